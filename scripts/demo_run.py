@@ -29,7 +29,9 @@ ROOT = airflow_local.ROOT
 HOME = Path(os.environ.get("DRAINDOWN_DEMO_HOME") or ROOT / "demo").resolve()
 LAKE = HOME / "lake"
 # The output of Spark and Airflow goes to the log; only draindown's own lines are shown.
-_TASK = re.compile(r"\[DAG TEST\] (?:starting|end) task_id=(\S+)")
+_TASK = re.compile(r"\[DAG TEST\] (?:starting|end(?: task)?) task_id=(\S+)")
+_BEGINS = re.compile(r"\[DAG TEST\] running task <TaskInstance: ([^.\s]+)\.(\S+) (\S+) ")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LOGGER = re.compile(r"\s+\[airflow\.task[\w.]*\].*$")
 _COUNTED = r"[\d,]+ (?:of [\d,]+ )?(?:file|record)s?"
 _OWN_LINE = re.compile(rf"(?:^|\s)((?:batch \d|{_COUNTED} waiting|[\d,]+ of [\d,]+ files|waiting: ).*)")
@@ -79,11 +81,11 @@ class DemoRun:
         airflow = [sys.executable, "-m", "airflow"]
         with self.log.open("w") as log:
             say(f"The DAG {self.pipeline} through Airflow: plan, drain, check, compact of each flow (log: {self.log})")
-            print("  `airflow dags test` runs all tasks in one process: what they log is in that file, not in the UI")
             code = subprocess.call([*airflow, "db", "migrate"], env=environ, cwd=ROOT, stdout=log, stderr=log)
             if code == 0:
                 dag_file = ROOT / "dags" / "draindown_dags.py"
-                code = _followed([*airflow, "dags", "test", self.pipeline, "-f", str(dag_file)], environ, log)
+                logs = Path(environ.get("AIRFLOW__LOGGING__BASE_LOG_FOLDER") or f"{environ['AIRFLOW_HOME']}/logs")
+                code = _followed([*airflow, "dags", "test", self.pipeline, "-f", str(dag_file)], environ, log, logs)
         if code != 0:
             raise self._failed(code)
 
@@ -121,21 +123,47 @@ def _request(spec: PipelineSpec, flow: str) -> Request:
     return Request(spec=spec, flow=flow, step="plan", run_id="demo", root=str(ROOT), suite=judged_by)
 
 
-def _followed(command: list[str], environ: dict[str, str], log: Any) -> int:
+def _followed(command: list[str], environ: dict[str, str], log: Any, logs: Path) -> int:
     process = subprocess.Popen(
         command, env=environ, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     )
     assert process.stdout is not None
-    started = time.monotonic()
+    started, of_task = time.monotonic(), TaskLogs(logs)
     for line in process.stdout:
         log.write(line)
+        of_task.add(line)
         for own in _own_lines(line):
             print(f"  {time.monotonic() - started:5.0f} s  {own}", flush=True)
     return process.wait()
 
 
+@dataclass
+class TaskLogs:
+    """Writes each task's part of what `airflow dags test` prints to where Airflow's UI looks for its log.
+
+    `dags test` runs all tasks in its own process, which keeps no log of any. `folder`: Airflow's log folder, with its
+    default names of files.
+    """
+
+    folder: Path
+    _file: Path | None = None
+
+    def add(self, line: str) -> None:
+        """Add a line of output."""
+        line = _COLOUR.sub("", line)
+        if found := _BEGINS.search(line):
+            dag, task, run = found.groups()
+            self._file = self.folder / f"dag_id={dag}" / f"run_id={run}" / f"task_id={task}" / "attempt=1.log"
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+        if self._file is not None:
+            with self._file.open("a") as file:
+                file.write(line)
+        if (ended := _TASK.search(line)) and "starting" not in ended[0]:
+            self._file = None
+
+
 def _own_lines(line: str) -> Iterator[str]:
-    line = _LOGGER.sub("", re.sub(r"\x1b\[[0-9;]*m", "", line.rstrip()))
+    line = _LOGGER.sub("", _COLOUR.sub("", line.rstrip()))
     if found := _TASK.search(line):
         if "starting" in line:
             yield found[1]

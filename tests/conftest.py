@@ -12,10 +12,17 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """A session with all jars and one core, the other being that of the tests beside it; it ends with the tests."""
-    from draindown.spark.session import session  # tests without Spark don't load it
+def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    """A session with all jars and one core, the other being that of the tests beside it; it ends with the tests.
+
+    Without the long tests it compiles no plans, which takes longer than to interpret them, and shuffles into one
+    partition; with them, it works as that of a job does.
+    """
+    from draindown.spark.session import INTERPRETED, session  # tests without Spark don't load it
 
     started = session("draindown-tests", master="local[1]", short=True)
+    if "not long" in request.config.option.markexpr:
+        for name, value in (INTERPRETED | {"spark.sql.shuffle.partitions": "1"}).items():
+            started.conf.set(name, value)
     yield started
     started.stop()

@@ -307,7 +307,7 @@ json_files = [
     fields(
         "B36",
         "halves.json",
-        3401,
+        3601,
         [
             (rb'{"id":1,"s":"cut \ud83d"}', MALFORMED),
             (rb'{"id":1,"x":["\uDE00"]}', MALFORMED),
@@ -317,8 +317,8 @@ json_files = [
     Delivery(
         "B36",
         "pairs.json",
-        lines(rb'{"id":3411,"s":"\ud83d\ude00"}', rb'{"id":3412,"s":"\\ud83d"}'),
-        {3411: {"s": "😀"}, 3412: {"s": r"\ud83d"}},
+        lines(rb'{"id":3611,"s":"\ud83d\ude00"}', rb'{"id":3612,"s":"\\ud83d"}'),
+        {3611: {"s": "😀"}, 3612: {"s": r"\ud83d"}},
     ),
     *[
         Delivery("B28", name, lines(row(2800 + n), b"x"), ids(2800 + n), {2: MALFORMED})

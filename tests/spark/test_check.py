@@ -263,15 +263,10 @@ def test_batch_of_deletes_only_is_judged_by_table_expectations(flow: Flow) -> No
 
 def test_what_cannot_be_judged_fails_alone(flow: Flow) -> None:
     flow.write(("a", "landed"))
-    no_set = {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "id", "value_set": 5}}
     bad_regex = {"type": "expect_column_values_to_match_regex", "kwargs": {"column": "id", "regex": "("}}
     bad_scope = {**NOT_NULL, "meta": {"draindown": {"scope": "universe", "name": "misscoped"}}}
-    failed = flow.refused(NOT_NULL, KNOWN, no_set, bad_regex, bad_scope)
-    assert [e.name for e in failed] == [
-        "expect_column_values_to_be_in_set:id",
-        "expect_column_values_to_match_regex:id",
-        "misscoped",
-    ]
+    failed = flow.refused(NOT_NULL, bad_regex, bad_scope)
+    assert [e.name for e in failed] == ["expect_column_values_to_match_regex:id", "misscoped"]
     assert all(e.detail.startswith("could not be judged: ") for e in failed)
 
 

@@ -50,14 +50,20 @@ _NESTED = {
 }
 
 
-_COMPILED = ("string", "array<struct<n:int,s:string>>")
+_SHORT = {
+    ("string", False),
+    ("map<string,string>", False),
+    ("array<struct<n:int,s:string>>", True),
+    ("struct<a:struct<b:map<string,array<string>>>>", False),
+}
 
 
 @pytest.mark.parametrize(
     ("kind", "compiled"),
     [
-        *((kind, False) for kind in _NESTED),
-        *(pytest.param(kind, True, marks=() if kind in _COMPILED else pytest.mark.long) for kind in _NESTED),
+        pytest.param(kind, compiled, marks=() if (kind, compiled) in _SHORT else pytest.mark.long)
+        for kind in _NESTED
+        for compiled in (False, True)
     ],
 )
 def test_an_object_or_array_is_no_string(spark: SparkSession, kind: str, compiled: bool) -> None:
@@ -143,7 +149,7 @@ _TEXT_OF = {
 }
 
 
-@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("compiled", [pytest.param(True, marks=pytest.mark.long), False])
 def test_a_json_column_holds_the_text_of_any_value(spark: SparkSession, compiled: bool) -> None:
     lines = [f'{{"payload": {value} ,"n":"1.0"}}' for value in _TEXT_OF]
     factory = "CODEGEN_ONLY" if compiled else "NO_CODEGEN"

@@ -158,6 +158,53 @@ def test_a_chain_of_three_equals_its_queries_at_each_step(chain: Callable[..., C
     assert not any(it.waits(flow) for flow in it.spec.flows)
 
 
+def test_first_rows_and_sessions_follow_every_change(chain: Callable[..., Chain]) -> None:
+    once = {"source": {"table": "flights"}, "deduplicate": {"keys": ["carrier"], "sequence_by": ["at"]}}
+    worst = {"source": {"table": "flights"}, "top": {"by": ["carrier"], "order_by": ["delay desc"], "rows": 2}}
+    part = {"time": "at", "gap": "2 minutes", "by": ["carrier"], "measures": {"n": "count(*)"}}
+    it = chain(once=once, worst=worst, visits={"source": {"table": "flights"}, "session": part})
+    it.deliver(*(it.row(number, 10 - number, "AB"[number % 2], delay=number) for number in range(6)))
+    it.run()
+    it.run()  # the feed is on from the end of the first drain
+    assert it.proven("once") and it.proven("worst") and it.proven("visits")
+    assert _visits(it) == [("A", 6, 12, 3), ("B", 5, 11, 3)]
+    # the first of A goes, one of B enters in front of both, and one of A moves to B
+    it.deliver(it.row(4, 6, "A", op="d"), it.row(9, 1, "B", delay=7), it.row(2, 8, "B", delay=6))
+    it.run()
+    placed = [(row["carrier"], row["position"], row["id"]) for row in _dicts(it, "worst")]
+    assert sorted(placed) == [("A", 1, 0), ("B", 1, 9), ("B", 2, 2)]
+    assert sorted((row["carrier"], row["id"]) for row in _dicts(it, "once")) == [("A", 0), ("B", 9)]
+    # of A's session the ends are left, 4 minutes apart; B has one earlier, and one in between
+    assert _visits(it) == [("A", 10, 12, 1), ("B", 1, 3, 1), ("B", 5, 11, 4)]
+    assert it.proven("once") and it.proven("worst") and it.proven("visits")
+    (row,) = ledger_table.recent(it.layout("worst"), 1)
+    assert (row.inserted, row.updated, row.deleted, row.unchanged, row.absent) == (0, 3, 1, 0, 0)
+    it.deliver(it.row(0, 0, "A", op="d"))  # the last row of a group
+    it.run()
+    assert (
+        it.proven("once")
+        and it.proven("worst")
+        and it.proven("visits")
+        and {row["carrier"] for row in _dicts(it, "worst")} == {"B"}
+    )
+
+
+def _visits(it: Chain) -> list[tuple[Any, ...]]:
+    """Carrier, first and last minute plus the gap, rows of each session."""
+    minutes = [
+        (row["carrier"], *(int((row[name].astimezone(UTC) - START).total_seconds()) // 60 for name in _SPAN), row["n"])
+        for row in _dicts(it, "visits")
+    ]
+    return sorted(minutes)
+
+
+_SPAN = ("session_start", "session_end")
+
+
+def _dicts(it: Chain, flow: str) -> list[dict[str, Any]]:
+    return [row.asDict() for row in it.spark.read.format("delta").load(it.layout(flow).table).collect()]
+
+
 @pytest.mark.long
 def test_a_change_without_effect_ends_at_the_first_flow(chain: Callable[..., Chain]) -> None:
     it = chain(hourly=HOURLY, daily=DAILY)
@@ -175,9 +222,8 @@ def test_a_change_without_effect_ends_at_the_first_flow(chain: Callable[..., Cha
     assert not it.waits("hourly")
 
 
-@pytest.mark.parametrize(
-    "step", ["merged", *(pytest.param(step, marks=pytest.mark.long) for step in ("begun", "read", "recorded"))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("step", ["begun", "read", "merged", "recorded"])
 def test_a_drain_that_died_goes_on(chain: Callable[..., Chain], step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "ROWS", 3)
     it = chain(carriers=CARRIERS)
@@ -250,6 +296,7 @@ def test_a_fill_is_divided_by_the_partitions_of_its_source(
     assert len(again) == 4 and sum(row.deleted for row in again) == 4 and it.proven("hourly")
 
 
+@pytest.mark.long
 def test_a_reset_compares_the_whole_table(chain: Callable[..., Chain]) -> None:
     it = chain(hourly=HOURLY)
     it.deliver(it.row(1, 0), it.row(2, 90), it.row(3, 200))
@@ -320,6 +367,7 @@ def test_a_copy_of_a_lake_goes_on_by_itself(chain: Callable[..., Chain], tmp_pat
     assert {path: path.stat().st_mtime_ns for path in before} == before, "nothing of the original was written"
 
 
+@pytest.mark.long
 def test_a_query_that_spark_refused_runs_once_it_is_corrected(chain: Callable[..., Chain]) -> None:
     wrong = CARRIERS | {
         "per": CARRIERS["per"] | {"sql": "select carrier, sum(carrier, 1) c from flights group by carrier"}

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from functools import reduce
+from functools import cmp_to_key, partial, reduce
 from math import inf, isclose, nan
 from random import Random
 from typing import Any
@@ -25,18 +26,24 @@ from draindown.spark.derived import difference, images, recompute
 from draindown.spark.derived.batches import bucket_of
 from draindown.spark.derived.kind import Kind, Relation, key_names
 from draindown.spark.derived.per import PerKey
+from draindown.spark.derived.ranked import FirstPerKey, TopOfGroup
 from draindown.spark.derived.resolve import query
-from draindown.spark.derived.scope import Bucket, Touched
+from draindown.spark.derived.scope import Bucket, Scope, Touched, spanned
+from draindown.spark.derived.sessions import Sessions
 from draindown.spark.derived.window import Windows
 from draindown.spark.session import configured
 from draindown.spark.targets.pruning import Pruning
 from draindown.spec.derived import Per, Window
+from draindown.spec.ranking import Deduplicate, Top
+from draindown.spec.session import Session
 from draindown.spec.table_source import SourceTable
 
 HISTORIES = 2_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _START = datetime(2026, 3, 1, tzinfo=UTC)
 _SOURCE = "cell int, k string, at timestamp, n int, x double, d decimal(20,4), noise string"
+_TEXTS = ("", "Z", "a", "\u00e9", "\uff5e", "\U0001f600")
+"""In the order of code points, which is not that of UTF-16."""
 _USED = ["cell", "k", "at", "n", "x", "d"]
 Source = tuple[int, str | None, datetime | None, int | None, float | None, Decimal, str]
 
@@ -89,7 +96,15 @@ def _row(draw: Random) -> Source:
         else _START + timedelta(minutes=minutes, microseconds=draw.choice((0, 0, 1, 999_999)))
     )
     x = draw.choice((None, 0.1, 0.2, 1e300, -0.0, 3.5, nan, inf))
-    return (0, draw.choice((None, "", "a", "b")), at, draw.choice((None, 1, 2, 3)), x, Decimal(draw.randint(-3, 3)), "")
+    return (
+        0,
+        draw.choice((None, "", "a", "b")),
+        at,
+        draw.choice((None, 1, 2, 3)),
+        x,
+        Decimal(draw.randint(-3, 3)),
+        draw.choice(_TEXTS),
+    )
 
 
 Result = dict[tuple[Any, ...], tuple[Any, ...]]
@@ -107,6 +122,26 @@ def _windows(size: int, step: int, rows: Iterable[Source]) -> Result:
             found[_EPOCH + timedelta(microseconds=start), row[0], row[1]].append(row)
             start -= step * 1_000_000
     return {key: (key[0] + timedelta(seconds=size), *_measures(own)) for key, own in found.items()}
+
+
+def _sessions(gap: int, rows: Iterable[Source]) -> Result:
+    """End, seconds and measures of each run of rows of a cell and key that follow each other within a gap."""
+    groups: dict[tuple[Any, ...], list[tuple[datetime, Source]]] = defaultdict(list)
+    for row in rows:
+        if row[2] is not None:
+            groups[row[0], row[1]].append((row[2], row))
+    found: Result = {}
+    for key, own in groups.items():
+        sessions: list[list[tuple[datetime, Source]]] = []
+        for at, row in sorted(own, key=lambda one: one[0]):
+            if not sessions or at - sessions[-1][-1][0] > timedelta(seconds=gap):
+                sessions.append([])
+            sessions[-1].append((at, row))
+        for session in sessions:
+            start, last = session[0][0], session[-1][0]
+            seconds = Decimal((last - start) // timedelta(microseconds=1)) / 1_000_000
+            found[(*key, start)] = (last + timedelta(seconds=gap), seconds, *_measures([row for _, row in session]))
+    return found
 
 
 def _measures(rows: Sequence[Source]) -> tuple[Any, ...]:
@@ -131,6 +166,44 @@ def _per_key(rows: Iterable[Source]) -> Result:
     return {key: _measures(own) for key, own in found.items() if len(own) > 1}
 
 
+def _compared(one: Any, other: Any, *, descending: bool) -> int:
+    """The order of two values: NULL last, NaN greater than any number."""
+    if one is None or other is None:
+        return (one is None) - (other is None)
+    left, right = (((value != value), 0 if value != value else value) for value in (one, other))
+    return (((left > right) - (left < right)) * (-1 if descending else 1)) if left != right else 0
+
+
+def _placed(rows: Iterable[Source], order: Sequence[tuple[int, bool]]) -> dict[tuple[Any, ...], list[Source]]:
+    """The rows of each cell and key, by columns of the source and their direction."""
+
+    def compared(one: Source, other: Source) -> int:
+        found = (_compared(one[at], other[at], descending=down) for at, down in order)
+        return next(filter(None, found), 0)
+
+    groups: dict[tuple[Any, ...], list[Source]] = defaultdict(list)
+    for row in rows:
+        groups[row[0], row[1]].append(row)
+    return {key: sorted(own, key=cmp_to_key(compared)) for key, own in groups.items()}
+
+
+def _deduplicated(last: bool, rows: Iterable[Source]) -> Result:
+    """By n, then by the other columns by name: at, d, noise, x."""
+    order = [(at, last) for at in (3, 2, 5, 6, 4)]
+    return {key: own[0][2:] for key, own in _placed(rows, order).items()}
+
+
+def _top(number: int, ties: bool, rows: Iterable[Source]) -> Result:
+    """By x from the greatest, then by the other columns by name: at, d, n, noise."""
+    found: Result = {}
+    for key, own in _placed(rows, [(4, True), *((at, False) for at in (2, 5, 3, 6))]).items():
+        ranks = [1 + sum(_compared(other[4], row[4], descending=True) < 0 for other in own) for row in own]
+        for position, (row, rank) in enumerate(zip(own, ranks, strict=True), 1):
+            if (rank if ties else position) <= number:
+                found[(*key, position)] = (*([rank] if ties else []), *row[2:])
+    return found
+
+
 _MEASURES = "count(*) c, sum(n) s, sum(x) x, cast(sum(d) as bigint) d, min(n) m, count(distinct x) u"
 _SQL = f"select k, cell, {_MEASURES} from source where n is not null group by cell, k having count(*) > 1"
 
@@ -139,6 +212,22 @@ def _window(size: int, slide: int | None) -> Windows:
     measures = dict(reversed(one.rsplit(" ", 1)) for one in _MEASURES.split(", "))
     parts = {"time": "at", "size": size, "slide": slide, "group_by": ["cell", "k"], "measures": measures}
     return Windows(Window.model_validate(parts))
+
+
+def _session(gap: int) -> Sessions:
+    measures = dict(reversed(one.rsplit(" ", 1)) for one in _MEASURES.split(", "))
+    part = {"time": "at", "gap": gap, "by": ["cell", "k"], "measures": measures}
+    return Sessions(Session.model_validate(part), "source")
+
+
+def _deduplicate(keep: str) -> FirstPerKey:
+    part = {"keys": ["cell", "k"], "sequence_by": ["n"], "keep": keep}
+    return FirstPerKey(Deduplicate.model_validate(part), "source")
+
+
+def _top_of(ties: str) -> TopOfGroup:
+    part = {"by": ["cell", "k"], "order_by": ["x desc"], "rows": 2, "ties": ties}
+    return TopOfGroup(Top.model_validate(part), "source")
 
 
 def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:
@@ -161,6 +250,11 @@ CASES: dict[str, tuple[Any, Any]] = {
     "tumbling": (_window(3600, None), lambda rows: _windows(3600, 3600, rows)),
     "hopping": (_window(3600, 1200), lambda rows: _windows(3600, 1200, rows)),
     "uneven": (_window(3000, 1200), lambda rows: _windows(3000, 1200, rows)),
+    "session": (_session(3600), partial(_sessions, 3600)),
+    "first": (_deduplicate("first"), partial(_deduplicated, False)),
+    "last": (_deduplicate("last"), partial(_deduplicated, True)),
+    "top": (_top_of("content"), partial(_top, 2, False)),
+    "ties": (_top_of("all"), partial(_top, 2, True)),
     "per": (
         PerKey(Per.model_validate({"keys": ["cell", "k"], "sql": _SQL}), [SourceTable(table="source")]),
         _per_key,
@@ -171,21 +265,21 @@ CASES: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize(
     ("name", "buckets"),
     [
-        *(("hopping", 1), ("per", 1), ("uneven", 3)),
-        *(pytest.param(name, 1, marks=pytest.mark.long) for name in ("tumbling", "uneven")),
-        *(pytest.param(name, 3, marks=pytest.mark.long) for name in ("tumbling", "hopping", "per")),
+        *(("uneven", 3), ("ties", 3), ("session", 1)),
+        *(pytest.param(name, 1, marks=pytest.mark.long) for name in CASES if name != "session"),
+        *(pytest.param(name, 3, marks=pytest.mark.long) for name in ("tumbling", "hopping", "per", "last", "session")),
     ],
 )
 def test_touched_keys_recomputed_equal_the_whole_query(spark: SparkSession, name: str, buckets: int) -> None:
     kind, model = CASES[name]
-    cells = list(_cells(Random(11), HISTORIES // len(CASES) if buckets > 1 else HISTORIES))
+    cells = list(_cells(Random(11), HISTORIES // 4 if buckets > 1 else HISTORIES))
     before = {key: values for cell in cells for key, values in model(cell.before).items()}
     after = {key: values for cell in cells for key, values in model(cell.after).items()}
     with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
         # without netting noise away, many touched keys are unchanged
-        used = [*_USED, "noise"] if buckets == 1 else _USED
+        used = [*_USED, "noise"] if buckets == 1 or isinstance(kind, FirstPerKey | TopOfGroup) else _USED
         fated = [row for at in range(buckets) for row in _fated(spark, kind, cells, before, used, Bucket(at, buckets))]
-    table, width = dict(before), len(kind.keys)
+    table, width = dict(before), len(kind.row_keys)
     for row in fated:
         key, fate = _values(row[:width]), row[difference.FATE]
         assert (fate != difference.INSERT) == (key in before), (key, fate)
@@ -218,8 +312,11 @@ def _fated(
     keys = recompute.touched(kind, [netted], bucket).persist()
     schema = query(kind, [source]).schema
     held = spark.createDataFrame(_held(kind, before), schema)
-    fated = recompute.difference(kind, [source], Touched(keys, keys.count(), Pruning()), held)
-    found = fated.drop(difference.BEFORE).collect()
+    with ExitStack() as kept:
+        scope: Scope = Touched(keys, keys.count(), Pruning())
+        if kind.span is not None:
+            scope = spanned(scope, kind.span, held, kind.scope_keys, kept)
+        found = recompute.difference(kind, [source], scope, held).drop(difference.BEFORE).collect()
     keys.unpersist()
     return found
 
@@ -239,7 +336,7 @@ def test_only_what_came_is_netted_without_a_shuffle(spark: SparkSession) -> None
 def _ranges(kind: Kind, name: str, type: str, starts: Sequence[str]) -> list[Bucket]:
     """The buckets of ranges of one key, two of each second range."""
     parts = tuple(1 + at % 2 for at in range(len(starts) + 1))
-    own, by = str(Division(name, type, tuple(starts), parts)), list(kind.keys)
+    own, by = str(Division(name, type, tuple(starts), parts)), list(kind.scope_keys)
     return [bucket_of({"division": own, "bucket": at}, by) for at in range(sum(parts))]
 
 
@@ -253,17 +350,13 @@ BUCKETS = {
 }
 
 
-_SHORT = {("hopping", "hash"), ("uneven", "time")}
+_WINDOWS = ("tumbling", "hopping", "uneven")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "how"),
-    [
-        pytest.param(name, how, marks=() if (name, how) in _SHORT else pytest.mark.long)
-        for name in CASES
-        for how in BUCKETS
-        if (name, how) != ("per", "time")
-    ],
+    [(name, how) for name in CASES for how in BUCKETS if how != "time" or name in _WINDOWS],
 )
 def test_each_row_is_counted_in_one_bucket_of_its_keys(spark: SparkSession, name: str, how: str) -> None:
     kind, _ = CASES[name]

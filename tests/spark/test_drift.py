@@ -93,16 +93,22 @@ def replay(here: Any, since: str, until: str) -> None:
     assert read_again(request, here.spark, progress=lambda line: None).outcome == "done"
 
 
-@pytest.mark.parametrize("form", ["json", *(pytest.param(form, marks=pytest.mark.long) for form in ("csv", "parquet"))])
+@pytest.mark.parametrize(
+    ("form", "failing"),
+    [
+        ("json", "merged"),
+        *(pytest.param(*one, marks=pytest.mark.long) for one in (("json", "quarantined"), ("csv", "merged"))),
+        pytest.param("parquet", "merged", marks=pytest.mark.long),
+    ],
+)
 def test_a_new_field_is_told_once_with_its_first_file_also_when_its_batch_is_tried_again(
-    landing: Make, form: str
+    landing: Make, form: str, failing: str
 ) -> None:
     here = landing(flow(form))
     here.land("1", encoded(form, [row("k1", 1), row("k2", 1)]))
     gate = here.land("2", encoded(form, [row("k3", 1, gate=7), row("k4", 1, gate=12)]))
     lacking = here.land("3", encoded(form, [{"id": "k5", "seq": 1, "op": "u", "b": "1.5"}]))
-    for failing in ("quarantined", "merged") if form == "json" else ("merged",):
-        die_at(here.attempt, failing)
+    die_at(here.attempt, failing)
     report, code = here.attempt()
     assert code == Exit.DONE, report.error
     assert [one["name"] for one in map(vars, schema_drift.seen(here.layout))] == ["a", "gate", "b"]
@@ -140,7 +146,10 @@ def test_a_new_field_is_told_once_with_its_first_file_also_when_its_batch_is_tri
 
 @pytest.mark.parametrize(
     ("form", "way"),
-    [("json", "discard"), pytest.param("csv", "policy", marks=pytest.mark.long), ("parquet", "columns")],
+    [
+        ("json", "discard"),
+        *(pytest.param(*one, marks=pytest.mark.long) for one in (("csv", "policy"), ("parquet", "columns"))),
+    ],
 )
 def test_refused_drift_writes_nothing_and_each_way_out_works_on_the_same_cut(
     landing: Make, form: str, way: str
@@ -276,6 +285,7 @@ def test_ten_thousand_fields_are_told_in_a_few_lines(landing: Make) -> None:
     assert len(json.loads(here.rows("_rescued", where="id = 'bomb'")[0]["_rescued"])) == 10_000
 
 
+@pytest.mark.long
 def test_ten_thousand_fields_make_no_columns(landing: Make) -> None:
     here = landing(flow(drift={"new": "add"}))
     here.land("1", encoded("json", [BOMB, row("k", 1, one="1")]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,10 +118,18 @@ _AFTER: dict[str, tuple[Corrupt, str]] = {
 """Noticed in the target's commit. What stands in it stays wrong, and so does every later run until someone looked."""
 
 
-def _with_every_fate(landing: Landing, spark: SparkSession) -> None:
-    """A lake with one batch done and one waiting in which every fate occurs."""
+@pytest.fixture(scope="module")
+def before(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Landing:
+    """A lake with one batch done, to be copied."""
+    landing = Landing(tmp_path_factory.mktemp("before"))
     landing.deliver(*[json.dumps({"id": f"k{n}", "seq": 5, "a": n}) for n in range(6)])
     landing.drain(spark, run_id="before")
+    return landing
+
+
+def _with_every_fate(before: Landing, home: Path) -> Landing:
+    """A copy in which a batch is waiting where every fate occurs."""
+    landing = before.copied(home)
     rows: list[dict[str, Any]] = [
         {"id": "new", "seq": 1},
         {"id": "new", "seq": 0},  # superseded in the batch
@@ -133,6 +141,7 @@ def _with_every_fate(landing: Landing, spark: SparkSession) -> None:
         {"id": "never", "seq": 1, "op": "d"},
     ]
     landing.deliver(*[json.dumps(row) for row in rows], "no json", "")
+    return landing
 
 
 def _attempt(landing: Landing, spark: SparkSession, corrupt: Corrupt, code: str) -> None:
@@ -148,10 +157,14 @@ _WHOLE = {"records": 9, "quarantined": 1, "superseded": 2, "duplicate": 2}
 _WHOLE |= {"inserted": 1, "updated": 1, "deleted": 1, "remembered": 1, "applied": 4, "units": 1}
 
 
-def test_corrupted_batch_is_red_and_the_next_attempt_is_right(spark: SparkSession, tmp_path: Path) -> None:
-    landing = Landing(tmp_path)
-    _with_every_fate(landing, spark)
-    for corrupt, code in _BEFORE.values():
+@pytest.mark.parametrize(
+    "names", [("lost line", "quarantine"), pytest.param(tuple(_BEFORE), marks=pytest.mark.long)], ids=["few", "all"]
+)
+def test_corrupted_batch_is_red_and_the_next_attempt_is_right(
+    spark: SparkSession, before: Landing, tmp_path: Path, names: Sequence[str]
+) -> None:
+    landing = _with_every_fate(before, tmp_path / "copy")
+    for corrupt, code in (_BEFORE[name] for name in names):
         _attempt(landing, spark, corrupt, code)
         assert TableLog(landing.layout.table).last("draindown:p:f:1:source:rows") == 0
     done = landing.drain(spark)
@@ -171,19 +184,20 @@ def _totals(report: StepReport) -> dict[str, int]:
     return {name: report.drain.totals[name] for name in _WHOLE}
 
 
-def test_commit_that_does_not_add_up_stays_red(spark: SparkSession, tmp_path: Path) -> None:
-    _stays_red(spark, tmp_path, "superseded")
+def test_commit_that_does_not_add_up_stays_red(spark: SparkSession, before: Landing, tmp_path: Path) -> None:
+    _stays_red(spark, before, tmp_path, "superseded")
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("name", [name for name in _AFTER if name != "superseded"])
-def test_any_commit_that_does_not_add_up_is_red(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    _stays_red(spark, tmp_path, name)
+def test_any_commit_that_does_not_add_up_is_red(
+    spark: SparkSession, before: Landing, tmp_path: Path, name: str
+) -> None:
+    _stays_red(spark, before, tmp_path, name)
 
 
-def _stays_red(spark: SparkSession, home: Path, name: str) -> None:
-    landing = Landing(home)
-    _with_every_fate(landing, spark)
+def _stays_red(spark: SparkSession, before: Landing, home: Path, name: str) -> None:
+    landing = _with_every_fate(before, home / "copy")
     corrupt, code = _AFTER[name]
     _attempt(landing, spark, corrupt, code)
     if name.startswith("num"):  # the commit itself is right, and says so when it is asked again

@@ -80,7 +80,7 @@ class _Draw:
         return f"select distinct k, g, v, w from {one}"
 
 
-@pytest.mark.parametrize("queries", [10, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("queries", [5, pytest.param(200, marks=pytest.mark.long)])
 def test_a_query_over_two_sets_of_keys_is_the_query_over_both(spark: SparkSession, queries: int) -> None:
     rows = _rows(spark).cache()
     split = F.coalesce(F.ascii("k"), F.lit(0)) + F.coalesce("g", F.lit(7)) + 3
@@ -101,7 +101,7 @@ def test_a_query_over_two_sets_of_keys_is_the_query_over_both(spark: SparkSessio
             wrong += [(sql, differing)] if differing else []
     rows.unpersist()
     assert not wrong, (len(wrong), wrong[0])
-    assert some > 0.8 * queries, some
+    assert some >= 0.8 * queries, some
 
 
 REFUSED = {

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -36,9 +37,15 @@ class Export:
     target: dict[str, Any] = field(default_factory=dict)
 
 
-def _parquet(columns: dict[str, list[Any]]) -> bytes:
+def _parquet(columns: dict[str, Any]) -> bytes:
     out = io.BytesIO()
     pq.write_table(pa.table(columns), out)
+    return out.getvalue()
+
+
+def _orc(columns: dict[str, Any]) -> bytes:
+    out = io.BytesIO()
+    orc.write_table(pa.table(columns), out)
     return out.getvalue()
 
 
@@ -187,6 +194,36 @@ EXPORTS = [
         },
         [(at(2010, 12, 1, 8, 26), 1024, "7")],
         [(2, "type", "at"), (3, "malformed", None)],
+    ),
+    Export(  # a warehouse's: text beside values of its own types, names with blanks, two columns the other way round
+        "bestand.orc",
+        _orc(
+            {
+                "Artikel Nr.": ["A-1", "A-2", "A-3", None],
+                "Stand (am)": ["1.12.2010", "31.12.2010", "31.11.2010", "1.1.2011"],
+                "Preis": ["1.234,50", "7", "1,00", "1,00"],
+                "menge": [1, None, 3, 4],
+                "lager": ["1", "2", "3", "4"],
+                "Posten": [[{"n": 1}], [], None, None],
+                "gebucht": pa.array([at(2010, 12, 1), None, None, None], pa.timestamp("us", "UTC")),
+            }
+        ),
+        {"format": "orc", "decimal_separator": ",", "thousands_separator": "."},
+        {
+            "sku": {"type": "string not null", "from": "Artikel Nr."},
+            "day": {"type": "date not null", "from": "Stand (am)", "format": "d.M.yyyy"},
+            "price": {"type": "decimal(9,2)", "from": "Preis"},
+            "lager": {"type": "bigint", "from": "menge"},
+            "menge": {"type": "int", "from": "lager"},
+            "lines": {"type": "array<struct<n: bigint>>", "from": "Posten"},
+            "booked": {"type": "timestamp", "from": "gebucht"},
+        },
+        [
+            ("A-1", DAY, Decimal("1234.50"), 1, 1, [{"n": 1}], at(2010, 12, 1)),
+            ("A-2", date(2010, 12, 31), Decimal(7), None, 2, [], None),
+        ],
+        [(3, "type", "day"), (4, "missing", "sku")],
+        {"keys": ["sku"], "sequence_by": ["day"]},
     ),
 ]
 

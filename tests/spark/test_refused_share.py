@@ -136,6 +136,7 @@ def test_the_bounds_of_the_flow_decide(spark: SparkSession, tmp_path: Path) -> N
         assert drained.run is not None and drained.run.refused_share == 0.25
 
 
+@pytest.mark.long
 def test_a_start_that_died_after_its_commit_is_told_by_the_next(spark: SparkSession, tmp_path: Path) -> None:
     from tests.landing import Injected
 

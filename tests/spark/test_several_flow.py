@@ -89,6 +89,16 @@ def it(spark: SparkSession, tmp_path: Path) -> Two:
     return it
 
 
+def test_a_change_of_one_table_moves_the_flow(it: Two) -> None:
+    it.owners({"code": "A", "op": "d"}, {"code": "C", "owner": "carl"})
+    it.run("flights", "owners")
+    assert it.waits("owned")
+    it.run("owned")
+    (row,) = [one for one in ledger_table.recent(it.layout("owned"), 9) if one.cut == 2]
+    assert it.right() and (row.touched, row.updated, row.units) == (2, 2, 2) and not it.waits("owned")
+
+
+@pytest.mark.long
 def test_either_table_moves_the_flow_and_neither_leaves_it_idle(it: Two) -> None:
     it.owners({"code": "A", "op": "d"}, {"code": "C", "owner": "carl"})
     it.run("flights", "owners")

@@ -144,7 +144,13 @@ def booked(df):
 """
 
 
-@pytest.mark.parametrize("target", [{}, {"keys": ["id"], "sequence_by": ["seq"]}], ids=["append", "keyed"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        pytest.param({}, id="append", marks=pytest.mark.long),
+        pytest.param({"keys": ["id"], "sequence_by": ["seq"]}, id="keyed"),
+    ],
+)
 def test_a_row_that_the_transform_can_not_take_is_refused_alone(
     spark: SparkSession, tmp_path: Path, target: dict[str, Any]
 ) -> None:
@@ -160,7 +166,8 @@ def test_a_row_that_the_transform_can_not_take_is_refused_alone(
     kept = TableLog(landing.layout.quarantine).rows("select * from t order by origin.position")
     told = [(row["origin"]["position"], row["reason"], row["field"], row["raw"]) for row in kept]
     assert told == [(2, "transform", "day", bad[0]), (4, "transform", "half", bad[1]), (6, "type", "seq", broken)]
-    assert "2016/13/45" in kept[0]["detail"] and audit(landing.spec, "f", root=tmp_path).clean
+    assert [row["detail"] for row in kept[:2]] == ["it fails on b = 2016/13/45", "it fails on a = 0"]
+    assert audit(landing.spec, "f", root=tmp_path).clean
     # once the transform is mended, they are let through
     landing.transform(
         "own",
@@ -172,6 +179,27 @@ def test_a_row_that_the_transform_can_not_take_is_refused_alone(
     assert replay_rows.replay(landing.request("again", quarantine_ids=ids), spark).outcome == "done"
     assert {row["id"] for row in landing.rows(where="day is null")} == {"k2", "k4"}
     assert audit(landing.spec, "f", root=tmp_path).clean
+
+
+def test_the_values_that_a_transform_fails_on_are_shown_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
+    columns = {"id": "string not null", "net": "decimal(38,18)", "box": "struct<n: decimal(5,2)>", "no": "decimal(9,2)"}
+    landing = Landing(tmp_path, spark, columns=columns, transform="own.made", target={})
+    landing.transform(
+        "own",
+        "def made(df):\n    return df.withColumn('x', F.lit(1) / (F.col('net') + F.col('box.n') + F.col('no')))\n",
+    )
+    landing.deliver('{"id": "a", "net": 0, "box": {"n": "0.50"}, "no": "-0.50"}')
+    landing.attempt()
+    (kept,) = TableLog(landing.layout.quarantine).rows("select detail from t")
+    assert kept["detail"] == 'it fails on net = 0.000000000000000000, box = {"n":0.50}, no = -0.50'
+    landing.transform(
+        "own",
+        "@F.udf('int')\ndef bad(net):\n    return 1 // 0\n\ndef made(df):\n    return df.withColumn('x', bad('net'))\n",
+    )
+    landing.deliver('{"id": "b", "net": 0}')
+    report, _ = landing.attempt()
+    assert report.error is not None and report.error["code"] == "transform-failed"
+    assert str(report.error["found"]).endswith("column x, first on net = 0.000000000000000000")
 
 
 def test_python_code_that_fails_ends_as_the_transform_that_failed(spark: SparkSession, tmp_path: Path) -> None:

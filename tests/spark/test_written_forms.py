@@ -220,6 +220,16 @@ def test_a_field_is_read_under_another_name(spark: SparkSession) -> None:
     assert reasons(frame) == [(None, None), ("missing", "invoice_no")]
 
 
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_columns_may_take_each_others_fields(spark: SparkSession, form: str) -> None:
+    columns = {"a": {"type": "int", "from": "b"}, "b": {"type": "string", "from": "a"}}
+    lines, header = (('{"a":"x","b":1}', '{"a":"1","b":"x"}'), None) if form == "json" else (("x,1", "1,x"), "a,b")
+    frame = parsed(spark, {"source": {"format": form}, "columns": columns}, *lines, header=header)
+    row = frame.orderBy("_id").collect()[0]
+    assert (row["a"], row["b"]) == (1, "x")
+    assert reasons(frame) == [(None, None), ("type", "a")]
+
+
 def test_rows_of_columnar_units_come_back_under_the_names_of_their_file(spark: SparkSession) -> None:
     columns = {"a": {"type": "int not null", "from": "A B"}, "day": {"type": "date", "from": "d", "format": "d.M.yyyy"}}
     line = '{"A B":1,"d":"1.2.2020"}'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -24,6 +25,7 @@ from draindown.runs.request import Request
 from draindown.spec.models import PipelineSpec
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
+_BARRIERS: tuple[Any, ...] = ()
 
 
 def _spec(lake: Path, pipeline: str, flow: str = "orders", table: str | None = None) -> PipelineSpec:
@@ -94,6 +96,57 @@ def test_the_second_project_is_refused_at_its_first_drain(
     assert f"mv {home} " in "\n".join(error.value.next)
     shutil.rmtree(home)
     assert not _is_refused(second, flow), "its owner is gone for good"
+
+
+@pytest.mark.parametrize(
+    ("flow", "table"), [("orders", None), ("sales", "orders"), ("orders", "sales")], ids=["both", "table", "ledger"]
+)
+def test_while_a_flow_is_at_work_on_its_first_batch_no_other_begins(lake: Path, flow: str, table: str | None) -> None:
+    first, second = _spec(lake, "shop"), _spec(lake, "web", flow, table)
+    with open_flow(first, "orders", Needs.LEASE, owner="me", run_id="r"):
+        with pytest.raises(TerminalError) as error:
+            _open(second, flow)
+        assert error.value.code == "table-of-another-flow"
+        assert f"flow shop/orders writes it: it is at work on its first batch, its home is {lake}" in error.value.found
+    _open(second, flow)  # the first one ended without a batch: nobody owns the table
+    _open(first, "orders")
+    _drained(second.layout(flow))
+    assert _is_refused(first)
+
+
+def test_of_first_drains_at_one_moment_one_goes_on(lake: Path) -> None:
+    """Each is a process of its own: it opens, writes its first batch where it may, and waits for the others."""
+    specs = [_spec(lake, name) for name in ("shop", "web", "store")]
+    context = multiprocessing.get_context("spawn")
+    for number in range(3):
+        table = f"t{number}"
+        own = [spec.model_copy(update={"flows": _spec(lake, "x", f"f{number}", table).flows}) for spec in specs]
+        start, end = context.Barrier(len(own)), context.Barrier(len(own))
+        with context.Pool(len(own), initializer=_share, initargs=(start, end)) as pool:
+            found = pool.map(_first_drain, [spec.model_dump_json() for spec in own], chunksize=1)
+        assert sorted(found) == ["done", "table-of-another-flow", "table-of-another-flow"]
+        written = {row.pipeline for row in ledger_table.recent(own[0].layout(f"f{number}"), 9)}
+        assert written == {own[found.index("done")].pipeline}
+
+
+def _share(*barriers: Any) -> None:
+    global _BARRIERS
+    _BARRIERS = barriers
+
+
+def _first_drain(text: str) -> str:
+    spec = PipelineSpec.model_validate_json(text)
+    (flow,) = spec.flows
+    start, end = _BARRIERS
+    start.wait(60)
+    try:
+        with open_flow(spec, flow, Needs.LEASE, owner="me", run_id="r"):
+            end.wait(60)
+            _drained(spec.layout(flow))
+        return "done"
+    except TerminalError as error:
+        end.wait(60)
+        return error.code
 
 
 def test_a_flow_with_batches_in_the_table_is_not_refused(lake: Path) -> None:

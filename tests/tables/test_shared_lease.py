@@ -155,7 +155,7 @@ def until(there: Callable[[], Any]) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize(("in_order", "not_in_order"), [(3, 1), pytest.param(20, 2, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("in_order", "not_in_order"), [(1, 1), pytest.param(20, 2, marks=pytest.mark.long)])
 def test_of_drivers_that_race_for_an_epoch_exactly_one_wins(tmp_path: Path, in_order: int, not_in_order: int) -> None:
     """For a lease that was left in order, and for one that was not."""
     last = in_order + not_in_order
@@ -261,30 +261,30 @@ def test_a_store_that_takes_no_heartbeat_ends_the_lease(tmp_path: Path) -> None:
     assert epochs(tmp_path).is_open(1)
 
 
-def test_whoever_waits_needs_no_clock_of_another_host(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shift", [-365 * 86400, pytest.param(365 * 86400, marks=pytest.mark.long)])
+def test_whoever_waits_needs_no_clock_of_another_host(tmp_path: Path, shift: int) -> None:
     """A living holder whose files are dated a year off is left alone; what is shown to people may look odd."""
     with drivers(tmp_path, "old") as (old,):
         assert old.told("go") == "held 1"
-        for shift in (-365 * 86400, 365 * 86400):
-            looked = threading.Event()
+        looked = threading.Event()
 
-            def redate(shift: int = shift, looked: threading.Event = looked) -> None:
-                while not looked.is_set():
-                    for path in list(Path(epochs(tmp_path).home).glob("0*")):
-                        stamp = time.time() + shift
-                        with suppress(FileNotFoundError):
-                            os.utime(path, (stamp, stamp))
-                    looked.wait(0.001)
+        def redate() -> None:
+            while not looked.is_set():
+                for path in list(Path(epochs(tmp_path).home).glob("0*")):
+                    stamp = time.time() + shift
+                    with suppress(FileNotFoundError):
+                        os.utime(path, (stamp, stamp))
+                looked.wait(0.001)
 
-            thread = threading.Thread(target=redate)
-            thread.start()
-            with mock.patch.object(locks, "_kernel", lambda: "new"):
-                with pytest.raises(TransientError) as caught, shared(tmp_path):
-                    pass
-                assert holder(layout(tmp_path)) is not None
-            looked.set()
-            thread.join()
-            assert caught.value.code == "lease-held"
+        thread = threading.Thread(target=redate)
+        thread.start()
+        with mock.patch.object(locks, "_kernel", lambda: "new"):
+            with pytest.raises(TransientError) as caught, shared(tmp_path):
+                pass
+            assert holder(layout(tmp_path)) is not None
+        looked.set()
+        thread.join()
+        assert caught.value.code == "lease-held"
         assert old.told("check") == "mine"
 
 

@@ -180,3 +180,28 @@ def test_every_part_that_airflows_home_page_shows_runs(monkeypatch: pytest.Monke
     ours = set(airflow_local.PARTS | airflow_local.SHOWN)
     assert ours <= deployed
     assert {name.replace("_", "-") for name in airflow_local._ALL_COMPONENTS} - {"metadatabase"} <= ours
+
+
+def test_what_a_task_of_the_demo_prints_is_where_airflow_looks_for_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    from demo_run import TaskLogs
+
+    run = "manual__2026-01-01T00:00:00+00:00"
+    logs = TaskLogs(tmp_path)
+    for task in ("plan-all", "flights.drain"):
+        lines = (
+            f"[info] [DAG TEST] starting task_id={task} map_index=-1",
+            f"[info] \x1b[1m[DAG TEST] running task <TaskInstance: flights.{task} {run} [scheduled] ti_id=7>\x1b[0m",
+            f"what {task} says",
+            f"[info] [DAG TEST] end task task_id={task} map_index=-1",
+            "between two tasks",
+        )
+        for line in lines:
+            logs.add(line + "\n")
+    ours = {file.relative_to(tmp_path): file.read_text().splitlines() for file in tmp_path.rglob("*.log")}
+    assert {file.parts[:2] for file in ours} == {("dag_id=flights", f"run_id={run}")}
+    for task in ("plan-all", "flights.drain"):
+        (found,) = (text for file, text in ours.items() if file.parts[2:] == (f"task_id={task}", "attempt=1.log"))
+        assert f"what {task} says" in found and len(found) == 3 and not any("\x1b" in line for line in found)

@@ -20,6 +20,7 @@ from draindown.spec.flow_graph import FlowGraph
 from draindown.spec.json_schema import schema
 from draindown.spec.landing import FlowSpec
 from draindown.spec.models import PipelineSpec
+from draindown.spec.ranking import total_order
 
 FLIGHTS: dict[str, Any] = {
     "source": {"files": "landing/*.json", "format": "json"},
@@ -36,6 +37,9 @@ FLIGHTS: dict[str, Any] = {
     "target": {"keys": ["flight_id"], "sequence_by": ["updated_at"]},
 }
 WINDOW: dict[str, Any] = {"time": "at", "size": "1 hour", "group_by": ["carrier"], "measures": {"n": "count(*)"}}
+FIRST: dict[str, Any] = {"keys": ["carrier"], "sequence_by": ["at"]}
+SESSION: dict[str, Any] = {"time": "at", "gap": "30 minutes", "by": ["carrier"], "measures": {"n": "count(*)"}}
+TOP: dict[str, Any] = {"by": ["carrier"], "order_by": ["delay desc", "at"], "rows": 3}
 PER: dict[str, Any] = {"keys": ["carrier"], "sql": "select carrier, count(*) n from flights group by carrier"}
 
 
@@ -75,6 +79,38 @@ def test_a_query_names_its_rows_by_its_keys(tmp_path: Path) -> None:
     assert isinstance(found, DerivedFlow) and found.kind == "per" and found.target.keys == ["carrier"]
 
 
+def test_a_session_is_named_by_its_start(tmp_path: Path) -> None:
+    found = load(tmp_path, document(visits=derived(session=SESSION))).flows["visits"]
+    assert isinstance(found, DerivedFlow) and found.kind == "session" and found.session is not None
+    assert found.target.keys == ["carrier", "session_start"] and found.session.gap == 1800
+    assert found.stored_columns == ["carrier", "session_start", "session_end", "session_seconds", "n"]
+    assert found.source.sought == {"carrier": ["carrier"]}
+
+
+def test_the_first_rows_are_named_by_their_keys_or_their_position(tmp_path: Path) -> None:
+    spec = load(tmp_path, document(once=derived(deduplicate=FIRST), worst=derived(top=TOP)))
+    once, worst = spec.flows["once"], spec.flows["worst"]
+    assert isinstance(once, DerivedFlow) and once.deduplicate is not None and once.target.keys == ["carrier"]
+    assert once.deduplicate.order == [("at", False)] and worst.target.keys == ["carrier", "position"]
+    assert isinstance(worst, DerivedFlow) and worst.top is not None
+    assert worst.top.order == [("delay", True), ("at", False)] and worst.source.sought == {"carrier": ["carrier"]}
+    # equal values of all that the file names are decided by the other columns, by name
+    names = ["flight_id", "carrier", "at", "delay", "day"]
+    assert total_order(worst.top, names)[2:] == [("day", False), ("flight_id", False)]
+    assert total_order(once.deduplicate, names, descending=True)[1:] == [
+        ("day", True),
+        ("delay", True),
+        ("flight_id", True),
+    ]
+
+
+def test_a_column_of_the_source_is_not_hidden_by_the_position(tmp_path: Path) -> None:
+    content = document(worst=derived(top=TOP | {"ties": "all"}))
+    content["flows"]["flights"] = FLIGHTS | {"columns": FLIGHTS["columns"] | {"rank": "int"}}
+    (line,) = refused(tmp_path, content)
+    assert line.endswith("flows.worst.top: adds column 'rank', which the source has")
+
+
 def test_a_landing_flow_stays_one(tmp_path: Path) -> None:
     spec = load(tmp_path, document(hourly=derived()))
     assert isinstance(spec.flows["flights"], FlowSpec) and spec.flow("flights") is spec.flows["flights"]
@@ -95,7 +131,7 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("parts", "path", "part"),
     [
-        ({}, "hourly.source", "needs one of window or per"),
+        ({}, "hourly.source", "needs one of window, session, per, deduplicate or top"),
         ({"window": WINDOW, "per": PER}, "hourly.source", "has window and per"),
         ({"window": WINDOW | {"slide": "2 hours"}}, "hourly.window.slide", "more than size"),
         ({"window": WINDOW | {"size": "40 days", "slide": "1s"}}, "hourly.window.slide", "10000 windows"),
@@ -126,6 +162,31 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
         ({"window": WINDOW | {"measures": {"n": "sum(delay) over ()"}}}, "hourly.window.measures.n", "looks beyond"),
         ({"window": WINDOW | {"measures": {"n": "(select 1)"}}}, "hourly.window.measures.n", "looks beyond"),
         ({"window": WINDOW | {"grup_by": ["carrier"]}}, "hourly.window.grup_by", "did you mean 'group_by'?"),
+        ({"session": SESSION | {"gap": 0}}, "hourly.session.gap", "at least 1"),
+        ({"session": SESSION | {"by": []}}, "hourly.session.by", "at least 1"),
+        ({"session": SESSION | {"by": ["at"]}}, "hourly.session.by", "is the time of a row"),
+        ({"session": SESSION | {"by": ["speed"]}}, "hourly.session.by[0]", "compares exactly"),
+        ({"session": SESSION | {"time": "day"}}, "hourly.session.time", "is date: a session needs a timestamp"),
+        (
+            {"session": SESSION | {"measures": {"session_end": "count(*)"}}},
+            "hourly.session.measures.session_end",
+            "another",
+        ),
+        ({"session": SESSION | {"measures": {"n": "sum(dely)"}}}, "hourly.session.measures.n", "did you mean 'delay'?"),
+        ({"deduplicate": FIRST | {"keys": ["speed"]}}, "hourly.deduplicate.keys[0]", "compares exactly"),
+        ({"deduplicate": FIRST | {"sequence_by": ["ats"]}}, "hourly.deduplicate.sequence_by[0]", "did you mean 'at'?"),
+        ({"deduplicate": FIRST | {"sequence_by": ["Carrier"]}}, "hourly.deduplicate.sequence_by", "is a key"),
+        ({"deduplicate": FIRST | {"keep": "newest"}}, "hourly.deduplicate.keep", "'first' or 'last'"),
+        ({"deduplicate": FIRST, "accept": "2 days"}, "hourly.accept", "about the time of rows in a window"),
+        ({"top": TOP | {"by": []}}, "hourly.top.by", "at least 1"),
+        ({"top": TOP | {"by": ["carrier", "Carrier"]}}, "hourly.top.by", "twice"),
+        ({"top": TOP | {"by": ["position"]}}, "hourly.top.by", "is a column of the result"),
+        ({"top": TOP | {"rows": 0}}, "hourly.top.rows", "at least 1"),
+        ({"top": TOP | {"order_by": ["delay down"]}}, "hourly.top.order_by[0]", "followed by asc or desc"),
+        ({"top": TOP | {"order_by": ["abs(delay)"]}}, "hourly.top.order_by[0]", "can't be a column"),
+        ({"top": TOP | {"order_by": ["delays"]}}, "hourly.top.order_by[0]", "did you mean 'delay'?"),
+        ({"top": TOP | {"order_by": ["delay", "delay desc"]}}, "hourly.top.order_by", "twice"),
+        ({"top": TOP | {"order_by": ["carrier"]}}, "hourly.top.order_by", "equal in a group"),
         ({"per": PER | {"keys": []}}, "hourly.per.keys", "at least 1"),
         ({"per": PER | {"keys": ["carrier", "carrier"]}}, "hourly.per.keys", "twice"),
         ({"per": PER | {"keys": ["carriers"]}}, "hourly.per.keys[0]", "did you mean 'carrier'?"),

@@ -69,6 +69,8 @@ def test_a_kafka_flow_is_read_and_survives_its_own_json(tmp_path: Path) -> None:
         ("format: json", "format: json\n      starting: soon", "8:17: flows.events.source.starting", "earliest"),
         ("format: json", "format: json\n      fail_on_data_loss: false", "8:7: flows.events.source", "unknown key"),
         ("from: key", "from: kay", "9:7: flows.events.columns.user", "header:NAME"),
+        ("from: key", 'from: "User Id"', "9:7: flows.events.columns.user", 'from: "field:User Id"'),
+        ("from: key", 'from: "field:"', "9:7: flows.events.columns.user", "is empty"),
         ("from: key", 'from: "header:"', "9:7: flows.events.columns.user", "header:NAME"),
         ("timestamp not null, from", "date not null, from", "10:7: flows.events.columns.at", "is timestamp"),
         ("{type: string not null, from: key}", "{type: string}", "9:13: flows.events.columns.user", "from: key"),

@@ -6,6 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
@@ -662,3 +663,25 @@ def test_a_json_column_is_stored_as_text() -> None:
     column = Column.model_validate("json not null")
     assert (str(column), column.stored) == ("json not null", "string")
     assert Column.model_validate("array<int>").stored == "array<int>"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "likely"),
+    [
+        ("DD.MM.YYYY", "dd.MM.yyyy"),
+        ("YYYY-MM-dd", "yyyy-MM-dd"),
+        ("D/M/YY kk:mm", "d/M/yy HH:mm"),
+        ("u-M-d", "yyyy-M-d"),
+    ],
+)
+def test_letters_of_other_patterns_get_the_pattern_that_works(wrong: str, likely: str) -> None:
+    with pytest.raises(ValidationError) as error:
+        Column.model_validate({"type": "timestamp", "format": wrong})
+    assert f"did you mean {likely!r}?" in str(error.value)
+    assert Column.model_validate({"type": "timestamp", "format": likely}).format == likely
+
+
+def test_a_comma_that_braces_take_for_their_own_is_explained() -> None:
+    with pytest.raises(ValidationError) as error:
+        Column.model_validate(yaml.safe_load("{type: decimal(10,2), from: Betrag}"))
+    assert 'write it in quotes: "decimal(10,2)"' in str(error.value)

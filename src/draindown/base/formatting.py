@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 _UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
@@ -59,8 +60,20 @@ def printable(text: str, limit: int | None = None) -> str:
 
 
 def value_text(value: Any) -> str:
-    """Return a value from JSON as text: a text as it is, everything else as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    """Return a value as text: a text as it is, everything else as JSON. Decimals have all their digits."""
+    return value if isinstance(value, str) else _as_json(value)
+
+
+def _as_json(value: Any) -> str:
+    match value:
+        case Decimal():
+            return format(value, "f")  # str() has an exponent where there are many zeros
+        case Mapping():
+            pairs = (f"{json.dumps(str(key), ensure_ascii=False)}: {_as_json(one)}" for key, one in value.items())
+            return f"{{{', '.join(pairs)}}}"
+        case list() | tuple():
+            return f"[{', '.join(map(_as_json, value))}]"
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def shortened(text: str, limit: int = 600) -> str:

@@ -1,4 +1,4 @@
-"""Windows that end after their source was written: rows that come in time may still change them."""
+"""Windows and sessions that end after their source was written: rows that come in time may still change them."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from draindown.flow import generations
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier, moment
 from draindown.sources import intake
-from draindown.spec.derived import DerivedFlow, Window
+from draindown.spec.derived import DerivedFlow
 
 
 def open_windows(layout: FlowLayout, flow: DerivedFlow, version: int) -> str:
-    """Return in words which windows are open in a version of the table; empty if none is, or the flow has no windows.
+    """Return in words which windows or sessions are open in a version of the table; empty if none is.
 
-    A window is open if it ends after the commit of the source version that the newest batch read. Any other window may
+    One is open if it ends after the commit of the source version that the newest batch read. Any other one may
     change too, but only by rows that come late.
     """
-    done = generations.first_unread(layout, generations.generation(layout)) - 1 if flow.window else 0
+    done = generations.first_unread(layout, generations.generation(layout)) - 1 if flow.interval else 0
     read = next(intake.slices(layout, generations.generation(layout), done), None) if done else None
-    if read is None:
+    if read is None or flow.interval is None:
         return ""
-    (unit,) = read.units  # windows are over one table
+    (start, end), (unit,) = flow.interval, read.units  # windows and sessions are over one table
     commits = TableLog(unit.name, unit.until).commits(1)
     if not commits or commits[0].version != unit.until:
         return ""
     at = datetime.fromtimestamp(commits[0].timestamp / 1000, UTC)
     sql = (
-        f"select count(*) as n, cast(min({identifier(Window.START)}) as varchar) as since from t "
-        f"where {identifier(Window.END)} > {moment(at)}"
+        f"select count(*) as n, cast(min({identifier(start)}) as varchar) as since from t "
+        f"where {identifier(end)} > {moment(at)}"
     )
     (row,) = TableLog(layout.table, version).rows(sql)
     if not row["n"]:
         return ""
     ends = "ends" if row["n"] == 1 else "end"
     return (
-        f"{count(row['n'], 'window')} from {row['since'][:16]} on {ends} after the source was written ({at:%H:%M} UTC)"
+        f"{count(row['n'], flow.kind)} from {row['since'][:16]} on {ends} after the source was written ({at:%H:%M} UTC)"
     )

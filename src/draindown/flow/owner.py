@@ -9,23 +9,53 @@ from pathlib import Path
 from draindown.base.errors import TerminalError
 from draindown.flow import generations
 from draindown.lake.layout import FlowLayout
+from draindown.lake.revisions import Revisions
 from draindown.lake.table_log import Snapshot, TableLog, literal, log_of
 from draindown.lake.transactions import app_id
+from draindown.lease.holder import holder
 from draindown.ledger.rows import from_commit
 
+_Named = tuple[str, str]
+"""Pipeline and flow."""
 
-def refuse_other(layout: FlowLayout) -> None:
+
+def refuse_other(layout: FlowLayout) -> bool:
     """Refuse a flow that has written nothing yet if its table or its ledger is that of another flow, by pipeline.
 
-    A flow whose home is gone from the lake owns nothing. Raises TerminalError `table-of-another-flow`.
+    Return whether the flow has written nothing yet. A flow whose home is gone from the lake owns nothing. Raises
+    TerminalError `table-of-another-flow`.
     """
     layout = Snapshot.of(layout.live)
     if _has_written(layout):
-        return
+        return False
     for path, (pipeline, flow) in _writers(layout):
         home = replace(layout, pipeline=pipeline, flow=flow).home
         if (pipeline, flow) != (layout.pipeline, layout.flow) and Path(home).is_dir():
-            raise _of_another(layout, path, f"{pipeline}/{flow}", home)
+            raise _of_another(layout, path, f"{pipeline}/{flow}", home, "its batches are in the table")
+    return True
+
+
+def claim(layout: FlowLayout) -> None:
+    """Claim table and ledger for a flow that has written nothing yet. To be called by the holder of its lease.
+
+    Each opening adds a claim. The newest one counts while the lease of its flow is held; so of flows that open at once
+    one goes on, and a flow that ended without a batch has no claim. Raises TerminalError `table-of-another-flow`.
+    """
+    Path(layout.claims).mkdir(mode=0o755, parents=True, exist_ok=True)
+    own = (layout.pipeline, layout.flow)
+    for path, place in ((layout.table, layout.table_claims), (layout.ledger, layout.ledger_claims)):
+        claims = Revisions(Path(place), _named, "two flows may write one table")
+        claimed = False
+        while not claimed:
+            number, other = claims.newest()
+            if other and other != own and holder(home := replace(layout, pipeline=other[0], flow=other[1])):
+                raise _of_another(layout, path, "/".join(other), home.home, "it is at work on its first batch")
+            claimed = claims.put(number, dict(zip(("pipeline", "flow"), own, strict=True)))
+    refuse_other(layout)  # another flow may have committed and ended since it was looked
+
+
+def _named(content: dict[str, str]) -> _Named:
+    return content["pipeline"], content["flow"]
 
 
 def _has_written(layout: FlowLayout) -> bool:
@@ -35,7 +65,7 @@ def _has_written(layout: FlowLayout) -> bool:
     return table.last(app_id(layout, generation, "rows")) is not None
 
 
-def _writers(layout: FlowLayout) -> Iterator[tuple[str, tuple[str, str]]]:
+def _writers(layout: FlowLayout) -> Iterator[tuple[str, _Named]]:
     """Yield a table and who wrote it: by the newest batch in the target's log, and by the rows of the ledger."""
     rows = (from_commit(commit) for commit in log_of(layout, layout.table).commits())  # none if it is absent
     if newest := next((row for row in rows if row), None):
@@ -47,12 +77,12 @@ def _writers(layout: FlowLayout) -> Iterator[tuple[str, tuple[str, str]]]:
             yield layout.ledger, (row["pipeline"], row["flow"])
 
 
-def _of_another(layout: FlowLayout, path: str, other: str, home: str) -> TerminalError:
+def _of_another(layout: FlowLayout, path: str, other: str, home: str, why: str) -> TerminalError:
     again = f"draindown run {layout.pipeline} --flow {layout.flow}"
     return TerminalError(
         "table-of-another-flow",
         tried=f"write table {path} for flow {layout.flow} of pipeline {layout.pipeline}",
-        found=f"flow {other} writes it: its batches are in the table, its home is {home}. No file of this project has "
+        found=f"flow {other} writes it: {why}, its home is {home}. No file of this project has "
         "that flow, so another project has, or it was renamed",
         changed="nothing",
         next=[

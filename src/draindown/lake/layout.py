@@ -213,6 +213,21 @@ class FlowLayout:
         return f"{self.home}/lease"
 
     @property
+    def claims(self) -> str:
+        """Directory of the claims of flows without a batch; no pipeline has its name."""
+        return self._under("_draindown", "_claims")
+
+    @property
+    def table_claims(self) -> str:
+        """Directory of the revisions of the claim on the live target."""
+        return f"{self.claims}/table.{self.table_name}"
+
+    @property
+    def ledger_claims(self) -> str:
+        """Directory of the revisions of the claim on the live ledger, and on all tables that are named by the flow."""
+        return f"{self.claims}/flow.{self.flow}"
+
+    @property
     def reports(self) -> str:
         """Directory with one directory of reports per run."""
         return f"{self.home}/reports"

@@ -14,18 +14,28 @@ import pyarrow as pa
 from draindown.base.clock import now
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier, stream
-from draindown.proof import windows
+from draindown.proof import ranking, sessions, windows
 from draindown.proof.certificate import SHOWN, Certificate, Falsehood, What, snapshot
 from draindown.proof.digest import digest
 from draindown.sources.tables import late
-from draindown.spec.derived import TOLERANCE, DerivedFlow, Window
+from draindown.spec.derived import TOLERANCE, DerivedFlow, Per, Window
+from draindown.spec.ranking import Deduplicate, Top
+from draindown.spec.session import Session
 
 _PARTS = 1_000_000
 
 
 def statement(flow: DerivedFlow, source: TableLog) -> str | None:
     """Return the flow's query in DuckDB's SQL; None if only Spark is certain to compute what Spark computed."""
-    return None if flow.window is None else windows.query(flow.window, source.column_types)
+    match flow.derivation:
+        case Window() as window:
+            return windows.query(window, source.column_types)
+        case Session() as session:
+            return sessions.query(session, source.column_types)
+        case Deduplicate() | Top() as part:
+            return ranking.query(part, source.column_types)
+        case Per():
+            return None
 
 
 def prove(
@@ -45,7 +55,7 @@ def prove(
         _load(db, "held", table, [name for name in table.column_types if not name.startswith("_")])
         keys = flow.target.keys
         db.execute(f"create table expected as {sql}")
-        _times_as_numbers(db, table)
+        _times_as_numbers(db, flow.interval or ())
         _keep(db, keys, share)
         expected, found = (_number(db, f"select count(*) from {name}") for name in ("expected", "held"))
         differing, falsehoods = _differences(db, table, keys)
@@ -70,7 +80,8 @@ def prove(
 def _used(flow: DerivedFlow, source: TableLog) -> list[str]:
     """Return the columns that the query names, or might name."""
     window = flow.window
-    assert window is not None
+    if window is None:
+        return [name for name in source.column_types if not name.startswith("_")]
     text = " ".join((window.time, *window.group_by, *window.measures.values())).lower()
     own = [] if flow.accept is None else ["_arrived_at", "_origin"]
     return [*(name for name in source.column_types if name.lower() in text), *own]
@@ -94,11 +105,10 @@ def _load(db: duckdb.DuckDBPyConnection, name: str, log: TableLog, columns: Sequ
     db.unregister("_rows")
 
 
-def _times_as_numbers(db: duckdb.DuckDBPyConnection, table: TableLog) -> None:
-    """Turn the starts and ends of windows into microseconds since 1970, as in the query."""
-    for name in (Window.START, Window.END):
-        if name in table.column_types:
-            db.execute(f"alter table held alter {name} set data type bigint using epoch_us({name})")
+def _times_as_numbers(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> None:
+    """Turn the starts and ends of windows and sessions into microseconds since 1970, as in the query."""
+    for name in names:
+        db.execute(f"alter table held alter {name} set data type bigint using epoch_us({name})")
 
 
 def _keep(db: duckdb.DuckDBPyConnection, keys: Sequence[str], share: float) -> None:
@@ -160,8 +170,9 @@ def _falsehood(row: Sequence[Any], keys: Sequence[str], others: Sequence[str]) -
 
 
 def _shown(name: str, value: Any) -> Any:
-    """Return the start of a window as a time."""
-    return datetime.fromtimestamp(value / 1_000_000, UTC).isoformat() if name == Window.START and value else value
+    """Return the start of a window or session, which the query has in microseconds since 1970, as a time."""
+    is_start = name in (Window.START, Session.START) and isinstance(value, int)
+    return datetime.fromtimestamp(value / 1_000_000, UTC).isoformat() if is_start else value
 
 
 def _wrong(values: Sequence[Any], others: Sequence[str]) -> Iterator[tuple[str, tuple[Any, Any]]]:

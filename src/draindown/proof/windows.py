@@ -1,6 +1,6 @@
 """The query of a `window` in DuckDB's SQL, with those measures whose meaning is certain to be Spark's.
 
-tests/spark/test_proof.py pins each measure.
+tests/tables/test_proof.py and tests/spark/test_derive.py pin each measure.
 """
 
 from __future__ import annotations

@@ -100,10 +100,12 @@ def open_flow(
     error are kept.
     """
     layout = spec.layout(flow)
-    owners.refuse_other(layout)  # before the lease: its fence is a commit in the table
+    is_first = owners.refuse_other(layout)  # before the lease: its fence is a commit in the table
     with lease_of(layout, spec.lease, owner=owner, run_id=run_id, again=again) as lease:
         if engine is not None:
             engine.hold(lease)
+        if is_first:
+            owners.claim(layout)
         guard, finished, generation = lease.guard(reached), None, 0
         if needs >= Needs.FINISHED:
             finished = swap.finish(layout, by=owner, reached=guard)

@@ -194,6 +194,9 @@ def _in_full(value: dict[object, object]) -> dict[str, object]:
     known = {"from" if key == "taken_from" else key: key for key in _MORE}
     unknown = [str(key) for key in value if key not in ("type", *known)]
     if unknown or "type" not in value or len(value) == 1:
+        kind = str(value.get("type", ""))
+        if unknown and kind.count("(") + kind.count("<") > kind.count(")") + kind.count(">"):
+            raise ValueError(f'a comma within braces ends the type {kind!r}; write it in quotes: "decimal(10,2)"')
         found = f"; it has {', '.join(unknown)}" if unknown else ""
         raise ValueError(f"must be a type such as 'int', or {{type: int, from: key}}, with {', '.join(known)}{found}")
     for key in known:

@@ -11,22 +11,20 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, PrivateAttr, WithJsonSchema, field_validator, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, field_validator, model_validator
 
 from draindown.spec import sinks
 from draindown.spec.base import Model, Problem, refuse, repeated
 from draindown.spec.column_types import Column, plain
-from draindown.spec.expressions import check_measure, check_query
-from draindown.spec.names import ColumnName, Identifier, unlike
+from draindown.spec.names import ColumnName, Identifier, Measure, Query, unlike
+from draindown.spec.ranking import Deduplicate, Top
+from draindown.spec.session import Session
 from draindown.spec.sinks import FlowSink
 from draindown.spec.table_source import SourceTable, TableSource
 from draindown.spec.target_kinds import DERIVED, TargetKind
 from draindown.spec.targets import Deadline, Maintenance, MaxBatches, PartitionBy, Suite, TableName
 from draindown.spec.units import Duration, WindowSize
 
-_TEXT = {"type": "string", "minLength": 1, "maxLength": 10_000}
-Measure = Annotated[str, AfterValidator(check_measure), WithJsonSchema(_TEXT)]
-Query = Annotated[str, AfterValidator(check_query), WithJsonSchema(_TEXT)]
 FLOATS = ("float", "double")
 TOLERANCE = 1e-9
 """Doubles within this relative distance are equal: the sum of a group depends on the order of its rows."""
@@ -99,6 +97,21 @@ class Window(Model):
         return [self.START, *self.group_by]
 
     @property
+    def scope_keys(self) -> list[str]:
+        """The columns whose values are recomputed together: the window and its group."""
+        return self.keys
+
+    @property
+    def columns(self) -> list[str]:
+        """The result's columns."""
+        return [*self.keys, self.END, *self.measures]
+
+    @property
+    def interval(self) -> tuple[str, str]:
+        """The result's columns with the start and the end of a row's time."""
+        return self.START, self.END
+
+    @property
     def expressions(self) -> Mapping[tuple[str, ...], str]:
         """The SQL of this part by its place in it."""
         return {("measures", name): text for name, text in self.measures.items()}
@@ -143,6 +156,11 @@ class Per(Model):
     )
 
     @property
+    def scope_keys(self) -> list[str]:
+        """The columns whose values are recomputed together: the keys."""
+        return self.keys
+
+    @property
     def expressions(self) -> Mapping[tuple[str, ...], str]:
         """The SQL of this part by its place in it."""
         return {("sql",): self.sql}
@@ -159,8 +177,14 @@ class Per(Model):
         return names
 
 
-Derivation = Window | Per
-KINDS: Mapping[str, type[Derivation]] = {"window": Window, "per": Per}
+Derivation = Window | Session | Per | Deduplicate | Top
+KINDS: Mapping[str, type[Derivation]] = {
+    "window": Window,
+    "session": Session,
+    "per": Per,
+    "deduplicate": Deduplicate,
+    "top": Top,
+}
 """The kinds of derivation by the name of their part in a flow. A new kind is one more entry, and one field below."""
 
 
@@ -192,7 +216,10 @@ class DerivedFlow(Model):
 
     source: TableSource = Field(description="The tables that the query reads.")
     window: Window | None = Field(default=None, description="Aggregates per window of time and group.")
+    session: Session | None = Field(default=None, description="Aggregates per run of rows without a long gap.")
     per: Per | None = Field(default=None, description="A query that works within the given keys.")
+    deduplicate: Deduplicate | None = Field(default=None, description="The first or last row per key.")
+    top: Top | None = Field(default=None, description="The first rows of each group in an order.")
     accept: Annotated[Duration, Field(ge=1)] | None = Field(
         default=None,
         description="Rows that arrive later than this after their time are kept out of windows; absent: none is late.",
@@ -241,7 +268,19 @@ class DerivedFlow(Model):
     def stored_columns(self) -> list[str] | None:
         """The columns of the table; None if only the query shows them."""
         found = self.derivation
-        return [*found.keys, found.END, *found.measures] if isinstance(found, Window) else None
+        return list(found.columns) if isinstance(found, Window | Session) else None
+
+    @property
+    def measures(self) -> Mapping[str, str]:
+        """The aggregates over the rows of a window or session, by name; none of other kinds."""
+        found = self.derivation
+        return found.measures if isinstance(found, Window | Session) else {}
+
+    @property
+    def interval(self) -> tuple[str, str] | None:
+        """The columns of the table with the start and the end of a row's time; None of kinds without."""
+        found = self.derivation
+        return found.interval if isinstance(found, Window | Session) else None
 
     @property
     def upstream(self) -> tuple[str, ...]:
@@ -257,7 +296,8 @@ class DerivedFlow(Model):
     def _combination(self) -> DerivedFlow:
         given = [name for name in KINDS if getattr(self, name) is not None]
         if len(given) != 1:
-            choices = " or ".join(KINDS)
+            *others, last = KINDS
+            choices = f"{', '.join(others)} or {last}"
             what = f"has {' and '.join(given)}: keep one" if given else f"needs one of {choices}: how its table follows"
             refuse([(("source",), what)])
         self.target._keys = list(self.derivation.keys)
@@ -268,16 +308,16 @@ class DerivedFlow(Model):
         said += self.source.told + ("" if self.accept is None else f" accept {self.accept}")
         self.source._derivation = hashlib.sha256(said.encode()).hexdigest()[:16]
         by_table = [self.derivation.sought(one) for one in self.source.read]
-        self.source._sought = {key: [own[at] for own in by_table] for at, key in enumerate(self.derivation.keys)}
+        self.source._sought = {key: [own[at] for own in by_table] for at, key in enumerate(self.derivation.scope_keys)}
         late = [] if self.accept is None or self.window else [(("accept",), "is about the time of rows in a window")]
-        sent = sinks.problems(self.also_to, self.derivation.keys, self.stored_columns, refuses=False)
+        sent = sinks.problems(self.also_to, self.target.keys, self.stored_columns, refuses=False)
         refuse([*late, *self._source_problems(), *self._key_problems(), *self._partition_problems(), *sent])
         return self
 
     def _source_problems(self) -> Iterable[Problem]:
-        tables, keys = self.source.read, self.derivation.keys
-        if self.window is not None and (len(tables) > 1 or tables[0].keys):
-            yield ("source", "tables"), "a window is over one table, under its own names: `per` joins tables"
+        tables, keys = self.source.read, self.derivation.scope_keys
+        if self.per is None and (len(tables) > 1 or tables[0].keys):
+            yield ("source", "tables"), f"{self.kind} reads one table, under its own names: `per` joins tables"
             return
         for at, one in enumerate(self.source.tables):
             place = ("source", "tables", str(at), "keys")
@@ -290,7 +330,7 @@ class DerivedFlow(Model):
         for name, kind in self.columns.items():
             if not kind.nullable:
                 yield ("columns", name), "is `not null`, which no row of a result is refused for; use an expectation"
-        for name in self.derivation.keys:
+        for name in self.derivation.scope_keys:
             column = self.columns.get(name)
             if column is not None and (column.type in FLOATS or column.is_nested or column.type == "json"):
                 yield ("columns", name), f"is {column.type}: a key needs a plain type that compares exactly"
@@ -299,6 +339,6 @@ class DerivedFlow(Model):
         for twice in repeated(self.target.partition_by):
             yield ("target", "partition_by"), f"names {twice!r} twice"
         for at, name in enumerate(self.target.partition_by):
-            if name not in self.derivation.keys:
-                keys = ", ".join(self.derivation.keys)
+            if name not in self.derivation.scope_keys:
+                keys = ", ".join(self.derivation.scope_keys)
                 yield ("target", "partition_by", str(at)), f"{name!r} is no key, so it could change: keys are {keys}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -169,7 +170,10 @@ class FlowSpec(Model):
             types = places.get(head + colon, ())
             if not types or (colon and not rest):
                 known = ", ".join(f"{one}NAME" if one.endswith(":") else one for one in (*places, FIELD))
-                yield ("columns", name), f"from: {column.taken_from}: one of {known}"
+                field = (
+                    "" if colon else f"; a field of the value is from: {json.dumps(FIELD + head, ensure_ascii=False)}"
+                )
+                yield ("columns", name), f"from: {column.taken_from}: one of {known}{field}"
             elif column.type.partition("(")[0] not in types:
                 yield ("columns", name), f"from: {column.taken_from} is {' or '.join(types)}, not {column.type}"
             elif self.written(name) is not None and "binary" not in types:

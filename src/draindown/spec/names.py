@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, WithJsonSchema
 
-from draindown.spec.expressions import check_expression
+from draindown.spec.expressions import check_expression, check_measure, check_query
 
 RESERVED_COLUMNS = frozenset({"arrived_at"})
 """Names that rules can use besides the columns. Names that begin with an underscore are reserved for draindown."""
@@ -32,7 +32,8 @@ def _matches(pattern: str, meaning: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _check_column_name(name: str) -> str:
+def check_column_name(name: str) -> str:
+    """Return a name that a column of the contract may have. Raises ValueError for every other name."""
     if name.startswith("_"):
         raise ValueError(f"{name!r}: names that start with '_' are reserved for draindown")
     if name.lower() in RESERVED_COLUMNS:
@@ -56,7 +57,7 @@ def renamed(field: str) -> str:
 def is_column_name(name: str) -> bool:
     """Return whether a name is valid for a column."""
     try:
-        return bool(_check_column_name(name))
+        return bool(check_column_name(name))
     except ValueError:
         return False
 
@@ -70,10 +71,11 @@ Identifier = Annotated[
     _matches(_IDENTIFIER, "a name: lower-case letters, digits and _, a letter first, at most 63"),
     _text(_IDENTIFIER),
 ]
-ColumnName = Annotated[str, AfterValidator(_check_column_name), _text(_COLUMN_NAME)]
-Expression = Annotated[
-    str, AfterValidator(check_expression), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 10_000})
-]
+ColumnName = Annotated[str, AfterValidator(check_column_name), _text(_COLUMN_NAME)]
+_SQL = WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 10_000})
+Expression = Annotated[str, AfterValidator(check_expression), _SQL]
+Measure = Annotated[str, AfterValidator(check_measure), _SQL]
+Query = Annotated[str, AfterValidator(check_query), _SQL]
 Dotted = Annotated[str, _matches(_DOTTED, "module.function, a function of jobs/transforms/"), _text(_DOTTED)]
 SuiteName = Annotated[str, _matches(_SUITE, "the name of a suite: expectations/<name>.json"), _text(_SUITE)]
 

@@ -8,6 +8,8 @@ from draindown.spec import expression_names
 from draindown.spec.base import Problem
 from draindown.spec.derived import FLOATS, DerivedFlow, Per, Window
 from draindown.spec.names import unlike
+from draindown.spec.ranking import Deduplicate, Top
+from draindown.spec.session import Session
 from draindown.spec.table_source import SourceTable
 from draindown.spec.target_kinds import TargetKind
 
@@ -27,10 +29,19 @@ def problems(flow: DerivedFlow, at: int, source: Types | None, kind: TargetKind 
     if source is None:
         return
     match flow.derivation:
-        case Window():
-            yield from _window(flow.derivation, source)
+        case Window() as one:
+            yield from _timed("window", "group_by", one, one.group_by, source)
+        case Session() as one:
+            yield from _timed("session", "by", one, one.by, source)
         case Per():
             yield from _per(flow, flow.source.read[at], at, source)
+        case Deduplicate() as one:
+            yield from _ranked("deduplicate", "keys", one, "sequence_by", source)
+        case Top() as one:
+            yield from _ranked("top", "by", one, "order_by", source)
+            yield from (
+                (("top",), f"adds column {name!r}, which the source has") for name in one.made if name in source
+            )
 
 
 def _per(flow: DerivedFlow, table: SourceTable, at: int, source: Types) -> Iterator[Problem]:
@@ -45,16 +56,25 @@ def _per(flow: DerivedFlow, table: SourceTable, at: int, source: Types) -> Itera
             yield place, f"{name!r} {why}"
 
 
-def _window(window: Window, source: Types) -> Iterator[Problem]:
-    kind = source.get(window.time)
-    if kind is None:
-        yield ("window", "time"), f"{window.time!r} is no column of the source{unlike(window.time, source)}"
-    elif kind not in _TIMES:
-        yield ("window", "time"), f"{window.time!r} is {kind}: a window needs a timestamp"
-    yield from ((("window", *place), text) for place, text in _keys("group_by", window.group_by, source))
-    for place, text in window.expressions.items():
+def _timed(kind: str, keys: str, part: Window | Session, names: list[str], source: Types) -> Iterator[Problem]:
+    """Yield problems of a part with a time, keys and measures. `keys`, `names`: its field with the keys, and these."""
+    known = source.get(part.time)
+    if known is None:
+        yield (kind, "time"), f"{part.time!r} is no column of the source{unlike(part.time, source)}"
+    elif known not in _TIMES:
+        yield (kind, "time"), f"{part.time!r} is {known}: a {kind} needs a timestamp"
+    yield from (((kind, *place), text) for place, text in _keys(keys, names, source))
+    for place, text in part.expressions.items():
         for problem in expression_names.problems(text, source):
-            yield ("window", *place), problem
+            yield (kind, *place), problem
+
+
+def _ranked(kind: str, keys: str, part: Deduplicate | Top, order: str, source: Types) -> Iterator[Problem]:
+    """Yield keys and columns of the order that the source lacks, or that can't be compared."""
+    yield from (((kind, *place), text) for place, text in _keys(keys, part.scope_keys, source))
+    for at, (name, _) in enumerate(part.order):
+        if name not in source:
+            yield (kind, order, str(at)), f"{name!r} is no column of the source{unlike(name, source)}"
 
 
 def _keys(part: str, names: list[str], source: Types) -> Iterator[Problem]:

@@ -79,6 +79,16 @@ def parse(pattern: str) -> tuple[Part, ...]:
     return tuple(_part(found, pattern) for found in _TOKEN.finditer(pattern))
 
 
+def _likely(found: re.Match[str]) -> str:
+    """Return a token of a pattern with the letter that its own is taken for elsewhere."""
+    text = found.group()
+    letter = _INSTEAD.get(text[0])
+    if found["field"] is None or not letter:
+        return text
+    same = letter[0] * len(text)
+    return same if len(text) in _WIDTHS[letter[0]] else letter
+
+
 def _part(found: re.Match[str], pattern: str) -> Part:
     if found["open"]:
         raise ValueError(f"format {pattern!r} has an unclosed '")
@@ -93,6 +103,6 @@ def _part(found: re.Match[str], pattern: str) -> Part:
     if letter in _WIDTHS:
         known = " or ".join(letter * number for number in _WIDTHS[letter])
         raise ValueError(f"format {pattern!r}: {found['field']} is not supported; write {known}")
-    instead = f"; did you mean {_INSTEAD[letter]}?" if _INSTEAD.get(letter) else ""
+    instead = f"; did you mean {''.join(map(_likely, _TOKEN.finditer(pattern)))!r}?" if _INSTEAD.get(letter) else ""
     allowed = "y M d H h m s S a X Z, and text in single quotes"
     raise ValueError(f"format {pattern!r}: {found['field']} is not supported{instead or f'; allowed: {allowed}'}")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from typing import Any, Literal
 
+from draindown.base.formatting import value_text
 from draindown.gate.published import UNJUDGED
 from draindown.runs.report import Expectation
 
@@ -34,8 +36,12 @@ def detail(config: Mapping[str, Any], observed: object = None) -> str:
 
 
 def sample(listed: Iterable[Any]) -> list[Any]:
-    """Return the first SAMPLE rows or values as JSON-ready values of bounded length."""
-    return [_plain(value) for value in list(listed)[:SAMPLE]]
+    """Return the first SAMPLE rows or values as JSON-ready values of bounded length.
+
+    One with decimals becomes its text: a number of JSON would lose digits, and a text in quotes is another value.
+    """
+    plain = (_plain(value) for value in list(listed)[:SAMPLE])
+    return [value_text(value) if _is_exact(value) else value for value in plain]
 
 
 def brief(text: str) -> str:
@@ -59,9 +65,14 @@ def _plain(value: Any) -> Any:
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(v) for v in value[:SAMPLE]]
-    if value is None or isinstance(value, (bool, int, float)):
+    if value is None or isinstance(value, (bool, int, float, Decimal)):
         return value
     return _cut(str(value), _VALUE_LENGTH)
+
+
+def _is_exact(value: Any) -> bool:
+    within = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return isinstance(value, Decimal) or any(map(_is_exact, within))
 
 
 def _cut(text: str, length: int) -> str:

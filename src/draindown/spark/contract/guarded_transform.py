@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType
 
 from draindown.spark.contract.parsing import KEPT, WHY
 from draindown.spark.contract.transforms import ROW, Transform, items, packed
@@ -39,7 +39,7 @@ def apply_guarded(frame: DataFrame, transform: Transform) -> DataFrame | None:
         return None
     own = [one for one in made if one.name() != ROW]
     values = [_tried(given, one).alias(f"_g{i}") for i, one in enumerate(own)]
-    whys = [_why(one).alias(f"_w{i}") for i, one in enumerate(own)]
+    whys = [_why(given, one).alias(f"_w{i}") for i, one in enumerate(own)]
     return _unpacked(frame, given.select(ROW, *values, *whys), [one.name() for one in own])
 
 
@@ -80,15 +80,23 @@ def _tried(given: DataFrame, named: Any) -> Column:
     return tried(given.sparkSession, F.array(ClassicColumn(convert.column(_value(named)))))
 
 
-def _why(named: Any) -> Column:
+def _why(given: DataFrame, named: Any) -> Column:
     """Return the columns that an expression reads, with their values, for people."""
     shown = [
-        F.concat(
-            F.lit(f"{name} = "), F.coalesce(F.substring(F.to_json(F.struct(quoted(name))), 1, _SHOWN), F.lit("NULL"))
-        )
-        for name in dict.fromkeys(_read(named))
+        F.concat(F.lit(f"{name} = "), F.coalesce(F.substring(_text(given, name), 1, _SHOWN), F.lit("NULL")))
+        for name in sorted(_read(named), key=given.columns.index)
     ]
-    return F.concat_ws(", ", F.lit("it fails on"), *shown) if shown else F.lit("it fails")
+    return F.concat(F.lit("it fails on "), F.concat_ws(", ", *shown)) if shown else F.lit("it fails")
+
+
+def _text(given: DataFrame, name: str) -> Column:
+    """Return a column's values as text: nested ones as JSON, bytes in base64."""
+    match given.schema[name].dataType:
+        case ArrayType() | MapType() | StructType():
+            return F.to_json(quoted(name))
+        case BinaryType():
+            return F.base64(quoted(name))
+    return F.col(quoted(name)).cast("string")
 
 
 def _read(named: Any) -> list[str]:
@@ -98,7 +106,7 @@ def _read(named: Any) -> list[str]:
 
 
 def culprit(frame: DataFrame, transform: Transform) -> tuple[str, str]:
-    """Return the first column on which the transform fails, and one row of its input as JSON; "" where not found.
+    """Return the first column on which the transform fails, and one row of its input as text; "" where not found.
 
     The row is looked for among _LOOKED_AT distinct ones, by halves.
     """
@@ -125,7 +133,11 @@ def _first_failing(given: DataFrame, transform: Transform, name: str, schema: St
     while len(rows) > 1:
         half = rows[: len(rows) // 2]
         rows = half if fails(half) else rows[len(rows) // 2 :]
-    return ", ".join(f"{key} = {str(value)[:_SHOWN]}" for key, value in rows[0].asDict().items())
+    shown = given.sparkSession.createDataFrame(rows, schema).select(
+        *[_text(given, name).alias(name) for name in schema.names]
+    )
+    values = (shown.first() or Row()).asDict()
+    return ", ".join(f"{name} = {'NULL' if text is None else text[:_SHOWN]}" for name, text in values.items())
 
 
 def _fails(frame: DataFrame) -> bool:

@@ -30,7 +30,7 @@ def records_of(reads: Iterable[Read], flow: FlowSpec, known: Known = _NOTHING_KN
     """Return the records of what was read, one entry per plan. Arguments as in `RecordReader.records`."""
     recorded = flow.as_recorded
     found = (READERS[flow.source.format].records(read, recorded, known) for read in reads)
-    if flow.fields.keys() != recorded.columns.keys():
+    if any(name != field for name, field in flow.fields.items()):
         found = (_by_column(records, flow.fields) for records in found)
     return [enveloped(records, flow) if ENVELOPE in records.frame.columns else records for records in found]
 

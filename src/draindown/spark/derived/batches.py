@@ -91,7 +91,7 @@ class Deriving:
             if one and last
         ]
         decided = own["decided_from"], newest.units[0].row["decided"]
-        return TableSlice(read.number, tables, bucket_of(own, self.flow.derivation.keys), decided)
+        return TableSlice(read.number, tables, bucket_of(own, self.flow.derivation.scope_keys), decided)
 
     def _newest(self) -> Slice | None:
         layout, generation = self.request.layout, self.generation

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -29,6 +29,7 @@ from draindown.spark.derived.difference import BEFORE, DELETE, FATE, INSERT, UNC
 from draindown.spark.derived.kind import key_names
 from draindown.spark.derived.late import Sieve, keep
 from draindown.spark.derived.resolve import resolve
+from draindown.spark.derived.scope import Touched, spanned
 from draindown.spark.derived.touched import Work, touched
 from draindown.spark.frames import persisted
 from draindown.spark.session import configured
@@ -98,9 +99,20 @@ class Derivation:
         spark = work.sources[0].sparkSession
         delta_target.prepare(spark, writer, StructType(list(work.resolved.schema)).add(CHANGED_AT, "timestamp"))
         held = delta_target.held_rows(spark, writer.layout.table, work.scope.pruning, narrow=True)
-        again = [_again(work, at) for at in range(len(work.batch.slice.tables))]
-        with configured(spark, _settings(spark, work, held, again)), _group_named(work, again), ExitStack() as kept:
+        with ExitStack() as kept:
+            work = _narrowed(work, held, kept)
+            again = [_again(work, at) for at in range(len(work.batch.slice.tables))]
+            kept.enter_context(configured(spark, _settings(spark, work, held, again)))
+            kept.enter_context(_group_named(work, again))
             yield _recomputed(work, held, again, kept)
+
+
+def _narrowed(work: Work, held: Held | None, kept: ExitStack) -> Work:
+    """Return the work with the part of its scopes that has to be read again, which the table's rows show."""
+    span, scope = work.resolved.kind.span, work.scope
+    if span is None or held is None or not isinstance(scope, Touched):
+        return work
+    return replace(work, scope=spanned(scope, span, held.rows, work.scope_keys, kept))
 
 
 def _tried(batch: DeriveBatch) -> str:
@@ -163,7 +175,8 @@ def _recomputed(work: Work, held: Held | None, again: Sequence[_Again], kept: Ex
         kept.enter_context(persisted(fated))
         parts, schema = work.batch.flow.target.partition_by, work.resolved.schema
         texts = [name for name in parts if schema[name].dataType.typeName() == "string"]
-        counts = difference.count(fated, work.keys, work.resolved.kind.counted, texts)
+        kind = work.resolved.kind
+        counts = difference.count(fated, kind.row_keys, kind.counted, texts, kind.scope_keys)
         _refuse_blank(work, texts, counts.blank)
         _refuse_twice(work, held, counts.twice)
     acts = fated.where(F.col(FATE).isin(*difference.ACTS)).withColumn(CHANGED_AT, F.lit(work.batch.changed_at))
@@ -184,7 +197,8 @@ def _group_named(work: Work, again: Sequence[_Again]) -> Iterator[None]:
         kind, sources = work.resolved.kind, [_possible(one.rows, one.pruning) for one in again]
         names, relation = key_names(kind), kind.relations[0]
         keyed = work.scope.within(relation.keyed(sources[0]), names)
-        found = failing.failing(lambda part: recompute.result(kind, sources, work.scope, part), work.keys, keyed, names)
+        whole = partial(recompute.result, kind, sources, work.scope)
+        found = failing.failing(whole, work.scope_keys, keyed, names)
         raise _not_computed(work.batch, f"{found}: {failing.reason(error)}") from error
 
 
@@ -226,8 +240,9 @@ def _output(work: Work, counts: Counts) -> BatchRow:
         unchanged=keys.get(UNCHANGED, 0),
     )
     found = row.inserted + row.updated + row.deleted + row.unchanged
-    touched = found if work.batch.slice.is_fill else row.touched
-    row = replace(row, touched=touched, absent=touched - found)
+    absent = 0 if work.batch.slice.is_fill else row.touched - counts.scopes
+    touched = found + absent
+    row = replace(row, touched=touched, absent=absent)
     wrong = ["more keys than were touched"] if row.absent < 0 else []
     if row.kind == "source":  # what a replay touches may be gone from the source and from the table
         gone = row.deleted if work.batch.slice.is_fill else 0  # of these keys the source may have no row
@@ -243,9 +258,9 @@ def _refuse_twice(work: Work, held: Held | None, number: int) -> None:
     """Refuse keys with several rows, of the query or of the table. Raises TerminalError `result-not-unique`."""
     if not number:
         return
-    whose, mended, keys = f"the query returns several rows for {number}", _next(work.batch), ", ".join(work.keys)
+    whose, mended, keys = f"the query returns several rows for {number}", _next(work.batch), ", ".join(work.row_keys)
     if held is not None:
-        by_key = work.scope.within(held.rows, work.keys).groupBy(*map(quoted, work.keys)).count()
+        by_key = work.scope.within(held.rows, work.scope_keys).groupBy(*map(quoted, work.row_keys)).count()
         if doubled := by_key.where("count > 1").count():
             whose = f"somebody wrote them or the keys were others before: the table has several rows for {doubled}"
             mended = _rebuild(work, "")
@@ -321,16 +336,16 @@ class Difference:
         rows = self.acts.withColumn(SENT_FATE, fate)
         if not was or self.held is None:
             return rows.withColumns({name: F.lit(None).cast("boolean") for name in was})
-        own = [F.col(quoted(key)).alias(f"_held_{at}") for at, key in enumerate(self.work.keys)]
+        own = [F.col(quoted(key)).alias(f"_held_{at}") for at, key in enumerate(self.work.row_keys)]
         before = self.held.rows.select(*own, *[judged.alias(name) for name, judged in was.items()])
-        same = [F.col(quoted(key)).eqNullSafe(F.col(f"_held_{at}")) for at, key in enumerate(self.work.keys)]
+        same = [F.col(quoted(key)).eqNullSafe(F.col(f"_held_{at}")) for at, key in enumerate(self.work.row_keys)]
         return rows.join(before, reduce(Column.__and__, same), "left").drop(*[f"_held_{at}" for at in range(len(own))])
 
     def write(self, row: BatchRow) -> None:
         """Commit the difference, or an empty commit with the ledger row if there is none."""
         writer, metadata = self.work.batch.writer, row.as_metadata()
         if self.held is not None and row.applied:
-            on = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in self.work.keys)
+            on = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in self.work.row_keys)
             delta_target.merge(writer, self.acts, on, _clauses(row), self.held.pruning, metadata)
             return
         rows = self.acts if row.inserted else self.acts.where(F.lit(False))

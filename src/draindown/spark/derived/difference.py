@@ -58,6 +58,7 @@ class Counts:
         twice: number of keys with more than one row.
         now, before: rows of the source that the fresh rows count, and that the table's rows count.
         blank: number of keys with a text in a partition column that no partition keeps.
+        scopes: number of scopes that the keys are in.
     """
 
     keys: Mapping[str, int]
@@ -65,10 +66,20 @@ class Counts:
     now: int
     before: int
     blank: int = 0
+    scopes: int = 0
 
 
-def count(fated: DataFrame, keys: Sequence[str], counted: str | None = None, texts: Sequence[str] = ()) -> Counts:
-    """Count what `compare` returned. `counted`: as there. `texts`: partition columns of type string."""
+def count(
+    fated: DataFrame,
+    keys: Sequence[str],
+    counted: str | None = None,
+    texts: Sequence[str] = (),
+    scope_keys: Sequence[str] = (),
+) -> Counts:
+    """Count what `compare` returned. `counted`: as there.
+
+    `texts`: partition columns of type string. `scope_keys`: those of `keys` that name a scope; empty for all.
+    """
     blank = reduce(Column.__or__, [unstorable(name, F.col(quoted(name))) for name in texts], F.lit(False))
     fresh = F.lit(0) if counted is None else F.sum(quoted(counted))
     sums = {"rows": F.count("*"), "fresh": fresh, "old": F.sum(BEFORE)}
@@ -85,8 +96,12 @@ def count(fated: DataFrame, keys: Sequence[str], counted: str | None = None, tex
         )
         .collect()
     )
-    sums_of_all = (sum(row[name] for row in rows) for name in ("twice", "fresh", "old", "blank"))
-    return Counts({row[FATE]: row["keys"] for row in rows}, *sums_of_all)
+    twice, now, before, blank_keys = (sum(row[name] for row in rows) for name in ("twice", "fresh", "old", "blank"))
+    by_fate = {row[FATE]: row["keys"] for row in rows}
+    scopes = sum(by_fate.values())
+    if list(scope_keys or keys) != list(keys):
+        scopes = fated.select(*map(quoted, scope_keys)).distinct().count()
+    return Counts(by_fate, twice, now, before, blank_keys, scopes)
 
 
 def _field(side: str, name: str) -> Column:

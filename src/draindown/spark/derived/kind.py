@@ -8,7 +8,7 @@ from typing import Protocol
 from pyspark.sql import Column, DataFrame
 
 from draindown.ledger.rows import BatchRow
-from draindown.spark.derived.scope import Bucket, KeyRange
+from draindown.spark.derived.scope import Bucket, KeyRange, Span
 from draindown.spark.targets.pruning import Pruning
 
 
@@ -49,17 +49,25 @@ class Relation(Protocol):
 class Kind(Protocol):
     """One derivation over its sources. `registry` maps each kind of the spec to its class.
 
-    The law that makes recomputing touched keys exact: for disjoint sets of keys K1 and K2 that cover all keys, the
-    query over the rows of K1 and the query over the rows of K2 give together the query over all rows.
+    The law that makes recomputing touched scopes exact: for disjoint sets of scopes K1 and K2 that cover all scopes,
+    the query over the rows of K1 and the query over the rows of K2 give together the query over all rows.
     """
 
     @property
-    def keys(self) -> Sequence[str]:
-        """The result's key columns."""
+    def scope_keys(self) -> Sequence[str]:
+        """The result's columns whose values are recomputed together: a scope has all rows with these values."""
+
+    @property
+    def row_keys(self) -> Sequence[str]:
+        """The result's columns that name one of its rows. `scope_keys` are among them."""
 
     @property
     def relations(self) -> Sequence[Relation]:
         """The source tables, in the order of the file."""
+
+    @property
+    def span(self) -> Span | None:
+        """What of a scope has to be read again, by time; None if all of it has."""
 
     @property
     def counted(self) -> str | None:
@@ -71,18 +79,18 @@ class Kind(Protocol):
     def result(self, *keyed: DataFrame) -> DataFrame:
         """Return the query's rows from the rows that `keyed` of each relation returned. Keys come first.
 
-        `keyed`: the whole of each key, in the order of `relations`.
+        `keyed`: all rows of each scope, in the order of `relations`.
         """
 
 
-class HasKeys(Protocol):
-    """What has the keys of a result: a kind, or one of its relations."""
+class HasScopes(Protocol):
+    """What has the scopes of a result: a kind, or one of its relations."""
 
     @property
-    def keys(self) -> Sequence[str]:
-        """The result's key columns."""
+    def scope_keys(self) -> Sequence[str]:
+        """The result's columns whose values are recomputed together."""
 
 
-def key_names(kind: HasKeys) -> list[str]:
-    """Return the names that the key columns have beside those of the source."""
-    return [f"_key{at}" for at in range(len(kind.keys))]
+def key_names(kind: HasScopes) -> list[str]:
+    """Return the names that the scope's columns have beside those of the source."""
+    return [f"_key{at}" for at in range(len(kind.scope_keys))]

@@ -2,72 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived import averages, per_plan, plans
+from draindown.spark.derived.keyed_table import KeyedTable
 from draindown.spark.derived.kind import key_names
-from draindown.spark.derived.scope import Bucket, KeyRange
 from draindown.spark.sql import quoted
-from draindown.spark.targets.pruning import Pruning
 from draindown.spec.derived import Per
 from draindown.spec.table_source import SourceTable
-
-
-@dataclass(frozen=True)
-class KeyedTable:
-    """One source of the kind `per`.
-
-    Attributes:
-        name: that by which the query reads it.
-        keys: the keys of the result.
-        columns: the table's own columns that are these keys, in the same order.
-        row_keys: the table's columns by which no two of its rows are the same; empty if that is not known.
-    """
-
-    name: str
-    keys: Sequence[str]
-    columns: Sequence[str]
-    row_keys: Sequence[str] = ()
-
-    @property
-    def keys_by_column(self) -> Mapping[str, str]:
-        """The result's keys by the table's own columns."""
-        return dict(zip(self.columns, self.keys, strict=True))
-
-    def keyed(self, rows: DataFrame) -> DataFrame:
-        """Return the rows with their own key columns."""
-        return rows.select("*", *(key.alias(name) for key, name in zip(self.home(), key_names(self), strict=True)))
-
-    def home(self) -> Sequence[Column]:
-        """Return the key columns."""
-        return [F.col(quoted(name)) for name in self.columns]
-
-    def places(self, bucket: Bucket) -> Column:
-        """Return 1 for rows whose key is in the bucket."""
-        return bucket.has(self.home()).cast("int")
-
-    def near(self, own: KeyRange) -> Column:
-        """Return the condition that a row's key is in the range."""
-        return own.has(self.home())
-
-    def belongs(self) -> Column:
-        """Return true: each row has a key."""
-        return F.lit(True)
-
-    def source_pruning(self, keys: Pruning) -> Pruning:
-        """Return the same predicates, on the table's own key columns."""
-        own = dict(zip(self.keys, self.columns, strict=True))
-        return Pruning(
-            {own[name]: values for name, values in keys.values.items()},
-            {own[name]: ranges for name, ranges in keys.ranges.items()},
-        )
 
 
 @dataclass(frozen=True)
@@ -78,14 +26,23 @@ class PerKey:
     tables: Sequence[SourceTable]
 
     @property
-    def keys(self) -> Sequence[str]:
+    def scope_keys(self) -> Sequence[str]:
         """The keys that the spec declares."""
+        return self.spec.keys
+
+    @property
+    def row_keys(self) -> Sequence[str]:
+        """The same: the query returns at most one row per key."""
         return self.spec.keys
 
     @property
     def relations(self) -> Sequence[KeyedTable]:
         """The tables, each with its own key columns."""
         return [KeyedTable(one.table, self.spec.keys, self.spec.sought(one), one.row_keys) for one in self.tables]
+
+    @property
+    def span(self) -> None:
+        """None: the query may use all rows of a key."""
 
     @property
     def counted(self) -> str | None:
@@ -109,9 +66,9 @@ class PerKey:
                 seen.enter_context(_seen_as(one, relation.name))
             found = _exactly(rows[0].sparkSession, self.spec.sql, [one.name for one in relations])
             named = {one.name.lower(): per_plan.Relation(one.keys_by_column, one.row_keys) for one in relations}
-            per_plan.refuse(found, self.keys, named)
-        others = [name for name in found.columns if name not in self.keys]
-        return found.select(*map(quoted, (*self.keys, *others)))
+            per_plan.refuse(found, self.spec.keys, named)
+        others = [name for name in found.columns if name not in self.spec.keys]
+        return found.select(*map(quoted, (*self.spec.keys, *others)))
 
 
 def _refuse_types(relations: Sequence[KeyedTable], keyed: Sequence[DataFrame]) -> None:

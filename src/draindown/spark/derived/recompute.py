@@ -11,17 +11,20 @@ from pyspark.sql import functions as F
 from draindown.spark.derived.difference import compare
 from draindown.spark.derived.images import NET
 from draindown.spark.derived.kind import Kind, key_names
-from draindown.spark.derived.scope import Bucket, Scope
+from draindown.spark.derived.scope import HIGH, LOW, Bucket, Scope, micros
 
 
 def touched(kind: Kind, netted: Sequence[DataFrame], bucket: Bucket) -> DataFrame:
     """Return the keys of a bucket that changes concern, once each, with the columns `key_names`.
 
+    Of a kind with a span LOW and HIGH follow: the times of the earliest and the latest changed row of a key.
     `netted`: what `images.net` returned for each source.
     """
-    names, pairs = key_names(kind), zip(kind.relations, netted, strict=True)
-    found = [relation.keyed(rows.where(F.col(NET) != 0)).select(*names) for relation, rows in pairs]
-    return reduce(DataFrame.unionAll, found).where(bucket.has([F.col(name) for name in names])).distinct()
+    names, pairs, span = key_names(kind), zip(kind.relations, netted, strict=True), kind.span
+    times = [] if span is None else [micros(span.time).alias(LOW)]
+    found = [relation.keyed(rows.where(F.col(NET) != 0)).select(*names, *times) for relation, rows in pairs]
+    keys = reduce(DataFrame.unionAll, found).where(bucket.has([F.col(name) for name in names]))
+    return keys.distinct() if span is None else keys.groupBy(*names).agg(F.min(LOW).alias(LOW), F.max(LOW).alias(HIGH))
 
 
 def difference(kind: Kind, sources: Sequence[DataFrame], scope: Scope, held: DataFrame | None) -> DataFrame:
@@ -31,7 +34,7 @@ def difference(kind: Kind, sources: Sequence[DataFrame], scope: Scope, held: Dat
     None if it has none.
     """
     fresh = result(kind, sources, scope)
-    return compare(fresh, None if held is None else scope.within(held, kind.keys), kind.keys, kind.counted)
+    return compare(fresh, None if held is None else scope.within(held, kind.scope_keys), kind.row_keys, kind.counted)
 
 
 def result(kind: Kind, sources: Sequence[DataFrame], scope: Scope, part: Column | None = None) -> DataFrame:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from draindown.spark.derived.kind import Kind
 from draindown.spark.derived.per import PerKey
+from draindown.spark.derived.ranked import FirstPerKey, TopOfGroup
+from draindown.spark.derived.sessions import Sessions
 from draindown.spark.derived.window import Windows
 from draindown.spec.derived import DerivedFlow, Per, Window
+from draindown.spec.ranking import Deduplicate, Top
+from draindown.spec.session import Session
 
 
 def kind_of(flow: DerivedFlow) -> Kind:
@@ -13,5 +17,11 @@ def kind_of(flow: DerivedFlow) -> Kind:
     match flow.derivation:
         case Window():
             return Windows(flow.derivation)
+        case Session():
+            return Sessions(flow.derivation, flow.source.read[0].table)
         case Per():
             return PerKey(flow.derivation, flow.source.read)
+        case Deduplicate():
+            return FirstPerKey(flow.derivation, flow.source.read[0].table)
+        case Top():
+            return TopOfGroup(flow.derivation, flow.source.read[0].table)

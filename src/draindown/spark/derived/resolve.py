@@ -85,27 +85,25 @@ def _problems(flow: DerivedFlow, sources: Sequence[DataFrame]) -> Iterator[str]:
     for at, source in enumerate(sources):
         types = {field.name: field.dataType.simpleString() for field in source.schema}
         yield from (f"{'.'.join(place)}: {text}" for place, text in problems(flow, at, types, None))
-    if flow.window is None:
-        return
     source = sources[0]
-    for name, text in flow.window.measures.items():
+    for name, text in flow.measures.items():
         try:
             alone = source.agg(F.expr(text).alias(name))
         except _REFUSED as error:
-            yield f"window.measures.{name}: {_reason(error)}"
+            yield f"{flow.kind}.measures.{name}: {_reason(error)}"
             continue
         found = list(plans.expressions(plans.analyzed(alone)))
         if not any(plans.kind(one) == "AggregateExpression" for one in found):
-            yield f"window.measures.{name}: is no aggregate of the rows of a window, such as sum({text})"
+            yield f"{flow.kind}.measures.{name}: is no aggregate of the rows of a {flow.kind}, such as sum({text})"
         elif not all(one.deterministic() for one in found):
-            yield f"window.measures.{name}: is not determined by the rows, or depends on their order"
+            yield f"{flow.kind}.measures.{name}: is not determined by the rows, or depends on their order"
 
 
 def _type_problems(flow: DerivedFlow, kind: Kind, schema: StructType) -> Iterator[str]:
     for field in schema:
         text = field.dataType.simpleString()
         declared = flow.columns.get(field.name)
-        if field.name in kind.keys and (why := not_a_key(text)) is not None:
+        if field.name in kind.scope_keys and (why := not_a_key(text)) is not None:
             yield f"key {field.name} {why}"
         elif isinstance(field.dataType, MapType | VariantType):
             yield f"column {field.name} is {text}: Spark can't compare it with the table; return its parts as columns"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import reduce
@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from draindown.base.clock import EPOCH
+from draindown.spark.frames import persisted
 from draindown.spark.sql import quoted
 from draindown.spark.targets.pruning import Pruning, Range, joined, text_safe
 
@@ -71,6 +72,8 @@ class Bucket:
         return Pruning(ranges={keys[own.at]: [(own.low, own.high)]})
 
 
+LOW, HIGH = "_low", "_high"
+"""Columns of touched keys: the ends of what is read again of a key."""
 WHOLE = Bucket(0, 1)
 """The bucket of all keys."""
 
@@ -99,8 +102,26 @@ class Everything:
 
 
 @dataclass(frozen=True)
+class Span:
+    """The rows of a scope that depend on each other: runs of rows, each at most `gap` seconds after the one before.
+
+    `time`: the source's column with a row's time. `start`, `end`: the result's columns with the time of a run's first
+    row, and of its last one plus `gap`.
+    """
+
+    time: str
+    gap: int
+    start: str
+    end: str
+
+
+@dataclass(frozen=True)
 class Touched:
-    """The keys that changes touch. `keys`: one row per key, `number` of them; persisted by the caller."""
+    """The keys that changes touch. `keys`: one row per key, `number` of them; persisted by the caller.
+
+    Of a kind with a span, `keys` ends with the columns LOW and HIGH: the times of the earliest and the latest changed
+    row of the key, in microseconds since 1970.
+    """
 
     keys: DataFrame
     number: int
@@ -108,11 +129,62 @@ class Touched:
 
     def within(self, rows: DataFrame, names: Sequence[str]) -> DataFrame:
         """Return the rows whose key is touched. NULL equals NULL."""
-        keys = self.keys.toDF(*(f"_touched{at}" for at in range(len(names))))
+        keys, same = self.matching(names)
+        return rows.join(keys, same, "left_semi")
+
+    def matching(self, names: Sequence[str]) -> tuple[DataFrame, Column]:
+        """Return the touched keys, and the condition that a row's key, in the columns `names`, is one of them."""
+        own = [f"_touched{at}" for at in range(len(names))]
+        keys = self.keys.toDF(*own, *self.keys.columns[len(own) :])
         keys = F.broadcast(keys) if self.number <= _SENT else keys
-        pairs = zip(names, keys.columns, strict=True)
-        same = [F.col(quoted(name)).eqNullSafe(F.col(own)) for name, own in pairs]
-        return rows.join(keys, reduce(Column.__and__, same), "left_semi")
+        same = [F.col(quoted(name)).eqNullSafe(F.col(key)) for name, key in zip(names, own, strict=True)]
+        return keys, reduce(Column.__and__, same)
+
+
+@dataclass(frozen=True)
+class Spanned:
+    """The touched keys, and of each only the rows between LOW and HIGH, at which no run is cut."""
+
+    touched: Touched
+    span: Span
+    pruning: Pruning
+
+    def within(self, rows: DataFrame, names: Sequence[str]) -> DataFrame:
+        """Return the rows whose key is touched and whose time, or start as rows of the result, is in the key's span."""
+        keys, same = self.touched.matching(names)
+        # rows of the source have their key in columns of draindown's own, and may have a column named as the start
+        at = micros(self.span.time if names[0].startswith("_") else self.span.start)
+        return rows.join(keys, same & (at >= F.col(LOW)) & (at <= F.col(HIGH)), "left_semi")
+
+
+def spanned(touched: Touched, span: Span, held: DataFrame, names: Sequence[str], kept: ExitStack) -> Spanned:
+    """Return the span of each touched key: its changed rows, and the runs of the table within a gap of them.
+
+    One step is enough: two runs of a key are more than a gap apart, so what lies beyond depends on nothing within.
+    `held`: rows of the table, at least those of the touched keys, whose columns `names` are the key. The spans are
+    persisted until `kept` closes.
+    """
+    keys, same = touched.matching(names)
+    gap = F.lit(span.gap * 1_000_000)
+    start, end = micros(span.start), micros(span.end)
+    near = same & (start <= F.col(HIGH) + gap) & (end >= F.col(LOW))
+    columns = [F.col(name) for name in keys.columns[: len(names)]]
+    joined = keys.join(held.select(*map(quoted, names), quoted(span.start), quoted(span.end)), near, "left")
+    found = joined.groupBy(*columns).agg(
+        F.least(F.min(LOW), F.min(start)).alias(LOW), F.greatest(F.max(HIGH), F.max(end - gap)).alias(HIGH)
+    )
+    kept.enter_context(persisted(found))
+    ends = found.agg(*(F.timestamp_micros(one).cast("string") for one in (F.min(LOW), F.max(HIGH)))).first()
+    assert ends is not None  # an aggregate without groups has one row
+    known = all(text and text[0].isdigit() for text in ends)  # years before 1 and beyond 9999 have a sign
+    times: Mapping[str, Sequence[Range]] = {span.start: [(ends[0], ends[1])]} if known else {}
+    pruning = Pruning(touched.pruning.values, {**touched.pruning.ranges, **times})
+    return Spanned(Touched(found, touched.number, touched.pruning), span, pruning)
+
+
+def micros(name: str) -> Column:
+    """Return a time in microseconds since 1970."""
+    return F.unix_micros(F.col(quoted(name)).cast("timestamp"))
 
 
 def pruning_of(keys: DataFrame, names: Sequence[str]) -> tuple[int, Pruning]:

@@ -14,7 +14,7 @@ from draindown.ledger.rows import BatchRow
 from draindown.spark.derived import images, recompute
 from draindown.spark.derived.batch import DeriveBatch, Versions
 from draindown.spark.derived.images import IMAGES, NET, SIGN
-from draindown.spark.derived.kind import Kind, Relation
+from draindown.spark.derived.kind import Kind, Relation, key_names
 from draindown.spark.derived.late import LATE, Sieve
 from draindown.spark.derived.resolve import Resolved
 from draindown.spark.derived.scope import Bucket, Everything, Scope, Touched, pruning_of
@@ -41,9 +41,14 @@ class Work:
     late: DataFrame | None
 
     @property
-    def keys(self) -> Sequence[str]:
-        """The result's key columns."""
-        return self.resolved.kind.keys
+    def scope_keys(self) -> Sequence[str]:
+        """The result's columns whose values are recomputed together."""
+        return self.resolved.kind.scope_keys
+
+    @property
+    def row_keys(self) -> Sequence[str]:
+        """The result's columns that name one of its rows."""
+        return self.resolved.kind.row_keys
 
 
 def touched(
@@ -60,7 +65,7 @@ def touched(
     late, number = _late(sieve, batch, kind, changed, kept)
     if piece.is_fill:
         whole = [_near(piece.bucket, *pair) for pair in zip(kind.relations, sources, strict=True)]
-        scope = Everything(piece.bucket, piece.bucket.pruning(kind.keys))
+        scope = Everything(piece.bucket, piece.bucket.pruning(kind.scope_keys))
         return Work(batch, sources, resolved, scope, *_counted(batch, kind, whole, number), late)
     netted = [
         images.net(sieve.images(images_of, now), used, changes=table.changes)
@@ -71,7 +76,8 @@ def touched(
     row, read, came = _counted(batch, kind, netted, number)
     keys = recompute.touched(kind, netted, piece.bucket)
     kept.enter_context(persisted(keys))
-    found = Touched(keys, *pruning_of(keys.toDF(*kind.keys), kind.keys))
+    named = [F.col(own).alias(name) for own, name in zip(key_names(kind), kind.scope_keys, strict=True)]
+    found = Touched(keys, *pruning_of(keys.select(*named), kind.scope_keys))
     return Work(batch, sources, resolved, found, replace(row, touched=found.number), read, came, late)
 
 

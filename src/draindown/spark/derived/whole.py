@@ -47,11 +47,11 @@ def prove(
         rows = [sieve.counting(images.at(spark, one.path, one.version, sieve.own)) for one in sources]
         keyed = [relation.keyed(one) for relation, one in zip(kind.relations, rows, strict=True)]
         expected = kind.result(*(_chosen(one, key_names(kind), share) for one in keyed))
-        held = _chosen(images.at(spark, table.path, table.version), kind.keys, share)
-        fated = difference.compare(expected, held, kind.keys)
+        held = _chosen(images.at(spark, table.path, table.version), kind.scope_keys, share)
+        fated = difference.compare(expected, held, kind.row_keys)
         with persisted(fated):
             differing, falsehoods = _falsehoods(fated, kind)
-            keys = difference.count(fated, kind.keys).keys
+            keys = difference.count(fated, kind.row_keys).keys
         number = held.count()
     return Certificate(
         pipeline=layout.pipeline,
@@ -79,7 +79,7 @@ def _chosen(rows: DataFrame, names: Sequence[str], share: float) -> DataFrame:
 
 
 def _falsehoods(fated: DataFrame, kind: Kind) -> tuple[int, list[Falsehood]]:
-    keys = [F.col(quoted(key)) for key in kind.keys]
+    keys = [F.col(quoted(key)) for key in kind.row_keys]
     by_key = fated.groupBy(*keys).agg(F.min(FATE).alias(FATE), F.count("*").alias("rows"))
     wrong = by_key.where((F.col(FATE) != UNCHANGED) | (F.col("rows") > 1))
     return wrong.count(), [_falsehood(row, kind) for row in wrong.orderBy(*keys).limit(SHOWN).collect()]
@@ -87,4 +87,4 @@ def _falsehoods(fated: DataFrame, kind: Kind) -> tuple[int, list[Falsehood]]:
 
 def _falsehood(row: Row, kind: Kind) -> Falsehood:
     what = "doubled" if row["rows"] > 1 else _WHAT[row[FATE]]
-    return Falsehood(what, {name: row[at] for at, name in enumerate(kind.keys)}, {})
+    return Falsehood(what, {name: row[at] for at, name in enumerate(kind.row_keys)}, {})

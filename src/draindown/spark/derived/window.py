@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -29,8 +29,13 @@ class Windows:
     spec: Window
 
     @property
-    def keys(self) -> Sequence[str]:
+    def scope_keys(self) -> Sequence[str]:
         """Start of the window, and the groups."""
+        return self.spec.keys
+
+    @property
+    def row_keys(self) -> Sequence[str]:
+        """The same: a window and group is one row."""
         return self.spec.keys
 
     @property
@@ -39,9 +44,13 @@ class Windows:
         return [self]
 
     @property
+    def span(self) -> None:
+        """None: a scope is one window."""
+
+    @property
     def counted(self) -> str | None:
         """The first measure that is `count(*)`."""
-        return next((name for name, text in self.spec.measures.items() if _COUNT.fullmatch(text.strip())), None)
+        return count_column(self.spec.measures)
 
     def keyed(self, rows: DataFrame) -> DataFrame:
         """Return each row once for each window that it lies in. Spark's `window` drops rows without a time."""
@@ -119,6 +128,11 @@ class Windows:
         known = [span for span in spans if span is not None]
         times = {self.spec.time: known} if known and len(known) == len(spans) else {}
         return Pruning(groups.values, {**groups.ranges, **times})
+
+
+def count_column(measures: Mapping[str, str]) -> str | None:
+    """Return the first measure that is `count(*)`; None without one."""
+    return next((name for name, text in measures.items() if _COUNT.fullmatch(text.strip())), None)
 
 
 def _first_of(time: Column, months: int) -> Column:

@@ -1,0 +1,45 @@
+"""The queries of `deduplicate` and `top` in DuckDB's SQL, where its order of values is certain to be Spark's.
+
+tests/spark/test_derived_histories.py and tests/tables/test_proof_kinds.py have the same order in both engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from draindown.lake.table_log import identifier
+from draindown.spec.ranking import Deduplicate, Order, Top, total_order
+
+_ORDERED = ("byte", "short", "integer", "long", "string", "binary", "date", "timestamp", "timestamp_ntz", "boolean")
+_FLOATS = ("float", "double")
+
+
+def query(part: Deduplicate | Top, types: Mapping[str, str]) -> str | None:
+    """Return the whole query over the table `source`; None if a column has a type whose order may not be Spark's.
+
+    `types`: Delta's types by column of the source.
+    """
+    columns = [name for name in types if not name.startswith("_")]
+    if not all(_is_certain(str(types[name])) for name in columns):
+        return None
+    if isinstance(part, Deduplicate):
+        order = total_order(part, columns, descending=part.keep == "last")
+        return f"select {_listed(columns)} from source qualify {_over('row_number', part.keys, order)} = 1"
+    position = f"{_over('row_number', part.by, total_order(part, columns))} as {part.POSITION}"
+    rank, last = "", part.POSITION
+    if part.ties == "all":
+        rank, last = f", {_over('rank', part.by, part.order)} as {part.RANK}", part.RANK
+    return f"select {_listed(columns)}, {position}{rank} from source qualify {last} <= {part.rows}"
+
+
+def _over(function: str, by: Sequence[str], order: Iterable[Order]) -> str:
+    sorted_by = ", ".join(f"{identifier(name)} {'desc' if down else 'asc'} nulls last" for name, down in order)
+    return f"{function}() over (partition by {_listed(by)} order by {sorted_by})"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(identifier, names))
+
+
+def _is_certain(kind: str) -> bool:
+    return kind.startswith("decimal") or kind in (*_ORDERED, *_FLOATS)

@@ -1,0 +1,35 @@
+"""The query of a `session` in DuckDB's SQL, with those measures whose meaning is certain to be Spark's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from draindown.lake.table_log import identifier
+from draindown.proof.windows import measure
+from draindown.spec.session import Session
+
+
+def query(session: Session, types: Mapping[str, str]) -> str | None:
+    """Return the whole query over the table `source`; None if a measure has no form of certain meaning.
+
+    `types`: Delta's types by column of the source. Starts and ends of sessions are microseconds since 1970.
+    """
+    measures = {name: measure(text, types) for name, text in session.measures.items()}
+    if None in measures.values():
+        return None
+    by, gap = ", ".join(map(identifier, session.by)), session.gap * 1_000_000
+    within = f"over (partition by {by} order by us"
+    named = [f"{text} as {identifier(name)}" for name, text in measures.items()]
+    columns = [
+        *map(identifier, session.by),
+        f"min(us) as {session.START}",
+        f"max(us) + {gap} as {session.END}",
+        f"cast(cast(max(us) - min(us) as decimal(18, 0)) * 0.000001 as decimal(18, 6)) as {session.SECONDS}",
+        *named,
+    ]
+    timed = (
+        f"select *, epoch_us({identifier(session.time)}) as us from source where {identifier(session.time)} is not null"
+    )
+    first = f"select *, case when us - lag(us) {within}) <= {gap} then 0 else 1 end as _first from ({timed})"
+    numbered = f"select *, sum(_first) {within} rows unbounded preceding) as _session from ({first})"
+    return f"select {', '.join(columns)} from ({numbered}) group by {by}, _session"

@@ -1,0 +1,64 @@
+"""The relation of a source table that has the columns of the scopes: each row belongs to the scope of its values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from draindown.spark.derived.kind import key_names
+from draindown.spark.derived.scope import Bucket, KeyRange
+from draindown.spark.sql import quoted
+from draindown.spark.targets.pruning import Pruning
+
+
+@dataclass(frozen=True)
+class KeyedTable:
+    """A source whose columns are the keys of the scopes: a row belongs to one scope, and each row to some.
+
+    Attributes:
+        name: that by which the query reads it.
+        scope_keys: the keys of the result's scopes.
+        columns: the table's own columns that are these keys, in the same order.
+        row_keys: the table's columns by which no two of its rows are the same; empty if that is not known.
+    """
+
+    name: str
+    scope_keys: Sequence[str]
+    columns: Sequence[str]
+    row_keys: Sequence[str] = ()
+
+    @property
+    def keys_by_column(self) -> Mapping[str, str]:
+        """The result's keys by the table's own columns."""
+        return dict(zip(self.columns, self.scope_keys, strict=True))
+
+    def keyed(self, rows: DataFrame) -> DataFrame:
+        """Return the rows with their own key columns."""
+        return rows.select("*", *(key.alias(name) for key, name in zip(self.home(), key_names(self), strict=True)))
+
+    def home(self) -> Sequence[Column]:
+        """Return the key columns."""
+        return [F.col(quoted(name)) for name in self.columns]
+
+    def places(self, bucket: Bucket) -> Column:
+        """Return 1 for rows whose key is in the bucket."""
+        return bucket.has(self.home()).cast("int")
+
+    def near(self, own: KeyRange) -> Column:
+        """Return the condition that a row's key is in the range."""
+        return own.has(self.home())
+
+    def belongs(self) -> Column:
+        """Return true: each row has a key."""
+        return F.lit(True)
+
+    def source_pruning(self, keys: Pruning) -> Pruning:
+        """Return the same predicates, on the table's own key columns."""
+        own = dict(zip(self.scope_keys, self.columns, strict=True))
+        return Pruning(
+            {own[name]: values for name, values in keys.values.items()},
+            {own[name]: ranges for name, ranges in keys.ranges.items()},
+        )

@@ -1,0 +1,108 @@
+"""Sessions: aggregates per run of rows of a scope that follow each other without a long gap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from draindown.ledger.rows import BatchRow
+from draindown.spark.derived.averages import exact_measure
+from draindown.spark.derived.keyed_table import KeyedTable
+from draindown.spark.derived.kind import key_names
+from draindown.spark.derived.scope import Bucket, Span, micros
+from draindown.spark.derived.window import count_column
+from draindown.spark.sql import quoted
+from draindown.spark.targets.pruning import Pruning
+from draindown.spec.session import Session
+
+_MICROS, _FIRST, _SESSION = "_micros", "_first", "_session"
+
+
+@dataclass(frozen=True)
+class _Timed(KeyedTable):
+    """A source of which only rows with a time belong to a scope. `start`: the result's column of a session's start."""
+
+    time: str = ""
+    start: str = ""
+
+    def keyed(self, rows: DataFrame) -> DataFrame:
+        """Return the rows with a time, with their own key columns."""
+        return super().keyed(rows.where(self.belongs()))
+
+    def places(self, bucket: Bucket) -> Column:
+        """Return 1 for rows with a time whose key is in the bucket."""
+        return F.when(self.belongs(), super().places(bucket)).otherwise(0)
+
+    def source_pruning(self, keys: Pruning) -> Pruning:
+        """Return the same predicates on the table's own key columns, and the times of the sessions."""
+        own, times = super().source_pruning(keys.only(self.scope_keys)), keys.ranges.get(self.start)
+        return Pruning(own.values, {**own.ranges, **({self.time: times} if times else {})})
+
+    def belongs(self) -> Column:
+        """Return whether a row has a time."""
+        return F.col(quoted(self.time)).isNotNull()
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """The kind `session`. The scope is a value of `by`, of which the sessions near changed rows are read again."""
+
+    spec: Session
+    table: str
+
+    @property
+    def scope_keys(self) -> Sequence[str]:
+        """The columns of `by`."""
+        return self.spec.by
+
+    @property
+    def row_keys(self) -> Sequence[str]:
+        """The columns of `by`, and the start of the session."""
+        return self.spec.keys
+
+    @property
+    def relations(self) -> Sequence[KeyedTable]:
+        """The one source."""
+        return [_Timed(self.table, self.spec.by, self.spec.by, time=self.spec.time, start=self.spec.START)]
+
+    @property
+    def span(self) -> Span:
+        """The sessions of a scope that changed rows lie in or near."""
+        spec = self.spec
+        return Span(spec.time, spec.gap, spec.START, spec.END)
+
+    @property
+    def counted(self) -> str | None:
+        """The first measure that is `count(*)`."""
+        return count_column(self.spec.measures)
+
+    def wrong(self, row: BatchRow) -> list[str]:
+        """A scope that changes touch has sessions now, or had some, and so is in the table."""
+        return [f"{row.absent} touched keys without sessions are not in the table"] if row.absent else []
+
+    def result(self, *keyed: DataFrame) -> DataFrame:
+        """Aggregate per session."""
+        (rows,), spec, names = keyed, self.spec, key_names(self)
+        gap, at = F.lit(spec.gap * 1_000_000), F.col(_MICROS)
+        within = Window.partitionBy(*names).orderBy(at)
+        timed = rows.withColumn(_MICROS, micros(spec.time))
+        first = F.when(at - F.lag(at).over(within) <= gap, 0).otherwise(1)
+        so_far = within.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+        numbered = timed.withColumn(_FIRST, first).withColumn(_SESSION, F.sum(_FIRST).over(so_far))
+        measures = [F.expr(exact_measure(text, rows)).alias(name) for name, text in spec.measures.items()]
+        grouped = numbered.groupBy(
+            *(F.col(own).alias(name) for own, name in zip(names, spec.by, strict=True)), _SESSION
+        )
+        return grouped.agg(*self._times(), *measures).select(*map(quoted, spec.columns))
+
+    def _times(self) -> Sequence[Column]:
+        spec, time, at = self.spec, F.col(quoted(self.spec.time)), F.col(_MICROS)
+        length = (F.max(at) - F.min(at)).cast("decimal(18,0)") * F.expr("0.000001BD")
+        return [
+            F.min(time).alias(spec.START),
+            (F.max(time) + F.expr(f"interval {spec.gap} seconds")).alias(spec.END),
+            length.cast("decimal(18,6)").alias(spec.SECONDS),
+        ]
