@@ -38,7 +38,7 @@ def _sink(sink: dict[str, Any], flow: dict[str, Any] = LANDING) -> FlowSink:
 @pytest.mark.parametrize(
     ("sink", "flow", "where", "found"),
     [
-        ({**POSTGRES, "where": "flaged"}, LANDING, "where", "no column 'flaged'; did you mean 'flagged'?"),
+        ({**POSTGRES, "where": "flaggd"}, LANDING, "where", "no column 'flaggd'; did you mean 'flagged'?"),
         ({**POSTGRES, "where": "lowr(id) = 'x'"}, LANDING, "where", "Spark has no function 'lowr'"),
         ({**POSTGRES, "where": "n > rand()"}, LANDING, "where", "not determined by the row"),
         ({**POSTGRES, "where": "windw_start > '2000'"}, DERIVED, "where", "no column 'windw_start'"),

@@ -128,7 +128,7 @@ def test_a_good_file(tmp_path: Path) -> None:
             "not true: put it in quotes",
         ),
         ("    target:", "    rules:\n    target:", "11:11: flows.flights.rules", "is empty; write keys and values"),
-        ("    target:", "    session: {}\n    target:", "11:5: flows.flights.session", "not supported yet"),
+        ("    target:", "    watermark: {}\n    target:", "11:5: flows.flights.watermark", "not supported yet"),
         ("    target:", "    window: {}\n    target:", "11:5: flows.flights.window", "needs `source: {table: NAME}`"),
         ("    target:", "    deadline: 1:30\n    target:", "11:15: flows.flights.deadline", "must be a duration"),
         ("    target:", "    max_batches: 0\n    target:", "11:18: flows.flights.max_batches", "at least 1"),

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from draindown.base.clock import now
 from draindown.base.errors import TransientError
-from draindown.lake.documents import kept, write_json
+from draindown.lake.documents import kept, make_home, write_json
 from draindown.lake.layout import FlowLayout
 from draindown.lake.revisions import Revisions
 from draindown.lake.table_log import log_of
@@ -208,6 +208,7 @@ def next_epoch(layout: FlowLayout, check: Callable[[], None]) -> int:
     Each driver gets another one, greater than those before. It is at least the time in seconds, so that a lake that was
     restored from an older copy does not begin below what its sinks know.
     """
+    make_home(layout)
     home = Path(layout.sinks)
     home.mkdir(mode=0o700, exist_ok=True)
     revisions = Revisions(home / "epochs", lambda content: int(content["epoch"]), "epochs go on from the clock")

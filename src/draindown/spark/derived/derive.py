@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import partial
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -22,9 +22,9 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.ledger import inputs as ledger_inputs
 from draindown.ledger.rows import BatchRow, conserve, not_adding_up
-from draindown.sinks.port import FATE as SENT_FATE
 from draindown.spark.derived import difference, failing, history, images, recompute
 from draindown.spark.derived.batch import DeriveBatch
+from draindown.spark.derived.change import Difference
 from draindown.spark.derived.difference import BEFORE, DELETE, FATE, INSERT, UNCHANGED, UPDATE, Counts
 from draindown.spark.derived.kind import key_names
 from draindown.spark.derived.late import Sieve, keep
@@ -36,7 +36,7 @@ from draindown.spark.session import configured
 from draindown.spark.sql import CHANGED_AT, quoted
 from draindown.spark.targets import delta_target
 from draindown.spark.targets.batch import SideWrite, apply
-from draindown.spark.targets.delta_target import Clauses, Held
+from draindown.spark.targets.delta_target import Held
 from draindown.spark.targets.pruning import Pruning
 from draindown.spark.targets.strategy import Change
 from draindown.spark.tuning import PARTITIONS, Size
@@ -316,44 +316,3 @@ def _refuse_miscounted(work: Work, counts: Counts) -> None:
         ],
         in_order=True,
     )
-
-
-@dataclass(frozen=True)
-class Difference:
-    """The change of a derive batch: the rows that differ from the table, with their fate."""
-
-    work: Work
-    acts: DataFrame
-    row: BatchRow
-    held: Held | None
-
-    def remember(self) -> None:
-        """No-op: a derived table has no memory of its own, as its sources have the rows."""
-
-    def changes(self, was: Mapping[str, Column]) -> DataFrame:
-        """Return the rows that differ. NULL equals NULL in keys."""
-        fate = F.when(F.col(FATE) == DELETE, "delete").otherwise("upsert")
-        rows = self.acts.withColumn(SENT_FATE, fate)
-        if not was or self.held is None:
-            return rows.withColumns({name: F.lit(None).cast("boolean") for name in was})
-        own = [F.col(quoted(key)).alias(f"_held_{at}") for at, key in enumerate(self.work.row_keys)]
-        before = self.held.rows.select(*own, *[judged.alias(name) for name, judged in was.items()])
-        same = [F.col(quoted(key)).eqNullSafe(F.col(f"_held_{at}")) for at, key in enumerate(self.work.row_keys)]
-        return rows.join(before, reduce(Column.__and__, same), "left").drop(*[f"_held_{at}" for at in range(len(own))])
-
-    def write(self, row: BatchRow) -> None:
-        """Commit the difference, or an empty commit with the ledger row if there is none."""
-        writer, metadata = self.work.batch.writer, row.as_metadata()
-        if self.held is not None and row.applied:
-            on = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in self.work.row_keys)
-            delta_target.merge(writer, self.acts, on, _clauses(row), self.held.pruning, metadata)
-            return
-        rows = self.acts if row.inserted else self.acts.where(F.lit(False))
-        delta_target.append(writer, rows.drop(FATE), metadata)
-
-
-def _clauses(row: BatchRow) -> Clauses:
-    """Return the MERGE clauses that the batch needs. There is no sequence to guard: `until` only grows."""
-    needed = {DELETE: row.deleted, UPDATE: row.updated, INSERT: row.inserted}
-    said = {fate: f"s.{FATE} = '{fate}'" if number else None for fate, number in needed.items()}
-    return Clauses(said[DELETE], said[UPDATE], said[INSERT])

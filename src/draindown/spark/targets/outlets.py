@@ -6,10 +6,10 @@ between leaves sinks ahead of the table by that one batch: nothing else of the f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -21,9 +21,10 @@ from draindown.base.errors import TerminalError, first_line
 from draindown.flow import sink_state
 from draindown.flow.sink_columns import columns_of, place_of, print_of
 from draindown.flow.sink_delivery import deliver
+from draindown.flow.sink_state import SinkState
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import log_of
-from draindown.ledger.rows import BatchRow
+from draindown.ledger.rows import SINK_FATES, BatchRow
 from draindown.runs.request import Request
 from draindown.sinks import registry
 from draindown.sinks.port import FATE, Sink, SinkBatch, SinkColumn
@@ -80,6 +81,15 @@ def keyed_by_origin(rows: DataFrame) -> DataFrame:
     return rows.withColumn(ORIGIN, F.concat_ws(":", f"{ORIGIN}.unit", F.col(f"{ORIGIN}.position").cast("string")))
 
 
+@dataclass(frozen=True)
+class _Group:
+    """The sinks that get the same rows, and their shares."""
+
+    asked: Sequence[Wanted]
+    judged: Judged
+    shares: Sequence[Share]
+
+
 @dataclass
 class FlowOutlets:
     """The `Outlets` of a flow that has sinks."""
@@ -111,24 +121,31 @@ class FlowOutlets:
 
     def send(self, spark: SparkSession, batch: BaseBatch, change: Change) -> BatchRow:
         """Send what the batch applied, and what it refused for the first time."""
-        counts, row = dict[str, dict[str, int]](), change.row
-        types = delta_target.held_columns(spark, batch.writer)
-        applied = {name: sink for name, sink in self.sinks.items() if not sink.is_of_refused}
+        row, applied = change.row, {name: sink for name, sink in self.sinks.items() if not sink.is_of_refused}
         refused = {name: sink for name, sink in self.sinks.items() if sink.is_of_refused}
         with ExitStack() as kept:
-            if applied and not row.applied:
-                counts |= {name: dict.fromkeys(("sent", "deleted", "passed", "unsendable"), 0) for name in applied}
-            elif applied:
+            groups = []
+            if applied and (row.applied or self._left(batch)):
                 held = spark.read.format("delta").load(batch.writer.layout.table)
                 refuse_unresolved(self.request, applied, held)
-                rows = change.changes(shares.was_of(applied, spark))
-                counts |= self._sent(batch, applied, self._whole(rows, types), types, kept)
+                types = delta_target.held_columns(spark, batch.writer)
+                rows = self._whole(change.changes(shares.was_of(applied, spark)), types)
+                groups.append(self._judged(applied, rows, types, kept))
             if refused:
                 rows = _refused(spark, batch.writer)
                 refuse_unresolved(self.request, refused, rows)
-                found = self._sent(batch, refused, rows, QUARANTINED, kept)
-                counts |= {name: {**own, "quarantined": sum(own.values())} for name, own in found.items()}
-        return replace(row, sinks={name: counts[name] for name in self.sinks})
+                groups.append(self._judged(refused, rows, QUARANTINED, kept))
+            self._keep_misfits(batch, groups)
+            counts = {name: own for group in groups for name, own in self._sent(batch, group).items()}
+        nothing = dict.fromkeys(SINK_FATES, 0)
+        return replace(row, sinks={name: counts.get(name, nothing) for name in self.sinks})
+
+    def _left(self, batch: BaseBatch) -> bool:
+        """Return whether an earlier attempt of the batch sent something, or kept rows that a sink can't hold."""
+        writer = batch.writer
+        known = (SinkState.read(writer.layout, name).of(writer.app("rows")) for name in self.sinks)
+        begun = any(one is not None and one.number >= writer.batch for one in known)
+        return begun or writer.holds(writer.layout.unsendable, UNSENDABLE)
 
     def _whole(self, rows: DataFrame, types: dict[str, str]) -> DataFrame:
         """Return the rows with all columns of the table, and their origin as a key. Changes `types` alike."""
@@ -139,29 +156,29 @@ class FlowOutlets:
         types[ORIGIN_KEY] = "string"
         return keyed_by_origin(rows)
 
-    def _sent(
-        self,
-        batch: BaseBatch,
-        sinks: Mapping[str, FlowSink],
-        rows: DataFrame,
-        types: Mapping[str, str],
-        kept: ExitStack,
-    ) -> dict[str, dict[str, int]]:
-        """Send the rows to each of the sinks. Return what became of them."""
+    def _judged(
+        self, sinks: Mapping[str, FlowSink], rows: DataFrame, types: Mapping[str, str], kept: ExitStack
+    ) -> _Group:
+        """Judge the rows for each of the sinks, once these say that they could take them."""
         asked = []
         for name, sink in sinks.items():
             columns = columns_of(self.request, sink, types)
             self._targets[name].check(list(columns.values()))
             asked.append(wanted(name, sink, columns, self._targets[name]))
         judged = Judged(rows, asked, kept)
-        found = judged.shares()
-        self._keep_misfits(batch, judged, found)
-        for share, one in zip(found, asked, strict=True):
-            made, rows_of = self._batch(batch, one.name, share), partial(judged.rows, share)
+        return _Group(asked, judged, judged.shares())
+
+    def _sent(self, batch: BaseBatch, group: _Group) -> dict[str, dict[str, int]]:
+        """Send each sink its share. Return what became of the rows there."""
+        counts = dict[str, dict[str, int]]()
+        for share, one in zip(group.shares, group.asked, strict=True):
+            made, rows_of = self._batch(batch, one.name, share), partial(group.judged.rows, share)
             known = print_of(self.request, one.spec)
             deliver(batch.writer.layout, self._targets[one.name], made, share.columns, rows_of, known)
             batch.reached(f"sent-{one.name}")
-        return {one.name: dict(share.counts) for share, one in zip(found, asked, strict=True)}
+            own = dict(share.counts)
+            counts[one.name] = own | ({"quarantined": sum(own.values())} if one.spec.is_of_refused else {})
+        return counts
 
     def _batch(self, batch: BaseBatch, name: str, share: Share) -> SinkBatch:
         writer = batch.writer
@@ -177,10 +194,12 @@ class FlowOutlets:
             digest=share.digest,
         )
 
-    def _keep_misfits(self, batch: BaseBatch, judged: Judged, found: list[Share]) -> None:
-        path = batch.writer.layout.unsendable
-        if shares.any_misfit(found) or batch.writer.holds(path, UNSENDABLE):
-            keep_misfits(batch.writer, shares.all_misfits(judged, found), batch.run_id)
+    def _keep_misfits(self, batch: BaseBatch, groups: Sequence[_Group]) -> None:
+        """Keep the rows that sinks can't hold, of all sinks in one write: it replaces that of an earlier attempt."""
+        found = any(shares.any_misfit(group.shares) for group in groups)
+        if groups and (found or batch.writer.holds(batch.writer.layout.unsendable, UNSENDABLE)):
+            rows = [shares.all_misfits(group.judged, group.shares) for group in groups]
+            keep_misfits(batch.writer, reduce(DataFrame.unionByName, rows), batch.run_id)
 
 
 def keep_misfits(writer: TableWriter, rows: DataFrame, run_id: str) -> None:
