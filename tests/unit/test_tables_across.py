@@ -101,7 +101,7 @@ def test_several_tables_are_named_and_may_rename_the_keys(tmp_path: Path) -> Non
         ),
         (derived("orders", "customers"), "d.per.keys[0]", "'customer_id' is no column of table customers"),
         (derived(MAPPED, {"table": "orders", "keys": {"customer_id": "speed"}}), "d.source.tables[1].keys", "exactly"),
-        ({"source": {"tables": ["orders", "customers"]}, "window": WINDOW}, "d.source.tables", "over one table"),
+        ({"source": {"tables": ["orders", "customers"]}, "window": WINDOW}, "d.source.tables", "reads one table"),
         ({"source": {"tables": ["orders"], "pipeline": "q"}, "per": PER}, "d.source.pipeline", "belongs to a table"),
         (derived("Orders"), "d.source.tables[0]", "lower-case"),
         (derived(7), "d.source.tables[0]", "must be"),
