@@ -105,7 +105,10 @@ CHANGES = (
 )
 
 
-@pytest.mark.parametrize("fault", ["remembered", "sent-every", "sent-flagged", "merged"])
+@pytest.mark.parametrize(
+    "fault",
+    ["sent-every", *(pytest.param(one, marks=pytest.mark.long) for one in ("remembered", "sent-flagged", "merged"))],
+)
 def test_a_keyed_flow_its_sinks_and_its_ledger_agree_wherever_it_dies(
     spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer], fault: str
 ) -> None:
