@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -9,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from draindown.base.errors import TransientError
+from draindown.cli import main
 from draindown.doctor.examination import examine
 from draindown.flow import sink_columns, sink_state
 from draindown.flow.sink_state import Sending, SinkState
@@ -130,3 +133,35 @@ def test_a_sink_that_does_not_answer_ends_the_plan_of_a_drain_and_no_idle_plan(
     os.utime(file, (AT.timestamp() - 3600,) * 2)
     with pytest.raises(TransientError, match="no answer"):
         plan(with_sink(asked), AT)
+
+
+def test_the_commands_list_and_skip(tmp_path: Path, server: FakeServer, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = with_sink(drained(tmp_path))
+    flows = {
+        "f": {
+            "source": {"files": asked.flow_spec.source.files, "format": "json", "max_files_per_trigger": 1},
+            "columns": {"id": "string not null", "n": "int not null"},
+            "target": {"keys": ["id"], "sequence_by": ["n"]},
+            "also_to": {"a": SINK},
+        }
+    }
+    content = {"pipeline": "p", "lake": str(tmp_path / "lake"), "flows": flows}
+    (tmp_path / "dags/pipelines").mkdir(parents=True)
+    (tmp_path / "dags/pipelines/p.yaml").write_text(yaml.safe_dump(content))
+    filled(asked, sending(asked, 2))
+
+    def typed(*words: str) -> tuple[int, Any]:
+        code = main(["--root", str(tmp_path), "sink", *words, "--json"])
+        out = capsys.readouterr().out
+        return code, json.loads(out) if out else None
+
+    code, (listed,) = typed("list", "p")
+    assert (code, listed["newest"], listed["stale"]) == (0, "source 2", "")
+    assert listed["place"] == "a at host:5432/d"
+    skip = ("skip", "p", "--sink", "a", "--reason", "lost")
+    assert typed(*skip)[0] == 2
+    assert typed("skip", "p", "--sink", "b", "--reason", "lost", "--yes")[0] == 2
+    code, lost = typed(*skip, "--yes")
+    assert (code, [one["number"] for one in lost]) == (0, [2])
+    assert sink_state.GIVEN_UP in typed("list", "p")[1][0]["stale"]
+    assert typed(*skip, "--yes") == (0, [])
