@@ -32,6 +32,7 @@ from draindown.spec import scaffold
 from draindown.spec.loader import load
 from draindown.spec.models import PipelineSpec
 from draindown.spec.project import rooted
+from draindown.spec.sinks import FlowSink
 
 ROOT = Path(__file__).parents[2]
 KEYED = Conditions(keyed=True, batches=3, changes=True, raw=True)
@@ -377,3 +378,13 @@ def test_a_topic_without_records_is_nothing_to_drill(tmp_path: Path, monkeypatch
     with pytest.raises(TerminalError) as raised:
         _of_topic(tmp_path, monkeypatch)
     assert raised.value.code == "nothing-to-drill"
+
+
+def test_copies_send_nothing_to_the_sinks_of_the_flow(tmp_path: Path) -> None:
+    _landed(tmp_path, b'{"id": "1", "n": 1}\n')
+    spec = _spec(tmp_path)
+    sink = FlowSink.model_validate({"postgres": {"url": "${secret:URL}", "table": "t"}})
+    flow = spec.flow("f").model_copy(update={"also_to": {"a": sink}})
+    sending = spec.model_copy(update={"flows": {"f": flow}})
+    copied = prepare(tmp_path / "s" / "f", sending, "f", tmp_path, max_files=1, max_bytes=10**6)
+    assert sending.flow("f").also_to and copied.spec.flow("f").also_to == {}

@@ -96,9 +96,9 @@ def prepare(home: Path, spec: PipelineSpec, flow: str, root: Path, *, max_files:
     document = spec.model_dump(mode="json")
     one = document["flows"][flow]
     one["source"] |= material.source
-    # no other host mounts the copies, and after a kill a run can take a local lease at once
+    # no other host mounts the copies, and after a kill a run can take a local lease at once; nothing leaves them
     document |= {"lake": "lake", "lease": {}, "schedule": None}
-    document["flows"] = {flow: one | {"deadline": None, "max_batches": None}}
+    document["flows"] = {flow: one | {"deadline": None, "max_batches": None, "also_to": {}}}
     return Scratch(home, root, PipelineSpec.model_validate(document), flow, material)
 
 

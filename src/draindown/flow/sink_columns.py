@@ -90,9 +90,11 @@ def _types(request: Request, sink: FlowSink, layout: FlowLayout) -> Mapping[str,
     if sink.is_of_refused:
         return QUARANTINED
     table = log_of(layout, layout.table)
-    if not table.exists:
-        return request.declared.known_columns
-    types = {name: _spark_name(kind) for name, kind in table.column_types.items()}
+    types = request.declared.known_columns
+    if table.exists:
+        types = {name: _spark_name(kind) for name, kind in table.column_types.items()}
+    if types is None:
+        return None
     return types if request.declared.target.keys else {**types, ORIGIN_KEY: "string"}
 
 

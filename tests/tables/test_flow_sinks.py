@@ -1,0 +1,167 @@
+"""What plan, doctor and the commands say of a flow's sinks, without a JVM."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from draindown.base.errors import TransientError
+from draindown.cli import main
+from draindown.doctor.examination import examine
+from draindown.flow import sink_columns, sink_state
+from draindown.flow.sink_state import Sending, SinkState
+from draindown.lake.transactions import app_id
+from draindown.planning.plan import plan
+from draindown.recovery import reset
+from draindown.runs.request import Request
+from draindown.sinks import registry
+from draindown.sinks.port import SinkBatch
+from draindown.spec.sinks import FlowSink
+from tests.flowfiles import AT, drained, waiting
+from tests.sinks.fake import FakeServer, FakeSink
+
+SINK = {"postgres": {"url": "postgresql://u:${secret:X}@host:5432/d", "table": "a"}}
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
+    found = FakeServer()
+
+    def made(part: Any, place: Any, environ: Mapping[str, str]) -> FakeSink:
+        return FakeSink(found, place)
+
+    monkeypatch.setitem(registry.MAKERS, "postgres", made)
+    yield found
+
+
+def with_sink(asked: Request, **more: Any) -> Request:
+    also_to = {"a": FlowSink.model_validate({**SINK, **more})}
+    flow = asked.flow_spec.model_copy(update={"also_to": also_to})
+    return asked.model_copy(update={"spec": asked.spec.model_copy(update={"flows": {asked.flow: flow}})})
+
+
+def filled(asked: Request, *sendings: Sending, **more: Any) -> SinkState:
+    known = sink_columns.print_of(asked, asked.declared.also_to["a"])
+    state = SinkState(filled=known, sendings=sendings, **more)
+    state.write(asked.layout, "a")
+    return state
+
+
+def symptoms(asked: Request) -> dict[str, str]:
+    return {one.code: one.next for one in examine(asked).symptoms if one.part == "sinks"}
+
+
+def sending(asked: Request, number: int, *, sent: bool = True) -> Sending:
+    return Sending(app_id(asked.layout, 1, "rows"), number, "source", 1, "0", sent)
+
+
+def test_a_sink_that_was_added_to_a_table_with_rows_must_be_filled(tmp_path: Path, server: FakeServer) -> None:
+    asked = with_sink(drained(tmp_path))
+    fill = "draindown sink fill p --flow f --sink a --yes"
+    _, findings = plan(asked, AT)
+    assert [(one.kind, one.subject, one.next) for one in findings] == [("sink-stale", "a", fill)]
+    assert symptoms(asked) == {"sink-stale": fill}
+    filled(asked)
+    assert plan(asked, AT)[1] == []
+    assert symptoms(asked) == {}
+
+
+def test_an_edited_condition_makes_a_sink_stale(tmp_path: Path, server: FakeServer) -> None:
+    asked = drained(tmp_path)
+    filled(with_sink(asked))
+    (found,) = sink_columns.findings(with_sink(asked, where="n > 1"), asked.layout)
+    assert sink_state.EDITED in found.detail
+
+
+def test_a_batch_that_only_the_sink_has_stops_a_reset_until_it_is_given_up(tmp_path: Path, server: FakeServer) -> None:
+    asked = with_sink(drained(tmp_path))
+    filled(asked, sending(asked, 2, sent=False))
+    assert "sink-batch-in-flight" in symptoms(asked)
+    found = reset.plan(asked)
+    with pytest.raises(TransientError, match="not in the table yet") as raised:
+        reset.begin(asked, found, by="me", accept_missing=False)
+    assert raised.value.code == "sink-batch-in-flight"
+    assert reset.plan(asked) == found
+    (lost,) = sink_state.give_up(asked.layout, "a", by="me", reason="why")
+    assert lost.number == 2
+    assert SinkState.read(asked.layout, "a").given_up[0]["reason"] == "why"
+    assert "sink-batch-in-flight" not in symptoms(asked)
+    assert "sink-stale" in symptoms(asked)
+    reset.begin(asked, found, by="me", accept_missing=False)
+
+
+def test_a_batch_that_the_table_has_is_not_given_up(tmp_path: Path, server: FakeServer) -> None:
+    asked = with_sink(drained(tmp_path))
+    state = filled(asked, sending(asked, 1))
+    assert sink_state.give_up(asked.layout, "a", by="me", reason="why") == []
+    assert SinkState.read(asked.layout, "a") == state
+
+
+def test_a_database_that_was_restored_from_an_older_copy_is_found(tmp_path: Path, server: FakeServer) -> None:
+    asked = with_sink(drained(tmp_path))
+    one, place = sending(asked, 1), sink_columns.place_of(asked, "a")
+    filled(asked, one)
+    batch = SinkBatch(place, one.writer, 1, 1, "source", 1, 1, 1, "0")
+    server.batches[place, one.writer] = batch
+    assert symptoms(asked) == {}
+    server.batches[place, one.writer] = replace(batch, number=0)
+    assert symptoms(asked) == {"sink-behind": "draindown sink fill p --flow f --sink a --yes"}
+
+
+def test_a_sink_that_does_not_answer_ends_the_plan_of_a_drain_and_no_idle_plan(
+    tmp_path: Path, server: FakeServer
+) -> None:
+    def down(step: str) -> None:
+        raise TransientError("sink-unreachable", tried="connect", found="no answer", next="again")
+
+    server.fault = down
+    (tmp_path / "idle").mkdir()
+    idle = with_sink(drained(tmp_path / "idle"))
+    filled(idle)
+    plan(idle, AT)
+    assert "sink-unreachable" in symptoms(idle)
+    asked = waiting(tmp_path)
+    file = tmp_path / "in" / "1.json"
+    file.write_text('{"a": 1}\n')
+    os.utime(file, (AT.timestamp() - 3600,) * 2)
+    with pytest.raises(TransientError, match="no answer"):
+        plan(with_sink(asked), AT)
+
+
+def test_the_commands_list_and_skip(tmp_path: Path, server: FakeServer, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = with_sink(drained(tmp_path))
+    flows = {
+        "f": {
+            "source": {"files": asked.flow_spec.source.files, "format": "json", "max_files_per_trigger": 1},
+            "columns": {"id": "string not null", "n": "int not null"},
+            "target": {"keys": ["id"], "sequence_by": ["n"]},
+            "also_to": {"a": SINK},
+        }
+    }
+    content = {"pipeline": "p", "lake": str(tmp_path / "lake"), "flows": flows}
+    (tmp_path / "dags/pipelines").mkdir(parents=True)
+    (tmp_path / "dags/pipelines/p.yaml").write_text(yaml.safe_dump(content))
+    filled(asked, sending(asked, 2))
+
+    def typed(*words: str) -> tuple[int, Any]:
+        code = main(["--root", str(tmp_path), "sink", *words, "--json"])
+        out = capsys.readouterr().out
+        return code, json.loads(out) if out else None
+
+    code, (listed,) = typed("list", "p")
+    assert (code, listed["newest"], listed["stale"]) == (0, "source 2", "")
+    assert listed["place"] == "a at host:5432/d"
+    skip = ("skip", "p", "--sink", "a", "--reason", "lost")
+    assert typed(*skip)[0] == 2
+    assert typed("skip", "p", "--sink", "b", "--reason", "lost", "--yes")[0] == 2
+    code, lost = typed(*skip, "--yes")
+    assert (code, [one["number"] for one in lost]) == (0, [2])
+    assert sink_state.GIVEN_UP in typed("list", "p")[1][0]["stale"]
+    assert typed(*skip, "--yes") == (0, [])
