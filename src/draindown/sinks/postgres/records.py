@@ -80,7 +80,9 @@ class Records:
             opened.execute(f"update {self._table} set epoch = %s, at = now() where {_PLACE}", [epoch, *place])
 
     def newest(self, opened: psycopg.Connection[Any], writer: str) -> SinkBatch | None:
-        """Return the newest recorded batch of a writer."""
+        """Return the newest recorded batch of a writer; None if none is, or nothing is recorded yet."""
+        if not self._exists(opened):
+            return None
         row = opened.execute(
             f"select number, generation, kind, batch, epoch, rows, digest from {self._table} where {_PLACE}",
             self._of(writer),

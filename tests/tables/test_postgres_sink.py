@@ -1,0 +1,179 @@
+"""Postgres as a sink: types, what is missing, who refuses what, and a sender that dies."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from draindown.base.errors import DraindownError, TerminalError, TransientError
+from draindown.sinks.port import FATE, SinkColumn
+from draindown.sinks.postgres.sink import PostgresTable
+from draindown.spec.postgres_sink import PostgresSink
+from tests.sinks import contract
+from tests.sinks.contract import BATCH, COLUMNS, PLACE, SCHEMA
+from tests.sinks.postgres_server import USER, WORD, PostgresServer
+
+
+def table(server: PostgresServer, columns: str = "id bigint primary key, name text, note text") -> str:
+    name = server.new_name()
+    server.execute(f"create schema {name} authorization {USER}")
+    server.execute(f"create table {name}.t ({columns})")
+    server.execute(f"alter table {name}.t owner to {USER}")
+    return f"{name}.t"
+
+
+def sink(server: PostgresServer, name: str, word: str = WORD, **more: Any) -> PostgresTable:
+    spec = PostgresSink(**{"url": server.url(), "table": name, "create": True, **more})
+    return PostgresTable(spec, PLACE, {"DRAINDOWN_SECRET_PG": word})
+
+
+def fails(action: Any) -> DraindownError:
+    with pytest.raises(DraindownError) as raised:
+        action()
+    return raised.value
+
+
+def test_every_type_arrives_as_it_is(postgres: PostgresServer) -> None:
+    kinds = {
+        "id": ("bigint", "bigint primary key", pa.int64(), 2**63 - 1),
+        "yes": ("boolean", "boolean", pa.bool_(), True),
+        "net": ("decimal(38,10)", "numeric(38,10)", pa.decimal128(38, 10), Decimal("-1234567890.0000000001")),
+        "ratio": ("double", "double precision", pa.float64(), float("inf")),
+        "raw": ("binary", "bytea", pa.binary(), b"\x00\xff'\\"),
+        "day": ("date", "date", pa.date32(), dt.date(1, 1, 1)),
+        "at": ("timestamp", "timestamptz", pa.timestamp("us", "UTC"), dt.datetime(2026, 3, 29, 1, 30, 0, 7, dt.UTC)),
+        "local": ("timestamp_ntz", "timestamp", pa.timestamp("us"), dt.datetime(9999, 12, 31, 23, 59, 59, 999999)),
+        "tags": ("array<string>", "jsonb", pa.list_(pa.string()), ["a", None, '"']),
+        "part": ("struct<n:decimal(5,2)>", "jsonb", pa.struct([("n", pa.decimal128(5, 2))]), {"n": Decimal("1.20")}),
+    }
+    name = table(postgres, ", ".join(f"{column} {kind[1]}" for column, kind in kinds.items()))
+    columns = [SinkColumn(column, kind[0], column == "id") for column, kind in kinds.items()]
+    schema = pa.schema([*((column, kind[2]) for column, kind in kinds.items()), (FATE, pa.string())])
+    row = {column: kind[3] for column, kind in kinds.items()} | {FATE: "upsert"}
+    found = sink(postgres, name)
+    found.fence(5)
+    found.check(columns)
+    found.send(BATCH, columns, [pa.RecordBatch.from_pylist([row], schema)])
+    found.close()
+    ((*values, tags, part),) = postgres.execute(f"select * from {name}")
+    assert values == [kind[3] for kind in kinds.values()][:-2]
+    assert tags == ["a", None, '"'] and part == {"n": "1.20"}
+
+
+def test_values_that_the_type_refuses_are_named(postgres: PostgresServer) -> None:
+    name = table(postgres, "id int primary key, name varchar(3), note jsonb")
+    bad = contract.upserts({2**31: ("a", None), 2: ("abcd", None), 3: ("é€😀", '"\\u0000"'), 4: ("a", '"\\\\u0000"')})
+    columns = [replace(COLUMNS[0], type="bigint"), *COLUMNS[1:]]
+    reasons = {"out-of-range: id": 1, "text-too-long: name": 1, "nul-in-text: note": 1}
+    assert contract.refused(sink(postgres, name), bad, columns) == reasons
+
+
+@pytest.mark.parametrize(
+    ("columns", "code"),
+    [
+        ("id bigint primary key, name text", "sink-unfit"),
+        ("id bigint, name text, note text", "sink-unfit"),
+        ("id bigint primary key, name text, note int", "sink-unfit"),
+        ("id bigint primary key, name text, note text, must text not null", "sink-unfit"),
+        ("", "sink-missing"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused_before_anything_is_sent(
+    postgres: PostgresServer, columns: str, code: str
+) -> None:
+    name = table(postgres, columns) if columns else "nowhere"
+    error = fails(lambda: sink(postgres, name).check(COLUMNS))
+    assert isinstance(error, TerminalError) and error.code == code
+
+
+def test_the_table_of_batches_is_made_only_if_asked(postgres: PostgresServer) -> None:
+    name = table(postgres)
+    error = fails(lambda: sink(postgres, name, create=False).check(COLUMNS))
+    assert error.code == "sink-records"
+    postgres.execute(error.next[0])
+    postgres.execute(f"alter table {name.partition('.')[0]}.draindown_sinks owner to {USER}")
+    found = sink(postgres, name, create=False)
+    found.check(COLUMNS)
+    found.fence(1)
+    found.close()
+
+
+def test_a_constraint_ends_the_batch_with_the_key_and_nothing_is_applied(postgres: PostgresServer) -> None:
+    name = table(postgres, "id bigint primary key, name text unique, note text")
+    found = sink(postgres, name)
+    found.fence(5)
+    rows = contract.upserts({1: ("same", None), 2: ("same", None)})
+    error = fails(lambda: found.send(BATCH, COLUMNS, contract.batches(rows)))
+    assert isinstance(error, TerminalError) and error.code == "sink-refused" and "(name) = (same)" in error.found
+    assert postgres.execute(f"select * from {name}") == []
+
+
+def test_a_wrong_password_is_named_and_no_secret_is_shown(
+    postgres: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    canary = "canary%/?@:word"
+    wrong = fails(lambda: sink(postgres, "t", canary).check(COLUMNS))
+    spec = PostgresSink(url="${secret:PG}", table="t")
+    broken = PostgresTable(spec, PLACE, {"DRAINDOWN_SECRET_PG": f"postgresql://u:{canary}@[::1/x"})
+    options = fails(lambda: broken.check(COLUMNS))
+    assert isinstance(wrong, TerminalError) and wrong.code == "sink-auth" and options.code == "sink-options"
+    shown = [str(wrong), str(options), repr(broken), repr(vars(broken)), spec.place, caplog.text]
+    assert not [text for text in shown if "canary" in text]
+
+
+_SENDER = """
+import os, sys
+from tests.sinks import contract
+from tests.tables import test_postgres_sink as at
+from tests.sinks.postgres_server import PostgresServer
+from pathlib import Path
+home, port, name, step = sys.argv[1:]
+found = at.sink(PostgresServer(Path(home), int(port)), name)
+found._reached = lambda at: os.kill(os.getpid(), 9) if at == step else None
+found.fence(5)
+found.send(contract.BATCH, contract.COLUMNS, contract.batches(contract.upserts({1: ("b", None), 2: ("c", None)})))
+"""
+
+
+@pytest.mark.parametrize("step", ["staged", "locked", "applied", "recorded"])
+def test_a_killed_sender_leaves_nothing_and_the_next_applies_the_batch(postgres: PostgresServer, step: str) -> None:
+    name = table(postgres)
+    words = [sys.executable, "-c", _SENDER, str(postgres.home), str(postgres.port), name, step]
+    done = subprocess.run(words, check=False, capture_output=True, env={**os.environ, "PYTHONPATH": "."}, timeout=60)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert postgres.execute(f"select * from {name}") == []
+    staged = "select 1 from pg_class where relname like 'draindown_g%%' and relpersistence = 't'"
+    postgres.until(lambda: postgres.execute(staged.replace("%%", "%")) == [])
+    found = sink(postgres, name)
+    found.fence(6)
+    rows = contract.upserts({1: ("b", None), 2: ("c", None)})
+    found.send(replace(BATCH, epoch=6), COLUMNS, contract.batches(rows))
+    found.close()
+    assert postgres.execute(f"select id, name from {name} order by id") == [(1, "b"), (2, "c")]
+
+
+def test_a_server_that_is_frozen_or_stopped_is_tried_again_later(own_postgres: PostgresServer) -> None:
+    name = table(own_postgres)
+    found = sink(own_postgres, name, timeout=1)
+    found.fence(5)
+    with own_postgres.frozen():
+        frozen = fails(lambda: found.send(BATCH, COLUMNS, [pa.RecordBatch.from_pylist([], SCHEMA)]))
+    own_postgres.stop("immediate")
+    stopped = fails(lambda: found.check(COLUMNS))
+    own_postgres.start()
+    assert isinstance(frozen, TransientError) and frozen.code == "sink-unreachable"
+    assert isinstance(stopped, TransientError) and stopped.code == "sink-unreachable"
+    found.send(BATCH, COLUMNS, contract.batches(contract.upserts({1: ("a", None)})))
+    found.close()
+    assert own_postgres.execute(f"select id from {name}") == [(1,)]
