@@ -130,6 +130,22 @@ def test_what_is_wrong_is_named(tmp_path: Path, damage: Damage, code: str) -> No
     assert json.loads(json.dumps(health.as_dict(), default=str))["healthy"] is False
 
 
+@pytest.mark.parametrize("gone", ["log", "data"])
+def test_a_ledger_that_cannot_be_read_is_what_is_to_be_restored(tmp_path: Path, gone: str) -> None:
+    """Other parts read the ledger too: none of their tables is sent for to be restored."""
+    asked = drained(tmp_path)
+    if gone == "log":
+        log(asked.layout.ledger, TableLog(asked.layout.ledger).version).write_text("{")
+    else:
+        for file in Path(asked.layout.ledger).glob("*.parquet"):
+            file.unlink()
+    health = examine(asked)
+    wrong = [one for one in health.symptoms if one.level == "wrong"]
+    commands = {command for one in wrong for command in [one.next] if "restore" in command}
+    assert commands == {f"restore {asked.layout.ledger} from a copy, as a whole"}
+    assert {one.code for one in wrong} <= {"table-damaged", "ledger-unreadable"}
+
+
 @pytest.mark.parametrize("own_intakes", [False, True])  # as files have them, and as Kafka and tables have them
 @pytest.mark.parametrize("kind", [UPSERT, DERIVED], ids=str)
 def test_only_tables_that_remember_deletes_miss_tombstones(tmp_path: Path, own_intakes: bool, kind: TargetKind) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import yaml
+from deltalake.exceptions import DeltaError
 
 from draindown.base.clock import now
 from draindown.base.errors import DraindownError, GateFailed, TransientError
@@ -709,6 +710,8 @@ def test_gate_waive_and_back(spec: PipelineSpec, capsys: pytest.CaptureFixture[s
         (TransientError("lease-held", tried="t", found="f"), 75),
         (DraindownError("other", tried="t", found="f"), 78),
         (RuntimeError("\x1b[2Jboom"), 70),
+        (pa.ArrowInvalid("a file is gone"), 70),
+        (DeltaError("a log is torn"), 70),
     ],
 )
 def test_errors_become_exit_codes(
@@ -725,7 +728,8 @@ def test_errors_become_exit_codes(
     assert ended == code and told["code"] == getattr(error, "code", "unforeseen")
     if code == 70:
         place = told["next"][1].split()[1]
-        assert "RuntimeError" in Path(place).read_text()
+        assert type(error).__name__ in Path(place).read_text()
+        assert ("draindown doctor" in told["next"][0]) is not isinstance(error, RuntimeError)
         Path(place).unlink()
 
 

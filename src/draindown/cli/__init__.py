@@ -111,6 +111,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return Exit.DONE
 
 
+_READERS = ("_internal", "deltalake", "pyarrow")
+"""Packages whose errors mean that a table, or a file of one, is not as it was written. `_internal` is deltalake's."""
+
+
 def _foreseen(error: Exception, arguments: Sequence[str]) -> DraindownError | None:
     from draindown.lake import storage
 
@@ -122,11 +126,17 @@ def _foreseen(error: Exception, arguments: Sequence[str]) -> DraindownError | No
 def _unforeseen(error: Exception) -> DraindownError:
     with tempfile.NamedTemporaryFile("w", prefix="draindown-", suffix=".traceback", delete=False) as file:
         traceback.print_exception(error, file=file)
+    of_table = type(error).__module__.partition(".")[0] in _READERS
+    first = (
+        "draindown doctor   # if a table can't be read, it names which, and what helps"
+        if of_table
+        else "try again once"
+    )
     return Crash(
         "unforeseen",
         tried="run this command",
         found=f"{type(error).__name__}: {shortened(said(error))}",
         changed="unknown; every command may be repeated safely",
-        next=["try again once", f"less {file.name}   # the trace, to report if it comes again"],
+        next=[first, f"less {file.name}   # the trace, to report if it comes again"],
         in_order=True,
     )

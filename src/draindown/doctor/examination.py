@@ -5,6 +5,7 @@ Compares only the newest entries, without Spark and within seconds; `audit` coun
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Literal
 
@@ -33,6 +34,7 @@ from draindown.doctor.tables import (
     look_at_tombstones,
 )
 from draindown.flow.state import FlowState
+from draindown.lake.flow_tables import flow_tables
 from draindown.lake.layout import FlowLayout
 from draindown.runs.request import Request
 from draindown.sources.registry import source_of
@@ -62,6 +64,10 @@ def examine(request: Request) -> Health:
     return Health(f"{layout.pipeline}/{layout.flow}", desk.looked, desk.symptoms, desk.unlooked)
 
 
+_BEGINNING = 200
+"""Characters by which errors are compared: what follows may be cut."""
+
+
 def examine_setup() -> Health:
     """Examine what setup installed on this machine: Delta's jars and the JVM's class archive."""
     desk = Desk(FlowLayout("", "", "", ""))
@@ -80,19 +86,28 @@ def _look(desk: Desk, part: str, look: Callable[[Desk], None]) -> None:
         desk.unlooked.append(f"{part}: {error}")
     except Exception as error:  # noqa: BLE001 - whatever a torn log or file raises, examine the other parts
         desk.say(part, "can't be read")
-        found = f"{type(error).__name__}: {shortened(str(error))}"
-        desk.wrong(f"{part.replace(' ', '-')}-unreadable", part, found, _unreadable(desk, part))
+        text = shortened(str(error))
+        same = next((one.found for one in desk.symptoms if text and text[:_BEGINNING] in one.found), "")
+        home = desk.layout
+        tables = {"target": home.table, "ledger": home.ledger, "intake": home.intake_of(desk.generation)}
+        table = _table_in(desk, text) or _table_in(desk, same)
+        if same and table and table != tables.get(part):
+            return  # parts read each other's tables: a torn one is named once
+        torn = next((name for name, path in tables.items() if path == table), part)
+        found, then = f"{type(error).__name__}: {text}", _unreadable(desk, part, table or tables.get(part))
+        desk.wrong(f"{torn.replace(' ', '-')}-unreadable", part, found, then)
 
 
-def _unreadable(desk: Desk, part: str) -> str:
-    restore = {
-        "target": desk.layout.table,
-        "ledger": desk.layout.ledger,
-        "intake": desk.layout.intake_of(desk.generation),
-    }
+def _table_in(desk: Desk, text: str) -> str | None:
+    """Return the path of the flow's table that an error names. Readers of Delta leave out the slash before a path."""
+    paths = (one.path for one in flow_tables(desk.layout, desk.generation))
+    return next((path for path in paths if re.search(re.escape(path.lstrip("/")) + "[/:]", text)), None)
+
+
+def _unreadable(desk: Desk, part: str, table: str | None) -> str:
     if part in ("checkpoint", "generation"):
         return desk.command("reset")
-    return f"restore {restore.get(part, desk.layout.home)} from a copy, as a whole"
+    return f"restore {table or desk.layout.home} from a copy, as a whole"
 
 
 _LOOKS: dict[str, Callable[[Desk], None]] = {

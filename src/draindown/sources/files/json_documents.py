@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from draindown.base.formatting import count
 from draindown.sources.files.container import Broken
 
 _BOM = b"\xef\xbb\xbf"
@@ -64,7 +65,7 @@ class _Document:
     def finish(self) -> None:
         """Refuse a document that is not complete."""
         if self._begun >= 0 or (self._in_array and self._wanted != "nothing"):
-            raise Broken("truncated", f"ends in the middle, after {self._seen} records")
+            raise Broken("truncated", f"ends in the middle, after {count(self._seen, 'record')}")
         if self._buffer.strip(b" \t\r\n") not in (b"", _BOM):
             raise self._broken(0)
 
