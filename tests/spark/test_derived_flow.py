@@ -222,8 +222,9 @@ def test_a_change_without_effect_ends_at_the_first_flow(chain: Callable[..., Cha
     assert not it.waits("hourly")
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("step", ["begun", "read", "merged", "recorded"])
+@pytest.mark.parametrize(
+    "step", ["merged", *(pytest.param(step, marks=pytest.mark.long) for step in ("begun", "read", "recorded"))]
+)
 def test_a_drain_that_died_goes_on(chain: Callable[..., Chain], step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "ROWS", 3)
     it = chain(carriers=CARRIERS)
@@ -296,7 +297,6 @@ def test_a_fill_is_divided_by_the_partitions_of_its_source(
     assert len(again) == 4 and sum(row.deleted for row in again) == 4 and it.proven("hourly")
 
 
-@pytest.mark.long
 def test_a_reset_compares_the_whole_table(chain: Callable[..., Chain]) -> None:
     it = chain(hourly=HOURLY)
     it.deliver(it.row(1, 0), it.row(2, 90), it.row(3, 200))
@@ -367,7 +367,6 @@ def test_a_copy_of_a_lake_goes_on_by_itself(chain: Callable[..., Chain], tmp_pat
     assert {path: path.stat().st_mtime_ns for path in before} == before, "nothing of the original was written"
 
 
-@pytest.mark.long
 def test_a_query_that_spark_refused_runs_once_it_is_corrected(chain: Callable[..., Chain]) -> None:
     wrong = CARRIERS | {
         "per": CARRIERS["per"] | {"sql": "select carrier, sum(carrier, 1) c from flights group by carrier"}
