@@ -26,6 +26,7 @@ _PRODUCING: dict[str, Any] = {
     "linger.ms": 20,
     "batch.size": 262_144,
     "queue.buffering.max.messages": 100_000,
+    "delivery.report.only.error": True,  # a flush waits for all of them; what succeeded needs no call
 }
 _TERMINAL = {
     "_AUTHENTICATION": ("sink-auth", "check sasl_mechanism, sasl_username and the secret's value"),

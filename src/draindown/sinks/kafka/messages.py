@@ -21,7 +21,7 @@ Headers = list[tuple[str, bytes]]
 _ID_BYTES = 16
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Message:
     """A message. `row` is the JSON text of the row's key, for errors."""
 
@@ -41,6 +41,8 @@ class Messages:
         self._placing = self._keys if self._keyed else list(place_by) or self._keys
         place = batch.place
         self._batch = "\x1f".join((place.lake, place.pipeline, place.flow, place.sink, batch.writer, str(batch.number)))
+        self._key_at = [self._names.index(name) for name in self._keys]
+        self._placing_at = [self._names.index(name) for name in self._placing]
         self._headers: Headers = [
             ("flow", f"{place.pipeline}.{place.flow}".encode()),
             ("generation", str(batch.generation).encode()),
@@ -52,20 +54,19 @@ class Messages:
         """Yield a message per row."""
         columns = [ready(rows.column(name)) for name in self._names]
         for fate, *values in zip(rows.column(FATE).to_pylist(), *columns, strict=True):
-            yield self._message(dict(zip(self._names, values, strict=True)), fate == "delete")
+            yield self._message(values, fate == "delete")
 
-    def _message(self, row: dict[str, Any], gone: bool) -> Message:
-        key = {name: row[name] for name in self._keys}
-        text = JSON(key)
+    def _message(self, values: Sequence[Any], gone: bool) -> Message:
+        text = JSON({self._names[at]: values[at] for at in self._key_at})
         id = hashlib.blake2b(f"{self._batch}\x1f{text}".encode(), digest_size=_ID_BYTES).hexdigest()
         headers = [("id", id.encode()), *self._headers]
         if not gone:
-            value = JSON(row).encode()
+            value = JSON(dict(zip(self._names, values, strict=True))).encode()
         elif self._keyed:
             value = None
         else:
             value, headers = text.encode(), [*headers, ("withdrawn", b"true")]
-        return Message(_placed([row[name] for name in self._placing], self._placing), value, headers, text)
+        return Message(_placed([values[at] for at in self._placing_at], self._placing), value, headers, text)
 
 
 def _placed(values: Sequence[Any], names: Sequence[str]) -> bytes | None:
