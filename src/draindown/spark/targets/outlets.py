@@ -22,6 +22,7 @@ from draindown.flow import sink_state
 from draindown.flow.sink_columns import columns_of, place_of, print_of
 from draindown.flow.sink_delivery import deliver
 from draindown.flow.sink_state import SinkState
+from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import log_of
 from draindown.ledger.rows import SINK_FATES, BatchRow
@@ -213,6 +214,7 @@ def keep_misfits(writer: TableWriter, rows: DataFrame, run_id: str) -> None:
             "at": F.lit(now()),
         }
     )
+    delta.make_private(writer.layout.unsendable)
     delta_target.write_batch(writer, stamped, writer.layout.unsendable, UNSENDABLE)
 
 
