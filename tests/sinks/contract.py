@@ -86,6 +86,15 @@ def a_batch_that_was_sent_changes_nothing_where_batches_are_recorded(bench: Benc
     assert bench.rows() == {1: ("a", None)}
 
 
+def other_rows_under_the_number_of_a_batch_that_was_given_up_are_applied(bench: Bench) -> None:
+    send(bench, 0, upserts({1: ("a", None), 2: ("b", None)}))
+    sink = bench.make()
+    sink.fence(5)
+    sink.send(replace(BATCH, rows=1, digest="ff"), COLUMNS, batches(upserts({1: ("other", None)})))
+    sink.close()
+    assert bench.rows() == {1: ("other", None), 2: ("b", None)}
+
+
 def a_lower_epoch_is_refused_where_epochs_are_kept(bench: Bench) -> None:
     if not bench.records:
         return
@@ -148,6 +157,7 @@ def refused(
 EVERY = (
     upserts_and_deletes_are_applied,
     a_batch_that_was_sent_changes_nothing_where_batches_are_recorded,
+    other_rows_under_the_number_of_a_batch_that_was_given_up_are_applied,
     a_lower_epoch_is_refused_where_epochs_are_kept,
     what_is_not_kept_is_deleted,
     a_sink_without_a_key_is_refused,

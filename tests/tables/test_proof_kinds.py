@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
 from draindown.lake.table_log import TableLog
+from draindown.proof import sessions
 from draindown.proof.certificate import Certificate
 from draindown.proof.compare import prove, statement
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.models import PipelineSpec
+from draindown.spec.session import Session
 
 _START = datetime(2026, 3, 1, tzinfo=UTC)
 _SOURCE = pa.schema([("k", pa.string()), ("at", pa.timestamp("us", tz="UTC")), ("n", pa.int32()), ("z", pa.string())])
@@ -172,6 +176,19 @@ def test_sessions_prove_and_one_that_was_split_does_not(tmp_path: Path, seed: in
     found = _proven(tmp_path / "wrong", SESSION, rows, split)
     (falsehood,) = found.falsehoods
     assert falsehood.what == "unexpected" and falsehood.key["session_start"] == long["session_end"].isoformat()
+
+
+def test_a_column_of_the_source_is_not_taken_for_one_of_the_query() -> None:
+    part = {"time": "at", "gap": 60, "by": ["k"], "measures": {"s": "sum(us)"}}
+    with closing(duckdb.connect()) as db:
+        db.execute("set timezone = 'UTC'")
+        db.execute('create table source (k varchar, "at" timestamptz, us bigint)')
+        db.executemany("insert into source values ('a', ?, ?)", [(_START, 5), (_START + timedelta(seconds=61), 1)])
+        sql = sessions.query(Session.model_validate(part), {"k": "string", "at": "timestamp", "us": "long"})
+        assert sql is not None
+        rows = db.execute(f"select session_start, s from ({sql}) order by session_start").fetchall()
+    start = int(_START.timestamp()) * 1_000_000
+    assert rows == [(start, 5), (start + 61_000_000, 1)]
 
 
 def test_an_order_that_may_not_be_sparks_is_left_to_spark(tmp_path: Path) -> None:

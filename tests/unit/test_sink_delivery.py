@@ -176,6 +176,14 @@ def test_epochs_only_grow_and_two_drivers_never_share_one(layout: FlowLayout) ->
     assert sink_state.next_epoch(layout, taken_meanwhile) > between[0] > epochs[-1]
 
 
+def test_a_sink_that_batches_went_by_is_stale_once_it_is_back(layout: FlowLayout) -> None:
+    _deliver(layout, MemorySink(), 0, {1: "a"})
+    sink_state.leave_out(layout, {"s"})
+    assert SinkState.read(layout, "s").why_stale("print") == ""
+    sink_state.leave_out(layout, {"another"})
+    assert SinkState.read(layout, "s").why_stale("print") == sink_state.LEFT_OUT
+
+
 def test_a_swap_makes_every_sink_stale_and_forgets_what_was_on_its_way(layout: FlowLayout) -> None:
     _deliver(layout, MemorySink(), 0, {1: "a"})
     sink_state.mark_stale(layout, sink_state.SWAPPED)

@@ -35,9 +35,9 @@ def deliver(
         if not state.filled:
             begun(state, fingerprint, layout).write(layout, name)
         return
-    state = _note(layout, name, begun(state, fingerprint, layout), batch, sent=False)
+    _note(layout, name, begun(state, fingerprint, layout), batch, sent=False)
     sink.send(batch, columns, rows())
-    _note(layout, name, state, batch, sent=True)
+    _note(layout, name, SinkState.read(layout, name), batch, sent=True)
 
 
 def _note(layout: FlowLayout, name: str, state: SinkState, batch: SinkBatch, *, sent: bool) -> SinkState:

@@ -9,7 +9,7 @@ A batch is written down before it is sent, and again once the sink has it. Only 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -28,6 +28,7 @@ EDITED = "its keys, columns, condition or target were changed since"
 ASIDE = "a reset put the table aside that it was sent from"
 UNFILLED = "a fill of it was begun and has not ended"
 GIVEN_UP = "a batch on its way to it was given up"
+LEFT_OUT = "batches went by while it was not in `also_to`"
 ADDED = "it was added when the table had rows already"
 
 
@@ -130,6 +131,14 @@ def mark_stale(layout: FlowLayout, why: str) -> None:
         state = SinkState.read(layout, name)
         if (state.stale, state.sendings, state.fill) != (why, (), None):
             replace(state, stale=why, sendings=(), fill=None).write(layout, name)
+
+
+def leave_out(layout: FlowLayout, declared: Container[str]) -> None:
+    """Mark the sinks as stale that are not declared, since a batch goes by them. Idempotent."""
+    for name in names(layout):
+        state = SinkState.read(layout, name)
+        if name not in declared and not state.stale:
+            replace(state, stale=LEFT_OUT).write(layout, name)
 
 
 def stale(layout: FlowLayout, prints: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -18,18 +18,17 @@ def query(session: Session, types: Mapping[str, str]) -> str | None:
     if None in measures.values():
         return None
     by, gap = ", ".join(map(identifier, session.by)), session.gap * 1_000_000
-    within = f"over (partition by {by} order by us"
+    within = f"over (partition by {by} order by _us"
     named = [f"{text} as {identifier(name)}" for name, text in measures.items()]
     columns = [
         *map(identifier, session.by),
-        f"min(us) as {session.START}",
-        f"max(us) + {gap} as {session.END}",
-        f"cast(cast(max(us) - min(us) as decimal(18, 0)) * 0.000001 as decimal(18, 6)) as {session.SECONDS}",
+        f"min(_us) as {session.START}",
+        f"max(_us) + {gap} as {session.END}",
+        f"cast(cast(max(_us) - min(_us) as decimal(18, 0)) * 0.000001 as decimal(18, 6)) as {session.SECONDS}",
         *named,
     ]
-    timed = (
-        f"select *, epoch_us({identifier(session.time)}) as us from source where {identifier(session.time)} is not null"
-    )
-    first = f"select *, case when us - lag(us) {within}) <= {gap} then 0 else 1 end as _first from ({timed})"
+    time = identifier(session.time)
+    timed = f"select *, epoch_us({time}) as _us from source where {time} is not null"
+    first = f"select *, case when _us - lag(_us) {within}) <= {gap} then 0 else 1 end as _first from ({timed})"
     numbered = f"select *, sum(_first) {within} rows unbounded preceding) as _session from ({first})"
     return f"select {', '.join(columns)} from ({numbered}) group by {by}, _session"

@@ -114,14 +114,14 @@ def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) 
     layout = request.layout
     if not accept_missing:
         refuse_incomplete(request, found)
-    loses_table = found.table_aside or layout.table in found.damaged
+    loses_table = found.table_aside or found.target == "absent" or layout.table in found.damaged
     if request.declared.also_to and not loses_table:
         sink_state.refuse_in_flight(layout)
     if found.table_aside and not {layout.table, layout.ledger} & set(found.damaged):
         ledger_table.heal(layout)  # before the table and its commits are put aside
-    integrity.put_aside(layout, found.generation, target=found.table_aside)
-    if loses_table:
+    if loses_table:  # before the table goes: batches on their way to sinks can't be finished then
         sink_state.mark_stale(layout, sink_state.ASIDE)
+    integrity.put_aside(layout, found.generation, target=found.table_aside)
     if found.previous is not None and found.previous < found.generation and log_of(layout, layout.table).is_whole:
         discards.forget_unfinished(layout, found.previous)
     # the table that took these rows is gone, and the new generation decides about them again

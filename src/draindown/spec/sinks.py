@@ -96,6 +96,7 @@ class FlowSink(Model):
         if isinstance(self.columns, dict):
             twice = repeated(list(self.columns.values()))
             refuse([(("columns",), f"sends two columns as {name!r}") for name in twice])
+            refuse([(("columns", n), "_fate is draindown's own") for n, to in self.columns.items() if to == "_fate"])
         return self
 
     @property
@@ -169,11 +170,10 @@ def _column_problems(sink: FlowSink, known: Sequence[str] | None, keys: Sequence
             yield ("where",), problem
     if sink.columns is None:
         return
-    lower = None if known is None else {name.lower() for name in known}
     for at, column in enumerate(sink.columns):
         at_list = ("columns", str(at) if isinstance(sink.columns, list) else column)
-        if lower is not None and column.lower() not in lower:
-            yield at_list, f"there is no column {column!r}{unlike(column, list(known or ()))}"
+        if known is not None and column not in known:
+            yield at_list, f"there is no column {column!r}{unlike(column, list(known))}"
     placed = [name for name in getattr(sink.part, "place_by", None) or () if name not in sink.columns]
     if placed:
         yield ("columns",), f"lacks {', '.join(placed)}, which place_by names"

@@ -40,7 +40,9 @@ class Messages:
         self._keyed = self._keys != [ORIGIN]
         self._placing = self._keys if self._keyed else list(place_by) or self._keys
         place = batch.place
-        self._batch = "\x1f".join((place.lake, place.pipeline, place.flow, place.sink, batch.writer, str(batch.number)))
+        # with its digest: the rows of a batch that was given up and computed again are other messages
+        batch_of_place = (batch.writer, str(batch.number), batch.digest)
+        self._batch = "\x1f".join((place.lake, place.pipeline, place.flow, place.sink, *batch_of_place))
         self._key_at = [self._names.index(name) for name in self._keys]
         self._placing_at = [self._names.index(name) for name in self._placing]
         self._headers: Headers = [

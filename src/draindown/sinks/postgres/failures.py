@@ -32,7 +32,8 @@ _WORDS = (
     (r"too many (clients|connections)|connection slots|connection limit", "53300"),
     (r"permission denied|does not have CONNECT", "42501"),
 )
-_TLS = re.compile(r"certificate|does not support SSL|SSL error|root\.crt|sslmode", re.IGNORECASE)
+# not every "SSL error": a server that dies ends a connection with "SSL error: unexpected eof"
+_TLS = re.compile(r"certificate|does not support SSL|root\.crt|sslmode|wrong version number", re.IGNORECASE)
 
 
 def named(error: psycopg.Error, tried: str, secrets: Collection[str] = ()) -> DraindownError:
@@ -65,9 +66,8 @@ def silent(tried: str, seconds: float) -> TransientError:
 def _text(error: psycopg.Error, secrets: Collection[str]) -> str:
     diag = error.diag
     main = diag.message_primary or str(error).strip() or type(error).__name__
-    detail = diag.message_detail or ""
-    key = _KEY.search(detail)
-    parts = [main, f"key ({key[1]}) = ({key[2]})" if key else detail]
+    key = _KEY.search(diag.message_detail or "")  # any other detail may hold the whole row
+    parts = [main, f"key ({key[1]}) = ({key[2]})" if key else ""]
     parts += [f"constraint {diag.constraint_name}"] if diag.constraint_name else []
     text = "; ".join(part for part in parts if part)
     for secret in secrets:

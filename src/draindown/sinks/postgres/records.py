@@ -57,8 +57,15 @@ class Records:
 
     def make(self, opened: psycopg.Connection[Any]) -> None:
         """Make the table if there is none."""
-        if not self._exists(opened):
+        from psycopg import errors
+
+        if self._exists(opened):
+            return
+        try:
             opened.execute(self.ddl.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1))
+        except errors.UniqueViolation:  # of the catalog: another connection makes it at the same moment
+            if not self._exists(opened):
+                raise
 
     def fence(self, opened: psycopg.Connection[Any], epoch: int) -> None:
         """Lock the place until the transaction ends, and exclude lower epochs. Raises TransientError `sink-fenced`."""

@@ -85,6 +85,8 @@ class Target:
                 problems.append(f"{column.name}: the server computes it, so no value can be sent")
             elif (why := types.unfit(column, found.type)) is not None:
                 problems.append(why)
+            elif column.key and column.type == "string" and found.type.name == "uuid":
+                problems.append(f"{column.name}: texts that differ may be one uuid, so a key needs a text column")
         lacking = [name for name, found in self.columns.items() if found.required and name not in sent]
         problems += [f"{name}: NOT NULL without a default, and no column is sent to it" for name in lacking]
         keys = [column.name for column in columns if column.key]

@@ -106,7 +106,7 @@ def _range(column: SinkColumn, found: PostgresType) -> Mapping[str, str]:
         return {}
     if whole <= 0:  # only a fraction has room
         return {f"out-of-range: {column.name}": f"{name} <> 0"}
-    return {f"out-of-range: {column.name}": f"abs({name}) >= {10**whole}"}
+    return {f"out-of-range: {column.name}": f"{name} >= {10**whole} or {name} <= -{10**whole}"}
 
 
 def _text(column: SinkColumn, found: PostgresType) -> Mapping[str, str]:

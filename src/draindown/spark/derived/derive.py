@@ -108,9 +108,13 @@ class Derivation:
 
 
 def _narrowed(work: Work, held: Held | None, kept: ExitStack) -> Work:
-    """Return the work with the part of its scopes that has to be read again, which the table's rows show."""
+    """Return the work with the part of its scopes that has to be read again, which the table's rows show.
+
+    A replay reads the scopes whole: it repairs tables, and one that lacks rows does not show where these would end.
+    """
     span, scope = work.resolved.kind.span, work.scope
-    if span is None or held is None or not isinstance(scope, Touched):
+    is_replay = work.batch.writer.ledger_kind != "source"
+    if span is None or held is None or is_replay or not isinstance(scope, Touched):
         return work
     return replace(work, scope=spanned(scope, span, held.rows, work.scope_keys, kept))
 

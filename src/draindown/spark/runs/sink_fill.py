@@ -97,9 +97,9 @@ def fill(request: Request, spark: SparkSession, name: str, *, progress: Callable
     with open_flow(request, spark, Needs.RESUMED) as flow, ExitStack() as kept:
         sink_state.refuse_in_flight(flow.layout)
         source = flow.layout.quarantine if sink.is_of_refused else flow.layout.table
-        begun, rows = _begun(request, name, source), _rows(request, spark, name, source)
-        target = kept.enter_context(closing(registry.sink_of(sink.part, place_of(request, name))))
         epoch = sink_state.next_epoch(flow.layout, flow.check)
+        begun, rows = _begun(request, name, source, epoch), _rows(request, spark, name, source)
+        target = kept.enter_context(closing(registry.sink_of(sink.part, place_of(request, name))))
         types = {field.name: field.dataType.simpleString() for field in rows.schema if field.name != FATE}
         columns = columns_of(request, sink, types)
         refuse_unresolved(request, {name: sink}, rows)
@@ -110,8 +110,10 @@ def fill(request: Request, spark: SparkSession, name: str, *, progress: Callable
         return _send(work, progress)
 
 
-def _begun(request: Request, name: str, source: str) -> Fill:
+def _begun(request: Request, name: str, source: str, epoch: int) -> Fill:
     """Return the fill that goes on, or a new one, and write it down. The sink is stale until its end.
+
+    A new one has the epoch as its number, which no fill had before, even if the sink's document was lost.
 
     Raises TerminalError `nothing-to-fill`.
     """
@@ -128,9 +130,9 @@ def _begun(request: Request, name: str, source: str) -> Fill:
     found = state.fill
     if found is not None and (found.version, found.fingerprint) == (log.version, known):
         return found
-    found = Fill(state.fills + 1, log.version, max(1, -(-log.row_count // PORTION)), known)
+    found = Fill(epoch, log.version, max(1, -(-log.row_count // PORTION)), known)
     again = state.why_stale(known) or sink_state.UNFILLED
-    replace(state, fills=found.number, fill=found, stale=again).write(request.layout, name)
+    replace(state, fills=state.fills + 1, fill=found, stale=again).write(request.layout, name)
     return found
 
 

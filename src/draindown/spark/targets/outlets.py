@@ -43,10 +43,12 @@ UNSENDABLE = "unsendable"
 def outlets_of(request: Request, check: Callable[[], None] = lambda: None) -> Outlets:
     """Return the sinks of the request's flow. A staged rebuild has none.
 
+    A flow that had sinks once is one with sinks: its batches may not overtake one on its way, and go by these sinks.
     `check`: raises once the lease is lost.
     """
     sinks = request.declared.also_to
-    return FlowOutlets(request, sinks, check) if sinks and not request.staged else NoOutlets()
+    has_any = sinks or sink_state.names(request.layout)
+    return FlowOutlets(request, sinks, check) if has_any and not request.staged else NoOutlets()
 
 
 def refuse_unresolved(request: Request, sinks: Mapping[str, FlowSink], rows: DataFrame) -> None:
@@ -112,6 +114,7 @@ class FlowOutlets:
         Raises TransientError `sink-batch-in-flight`, and the errors of the sinks.
         """
         sink_state.refuse_in_flight(writer.layout, writer=writer.app("rows"))
+        sink_state.leave_out(writer.layout, self.sinks)
         with ExitStack() as kept:
             for name, sink in self.sinks.items():
                 target = registry.sink_of(sink.part, place_of(self.request, name))
@@ -136,7 +139,8 @@ class FlowOutlets:
                 rows = _refused(spark, batch.writer)
                 refuse_unresolved(self.request, refused, rows)
                 groups.append(self._judged(refused, rows, QUARANTINED, kept))
-            self._keep_misfits(batch, groups)
+            if groups:
+                self._keep_misfits(batch, groups)
             counts = {name: own for group in groups for name, own in self._sent(batch, group).items()}
         nothing = dict.fromkeys(SINK_FATES, 0)
         return replace(row, sinks={name: counts.get(name, nothing) for name in self.sinks})
@@ -198,7 +202,7 @@ class FlowOutlets:
     def _keep_misfits(self, batch: BaseBatch, groups: Sequence[_Group]) -> None:
         """Keep the rows that sinks can't hold, of all sinks in one write: it replaces that of an earlier attempt."""
         found = any(shares.any_misfit(group.shares) for group in groups)
-        if groups and (found or batch.writer.holds(batch.writer.layout.unsendable, UNSENDABLE)):
+        if found or batch.writer.holds(batch.writer.layout.unsendable, UNSENDABLE):
             rows = [shares.all_misfits(group.judged, group.shares) for group in groups]
             keep_misfits(batch.writer, reduce(DataFrame.unionByName, rows), batch.run_id)
 
