@@ -32,7 +32,8 @@ def has_half_pair(line: str) -> Column:
     escapes = f"{any_escape} and ({' or '.join(either)})"
     plain = f"replace({line}, {literal(chr(92) * 2)}, '  ')"
     rest = f"regexp_replace({plain}, {literal(_PAIR)}, ' ')"
-    return F.expr(f"{escapes} and {rest} rlike {literal(_HALF)}")
+    # a branch, not an operand of AND: see text_values
+    return F.expr(f"if({escapes}, {rest} rlike {literal(_HALF)}, false)")
 
 
 class Marks:

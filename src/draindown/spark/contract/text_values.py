@@ -2,7 +2,9 @@
 
 Spark's casts take more than a contract says: `yes` as true, `0x1p3` as 8.0, control characters around a number, a
 whole number that a double rounds, `BST` as the zone of Bangladesh. The tests here refuse these. They compare a few
-characters; regular expressions look only at texts that such a comparison leaves undecided.
+characters; regular expressions look only at texts that such a comparison leaves undecided. What is seldom needed is a
+branch of `if`: Spark evaluates subexpressions that repeat in an operand of AND or OR for every row, needed or not
+(spark.sql.subexpressionElimination.skipForShortcutExpr is false), but not those within a branch.
 """
 
 from __future__ import annotations
@@ -76,7 +78,7 @@ def fits_scale(text: str, kind: str) -> str:
     if not found:
         return "true"
     few = f"instr({text}, '.') = 0 or length({text}) - instr({text}, '.') <= {found[2]}"
-    return f"({few} or not {text} rlike '[.][0-9]{{{found[2]}}}[0-9]*[1-9][0-9]*[ ]*$')"
+    return f"if({few}, true, not {text} rlike '[.][0-9]{{{found[2]}}}[0-9]*[1-9][0-9]*[ ]*$')"
 
 
 def finite(value: str, kind: str) -> str:
@@ -94,7 +96,7 @@ def within_years(value: str, kind: str) -> str:
 def is_cut(text: str) -> str:
     """Return the condition that a time is written with more than microseconds, which a timestamp can't hold."""
     seventh = f"substring({text}, instr({text}, '.') + 7, 1) between '0' and '9'"
-    return f"(instr({text}, '.') > 0 and {seventh} and {text} rlike '[.][0-9]{{6}}[0-9]*[1-9]')"
+    return f"if(instr({text}, '.') > 0 and {seventh}, {text} rlike '[.][0-9]{{6}}[0-9]*[1-9]', false)"
 
 
 def one_moment(zone: str) -> bool:
@@ -167,8 +169,8 @@ def _time(text: str, kind: str, zone: str) -> str:
     own = rest[kind](text) if kind in rest else _is_clear(text, zone)
     # compared as text, so that the time is parsed once: only the first and the last day of all need a closer look
     inner = f"ltrim({text}) between '0001-01-02' and '9999-12-31'"
-    years = f"({inner} or {within_years(_cast(text, kind), kind)} is not null)"
-    return f"if({whole_date} and {own} and {years}, {_cast(text, kind)}, null)"
+    years = f"if({inner}, true, {within_years(_cast(text, kind), kind)} is not null)"
+    return f"if({whole_date}, if({own}, if({years}, {_cast(text, kind)}, null), null), null)"
 
 
 def _ends_with_digit(text: str) -> str:
@@ -194,14 +196,14 @@ def _is_clear(text: str, zone: str) -> str:
     """
     by_letter = f"endswith(rtrim({text}), 'Z') and not endswith(rtrim({text}), 'NZ')"
     named = f"{text} rlike '[0-9 ](?:UTC|GMT|UT) *$'"
-    known = f"({_ends_with_digit(text)} or {by_letter} or instr({text}, '/') > 0 or {named})"
+    known = f"if({_ends_with_digit(text)} or {by_letter} or instr({text}, '/') > 0, true, {named})"
     moment = _cast(text, "timestamp")
     region = f"nullif(trim(regexp_extract({text}, '{_REGION}', 0)), '')"
     bare = f"regexp_replace({text}, ' *{_REGION}', '')"
     behind = f"{text} rlike '[0-9.] *{_REGION}'"  # Spark takes control characters before it, too
-    clear = f"{behind} and {moment} is not null and {once(moment, local_micros(bare), region)}"
-    there = f"(instr({text}, '/') = 0 or {clear})"
+    clear = f"if({behind}, if({moment} is null, false, {once(moment, local_micros(bare), region)}), false)"
+    there = f"if(instr({text}, '/') = 0, true, {clear})"
     if one_moment(zone):
         return f"{known} and {there}"
-    here = f"({local_micros(text)} is null or {once(moment, local_micros(text), literal(zone))})"
+    here = f"if({local_micros(text)} is null, true, {once(moment, local_micros(text), literal(zone))})"
     return f"{known} and {there} and {here}"
