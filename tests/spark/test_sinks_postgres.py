@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +16,7 @@ from pyspark.sql import SparkSession
 from draindown.spark.runs import sink_fill
 from draindown.spark.session import INTERPRETED, configured
 from tests.landing import Injected, Landing
-from tests.sinks.postgres_server import USER, WORD, PostgresServer, server
+from tests.sinks.postgres_server import USER, WORD, PostgresServer, public_directory, server
 
 COLUMNS = {
     "id": "bigint not null",
@@ -32,8 +30,7 @@ TARGET = {"keys": ["id"], "sequence_by": ["seq"], "apply_as_deletes": "note = 'g
 
 @pytest.fixture
 def postgres(monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresServer]:
-    home = Path(tempfile.mkdtemp(prefix="draindown-pg-"))  # pytest's own directories are closed to other users
-    home.chmod(0o755)
+    home = public_directory()
     monkeypatch.setenv("DRAINDOWN_SECRET_PG", WORD)
     with server(home / "pg") as found:
         yield found

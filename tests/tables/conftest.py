@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.sinks.postgres_server import PostgresServer, server
+from tests.sinks.postgres_server import PostgresServer, public_directory, server
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A server that is up. No test stops it."""
-    home = Path(tempfile.mkdtemp(prefix="draindown-pg-"))  # pytest's own directories are closed to other users
-    home.chmod(0o755)
+    home = public_directory()
     with server(home / "pg") as found:
         yield found
     shutil.rmtree(home, ignore_errors=True)
@@ -25,8 +22,7 @@ def postgres() -> Iterator[PostgresServer]:
 @pytest.fixture
 def own_postgres() -> Iterator[PostgresServer]:
     """A server of the test's own, to be killed, frozen and restarted."""
-    home = Path(tempfile.mkdtemp(prefix="draindown-pg-"))
-    home.chmod(0o755)
+    home = public_directory()
     with server(home / "pg") as found:
         yield found
     shutil.rmtree(home, ignore_errors=True)
