@@ -197,13 +197,28 @@ def _is_clear(text: str, zone: str) -> str:
     by_letter = f"endswith(rtrim({text}), 'Z') and not endswith(rtrim({text}), 'NZ')"
     named = f"{text} rlike '[0-9 ](?:UTC|GMT|UT) *$'"
     known = f"if({_ends_with_digit(text)} or {by_letter} or instr({text}, '/') > 0, true, {named})"
+    there = f"if(instr({text}, '/') = 0, true, {_apart(text, _is_clear_in_region('_t'))})"
+    if one_moment(zone):
+        return f"{known} and {there}"
+    moment = _cast(text, "timestamp")
+    here = f"if({local_micros(text)} is null, true, {once(moment, local_micros(text), literal(zone))})"
+    return f"{known} and {there} and {here}"
+
+
+def _is_clear_in_region(text: str) -> str:
+    """Return the condition that a time, behind which a region may stand, is one that clocks there show once."""
     moment = _cast(text, "timestamp")
     region = f"nullif(trim(regexp_extract({text}, '{_REGION}', 0)), '')"
     bare = f"regexp_replace({text}, ' *{_REGION}', '')"
     behind = f"{text} rlike '[0-9.] *{_REGION}'"  # Spark takes control characters before it, too
-    clear = f"if({behind}, if({moment} is null, false, {once(moment, local_micros(bare), region)}), false)"
-    there = f"if(instr({text}, '/') = 0, true, {clear})"
-    if one_moment(zone):
-        return f"{known} and {there}"
-    here = f"if({local_micros(text)} is null, true, {once(moment, local_micros(text), literal(zone))})"
-    return f"{known} and {there} and {here}"
+    return f"if({behind}, if({moment} is null, false, {once(moment, local_micros(bare), region)}), false)"
+
+
+def _apart(text: str, condition: str) -> str:
+    """Return a condition on `_t`, which stands for a text, that Spark evaluates apart from the generated code.
+
+    The JVM never compiles a method of more than 8,000 bytes of byte code, such as this condition alone would make the
+    one of a whole stage: each row would be interpreted. Spark interprets functions with a lambda, and generates a
+    method for each other column of the same projection.
+    """
+    return f"exists(array({text}), _t -> {condition})"
