@@ -116,11 +116,11 @@ _READERS = ("_internal", "deltalake", "pyarrow")
 
 
 def _foreseen(error: Exception, arguments: Sequence[str]) -> DraindownError | None:
-    from draindown.lake import storage
+    from draindown.lake import storage, torn
 
     this = f"draindown {shlex.join(arguments)}"
     changed = "unknown; every command may be repeated safely"
-    return storage.refusal(error, None, tried=this, changed=changed, again=this)
+    return storage.refusal(error, None, tried=this, changed=changed, again=this) or torn.of_error(error)
 
 
 def _unforeseen(error: Exception) -> DraindownError:
