@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError
 from draindown.base.clock import now
 from draindown.base.errors import DraindownError, GateFailed, TransientError
 from draindown.base.exits import Exit
-from draindown.cli import context, inspect, main
+from draindown.cli import context, main
 from draindown.flow import quarantine, schema_drift
 from draindown.gate import suite_validation, waivers
 from draindown.lake import delta, documents
@@ -720,7 +720,7 @@ def test_errors_become_exit_codes(
     def broken(*args: Any, **more: Any) -> None:
         raise error
 
-    monkeypatch.setattr(inspect, "planned", broken)
+    monkeypatch.setattr(sys.modules["draindown.cli.plan"], "planned", broken)
     ended, out, err = typed(capsys, "plan", "orders")
     assert (ended, out) == (code, "") and "Traceback" not in err and "\x1b" not in err
     ended, _, err = typed(capsys, "plan", "orders", "--json")

@@ -112,7 +112,7 @@ def fill(request: Request, spark: SparkSession, name: str, *, progress: Callable
 
 
 def _of(request: Request, name: str, source: str, epoch: int) -> Fill:
-    """Return the fill that goes on, or a new one, which has the epoch as its number, which no fill had before, even if the sink's document was lost.
+    """Return the fill that goes on, or a new one, whose number is the epoch: no fill had it before.
 
     Raises TerminalError `nothing-to-fill`.
     """
