@@ -328,6 +328,13 @@ def of_run(**totals: int) -> RunSums:
     return RunSums(starts=2, totals={"units": 2, "batches": 2, "records": 10, "applied": 8} | totals)
 
 
+def test_a_check_without_expectations_that_published_did_something() -> None:
+    published = step("check", check=CheckPart(version=1, published_after=1))
+    assert "  published  in" in verdict([published])
+    idle = step("check", 1, "idle", check=CheckPart(version=1, published_before=1, published_after=1))
+    assert "  nothing to do  in" in verdict([idle])
+
+
 def test_what_a_killed_start_committed_is_not_called_no_new_input() -> None:
     nothing = DrainPart(generation=1, totals=total([]))
     told = step("drain", 1, "idle", drain=nothing, run=of_run())

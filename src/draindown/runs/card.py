@@ -122,7 +122,8 @@ def _success(steps: Sequence[StepReport], drain: DrainPart | None, *, whole: boo
     checked = any(s.check and s.check.expectations for s in steps)
     done = [word for word, so in (("checked", checked), ("compacted", compacted)) if so]
     if not any(s.step in ("plan", "drain") for s in steps):
-        return " and ".join(done) or "nothing to do"
+        published = any(s.step == "check" and s.outcome == "done" for s in steps)
+        return " and ".join(done) or ("published" if published else "nothing to do")
     return idle + (f"; {' and '.join(done)}" if done else "" if left else _nothing(steps)) + left
 
 
