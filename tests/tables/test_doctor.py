@@ -126,6 +126,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, damage: Damage, code: str) -> No
     damage(asked)
     health = examine(asked)
     assert code in codes(health, "wrong")
+    assert len({(one.code, one.found) for one in health.symptoms}) == len(health.symptoms), "each is named once"
     assert health.exit == 1
     assert json.loads(json.dumps(health.as_dict(), default=str))["healthy"] is False
 
@@ -222,6 +223,8 @@ def test_a_batch_that_fails_again_and_again_is_named(tmp_path: Path) -> None:
     _in_flight(asked)
     _failed(asked, "a", "crash", batches=1)
     assert "batch-keeps-failing" not in codes(examine(asked))
+    (one,) = (symptom for symptom in examine(asked).symptoms if symptom.code == "batch-in-flight")
+    assert "batch 2 failed with crash" in one.found and one.next == "draindown report p --flow f --run a"
     _failed(asked, "b", "transform-failed")
     _failed(asked, "c", "lease-held")
     health = examine(asked)

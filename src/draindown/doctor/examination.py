@@ -84,6 +84,8 @@ def _look(desk: Desk, part: str, look: Callable[[Desk], None]) -> None:
         _cannot_be_read(desk, part, error.found)
     except DraindownError as error:
         desk.say(part, "does not agree")
+        if any((one.code, one.found) == (error.code, error.found) for one in desk.symptoms):
+            return  # parts read the same documents: one is named once
         desk.wrong(error.code, part, error.found, error.next[0] if error.next else desk.command(desk.recount))
     except PermissionError as error:
         desk.unlooked.append(f"{part}: {error}")
