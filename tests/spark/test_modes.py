@@ -71,6 +71,9 @@ def test_the_job_drains_replays_input_and_replays_rows(
     assert "2000-01-01" in part.replay
     if batches > 1:
         assert "1 batch left" in part.bound
+        (told,) = [one for one in again.findings if one.kind == "stopped"]
+        asked = part.replay.partition(": ")[2]
+        assert told.next == f"draindown replay {again.pipeline} --flow {again.flow} {asked} --yes"
         again, part = job("again", replay=ALWAYS)  # a retry goes on where it ended
         assert (again.outcome, part.totals["units"], part.bound) == ("done", 1, "1 batch of it before")
         assert job("again", replay=ALWAYS)[0].outcome == "idle"

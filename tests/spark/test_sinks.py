@@ -16,7 +16,7 @@ from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from draindown.base.errors import TransientError
+from draindown.base.errors import TerminalError, TransientError
 from draindown.flow import sink_columns, sink_state
 from draindown.ledger.rows import SINK_FATES
 from draindown.sinks import registry
@@ -231,6 +231,15 @@ def test_a_fill_makes_a_sink_that_was_added_later_as_the_table(
     assert [one.subject for one in sink_columns.findings(flow.request(), flow.layout)] == ["every", "flagged"]
     servers["flagged"] = FakeServer(rows={("99",): {"key": "99", "amount": 99}})
     servers["every"] = FakeServer()
+
+    def refuses(step: str) -> None:
+        raise TerminalError("sink-missing", tried=step, found="no such table")
+
+    servers["every"].fault = refuses
+    before = sink_columns.findings(flow.request(), flow.layout)
+    with pytest.raises(TerminalError):
+        sink_fill.fill(flow.request(), spark, "every", progress=lambda line: None)
+    assert sink_columns.findings(flow.request(), flow.layout) == before, "no fill was begun"
 
     def dies(step: str) -> None:
         if step == "recorded" and servers["every"].sent == 1:

@@ -11,7 +11,9 @@ import pytest
 from draindown.base.clock import now
 from draindown.cli import main
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
 from draindown.runs import report, store
+from draindown.runs.report import CheckPart, Expectation
 from draindown.spec import scaffold
 from draindown.spec.loader import find, load
 from tests.flowfiles import drained
@@ -93,3 +95,26 @@ def test_what_chooses_within_a_pipeline_needs_one(
 ) -> None:
     code, _, err = typed(project, capsys, *words)
     assert code == 2 and "name that too" in err
+
+
+def test_gate_show_gives_no_advice_on_a_verdict_about_an_older_version(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As after `gate quarantine`: what the verdict advised is done, and the table waits for the next check."""
+    layout = layout_of(project, "p", "f")
+    newest = TableLog(layout.table).version
+    advice = "draindown gate quarantine p amount_known --flow f"
+    error = {"code": "gate-failed", "tried": "t", "found": "f", "changed": "c", "next": [advice]}
+    failing = Expectation(name="amount_known", success=False, scope="changed", unexpected=2, judged=3)
+    for version, waits in ((newest, False), (newest - 1, True)):
+        part = CheckPart(version=version, changed_rows=3, expectations=[failing])
+        store.write(
+            layout, report.unreached(layout, f"r{version}", "check", now(), error).model_copy(update={"check": part})
+        )
+        code, out, _ = typed(project, capsys, "gate", "show", "p")
+        assert code == 0 and "FAILED" in out
+        assert ("unjudged   version" in out, advice.partition("draindown ")[2] in out) == (waits, not waits)
+        assert ("run p --flow f   # judges it" in out) == waits
+        assert json.loads(typed(project, capsys, "gate", "show", "p", "--json")[1])["f"]["unjudged"] == (
+            newest if waits else None
+        )

@@ -99,6 +99,9 @@ def test_originals_stay_as_they_were(layout: FlowLayout) -> None:
     [
         (Filter(), ["aa1", "bb3", "aa2"]),
         (Filter(reason="type"), ["aa2"]),
+        (Filter(reason="type:n"), ["aa2"]),  # as cards name it
+        (Filter(reason="type:m"), []),
+        (Filter(reason="malformed"), ["aa1", "bb3"]),
         (Filter(run_id="it's"), ["bb3"]),
         (Filter(ids=("aa",)), ["aa1", "aa2"]),
         (Filter(reason="' or 1=1 --"), []),

@@ -321,11 +321,18 @@ def test_what_was_read_has_the_noun_of_a_unit_and_not_of_what_waits() -> None:
     told = step("drain", 1, "idle", drain=DrainPart(generation=1, totals=total([]), **log), run=of_run())
     assert "by other starts: 2 partitions, 10 rows" in card([told])
     planned = WANTED.model_copy(update={"unit": "partition", "backlog": Backlog(unit="record")})
-    assert "by other starts: 2 partitions, 10 rows" in card([step("plan", plan=planned, run=of_run())])
+    assert "this run has 2 batches: 2 partitions, 10 rows" in card([step("plan", plan=planned, run=of_run())])
 
 
 def of_run(**totals: int) -> RunSums:
     return RunSums(starts=2, totals={"units": 2, "batches": 2, "records": 10, "applied": 8} | totals)
+
+
+def test_a_check_without_expectations_that_published_did_something() -> None:
+    published = step("check", check=CheckPart(version=1, published_after=1))
+    assert "  published  in" in verdict([published])
+    idle = step("check", 1, "idle", check=CheckPart(version=1, published_before=1, published_after=1))
+    assert "  nothing to do  in" in verdict([idle])
 
 
 def test_what_a_killed_start_committed_is_not_called_no_new_input() -> None:
@@ -337,7 +344,8 @@ def test_what_a_killed_start_committed_is_not_called_no_new_input() -> None:
     assert "by other starts" not in card([own]), "they are this start's own"
     assert "by other starts" not in card([checked().model_copy(update={"run": of_run()})]), "a check makes none"
     unreported = step("plan", plan=WANTED, run=of_run())
-    assert "2 batches by other starts" in card([unreported]) and verdict([unreported]).startswith("UNFINISHED")
+    assert "this run has 2 batches: 2 files, 10 rows" in card([unreported]), "those of a drain at work, perhaps"
+    assert verdict([unreported]).startswith("UNFINISHED")
 
 
 def test_a_batch_that_another_run_committed_and_this_one_found_done_is_named() -> None:

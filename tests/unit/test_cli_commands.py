@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError
 from draindown.base.clock import now
 from draindown.base.errors import DraindownError, GateFailed, TransientError
 from draindown.base.exits import Exit
-from draindown.cli import context, inspect, main
+from draindown.cli import context, main
 from draindown.flow import quarantine, schema_drift
 from draindown.gate import suite_validation, waivers
 from draindown.lake import delta, documents
@@ -588,6 +588,8 @@ def test_quarantine_lists_and_shows_encoded(spec: PipelineSpec, capsys: pytest.C
     assert code == 0 and "2 open of 2 refused" in out and "=\\x1b[2J" in out and "\x1b" not in out
     some = typed(capsys, "quarantine", "list", "orders", "--reason", "x")[1]
     assert "bb2" not in some and "more with --limit" not in some and "more with --limit" not in out
+    none = typed(capsys, "quarantine", "list", "orders", "--reason", "tpye")[1]
+    assert "none is meant by (reason tpye)" in none and "none is meant" not in some + out
     assert "1 shown; more with --limit" in typed(capsys, "quarantine", "list", "orders", "--limit", "1")[1]
     assert "raw            =\\x1b[2J" in typed(capsys, "quarantine", "show", "orders", "aa")[1]
     assert ",'=\\x1b[2J," in typed(capsys, "quarantine", "list", "orders", "--csv")[1]
@@ -720,7 +722,7 @@ def test_errors_become_exit_codes(
     def broken(*args: Any, **more: Any) -> None:
         raise error
 
-    monkeypatch.setattr(inspect, "planned", broken)
+    monkeypatch.setattr(sys.modules["draindown.cli.plan"], "planned", broken)
     ended, out, err = typed(capsys, "plan", "orders")
     assert (ended, out) == (code, "") and "Traceback" not in err and "\x1b" not in err
     ended, _, err = typed(capsys, "plan", "orders", "--json")

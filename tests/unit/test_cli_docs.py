@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from draindown.base.exits import Exit
 from draindown.cli import app
 
 ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "draindown"
 TEXT = (ROOT / "docs" / "cli.md").read_text()
 
 
@@ -64,3 +66,31 @@ def test_every_kind_of_residue_is_documented() -> None:
         re.findall(r"`([a-z-]+)`", SECTIONS["draindown audit"].split("| residue |")[1].split("| option |")[0])
     )
     assert documented == kinds
+
+
+def _texts() -> Iterator[tuple[str, str]]:
+    """Every text of the source that is no docstring, with `X` for what is filled in; and where it is."""
+    for file in sorted(SOURCE.rglob("*.py")):
+        tree = ast.parse(file.read_text())
+        within = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+        within |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr):
+                parts = (str(one.value) if isinstance(one, ast.Constant) else "X" for one in node.values)
+                yield f"{file.name}:{node.lineno}", "".join(parts)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in within:
+                yield f"{file.name}:{node.lineno}", node.value
+
+
+def test_commands_that_need_a_pipeline_are_printed_with_one() -> None:
+    """A command that is printed as next is typed as it is printed."""
+    needs = [
+        name.removeprefix("draindown ")
+        for name, command in COMMANDS.items()
+        if any(part.required and part.param_type_name == "argument" for part in command.params)
+    ]
+    assert {"plan", "run", "sink fill"} <= set(needs)
+    bare = re.compile(rf"draindown ({'|'.join(needs)})( *#|\n|$)")  # a blank at the end: more is added
+    said = list(_texts())
+    assert any("draindown plan X" in text for _, text in said)
+    assert [f"{where}: {text}" for where, text in said if bare.search(text)] == []

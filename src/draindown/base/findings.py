@@ -16,7 +16,7 @@ class Finding(Frozen):
     kind: (
         Literal["parked", "changed", "vanished", "ignored", "unsettled", "died", "unwritable", "retention"]
         | Literal["new-field", "new-column", "many-fields", "missing-column", "pruning-lost", "refused"]
-        | Literal["waiting", "late", "unread", "incomplete", "not-replayed", "sink-stale"]
+        | Literal["waiting", "late", "unread", "incomplete", "not-replayed", "stopped", "sink-stale"]
     )
     subject: str
     detail: str

@@ -23,6 +23,7 @@ from draindown.cli.gate import gate
 from draindown.cli.lag import lag
 from draindown.cli.late import late
 from draindown.cli.output import Output, global_options
+from draindown.cli.plan import plan
 from draindown.cli.quarantine import quarantine
 from draindown.cli.sinks import sink
 
@@ -77,7 +78,7 @@ def _options(
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
     *(authoring.init, authoring.validate, authoring.schema),
-    *(inspect.plan, running.run, inspect.report, inspect.audit, proving.prove, lag, running.compact),
+    *(plan, running.run, inspect.report, inspect.audit, proving.prove, lag, running.compact),
     *(recovery.doctor, recovery.reset, recovery.replay, recovery.rebuild, recovery.accept_loss),
     *(recovery.forget_reader, drilling.drill),
 )
@@ -116,11 +117,11 @@ _READERS = ("_internal", "deltalake", "pyarrow")
 
 
 def _foreseen(error: Exception, arguments: Sequence[str]) -> DraindownError | None:
-    from draindown.lake import storage
+    from draindown.lake import storage, torn
 
     this = f"draindown {shlex.join(arguments)}"
     changed = "unknown; every command may be repeated safely"
-    return storage.refusal(error, None, tried=this, changed=changed, again=this)
+    return storage.refusal(error, None, tried=this, changed=changed, again=this) or torn.of_error(error)
 
 
 def _unforeseen(error: Exception) -> DraindownError:

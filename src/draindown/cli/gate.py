@@ -100,8 +100,12 @@ def _state(here: Setting, spec: PipelineSpec, flow: str) -> dict[str, Any]:
     layout = spec.layout(flow)
     checks = (store.read(layout, run, "check") for run in store.runs(layout, store.KEPT_RUNS))
     last = next((step for step in checks if step), None)
-    pointer = gates.published(layout)
+    pointer, state = gates.published(layout), gates.unpublished(layout)
+    judged = last.check.version if last and last.check else None
     return {
+        "pipeline": spec.pipeline,
+        "flow": flow,
+        "unjudged": state.version if state and state.pending and state.version != judged else None,
         "published": pointer.model_dump(mode="json") if pointer else None,
         "last": last.model_dump(mode="json") if last else None,
         "expectations": _names(here, spec, flow),
@@ -121,17 +125,24 @@ def _text(where: str, state: dict[str, Any]) -> str:
         lines[1] = f"  published  version {pointer['version']}, {count(pointer['rows'], 'row')}, at {pointer['at']}"
     lines += [f"  waived     {_waiver_text(Waiver.model_validate(waiver))}" for waiver in state["waivers"].values()]
     lines += [f"  expects    {printable(name)}" for name in state["expectations"]]
+    if state["unjudged"] is not None:
+        run = f"draindown run {state['pipeline']} --flow {state['flow']}   # judges it, and publishes it if it passes"
+        lines += [f"  unjudged   version {state['unjudged']}", f"    next: {run}"]
     if state["last"]:
-        last = card([_without_itself(StepReport.model_validate(state["last"]))])
+        told = StepReport.model_validate(state["last"])
+        last = card([_with_advice(told, counts=state["unjudged"] is None)])
         lines += ["  last check", *(f"    {line}" for line in last.splitlines())]
     return "\n".join(lines)
 
 
-def _without_itself(check: StepReport) -> StepReport:
-    """Return the check without the advice to type the command whose output it is shown in."""
+def _with_advice(check: StepReport, *, counts: bool) -> StepReport:
+    """Return the check without the advice to type the command whose output it is shown in.
+
+    `counts`: whether the table is as it was judged; otherwise the other advice may be followed already.
+    """
     if not check.error:
         return check
-    steps = [step for step in check.error.get("next") or () if not step.startswith("draindown gate show ")]
+    steps = [step for step in check.error.get("next") or () if counts and not step.startswith("draindown gate show ")]
     return check.model_copy(update={"error": check.error | {"next": steps}})
 
 

@@ -1,4 +1,4 @@
-"""Read-only commands: plan, report, audit."""
+"""Read-only commands: report, audit, and the drift that report lists."""
 
 from __future__ import annotations
 
@@ -12,53 +12,18 @@ from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit, exit_for
 from draindown.cli import overview
 from draindown.cli.at_work import others, unreported
-from draindown.cli.context import AnyPipeline, Flow, Json, PipelineName, Setting, flows, new_run_id, setting
+from draindown.cli.context import AnyPipeline, Flow, Json, Setting, flows, setting
 from draindown.cli.output import Output, not_done, table
 
 if TYPE_CHECKING:
     from draindown.audit.derived import Unaudited
     from draindown.audit.model import Audit
-    from draindown.base.findings import Finding
     from draindown.lake.layout import FlowLayout
-    from draindown.lease.holder import Card
-    from draindown.runs.report import PlanPart, StepReport
+    from draindown.runs.report import StepReport
     from draindown.runs.starts import Start
     from draindown.spec.models import PipelineSpec
 
     Audited = Audit | Unaudited | DraindownError
-
-
-def plan(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
-    """Show what waits and what a run would do now. Starts no JVM."""
-    from draindown.lease.holder import holder
-
-    here = setting(ctx)
-    spec = here.spec(pipeline)
-    found = {name: planned(here, spec, name) for name in flows(spec, flow)}
-    holders = {name: holder(spec.layout(name), patient=False) for name in found}
-    unnamed = {name: [row for row in _unnamed(spec, name) if row["kind"] == "new-field"] for name in found}
-    data = {
-        name: {
-            "plan": part.model_dump(mode="json"),
-            "findings": [f.model_dump(mode="json") for f in findings],
-            "drift": unnamed[name],
-            "holder": None if holders[name] is None else str(holders[name]),
-        }
-        for name, (part, findings) in found.items()
-    }
-    more = {name: (_lease_line(holders[name]), _drift_line(unnamed[name], spec.pipeline, name)) for name in found}
-    texts = [_plan_text(f"{spec.pipeline}/{name}", *parts, *more[name]) for name, parts in found.items()]
-    text = "\n\n".join(texts)
-    Output(as_json).result({"pipeline": spec.pipeline, "flows": data}, text)
-
-
-def planned(here: Setting, spec: PipelineSpec, flow: str, **bounds: Any) -> tuple[PlanPart, list[Finding]]:
-    """Return the plan of one flow, as the DAG's plan task makes it."""
-    from draindown.base.clock import now
-    from draindown.planning.plan import plan as plan_flow
-
-    part, findings = plan_flow(here.request(spec, flow, "plan", new_run_id(), **bounds), now())
-    return part, list(findings)
 
 
 def report(
@@ -174,33 +139,7 @@ def _audit_text(spec: PipelineSpec, flow: str, found: Audited) -> str:
     return not_done(spec.pipeline, flow, "audited", found) if isinstance(found, DraindownError) else str(found)
 
 
-def _plan_text(where: str, part: PlanPart, findings: list[Finding], *more: str) -> str:
-    from draindown.base.formatting import age, count, printable
-    from draindown.runs.card_parts import backlog_words
-    from draindown.runs.request import STEPS
-
-    time = f", about {age(part.seconds)}" if part.seconds is not None else "; how long it takes can't be told yet"
-    forecast = f"  forecast about {count(part.batches, 'batch', 'batches')}{time}" if part.batches else ""
-    lines = [where, f"  waiting  {backlog_words(part.backlog)}"] + ([forecast] if forecast else [])
-    for step in STEPS[1:]:
-        lines.append(f"  {step:<8} {'yes' if getattr(part, step) else 'no '}  {part.reasons.get(step, '')}".rstrip())
-    if part.parked:
-        pipeline, flow = where.split("/")
-        command = f"draindown quarantine list {pipeline} --flow {flow} --files"
-        lines.append(f"  parked   {count(part.parked, part.backlog.unit)} until someone decides   ({command})")
-    for finding in findings:
-        lines.append(f"  {finding.kind:<8} {printable(finding.subject)}: {printable(finding.detail)}")
-        lines += [f"           next: {printable(finding.next)}"] if finding.next else []
-    return "\n".join([*lines, *filter(None, more)])
-
-
-def _lease_line(holder: Card | None) -> str:
-    from draindown.base.formatting import printable
-
-    return f"  lease    held by {printable(str(holder))}" if holder else ""
-
-
-def _unnamed(spec: PipelineSpec, flow: str) -> list[dict[str, Any]]:
+def unnamed(spec: PipelineSpec, flow: str) -> list[dict[str, Any]]:
     """Return the drift that the contract does not cover yet: unnamed fields and missing columns, oldest first."""
     from dataclasses import asdict
 
@@ -209,20 +148,10 @@ def _unnamed(spec: PipelineSpec, flow: str) -> list[dict[str, Any]]:
     return [{"flow": flow, **asdict(one)} for one in unnamed(spec.layout(flow), spec.declared(flow))]
 
 
-def _drift_line(fields: list[dict[str, Any]], pipeline: str, flow: str) -> str:
-    from draindown.base.formatting import count, printable
-
-    if not fields:
-        return ""
-    shown = ", ".join(printable(row["name"]) for row in fields[:3]) + (", ..." if len(fields) > 3 else "")
-    many = count(len(fields), "field")
-    return f"  fields   {many} kept in _rescued: {shown}   (draindown report {pipeline} --flow {flow} --drift)"
-
-
 def _list_drift(spec: PipelineSpec, names: list[str], out: Output) -> None:
     from draindown.base.formatting import count, printable
 
-    data = [row for name in names for row in _unnamed(spec, name)]
+    data = [row for name in names for row in unnamed(spec, name)]
     rows = [
         [
             row["kind"],

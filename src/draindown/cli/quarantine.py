@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 quarantine = typer.Typer(no_args_is_help=True, help="Refused rows and parked files, and what becomes of them.")
 
 
-Reason = Annotated[str | None, typer.Option(help="Only rows refused for this reason.", callback=not_empty)]
+Reason = Annotated[
+    str | None, typer.Option(help="Only rows refused for this reason: `type`, or `type:amount`.", callback=not_empty)
+]
 RunId = Annotated[str | None, typer.Option("--run", help="Only rows refused by this run.", callback=not_empty)]
 Files = Annotated[bool, typer.Option("--files", help="Parked files instead of rows.")]
 Paths = Annotated[list[str] | None, typer.Option("--path", help="With --files: only this file. Repeatable.")]
@@ -97,8 +99,10 @@ def list_(
         return
     sums = {name: rows_of.counts(state) for name, state in states.items()}
     data = {name: {"counts": sums[name].as_dict(), "rows": rows} for name, rows in found.items()}
+    meant = _meant(which) if which.restricts else ""
     text = "\n\n".join(
-        _rows_text(spec.pipeline, name, sums[name], rows, len(known[name]) > limit) for name, rows in found.items()
+        _rows_text(spec.pipeline, name, sums[name], rows, meant, len(known[name]) > limit)
+        for name, rows in found.items()
     )
     Output(as_json).result(data, text)
 
@@ -245,13 +249,15 @@ def _meant(which: Filter) -> str:
     return f" ({', '.join(part for part in parts if part)})" if which.restricts else " (all of them)"
 
 
-def _rows_text(pipeline: str, flow: str, sums: Counts, rows: list[dict[str, Any]], more: bool) -> str:
+def _rows_text(pipeline: str, flow: str, sums: Counts, rows: list[dict[str, Any]], meant: str, more: bool) -> str:
     from draindown.base.formatting import count, printable
 
     by_reason = ", ".join(f"{printable(reason)} {count(number)}" for reason, number in sums.by_reason.items())
     decided = f"{count(sums.released)} released, {count(sums.discarded)} discarded"
     first = f"{pipeline}/{flow}  {count(sums.open)} open of {count(sums.refused)} refused ({decided})"
     lines = [first, *([f"  open by reason: {by_reason}"] if by_reason else [])]
+    if meant and not rows:
+        lines.append(f"  none is meant by{meant}")
     if rows:
         lines += table(HEADER, [_row(row) for row in rows], (4,)).splitlines()
     if more:

@@ -36,6 +36,7 @@ from draindown.doctor.tables import (
 from draindown.flow.state import FlowState
 from draindown.lake.flow_tables import flow_tables
 from draindown.lake.layout import FlowLayout
+from draindown.lake.torn import TableDamaged
 from draindown.runs.request import Request
 from draindown.sources.registry import source_of
 from draindown.spec.derived import DerivedFlow
@@ -79,23 +80,31 @@ def examine_setup() -> Health:
 def _look(desk: Desk, part: str, look: Callable[[Desk], None]) -> None:
     try:
         look(desk)
+    except TableDamaged as error:
+        _cannot_be_read(desk, part, error.found)
     except DraindownError as error:
         desk.say(part, "does not agree")
+        if any((one.code, one.found) == (error.code, error.found) for one in desk.symptoms):
+            return  # parts read the same documents: one is named once
         desk.wrong(error.code, part, error.found, error.next[0] if error.next else desk.command(desk.recount))
     except PermissionError as error:
         desk.unlooked.append(f"{part}: {error}")
     except Exception as error:  # noqa: BLE001 - whatever a torn log or file raises, examine the other parts
-        desk.say(part, "can't be read")
-        text = shortened(str(error))
-        same = next((one.found for one in desk.symptoms if text and text[:_BEGINNING] in one.found), "")
-        home = desk.layout
-        tables = {"target": home.table, "ledger": home.ledger, "intake": home.intake_of(desk.generation)}
-        table = _table_in(desk, text) or _table_in(desk, same)
-        if same and table and table != tables.get(part):
-            return  # parts read each other's tables: a torn one is named once
-        torn = next((name for name, path in tables.items() if path == table), part)
-        found, then = f"{type(error).__name__}: {text}", _unreadable(desk, part, table or tables.get(part))
-        desk.wrong(f"{torn.replace(' ', '-')}-unreadable", part, found, then)
+        _cannot_be_read(desk, part, shortened(str(error)), type(error).__name__)
+
+
+def _cannot_be_read(desk: Desk, part: str, text: str, kind: str = "") -> None:
+    """Add the symptom of a part that can't be read. Parts read each other's tables: a torn one is named once."""
+    desk.say(part, "can't be read")
+    same = next((one.found for one in desk.symptoms if text and text[:_BEGINNING] in one.found), "")
+    home = desk.layout
+    tables = {"target": home.table, "ledger": home.ledger, "intake": home.intake_of(desk.generation)}
+    table = _table_in(desk, text) or _table_in(desk, same)
+    if same and table:
+        return
+    torn = next((name for name, path in tables.items() if path == table), part)
+    found, then = f"{kind}: {text}" if kind else text, _unreadable(desk, part, table or tables.get(part))
+    desk.wrong(f"{torn.replace(' ', '-')}-unreadable", part, found, then)
 
 
 def _table_in(desk: Desk, text: str) -> str | None:

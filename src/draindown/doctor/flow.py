@@ -72,15 +72,18 @@ def look_at_checkpoint(desk: Desk) -> None:
     newest = log_of(desk.layout, desk.layout.table).last(app_id(desk.layout, desk.generation, "rows"))
     generations.refuse_lost(desk.layout, desk.generation, newest)
     failed = _failed_in_a_row(desk.layout) if found.in_flight is not None else []
+    last = (failed[0].error if failed else None) or {}
     if len(failed) > 1:
-        last = failed[0].error or {}
         desk.wrong(
             "batch-keeps-failing",
             "checkpoint",
             f"batch {found.in_flight} failed {len(failed)} times in a row, the last time with {last.get('code')}: "
             f"{shortened(str(last.get('found')))}",
-            f"draindown report {desk.layout.pipeline} --flow {desk.layout.flow} --run {shlex.quote(failed[0].run_id)}",
+            _report_of(desk, failed[0]),
         )
+    elif failed:
+        text = f"batch {found.in_flight} failed with {last.get('code')}; the next run repeats it, which is safe"
+        desk.note("batch-in-flight", "checkpoint", text, _report_of(desk, failed[0]))
     elif found.in_flight is not None:
         desk.note(
             "batch-in-flight",
@@ -96,6 +99,11 @@ def look_at_checkpoint(desk: Desk) -> None:
             f"it is done up to batch {done}, the table up to {newest}: an older copy; what it replays changes nothing",
             f"draindown run {desk.layout.pipeline}",
         )
+
+
+def _report_of(desk: Desk, failed: StepReport) -> str:
+    """Return the command that shows the error of a start, and what helps."""
+    return desk.command("report", f" --run {shlex.quote(failed.run_id)}")
 
 
 def _failed_in_a_row(layout: FlowLayout) -> list[StepReport]:

@@ -130,6 +130,10 @@ class Desk:
         """The command that compares a derived table with its query, and writes what differs."""
         return self.command("reset", " --yes   # compares the whole table")
 
+    def reset_or_restore(self, path: str) -> str:
+        """What helps where a table is damaged: a reset puts it aside and reads all input again."""
+        return self.command("reset", f"   # or restore {path} from a copy, as a whole")
+
     def command(self, verb: str, rest: str = "") -> str:
         """Return a draindown command for this flow."""
         return f"draindown {verb} {self.layout.pipeline} --flow {self.layout.flow}{rest}"

@@ -26,8 +26,10 @@ def look_at_logs(desk: Desk) -> None:
     if gone := integrity.missed(desk.layout, told) if told is not None else []:
         text = f"a reset that did not end put aside {', '.join(gone)}; generation {desk.generation} can't do without"
         desk.wrong("reset-unfinished", "logs", text, desk.command("reset"))
-    for path, words in integrity.damaged(desk.layout).items():
-        desk.wrong("table-damaged", "logs", f"{path}: {words}", desk.command("reset"))
+    for path, words in integrity.damaged(desk.layout, files=True).items():
+        if path == desk.layout.table and words.endswith("is gone"):
+            continue  # a data file: said with the target
+        desk.wrong("table-damaged", "logs", f"{path}: {words}", desk.reset_or_restore(path))
 
 
 def look_at_target(desk: Desk) -> None:
@@ -43,7 +45,7 @@ def look_at_target(desk: Desk) -> None:
     missing = table.missing_files()
     if missing:
         text = f"{count(len(missing), 'data file')} of version {version} gone, such as {missing[0]}"
-        desk.wrong("table-files-gone", "target", text, f"restore {path} from a copy, as a whole")
+        desk.wrong("table-files-gone", "target", text, desk.reset_or_restore(path))
     if desk.at_work:
         return
     resume.refuse_behind(desk.layout, desk.checkpoint, desk.generation)

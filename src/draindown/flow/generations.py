@@ -10,6 +10,7 @@ Delta would skip its batches as already committed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -22,6 +23,7 @@ from draindown.flow.checkpoint import Checkpoint, _restore, newest_directory
 from draindown.lake.documents import read_json, write_json
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import log_of, once
+from draindown.lake.torn import TableDamaged
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE
@@ -198,7 +200,9 @@ def next_number(layout: FlowLayout, live: int | None) -> int:
 
 def newest_in_ledger(layout: FlowLayout) -> int:
     """Return the newest generation in the ledger; 0 if the ledger has no batch or is unreadable."""
-    return ledger_table.newest_generation(layout) if log_of(layout, layout.ledger).is_whole else 0
+    with suppress(TableDamaged):
+        return ledger_table.newest_generation(layout) if log_of(layout, layout.ledger).is_whole else 0
+    return 0
 
 
 def knows(layout: FlowLayout, generation: int) -> bool:

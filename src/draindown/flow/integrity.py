@@ -1,11 +1,14 @@
 """Detect tables whose newest commits are empty, torn or missing, as a power failure leaves them, and put them aside.
 
+A torn data file is found where a table is read, and by whoever looks for it: doctor and reset.
+
 Delta reads an empty commit as one that changed nothing. Intake, inputs, tombstones and quarantine would silently lose
 rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -14,22 +17,48 @@ from draindown.base.errors import TerminalError
 from draindown.flow import generations
 from draindown.lake.flow_tables import flow_tables
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import UNREADABLE, TableLog, log_of
+from draindown.lake.table_log import UNREADABLE, Snapshot, TableLog, log_of
+from draindown.lake.torn import TableDamaged, torn_file
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 
 SideTable = Literal["tombstones", "quarantine"]
 
 
-def damaged(layout: FlowLayout) -> dict[str, str]:
-    """Return the flow's unreadable or incomplete tables: path, and a description of the damage."""
-    found = {path: words for path in _tables(layout) if (words := log_of(layout, path).damage)}
+def damaged(layout: FlowLayout, *, files: bool = False) -> dict[str, str]:
+    """Return the flow's unreadable or incomplete tables: path, and a description of the damage.
+
+    `files`: look into data files too, as `torn.torn_file` does. Without it that is done only if the ledger can't be
+    read.
+    """
+    found = {path: words for path in _tables(layout) if (words := _damage(layout, path, files))}
     generation = generations.generation_if_told(layout)
     if generation is not None and layout.ledger not in found and log_of(layout, layout.ledger).exists:
-        for path, purpose in _side_tables(layout, generation):
-            words = None if path in found else _behind(layout, path, generation, purpose)
-            found |= {path: f"{words} of generation {generation}"} if words else {}
+        try:
+            found |= _all_behind(layout, generation, found)
+        except TableDamaged:
+            return damaged(layout, files=True)
     return found
+
+
+def _damage(layout: FlowLayout, path: str, files: bool) -> str | None:
+    log = log_of(layout, path)
+    return log.damage or (torn_file(path) if files and log.exists else None)
+
+
+def examined(layout: FlowLayout) -> Snapshot:
+    """Return a snapshot of the layout in which each table that `damaged` finds, files included, is no whole one."""
+    state = Snapshot.of(layout)
+    for path, words in damaged(state, files=True).items():
+        log_of(state, path).mark_damaged(words)
+    return state
+
+
+def _all_behind(layout: FlowLayout, generation: int, torn: Collection[str]) -> dict[str, str]:
+    """Return the side tables that lack a batch, except those that are torn."""
+    sides = [(path, purpose) for path, purpose in _side_tables(layout, generation) if path not in torn]
+    lacking = {path: _behind(layout, path, generation, purpose) for path, purpose in sides}
+    return {path: f"{words} of generation {generation}" for path, words in lacking.items() if words}
 
 
 def _side_tables(layout: FlowLayout, generation: int) -> list[tuple[str, SideTable]]:
@@ -54,17 +83,29 @@ def _behind(layout: FlowLayout, path: str, generation: int, purpose: SideTable) 
 def refuse(layout: FlowLayout) -> None:
     """Refuse to work on tables that lost commits. Raises TerminalError `table-damaged`, `reset-unfinished`."""
     _refuse_half_a_reset(layout)
-    found = damaged(layout)
-    if found:
-        raise TerminalError(
-            "table-damaged",
-            tried=f"read the tables of flow {layout.flow} of pipeline {layout.pipeline}",
-            found="; ".join(f"{path}: {words}" for path, words in found.items()),
-            next=[
-                f"draindown reset {layout.pipeline} --flow {layout.flow}   # puts them aside and reads all input again",
-                f"restore {' and '.join(found)} from a copy, as a whole",
-            ],
-        )
+    if found := damaged(layout):
+        raise _error(layout, found)
+
+
+def refuse_torn(layout: FlowLayout) -> None:
+    """Refuse to read tables whose logs are torn. Raises TerminalError `table-damaged`.
+
+    Whether a table lacks a batch is not looked at: that is what an audit finds by its own count.
+    """
+    if found := {path: words for path in _tables(layout) if (words := log_of(layout, path).damage)}:
+        raise _error(layout, found)
+
+
+def _error(layout: FlowLayout, found: Mapping[str, str]) -> TerminalError:
+    return TerminalError(
+        "table-damaged",
+        tried=f"read the tables of flow {layout.flow} of pipeline {layout.pipeline}",
+        found="; ".join(f"{path}: {words}" for path, words in found.items()),
+        next=[
+            f"draindown reset {layout.pipeline} --flow {layout.flow}   # puts them aside and reads all input again",
+            f"restore {' and '.join(found)} from a copy, as a whole",
+        ],
+    )
 
 
 def _refuse_half_a_reset(layout: FlowLayout) -> None:
@@ -109,7 +150,7 @@ def put_aside(layout: FlowLayout, generation: int, *, target: bool = False) -> l
     `target`: move the target too, even if it is not damaged.
     """
     moved, whole = [], [layout.table] if target and log_of(layout, layout.table).exists else []
-    for path in dict.fromkeys([*damaged(layout), *whole]):
+    for path in dict.fromkeys([*damaged(layout, files=True), *whole]):
         aside = _aside(layout, generation, path)
         aside.parent.mkdir(parents=True, exist_ok=True)
         Path(path).rename(aside)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from draindown.flow import generations
 from draindown.lake.layout import FlowLayout
 from draindown.lake.revisions import Revisions
 from draindown.lake.table_log import Snapshot, TableLog, literal, log_of
+from draindown.lake.torn import TableDamaged
 from draindown.lake.transactions import app_id
 from draindown.lease.holder import holder
 from draindown.ledger.rows import from_commit
@@ -71,9 +73,9 @@ def _writers(layout: FlowLayout) -> Iterator[tuple[str, _Named]]:
     if newest := next((row for row in rows if row), None):
         yield layout.table, (newest.pipeline, newest.flow)
     ledger: TableLog = log_of(layout, layout.ledger)
-    if ledger.is_whole:
-        others = f"select distinct pipeline, flow from t where pipeline <> {literal(layout.pipeline)}"
-        for row in ledger.rows(others):
+    others = f"select distinct pipeline, flow from t where pipeline <> {literal(layout.pipeline)}"
+    with suppress(TableDamaged):  # said by others
+        for row in ledger.rows(others) if ledger.is_whole else ():
             yield layout.ledger, (row["pipeline"], row["flow"])
 
 

@@ -52,7 +52,10 @@ RESOLUTIONS = pa.schema(
 
 @dataclass(frozen=True)
 class Filter:
-    """Selects refused rows. A part that is None does not restrict. `ids` may be unambiguous prefixes."""
+    """Selects refused rows. A part that is None does not restrict.
+
+    `reason` alone, or as cards name it, with the field: `type:amount`. `ids` may be unambiguous prefixes.
+    """
 
     reason: str | None = None
     ids: tuple[str, ...] | None = None
@@ -320,7 +323,8 @@ def query(
 def _tests(layout: FlowLayout, which: Filter) -> Iterator[str]:
     """Yield the SQL conditions of `which`, to be joined by AND."""
     if which.reason:
-        yield f"reason = {literal(which.reason)}"
+        wanted = literal(which.reason)
+        yield f"(reason = {wanted} or concat(reason, ':', field) = {wanted})"
     if which.run_id:
         yield f"run_id = {literal(which.run_id)}"
     if which.ids:

@@ -26,7 +26,7 @@ from deltalake.exceptions import DeltaError
 from draindown.base.clock import EPOCH
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import shortened
-from draindown.lake import formats
+from draindown.lake import formats, torn
 from draindown.lake.commits import Commit
 from draindown.lake.layout import FlowLayout
 from draindown.lake.transactions import WriterId
@@ -46,8 +46,8 @@ class TableLog:
     The log is opened once, on first use; later commits are not visible. An absent table has no rows, no commits and no
     transactions.
 
-    Raises deltalake's errors for a corrupt log; TerminalError `format-unknown` if another version of draindown created
-    the table.
+    Raises TerminalError `table-damaged` if a file of the table is torn or gone, `format-unknown` if another version of
+    draindown created it; deltalake's errors for anything else.
     """
 
     def __init__(self, path: str, version: int | None = None) -> None:
@@ -64,7 +64,8 @@ class TableLog:
     @cached_property
     def table(self) -> DeltaTable:
         """The opened table. Raises deltalake's TableNotFoundError if it is absent."""
-        return opened(self.path, self._version)
+        with torn.named(self.path):
+            return opened(self.path, self._version)
 
     def at(self, version: int) -> TableLog:
         """Return the same table at `version`."""
@@ -79,9 +80,15 @@ class TableLog:
             return f"commit {empty[0]} is empty"
         try:
             _ = self.exists and self.table
+        except torn.TableDamaged as error:
+            return error.found.removeprefix(f"{self.path}: ")
         except DeltaError as error:
             return f"its log can't be read: {shortened(str(error))}"
         return None
+
+    def mark_damaged(self, words: str) -> None:
+        """Set `damage`: the log can be read, and a data file was found that can't."""
+        self.__dict__["damage"] = words
 
     @property
     def is_whole(self) -> bool:
@@ -122,7 +129,8 @@ class TableLog:
         """Return the newest commits, newest first: at most `limit`, or all that the log still has if it is None."""
         wanted = (self.version + 1 if limit is None else limit) if self.exists else 0
         if wanted > self._asked:
-            self._commits, self._asked = [Commit.of(entry) for entry in self.table.history(wanted)], wanted
+            with torn.named(self.path):
+                self._commits, self._asked = [Commit.of(entry) for entry in self.table.history(wanted)], wanted
         return self._commits[: max(0, wanted)]
 
     def commits_since(self, version: int) -> list[Commit]:
@@ -135,7 +143,8 @@ class TableLog:
 
         `beside`: other tables of the query, by their names in `sql`.
         """
-        return stream(self.table, sql, {name: log.table for name, log in beside.items()}).read_all()
+        with torn.named(self.path):
+            return stream(self.table, sql, {name: log.table for name, log in beside.items()}).read_all()
 
     def rows(self, sql: str, beside: Mapping[str, TableLog] = MappingProxyType({})) -> list[dict[str, Any]]:
         """Return the rows of a query; none if the table is absent. Arguments as for `query`."""

@@ -67,7 +67,7 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
     With `table_aside`, the target is moved away and filled from scratch. Raises TerminalError `nothing-to-reset`,
     `reset-would-double`.
     """
-    layout, kind = request.layout, request.declared.target.kind
+    layout, kind = integrity.examined(request.layout), request.declared.target.kind
     live = generations.generation_if_told(layout)
     rows = None if table_aside else _rows_of(layout)
     if rows is None and checkpoint.newest_directory(layout) == 0 and not intake.newest(layout, live or 1):
@@ -217,6 +217,6 @@ def _would_double(layout: FlowLayout, rows: int) -> TerminalError:
 def _anew(layout: FlowLayout) -> str:
     """Return the command that reads all input into a new table: a rebuild, or a reset if the live state is damaged."""
     flow = f"{layout.pipeline} --flow {layout.flow}"
-    if integrity.damaged(layout) or integrity.missed(layout, generations.generation_if_told(layout) or 0):
+    if integrity.damaged(layout, files=True) or integrity.missed(layout, generations.generation_if_told(layout) or 0):
         return f"draindown reset {flow} --table-aside   # the table too is put aside, and filled anew by the next run"
     return f"draindown rebuild {flow}   # reads all input into a fresh table"

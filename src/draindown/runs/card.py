@@ -122,7 +122,8 @@ def _success(steps: Sequence[StepReport], drain: DrainPart | None, *, whole: boo
     checked = any(s.check and s.check.expectations for s in steps)
     done = [word for word, so in (("checked", checked), ("compacted", compacted)) if so]
     if not any(s.step in ("plan", "drain") for s in steps):
-        return " and ".join(done) or "nothing to do"
+        published = any(s.step == "check" and s.outcome == "done" for s in steps)
+        return " and ".join(done) or ("published" if published else "nothing to do")
     return idle + (f"; {' and '.join(done)}" if done else "" if left else _nothing(steps)) + left
 
 
@@ -232,7 +233,9 @@ def _run_lines(steps: Sequence[StepReport]) -> list[str]:
     lines, sums = [], _earlier(steps)
     if sums:
         batches = count(sums.get("batches", 0), "batch", "batches")
-        lines += labelled("ledger", [f"this run has {batches} by other starts: {_moved(sums, _read_unit(steps))}"])
+        # without the report of a drain they may be those of the one that is at work
+        by = " by other starts" if any(s.drain for s in steps) else ""
+        lines += labelled("ledger", [f"this run has {batches}{by}: {_moved(sums, _read_unit(steps))}"])
     for row in [row for s in steps if s.drain for row in s.drain.settled]:
         who = f"batch {row['batch']} was committed by run {printable(str(row['run_id']))}"
         made = f"{who}, and not told: {_moved(row, _read_unit(steps))}"

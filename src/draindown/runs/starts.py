@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from draindown.base.errors import first_line
+from draindown.base.errors import DraindownError, first_line
 from draindown.base.findings import Finding
 from draindown.base.formatting import count, shortened
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import UNREADABLE
+from draindown.lake.torn import TableDamaged
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
@@ -98,7 +100,8 @@ def with_sums(layout: FlowLayout, told: Sequence[StepReport]) -> list[StepReport
     try:
         found = sums(ledger_table.of_run(layout, told[0].run_id)) if told else None
     except UNREADABLE as error:
-        detail = f"the ledger can't be read, so sums over the run may be missing or old: {shortened(first_line(error))}"
+        why = error.found if isinstance(error, DraindownError) else first_line(error)
+        detail = f"the ledger can't be read, so sums over the run may be missing or old: {shortened(why)}"
         next_ = f"draindown doctor {layout.pipeline} --flow {layout.flow}"
         lacking = Finding(kind="incomplete", subject="ledger", detail=detail, next=next_)
         return [told[0].model_copy(update={"findings": [*told[0].findings, lacking]}), *told[1:]]
@@ -117,8 +120,9 @@ def listed(layout: FlowLayout, run_id: str) -> list[Start]:
     """
     told = store.starts(layout, run_id)
     rows: dict[str, list[BatchRow]] = {}
-    for row in ledger_table.of_run(layout, told[0].run_id if told else run_id):
-        rows.setdefault(row.start, []).append(row)
+    with suppress(TableDamaged):  # the reports are there still; `with_sums` says what they lack
+        for row in ledger_table.of_run(layout, told[0].run_id if told else run_id):
+            rows.setdefault(row.start, []).append(row)
     found = [Start(one.step, one.start, one, _totals(rows, one)) for one in told]
     known = {(one.step, one.start) for one in told}
     drains: set[tuple[Step, str]] = {("drain", start) for start in rows}

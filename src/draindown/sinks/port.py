@@ -52,6 +52,15 @@ class SinkPlace:
     def __str__(self) -> str:
         return f"{self.pipeline}.{self.flow}.{self.sink}"
 
+    def command(self, verb: str, why: str) -> str:
+        """Return a draindown command for the flow, with what it is good for."""
+        return f"draindown {verb} {self.pipeline} --flow {self.flow}   # {why}"
+
+    @property
+    def again(self) -> str:
+        """The command that sends a batch again."""
+        return self.command("run", "sends the batch again; Airflow's retry does by itself")
+
 
 @dataclass(frozen=True)
 class SinkBatch:

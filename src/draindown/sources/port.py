@@ -275,7 +275,7 @@ class NothingLost(KeepsAll):
             "not-lost",
             tried=f"accept the loss of {', '.join(ranges)}",
             found="this source loses nothing: its units are there, or are named one by one",
-            next="draindown plan   # says what stands in the way",
+            next="draindown doctor   # says what stands in the way",
         )
 
     def left_of(self, units: Sequence[Unit]) -> list[Unit]:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from draindown.base.errors import DraindownError, TerminalError, TransientError
+from draindown.sinks.port import SinkPlace
 from draindown.sources.kafka.library import library
 from draindown.sources.kafka.options import of_librdkafka
 from draindown.spec.kafka_sink import KafkaSink
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 _STEP = 0.05  # seconds between looks at what error_cb heard
 _LONGEST = 400
-_AGAIN = "draindown run   # the next run sends the batch again; Airflow's retry does by itself"
 _PRODUCING: dict[str, Any] = {
     "acks": "all",
     "enable.idempotence": True,
@@ -53,8 +53,8 @@ class Client:
     `sink-missing`, `sink-options`, `secret-missing`.
     """
 
-    def __init__(self, spec: KafkaSink, environ: Mapping[str, str] = os.environ) -> None:
-        self._spec, self._environ, self._wait = spec, environ, float(spec.request_timeout)
+    def __init__(self, spec: KafkaSink, place: SinkPlace, environ: Mapping[str, str] = os.environ) -> None:
+        self._spec, self._place, self._environ, self._wait = spec, place, environ, float(spec.request_timeout)
         self._heard: list[KafkaError] = []
         library()
 
@@ -90,7 +90,7 @@ class Client:
             tried=f"send to {self._spec.place}",
             found=self._text(error, row),
             changed="any part of the batch may be in the topic; the same messages, with the same ids, are sent again",
-            next=_AGAIN,
+            next=self._place.again,
         )
 
     def _made(self, part: str, name: str, options: Mapping[str, Any]) -> Any:
@@ -130,4 +130,4 @@ class Client:
 
     def _error(self, code: str, found: str, help: str) -> TerminalError:
         tried = f"send to {self._spec.place}"
-        return TerminalError(code, tried=tried, found=found[:_LONGEST], next=f"draindown plan   # {help}")
+        return TerminalError(code, tried=tried, found=found[:_LONGEST], next=self._place.command("plan", help))

@@ -38,7 +38,7 @@ class KafkaTopic(Sink):
 
     def __init__(self, spec: KafkaSink, place: SinkPlace, environ: Mapping[str, str] = os.environ) -> None:
         self._spec, self._place = spec, place
-        self._client = Client(spec, environ)
+        self._client = Client(spec, place, environ)
         self._failed: list[tuple[KafkaError, str]] = []
 
     def check(self, columns: Sequence[SinkColumn]) -> None:

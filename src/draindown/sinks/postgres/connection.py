@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from draindown.base.errors import TerminalError
 from draindown.base.secrets import names_in, resolved
+from draindown.sinks.port import SinkPlace
 from draindown.sinks.postgres import failures
 from draindown.spec.postgres_sink import PostgresSink
 
@@ -35,8 +36,8 @@ class Connection:
     Construction raises TerminalError `sink-client-missing`. Blocks of `step` raise what `failures` names.
     """
 
-    def __init__(self, spec: PostgresSink, environ: Mapping[str, str] = os.environ) -> None:
-        self._spec, self._environ = spec, environ
+    def __init__(self, spec: PostgresSink, place: SinkPlace, environ: Mapping[str, str] = os.environ) -> None:
+        self._spec, self._place, self._environ = spec, place, environ
         self._client = _library()
         self._open: psycopg.Connection[Any] | None = None
         self._secrets: tuple[str, ...] = ()
@@ -53,8 +54,8 @@ class Connection:
         except self._client.Error as error:
             self.close()
             if late.is_set():
-                raise failures.silent(tried, wait) from error
-            raise failures.named(error, tried, self._secrets) from error
+                raise failures.silent(tried, wait, self._place) from error
+            raise failures.named(error, tried, self._place, self._secrets) from error
         except BaseException:  # the state of the connection is unknown
             self.close()
             raise

@@ -7,13 +7,13 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from draindown.base.errors import DraindownError, TerminalError, TransientError
+from draindown.sinks.port import SinkPlace
 
 if TYPE_CHECKING:
     import psycopg
 
 _LONGEST = 400
 _KEY = re.compile(r"Key \((.*?)\)=\((.*?)\)")
-_AGAIN = "draindown run   # the next run sends the batch again; Airflow's retry does by itself"
 _UNCERTAIN = "nothing in the table, or the whole batch if the answer to its commit was lost; the next run finds out"
 _RETRIED = ("08", "40", "53", "55", "57", "58", "XX", "25P03", "25006")
 _FULL = ("53",)
@@ -23,7 +23,7 @@ _CAUSES = (
     ("sink-missing", ("3D000", "3F000", "42P01"), "create what is missing, or correct `url` or `table`"),
     ("sink-denied", ("42501",), "grant the rights that docs/postgres-sink.md lists"),
     ("sink-unfit", ("42703", "42804", "42P10"), "it names what differs"),
-    ("sink-refused", ("",), "change what the row breaks, or give it up: draindown sink skip"),
+    ("sink-refused", ("",), "change what the row breaks, or give the batch up: draindown sink skip -h"),
 )
 # what a server says before there is a connection has no SQLSTATE
 _WORDS = (
@@ -36,7 +36,7 @@ _WORDS = (
 _TLS = re.compile(r"certificate|does not support SSL|root\.crt|sslmode|wrong version number", re.IGNORECASE)
 
 
-def named(error: psycopg.Error, tried: str, secrets: Collection[str] = ()) -> DraindownError:
+def named(error: psycopg.Error, tried: str, place: SinkPlace, secrets: Collection[str] = ()) -> DraindownError:
     """Return the error that a client's error stands for. Secrets are left out of its text."""
     found = _text(error, secrets)
     state = error.sqlstate or next((code for words, code in _WORDS if re.search(words, found)), None)
@@ -44,23 +44,23 @@ def named(error: psycopg.Error, tried: str, secrets: Collection[str] = ()) -> Dr
         if _TLS.search(found):
             help = "draindown validate   # check sslmode and sslrootcert in `url`"
             return TerminalError("sink-tls", tried=tried, found=found, next=help)
-        return TransientError("sink-unreachable", tried=tried, found=found, changed=_UNCERTAIN, next=_AGAIN)
+        return TransientError("sink-unreachable", tried=tried, found=found, changed=_UNCERTAIN, next=place.again)
     if state.startswith(_RETRIED):
         return TransientError(
             "sink-full" if state.startswith(_FULL) else "sink-busy" if state.startswith(_BUSY) else "sink-unreachable",
             tried=tried,
             found=f"{found} ({state})",
             changed=_UNCERTAIN,
-            next=_AGAIN,
+            next=place.again,
         )
     code, help = next((code, help) for code, states, help in _CAUSES if state.startswith(states))
-    return TerminalError(code, tried=tried, found=f"{found} ({state})", next=f"draindown plan   # {help}")
+    return TerminalError(code, tried=tried, found=f"{found} ({state})", next=place.command("plan", help))
 
 
-def silent(tried: str, seconds: float) -> TransientError:
+def silent(tried: str, seconds: float, place: SinkPlace) -> TransientError:
     """Return the error of a server that doesn't answer."""
     found = f"no answer within {seconds:.0f} s"
-    return TransientError("sink-unreachable", tried=tried, found=found, changed=_UNCERTAIN, next=_AGAIN)
+    return TransientError("sink-unreachable", tried=tried, found=found, changed=_UNCERTAIN, next=place.again)
 
 
 def _text(error: psycopg.Error, secrets: Collection[str]) -> str:

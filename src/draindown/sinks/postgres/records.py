@@ -50,7 +50,9 @@ class Records:
                 )
         elif not create:
             raise self._error(
-                "sink-records", "there is no such table", [self.ddl, "draindown plan   # or write `create: true`"]
+                "sink-records",
+                "there is no such table",
+                [self.ddl, self._place.command("plan", "once you wrote `create: true` there")],
             )
         elif not self._target.may_create:
             raise self._error("sink-denied", "this user can't create it", [self.ddl])
@@ -81,7 +83,7 @@ class Records:
                 "sink-fenced",
                 tried=f"send to {self._target.place} as the driver with epoch {epoch}",
                 found=f"a driver with epoch {row[0]} sends there since",
-                next="draindown run   # if no other run is at work: it takes a higher epoch",
+                next=self._place.command("run", "if no other run is at work: it takes a higher epoch"),
             )
         if row is not None and row[0] < epoch:
             opened.execute(f"update {self._table} set epoch = %s, at = now() where {_PLACE}", [epoch, *place])

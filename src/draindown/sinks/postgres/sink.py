@@ -46,7 +46,7 @@ class PostgresTable(Sink):
         reached: Reached = _nothing,
     ) -> None:
         self._spec, self._place, self._reached = spec, place, reached
-        self._connection = Connection(spec, environ)
+        self._connection = Connection(spec, place, environ)
 
     def check(self, columns: Sequence[SinkColumn]) -> None:
         """See `Sink.check`."""

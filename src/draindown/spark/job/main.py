@@ -25,7 +25,7 @@ from draindown.base.findings import Finding
 from draindown.base.formatting import printable_lines, shortened
 from draindown.flow import at_work, drain_part, schema_drift
 from draindown.gate.refusal import Refused
-from draindown.lake import storage
+from draindown.lake import storage, torn
 from draindown.launch import settings as spark_settings
 from draindown.ledger import table as ledger_table
 from draindown.runs import report, starts, store
@@ -161,7 +161,8 @@ def _foreseen(error: Exception, request: Request, stop: Stop, log: str) -> Drain
     refused = storage.refusal(error, request.layout, tried=_tried(request), changed=_WHOLE, again=request.resume)
     if refused is not None:
         return refused
-    return _stopped(error, request, stop) or _jvm_gone(error, request, log) or _crash(error, request, log)
+    ended = _stopped(error, request, stop) or _jvm_gone(error, request, log)
+    return ended or torn.of_error(error) or _crash(error, request, log)
 
 
 def _tried(request: Request) -> str:

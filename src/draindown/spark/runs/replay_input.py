@@ -13,6 +13,7 @@ from datetime import datetime
 from pyspark.sql import SparkSession
 
 from draindown.base.clock import now
+from draindown.base.findings import Finding
 from draindown.base.formatting import count
 from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import drain_part, schema_drift
@@ -85,5 +86,9 @@ def _report(
         bound="; ".join(filter(None, (before, after))),
     )
     told = schema_drift.findings(request.layout, request.declared, request.run_id)
+    if left:
+        again = f"draindown replay {request.spec.pipeline} --flow {request.flow} {wanted.asked} --yes"
+        detail = f"{count(left, 'batch', 'batches')} of it left, which no other run does"
+        told = [*told, Finding(kind="stopped", subject=f"replay {wanted.id}", detail=detail, next=again)]
     outcome: Outcome = "bounded" if left else "done" if rows else "idle"
     return report.of(request, started, outcome, drain=part, findings=told)

@@ -98,22 +98,21 @@ def fill(request: Request, spark: SparkSession, name: str, *, progress: Callable
         sink_state.refuse_in_flight(flow.layout)
         source = flow.layout.quarantine if sink.is_of_refused else flow.layout.table
         epoch = sink_state.next_epoch(flow.layout, flow.check)
-        begun, rows = _begun(request, name, source, epoch), _rows(request, spark, name, source)
+        begun, rows = _of(request, name, source, epoch), _rows(request, spark, name, source)
         target = kept.enter_context(closing(registry.sink_of(sink.part, place_of(request, name))))
         types = {field.name: field.dataType.simpleString() for field in rows.schema if field.name != FATE}
         columns = columns_of(request, sink, types)
         refuse_unresolved(request, {name: sink}, rows)
         target.fence(epoch)
         target.check(list(columns.values()))
+        _begin(request, name, begun)
         rows = rows.withColumns({key: F.lit(False) for key in was_of({name: sink}, spark)})
         work = _Work(request, name, target, wanted(name, sink, columns, target), rows, flow, epoch, begun)
         return _send(work, progress)
 
 
-def _begun(request: Request, name: str, source: str, epoch: int) -> Fill:
-    """Return the fill that goes on, or a new one, and write it down. The sink is stale until its end.
-
-    A new one has the epoch as its number, which no fill had before, even if the sink's document was lost.
+def _of(request: Request, name: str, source: str, epoch: int) -> Fill:
+    """Return the fill that goes on, or a new one, whose number is the epoch: no fill had it before.
 
     Raises TerminalError `nothing-to-fill`.
     """
@@ -130,10 +129,15 @@ def _begun(request: Request, name: str, source: str, epoch: int) -> Fill:
     found = state.fill
     if found is not None and (found.version, found.fingerprint) == (log.version, known):
         return found
-    found = Fill(epoch, log.version, max(1, -(-log.row_count // PORTION)), known)
-    again = state.why_stale(known) or sink_state.UNFILLED
-    replace(state, fills=state.fills + 1, fill=found, stale=again).write(request.layout, name)
-    return found
+    return Fill(epoch, log.version, max(1, -(-log.row_count // PORTION)), known)
+
+
+def _begin(request: Request, name: str, begun: Fill) -> None:
+    """Write a new fill down, once the sink can take it. The sink is stale until its end."""
+    state = SinkState.read(request.layout, name)
+    if state.fill != begun:
+        again = state.why_stale(begun.fingerprint) or sink_state.UNFILLED
+        replace(state, fills=state.fills + 1, fill=begun, stale=again).write(request.layout, name)
 
 
 def _rows(request: Request, spark: SparkSession, name: str, source: str) -> DataFrame:

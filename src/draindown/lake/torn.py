@@ -1,0 +1,125 @@
+"""Find the file that makes a Delta table unreadable: a commit or a data file that is torn, garbled or gone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from draindown.base.errors import TerminalError, said
+from draindown.base.formatting import size
+
+_READ_WHOLE = 256 * 1024**2
+"""Bytes of data files up to which pages are read too. Of a larger table only the footers are."""
+_FILE = re.compile(r"file:/*(/[^\s,;)]+?\.parquet)")
+_BROKEN = (pa.ArrowException, ValueError)  # what readers of Parquet and JSON raise for bytes that are not as written
+
+
+class TableDamaged(TerminalError):
+    """A file of a table is not as it was written. Its code is `table-damaged`."""
+
+
+@contextmanager
+def named(path: str) -> Iterator[None]:
+    """Translate an error of the block, which reads the table at `path`, into one that names the file at fault.
+
+    Other errors of the readers pass unchanged: storage that fails, a query that the table can't answer.
+    """
+    try:
+        yield
+    except (DeltaError, pa.ArrowException) as error:
+        damage = torn_file(path)
+        if damage is None:
+            raise
+        raise _damaged(path, damage) from error
+
+
+def _damaged(path: str, damage: str) -> TableDamaged:
+    return TableDamaged(
+        "table-damaged",
+        tried=f"read the table {path}",
+        found=f"{path}: {damage}",
+        next="draindown doctor   # names the flow, and what helps",
+    )
+
+
+def of_error(error: BaseException) -> TableDamaged | None:
+    """Return the error that names the torn file if Spark stumbled over one of a table; else None."""
+    for file in dict.fromkeys(_FILE.findall(said(error))):
+        table = next((one for one in Path(unquote(file)).parents if (one / "_delta_log").is_dir()), None)
+        if table is not None and (damage := torn_file(str(table))):
+            return _damaged(str(table), damage)
+    return None
+
+
+def torn_file(path: str) -> str | None:
+    """Return the first file of the table at `path` that can't be read and how, in words; None if there is none."""
+    try:
+        return next(_torn(Path(path)), None)
+    except (OSError, DeltaError):  # storage that fails says nothing of what is stored
+        return None
+
+
+def _torn(table: Path) -> Iterator[str]:
+    commits = sorted((table / "_delta_log").glob("[0-9]*.json"))
+    yield from _gaps([int(commit.name.partition(".")[0]) for commit in commits])
+    for commit in commits:
+        if words := _torn_commit(commit):
+            yield f"commit {commit.name} {words}"
+    for checkpoint in sorted((table / "_delta_log").glob("*.checkpoint*.parquet")):
+        if words := _torn_parquet(checkpoint, pages=True):
+            yield f"checkpoint {checkpoint.name} of its log {words}"
+    names = _data_files(table)
+    pages = sum((table / name).stat().st_size for name in names if (table / name).exists()) <= _READ_WHOLE
+    for name in names:
+        if words := _torn_parquet(table / name, pages=pages):
+            yield f"data file {name} {words}"
+
+
+def _gaps(versions: list[int]) -> Iterator[str]:
+    for before, version in pairwise(versions):
+        if version != before + 1:
+            yield f"commit {before + 1:020}.json is gone"
+
+
+def _torn_commit(commit: Path) -> str | None:
+    raw = commit.read_bytes()
+    try:
+        actions = [json.loads(line) for line in raw.splitlines() if line.strip()]
+    except ValueError:
+        return f"is torn or garbled ({size(len(raw))})"
+    return None if actions else "is empty"
+
+
+def _torn_parquet(file: Path, *, pages: bool) -> str | None:
+    from pyarrow import parquet
+
+    if not file.exists():
+        return "is gone"
+    try:
+        with parquet.ParquetFile(file) as opened:
+            for batch in opened.iter_batches() if pages else ():
+                batch.validate()
+    except _BROKEN:
+        return f"is torn or garbled ({size(file.stat().st_size)})"
+    except OSError as error:
+        if error.errno is not None:  # of the system, not of the bytes
+            raise
+        return f"is torn or garbled ({size(file.stat().st_size)})"
+    return None
+
+
+def _data_files(table: Path) -> list[str]:
+    """Return the data files of the newest version, relative to the table. Its log has to be whole."""
+    if not DeltaTable.is_deltatable(str(table)):
+        return []
+    adds = pa.RecordBatchReader.from_stream(DeltaTable(str(table)).get_add_actions(flatten=True)).read_all()
+    return [unquote(name) for name in adds["path"].to_pylist()]
