@@ -16,12 +16,14 @@ from pyspark.sql import SparkSession
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.flow import generations
+from draindown.flow.state import FlowState
 from draindown.gate import published
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.ledger import inputs
 from draindown.ledger import table as ledger_table
 from draindown.ledger.inputs import Input
+from draindown.planning.explanation import Explanation, explain
 from draindown.planning.plan import plan
 from draindown.proof.compare import prove
 from draindown.recovery import reset
@@ -170,7 +172,15 @@ def test_first_rows_and_sessions_follow_every_change(chain: Callable[..., Chain]
     assert _visits(it) == [("A", 6, 12, 3), ("B", 5, 11, 3)]
     # the first of A goes, one of B enters in front of both, and one of A moves to B
     it.deliver(it.row(4, 6, "A", op="d"), it.row(9, 1, "B", delay=7), it.row(2, 8, "B", delay=6))
-    it.run()
+    it.run("flights")
+    ahead = {flow: _explained(it, flow) for flow in ("once", "worst", "visits")}
+    it.run(*ahead)
+    for flow, told in ahead.items():
+        (row,) = ledger_table.recent(it.layout(flow), 1)
+        assert 0 < row.reread <= sum(one.rows for one in told.sources), flow
+        assert [one.changed for one in told.sources] == [3] and told.result is not None
+        after = _explained(it, flow)
+        assert after.sources == () and (after.images, after.reread) >= (row.records, row.reread)
     placed = [(row["carrier"], row["position"], row["id"]) for row in _dicts(it, "worst")]
     assert sorted(placed) == [("A", 1, 0), ("B", 1, 9), ("B", 2, 2)]
     assert sorted((row["carrier"], row["id"]) for row in _dicts(it, "once")) == [("A", 0), ("B", 9)]
@@ -187,6 +197,12 @@ def test_first_rows_and_sessions_follow_every_change(chain: Callable[..., Chain]
         and it.proven("visits")
         and {row["carrier"] for row in _dicts(it, "worst")} == {"B"}
     )
+
+
+def _explained(it: Chain, flow: str) -> Explanation:
+    declared = it.spec.declared(flow)
+    assert isinstance(declared, DerivedFlow)
+    return explain(FlowState.of(it.layout(flow)), declared, now())
 
 
 def _visits(it: Chain) -> list[tuple[Any, ...]]:

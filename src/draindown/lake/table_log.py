@@ -170,14 +170,14 @@ class TableLog:
         return pa.RecordBatchReader.from_stream(self.table.get_add_actions(flatten=True)).read_all()
 
     def files(self, columns: Iterable[str] = ()) -> list[dict[str, Any]]:
-        """Return `size_bytes` and `num_records` per file, and `partition.NAME`, `min.NAME`, `max.NAME` of `columns`.
+        """Return path, size_bytes and num_records per file, and `partition.NAME`, `min.NAME`, `max.NAME` of `columns`.
 
         Values that the log lacks are missing or None. So are dates outside Python's range.
         """
         told = {f"{what}.{name}" for name in columns for what in ("partition", "min", "max")}
         adds = self.added_files()
         found: list[dict[str, Any]] = [{} for _ in range(adds.num_rows)]
-        for name in {"size_bytes", "num_records", *told}.intersection(adds.column_names):
+        for name in {"path", "size_bytes", "num_records", *told}.intersection(adds.column_names):
             with suppress(OverflowError):  # a date before the year 1, or after 9999
                 for file, value in zip(found, adds[name].to_pylist(), strict=True):
                     file[name] = value

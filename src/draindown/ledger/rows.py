@@ -51,6 +51,7 @@ class BatchRow:
     source (kinds quarantine and gate) has records and no units.
     `irrelevant`: images without a trace in what the query reads, such as an update of other columns.
     `absent`: touched keys that neither the query returns nor the table has.
+    `reread`: rows in the files of the sources that could hold rows of touched keys; 0 in rows of older versions.
     `remembered`: deletes of keys that the target did not hold.
     `changed_at`: timestamp of the rows that the batch changed, later than that of every earlier batch.
     `start`: the start of the step that committed the batch; "" in rows of older versions.
@@ -91,6 +92,7 @@ class BatchRow:
     touched: int = 0
     unchanged: int = 0
     absent: int = 0
+    reread: int = 0
 
     @property
     def place(self) -> Place:

@@ -27,7 +27,7 @@ SCHEMA = pa.schema(
     + [("reasons", pa.string()), ("max_sequence", pa.string())]
     + [(name, _TIME) for name in TIMES]
     + [("seconds", pa.float64()), ("table_version", pa.int64()), ("applied", pa.int64()), ("start", pa.string())]
-    + [("form", pa.string()), *((name, pa.int64()) for name in ACCOUNT), ("sinks", pa.string())]
+    + [("form", pa.string()), *((name, pa.int64()) for name in ACCOUNT), ("sinks", pa.string()), ("reread", pa.int64())]
 )
 _LOOK_BACK = 100
 """Newest commits of the target to search for batches missing from the ledger. A crash leaves at most one."""

@@ -13,6 +13,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr, field_validator, model_validator
 
+from draindown.base.formatting import age
 from draindown.spec import sinks
 from draindown.spec.base import Model, Problem, refuse, repeated
 from draindown.spec.column_types import Column, plain
@@ -112,6 +113,23 @@ class Window(Model):
         return self.START, self.END
 
     @property
+    def margin(self) -> int:
+        """Seconds by which the rows of a touched scope reach beyond the time of a changed row."""
+        return self.seconds
+
+    @property
+    def in_words(self) -> str:
+        """The query in words."""
+        size = age(self.size) if isinstance(self.size, int) else self.size
+        slide = "" if self.slide is None else f" every {age(self.slide)}"
+        return f"windows of {size}{slide} by {self.time}{_per(self.group_by)}: {_listed(self.measures)}"
+
+    @property
+    def touches(self) -> str:
+        """What a changed row touches, in words."""
+        return f"the windows that its {self.time} lies in, of its group, before and after the change"
+
+    @property
     def expressions(self) -> Mapping[tuple[str, ...], str]:
         """The SQL of this part by its place in it."""
         return {("measures", name): text for name, text in self.measures.items()}
@@ -161,6 +179,21 @@ class Per(Model):
         return self.keys
 
     @property
+    def margin(self) -> int:
+        """Seconds by which the rows of a touched scope reach beyond the time of a changed row: none."""
+        return 0
+
+    @property
+    def in_words(self) -> str:
+        """The query in words."""
+        return f"per {', '.join(self.keys)}: {' '.join(self.sql.split())}"
+
+    @property
+    def touches(self) -> str:
+        """What a changed row touches, in words."""
+        return f"its {', '.join(self.keys)}, before and after the change"
+
+    @property
     def expressions(self) -> Mapping[tuple[str, ...], str]:
         """The SQL of this part by its place in it."""
         return {("sql",): self.sql}
@@ -175,6 +208,14 @@ class Per(Model):
         if twice := repeated(names):
             raise ValueError(f"names {twice[0]!r} twice")
         return names
+
+
+def _per(names: Sequence[str]) -> str:
+    return f", per {', '.join(names)}" if names else ""
+
+
+def _listed(measures: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} = {' '.join(text.split())}" for name, text in measures.items())
 
 
 Derivation = Window | Session | Per | Deduplicate | Top

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
 
+from draindown.base.formatting import count
 from draindown.spec.base import Model, Problem, refuse, repeated
 from draindown.spec.names import ColumnName, check_column_name
 from draindown.spec.table_source import SourceTable
@@ -61,6 +62,21 @@ class Deduplicate(Model):
     def order(self) -> list[Order]:
         """The order of the rows of a key, as far as the file shows it: the first one is kept."""
         return [Order(name, self.keep == "last") for name in self.sequence_by]
+
+    @property
+    def margin(self) -> int:
+        """Seconds by which the rows of a touched scope reach beyond the time of a changed row: none."""
+        return 0
+
+    @property
+    def in_words(self) -> str:
+        """The query in words."""
+        return f"the {self.keep} row per {', '.join(self.keys)}, by {', '.join(self.sequence_by)}"
+
+    @property
+    def touches(self) -> str:
+        """What a changed row touches, in words."""
+        return f"its {', '.join(self.keys)}, before and after the change"
 
     @property
     def expressions(self) -> Mapping[tuple[str, ...], str]:
@@ -120,6 +136,23 @@ class Top(Model):
         return [
             Order(words[0], len(words) > 1 and words[-1].lower() == "desc") for words in map(str.split, self.order_by)
         ]
+
+    @property
+    def margin(self) -> int:
+        """Seconds by which the rows of a touched scope reach beyond the time of a changed row: none."""
+        return 0
+
+    @property
+    def in_words(self) -> str:
+        """The query in words."""
+        ties = " and those that tie with the last of them" if self.ties == "all" else ""
+        first = f"the first {count(self.rows, 'row')}{ties}"
+        return f"{first} per {', '.join(self.by)}, by {', '.join(self.order_by)}"
+
+    @property
+    def touches(self) -> str:
+        """What a changed row touches, in words."""
+        return f"the group of its {', '.join(self.by)}, before and after the change"
 
     @property
     def expressions(self) -> Mapping[tuple[str, ...], str]:

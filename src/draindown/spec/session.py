@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
+from draindown.base.formatting import age
 from draindown.spec.base import Model, Problem, refuse, repeated
 from draindown.spec.names import ColumnName, Measure
 from draindown.spec.table_source import SourceTable
@@ -61,6 +62,24 @@ class Session(Model):
     def interval(self) -> tuple[str, str]:
         """The result's columns with the start and the end of a row's time."""
         return self.START, self.END
+
+    @property
+    def margin(self) -> int:
+        """Seconds by which the rows of a touched scope reach beyond the time of a changed row: not by time at all."""
+        return 0
+
+    @property
+    def in_words(self) -> str:
+        """The query in words."""
+        measures = ", ".join(f"{name} = {' '.join(text.split())}" for name, text in self.measures.items())
+        return f"sessions by {self.time}, per {', '.join(self.by)}, that end after a gap of {age(self.gap)}: {measures}"
+
+    @property
+    def touches(self) -> str:
+        """What a changed row touches, in words."""
+        return (
+            f"the sessions of its {', '.join(self.by)} at most a gap from its {self.time}, before and after the change"
+        )
 
     @property
     def expressions(self) -> Mapping[tuple[str, ...], str]:

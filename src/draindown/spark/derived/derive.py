@@ -102,6 +102,7 @@ class Derivation:
         with ExitStack() as kept:
             work = _narrowed(work, held, kept)
             again = [_again(work, at) for at in range(len(work.batch.slice.tables))]
+            work = replace(work, row=replace(work.row, reread=sum(one.size.rows for one in again)))
             kept.enter_context(configured(spark, _settings(spark, work, held, again)))
             kept.enter_context(_group_named(work, again))
             yield _recomputed(work, held, again, kept)

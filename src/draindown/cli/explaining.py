@@ -1,0 +1,93 @@
+"""The command explain: the query of derived flows in words, and what they read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from draindown.base.errors import DraindownError
+from draindown.base.exits import exit_for
+from draindown.cli.context import Flow, Json, PipelineName, derived_flows, setting
+from draindown.cli.output import Output, not_done
+
+if TYPE_CHECKING:
+    from draindown.planning.explanation import Explanation
+
+
+def explain(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
+    """Explain derived flows: the query, what a change touches, what the next run reads and why. Starts no JVM."""
+    from dataclasses import asdict
+
+    from draindown.base.clock import now
+    from draindown.flow.state import FlowState
+    from draindown.planning.explanation import explain as explained
+    from draindown.spec.derived import DerivedFlow
+
+    spec = setting(ctx).spec(pipeline)
+    names = derived_flows(spec, flow)
+    found: dict[str, Explanation | DraindownError] = {}
+    for name in names:
+        declared = spec.declared(name)
+        assert isinstance(declared, DerivedFlow)
+        try:
+            found[name] = explained(FlowState.of(spec.layout(name)), declared, now())
+        except DraindownError as error:  # the other flows can be explained
+            if len(names) == 1:
+                raise
+            found[name] = error
+    data = {
+        name: {"error": one.as_dict()} if isinstance(one, DraindownError) else asdict(one)
+        for name, one in found.items()
+    }
+    texts = [
+        not_done(spec.pipeline, name, "explained", one) if isinstance(one, DraindownError) else _text(one)
+        for name, one in found.items()
+    ]
+    Output(as_json).result(
+        {"pipeline": spec.pipeline, "flows": data},
+        "\n\n".join(texts) or f"pipeline {spec.pipeline} has no derived flow: draindown plan says what the others read",
+    )
+    failed = [one for one in found.values() if isinstance(one, DraindownError)]
+    if failed:
+        raise typer.Exit(max(map(exit_for, failed)))
+
+
+def _text(one: Explanation) -> str:
+    from draindown.base.formatting import count, printable
+
+    lines = [f"{one.pipeline}/{one.flow}", f"  query    {printable(one.query)}"]
+    more = "" if one.scope_keys == one.row_keys else f"; a row is named by {', '.join(one.row_keys)}"
+    lines.append(f"  touches  a changed row touches {one.touches}")
+    lines.append(f"           recomputed together: all rows with the same {', '.join(one.scope_keys)}{more}")
+    lines += [f"  {word:<8} {printable(text)}" for word, text in _next(one)]
+    if one.images:
+        per = one.reread / one.images
+        shown = f"{per:,.1f}" if per < 10 else count(round(per))
+        lines.append(
+            f"  recent   {count(one.batches, 'batch', 'batches')}: files of {count(one.reread, 'row')} read again for "
+            f"{count(one.images, 'image')} of changed rows, {shown} per image"
+        )
+    else:
+        lines.append("  recent   the ledger knows no batch that read rows again")
+    return "\n".join([*lines, *([f"  fewer    {printable(one.advice)}"] if one.advice else [])])
+
+
+def _next(one: Explanation) -> list[tuple[str, str]]:
+    from draindown.base.formatting import count
+
+    if one.waits:
+        return [("next", f"waits for {' and '.join(one.waits)}, which published nothing yet")]
+    if not one.sources:
+        return [("next", "reads nothing: no row of its sources changed since its newest batch")]
+    lines: list[tuple[str, str]] = []
+    for read in one.sources:
+        what = (
+            f"all rows, at version {read.until}"
+            if read.since is None
+            else f"{count(read.changed, 'row')} changed since version {read.since}, up to version {read.until}"
+            if read.changed
+            else f"no row changed, at version {read.until}"
+        )
+        lines += [("next" if not lines else "", f"{read.table}: {what}"), ("", f"reads again of {read}")]
+    return [*lines, *([("", f"compares with {one.result}")] if one.result else [])]

@@ -1,0 +1,139 @@
+"""A derived flow explained: its query in words, what its next run reads, and what recent ones read.
+
+From the pipeline file, Delta logs and the ledger, without Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from draindown.base.formatting import count
+from draindown.flow.state import FlowState
+from draindown.lake.table_log import TableLog, log_of
+from draindown.ledger import table as ledger_table
+from draindown.planning.reach import Reach, Span, changed_files, reach, spans
+from draindown.sources import intake
+from draindown.sources.slices import FIRST, Unit
+from draindown.sources.tables.followed import Followed, Piece
+from draindown.sources.tables.source import by_table, part_way
+from draindown.spec.derived import DerivedFlow
+
+_RECENT = 20  # batches
+_MUCH = 20
+"""Rows read again per image above which it is worth to say how to read fewer."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A derived flow in words, and what it reads.
+
+    Attributes:
+        waits: source tables that have published nothing yet; then `sources` is empty.
+        sources: what the next run reads again of each source table; empty if nothing changed in them.
+        result: what it reads of the result, to compare; None if it reads nothing of it.
+        batches: recent batches of which the ledger knows what they read again.
+        images: images of changed rows in these batches. `reread`: rows in the files that they read again.
+        advice: how fewer rows would be read again; empty if it is not much, or nothing helps.
+    """
+
+    pipeline: str
+    flow: str
+    query: str
+    touches: str
+    scope_keys: tuple[str, ...]
+    row_keys: tuple[str, ...]
+    waits: tuple[str, ...] = ()
+    sources: tuple[Reach, ...] = ()
+    result: Reach | None = None
+    batches: int = 0
+    images: int = 0
+    reread: int = 0
+    advice: str = ""
+
+
+def explain(state: FlowState, flow: DerivedFlow, now: datetime) -> Explanation:
+    """Explain a flow. Raises TerminalError `source-replaced`, `generation-damaged`, `checkpoint-damaged`."""
+    derivation, tables = flow.derivation, [Followed(one, state) for one in flow.source.read]
+    rows = [row for row in ledger_table.recent(state, _RECENT) if row.kind == "source" and row.reread]
+    known = Explanation(
+        state.pipeline,
+        state.flow,
+        f"{derivation.in_words}; from {' and '.join(one.name for one in tables)}",
+        derivation.touches,
+        tuple(derivation.scope_keys),
+        tuple(derivation.keys),
+        waits=tuple(one.name for one in tables if not one.is_ready),
+        batches=len(rows),
+        images=sum(row.records for row in rows),
+        reread=sum(row.reread for row in rows),
+    )
+    if not known.waits:
+        sources, result = _reads(state, flow, tables, now)
+        known = replace(known, sources=sources, result=result)
+    return replace(known, advice=_advice(known))
+
+
+def _reads(
+    state: FlowState, flow: DerivedFlow, tables: Sequence[Followed], now: datetime
+) -> tuple[tuple[Reach, ...], Reach | None]:
+    """Return `sources` and `result` of the next run."""
+    pieces = [_new(table, unit, now) for table, unit in zip(tables, _read_last(state, flow), strict=True)]
+    if not any(piece.rows for piece in pieces):
+        return (), None
+    columns = [list(flow.derivation.sought(one)) for one in flow.source.read]
+    logs = [TableLog(table.path) for table in tables]
+    touched: list[Span] | None = None
+    if not any(piece.start is None for piece in pieces):
+        changed = [
+            changed_files(log, piece.start or 0, piece.until, own) if piece.rows else []
+            for log, piece, own in zip(logs, pieces, columns, strict=True)
+        ]
+        margin = flow.derivation.margin
+        touched = [span for some, own in zip(changed, columns, strict=True) for span in spans(some, own, margin)]
+    sources = tuple(
+        reach(table.name, log.at(piece.until), own, touched, since=piece.start, until=piece.until, changed=piece.rows)
+        for table, log, piece, own in zip(tables, logs, pieces, columns, strict=True)
+    )
+    result = log_of(state, state.table)
+    if not result.exists:
+        return sources, None
+    keys, version = flow.derivation.scope_keys, result.version
+    return sources, reach(state.table_name, result, keys, touched, since=None, until=version, changed=0)
+
+
+def _read_last(state: FlowState, flow: DerivedFlow) -> list[Unit | None]:
+    """Return the unit of each source table that the newest batch read; None where a fill is yet to be done.
+
+    Of a range of versions of which a bucket is yet to be read, the changes are still to be read.
+    """
+    generation, number = state.live_generation, state.live_checkpoint.first_unread - 1
+    last = next(intake.slices(state, generation, number), None) if number >= FIRST else None
+    if last is None or last.number != number:
+        return [None] * len(flow.source.read)
+    units = by_table(flow.source, last.units)
+    if part_way(state, generation, number) is None:
+        return units
+    return [None if one is None or one.row["fill"] else replace(one, until=one.start) for one in units]
+
+
+def _new(table: Followed, unit: Unit | None, now: datetime) -> Piece:
+    if unit is None:
+        return table.fill(now)
+    found = table.changes(table.same(unit))
+    return table.fill(now, unit) if found.rebuilt else table.since(unit, found, now)
+
+
+def _advice(known: Explanation) -> str:
+    """Return how fewer rows would be read again: files that are narrow in the columns by which they are sought."""
+    if known.reread < _MUCH * known.images or not known.images:
+        return ""
+    wide = [one for one in known.sources if one.since is not None and one.files == one.of_files > 1]
+    if not wide:
+        return ""
+    named = " and ".join(f"{one.table} in {', '.join(one.sought_by)}" for one in wide)
+    return (
+        f"no file is left out, since none is narrow: {named}. Partition that table by a column which these determine, "
+        f"or let it read changes less often: each run reads {count(sum(one.rows for one in wide), 'row')}"
+    )
