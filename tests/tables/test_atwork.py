@@ -68,6 +68,23 @@ def test_a_spark_that_never_came_up_is_told_from_a_step_that_nobody_began(tmp_pa
     assert found.state == "no Spark" and any(str(path) in command for command in found.next)
 
 
+def test_a_drain_whose_report_could_not_be_written_is_not_called_one_that_never_began(tmp_path: Path) -> None:
+    """As on a full disk: its note is gone as after every end in order, its log and its batches are there."""
+    asked = drained(tmp_path)
+    asked = asked.model_copy(update={"start": new_start()})
+    with at_work.at_work(asked), DriverLog.of(asked.layout, asked.run_id, "drain", asked.start) as log:
+        log.write("x")
+    assert look(asked).state == "no Spark", "the batches are those of other starts"
+    commit(asked, 2, run_id=asked.run_id, start=asked.start)
+    found = look(asked)
+    assert (found.state, found.batches) == ("not written", 1)
+    assert str(found) == "drain ended, and its report could not be written; 1 batch of it committed"
+    assert found.next[0] == "draindown run p --flow f   # goes on after the last whole batch"
+    store.write(asked.layout, report.of(asked, AT, "done"))  # and the run is cleared: planned again since
+    found = look(asked)
+    assert (found.state, found.log) == ("not begun", "")
+
+
 def test_a_step_at_work_says_who_and_for_how_long_and_leaves_no_note(tmp_path: Path) -> None:
     asked = request(tmp_path)
     with at_work.at_work(asked):

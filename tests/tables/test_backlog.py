@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.transaction import AddAction
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from draindown.base.errors import TerminalError
 from draindown.gate import published
@@ -146,6 +149,37 @@ def test_gzip_is_forecast_by_what_it_unpacked_to_before(tmp_path: Path) -> None:
     drained(asked, offsets=1, commits=1)
     put(tmp_path, *(f"{i}.json.gz" for i in range(4)), data=b'{"a":1}\n' * 100_000)
     assert plan(asked, NOW)[0].batches == 4
+
+
+BOUNDS = st.one_of(
+    st.builds(dict, max_files_per_trigger=st.integers(1, 6)),
+    st.builds(dict, max_bytes_per_trigger=st.integers(1, 4000)),
+    st.just({}),
+)
+FILES = st.lists(st.tuples(st.integers(0, 300), st.integers(600, 900)), max_size=12)
+
+
+@settings(max_examples=12, deadline=None)
+@given(bounds=BOUNDS, files=FILES, later=FILES)
+def test_a_plan_says_as_many_batches_as_a_drain_makes(
+    bounds: dict[str, int], files: list[tuple[int, int]], later: list[tuple[int, int]]
+) -> None:
+    """Before files are pinned and after, beside those that were drained, whatever bounds a batch."""
+    with tempfile.TemporaryDirectory() as root:
+        asked = request(Path(root), **bounds)
+        made = 0
+        for number, some in enumerate((files, later)):
+            for at, (rows, age) in enumerate(some):
+                put(Path(root), f"{number}-{at}.json", data=b'{"a":1}\n' * rows, age=age)
+            before = plan(asked, NOW)[0]
+            take(asked)
+            after = plan(asked, NOW)[0]
+            batches = catalog.last_slice(asked.layout) - made
+            made += batches
+            assert (before.batches, before.drain) == (after.batches, after.drain) == (batches, batches > 0)
+            if made:
+                drained(asked, offsets=made, commits=made)
+            assert (plan(asked, NOW)[0].batches, plan(asked, NOW)[0].drain) == (0, False)
 
 
 def test_seconds_follow_bytes_and_the_start_of_the_newest_drain(tmp_path: Path) -> None:

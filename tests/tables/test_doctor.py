@@ -104,6 +104,7 @@ WRONG: dict[str, tuple[Damage, str]] = {
     "log torn": (lambda a: log(a.layout.table, 1).write_text("{"), "table-damaged"),
     "log empty": (lambda a: log(a.layout.intake_of(1), 2).write_text(""), "table-damaged"),
     "data file gone": (lambda a: next(Path(a.layout.table).glob("*.parquet")).unlink(), "table-files-gone"),
+    "landing gone": (lambda a: shutil.rmtree(Path(a.root) / "in"), "source-missing"),
     "foreign rows": (foreign, "foreign-commits"),
     "intake gone": (lambda a: shutil.rmtree(a.layout.intake_of(1)), "intake-behind-checkpoint"),
     "intake replaced": (_new_intake, "intake-replaced"),

@@ -24,6 +24,8 @@ from draindown.ledger.rows import ACCOUNT
 from draindown.ledger.table import SCHEMA as LEDGER
 from draindown.runs.card_parts import APPLIED, FATES
 from draindown.sources.files.parked import _SCHEMA as PARKED
+from draindown.spec.derived import KINDS
+from draindown.spec.sinks import SINKS
 
 pytestmark = pytest.mark.docs
 
@@ -319,3 +321,13 @@ def test_a_module_that_is_not_there_is_found() -> None:
     assert not _unknown_modules("`spark/tuning.py`, `draindown.jobs`, `draindown.base.exits.exit_for`, `test_docs.py`")
     gone = ["spark/batch/tuning.py", "damage.py", "draindown.spark.modes", "draindown.base.exits.nope"]
     assert _unknown_modules(", ".join(f"`{name}`" for name in gone)) == gone
+
+
+def test_what_is_said_not_to_be_built_is_not_built() -> None:
+    """No kind of derivation or sink that pipeline files may ask for is among what is missing."""
+    readme = TEXTS["README.md"].partition("Not yet:")[2].partition(". ")[0]
+    promised = re.findall(r"^- ([^\n]*?): not built yet", TEXTS["docs/guarantees.md"], re.MULTILINE)
+    assert readme and promised
+    for said in (readme, *promised):
+        missing = re.sub(r"sinks to anything but [^.;]*", "", said).lower()
+        assert [word for word in (*(f"{kind}s" for kind in KINDS), *SINKS, "sinks") if word in missing] == []

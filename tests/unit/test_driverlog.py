@@ -77,6 +77,13 @@ def test_a_file_that_takes_nothing_does_not_stop_who_speaks(log: DriverLog, monk
     assert process.returncode == 0
 
 
+def test_a_full_disk_does_not_stop_who_closes_it() -> None:
+    """The report that names the full disk is written after the trace of the error is."""
+    with DriverLog("/dev/full") as log:
+        log.write("one")
+    log.close()
+
+
 def test_where_the_lake_takes_no_file_one_elsewhere_does(tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("no directory")
     with DriverLog.of(FlowLayout(str(tmp_path / "lake"), "p", "f", "t"), "r", "drain") as log:

@@ -58,6 +58,14 @@ def test_a_full_disk_is_named_though_there_is_room_by_now(error: Exception, layo
     assert told.next[0].startswith("df -h ") and told.in_order and "draindown run p" in told.next[1]
 
 
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), RuntimeError("os error 28)")], ids=str)
+def test_no_disk_is_blamed_where_none_is_known(error: Exception) -> None:
+    """At the edge of a command no flow is at hand: any disk may be the full one."""
+    told = storage.refusal(error, None, tried="t", changed="c", again="draindown run p")
+    assert told is not None and told.code == "disk-full" and "free at" not in told.found
+    assert told.next == ("df -h", "draindown run p   # once there is room")
+
+
 @pytest.mark.parametrize("error", READ_ONLY, ids=str)
 def test_a_file_system_that_is_read_only_is_named(error: Exception, layout: FlowLayout) -> None:
     told = refusal(error, layout)

@@ -47,7 +47,7 @@ def validate(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check pipeline files and their suites; every error at once, with file and line. Exit 78 if any is wrong."""
+    """Check pipeline files and their suites; errors name file and line. Exit 78 if any is wrong."""
     out, checked = Output(as_json), list(_checked(ctx, pipelines or []))
     errors = [error for one in checked for error in (*one.errors, *(one.warnings if strict else ()))]
     warnings = [] if strict else [error for one in checked for error in one.warnings]

@@ -24,7 +24,7 @@ from draindown.doctor.flow import (
 from draindown.doctor.model import Desk, Health
 from draindown.doctor.setup import look_at_class_archive, look_at_jars
 from draindown.doctor.sinks import look_at_sinks
-from draindown.doctor.source import look_at_input, look_at_raw
+from draindown.doctor.source import look_at_files, look_at_input, look_at_raw
 from draindown.doctor.tables import (
     look_at_ledger,
     look_at_logs,
@@ -56,7 +56,9 @@ def examine(request: Request) -> Health:
         _look(desk, "published", lambda desk: look_at_published(desk, request))
         if isinstance(request.declared, DerivedFlow):
             _look(desk, "source", look_at_source)
-        elif not request.declared.source.raw_files:
+        elif request.declared.source.raw_files:
+            _look(desk, "source", look_at_files)
+        else:
             _look(desk, "source", lambda desk: look_at_input(desk, request))
             _look(desk, "raw records", lambda desk: look_at_raw(desk, request))
         _look(desk, "readers", lambda desk: look_at_readers(desk, request))

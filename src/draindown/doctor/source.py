@@ -22,6 +22,13 @@ _FIRST_DAYS = timedelta(days=1)
 """The day that is being dropped, or on which keeping may have begun, is not whole."""
 
 
+def look_at_files(desk: Desk) -> None:
+    """Examine whether the directory that held the files of earlier runs is there: each run stops where it is not."""
+    if desk.checkpoint.last_offset is not None and (lacking := desk.source.out_of_reach()):
+        desk.say("source", "not there")
+        desk.wrong("source-missing", "source", *lacking)
+
+
 def look_at_input(desk: Desk, request: Request) -> None:
     """Examine whether the source answers, holds what was not read, and keeps it until the next runs.
 

@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,7 @@ def look(layout: FlowLayout, pipeline: str, run_id: str, step: Step) -> Unfinish
     facts: dict[str, Any] = {"pipeline": pipeline, "flow": layout.flow, "run_id": run_id, "step": step, "log": log}
     note = _note(path)
     if note is None:
-        return Unfinished(**facts, state="no Spark" if log else "not begun")
+        return _without_note(layout, Unfinished(**facts, state="no Spark" if log else "not begun"))
     began = _time(note.get("at"))
     facts |= {"who": printable(f"process {note.get('pid', '?')} on {note.get('host', '?')}"), "began": began}
     facts |= {"command": printable(str(note.get("command") or ""))}
@@ -111,6 +112,20 @@ def look(layout: FlowLayout, pipeline: str, run_id: str, step: Step) -> Unfinish
         (at for at in (*map(_modified, (path, Path(log or path))), *(done or ())) if at is not None), default=None
     )
     return Unfinished(**facts, state="died", seconds=_between(began, last), batches=None if done is None else len(done))
+
+
+def _without_note(layout: FlowLayout, found: Unfinished) -> Unfinished:
+    """Return the state of a step that left neither report nor note, perhaps with the log of its newest start."""
+    if not found.log:
+        return found
+    if Path(found.log).with_suffix(".json").exists():  # of an earlier try, whose report is there
+        return replace(found, state="not begun", log="")
+    start = Path(found.log).stem.partition("@")[2]
+    try:
+        made = sum(row.start == start for row in ledger_table.of_run(layout, found.run_id))
+    except UNREADABLE:
+        made = 0
+    return replace(found, state="not written", batches=made) if made and found.step == "drain" else found
 
 
 def lease_holder_so_far(layout: FlowLayout) -> tuple[Card | None, str]:

@@ -168,24 +168,28 @@ def _named(
     """Return the error that names a trouble at a place."""
     match trouble:
         case "full":
-            return _full(place or ".", error, tried, changed, again)
+            return _full(place, error, tried, changed, again)
         case "no directory":
             return _no_directory(place, tried, changed, again)
     return _closed(trouble, place, _words(error) if error else "", tried, changed, again, is_lake=is_lake)
 
 
 def _full(place: str, error: BaseException | None, tried: str, changed: str, again: str) -> TerminalError:
-    disk = shutil.disk_usage(_nearest(place))
     scratch = tempfile.gettempdir()
-    if error and disk.free >= _LITTLE:  # this disk has room, so the full one is that of Spark's spill files
-        place, disk = scratch, shutil.disk_usage(scratch)
-    room = f"{size(disk.free)} of {size(disk.total)} are free at {place}" + (f"; {_words(error)}" if error else "")
+    found = ["no space is left on a disk"]
+    if place:
+        disk = shutil.disk_usage(_nearest(place))
+        if error and disk.free >= _LITTLE:  # this disk has room, so the full one is that of Spark's spill files
+            place, disk = scratch, shutil.disk_usage(scratch)
+        found.append(f"{size(disk.free)} of {size(disk.total)} are free at {place}")
+    found += [_words(error)] if error else []
+    where = " ".join(map(shlex.quote, dict.fromkeys([place, scratch] if place else [])))
     return TerminalError(
         "disk-full",
         tried=tried,
-        found=f"no space is left on a disk; {room}",
+        found="; ".join(found),
         changed=changed,
-        next=[f"df -h {shlex.quote(place)} {shlex.quote(scratch)}", f"{again}   # once there is room"],
+        next=[f"df -h {where}".rstrip(), f"{again}   # once there is room"],
         in_order=True,
     )
 

@@ -74,6 +74,11 @@ class DriverLog(RotatingFileHandler):
                 self.write(line)
         self.close()
 
+    def close(self) -> None:
+        """Close the file. What it did not take, as on a full disk, is tried once more, and dropped."""
+        with suppress(OSError):
+            super().close()
+
     def handleError(self, record: LogRecord) -> None:
         """Drop what can't be written."""
 

@@ -10,7 +10,8 @@ from typing import Literal
 from draindown.base.formatting import age, count
 from draindown.runs.request import Step
 
-State = Literal["at work", "died", "not begun", "no Spark"]
+State = Literal["at work", "died", "not begun", "no Spark", "not written"]
+"""`not written`: it committed batches and ended in order, and its report could not be written, as on a full disk."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,9 @@ class Unfinished:
             done = done if self.batches is not None else "; what it committed can't be read"
             last = took and f", {took} or more after it began"  # nobody saw when it died
             return f"{self.step} was at work{since}; its driver died{last}, {self.who}{done}"
+        if self.state == "not written":
+            done = count(self.batches or 0, "batch", "batches")
+            return f"{self.step} ended, and its report could not be written; {done} of it committed"
         if self.state == "no Spark":
             return f"{self.step} has not begun: Spark did not start, or its task was ended before"
         return f"{self.step} has not begun"
@@ -55,5 +59,5 @@ class Unfinished:
         report = f"draindown report {self.pipeline}"
         if self.state == "at work":
             return [f"{report} --run {shlex.quote(self.run_id)}   # once it has ended"]
-        again = [f"{run}   # goes on after the last whole batch"] if self.state == "died" else [run]
+        again = [f"{run}   # goes on after the last whole batch"] if self.state in ("died", "not written") else [run]
         return [*again, *([f"less {shlex.quote(self.log)}   # what Spark said last"] if self.log else [])]
