@@ -516,7 +516,7 @@ def test_times_of_all_years_are_the_same_to_other_readers(derivation: Callable[.
         "9999-12-31T22:00:00",
     ]
     assert found[-1]["n"] == "9999-12-31T22:59:59.999999Z"
-    assert prove(it.layout, it.flow, TableLog(it.path), TableLog(it.layout.table)).holds
+    assert prove(it.layout, it.flow, [TableLog(it.path)], TableLog(it.layout.table)).holds
 
 
 def test_columns_that_somebody_renamed_end_red_until_a_fill(derivation: Callable[..., Derivation]) -> None:
@@ -579,7 +579,10 @@ def test_both_engines_certify_the_same_numbers_of_a_table_with_a_doubled_row(
     path = f"delta.`{it.layout.table}`"
     it.spark.sql(f"insert into {path} select * from {path} where window_start = (select min(window_start) from {path})")
     for table, differing in ((right, 0), (TableLog(it.layout.table), 2)):
-        ours, theirs = prove(it.layout, it.flow, source, table), by_spark(it.spark, it.layout, it.flow, [source], table)
+        ours, theirs = (
+            prove(it.layout, it.flow, [source], table),
+            by_spark(it.spark, it.layout, it.flow, [source], table),
+        )
         for found in (ours, theirs):
             assert (found.expected, found.differing, len(found.falsehoods)) == (len(it.whole()), differing, differing)
         assert (ours.found, ours.digest) == (theirs.found, theirs.digest)
@@ -602,7 +605,7 @@ def test_an_average_of_large_whole_numbers_is_exact(derivation: Callable[..., De
     assert [(one["k"], one["a"], one["b"]) for one in held] == [("a", 0.5, 0.5 * factor), ("b", 1.5, 1.5 * factor)]
     if kind == "window":
         table, source = TableLog(it.layout.table), TableLog(it.path)
-        assert prove(it.layout, it.flow, source, table).holds
+        assert prove(it.layout, it.flow, [source], table).holds
 
 
 _FAILING: dict[str, tuple[dict[str, Any], str]] = {

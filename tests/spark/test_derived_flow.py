@@ -124,12 +124,17 @@ class Chain:
     def proven(self, flow: str) -> bool:
         declared = self.spec.declared(flow)
         assert isinstance(declared, DerivedFlow)
-        source = self.layout(declared.source.read[0].written_by)
-        pointer = published.published(source)
-        assert pointer is not None
-        return prove(
-            self.layout(flow), declared, TableLog(source.table, pointer.version), TableLog(self.layout(flow).table)
-        ).holds
+        return prove(self.layout(flow), declared, self.sources(flow), TableLog(self.layout(flow).table)).holds
+
+    def sources(self, flow: str) -> list[TableLog]:
+        """The tables that a flow reads, as they are published."""
+        found = []
+        for one in self.spec.declared(flow).source.read:  # type: ignore[union-attr]
+            source = self.layout(one.written_by)
+            pointer = published.published(source)
+            assert pointer is not None
+            found.append(TableLog(source.table, pointer.version))
+        return found
 
     def rows(self, flow: str) -> list[tuple[Any, ...]]:
         table = self.spark.read.format("delta").load(self.layout(flow).table).drop("_changed_at")

@@ -33,7 +33,8 @@ from draindown.spark.derived.sessions import Sessions
 from draindown.spark.derived.window import Windows
 from draindown.spark.session import configured
 from draindown.spark.targets.pruning import Pruning
-from draindown.spec.derived import Per, Window
+from draindown.spec.derived import Window
+from draindown.spec.per import Per
 from draindown.spec.ranking import Deduplicate, Top
 from draindown.spec.session import Session
 from draindown.spec.table_source import SourceTable

@@ -326,7 +326,7 @@ def _proven(it: Chain) -> bool:
     declared = it.spec.declared("hourly")
     assert isinstance(declared, DerivedFlow)
     found = pinned(it.layout("hourly"), declared.source)
-    return prove(it.layout("hourly"), declared, found.sources[0], found.table, 1.0, found.decided).holds
+    return prove(it.layout("hourly"), declared, found.sources, found.table, 1.0, found.decided).holds
 
 
 @pytest.mark.long

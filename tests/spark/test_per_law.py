@@ -13,7 +13,7 @@ from draindown.spark.derived.per import PerKey
 from draindown.spark.derived.plans import Refused
 from draindown.spark.derived.resolve import query
 from draindown.spark.session import INTERPRETED, configured
-from draindown.spec.derived import Per
+from draindown.spec.per import Per
 from draindown.spec.table_source import SourceTable
 
 _SCHEMA = "k string, g int, a int, b int"

@@ -32,8 +32,9 @@ from draindown.spark.derived.whole import prove
 from draindown.spark.session import INTERPRETED, configured
 from draindown.spark.targets.delta_target import TableWriter
 from draindown.spark.targets.pruning import Pruning
-from draindown.spec.derived import DerivedFlow, Per
+from draindown.spec.derived import DerivedFlow
 from draindown.spec.models import PipelineSpec
+from draindown.spec.per import Per
 from draindown.spec.table_source import SourceTable
 from tests.landing import Injected
 

@@ -261,7 +261,7 @@ class Accepting:
         rows = [{"window_start": self.at(h), "window_end": self.at(h + 1), "c": n} for h, n in told.items()]
         write_deltalake(self.layout.table, pa.Table.from_pylist(rows), mode="overwrite")
         table, source = TableLog(self.layout.table), TableLog(self.source)
-        return prove(self.layout, self.flow, source, table, 1.0, decided).holds
+        return prove(self.layout, self.flow, [source], table, 1.0, decided).holds
 
 
 def test_a_proof_leaves_out_late_rows_but_for_those_applied(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ class Tables:
         write_deltalake(self.layout.table, pa.Table.from_pylist(results, schema=RESULT))
 
     def prove(self, flow: DerivedFlow, version: int | None = None, share: float = 1.0) -> Certificate:
-        return prove(self.layout, flow, TableLog(self.source, version), TableLog(self.layout.table), share)
+        return prove(self.layout, flow, [TableLog(self.source, version)], TableLog(self.layout.table), share)
 
 
 @pytest.mark.parametrize(("slide", "step"), [(None, 3600), ("20 minutes", 1200), ("25 minutes", 1500)])
@@ -241,8 +241,8 @@ def test_only_measures_of_certain_meaning_are_translated(text: str, expected: st
 
 def test_a_flow_with_another_measure_needs_spark(tmp_path: Path) -> None:
     tables = Tables(tmp_path, _rows(Random(4)), [])
-    assert statement(_flow(c="stddev(n)"), TableLog(tables.source)) is None
-    assert statement(_flow(c="count(*)"), TableLog(tables.source)) is not None
+    assert statement(_flow(c="stddev(n)"), [TableLog(tables.source)]) is None
+    assert statement(_flow(c="count(*)"), [TableLog(tables.source)]) is not None
 
 
 def test_the_newest_certificate_is_named_by_report_page_and_doctor(

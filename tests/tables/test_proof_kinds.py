@@ -89,7 +89,7 @@ def _proven(home: Path, parts: dict[str, Any], rows: list[Row], results: list[Ro
     kinds = {field.name: field.type for field in _SOURCE} | _MADE
     schema = pa.schema([(name, kinds[name]) for name in results[0]])
     write_deltalake(layout.table, pa.Table.from_pylist(results, schema=schema))
-    return prove(layout, flow, TableLog(str(home / "source")), TableLog(layout.table))
+    return prove(layout, flow, [TableLog(str(home / "source"))], TableLog(layout.table))
 
 
 @pytest.mark.parametrize("parts", [FIRST, LAST, TOP, TIES], ids=["first", "last", "top", "ties"])
@@ -195,4 +195,4 @@ def test_an_order_that_may_not_be_sparks_is_left_to_spark(tmp_path: Path) -> Non
     nested = pa.table({"k": ["a"], "at": [_START], "tags": [["x"]]})
     write_deltalake(str(tmp_path / "source"), nested)
     flow = DerivedFlow.model_validate({"source": {"table": "t"}} | FIRST)
-    assert statement(flow, TableLog(str(tmp_path / "source"))) is None
+    assert statement(flow, [TableLog(str(tmp_path / "source"))]) is None

@@ -166,10 +166,10 @@ def test_a_batch_that_is_committed_while_a_proof_opens_its_tables_is_not_in_it(
     found = pinned.pinned(it.layout, flow.source)
     assert TableLog(it.layout.table).version == 1 and not left
     assert (found.sources[0].version, found.table.version) == (0, 0)
-    assert compare.prove(it.layout, flow, found.sources[0], found.table).holds
+    assert compare.prove(it.layout, flow, found.sources, found.table).holds
     found = pinned.pinned(it.layout, flow.source)
     assert (found.sources[0].version, found.table.version) == (1, 1)
-    assert compare.prove(it.layout, flow, found.sources[0], found.table).holds
+    assert compare.prove(it.layout, flow, found.sources, found.table).holds
 
 
 def test_what_the_error_says_to_type_helps(

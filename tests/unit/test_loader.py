@@ -14,12 +14,14 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from draindown.base.errors import TerminalError
-from draindown.spec.derived import DerivedFlow, Per, TableSource, Window
+from draindown.spec.derived import DerivedFlow, TableSource, Window
+from draindown.spec.join import Join
 from draindown.spec.json_schema import schema, schema_text
 from draindown.spec.kafka import KafkaCluster, KafkaSource
 from draindown.spec.landing import FlowSpec
 from draindown.spec.loader import BrokenPipeline, digest, find, load, load_all, load_alone
 from draindown.spec.models import PipelineSpec
+from draindown.spec.per import Per
 from draindown.spec.sources import FilesSource
 from draindown.spec.targets import Maintenance, Target
 from draindown.spec.tolerance import QuarantineBounds
@@ -501,7 +503,16 @@ def _examples() -> list[Any]:
 @pytest.mark.parametrize("text", _examples())
 def test_examples_are_pipelines(tmp_path: Path, text: str) -> None:
     load(write(tmp_path, text), {})
-    jsonschema.Draft202012Validator(schema()).validate(yaml.safe_load(text))
+    jsonschema.Draft202012Validator(schema()).validate(yaml.load(text, _Editors))
+
+
+class _Editors(yaml.SafeLoader):
+    """YAML 1.2, as editors read it: `on` is text."""
+
+
+_Editors.add_constructor(
+    "tag:yaml.org,2002:bool", lambda _, node: {"true": True, "false": False}.get(node.value, node.value)
+)
 
 
 def test_every_example_of_the_reference_is_a_whole_pipeline() -> None:
@@ -525,6 +536,7 @@ def test_every_example_of_the_reference_is_a_whole_pipeline() -> None:
         ("Table source", TableSource),
         ("Window", Window),
         ("Per", Per),
+        ("Join", Join),
         ("Maintenance", Maintenance),
     ],
 )

@@ -97,8 +97,8 @@ def _prove(here: Setting, spec: PipelineSpec, flow: str, share: float, out: Outp
     layout, declared = spec.layout(flow), spec.declared(flow)
     assert isinstance(declared, DerivedFlow)
     with proving(layout, declared.source) as found:
-        if compare.statement(declared, found.sources[0]) is not None:
-            return compare.prove(layout, declared, found.sources[0], found.table, share, found.decided)
+        if compare.statement(declared, found.sources) is not None:
+            return compare.prove(layout, declared, found.sources, found.table, share, found.decided)
         from draindown.runs.driver_log import DriverLog
         from draindown.spark.derived.whole import prove as by_spark
         from draindown.spark.session import session, stop

@@ -13,7 +13,7 @@ from draindown.base.formatting import count
 from draindown.flow.state import FlowState
 from draindown.lake.table_log import TableLog, log_of
 from draindown.ledger import table as ledger_table
-from draindown.planning.reach import Reach, Span, changed_files, reach, spans
+from draindown.planning.reach import Columns, Reach, Span, changed_files, reach, spans
 from draindown.sources import intake
 from draindown.sources.slices import FIRST, Unit
 from draindown.sources.tables.followed import Followed, Piece
@@ -82,7 +82,7 @@ def _reads(
     pieces = [_new(table, unit, now) for table, unit in zip(tables, _read_last(state, flow), strict=True)]
     if not any(piece.rows for piece in pieces):
         return (), None
-    columns = [list(flow.derivation.sought(one)) for one in flow.source.read]
+    columns: list[Columns] = [list(flow.derivation.sought(one)) for one in flow.source.read]
     logs = [TableLog(table.path) for table in tables]
     touched: list[Span] | None = None
     if not any(piece.start is None for piece in pieces):

@@ -12,6 +12,8 @@ from draindown.lake.table_log import TableLog
 
 File = Mapping[str, Any]
 """A file of a table, as `TableLog.files` returns it."""
+Columns = Sequence[str | None]
+"""The columns of a table by which keys are found, in the order of the keys; None for a key that it does not have."""
 Ends = tuple[Any, Any]
 """The least and the greatest value of a column in a file; None for one that the log lacks."""
 Span = Sequence[Ends]
@@ -55,13 +57,13 @@ class Reach:
         return f"{found}, in {self.partitions} of {parts} by {', '.join(self.partitioned_by)}"
 
 
-def changed_files(log: TableLog, since: int, until: int, columns: Sequence[str]) -> list[File]:
+def changed_files(log: TableLog, since: int, until: int, columns: Columns) -> list[File]:
     """Return the files with what changed from version `since` to `until`: added, removed, or with rows deleted since.
 
     Files that compaction wrote in between are among them.
     """
     before, after = log.at(since), log.at(until)
-    old, new = ({file["path"]: file for file in one.files(columns)} for one in (before, after))
+    old, new = ({file["path"]: file for file in one.files(filter(None, columns))} for one in (before, after))
     marked, were = after.deleted_rows(), before.deleted_rows()
     return [
         *(file for path, file in new.items() if path not in old or marked.get(path) != were.get(path)),
@@ -69,16 +71,16 @@ def changed_files(log: TableLog, since: int, until: int, columns: Sequence[str])
     ]
 
 
-def spans(files: Iterable[File], columns: Sequence[str], margin: int) -> list[Span]:
+def spans(files: Iterable[File], columns: Columns, margin: int) -> list[Span]:
     """Return where the keys of changed files lie. `margin`: seconds by which times reach further in both directions."""
     wider = timedelta(seconds=margin)
     return [[_wider(_ends(file, name), wider) for name in columns] for file in files]
 
 
-def reach(table: str, log: TableLog, columns: Sequence[str], touched: Sequence[Span] | None, **versions: Any) -> Reach:
+def reach(table: str, log: TableLog, columns: Columns, touched: Sequence[Span] | None, **versions: Any) -> Reach:
     """Return which files of a table a run reads. `touched`: None for all of them."""
     parts = log.partition_columns
-    files = log.files(dict.fromkeys([*columns, *parts]))
+    files = log.files(dict.fromkeys([*filter(None, columns), *parts]))
     read = files if touched is None else [file for file in files if _is_reached(file, columns, touched)]
     return Reach(
         table,
@@ -90,12 +92,12 @@ def reach(table: str, log: TableLog, columns: Sequence[str], touched: Sequence[S
         partitions=len(_partitions(read, parts)),
         of_partitions=len(_partitions(files, parts)),
         partitioned_by=tuple(parts),
-        sought_by=tuple(columns),
+        sought_by=tuple(filter(None, columns)),
         **versions,
     )
 
 
-def _is_reached(file: File, columns: Sequence[str], touched: Iterable[Span]) -> bool:
+def _is_reached(file: File, columns: Columns, touched: Iterable[Span]) -> bool:
     own = [_ends(file, name) for name in columns]
     return any(all(map(_overlap, own, span)) for span in touched)
 
@@ -110,7 +112,9 @@ def _overlap(one: Ends, other: Ends) -> bool:
         return True
 
 
-def _ends(file: File, name: str) -> Ends:
+def _ends(file: File, name: str | None) -> Ends:
+    if name is None:
+        return None, None
     if (partition := f"partition.{name}") in file:
         return file[partition], file[partition]
     return file.get(f"min.{name}"), file.get(f"max.{name}")

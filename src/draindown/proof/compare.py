@@ -14,48 +14,60 @@ import pyarrow as pa
 from draindown.base.clock import now
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier, stream
-from draindown.proof import ranking, sessions, windows
+from draindown.proof import pairs, ranking, sessions, windows
 from draindown.proof.certificate import SHOWN, Certificate, Falsehood, What, snapshot
 from draindown.proof.digest import digest
 from draindown.sources.tables import late
-from draindown.spec.derived import TOLERANCE, DerivedFlow, Per, Window
+from draindown.spec.derived import TOLERANCE, DerivedFlow, Window
+from draindown.spec.join import Join
+from draindown.spec.pairing import Pairing
+from draindown.spec.per import Per
 from draindown.spec.ranking import Deduplicate, Top
 from draindown.spec.session import Session
 
 _PARTS = 1_000_000
 
 
-def statement(flow: DerivedFlow, source: TableLog) -> str | None:
+def statement(flow: DerivedFlow, sources: Sequence[TableLog]) -> str | None:
     """Return the flow's query in DuckDB's SQL; None if only Spark is certain to compute what Spark computed."""
+    types = [one.column_types for one in sources]
     match flow.derivation:
         case Window() as window:
-            return windows.query(window, source.column_types)
+            return windows.query(window, types[0])
         case Session() as session:
-            return sessions.query(session, source.column_types)
+            return sessions.query(session, types[0])
         case Deduplicate() | Top() as part:
-            return ranking.query(part, source.column_types)
+            return ranking.query(part, types[0])
+        case Join() as part:
+            return pairs.query(part, flow.source.read, types)
         case Per():
             return None
 
 
 def prove(
-    layout: FlowLayout, flow: DerivedFlow, source: TableLog, table: TableLog, share: float = 1.0, decided: int = 0
+    layout: FlowLayout,
+    flow: DerivedFlow,
+    sources: Sequence[TableLog],
+    table: TableLog,
+    share: float = 1.0,
+    decided: int = 0,
 ) -> Certificate:
-    """Recompute the flow's table from `source` and compare it with `table`: both at the version they were opened with.
+    """Recompute the flow's table from `sources` and compare it with `table`: each at the version it was opened with.
 
     `share`: the share of the keys to compare, 0 to 1. `decided`: the newest decision about late rows that counts.
     Requires a `statement`.
     """
-    sql, begun = statement(flow, source), time.monotonic()
+    sql, begun = statement(flow, sources), time.monotonic()
     assert sql is not None
     with closing(duckdb.connect()) as db:
         db.execute("set timezone = 'UTC'")
-        _load(db, "source", source, _used(flow, source))
+        for name, one in zip(pairs.SOURCES, sources, strict=False):
+            _load(db, name, one, _used(flow, one))
         _leave_out_late(db, layout, flow, decided)
         _load(db, "held", table, [name for name in table.column_types if not name.startswith("_")])
         keys = flow.target.keys
         db.execute(f"create table expected as {sql}")
-        _times_as_numbers(db, flow.interval or ())
+        _times_as_numbers(db, flow.times)
         _keep(db, keys, share)
         expected, found = (_number(db, f"select count(*) from {name}") for name in ("expected", "held"))
         differing, falsehoods = _differences(db, table, keys)
@@ -64,7 +76,7 @@ def prove(
             flow=layout.flow,
             kind=flow.kind,
             engine=f"duckdb {duckdb.__version__}",
-            sources=[snapshot(source)],
+            sources=[snapshot(one) for one in sources],
             table=snapshot(table),
             share=share,
             expected=expected,
@@ -81,7 +93,8 @@ def _used(flow: DerivedFlow, source: TableLog) -> list[str]:
     """Return the columns that the query names, or might name."""
     window = flow.window
     if window is None:
-        return [name for name in source.column_types if not name.startswith("_")]
+        origins = ["_origin"] if isinstance(flow.derivation, Pairing) and "_origin" in source.column_types else []
+        return [*(name for name in source.column_types if not name.startswith("_")), *origins]
     text = " ".join((window.time, *window.group_by, *window.measures.values())).lower()
     own = [] if flow.accept is None else ["_arrived_at", "_origin"]
     return [*(name for name in source.column_types if name.lower() in text), *own]
@@ -106,7 +119,7 @@ def _load(db: duckdb.DuckDBPyConnection, name: str, log: TableLog, columns: Sequ
 
 
 def _times_as_numbers(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> None:
-    """Turn the starts and ends of windows and sessions into microseconds since 1970, as in the query."""
+    """Turn the times that the derivation computes into microseconds since 1970, as in the query."""
     for name in names:
         db.execute(f"alter table held alter {name} set data type bigint using epoch_us({name})")
 
@@ -170,8 +183,8 @@ def _falsehood(row: Sequence[Any], keys: Sequence[str], others: Sequence[str]) -
 
 
 def _shown(name: str, value: Any) -> Any:
-    """Return the start of a window or session, which the query has in microseconds since 1970, as a time."""
-    is_start = name in (Window.START, Session.START) and isinstance(value, int)
+    """Return the start of a window, session or bucket, which the query has in microseconds since 1970, as a time."""
+    is_start = name in (Window.START, Session.START, Join.BUCKET) and isinstance(value, int)
     return datetime.fromtimestamp(value / 1_000_000, UTC).isoformat() if is_start else value
 
 

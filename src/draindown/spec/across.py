@@ -64,7 +64,20 @@ class Project:
         return self._specs[table.pipeline or ""].graph.writers[table.table]
 
     def _keys(self, table: SourceTable) -> tuple[str, ...]:
-        return tuple(self._specs[table.pipeline or ""].flows[self._writer(table)].target.keys)
+        return self._keys_of(table.pipeline or "", self._writer(table), frozenset())
+
+    def _keys_of(self, pipeline: str, name: str, within: frozenset[Node]) -> tuple[str, ...]:
+        """Return the keys of a flow's table, which may be those of its source tables. `within`: flows that ask."""
+        flow, node = self._specs[pipeline].flows[name], (pipeline, name)
+        reading = [] if node in within else list(derived({name: flow}).values())
+        for one in (table for own in reading for table in own.source.read):
+            home = one.pipeline or pipeline
+            writer = self._specs[home].graph.writers.get(one.table) if home in self._specs else None
+            if writer is not None:
+                one._written_by, one._row_keys = writer, self._keys_of(home, writer, within | {node})
+        for own in reading:
+            own.settle()
+        return tuple(flow.target.keys)
 
     def _wrong(self, one: _Reading) -> str:
         """Return why a table can't be read; empty if it can."""

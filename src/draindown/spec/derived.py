@@ -11,13 +11,16 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, PrivateAttr, field_validator, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from draindown.base.formatting import age
 from draindown.spec import sinks
 from draindown.spec.base import Model, Problem, refuse, repeated
 from draindown.spec.column_types import Column, plain
-from draindown.spec.names import ColumnName, Identifier, Measure, Query, unlike
+from draindown.spec.join import Join
+from draindown.spec.names import ColumnName, Identifier, Measure, unlike
+from draindown.spec.pairing import Pairing
+from draindown.spec.per import Per
 from draindown.spec.ranking import Deduplicate, Top
 from draindown.spec.session import Session
 from draindown.spec.sinks import FlowSink
@@ -160,56 +163,6 @@ class Window(Model):
         return self
 
 
-class Per(Model):
-    """One row per key: a query that computes the rows of a key from the source rows of that key alone."""
-
-    keys: list[ColumnName] = Field(
-        min_length=1,
-        description="Columns that name a row of the result. Each source has them, or says which of its own they are.",
-        examples=[["carrier"]],
-    )
-    sql: Query = Field(
-        description="SELECT over the source tables, whose every step works within the keys.",
-        examples=["select carrier, count(*) as flights from flights group by carrier"],
-    )
-
-    @property
-    def scope_keys(self) -> list[str]:
-        """The columns whose values are recomputed together: the keys."""
-        return self.keys
-
-    @property
-    def margin(self) -> int:
-        """Seconds by which the rows of a touched scope reach beyond the time of a changed row: none."""
-        return 0
-
-    @property
-    def in_words(self) -> str:
-        """The query in words."""
-        return f"per {', '.join(self.keys)}: {' '.join(self.sql.split())}"
-
-    @property
-    def touches(self) -> str:
-        """What a changed row touches, in words."""
-        return f"its {', '.join(self.keys)}, before and after the change"
-
-    @property
-    def expressions(self) -> Mapping[tuple[str, ...], str]:
-        """The SQL of this part by its place in it."""
-        return {("sql",): self.sql}
-
-    def sought(self, table: SourceTable) -> Sequence[str]:
-        """Return the columns of a source table by which the rows of a key are found: its own key columns."""
-        return [table.column(key) for key in self.keys]
-
-    @field_validator("keys")
-    @classmethod
-    def _distinct(cls, names: list[str]) -> list[str]:
-        if twice := repeated(names):
-            raise ValueError(f"names {twice[0]!r} twice")
-        return names
-
-
 def _per(names: Sequence[str]) -> str:
     return f", per {', '.join(names)}" if names else ""
 
@@ -218,13 +171,14 @@ def _listed(measures: Mapping[str, str]) -> str:
     return ", ".join(f"{name} = {' '.join(text.split())}" for name, text in measures.items())
 
 
-Derivation = Window | Session | Per | Deduplicate | Top
+Derivation = Window | Session | Per | Deduplicate | Top | Join
 KINDS: Mapping[str, type[Derivation]] = {
     "window": Window,
     "session": Session,
     "per": Per,
     "deduplicate": Deduplicate,
     "top": Top,
+    "join": Join,
 }
 """The kinds of derivation by the name of their part in a flow. A new kind is one more entry, and one field below."""
 
@@ -261,6 +215,9 @@ class DerivedFlow(Model):
     per: Per | None = Field(default=None, description="A query that works within the given keys.")
     deduplicate: Deduplicate | None = Field(default=None, description="The first or last row per key.")
     top: Top | None = Field(default=None, description="The first rows of each group in an order.")
+    join: Join | None = Field(
+        default=None, description="Pairs of rows of two tables, within a bound of time or without."
+    )
     accept: Annotated[Duration, Field(ge=1)] | None = Field(
         default=None,
         description="Rows that arrive later than this after their time are kept out of windows; absent: none is late.",
@@ -324,6 +281,12 @@ class DerivedFlow(Model):
         return found.interval if isinstance(found, Window | Session) else None
 
     @property
+    def times(self) -> Sequence[str]:
+        """The columns of the table with times that the derivation computes."""
+        found = self.derivation
+        return [Join.BUCKET] if isinstance(found, Join) and found.times else self.interval or ()
+
+    @property
     def upstream(self) -> tuple[str, ...]:
         """The tables of the flow's own pipeline that it reads."""
         return tuple(one.table for one in self.source.read if not one.pipeline)
@@ -341,25 +304,48 @@ class DerivedFlow(Model):
             choices = f"{', '.join(others)} or {last}"
             what = f"has {' and '.join(given)}: keep one" if given else f"needs one of {choices}: how its table follows"
             refuse([(("source",), what)])
-        self.target._keys = list(self.derivation.keys)
-        unsaid = {key for key in ("week_starts",) if getattr(self.derivation, key, None) is None}  # added later
-        said = self.derivation.model_dump_json(exclude=unsaid) + json.dumps(
+        refuse(list(self._source_problems()))
+        self.settle()
+        late = [] if self.accept is None or self.window else [(("accept",), "is about the time of rows in a window")]
+        rest = [] if isinstance(self.derivation, Pairing) else self.settled_problems()
+        refuse([*late, *self._column_problems(), *rest])
+        return self
+
+    def settle(self) -> None:
+        """Take the keys of the result, and what follows from them, from the derivation and its source tables.
+
+        To be called again once the keys of the source tables are known, of which those of two tables' rows consist.
+        """
+        part = self.derivation
+        if isinstance(part, Pairing):
+            part.bind(self.source.read)
+        self.target._keys = list(part.keys)
+        unsaid = {key for key in ("week_starts",) if getattr(part, key, None) is None}  # added later
+        said = part.model_dump_json(exclude=unsaid) + json.dumps(
             {name: str(kind) for name, kind in self.columns.items()}
         )
         said += self.source.told + ("" if self.accept is None else f" accept {self.accept}")
+        said += f" keys {part.keys}" if isinstance(part, Pairing) else ""
         self.source._derivation = hashlib.sha256(said.encode()).hexdigest()[:16]
-        by_table = [self.derivation.sought(one) for one in self.source.read]
-        self.source._sought = {key: [own[at] for own in by_table] for at, key in enumerate(self.derivation.scope_keys)}
-        late = [] if self.accept is None or self.window else [(("accept",), "is about the time of rows in a window")]
+        by_table = [part.sought(one) for one in self.source.read]
+        self.source._sought = {key: [own[at] for own in by_table] for at, key in enumerate(part.scope_keys)}
+
+    def settled_problems(self) -> list[Problem]:
+        """Return what the keys of the result forbid, once `settle` took them from source tables that are known."""
+        part = self.derivation
+        own = part.key_problems() if isinstance(part, Pairing) else ()
         sent = sinks.problems(self.also_to, self.target.keys, self.stored_columns, refuses=False)
-        refuse([*late, *self._source_problems(), *self._key_problems(), *self._partition_problems(), *sent])
-        return self
+        return [*(((self.kind, *place), text) for place, text in own), *self._partition_problems(), *sent]
 
     def _source_problems(self) -> Iterable[Problem]:
-        tables, keys = self.source.read, self.derivation.scope_keys
-        if self.per is None and (len(tables) > 1 or tables[0].keys):
-            yield ("source", "tables"), f"{self.kind} reads one table, under its own names: `per` joins tables"
+        tables, part = self.source.read, self.derivation
+        if isinstance(part, Pairing):
+            yield from part.source_problems(tables)
+        elif self.per is None and (len(tables) > 1 or tables[0].keys):
+            joins = "`join`, `lookup` and `per` read several"
+            yield ("source", "tables"), f"{self.kind} reads one table, under its own names: {joins}"
             return
+        keys = part.on if isinstance(part, Pairing) else part.scope_keys
         for at, one in enumerate(self.source.tables):
             place = ("source", "tables", str(at), "keys")
             unknown = [key for key in one.keys if key not in keys]
@@ -367,7 +353,7 @@ class DerivedFlow(Model):
             doubled = repeated([one.column(key) for key in keys])
             yield from ((place, f"column {name!r} would be two keys") for name in doubled)
 
-    def _key_problems(self) -> Iterable[Problem]:
+    def _column_problems(self) -> Iterable[Problem]:
         for name, kind in self.columns.items():
             if not kind.nullable:
                 yield ("columns", name), "is `not null`, which no row of a result is refused for; use an expectation"

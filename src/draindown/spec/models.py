@@ -116,6 +116,7 @@ class PipelineSpec(Model):
         refuse(list(self._writer_problems()))  # the graph needs one writer per table
         refuse(list(reading.problems(self.flows)))
         reading.name_writers(self.flows)
+        refuse(list(reading.key_problems(self.flows)))
         return self
 
     def _writer_problems(self) -> Iterable[Problem]:

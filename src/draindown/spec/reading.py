@@ -10,6 +10,7 @@ from draindown.spec.base import Problem
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.flow_graph import FlowGraph
 from draindown.spec.neighbours import Neighbours, Reader
+from draindown.spec.pairing import Pairing, side_problems
 from draindown.spec.table_source import SourceTable
 from draindown.spec.target_kinds import TargetKind
 
@@ -57,9 +58,13 @@ def graph(flows: Flows) -> FlowGraph:
 
 
 def name_writers(flows: Flows, neighbours: Neighbours | None = None) -> None:
-    """Write into each source table the flow that writes it, and its keys: of this pipeline, or as `neighbours` says."""
-    own = graph(flows).writers
-    for flow in derived(flows).values():
+    """Write into each source table the flow that writes it, and its keys: of this pipeline, or as `neighbours` says.
+
+    The keys of a derived flow may be those of its source tables, so it is settled before flows that read its table.
+    """
+    found, reading = graph(flows), derived(flows)
+    own = found.writers
+    for flow in (reading[name] for name in found.order if name in reading):
         for one in flow.source.read:
             if not one.pipeline:
                 one._written_by = own[one.table]
@@ -67,6 +72,14 @@ def name_writers(flows: Flows, neighbours: Neighbours | None = None) -> None:
             elif neighbours is not None:
                 one._written_by = neighbours.writers.get(str(one), "")
                 one._row_keys = neighbours.keys.get(str(one), ())
+        flow.settle()
+
+
+def key_problems(flows: Flows) -> Iterator[Problem]:
+    """Yield what the keys of source tables forbid, where they are all known."""
+    for name, flow in derived(flows).items():
+        if isinstance(flow.derivation, Pairing) and all(one.written_by for one in flow.source.read):
+            yield from ((("flows", name, *place), text) for place, text in flow.settled_problems())
 
 
 def problems(flows: Flows) -> Iterator[Problem]:
@@ -83,13 +96,19 @@ def problems(flows: Flows) -> Iterator[Problem]:
             types, kind = (flows[writer].known_columns, flows[writer].target.kind) if writer else (None, None)
             wrong += result_columns.problems(flow, at, types, kind)
         yield from ((("flows", name, *place), text) for place, text in wrong)
+        if isinstance(flow.derivation, Pairing) and not wrong:
+            every = [_columns(flows, found, one) for one in flow.source.read]
+            known = {one.table: own for one, own in zip(flow.source.read, every, strict=True) if own is not None}
+            if len(known) == len(every):
+                clashes = side_problems(flow.derivation, known)
+                yield from ((("flows", name, flow.kind, *place), text) for place, text in clashes)
         if flow.per is not None and not wrong:
             columns = {one.table: _columns(flows, found, one) for one in flow.source.read}
             wrong_names = query_names.problems(flow.per.sql, flow.per.keys, columns)
             yield from ((("flows", name, "per", "sql"), text) for text in wrong_names)
 
 
-def _columns(flows: Flows, found: FlowGraph, table: SourceTable) -> query_names.Columns:
+def _columns(flows: Flows, found: FlowGraph, table: SourceTable) -> Mapping[str, str] | None:
     """Return the columns of a source table; None if the pipeline file alone does not show them."""
     writer = None if table.pipeline else found.writers.get(table.table)
     return flows[writer].known_columns if writer else None
@@ -99,5 +118,5 @@ def readers(pipeline: str, flows: Flows) -> Iterator[tuple[str | None, Reader]]:
     """Yield the pipeline of each table that a flow reads, None for the flow's own, and the reader."""
     for name, flow in derived(flows).items():
         for one in flow.source.read:
-            columns = tuple(flow.derivation.sought(one))
+            columns = tuple(column for column in flow.derivation.sought(one) if column is not None)
             yield one.pipeline, Reader(pipeline=pipeline, flow=name, table=one.table, columns=columns)

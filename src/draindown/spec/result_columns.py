@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from draindown.spec import expression_names
 from draindown.spec.base import Problem
-from draindown.spec.derived import FLOATS, DerivedFlow, Per, Window
+from draindown.spec.derived import FLOATS, DerivedFlow, Window
+from draindown.spec.join import Join
 from draindown.spec.names import unlike
+from draindown.spec.pairing import Pairing
+from draindown.spec.per import Per
 from draindown.spec.ranking import Deduplicate, Top
 from draindown.spec.session import Session
 from draindown.spec.table_source import SourceTable
@@ -33,8 +36,11 @@ def problems(flow: DerivedFlow, at: int, source: Types | None, kind: TargetKind 
             yield from _timed("window", "group_by", one, one.group_by, source)
         case Session() as one:
             yield from _timed("session", "by", one, one.by, source)
-        case Per():
-            yield from _per(flow, flow.source.read[at], at, source)
+        case Per() as one:
+            yield from _keyed(flow, "keys", one.keys, at, source)
+        case Join() as one:
+            yield from _keyed(flow, "on", one.on, at, source)
+            yield from _paired(flow, one, flow.source.read[at], source)
         case Deduplicate() as one:
             yield from _ranked("deduplicate", "keys", one, "sequence_by", source)
         case Top() as one:
@@ -44,25 +50,46 @@ def problems(flow: DerivedFlow, at: int, source: Types | None, kind: TargetKind 
             )
 
 
-def _per(flow: DerivedFlow, table: SourceTable, at: int, source: Types) -> Iterator[Problem]:
-    """Yield key columns that the table lacks, where they are named: in the table's `keys`, or the flow's."""
+def _keyed(flow: DerivedFlow, field: str, keys: Sequence[str], at: int, source: Types) -> Iterator[Problem]:
+    """Yield key columns that table number `at` lacks, where they are named: in the table's `keys`, or the flow's.
+
+    `field`: that of the derivation with the keys.
+    """
+    table = flow.source.read[at]
     of = f"table {table}" if len(flow.source.read) > 1 else "the source"
-    for number, key in enumerate(flow.derivation.keys):
+    for number, key in enumerate(keys):
         name = table.column(key)
-        place = ("source", *flow.source.place(at, "keys"), key) if key in table.keys else ("per", "keys", str(number))
+        place: tuple[str, ...] = (flow.kind, field, str(number))
+        place = ("source", *flow.source.place(at, "keys"), key) if key in table.keys else place
         if name not in source:
             yield place, f"{name!r} is no column of {of}{unlike(name, source)}"
         elif (why := not_a_key(source[name])) is not None:
             yield place, f"{name!r} {why}"
 
 
+def _paired(flow: DerivedFlow, part: Pairing, table: SourceTable, source: Types) -> Iterator[Problem]:
+    """Yield the time and the chosen columns that a table of a `join` or a `lookup` lacks."""
+    side = [one.table for one in part.sides].index(table.table)
+    if isinstance(part, Join) and part.times:
+        yield from _time((flow.kind, "times", str(side)), part.times[side], f"table {table}", source)
+    if side == 1 and part.chosen is not None:
+        for at, name in enumerate(part.chosen):
+            if name not in source:
+                place = name if isinstance(part.chosen, dict) else str(at)
+                yield (flow.kind, "columns", place), f"{name!r} is no column of table {table}{unlike(name, source)}"
+
+
+def _time(place: tuple[str, ...], name: str, of: str, source: Types) -> Iterator[Problem]:
+    known = source.get(name)
+    if known is None:
+        yield place, f"{name!r} is no column of {of}{unlike(name, source)}"
+    elif known not in _TIMES:
+        yield place, f"{name!r} is {known}: a {place[0]} needs a timestamp"
+
+
 def _timed(kind: str, keys: str, part: Window | Session, names: list[str], source: Types) -> Iterator[Problem]:
     """Yield problems of a part with a time, keys and measures. `keys`, `names`: its field with the keys, and these."""
-    known = source.get(part.time)
-    if known is None:
-        yield (kind, "time"), f"{part.time!r} is no column of the source{unlike(part.time, source)}"
-    elif known not in _TIMES:
-        yield (kind, "time"), f"{part.time!r} is {known}: a {kind} needs a timestamp"
+    yield from _time((kind, "time"), part.time, "the source", source)
     yield from (((kind, *place), text) for place, text in _keys(keys, names, source))
     for place, text in part.expressions.items():
         for problem in expression_names.problems(text, source):

@@ -70,11 +70,11 @@ class TableSource(Model):
     pipeline: Identifier | None = Field(default=None, description=_PIPELINE, examples=["crm"])
     tables: list[SourceTable] = Field(
         default_factory=list,
-        description="Several tables, which the query joins by the keys. Exactly one of `table` and `tables` is needed.",
+        description="Several tables, for `join`, `lookup` and `per`. Exactly one of `table` and `tables` is needed.",
         examples=[["orders", {"table": "customers", "keys": {"customer_id": "id"}}]],
     )
     _derivation: str = PrivateAttr(default="")
-    _sought: dict[str, list[str]] = PrivateAttr(default_factory=dict)
+    _sought: dict[str, list[str | None]] = PrivateAttr(default_factory=dict)
     _one: SourceTable | None = PrivateAttr(default=None)
 
     @property
@@ -88,8 +88,11 @@ class TableSource(Model):
         return self._derivation
 
     @property
-    def sought(self) -> Mapping[str, Sequence[str]]:
-        """By key of the result, the column of each table by which rows of a key are found, in the order of `read`."""
+    def sought(self) -> Mapping[str, Sequence[str | None]]:
+        """By key of the result, the column of each table by which rows of a key are found, in the order of `read`.
+
+        None for a table that has no such column.
+        """
         return self._sought
 
     @property

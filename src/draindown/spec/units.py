@@ -46,6 +46,15 @@ def parse_duration(value: object) -> int:
     return _bounded(number * _SECONDS[unit or "s"], value)
 
 
+def parse_signed(value: object) -> int:
+    """Return the seconds of `-10 minutes` or `30 minutes`. Raises ValueError."""
+    text = value.strip() if isinstance(value, str) else str(value) if isinstance(value, int) else ""
+    is_before = text.startswith("-") and not isinstance(value, bool)
+    if not is_before:
+        return parse_duration(value)
+    return -parse_duration(text[1:] if isinstance(value, str) else -int(text))
+
+
 def parse_window(value: object) -> int | str:
     """Return the length of windows: seconds, or `12 months` for calendar months or years. Raises ValueError."""
     found = _NUMBER_UNIT.fullmatch(value) if isinstance(value, str) else None
@@ -83,6 +92,13 @@ def parse_time(text: str) -> datetime:
         raise ValueError(f"{text!r} is no time such as 2026-01-31T12:00Z") from None
 
 
+def show_duration(seconds: int) -> str:
+    """Return the shortest exact spelling that `parse_signed` reads back as the same number."""
+    unit = max((u for u in _DURATIONS if seconds % _DURATIONS[u] == 0), key=_DURATIONS.__getitem__)
+    number = seconds // _DURATIONS[unit] if seconds else 0
+    return f"{number} {unit if seconds else 'second'}{'s' if abs(number) != 1 else ''}"
+
+
 def show_size(size: int) -> str:
     """Return the shortest exact spelling that `parse_size` reads back as the same number."""
     unit = max((u for u in _SIZES if size % _SIZES[u] == 0), key=_SIZES.__getitem__) if size else "b"
@@ -104,11 +120,12 @@ def _bounded(number: int, value: object) -> int:
     return number
 
 
-def _schema(units: Iterable[str], example: str) -> WithJsonSchema:
+def _schema(units: Iterable[str], example: str, *, signed: bool = False) -> WithJsonSchema:
     # JSON Schema has no case-insensitive patterns
     spelled = "|".join("".join(f"[{c}{c.upper()}]" for c in unit) for unit in units)
-    text = {"type": "string", "pattern": rf"^\s*[0-9]{{1,19}}\s*({spelled})?\s*$"}
-    return WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, text], "examples": [example]})
+    sign, whole = (r"(-\s*)?", {}) if signed else ("", {"minimum": 0})
+    text = {"type": "string", "pattern": rf"^\s*{sign}[0-9]{{1,19}}\s*({spelled})?\s*$"}
+    return WithJsonSchema({"anyOf": [{"type": "integer", **whole}, text], "examples": [example]})
 
 
 SizeOrNone = Annotated[int, BeforeValidator(parse_size), _schema(_SIZES, "64mb")]
@@ -126,3 +143,5 @@ WindowSize = Annotated[int | str, BeforeValidator(parse_window), _schema([*_SECO
 """Seconds, or a number of calendar months as `3 months`."""
 Duration = Annotated[int, BeforeValidator(parse_duration), _schema(_SECONDS, "30 minutes")]
 """Seconds."""
+SignedDuration = Annotated[int, BeforeValidator(parse_signed), _schema(_SECONDS, "-10 minutes", signed=True)]
+"""Seconds, negative for a time before."""

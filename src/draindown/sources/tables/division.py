@@ -74,8 +74,8 @@ class Division:
         return self.starts[at - 1] if at else None, self.starts[at] if at < len(self.starts) else None
 
 
-def extents(files: Iterable[Mapping[str, Any]], column: str) -> list[Extent]:
-    """Return the extents of the files that `TableLog.files` returned."""
+def extents(files: Iterable[Mapping[str, Any]], column: str | None) -> list[Extent]:
+    """Return the extents of the files that `TableLog.files` returned. `column`: None if no column has the key."""
     return [
         Extent(
             file.get("num_records") or 0,

@@ -181,7 +181,7 @@ class Tables(ReadInOrder, NothingLost):
         if not fill or total <= ROWS:
             return divided({}, total, ROWS)
         sought = self._source.sought
-        wanted = [{own[at] for own in sought.values()} for at in range(len(pieces))]
+        wanted = [{name for own in sought.values() if (name := own[at])} for at in range(len(pieces))]
         files = [table.files(piece.until, own) for table, piece, own in zip(self._tables, pieces, wanted, strict=True)]
         candidates = {
             key: [one for some, name in zip(files, own, strict=True) for one in extents(some, name)]

@@ -27,7 +27,8 @@ from draindown.spark.derived.batch import DeriveBatch
 from draindown.spark.derived.change import Difference
 from draindown.spark.derived.difference import BEFORE, DELETE, FATE, INSERT, UNCHANGED, UPDATE, Counts
 from draindown.spark.derived.kind import key_names
-from draindown.spark.derived.late import Sieve, keep
+from draindown.spark.derived.late import keep, sieves
+from draindown.spark.derived.registry import kind_of
 from draindown.spark.derived.resolve import resolve
 from draindown.spark.derived.scope import Touched, spanned
 from draindown.spark.derived.touched import Work, touched
@@ -65,13 +66,13 @@ def _read(spark: SparkSession, batch: DeriveBatch, kept: ExitStack) -> Derivatio
     tables, layout = batch.slice.tables, batch.writer.layout
     kept.enter_context(configured(spark, SETTINGS))
     kept.enter_context(history.kept(layout, {one.path: one.at for one in tables}))
-    sieve = Sieve(spark, layout, batch.flow, batch.slice.decided)
-    rows = [images.at(spark, one.path, one.at, sieve.own) for one in tables]
-    sources = [sieve.counting(one) for one in rows]
+    count = sieves(spark, layout, batch.flow, batch.slice.decided, kind_of(batch.flow).relations)
+    rows = [images.at(spark, one.path, one.at, sieve.own) for one, sieve in zip(tables, count, strict=True)]
+    sources = [sieve.counting(one) for one, sieve in zip(rows, count, strict=True)]
     resolved = resolve(batch.flow, sources, _tried(batch), _next(batch), batch.places)
     with configured(spark, batch.tuning.evaluation(batch.slice.rows)):
         try:
-            return Derivation(touched(sieve, batch, rows, sources, resolved, kept))
+            return Derivation(touched(count, batch, rows, sources, resolved, kept))
         except failing.ERRORS as error:
             if not failing.is_of_data(error):
                 raise

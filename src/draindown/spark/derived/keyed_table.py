@@ -23,12 +23,14 @@ class KeyedTable:
         scope_keys: the keys of the result's scopes.
         columns: the table's own columns that are these keys, in the same order.
         row_keys: the table's columns by which no two of its rows are the same; empty if that is not known.
+        own: draindown's own columns that the result depends on.
     """
 
     name: str
     scope_keys: Sequence[str]
     columns: Sequence[str]
     row_keys: Sequence[str] = ()
+    own: Sequence[str] = ()
 
     @property
     def keys_by_column(self) -> Mapping[str, str]:

@@ -15,6 +15,10 @@ from draindown.spark.targets.pruning import Pruning
 class Relation(Protocol):
     """How the rows of one source table belong to the keys of a result."""
 
+    @property
+    def own(self) -> Sequence[str]:
+        """Draindown's own columns of the table that the result depends on."""
+
     def keyed(self, rows: DataFrame) -> DataFrame:
         """Return source rows with the columns `key_names`: one row for each key that a row belongs to.
 

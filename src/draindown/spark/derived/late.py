@@ -26,23 +26,29 @@ _PLACE = ("_unit", "_position", "_arrived")
 
 @dataclass(frozen=True)
 class Sieve:
-    """What of a source counts in a flow's batch. A flow without `accept` lets everything through.
+    """What of one source table counts in a flow's batch. A flow without `accept` lets everything through.
 
-    `decided`: numbers of decisions: those up to the first counted in earlier batches, those up to the second count now.
+    `read`: draindown's own columns that the query reads of it. `decided`: numbers of decisions: those up to the first
+    counted in earlier batches, those up to the second count now.
     """
 
     spark: SparkSession
     layout: FlowLayout
     flow: DerivedFlow
     decided: tuple[int, int] = (0, 0)
+    read: Sequence[str] = ()
 
     @property
     def own(self) -> Sequence[str]:
-        """Draindown's own columns of the source that decide what is late."""
-        return () if self.flow.accept is None else (ARRIVED_AT, ORIGIN)
+        """Draindown's own columns of the source: those that decide what is late, and those that the query reads."""
+        return self.read if self.flow.accept is None else tuple(dict.fromkeys((ARRIVED_AT, ORIGIN, *self.read)))
+
+    @property
+    def _unread(self) -> Sequence[str]:
+        return [name for name in self.own if name not in self.read]
 
     def counting(self, rows: DataFrame) -> DataFrame:
-        """Return the rows that count now, without the columns `own`."""
+        """Return the rows that count now, of draindown's own columns with those that the query reads."""
         return self._in_time(rows, self.decided[1])
 
     def images(self, changed: DataFrame, rows: DataFrame) -> DataFrame:
@@ -54,7 +60,7 @@ class Sieve:
         if self.decided[0] == self.decided[1]:
             return found
         fresh = _applied(self.spark, self.layout, *self.decided)
-        known = rows.where(self._is_late()).join(fresh, _same(fresh), "left_semi").drop(*self.own)
+        known = rows.where(self._is_late()).join(fresh, _same(fresh), "left_semi").drop(*self._unread)
         return found.unionByName(known.withColumn(SIGN, F.lit(1)))
 
     def late(self, changed: DataFrame, *, fill: bool) -> DataFrame | None:
@@ -71,7 +77,7 @@ class Sieve:
     def _in_time(self, rows: DataFrame, decided: int) -> DataFrame:
         if self.flow.accept is None:
             return rows
-        return self._marked(rows, decided).where(~F.col(LATE)).drop(LATE, _APPLIED, *self.own)
+        return self._marked(rows, decided).where(~F.col(LATE)).drop(LATE, _APPLIED, *self._unread)
 
     def _marked(self, rows: DataFrame, decided: int) -> DataFrame:
         """Return the rows with LATE and _APPLIED, by the decisions up to number `decided`."""
@@ -88,6 +94,13 @@ class Sieve:
         assert self.flow.window is not None and self.flow.accept is not None
         event = F.unix_micros(F.col(quoted(self.flow.window.time)).cast("timestamp"))
         return F.coalesce(event < F.unix_micros(ARRIVED_AT) - F.lit(self.flow.accept * 1_000_000), F.lit(False))
+
+
+def sieves(
+    spark: SparkSession, layout: FlowLayout, flow: DerivedFlow, decided: tuple[int, int], relations: Sequence[Relation]
+) -> list[Sieve]:
+    """Return what counts of each source table, in their order."""
+    return [Sieve(spark, layout, flow, decided, one.own) for one in relations]
 
 
 def _applied(spark: SparkSession, layout: FlowLayout, after: int, until: int) -> DataFrame:

@@ -14,7 +14,7 @@ from draindown.spark.derived import averages, per_plan, plans
 from draindown.spark.derived.keyed_table import KeyedTable
 from draindown.spark.derived.kind import key_names
 from draindown.spark.sql import quoted
-from draindown.spec.derived import Per
+from draindown.spec.per import Per
 from draindown.spec.table_source import SourceTable
 
 

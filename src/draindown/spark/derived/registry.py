@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from draindown.spark.derived.joined import Joined
 from draindown.spark.derived.kind import Kind
 from draindown.spark.derived.per import PerKey
 from draindown.spark.derived.ranked import FirstPerKey, TopOfGroup
 from draindown.spark.derived.sessions import Sessions
 from draindown.spark.derived.window import Windows
-from draindown.spec.derived import DerivedFlow, Per, Window
+from draindown.spec.derived import DerivedFlow, Window
+from draindown.spec.join import Join
+from draindown.spec.per import Per
 from draindown.spec.ranking import Deduplicate, Top
 from draindown.spec.session import Session
 
@@ -21,6 +24,8 @@ def kind_of(flow: DerivedFlow) -> Kind:
             return Sessions(flow.derivation, flow.source.read[0].table)
         case Per():
             return PerKey(flow.derivation, flow.source.read)
+        case Join():
+            return Joined(flow.derivation, flow.source.read)
         case Deduplicate():
             return FirstPerKey(flow.derivation, flow.source.read[0].table)
         case Top():

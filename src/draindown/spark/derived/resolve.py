@@ -18,6 +18,7 @@ from draindown.spark.derived.kind import Kind, key_names
 from draindown.spark.derived.plans import Refused
 from draindown.spark.derived.registry import kind_of
 from draindown.spec.derived import DerivedFlow
+from draindown.spec.pairing import Pairing, side_problems
 from draindown.spec.result_columns import not_a_key, problems
 
 _REFUSED = (Refused, PySparkException, Py4JJavaError)
@@ -85,6 +86,13 @@ def _problems(flow: DerivedFlow, sources: Sequence[DataFrame]) -> Iterator[str]:
     for at, source in enumerate(sources):
         types = {field.name: field.dataType.simpleString() for field in source.schema}
         yield from (f"{'.'.join(place)}: {text}" for place, text in problems(flow, at, types, None))
+    if isinstance(flow.derivation, Pairing):
+        by_table = {
+            table.table: {field.name: field.dataType.simpleString() for field in source.schema}
+            for table, source in zip(flow.source.read, sources, strict=True)
+        }
+        wrong = (*flow.derivation.key_problems(), *side_problems(flow.derivation, by_table))
+        yield from (f"{flow.kind}.{'.'.join(place)}: {text}" for place, text in wrong)
     source = sources[0]
     for name, text in flow.measures.items():
         try:
@@ -103,7 +111,7 @@ def _type_problems(flow: DerivedFlow, kind: Kind, schema: StructType) -> Iterato
     for field in schema:
         text = field.dataType.simpleString()
         declared = flow.columns.get(field.name)
-        if field.name in kind.scope_keys and (why := not_a_key(text)) is not None:
+        if field.name in kind.row_keys and (why := not_a_key(text)) is not None:
             yield f"key {field.name} {why}"
         elif isinstance(field.dataType, MapType | VariantType):
             yield f"column {field.name} is {text}: Spark can't compare it with the table; return its parts as columns"

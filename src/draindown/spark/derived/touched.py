@@ -52,7 +52,7 @@ class Work:
 
 
 def touched(
-    sieve: Sieve,
+    sieves: Sequence[Sieve],
     batch: DeriveBatch,
     rows: Sequence[DataFrame],
     sources: Sequence[DataFrame],
@@ -61,15 +61,15 @@ def touched(
 ) -> Work:
     """Find the keys to recompute, and count the images of the input. `rows`: those of `sources`, and late ones."""
     piece, kind = batch.slice, resolved.kind
-    changed = [_changed(sieve, table, one) for table, one in zip(piece.tables, rows, strict=True)]
-    late, number = _late(sieve, batch, kind, changed, kept)
+    changed = [_changed(*one) for one in zip(sieves, piece.tables, rows, strict=True)]
+    late, number = _late(sieves[0], batch, kind, changed, kept)
     if piece.is_fill:
         whole = [_near(piece.bucket, *pair) for pair in zip(kind.relations, sources, strict=True)]
         scope = Everything(piece.bucket, piece.bucket.pruning(kind.scope_keys))
         return Work(batch, sources, resolved, scope, *_counted(batch, kind, whole, number), late)
     netted = [
         images.net(sieve.images(images_of, now), used, changes=table.changes)
-        for table, images_of, now, used in zip(piece.tables, changed, rows, resolved.used, strict=True)
+        for sieve, table, images_of, now, used in zip(sieves, piece.tables, changed, rows, resolved.used, strict=True)
     ]
     for one in netted:
         kept.enter_context(persisted(one))

@@ -18,7 +18,7 @@ from draindown.spark.derived import difference, images
 from draindown.spark.derived.derive import SETTINGS
 from draindown.spark.derived.difference import DELETE, FATE, INSERT, UNCHANGED, UPDATE
 from draindown.spark.derived.kind import Kind, key_names
-from draindown.spark.derived.late import Sieve
+from draindown.spark.derived.late import sieves
 from draindown.spark.derived.registry import kind_of
 from draindown.spark.frames import persisted
 from draindown.spark.session import configured
@@ -42,9 +42,13 @@ def prove(
 
     `share`: the share of the keys to compare, 0 to 1. `decided`: the newest decision about late rows that counts.
     """
-    begun, kind, sieve = time.monotonic(), kind_of(flow), Sieve(spark, layout, flow, (0, decided))
+    begun, kind = time.monotonic(), kind_of(flow)
+    count = sieves(spark, layout, flow, (0, decided), kind.relations)
     with configured(spark, SETTINGS):
-        rows = [sieve.counting(images.at(spark, one.path, one.version, sieve.own)) for one in sources]
+        rows = [
+            sieve.counting(images.at(spark, one.path, one.version, sieve.own))
+            for one, sieve in zip(sources, count, strict=True)
+        ]
         keyed = [relation.keyed(one) for relation, one in zip(kind.relations, rows, strict=True)]
         expected = kind.result(*(_chosen(one, key_names(kind), share) for one in keyed))
         held = _chosen(images.at(spark, table.path, table.version), kind.scope_keys, share)

@@ -44,6 +44,11 @@ class Windows:
         return [self]
 
     @property
+    def own(self) -> Sequence[str]:
+        """No columns of draindown's own."""
+        return ()
+
+    @property
     def span(self) -> None:
         """None: a scope is one window."""
 

@@ -1,0 +1,36 @@
+"""The queries of `join` and `lookup` in DuckDB's SQL: pairs of rows of the tables `source` and `source_1`.
+
+Values pass through, so that only keys and times are compared, which mean the same to both engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from draindown.lake.table_log import identifier
+from draindown.spec.join import Join
+from draindown.spec.pairing import ORIGIN_KEY, Pairing
+from draindown.spec.table_source import SourceTable
+
+SOURCES = ("source", "source_1")
+"""The tables of a flow by their place in its file."""
+
+
+def query(part: Pairing, tables: Sequence[SourceTable], types: Sequence[Mapping[str, str]]) -> str:
+    """Return the whole query. `types`: Delta's types by column of each table. Buckets are microseconds since 1970."""
+    at = [part.place_of(side, tables) for side in (0, 1)]
+    known = [[name for name in types[one] if not name.startswith("_")] for one in at]
+    columns = {name: f"l.{identifier(own)}" for name, own in part.of_left(known[0]).items()}
+    columns |= {name: f"r.{identifier(own)}" for name, own in part.of_right(known[1]).items()}
+    for side, alias in enumerate("lr"):
+        if ORIGIN_KEY[side] in part.made():
+            columns[ORIGIN_KEY[side]] = f"{alias}._origin.unit || ':' || {alias}._origin.position"
+    on = [f"l.{identifier(one)} = r.{identifier(other)}" for one, other in zip(part.own(0), part.own(1), strict=True)]
+    if isinstance(part, Join) and part.times:
+        left, right = (f"epoch_us({alias}.{identifier(one)})" for alias, one in zip("lr", part.times, strict=True))
+        low, high, length = (one * 1_000_000 for one in (*part.bound, part.bucket))
+        on.append(f"{right} - {left} between {low} and {high}")
+        columns[Join.BUCKET] = f"{left} - (({left} % {length}) + {length}) % {length}"
+    listed = ", ".join(f"{text} as {identifier(name)}" for name, text in columns.items())
+    kind = "left join" if part.is_outer else "join"
+    return f"select {listed} from {SOURCES[at[0]]} l {kind} {SOURCES[at[1]]} r on {' and '.join(on)}"

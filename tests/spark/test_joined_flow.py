@@ -1,0 +1,166 @@
+"""Joins as they run, through real streams: both sides move in either order, crashes between, append sides, resets."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from draindown.gate import published
+from draindown.lake.table_log import TableLog
+from draindown.ledger import table as ledger_table
+from draindown.sources.tables import source as tables
+from tests.landing import Injected
+from tests.spark.test_derived_flow import FLIGHTS, START, Chain
+
+WEATHER = {
+    "source": {"files": "weather/*", "format": "json"},
+    "columns": {
+        "station": "bigint not null",
+        "seq": "int not null",
+        "op": "string",
+        "airport": "string",
+        "at": "timestamp",
+        "temp": "int",
+    },
+    "target": {"keys": ["station"], "sequence_by": ["seq"], "apply_as_deletes": "op = 'd'"},
+}
+PART = {
+    "left": "flights",
+    "right": "weather",
+    "on": ["carrier"],
+    "times": ["at", "at"],
+    "between": ["-10 minutes", "30 minutes"],
+    "how": "left_outer",
+    "columns": {"station": "station", "at": "measured_at", "temp": "temp"},
+}
+TABLES = ["flights", {"table": "weather", "keys": {"carrier": "airport"}}]
+JOINED = {"source": {"tables": TABLES}, "join": PART}
+
+
+class Paired(Chain):
+    """A chain with a second landing flow, `weather`."""
+
+    def __init__(self, home: Path, spark: SparkSession, **flows: Any) -> None:
+        super().__init__(home, spark, **{"weather": WEATHER, "joined": JOINED, **flows})
+        (home / "weather").mkdir()
+
+    def measure(self, *rows: dict[str, Any]) -> None:
+        self.files += 1
+        path = self.home / "weather" / f"{self.files:03}.json"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def station(self, number: int, minutes: int | None, airport: str | None = "AA", **more: Any) -> dict[str, Any]:
+        self.seq += 1
+        at = None if minutes is None else (START + timedelta(minutes=minutes)).isoformat()
+        return {"station": number, "seq": self.seq, "airport": airport, "at": at, "temp": 20, **more}
+
+    def pairs(self, name: str = "joined") -> list[tuple[Any, ...]]:
+        """Flight and station of each row."""
+        found = TableLog(self.layout(name).table).rows("select id, station from t")
+        return sorted(((row["id"], row["station"]) for row in found), key=str)
+
+
+@pytest.fixture
+def paired(spark: SparkSession, tmp_path: Path) -> Callable[..., Paired]:
+    return lambda **flows: Paired(tmp_path / "project", spark, **flows)
+
+
+def test_a_join_follows_both_sides_in_either_order(paired: Callable[..., Paired]) -> None:
+    it = paired()
+    it.deliver(it.row(1, 0), it.row(2, 100), it.row(3, None), it.row(4, 5, None))
+    it.measure(it.station(7, 20), it.station(8, 30), it.station(9, 31), it.station(6, 20, None))
+    it.run()
+    it.run()  # the feeds are on from the end of the first drains
+    assert it.pairs() == [(1, 7), (1, 8), (2, None), (3, None), (4, None)] and it.proven("joined")
+    it.measure(it.station(9, 90))  # a match comes: the row without one is corrected
+    it.run()
+    assert it.pairs() == [(1, 7), (1, 8), (2, 9), (3, None), (4, None)] and it.proven("joined")
+    (row,) = ledger_table.recent(it.layout("joined"), 1)
+    assert (row.inserted, row.deleted, row.used, row.records) == (1, 1, 2, 2)
+    # both sides move, in one batch: to another time and to another key
+    it.deliver(it.row(1, 95), it.row(2, 100, "B6"))
+    it.measure(it.station(7, 101, "B6"))
+    it.run("flights", "weather", "joined")
+    assert it.pairs() == [(1, 9), (2, 7), (3, None), (4, None)] and it.proven("joined")
+    # they move back, the right side in a batch before the left one's
+    it.measure(it.station(7, 20))
+    it.run("weather", "joined")
+    assert it.pairs() == [(1, 9), (2, None), (3, None), (4, None)] and it.proven("joined")
+    it.deliver(it.row(1, 0), it.row(2, 100))
+    it.run("flights", "joined")
+    assert it.pairs() == [(1, 7), (1, 8), (2, 9), (3, None), (4, None)] and it.proven("joined")
+    it.deliver(it.row(2, 0, op="d"), it.row(3, 2))
+    it.measure(it.station(8, 0, op="d"), it.station(7, 20, temp=21))
+    it.run()
+    assert it.pairs() == [(1, 7), (3, 7), (4, None)] and it.proven("joined")
+    assert not any(it.waits(flow) for flow in it.spec.flows)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "merged",
+        *(pytest.param(step, marks=pytest.mark.long) for step in ("begun", "read", "inputs", "recorded")),
+    ],
+)
+def test_a_drain_that_died_between_two_scopes_of_a_row_goes_on(
+    paired: Callable[..., Paired], step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = paired()
+    it.deliver(*(it.row(number, 60 * number) for number in range(12)))
+    it.measure(*(it.station(number, 60 * number + 5) for number in range(12)))
+    it.run()
+    it.run()
+    assert it.pairs() == [(number, number) for number in sorted(range(12), key=str)] and it.proven("joined")
+    before = published.published(it.layout("joined"))
+    monkeypatch.setattr(tables, "ROWS", 6)  # changes of many rows are several batches
+    it.deliver(*(it.row(number, 60 * number + 600_000) for number in range(12)))
+    it.measure(*(it.station(number, 60 * number + 600_005) for number in range(12)))
+    it.run("flights", "weather")
+    left = [2]
+
+    def dying(name: str) -> None:
+        left[0] -= name == step
+        if left == [0]:
+            raise Injected(name)
+
+    with pytest.raises(Injected):
+        it.drain("joined", reached=dying)
+    found = it.pairs()
+    # each row has two scopes, which are in batches of their own
+    assert set(Counter(found).values()) != {1} or len(found) != 12, found
+    assert it.check("joined").outcome == "idle" and published.published(it.layout("joined")) == before
+    it.run("joined")
+    assert it.pairs() == [(number, number) for number in sorted(range(12), key=str)] and it.proven("joined")
+    rows = ledger_table.recent(it.layout("joined"), 99)
+    numbers = sorted(row.batch for row in rows)
+    assert all(other == one + 1 for one, other in pairwise(numbers)) and len(numbers) > 3
+    assert sum(row.inserted - row.deleted for row in rows) == 12 and published.published(it.layout("joined")) != before
+
+
+def test_rows_of_append_tables_are_joined_by_keys_alone(paired: Callable[..., Paired]) -> None:
+    appended = {"target": {}}
+    part = {name: PART[name] for name in ("left", "right", "on")} | {"columns": ["temp"], "how": "left_outer"}
+    flows = {"flights": FLIGHTS | appended, "weather": WEATHER | appended, "joined": JOINED | {"join": part}}
+    it = paired(**flows)
+    assert it.spec.declared("joined").target.keys == ["carrier", "left_origin", "right_origin"]
+    it.deliver(it.row(1, 0), it.row(1, 0), it.row(2, 0, "B6"), it.row(3, 0, None))
+    it.measure(it.station(7, 0), it.station(7, 0, temp=21))
+    it.run()
+    it.run()
+    assert it.proven("joined") and len(it.rows("joined")) == 4 + 2
+    it.measure(it.station(8, 0, "B6", temp=22), it.station(9, 0, None))
+    it.deliver(it.row(1, 0))
+    it.run()
+    assert it.proven("joined") and len(it.rows("joined")) == 6 + 2
+    (named,) = TableLog(it.layout("joined").table).rows("select left_origin, right_origin from t where temp = 22")
+    unit = sorted((it.home / "landing").iterdir())[0].name
+    assert named["left_origin"].endswith(f"{unit}:3") and named["right_origin"].endswith(":1")

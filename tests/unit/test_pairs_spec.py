@@ -1,0 +1,189 @@
+"""`join` in a pipeline file: what names its rows, and what is refused, with file and line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from draindown.base.errors import TerminalError
+from draindown.runs.request import Request
+from draindown.spec import loader
+from draindown.spec.derived import DerivedFlow
+from draindown.spec.models import PipelineSpec
+
+LEFT = {
+    "source": {"files": "x/*", "format": "json"},
+    "columns": {"id": "bigint not null", "k": "string", "x": "double", "at": "timestamp not null", "n": "int"},
+    "target": {"keys": ["id"], "sequence_by": ["at"]},
+}
+RIGHT = {
+    "source": {"files": "y/*", "format": "json"},
+    "columns": {
+        "rid": "bigint not null",
+        "kk": "string not null",
+        "seen": "timestamp",
+        "at": "timestamp not null",
+        "m": "int",
+        "x": "double",
+    },
+    "target": {"keys": ["rid"], "sequence_by": ["at"]},
+}
+APPEND = {"target": {}}
+COLUMNS = {"rid": "other", "seen": "seen", "m": "m"}
+JOIN = {"left": "l", "right": "r", "on": ["k"], "times": ["at", "seen"], "within": "30 minutes", "columns": COLUMNS}
+TABLES: list[Any] = ["r", "l"]
+TABLES[0] = {"table": "r", "keys": {"k": "kk"}}
+
+
+def document(parts: dict[str, Any], left: dict[str, Any] = LEFT, right: dict[str, Any] = RIGHT) -> dict[str, Any]:
+    flows = {"d": {"source": {"tables": TABLES}, **parts}, "l": left, "r": right}
+    return {"pipeline": "p", "lake": "lake", "flows": flows}
+
+
+def load(home: Path, content: dict[str, Any]) -> PipelineSpec:
+    path = home / f"{content['pipeline']}.yaml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    return loader.load(path, {})
+
+
+def joined(home: Path, **flows: Any) -> DerivedFlow:
+    found = load(home, document({"join": JOIN}, **flows)).declared("d")
+    assert isinstance(found, DerivedFlow)
+    return found
+
+
+def refused(home: Path, content: dict[str, Any]) -> list[str]:
+    with pytest.raises(TerminalError) as error:
+        load(home, content)
+    assert error.value.code == "invalid-pipeline"
+    return [line.partition(".yaml:")[2] for line in error.value.found.splitlines()]
+
+
+def test_a_pair_is_named_by_its_scope_and_both_rows(tmp_path: Path) -> None:
+    found = joined(tmp_path)
+    assert found.target.keys == ["k", "time_bucket", "id", "other"] and found.kind == "join"
+    assert found.source.sought == {"k": ["kk", "k"], "time_bucket": ["seen", "at"]}
+    ones = {"left": LEFT | APPEND, "right": RIGHT | APPEND}
+    assert joined(tmp_path, left=ones["left"]).target.keys == ["k", "time_bucket", "left_origin", "other"]
+    assert joined(tmp_path, **ones).target.keys == ["k", "time_bucket", "left_origin", "right_origin"]
+
+
+def test_a_right_row_that_its_key_names_is_named_by_the_key(tmp_path: Path) -> None:
+    one = RIGHT | {"target": {"keys": ["kk"], "sequence_by": ["at"]}}
+    part = {name: JOIN[name] for name in ("left", "right", "on")} | {"columns": ["m"]}
+    found = load(tmp_path, document({"join": part}, right=one)).declared("d")
+    assert found.target.keys == ["k", "id"]
+
+
+def test_other_keys_of_a_table_are_another_derivation(tmp_path: Path) -> None:
+    assert joined(tmp_path).source.derivation != joined(tmp_path, left=LEFT | APPEND).source.derivation
+
+
+def test_a_request_carries_the_keys(tmp_path: Path) -> None:
+    request = Request(spec=load(tmp_path, document({"join": JOIN})), flow="d", step="drain", run_id="r", root="/p")
+    assert Request.decode(request.encode()).declared.target.keys == ["k", "time_bucket", "id", "other"]
+
+
+def test_the_keys_of_a_join_of_another_pipeline_are_known(tmp_path: Path) -> None:
+    """Of flows behind it, too, whichever pipeline and place in the file they are in."""
+    pipelines = tmp_path / "dags" / "pipelines"
+    pipelines.mkdir(parents=True)
+    first = {"pipeline": "a", "lake": "lake", "flows": {"l": LEFT}}
+    source = {"tables": [TABLES[0], {"table": "l", "pipeline": "a"}]}
+    second = {"pipeline": "b", "lake": "lake", "flows": {"d": {"source": source, "join": JOIN}, "r": RIGHT}}
+    both = {"left": "d", "right": "r", "on": ["k"], "columns": {"rid": "again"}}
+    tables = [{"table": "d", "pipeline": "b"}, {**TABLES[0], "pipeline": "b"}]
+    third = {"pipeline": "c", "lake": "lake", "flows": {"e": {"source": {"tables": tables}, "join": both}}}
+    for content in (third, first, second):
+        (pipelines / f"{content['pipeline']}.yaml").write_text(yaml.safe_dump(content))
+    found = {one.pipeline: one for one in loader.load_all(pipelines, {}) if isinstance(one, PipelineSpec)}
+    assert found["b"].declared("d").target.keys == ["k", "time_bucket", "id", "other"]
+    assert found["c"].declared("e").target.keys == ["k", "time_bucket", "id", "other", "again"]
+    request = Request(spec=found["c"], flow="e", step="drain", run_id="r", root="/p")
+    again = Request.decode(request.encode())
+    assert again.declared.target.keys == found["c"].declared("e").target.keys
+    assert again.declared.source.derivation == found["c"].declared("e").source.derivation
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "part"),
+    [
+        ({"how": "right_outer"}, "join.how", "exchange `left` and `right`"),
+        ({"how": "full"}, "join.how", "no left row in whose scope"),
+        ({"how": "left_semi"}, "join.how", "are not NULL"),
+        ({"how": "anti"}, "join.how", "are NULL"),
+        ({"how": "cross"}, "join.how", "'inner' or 'left_outer'"),
+        ({"left": "r"}, "join.right", "a join of a table with itself"),
+        ({"left": "ll"}, "join.left", "'ll' is no table of `source`; did you mean 'l'?"),
+        ({"on": []}, "join.on", "at least 1"),
+        ({"on": ["k", "K"]}, "join.on", "twice"),
+        ({"times": None}, "join.within", "needs `times`"),
+        ({"within": None}, "join.times", "needs within or between"),
+        ({"between": [0, 1]}, "join.times", "keep one"),
+        ({"within": "0"}, "join.within", "at least 1"),
+        ({"within": "5000 weeks"}, "join.times", None),
+        ({"within": "6000 weeks"}, "join.times", "a century"),
+        ({"within": None, "between": ["1 minute", "-1 minute"]}, "join.between", "1 minute and -1 minute: the first"),
+        ({"within": None, "between": ["- minute", 0]}, "join.between[0]", "must be a duration"),
+        ({"within": None, "between": ["-1 minute", 0]}, "join.between", None),
+        ({"within": None, "between": [-60, "1 minute"]}, "join.between", None),
+        ({"times": ["att", "seen"]}, "join.times[0]", "'att' is no column of table l; did you mean 'at'?"),
+        ({"times": ["at", "m"]}, "join.times[1]", "'m' is int: a join needs a timestamp"),
+        ({"columns": ["m", "rid", "mm"]}, "join.columns[2]", "'mm' is no column of table r; did you mean 'm'?"),
+        ({"columns": COLUMNS | {"sen": "s"}}, "join.columns.sen", "did you mean 'seen'?"),
+        ({"columns": ["m", "rid", "m"]}, "join.columns", "twice"),
+        ({"columns": {"m": "a", "rid": "A"}}, "join.columns", "calls two columns"),
+        ({"columns": ["m"]}, "join.columns", "lacks rid: keys of table r"),
+        ({"columns": ["rid", "at"]}, "join.columns", "'at' is a column of table l and of table r"),
+        ({"columns": {"rid": "time_bucket"}}, "join.columns", "of the result and of table r"),
+    ],
+)
+def test_what_cant_work_is_named_with_its_line(
+    tmp_path: Path, change: dict[str, Any], path: str, part: str | None
+) -> None:
+    content = document({"join": {name: one for name, one in (JOIN | change).items() if one is not None}})
+    if part is None:
+        load(tmp_path, content)
+        return
+    (problem,) = refused(tmp_path, content)
+    place, _, message = problem.partition(f": flows.d.{path}: ")
+    line, column = map(int, place.split(":"))
+    assert part in message and line > 4 and column >= 5, problem
+
+
+@pytest.mark.parametrize(
+    ("parts", "path", "part"),
+    [
+        (
+            {"join": {k: v for k, v in JOIN.items() if k != "columns"}},
+            "join.columns",
+            "'at' is a column of table l and",
+        ),
+        ({"join": JOIN, "target": {"partition_by": ["id"]}}, "target.partition_by[0]", "keys are k, time_bucket"),
+        ({"join": JOIN, "columns": {"k": "double"}}, "columns.k", "compares exactly"),
+        (
+            {"join": JOIN, "also_to": {"s": {"postgres": {"url": "${secret:X}", "table": "t", "keys": ["id"]}}}},
+            "also_to.s.postgres.keys",
+            "they are k, time_bucket, id, other",
+        ),
+    ],
+)
+def test_what_the_keys_forbid_is_named(tmp_path: Path, parts: dict[str, Any], path: str, part: str) -> None:
+    problems = refused(tmp_path, document(parts))
+    assert any(f": flows.d.{path}: " in one and part in one for one in problems), problems
+
+
+def test_a_key_has_one_type(tmp_path: Path) -> None:
+    other = RIGHT | {"columns": RIGHT["columns"] | {"kk": "bigint not null"}}  # type: ignore[operator]
+    (problem,) = refused(tmp_path, document({"join": JOIN}, right=other))
+    assert "flows.d.join.on[0]: k of l is string, and kk of r is bigint: a key has one type" in problem
+
+
+def test_a_float_is_no_key(tmp_path: Path) -> None:
+    content = document({"join": JOIN | {"on": ["x"]}})
+    content["flows"]["d"]["source"] = {"tables": ["l", "r"]}
+    problems = refused(tmp_path, content)
+    assert any("flows.d.join.on[0]: 'x' is double" in one for one in problems)
