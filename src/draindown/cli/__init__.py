@@ -17,7 +17,7 @@ from draindown import __version__
 from draindown.base.errors import Crash, DraindownError, said
 from draindown.base.exits import Exit, exit_for
 from draindown.base.formatting import shortened
-from draindown.cli import authoring, drilling, inspect, proving, recovery, running
+from draindown.cli import authoring, drilling, history, inspect, proving, recovery, running
 from draindown.cli.context import Setting, nearest_root
 from draindown.cli.gate import gate
 from draindown.cli.lag import lag
@@ -77,7 +77,7 @@ def _options(
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
     *(authoring.init, authoring.validate, authoring.schema),
-    *(inspect.plan, running.run, inspect.report, inspect.audit, proving.prove, lag, running.compact),
+    *(inspect.plan, running.run, inspect.report, inspect.audit, proving.prove, history.as_of, lag, running.compact),
     *(recovery.doctor, recovery.reset, recovery.replay, recovery.rebuild, recovery.accept_loss),
     *(recovery.forget_reader, drilling.drill),
 )

@@ -14,11 +14,13 @@ import pyarrow as pa
 from draindown.base.clock import now
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier, stream
-from draindown.proof import ranking, sessions, windows
+from draindown.proof import histories, ranking, sessions, windows
 from draindown.proof.certificate import SHOWN, Certificate, Falsehood, What, snapshot
 from draindown.proof.digest import digest
 from draindown.sources.tables import late
 from draindown.spec.derived import TOLERANCE, DerivedFlow, Per, Window
+from draindown.spec.history import History
+from draindown.spec.names import is_own
 from draindown.spec.ranking import Deduplicate, Top
 from draindown.spec.session import Session
 
@@ -34,6 +36,8 @@ def statement(flow: DerivedFlow, source: TableLog) -> str | None:
             return sessions.query(session, source.column_types)
         case Deduplicate() | Top() as part:
             return ranking.query(part, source.column_types)
+        case History() as history:
+            return histories.query(history, source.column_types)
         case Per():
             return None
 
@@ -52,8 +56,8 @@ def prove(
         db.execute("set timezone = 'UTC'")
         _load(db, "source", source, _used(flow, source))
         _leave_out_late(db, layout, flow, decided)
-        _load(db, "held", table, [name for name in table.column_types if not name.startswith("_")])
-        keys = flow.target.keys
+        _load(db, "held", table, [name for name in table.column_types if not is_own(name)])
+        keys = flow.target.row_keys
         db.execute(f"create table expected as {sql}")
         _times_as_numbers(db, flow.interval or ())
         _keep(db, keys, share)
@@ -81,7 +85,7 @@ def _used(flow: DerivedFlow, source: TableLog) -> list[str]:
     """Return the columns that the query names, or might name."""
     window = flow.window
     if window is None:
-        return [name for name in source.column_types if not name.startswith("_")]
+        return [name for name in source.column_types if not is_own(name)]
     text = " ".join((window.time, *window.group_by, *window.measures.values())).lower()
     own = [] if flow.accept is None else ["_arrived_at", "_origin"]
     return [*(name for name in source.column_types if name.lower() in text), *own]

@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from draindown.spec import result_columns
 from draindown.spec.models import PipelineSpec
 from draindown.spec.names import unlike
 from draindown.spec.neighbours import Neighbours, Reader
-from draindown.spec.reading import Flow, derived, readers
+from draindown.spec.reading import Flow, column_problems, derived, readers
 from draindown.spec.table_source import SourceTable
 
 Node = tuple[str, str]
@@ -64,7 +63,7 @@ class Project:
         return self._specs[table.pipeline or ""].graph.writers[table.table]
 
     def _keys(self, table: SourceTable) -> tuple[str, ...]:
-        return tuple(self._specs[table.pipeline or ""].flows[self._writer(table)].target.keys)
+        return tuple(self._specs[table.pipeline or ""].flows[self._writer(table)].target.row_keys)
 
     def _wrong(self, one: _Reading) -> str:
         """Return why a table can't be read; empty if it can."""
@@ -91,7 +90,7 @@ class Project:
     def _column_problems(one: _Reading, writer: Flow) -> Iterator[str]:
         (flow,) = derived({one.flow: one.spec.flows[one.flow]}).values()
         at = flow.source.read.index(one.table)
-        for place, message in result_columns.problems(flow, at, writer.known_columns, writer.target.kind):
+        for place, message in column_problems(flow, at, writer):
             yield f"{'.'.join(place)}: {message}"
 
     def _way(self, start: Node, end: Node) -> list[Node]:

@@ -11,18 +11,19 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, PrivateAttr, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from draindown.spec import sinks
 from draindown.spec.base import Model, Problem, refuse, repeated
 from draindown.spec.column_types import Column, plain
+from draindown.spec.derived_target import DerivedTarget
+from draindown.spec.history import HISTORY, History
 from draindown.spec.names import ColumnName, Identifier, Measure, Query, unlike
 from draindown.spec.ranking import Deduplicate, Top
 from draindown.spec.session import Session
 from draindown.spec.sinks import FlowSink
 from draindown.spec.table_source import SourceTable, TableSource
-from draindown.spec.target_kinds import DERIVED, TargetKind
-from draindown.spec.targets import Deadline, Maintenance, MaxBatches, PartitionBy, Suite, TableName
+from draindown.spec.targets import Deadline, Maintenance, MaxBatches, Suite
 from draindown.spec.units import Duration, WindowSize
 
 FLOATS = ("float", "double")
@@ -177,38 +178,19 @@ class Per(Model):
         return names
 
 
-Derivation = Window | Session | Per | Deduplicate | Top
+Derivation = Window | Session | Per | Deduplicate | Top | History
 KINDS: Mapping[str, type[Derivation]] = {
     "window": Window,
     "session": Session,
     "per": Per,
     "deduplicate": Deduplicate,
     "top": Top,
+    "history": History,
 }
-"""The kinds of derivation by the name of their part in a flow. A new kind is one more entry, and one field below."""
+"""The kinds of derivation by name. A new kind is one more entry, and one field below with its part of a flow.
 
-
-class DerivedTarget(Model):
-    """The target table of a derived flow. Its keys follow from the derivation."""
-
-    table: TableName = None
-    partition_by: PartitionBy = Field(default_factory=list)
-    _keys: list[str] = PrivateAttr(default_factory=list)
-
-    @property
-    def kind(self) -> TargetKind:
-        """The kind of table: equal to a query, by keys."""
-        return DERIVED
-
-    @property
-    def keys(self) -> list[str]:
-        """The columns that name a row. NULL is a value of a key."""
-        return self._keys
-
-    @property
-    def essential(self) -> list[str]:
-        """The columns that identify a row: the keys."""
-        return self._keys
+The part of `history` is the flow's target, which says what is kept of each key.
+"""
 
 
 class DerivedFlow(Model):
@@ -245,9 +227,19 @@ class DerivedFlow(Model):
         return self.target.table or flow_name
 
     @property
+    def history(self) -> History | None:
+        """The history of each key, which the target asks for; None if another part says how the table follows."""
+        return self.target.history
+
+    @property
     def kind(self) -> str:
         """The kind of derivation: its key in `KINDS`."""
         return next(name for name in KINDS if getattr(self, name) is not None)
+
+    @property
+    def part(self) -> tuple[str, ...]:
+        """The path of the part of the flow that says how the table follows from its source."""
+        return ("target",) if self.kind == "history" else (self.kind,)
 
     @property
     def derivation(self) -> Derivation:
@@ -258,6 +250,11 @@ class DerivedFlow(Model):
     @property
     def transform(self) -> None:
         """A derived flow has no transform: its query shapes the rows."""
+
+    @property
+    def grows(self) -> bool:
+        """Whether input adds columns to the table: False, they are those of the query."""
+        return False
 
     @property
     def known_columns(self) -> dict[str, str] | None:
@@ -290,17 +287,17 @@ class DerivedFlow(Model):
     @property
     def expressions(self) -> dict[tuple[str, ...], str]:
         """The SQL of the flow by its place in it."""
-        return {(self.kind, *place): text for place, text in self.derivation.expressions.items()}
+        return {(*self.part, *place): text for place, text in self.derivation.expressions.items()}
 
     @model_validator(mode="after")
     def _combination(self) -> DerivedFlow:
         given = [name for name in KINDS if getattr(self, name) is not None]
         if len(given) != 1:
-            *others, last = KINDS
-            choices = f"{', '.join(others)} or {last}"
+            choices = f"{', '.join(name for name in KINDS if name in type(self).model_fields)} or `{HISTORY}`"
             what = f"has {' and '.join(given)}: keep one" if given else f"needs one of {choices}: how its table follows"
             refuse([(("source",), what)])
-        self.target._keys = list(self.derivation.keys)
+        self.target._row_keys = list(self.derivation.keys)
+        self.target._statistics = [*self.target._row_keys, *([History.END] if self.history else [])]
         unsaid = {key for key in ("week_starts",) if getattr(self.derivation, key, None) is None}  # added later
         said = self.derivation.model_dump_json(exclude=unsaid) + json.dumps(
             {name: str(kind) for name, kind in self.columns.items()}
@@ -309,9 +306,10 @@ class DerivedFlow(Model):
         self.source._derivation = hashlib.sha256(said.encode()).hexdigest()[:16]
         by_table = [self.derivation.sought(one) for one in self.source.read]
         self.source._sought = {key: [own[at] for own in by_table] for at, key in enumerate(self.derivation.scope_keys)}
+        wrong = [*self._target_problems(), *self._source_problems(), *self._key_problems(), *self._partition_problems()]
         late = [] if self.accept is None or self.window else [(("accept",), "is about the time of rows in a window")]
-        sent = sinks.problems(self.also_to, self.target.keys, self.stored_columns, refuses=False)
-        refuse([*late, *self._source_problems(), *self._key_problems(), *self._partition_problems(), *sent])
+        sent = sinks.problems(self.also_to, self.target.row_keys, self.stored_columns, refuses=False)
+        refuse([*late, *wrong, *sent])
         return self
 
     def _source_problems(self) -> Iterable[Problem]:
@@ -325,6 +323,12 @@ class DerivedFlow(Model):
             yield from (((*place, key), f"is no key{unlike(key, keys)}") for key in unknown)
             doubled = repeated([one.column(key) for key in keys])
             yield from ((place, f"column {name!r} would be two keys") for name in doubled)
+
+    def _target_problems(self) -> Iterable[Problem]:
+        if self.history is None:
+            given = [n for n in ("keys", "sequence_by", "track_history", "apply_as_deletes") if getattr(self.target, n)]
+            why = f"is of a history, `{HISTORY}`: what names the rows here follows from `{self.kind}`"
+            yield from ((("target", name), why) for name in given)
 
     def _key_problems(self) -> Iterable[Problem]:
         for name, kind in self.columns.items():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from draindown.spark.derived.histories import Histories
 from draindown.spark.derived.kind import Kind
 from draindown.spark.derived.per import PerKey
 from draindown.spark.derived.ranked import FirstPerKey, TopOfGroup
 from draindown.spark.derived.sessions import Sessions
 from draindown.spark.derived.window import Windows
 from draindown.spec.derived import DerivedFlow, Per, Window
+from draindown.spec.history import History
 from draindown.spec.ranking import Deduplicate, Top
 from draindown.spec.session import Session
 
@@ -25,3 +27,5 @@ def kind_of(flow: DerivedFlow) -> Kind:
             return FirstPerKey(flow.derivation, flow.source.read[0].table)
         case Top():
             return TopOfGroup(flow.derivation, flow.source.read[0].table)
+        case History():
+            return Histories(flow.derivation, flow.source.read[0].table)

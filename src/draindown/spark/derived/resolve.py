@@ -86,6 +86,7 @@ def _problems(flow: DerivedFlow, sources: Sequence[DataFrame]) -> Iterator[str]:
         types = {field.name: field.dataType.simpleString() for field in source.schema}
         yield from (f"{'.'.join(place)}: {text}" for place, text in problems(flow, at, types, None))
     source = sources[0]
+    yield from _condition_problems(flow, source)
     for name, text in flow.measures.items():
         try:
             alone = source.agg(F.expr(text).alias(name))
@@ -97,6 +98,20 @@ def _problems(flow: DerivedFlow, sources: Sequence[DataFrame]) -> Iterator[str]:
             yield f"{flow.kind}.measures.{name}: is no aggregate of the rows of a {flow.kind}, such as sum({text})"
         elif not all(one.deterministic() for one in found):
             yield f"{flow.kind}.measures.{name}: is not determined by the rows, or depends on their order"
+
+
+def _condition_problems(flow: DerivedFlow, source: DataFrame) -> Iterator[str]:
+    text = flow.target.apply_as_deletes
+    if text is None:
+        return
+    place = "target.apply_as_deletes"
+    try:
+        (field,) = source.select(F.expr(text)).schema
+    except _REFUSED as error:
+        yield f"{place}: {_reason(error)}"
+        return
+    if field.dataType.typeName() != "boolean":
+        yield f"{place}: it gives {field.dataType.simpleString()}, no condition"
 
 
 def _type_problems(flow: DerivedFlow, kind: Kind, schema: StructType) -> Iterator[str]:
