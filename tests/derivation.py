@@ -40,14 +40,19 @@ Rows = Sequence[tuple[Any, ...]]
 
 
 class Derivation:
-    """Flow `d` over table `source`, and what was derived so far. `parts`: those of the flow besides its source."""
+    """Flow `d` over table `source`, and what was derived so far. `parts`: those of the flow besides its source.
 
-    def __init__(self, home: Path, spark: SparkSession, *, partition_by: str | None = None, **parts: Any) -> None:
+    `appended`: the source has no keys.
+    """
+
+    def __init__(
+        self, home: Path, spark: SparkSession, *, partition_by: str | None = None, appended: bool = False, **parts: Any
+    ) -> None:
         self.spark = spark
         landing = {
             "source": {"files": "landing/*", "format": "json"},
             "columns": COLUMNS,
-            "target": {"keys": ["id"], "sequence_by": ["seq"]},
+            "target": {} if appended else {"keys": ["id"], "sequence_by": ["seq"]},
         }
         flows = {"source": landing, "d": {"source": {"table": "source"}, **parts}}
         self.spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(home / "lake"), "flows": flows})

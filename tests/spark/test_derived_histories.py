@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 from draindown.sources.tables.division import Division
 from draindown.spark.derived import difference, images, recompute
 from draindown.spark.derived.batches import bucket_of
+from draindown.spark.derived.histories import Histories
 from draindown.spark.derived.kind import Kind, Relation, key_names
 from draindown.spark.derived.per import PerKey
 from draindown.spark.derived.ranked import FirstPerKey, TopOfGroup
@@ -33,11 +34,13 @@ from draindown.spark.derived.sessions import Sessions
 from draindown.spark.derived.window import Windows
 from draindown.spark.session import configured
 from draindown.spark.targets.pruning import Pruning
-from draindown.spec.derived import Window
+from draindown.spec.history import History
 from draindown.spec.per import Per
 from draindown.spec.ranking import Deduplicate, Top
 from draindown.spec.session import Session
 from draindown.spec.table_source import SourceTable
+from draindown.spec.window import Window
+from tests.folding import fold
 
 HISTORIES = 2_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -205,6 +208,17 @@ def _top(number: int, ties: bool, rows: Iterable[Source]) -> Result:
     return found
 
 
+def _history(rows: Iterable[Source]) -> Result:
+    """By n: at and x begin a row where they change; noise Z deletes."""
+    names = ("cell", "k", "at", "n", "x", "d", "noise")
+    events = [dict(zip(names, row, strict=True)) for row in rows]
+    found = fold(events, ["cell", "k"], ["n"], ["at", "x"], lambda event: event["noise"] == "Z")
+    return {
+        (row["cell"], row["k"], *row["start"]): ((row["end"] or [None])[0], *(row[name] for name in names[2:]))
+        for row in found
+    }
+
+
 _MEASURES = "count(*) c, sum(n) s, sum(x) x, cast(sum(d) as bigint) d, min(n) m, count(distinct x) u"
 _SQL = f"select k, cell, {_MEASURES} from source where n is not null group by cell, k having count(*) > 1"
 
@@ -229,6 +243,11 @@ def _deduplicate(keep: str) -> FirstPerKey:
 def _top_of(ties: str) -> TopOfGroup:
     part = {"by": ["cell", "k"], "order_by": ["x desc"], "rows": 2, "ties": ties}
     return TopOfGroup(Top.model_validate(part), "source")
+
+
+def _of_history() -> Histories:
+    part = {"scope_keys": ["cell", "k"], "sequence_by": ["n"], "track_history": ["at", "x"]}
+    return Histories(History.model_validate(part | {"apply_as_deletes": "noise = 'Z'"}), "source")
 
 
 def _same(one: Sequence[Any], other: Sequence[Any]) -> bool:
@@ -256,6 +275,7 @@ CASES: dict[str, tuple[Any, Any]] = {
     "last": (_deduplicate("last"), partial(_deduplicated, True)),
     "top": (_top_of("content"), partial(_top, 2, False)),
     "ties": (_top_of("all"), partial(_top, 2, True)),
+    "history": (_of_history(), _history),
     "per": (
         PerKey(Per.model_validate({"keys": ["cell", "k"], "sql": _SQL}), [SourceTable(table="source")]),
         _per_key,
@@ -268,7 +288,10 @@ CASES: dict[str, tuple[Any, Any]] = {
     [
         *(("uneven", 3), ("ties", 3), ("session", 1)),
         *(pytest.param(name, 1, marks=pytest.mark.long) for name in CASES if name != "session"),
-        *(pytest.param(name, 3, marks=pytest.mark.long) for name in ("tumbling", "hopping", "per", "last", "session")),
+        *(
+            pytest.param(name, 3, marks=pytest.mark.long)
+            for name in ("tumbling", "hopping", "per", "last", "session", "history")
+        ),
     ],
 )
 def test_touched_keys_recomputed_equal_the_whole_query(spark: SparkSession, name: str, buckets: int) -> None:
@@ -278,7 +301,7 @@ def test_touched_keys_recomputed_equal_the_whole_query(spark: SparkSession, name
     after = {key: values for cell in cells for key, values in model(cell.after).items()}
     with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
         # without netting noise away, many touched keys are unchanged
-        used = [*_USED, "noise"] if buckets == 1 or isinstance(kind, FirstPerKey | TopOfGroup) else _USED
+        used = [*_USED, "noise"] if buckets == 1 or isinstance(kind, FirstPerKey | TopOfGroup | Histories) else _USED
         fated = [row for at in range(buckets) for row in _fated(spark, kind, cells, before, used, Bucket(at, buckets))]
     table, width = dict(before), len(kind.row_keys)
     for row in fated:

@@ -40,6 +40,8 @@ WINDOW: dict[str, Any] = {"time": "at", "size": "1 hour", "group_by": ["carrier"
 FIRST: dict[str, Any] = {"keys": ["carrier"], "sequence_by": ["at"]}
 SESSION: dict[str, Any] = {"time": "at", "gap": "30 minutes", "by": ["carrier"], "measures": {"n": "count(*)"}}
 TOP: dict[str, Any] = {"by": ["carrier"], "order_by": ["delay desc", "at"], "rows": 3}
+EVENTS: dict[str, Any] = {**FLIGHTS, "target": {}}
+HISTORY: dict[str, Any] = {"keys": ["flight_id"], "sequence_by": ["updated_at"], "stored_as_scd_type": 2}
 PER: dict[str, Any] = {"keys": ["carrier"], "sql": "select carrier, count(*) n from flights group by carrier"}
 
 
@@ -69,20 +71,20 @@ def test_a_window_names_its_rows_by_start_and_group(tmp_path: Path) -> None:
     found = load(tmp_path, document(hourly=derived())).flows["hourly"]
     assert isinstance(found, DerivedFlow) and found.kind == "window"
     assert found.window is not None and (found.window.size, found.window.step) == (3600, 3600)
-    assert found.target.keys == found.target.essential == ["window_start", "carrier"]
+    assert found.target.row_keys == found.target.essential == ["window_start", "carrier"]
     assert found.target.kind.name == "derived" and found.table_name("hourly") == "hourly"
     assert found.expressions == {("window", "measures", "n"): "count(*)"}
 
 
 def test_a_query_names_its_rows_by_its_keys(tmp_path: Path) -> None:
     found = load(tmp_path, document(month=derived(per=PER))).flows["month"]
-    assert isinstance(found, DerivedFlow) and found.kind == "per" and found.target.keys == ["carrier"]
+    assert isinstance(found, DerivedFlow) and found.kind == "per" and found.target.row_keys == ["carrier"]
 
 
 def test_a_session_is_named_by_its_start(tmp_path: Path) -> None:
     found = load(tmp_path, document(visits=derived(session=SESSION))).flows["visits"]
     assert isinstance(found, DerivedFlow) and found.kind == "session" and found.session is not None
-    assert found.target.keys == ["carrier", "session_start"] and found.session.gap == 1800
+    assert found.target.row_keys == ["carrier", "session_start"] and found.session.gap == 1800
     assert found.stored_columns == ["carrier", "session_start", "session_end", "session_seconds", "n"]
     assert found.source.sought == {"carrier": ["carrier"]}
 
@@ -90,8 +92,8 @@ def test_a_session_is_named_by_its_start(tmp_path: Path) -> None:
 def test_the_first_rows_are_named_by_their_keys_or_their_position(tmp_path: Path) -> None:
     spec = load(tmp_path, document(once=derived(deduplicate=FIRST), worst=derived(top=TOP)))
     once, worst = spec.flows["once"], spec.flows["worst"]
-    assert isinstance(once, DerivedFlow) and once.deduplicate is not None and once.target.keys == ["carrier"]
-    assert once.deduplicate.order == [("at", False)] and worst.target.keys == ["carrier", "position"]
+    assert isinstance(once, DerivedFlow) and once.deduplicate is not None and once.target.row_keys == ["carrier"]
+    assert once.deduplicate.order == [("at", False)] and worst.target.row_keys == ["carrier", "position"]
     assert isinstance(worst, DerivedFlow) and worst.top is not None
     assert worst.top.order == [("delay", True), ("at", False)] and worst.source.sought == {"carrier": ["carrier"]}
     # equal values of all that the file names are decided by the other columns, by name
@@ -102,6 +104,83 @@ def test_the_first_rows_are_named_by_their_keys_or_their_position(tmp_path: Path
         ("delay", True),
         ("flight_id", True),
     ]
+
+
+def over_events(**target: Any) -> dict[str, Any]:
+    flows = {"flights": EVENTS, "changes": {"source": {"table": "flights"}, "target": HISTORY | target}}
+    return {**document(), "flows": flows}
+
+
+def test_a_history_is_named_by_its_keys_and_start(tmp_path: Path) -> None:
+    found = load(tmp_path, over_events(apply_as_deletes="delay < 0", track_history={"except": ["speed"]}))
+    flow = found.flows["changes"]
+    assert isinstance(flow, DerivedFlow) and flow.kind == "history" and flow.history is not None
+    assert flow.target.keys == ["flight_id"] and flow.target.row_keys == ["flight_id", "__START_AT"]
+    assert flow.target.statistics == ["flight_id", "__START_AT", "__END_AT"]
+    assert flow.source.sought == {"flight_id": ["flight_id"]}
+    names = ["flight_id", "updated_at", "carrier", "speed", "delay"]
+    assert flow.history.tracked(names) == ["carrier", "delay"], "neither keys nor sequence"
+    request = Request(spec=found, flow="changes", step="drain", run_id="r", root="/p")
+    again = Request.decode(request.encode())
+    assert again == request and again.places["target.apply_as_deletes"].startswith(f"{tmp_path / 'p.yaml'}:")
+
+
+@pytest.mark.parametrize(
+    ("target", "path", "part"),
+    [
+        ({"keys": []}, "keys", "is required by a history"),
+        ({"sequence_by": []}, "sequence_by", "is required by a history"),
+        ({"keys": ["flights_id"]}, "keys[0]", "did you mean 'flight_id'?"),
+        ({"keys": ["speed"]}, "keys[0]", "compares exactly"),
+        ({"keys": ["carrier", "Carrier"]}, "keys", "twice"),
+        ({"sequence_by": ["tags"]}, "sequence_by[0]", "plain type"),
+        ({"sequence_by": ["Flight_id"]}, "sequence_by", "is a key"),
+        ({"stored_as_scd_type": 1}, "stored_as_scd_type", "keep: last"),
+        ({"stored_as_scd_type": 3}, "stored_as_scd_type", "must be 2"),
+        ({"track_history": []}, "track_history", "a list of columns, or {except: [columns]}"),
+        ({"track_history": {"but": ["delay"]}}, "track_history", "a list of columns, or {except: [columns]}"),
+        ({"track_history": ["dely"]}, "track_history[0]", "did you mean 'delay'?"),
+        ({"track_history": {"except": ["dely"]}}, "track_history.except[0]", "did you mean 'delay'?"),
+        ({"track_history": ["flight_id"]}, "track_history", "is a key"),
+        ({"apply_as_deletes": "dely > 1"}, "apply_as_deletes", "did you mean 'delay'?"),
+        ({"apply_as_deletes": "rand() > 1"}, "apply_as_deletes", "rand"),
+        ({"partition_by": ["carrier"]}, "partition_by[0]", "is no key"),
+        ({"ignore_null_updates": True}, "ignore_null_updates", "in a `per` query"),
+    ],
+)
+def test_what_a_history_cant_be_is_named(tmp_path: Path, target: dict[str, Any], path: str, part: str) -> None:
+    (problem,) = refused(tmp_path, over_events(**target))
+    assert f": flows.changes.target.{path}: " in problem and part in problem
+
+
+def test_a_history_needs_a_table_with_all_events(tmp_path: Path) -> None:
+    content = over_events()
+    content["flows"]["flights"] = FLIGHTS
+    (problem,) = refused(tmp_path, content)
+    assert ": flows.changes.source.table: " in problem and "its earlier rows are gone" in problem
+    content["flows"]["flights"] = EVENTS | {"drift": {"new": "add"}}
+    (problem,) = refused(tmp_path, content)
+    assert ": flows.changes.target.track_history: must list the columns" in problem
+    content["flows"]["changes"]["target"] = HISTORY | {"track_history": ["delay"]}
+    assert load(tmp_path, content).flows["changes"]
+
+
+@pytest.mark.parametrize(
+    ("part", "path", "words"),
+    [
+        (
+            {"target": FLIGHTS["target"] | {"stored_as_scd_type": 2}},
+            "target.stored_as_scd_type",
+            "source: {table: NAME}",
+        ),
+        ({"target": FLIGHTS["target"] | {"track_history": ["delay"]}}, "target.track_history", "source: {table: NAME}"),
+        ({"target": FLIGHTS["target"] | {"ignore_null_updates": True}}, "target.ignore_null_updates", "`per` query"),
+        ({"target": FLIGHTS["target"] | {"from_snapshot": True}}, "target.from_snapshot", "whole snapshots"),
+    ],
+)
+def test_what_landing_flows_lack_has_a_way_out(tmp_path: Path, part: dict[str, Any], path: str, words: str) -> None:
+    (problem,) = refused(tmp_path, {**document(), "flows": {"flights": FLIGHTS | part}})
+    assert f": flows.flights.{path}: " in problem and words in problem
 
 
 def test_a_column_of_the_source_is_not_hidden_by_the_position(tmp_path: Path) -> None:
@@ -124,14 +203,18 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
     spec = load(tmp_path, document(hourly=derived(), month=derived(per=PER)))
     request = Request(spec=spec, flow="hourly", step="drain", run_id="r", root="/p")
     again = Request.decode(request.encode())
-    assert again == request and again.declared.target.keys == ["window_start", "carrier"]
+    assert again == request and again.declared.target.row_keys == ["window_start", "carrier"]
     assert again.places["window.measures.n"].endswith("p.yaml:31:9")
 
 
 @pytest.mark.parametrize(
     ("parts", "path", "part"),
     [
-        ({}, "hourly.source", "needs one of window, session, per, deduplicate, top or join"),
+        (
+            {},
+            "hourly.source",
+            "needs one of window, session, per, deduplicate, top, join or `target: {stored_as_scd_type: 2}`",
+        ),
         ({"window": WINDOW, "per": PER}, "hourly.source", "has window and per"),
         ({"window": WINDOW | {"slide": "2 hours"}}, "hourly.window.slide", "more than size"),
         ({"window": WINDOW | {"size": "40 days", "slide": "1s"}}, "hourly.window.slide", "10000 windows"),
@@ -220,7 +303,7 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
         (
             {"window": WINDOW, "target": {"keys": ["carrier"]}},
             "hourly.target.keys",
-            "unknown key; allowed: table, part",
+            "is of a history, `target: {stored_as_scd_type: 2}`: what names the rows here follows from `window`",
         ),
         ({"window": WINDOW, "target": {"partition_by": ["n"]}}, "hourly.target.partition_by[0]", "is no key"),
         ({"window": WINDOW, "columns": {"carrier": "double"}}, "hourly.columns.carrier", "compares exactly"),
@@ -291,6 +374,9 @@ def test_any_graph_without_a_cycle_has_an_order(data: st.DataObject) -> None:
         (derived(per=PER), True),
         ({"source": {"table": "flights"}, "window": WINDOW | {"size": 3600}}, True),
         ({"source": {"table": "flights"}, "window": {**WINDOW, "extra": 1}}, False),
+        ({"source": {"table": "flights"}, "target": HISTORY | {"track_history": {"except": ["delay"]}}}, True),
+        ({"source": {"table": "flights"}, "target": HISTORY | {"track_history": {"but": ["delay"]}}}, False),
+        ({"source": {"table": "flights"}, "target": HISTORY | {"stored_as_scd_type": 1}}, False),
         ({"source": {"table": "flights"}, "rules": {}}, False),
     ],
 )

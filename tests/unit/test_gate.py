@@ -389,5 +389,6 @@ def test_gate_show_does_not_advise_itself(layout: FlowLayout) -> None:
     error = refusal.refusal(layout, part, keyed=True)
     last = report.unreached(layout, "r", "check", AT, error.as_dict()).model_copy(update={"check": part})
     state = {"published": None, "last": last.model_dump(mode="json"), "expectations": ["a"], "waivers": {}}
+    state |= {"pipeline": "flights", "flow": "flights", "unjudged": None}
     said = shown_by_gate("flights/flights", state)
     assert "gate waive flights a" in said and "draindown gate show" not in said

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from draindown.base.errors import TerminalError
-from draindown.spec.derived import DerivedFlow, TableSource, Window
+from draindown.spec.derived import DerivedFlow, TableSource
 from draindown.spec.join import Join
 from draindown.spec.json_schema import schema, schema_text
 from draindown.spec.kafka import KafkaCluster, KafkaSource
@@ -25,6 +25,7 @@ from draindown.spec.per import Per
 from draindown.spec.sources import FilesSource
 from draindown.spec.targets import Maintenance, Target
 from draindown.spec.tolerance import QuarantineBounds
+from draindown.spec.window import Window
 from draindown.spec.yaml_document import MAX_BYTES
 
 ROOT = Path(__file__).parents[2]

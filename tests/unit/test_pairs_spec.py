@@ -64,18 +64,18 @@ def refused(home: Path, content: dict[str, Any]) -> list[str]:
 
 def test_a_pair_is_named_by_its_scope_and_both_rows(tmp_path: Path) -> None:
     found = joined(tmp_path)
-    assert found.target.keys == ["k", "time_bucket", "id", "other"] and found.kind == "join"
+    assert found.target.row_keys == ["k", "time_bucket", "id", "other"] and found.kind == "join"
     assert found.source.sought == {"k": ["kk", "k"], "time_bucket": ["seen", "at"]}
     ones = {"left": LEFT | APPEND, "right": RIGHT | APPEND}
-    assert joined(tmp_path, left=ones["left"]).target.keys == ["k", "time_bucket", "left_origin", "other"]
-    assert joined(tmp_path, **ones).target.keys == ["k", "time_bucket", "left_origin", "right_origin"]
+    assert joined(tmp_path, left=ones["left"]).target.row_keys == ["k", "time_bucket", "left_origin", "other"]
+    assert joined(tmp_path, **ones).target.row_keys == ["k", "time_bucket", "left_origin", "right_origin"]
 
 
 def test_a_right_row_that_its_key_names_is_named_by_the_key(tmp_path: Path) -> None:
     one = RIGHT | {"target": {"keys": ["kk"], "sequence_by": ["at"]}}
     part = {name: JOIN[name] for name in ("left", "right", "on")} | {"columns": ["m"]}
     found = load(tmp_path, document({"join": part}, right=one)).declared("d")
-    assert found.target.keys == ["k", "id"]
+    assert found.target.row_keys == ["k", "id"]
 
 
 def test_other_keys_of_a_table_are_another_derivation(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_other_keys_of_a_table_are_another_derivation(tmp_path: Path) -> None:
 
 def test_a_request_carries_the_keys(tmp_path: Path) -> None:
     request = Request(spec=load(tmp_path, document({"join": JOIN})), flow="d", step="drain", run_id="r", root="/p")
-    assert Request.decode(request.encode()).declared.target.keys == ["k", "time_bucket", "id", "other"]
+    assert Request.decode(request.encode()).declared.target.row_keys == ["k", "time_bucket", "id", "other"]
 
 
 def test_the_keys_of_a_join_of_another_pipeline_are_known(tmp_path: Path) -> None:
@@ -100,11 +100,11 @@ def test_the_keys_of_a_join_of_another_pipeline_are_known(tmp_path: Path) -> Non
     for content in (third, first, second):
         (pipelines / f"{content['pipeline']}.yaml").write_text(yaml.safe_dump(content))
     found = {one.pipeline: one for one in loader.load_all(pipelines, {}) if isinstance(one, PipelineSpec)}
-    assert found["b"].declared("d").target.keys == ["k", "time_bucket", "id", "other"]
-    assert found["c"].declared("e").target.keys == ["k", "time_bucket", "id", "other", "again"]
+    assert found["b"].declared("d").target.row_keys == ["k", "time_bucket", "id", "other"]
+    assert found["c"].declared("e").target.row_keys == ["k", "time_bucket", "id", "other", "again"]
     request = Request(spec=found["c"], flow="e", step="drain", run_id="r", root="/p")
     again = Request.decode(request.encode())
-    assert again.declared.target.keys == found["c"].declared("e").target.keys
+    assert again.declared.target.row_keys == found["c"].declared("e").target.row_keys
     assert again.declared.source.derivation == found["c"].declared("e").source.derivation
 
 

@@ -450,7 +450,9 @@ def test_targets_that_cant_work(target: dict[str, Any], paths: list[str]) -> Non
     assert list(problems(caught.value)) == paths
 
 
-@pytest.mark.parametrize(("kind", "reason"), [(2, "not supported yet"), (3, "must be 1"), (0, "must be 1")])
+@pytest.mark.parametrize(
+    ("kind", "reason"), [(2, "not supported for records that land"), (3, "must be 1"), (0, "must be 1")]
+)
 def test_only_the_newest_row_is_kept(kind: int, reason: str) -> None:
     with pytest.raises(ValidationError, match=reason):
         Target(stored_as_scd_type=kind)

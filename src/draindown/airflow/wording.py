@@ -68,7 +68,7 @@ def _source(flow: FlowSpec | DerivedFlow) -> str:
 def _write(spec: PipelineSpec, name: str) -> str:
     flow = spec.flows[name]
     if isinstance(flow, DerivedFlow):
-        return f"equal to its {flow.kind}, one row per {_cell(', '.join(flow.target.keys))}"
+        return f"equal to its {flow.kind}, one row per {_cell(', '.join(flow.target.row_keys))}"
     target = flow.target
     if not target.keys:
         return "append"

@@ -17,7 +17,7 @@ from draindown import __version__
 from draindown.base.errors import Crash, DraindownError, said
 from draindown.base.exits import Exit, exit_for
 from draindown.base.formatting import shortened
-from draindown.cli import authoring, drilling, explaining, inspect, proving, recovery, running
+from draindown.cli import authoring, drilling, explaining, history, inspect, proving, recovery, running
 from draindown.cli.context import Setting, nearest_root
 from draindown.cli.gate import gate
 from draindown.cli.lag import lag
@@ -78,7 +78,17 @@ def _options(
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
     *(authoring.init, authoring.validate, authoring.schema),
-    *(plan, explaining.explain, running.run, inspect.report, inspect.audit, proving.prove, lag, running.compact),
+    *(
+        plan,
+        explaining.explain,
+        running.run,
+        inspect.report,
+        inspect.audit,
+        proving.prove,
+        history.as_of,
+        lag,
+        running.compact,
+    ),
     *(recovery.doctor, recovery.reset, recovery.replay, recovery.rebuild, recovery.accept_loss),
     *(recovery.forget_reader, drilling.drill),
 )

@@ -30,7 +30,7 @@ def keys_of(request: Request, sink: FlowSink) -> list[str]:
     """Return the columns that identify a row at a sink, by their names in the table."""
     if sink.is_of_refused:
         return ["quarantine_id"]
-    return request.declared.target.keys or [ORIGIN_KEY]
+    return request.declared.target.row_keys or [ORIGIN_KEY]
 
 
 def print_of(request: Request, sink: FlowSink) -> str:
@@ -95,7 +95,7 @@ def _types(request: Request, sink: FlowSink, layout: FlowLayout) -> Mapping[str,
         types = {name: _spark_name(kind) for name, kind in table.column_types.items()}
     if types is None:
         return None
-    return types if request.declared.target.keys else {**types, ORIGIN_KEY: "string"}
+    return types if request.declared.target.row_keys else {**types, ORIGIN_KEY: "string"}
 
 
 def _spark_name(kind: Any) -> str:

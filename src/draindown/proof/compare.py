@@ -14,16 +14,19 @@ import pyarrow as pa
 from draindown.base.clock import now
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier, stream
-from draindown.proof import pairs, ranking, sessions, windows
+from draindown.proof import histories, pairs, ranking, sessions, windows
 from draindown.proof.certificate import SHOWN, Certificate, Falsehood, What, snapshot
 from draindown.proof.digest import digest
 from draindown.sources.tables import late
-from draindown.spec.derived import TOLERANCE, DerivedFlow, Window
+from draindown.spec.derived import TOLERANCE, DerivedFlow
+from draindown.spec.history import History
 from draindown.spec.join import Join
+from draindown.spec.names import is_own
 from draindown.spec.pairing import Pairing
 from draindown.spec.per import Per
 from draindown.spec.ranking import Deduplicate, Top
 from draindown.spec.session import Session
+from draindown.spec.window import Window
 
 _PARTS = 1_000_000
 
@@ -40,6 +43,8 @@ def statement(flow: DerivedFlow, sources: Sequence[TableLog]) -> str | None:
             return ranking.query(part, types[0])
         case Join() as part:
             return pairs.query(part, flow.source.read, types)
+        case History() as history:
+            return histories.query(history, types[0])
         case Per():
             return None
 
@@ -64,8 +69,8 @@ def prove(
         for name, one in zip(pairs.SOURCES, sources, strict=False):
             _load(db, name, one, _used(flow, one))
         _leave_out_late(db, layout, flow, decided)
-        _load(db, "held", table, [name for name in table.column_types if not name.startswith("_")])
-        keys = flow.target.keys
+        _load(db, "held", table, [name for name in table.column_types if not is_own(name)])
+        keys = flow.target.row_keys
         db.execute(f"create table expected as {sql}")
         _times_as_numbers(db, flow.times)
         _keep(db, keys, share)
@@ -94,7 +99,7 @@ def _used(flow: DerivedFlow, source: TableLog) -> list[str]:
     window = flow.window
     if window is None:
         origins = ["_origin"] if isinstance(flow.derivation, Pairing) and "_origin" in source.column_types else []
-        return [*(name for name in source.column_types if not name.startswith("_")), *origins]
+        return [*(name for name in source.column_types if not is_own(name)), *origins]
     text = " ".join((window.time, *window.group_by, *window.measures.values())).lower()
     own = [] if flow.accept is None else ["_arrived_at", "_origin"]
     return [*(name for name in source.column_types if name.lower() in text), *own]

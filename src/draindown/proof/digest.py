@@ -7,6 +7,7 @@ from contextlib import closing
 import duckdb
 
 from draindown.lake.table_log import TableLog, identifier, stream
+from draindown.spec.names import is_own
 
 
 def digest(table: TableLog) -> str:
@@ -15,7 +16,7 @@ def digest(table: TableLog) -> str:
     It does not depend on the order of rows, nor on files. Each of several equal rows counts. draindown's own columns
     (`_changed_at`) are left out.
     """
-    names = [identifier(name) for name in sorted(table.column_types) if not name.startswith("_")]
+    names = [identifier(name) for name in sorted(table.column_types) if not is_own(name)]
     texts = ", ".join(f"coalesce(cast({name} as varchar), chr(0))" for name in names)
     row = f"md5_number_lower(concat_ws(chr(1), {texts}))"
     with closing(duckdb.connect()) as db:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from draindown.lake.table_log import identifier
 from draindown.spec.join import Join
+from draindown.spec.names import is_own
 from draindown.spec.pairing import ORIGIN_KEY, Pairing
 from draindown.spec.table_source import SourceTable
 
@@ -19,7 +20,7 @@ SOURCES = ("source", "source_1")
 def query(part: Pairing, tables: Sequence[SourceTable], types: Sequence[Mapping[str, str]]) -> str:
     """Return the whole query. `types`: Delta's types by column of each table. Buckets are microseconds since 1970."""
     at = [part.place_of(side, tables) for side in (0, 1)]
-    known = [[name for name in types[one] if not name.startswith("_")] for one in at]
+    known = [[name for name in types[one] if not is_own(name)] for one in at]
     columns = {name: f"l.{identifier(own)}" for name, own in part.of_left(known[0]).items()}
     columns |= {name: f"r.{identifier(own)}" for name, own in part.of_right(known[1]).items()}
     for side, alias in enumerate("lr"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from draindown.lake.table_log import identifier
+from draindown.spec.names import is_own
 from draindown.spec.ranking import Deduplicate, Order, Top, total_order
 
 _ORDERED = ("byte", "short", "integer", "long", "string", "binary", "date", "timestamp", "timestamp_ntz", "boolean")
@@ -19,27 +20,29 @@ def query(part: Deduplicate | Top, types: Mapping[str, str]) -> str | None:
 
     `types`: Delta's types by column of the source.
     """
-    columns = [name for name in types if not name.startswith("_")]
-    if not all(_is_certain(str(types[name])) for name in columns):
+    columns = [name for name in types if not is_own(name)]
+    if not all(is_certain(str(types[name])) for name in columns):
         return None
     if isinstance(part, Deduplicate):
         order = total_order(part, columns, descending=part.keep == "last")
-        return f"select {_listed(columns)} from source qualify {_over('row_number', part.keys, order)} = 1"
+        return f"select {listed(columns)} from source qualify {_over('row_number', part.keys, order)} = 1"
     position = f"{_over('row_number', part.by, total_order(part, columns))} as {part.POSITION}"
     rank, last = "", part.POSITION
     if part.ties == "all":
         rank, last = f", {_over('rank', part.by, part.order)} as {part.RANK}", part.RANK
-    return f"select {_listed(columns)}, {position}{rank} from source qualify {last} <= {part.rows}"
+    return f"select {listed(columns)}, {position}{rank} from source qualify {last} <= {part.rows}"
 
 
 def _over(function: str, by: Sequence[str], order: Iterable[Order]) -> str:
     sorted_by = ", ".join(f"{identifier(name)} {'desc' if down else 'asc'} nulls last" for name, down in order)
-    return f"{function}() over (partition by {_listed(by)} order by {sorted_by})"
+    return f"{function}() over (partition by {listed(by)} order by {sorted_by})"
 
 
-def _listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
+    """Return names as a list of quoted identifiers."""
     return ", ".join(map(identifier, names))
 
 
-def _is_certain(kind: str) -> bool:
+def is_certain(kind: str) -> bool:
+    """Return whether the order of values of one of Delta's types is certain to be Spark's."""
     return kind.startswith("decimal") or kind in (*_ORDERED, *_FLOATS)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 
 from draindown.lake.table_log import identifier
-from draindown.spec.derived import Window
+from draindown.spec.window import Window
 
 _CALL = re.compile(
     r"\s*(count|sum|avg|mean|min|max)\s*\(\s*(distinct\s+)?(\*|[^\W\d]\w*|`[^`]+`)\s*\)\s*", re.IGNORECASE

@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from draindown.spec import result_columns
 from draindown.spec.models import PipelineSpec
 from draindown.spec.names import unlike
 from draindown.spec.neighbours import Neighbours, Reader
-from draindown.spec.reading import Flow, derived, readers
+from draindown.spec.reading import Flow, column_problems, derived, readers
 from draindown.spec.table_source import SourceTable
 
 Node = tuple[str, str]
@@ -77,7 +76,7 @@ class Project:
                 one._written_by, one._row_keys = writer, self._keys_of(home, writer, within | {node})
         for own in reading:
             own.settle()
-        return tuple(flow.target.keys)
+        return tuple(flow.target.row_keys)
 
     def _wrong(self, one: _Reading) -> str:
         """Return why a table can't be read; empty if it can."""
@@ -104,7 +103,7 @@ class Project:
     def _column_problems(one: _Reading, writer: Flow) -> Iterator[str]:
         (flow,) = derived({one.flow: one.spec.flows[one.flow]}).values()
         at = flow.source.read.index(one.table)
-        for place, message in result_columns.problems(flow, at, writer.known_columns, writer.target.kind):
+        for place, message in column_problems(flow, at, writer):
             yield f"{'.'.join(place)}: {message}"
 
     def _way(self, start: Node, end: Node) -> list[Node]:

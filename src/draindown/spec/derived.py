@@ -9,169 +9,33 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated
 
-from pydantic import AfterValidator, Field, PrivateAttr, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from draindown.base.formatting import age
 from draindown.spec import sinks
 from draindown.spec.base import Model, Problem, refuse, repeated
 from draindown.spec.column_types import Column, plain
+from draindown.spec.derived_target import DerivedTarget
+from draindown.spec.history import HISTORY, History
 from draindown.spec.join import Join
-from draindown.spec.names import ColumnName, Identifier, Measure, unlike
+from draindown.spec.names import ColumnName, Identifier, unlike
 from draindown.spec.pairing import Pairing
 from draindown.spec.per import Per
 from draindown.spec.ranking import Deduplicate, Top
 from draindown.spec.session import Session
 from draindown.spec.sinks import FlowSink
-from draindown.spec.table_source import SourceTable, TableSource
-from draindown.spec.target_kinds import DERIVED, TargetKind
-from draindown.spec.targets import Deadline, Maintenance, MaxBatches, PartitionBy, Suite, TableName
-from draindown.spec.units import Duration, WindowSize
+from draindown.spec.table_source import TableSource
+from draindown.spec.targets import Deadline, Maintenance, MaxBatches, Suite
+from draindown.spec.units import Duration
+from draindown.spec.window import Window
 
 FLOATS = ("float", "double")
 TOLERANCE = 1e-9
 """Doubles within this relative distance are equal: the sum of a group depends on the order of its rows."""
-_WEEK = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_LONGEST_MONTH = 31 * 86400
-_MOST_WINDOWS = 10_000
-"""Most windows that one row may lie in: size divided by slide."""
 
 
-class Window(Model):
-    """One row per window of time and group: tumbling windows, or hopping ones if `slide` is less than `size`.
-
-    Windows begin at multiples of `slide` since 1970-01-01 00:00 UTC, or since the first `week_starts` after it; windows
-    of months begin with a month. A row without a time lies in no window.
-    """
-
-    START: ClassVar[str] = "window_start"
-    END: ClassVar[str] = "window_end"
-
-    time: ColumnName = Field(description="Column with the time of a row.", examples=["event_time"])
-    size: WindowSize = Field(
-        description="Length of a window: a duration, or calendar months in UTC.", examples=["5 minutes", "1 month"]
-    )
-    slide: Annotated[Duration, Field(ge=1)] | None = Field(
-        default=None, description="A window begins every so often; absent: every `size`.", examples=["1 minute"]
-    )
-    week_starts: Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"] | None = Field(
-        default=None, description="First day of windows of weeks; absent: thursday, which 1970-01-01 was."
-    )
-    group_by: list[ColumnName] = Field(
-        default_factory=list,
-        description="Columns that group the rows of a window; NULL is a group.",
-        examples=[["origin"]],
-    )
-    measures: dict[ColumnName, Measure] = Field(
-        min_length=1,
-        description="Result columns by name: SQL aggregates over the rows of a window and group.",
-        examples=[{"flights": "count(*)", "late": "sum(dep_delay)"}],
-    )
-
-    @property
-    def months(self) -> int | None:
-        """Calendar months of a window; None if it has a fixed length."""
-        return int(self.size.partition(" ")[0]) if isinstance(self.size, str) else None
-
-    @property
-    def seconds(self) -> int:
-        """Length of a window in seconds; of months the most that they can have."""
-        return self.size if isinstance(self.size, int) else (self.months or 0) * _LONGEST_MONTH
-
-    @property
-    def step(self) -> int:
-        """Seconds from the start of a window to the start of the next one; of months the most that it can be."""
-        return self.seconds if self.slide is None else self.slide
-
-    @property
-    def origin(self) -> int:
-        """Seconds from 1970-01-01 to a start of a window of fixed length."""
-        return (
-            0 if self.week_starts is None else ((_WEEK.index(self.week_starts) - _WEEK.index("thursday")) % 7) * 86400
-        )
-
-    def sought(self, table: SourceTable) -> Sequence[str]:  # noqa: ARG002
-        """Return the columns of the source table by which the rows of a window are found."""
-        return [self.time, *self.group_by]
-
-    @property
-    def keys(self) -> list[str]:
-        """The columns that name a row of the result."""
-        return [self.START, *self.group_by]
-
-    @property
-    def scope_keys(self) -> list[str]:
-        """The columns whose values are recomputed together: the window and its group."""
-        return self.keys
-
-    @property
-    def columns(self) -> list[str]:
-        """The result's columns."""
-        return [*self.keys, self.END, *self.measures]
-
-    @property
-    def interval(self) -> tuple[str, str]:
-        """The result's columns with the start and the end of a row's time."""
-        return self.START, self.END
-
-    @property
-    def margin(self) -> int:
-        """Seconds by which the rows of a touched scope reach beyond the time of a changed row."""
-        return self.seconds
-
-    @property
-    def in_words(self) -> str:
-        """The query in words."""
-        size = age(self.size) if isinstance(self.size, int) else self.size
-        slide = "" if self.slide is None else f" every {age(self.slide)}"
-        return f"windows of {size}{slide} by {self.time}{_per(self.group_by)}: {_listed(self.measures)}"
-
-    @property
-    def touches(self) -> str:
-        """What a changed row touches, in words."""
-        return f"the windows that its {self.time} lies in, of its group, before and after the change"
-
-    @property
-    def expressions(self) -> Mapping[tuple[str, ...], str]:
-        """The SQL of this part by its place in it."""
-        return {("measures", name): text for name, text in self.measures.items()}
-
-    @model_validator(mode="after")
-    def _combination(self) -> Window:
-        problems: list[Problem] = []
-        if self.months is not None:
-            why = "counts for windows of a fixed length, not for months"
-            problems += [((name,), why) for name in ("slide", "week_starts") if getattr(self, name) is not None]
-        elif self.week_starts is not None and self.step % (7 * 86400):
-            problems.append((("week_starts",), "counts for windows that begin every week, or every few weeks"))
-        if self.step > self.seconds:
-            problems.append((("slide",), "is more than size: rows between two windows would lie in none"))
-        elif self.seconds > _MOST_WINDOWS * self.step:
-            problems.append((("slide",), f"puts each row into more than {_MOST_WINDOWS} windows"))
-        problems += [(("group_by",), f"names {twice!r} twice") for twice in repeated(self.group_by)]
-        named = [self.START, self.END, *self.group_by]
-        problems += [
-            (("measures", name), "is the name of another column of the result")
-            for name in self.measures
-            if name.lower() in {other.lower() for other in named}
-        ]
-        problems += [(("measures",), f"names {twice!r} twice") for twice in repeated(list(self.measures))]
-        if {self.START, self.END} & {name.lower() for name in self.group_by}:
-            problems.append((("group_by",), f"{self.START} and {self.END} are columns of the result"))
-        refuse(problems)
-        return self
-
-
-def _per(names: Sequence[str]) -> str:
-    return f", per {', '.join(names)}" if names else ""
-
-
-def _listed(measures: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} = {' '.join(text.split())}" for name, text in measures.items())
-
-
-Derivation = Window | Session | Per | Deduplicate | Top | Join
+Derivation = Window | Session | Per | Deduplicate | Top | Join | History
 KINDS: Mapping[str, type[Derivation]] = {
     "window": Window,
     "session": Session,
@@ -179,31 +43,12 @@ KINDS: Mapping[str, type[Derivation]] = {
     "deduplicate": Deduplicate,
     "top": Top,
     "join": Join,
+    "history": History,
 }
-"""The kinds of derivation by the name of their part in a flow. A new kind is one more entry, and one field below."""
+"""The kinds of derivation by name. A new kind is one more entry, and one field below with its part of a flow.
 
-
-class DerivedTarget(Model):
-    """The target table of a derived flow. Its keys follow from the derivation."""
-
-    table: TableName = None
-    partition_by: PartitionBy = Field(default_factory=list)
-    _keys: list[str] = PrivateAttr(default_factory=list)
-
-    @property
-    def kind(self) -> TargetKind:
-        """The kind of table: equal to a query, by keys."""
-        return DERIVED
-
-    @property
-    def keys(self) -> list[str]:
-        """The columns that name a row. NULL is a value of a key."""
-        return self._keys
-
-    @property
-    def essential(self) -> list[str]:
-        """The columns that identify a row: the keys."""
-        return self._keys
+The part of `history` is the flow's target, which says what is kept of each key.
+"""
 
 
 class DerivedFlow(Model):
@@ -243,9 +88,19 @@ class DerivedFlow(Model):
         return self.target.table or flow_name
 
     @property
+    def history(self) -> History | None:
+        """The history of each key, which the target asks for; None if another part says how the table follows."""
+        return self.target.history
+
+    @property
     def kind(self) -> str:
         """The kind of derivation: its key in `KINDS`."""
         return next(name for name in KINDS if getattr(self, name) is not None)
+
+    @property
+    def part(self) -> tuple[str, ...]:
+        """The path of the part of the flow that says how the table follows from its source."""
+        return ("target",) if self.kind == "history" else (self.kind,)
 
     @property
     def derivation(self) -> Derivation:
@@ -256,6 +111,11 @@ class DerivedFlow(Model):
     @property
     def transform(self) -> None:
         """A derived flow has no transform: its query shapes the rows."""
+
+    @property
+    def grows(self) -> bool:
+        """Whether input adds columns to the table: False, they are those of the query."""
+        return False
 
     @property
     def known_columns(self) -> dict[str, str] | None:
@@ -294,17 +154,16 @@ class DerivedFlow(Model):
     @property
     def expressions(self) -> dict[tuple[str, ...], str]:
         """The SQL of the flow by its place in it."""
-        return {(self.kind, *place): text for place, text in self.derivation.expressions.items()}
+        return {(*self.part, *place): text for place, text in self.derivation.expressions.items()}
 
     @model_validator(mode="after")
     def _combination(self) -> DerivedFlow:
         given = [name for name in KINDS if getattr(self, name) is not None]
         if len(given) != 1:
-            *others, last = KINDS
-            choices = f"{', '.join(others)} or {last}"
+            choices = f"{', '.join(name for name in KINDS if name in type(self).model_fields)} or `{HISTORY}`"
             what = f"has {' and '.join(given)}: keep one" if given else f"needs one of {choices}: how its table follows"
             refuse([(("source",), what)])
-        refuse(list(self._source_problems()))
+        refuse([*self._target_problems(), *self._source_problems()])
         self.settle()
         late = [] if self.accept is None or self.window else [(("accept",), "is about the time of rows in a window")]
         rest = [] if isinstance(self.derivation, Pairing) else self.settled_problems()
@@ -319,7 +178,8 @@ class DerivedFlow(Model):
         part = self.derivation
         if isinstance(part, Pairing):
             part.bind(self.source.read)
-        self.target._keys = list(part.keys)
+        self.target._row_keys = list(part.keys)
+        self.target._statistics = [*part.keys, *([History.END] if self.history else [])]
         unsaid = {key for key in ("week_starts",) if getattr(part, key, None) is None}  # added later
         said = part.model_dump_json(exclude=unsaid) + json.dumps(
             {name: str(kind) for name, kind in self.columns.items()}
@@ -334,7 +194,7 @@ class DerivedFlow(Model):
         """Return what the keys of the result forbid, once `settle` took them from source tables that are known."""
         part = self.derivation
         own = part.key_problems() if isinstance(part, Pairing) else ()
-        sent = sinks.problems(self.also_to, self.target.keys, self.stored_columns, refuses=False)
+        sent = sinks.problems(self.also_to, self.target.row_keys, self.stored_columns, refuses=False)
         return [*(((self.kind, *place), text) for place, text in own), *self._partition_problems(), *sent]
 
     def _source_problems(self) -> Iterable[Problem]:
@@ -352,6 +212,12 @@ class DerivedFlow(Model):
             yield from (((*place, key), f"is no key{unlike(key, keys)}") for key in unknown)
             doubled = repeated([one.column(key) for key in keys])
             yield from ((place, f"column {name!r} would be two keys") for name in doubled)
+
+    def _target_problems(self) -> Iterable[Problem]:
+        if self.history is None:
+            given = [n for n in ("keys", "sequence_by", "track_history", "apply_as_deletes") if getattr(self.target, n)]
+            why = f"is of a history, `{HISTORY}`: what names the rows here follows from `{self.kind}`"
+            yield from ((("target", name), why) for name in given)
 
     def _column_problems(self) -> Iterable[Problem]:
         for name, kind in self.columns.items():

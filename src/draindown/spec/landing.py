@@ -66,9 +66,14 @@ class FlowSpec(Model):
         return self.target.table or flow_name
 
     @property
+    def grows(self) -> bool:
+        """Whether input adds columns to the table."""
+        return self.drift.new == "add"
+
+    @property
     def known_columns(self) -> dict[str, str] | None:
         """The table's columns and their types; None if only a run shows them: the transform or the input makes some."""
-        known = self.transform is None and self.drift.new != "add"
+        known = self.transform is None and not self.grows
         return {name: column.stored for name, column in self.columns.items()} if known else None
 
     @model_validator(mode="after")

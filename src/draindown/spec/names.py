@@ -15,6 +15,8 @@ from draindown.spec.expressions import check_expression, check_measure, check_qu
 
 RESERVED_COLUMNS = frozenset({"arrived_at"})
 """Names that rules can use besides the columns. Names that begin with an underscore are reserved for draindown."""
+START_AT, END_AT = "__START_AT", "__END_AT"
+"""The columns of a history with the sequence from which a row is valid, and that at which it ends."""
 _IDENTIFIER = r"^[a-z][a-z0-9_]{0,62}$"
 _COLUMN_NAME = r"^[^_\s,;{}()=.`\x00-\x1f][^\s,;{}()=.`\x00-\x1f]{0,254}$"
 _DOTTED = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"
@@ -43,6 +45,11 @@ def check_column_name(name: str) -> str:
             f"{name!r} can't be a column: 1 to 255 characters, without blanks and ,;{{}}()=.`{renamed(name)}"
         )
     return name
+
+
+def is_own(name: str) -> bool:
+    """Return whether a column of a table is draindown's own record of a row, such as `_changed_at`, and no result."""
+    return name.startswith("_") and name not in (START_AT, END_AT)
 
 
 def renamed(field: str) -> str:

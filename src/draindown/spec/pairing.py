@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pydantic import Field, PrivateAttr
 
 from draindown.spec.base import Model, Problem, repeated
-from draindown.spec.names import ColumnName
+from draindown.spec.names import ColumnName, is_own
 from draindown.spec.table_source import SourceTable
 
 ORIGIN_KEY = ("left_origin", "right_origin")
@@ -172,6 +172,4 @@ def side_problems(part: Pairing, tables: Mapping[str, Mapping[str, str]]) -> Ite
             first, second = part.sides
             why = f"{one} of {first} is {left[one]}, and {other} of {second} is {right[other]}: a key has one type"
             yield ("on", str(at)), f"{why}; cast it in the flow that writes the table"
-    yield from part.column_problems(
-        *([name for name in columns if not name.startswith("_")] for columns in (left, right))
-    )
+    yield from part.column_problems(*([name for name in columns if not is_own(name)] for columns in (left, right)))

@@ -16,6 +16,7 @@ from draindown.spec.models import DERIVED_FORM, LANDING_FORM, PipelineSpec
 from draindown.spec.names import near
 from draindown.spec.source import SourceSpec
 from draindown.spec.sources import SOURCES, kind_of
+from draindown.spec.targets import KEEPS_HISTORY
 from draindown.spec.yaml_document import Document, Problem
 
 _KEY = "[key]"  # pydantic's mark for "the key, not its value"
@@ -27,6 +28,20 @@ _LATER = frozenset(("changes", "left", "right", "watermark", "lookup")) | {
     "processor",
     "state",
 }
+
+
+_WAYS_OUT = {
+    "ignore_null_updates": "columns are not merged one by one. Append all events, and take the newest value of each "
+    "in a `per` query: (max(struct(updated_at, status)) filter (where status is not null)).status",
+    "track_history": KEEPS_HISTORY,
+    **dict.fromkeys(
+        ("snapshot", "snapshots", "from_snapshot", "auto_cdc_from_snapshot"),
+        "whole snapshots are not compared: of a key that one lacks nobody knows whether it is deleted or late. Append "
+        "each with its time and its deletes as rows, and keep the history of that table: "
+        "target: {keys: ..., sequence_by: ..., stored_as_scd_type: 2, apply_as_deletes: ...}",
+    ),
+}
+"""What Spark's AUTO CDC has and a flow has not, each with what does it now."""
 
 
 def explain(error: ValidationError, document: Document) -> Iterator[Problem]:
@@ -68,6 +83,8 @@ def _problems(details: ErrorDetails, document: Document) -> Iterator[Problem]:
 def _unknown_key(location: tuple[int | str, ...], value: object) -> str:
     *path, key = (str(part) for part in location)
     allowed = _keys_at(path, value)
+    if key in _WAYS_OUT:
+        return f"not supported: {_WAYS_OUT[key]}"
     hint = near(key, allowed)
     if key in KINDS and path[-1] == LANDING_FORM:
         return "derives a table from another one: it needs `source: {table: NAME}` in the place of files"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple, Protocol
 
 from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
 
@@ -187,7 +187,19 @@ class Top(Model):
         return [self.POSITION, *([self.RANK] if self.ties == "all" else [])]
 
 
-def total_order(part: Deduplicate | Top, columns: Sequence[str], *, descending: bool = False) -> list[Order]:
+class Ordered(Protocol):
+    """What orders the rows of a scope."""
+
+    @property
+    def scope_keys(self) -> Sequence[str]:
+        """The columns whose values are recomputed together."""
+
+    @property
+    def order(self) -> Sequence[Order]:
+        """The order as far as the file shows it."""
+
+
+def total_order(part: Ordered, columns: Sequence[str], *, descending: bool = False) -> list[Order]:
     """Return the order of `part`, then all other `columns` of the source by name, so that only equal rows tie.
 
     `descending`: the direction of the other columns.

@@ -23,7 +23,7 @@ class Target(Protocol):
         """The kind of table."""
 
     @property
-    def keys(self) -> Sequence[str]:
+    def row_keys(self) -> Sequence[str]:
         """The columns that name a row; none for a table that appends."""
 
 
@@ -37,6 +37,10 @@ class Flow(Protocol):
     @property
     def known_columns(self) -> Mapping[str, str] | None:
         """The table's columns and their types; None if only a run shows them."""
+
+    @property
+    def grows(self) -> bool:
+        """Whether input adds columns to the table."""
 
     def table_name(self, flow_name: str) -> str:
         """Return the name of the target table."""
@@ -68,7 +72,7 @@ def name_writers(flows: Flows, neighbours: Neighbours | None = None) -> None:
         for one in flow.source.read:
             if not one.pipeline:
                 one._written_by = own[one.table]
-                one._row_keys = tuple(flows[own[one.table]].target.keys)
+                one._row_keys = tuple(flows[own[one.table]].target.row_keys)
             elif neighbours is not None:
                 one._written_by = neighbours.writers.get(str(one), "")
                 one._row_keys = neighbours.keys.get(str(one), ())
@@ -93,8 +97,7 @@ def problems(flows: Flows) -> Iterator[Problem]:
         wrong = list[Problem]()
         for at, one in enumerate(flow.source.read):
             writer = None if one.pipeline else found.writers.get(one.table)
-            types, kind = (flows[writer].known_columns, flows[writer].target.kind) if writer else (None, None)
-            wrong += result_columns.problems(flow, at, types, kind)
+            wrong += column_problems(flow, at, flows[writer] if writer else None)
         yield from ((("flows", name, *place), text) for place, text in wrong)
         if isinstance(flow.derivation, Pairing) and not wrong:
             every = [_columns(flows, found, one) for one in flow.source.read]
@@ -106,6 +109,14 @@ def problems(flows: Flows) -> Iterator[Problem]:
             columns = {one.table: _columns(flows, found, one) for one in flow.source.read}
             wrong_names = query_names.problems(flow.per.sql, flow.per.keys, columns)
             yield from ((("flows", name, "per", "sql"), text) for text in wrong_names)
+
+
+def column_problems(flow: DerivedFlow, at: int, writer: Flow | None) -> Iterator[Problem]:
+    """Yield problems of a flow with source table number `at`, by their path in the flow. `writer`: of that table."""
+    if writer is None:
+        return result_columns.problems(flow, at, None, None)
+    types, kind = writer.known_columns, writer.target.kind
+    return result_columns.problems(flow, at, types, kind, grows=writer.grows)
 
 
 def _columns(flows: Flows, found: FlowGraph, table: SourceTable) -> Mapping[str, str] | None:

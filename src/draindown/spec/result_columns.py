@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from draindown.spec import expression_names
 from draindown.spec.base import Problem
-from draindown.spec.derived import FLOATS, DerivedFlow, Window
+from draindown.spec.derived import FLOATS, DerivedFlow
+from draindown.spec.history import History
 from draindown.spec.join import Join
 from draindown.spec.names import unlike
 from draindown.spec.pairing import Pairing
@@ -15,17 +16,22 @@ from draindown.spec.ranking import Deduplicate, Top
 from draindown.spec.session import Session
 from draindown.spec.table_source import SourceTable
 from draindown.spec.target_kinds import TargetKind
+from draindown.spec.window import Window
 
 _TIMES = ("timestamp", "timestamp_ntz")
 Types = Mapping[str, str]
 """Column types by name, as stored."""
 
 
-def problems(flow: DerivedFlow, at: int, source: Types | None, kind: TargetKind | None) -> Iterator[Problem]:
+def problems(
+    flow: DerivedFlow, at: int, source: Types | None, kind: TargetKind | None, *, grows: bool = False
+) -> Iterator[Problem]:
     """Yield problems of a derived flow's derivation with table number `at` of its source, by their path in the flow.
 
-    `kind`: that of the source table; None if it is not known.
+    `kind`: that of the source table; None if it is not known. `grows`: whether input adds columns to it.
     """
+    if isinstance(flow.derivation, History):
+        yield from _of_events(flow, at, kind, grows=grows)
     if flow.accept is not None and kind is not None and kind.idempotent:
         updated = f"table {flow.source.read[at]} has keys: of a row that came late the one before it would be gone"
         yield ("accept",), f"needs a table that rows are only appended to; {updated}"
@@ -48,6 +54,30 @@ def problems(flow: DerivedFlow, at: int, source: Types | None, kind: TargetKind 
             yield from (
                 (("top",), f"adds column {name!r}, which the source has") for name in one.made if name in source
             )
+        case History() as one:
+            yield from ((("target", *place), text) for place, text in _history(one, source))
+
+
+def _of_events(flow: DerivedFlow, at: int, kind: TargetKind | None, *, grows: bool) -> Iterator[Problem]:
+    """Yield why a table does not hold all events of a history, or has columns of which only a run knows."""
+    table, place = flow.source.read[at], ("source", *flow.source.place(at, "table"))
+    if kind is not None and kind.idempotent:
+        why = f"table {table} keeps one row per key, and its earlier rows are gone"
+        yield place, f"a history needs a table that all events are appended to: {why}. Land them without keys as well"
+    if grows and not isinstance(flow.target.track_history, list):
+        why = f"fields that arrive add columns to table {table} (drift)"
+        yield ("target", "track_history"), f"must list the columns that begin another row where they change: {why}"
+
+
+def _history(part: History, source: Types) -> Iterator[Problem]:
+    """Yield columns that the source lacks, keys and sequences that can't be compared, and what the condition names."""
+    for place, name in part.named:
+        if name not in source:
+            yield place, f"{name!r} is no column of the source{unlike(name, source)}"
+        elif place[0] != "track_history" and (why := not_a_key(source[name])) is not None:
+            yield place, f"{name!r} {why}"
+    for place, text in part.expressions.items():
+        yield from ((place, problem) for problem in expression_names.problems(text, source))
 
 
 def _keyed(flow: DerivedFlow, field: str, keys: Sequence[str], at: int, source: Types) -> Iterator[Problem]:

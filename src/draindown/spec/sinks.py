@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 from draindown.spec import expression_names
 from draindown.spec.base import Model, Problem, refuse, repeated
 from draindown.spec.kafka_sink import KafkaSink
-from draindown.spec.names import ColumnName, Expression, unlike
+from draindown.spec.names import ColumnName, Expression, is_own, unlike
 from draindown.spec.postgres_sink import PostgresSink
 from draindown.spec.sink import SinkSpec
 
@@ -120,7 +120,7 @@ class FlowSink(Model):
 
         `table`: the columns of the table, from which those of draindown are left out unless they are keys.
         """
-        chosen = self.columns or [name for name in table if not name.startswith("_")]
+        chosen = self.columns or [name for name in table if not is_own(name)]
         renamed = chosen if isinstance(chosen, dict) else {name: name for name in chosen}
         return {key: renamed.get(key, key) for key in keys} | {n: to for n, to in renamed.items() if n not in keys}
 

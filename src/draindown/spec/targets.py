@@ -20,6 +20,11 @@ RETAIN_FLOOR = 7 * 86400
 """The shortest retention, in seconds: Delta's default for VACUUM. Readers and long jobs may need younger files."""
 
 
+KEEPS_HISTORY = (
+    "a history is kept over a table that all events are appended to. Leave out keys and sequence_by here, and add a "
+    "flow with source: {table: NAME} and target: {keys: ..., sequence_by: ..., stored_as_scd_type: 2}"
+)
+"""The way out for what a history needs of a landing flow."""
 TableName = Annotated[Identifier | None, Field(description="Name of the table; absent: the flow's name.")]
 PartitionBy = Annotated[
     list[ColumnName],
@@ -62,11 +67,21 @@ class Target(Model):
         """Keys and sequence, each column once: what identifies and orders a change. Empty for an append table."""
         return list(dict.fromkeys([*self.keys, *self.sequence_by]))
 
+    @property
+    def row_keys(self) -> list[str]:
+        """The columns that name a row of the table: the keys."""
+        return self.keys
+
+    @property
+    def statistics(self) -> list[str]:
+        """The columns whose least and greatest value each file of the table states."""
+        return self.essential
+
     @field_validator("stored_as_scd_type")
     @classmethod
     def _type_one(cls, value: int) -> int:
         if value == 2:
-            raise ValueError("2 (keep history) is not supported yet; write 1 or leave it out")
+            raise ValueError(f"2 is not supported for records that land: {KEEPS_HISTORY}")
         if value != 1:
             raise ValueError(f"must be 1, not {value}")
         return value

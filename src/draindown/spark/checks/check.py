@@ -111,7 +111,7 @@ def _expectations(request: Request, state: Unpublished, rows: Rows) -> list[Expe
         return []
     changed, table = (frame.drop(ARRIVED_AT, ORIGIN) for frame in (rows.changed, rows.table))
     _refuse_wrong_suite(request, table)
-    return judge.judge(request.suite, changed, table, request.declared.target.keys, _proven(rows, state))
+    return judge.judge(request.suite, changed, table, request.declared.target.row_keys, _proven(rows, state))
 
 
 def _refuse_wrong_suite(request: Request, table: DataFrame) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql.types import DataType, DoubleType, FloatType
 from draindown.spark.sql import quoted
 from draindown.spark.targets.partition_values import unstorable
 from draindown.spec.derived import TOLERANCE
+from draindown.spec.names import is_own
 
 FATE = "_fate"
 BEFORE = "_before"
@@ -31,7 +32,7 @@ def compare(fresh: DataFrame, held: DataFrame | None, keys: Sequence[str], count
     """
     if held is None:
         return fresh.withColumns({BEFORE: F.lit(None).cast("bigint"), FATE: F.lit(INSERT)})
-    left = [name for name in held.columns if name not in fresh.columns and not name.startswith("_")]
+    left = [name for name in held.columns if name not in fresh.columns and not is_own(name)]
     old = held.select(F.struct(*map(quoted, (*fresh.columns, *left))).alias(_OLD))
     new = fresh.select(F.struct(*map(quoted, fresh.columns)).alias("_new"))
     same = [_field("_new", key).eqNullSafe(_field(_OLD, key)) for key in keys]

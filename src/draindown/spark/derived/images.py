@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, MapType, StructType, VariantType
 
 from draindown.spark.sql import quoted
+from draindown.spec.names import is_own
 
 SIGN, NET, IMAGES = "_sign", "_net", "_images"
 """Columns: +1 for a row that is, -1 for one that was; their sum, and their number, of equal rows."""
@@ -45,7 +46,7 @@ def net(images: DataFrame, columns: Sequence[str], *, changes: bool) -> DataFram
 
 
 def _names(frame: DataFrame) -> list[str]:
-    return [name for name in frame.columns if not name.startswith("_")]
+    return [name for name in frame.columns if not is_own(name)]
 
 
 def _groups(kind: DataType) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -16,7 +17,7 @@ from draindown.spark.targets.pruning import Pruning
 
 @dataclass(frozen=True)
 class KeyedTable:
-    """A source whose columns are the keys of the scopes: a row belongs to one scope, and each row to some.
+    """A source whose columns are the keys of the scopes: a row belongs to one scope.
 
     Attributes:
         name: that by which the query reads it.
@@ -24,6 +25,7 @@ class KeyedTable:
         columns: the table's own columns that are these keys, in the same order.
         row_keys: the table's columns by which no two of its rows are the same; empty if that is not known.
         own: draindown's own columns that the result depends on.
+        needed: columns without which a row belongs to no scope.
     """
 
     name: str
@@ -31,6 +33,7 @@ class KeyedTable:
     columns: Sequence[str]
     row_keys: Sequence[str] = ()
     own: Sequence[str] = ()
+    needed: Sequence[str] = ()
 
     @property
     def keys_by_column(self) -> Mapping[str, str]:
@@ -38,7 +41,8 @@ class KeyedTable:
         return dict(zip(self.columns, self.scope_keys, strict=True))
 
     def keyed(self, rows: DataFrame) -> DataFrame:
-        """Return the rows with their own key columns."""
+        """Return the rows that belong to a scope, with their own key columns."""
+        rows = rows.where(self.belongs()) if self.needed else rows
         return rows.select("*", *(key.alias(name) for key, name in zip(self.home(), key_names(self), strict=True)))
 
     def home(self) -> Sequence[Column]:
@@ -46,16 +50,16 @@ class KeyedTable:
         return [F.col(quoted(name)) for name in self.columns]
 
     def places(self, bucket: Bucket) -> Column:
-        """Return 1 for rows whose key is in the bucket."""
-        return bucket.has(self.home()).cast("int")
+        """Return 1 for rows that belong to a scope whose key is in the bucket."""
+        return F.when(self.belongs(), bucket.has(self.home()).cast("int")).otherwise(0)
 
     def near(self, own: KeyRange) -> Column:
         """Return the condition that a row's key is in the range."""
         return own.has(self.home())
 
     def belongs(self) -> Column:
-        """Return true: each row has a key."""
-        return F.lit(True)
+        """Return whether a row has all columns that it needs."""
+        return reduce(Column.__and__, [F.col(quoted(name)).isNotNull() for name in self.needed], F.lit(True))
 
     def source_pruning(self, keys: Pruning) -> Pruning:
         """Return the same predicates, on the table's own key columns."""

@@ -15,7 +15,8 @@ from draindown.spark.derived.images import SIGN
 from draindown.spark.derived.kind import Relation
 from draindown.spark.sql import ARRIVED_AT, ORIGIN, quoted
 from draindown.spark.targets.delta_target import TableWriter, write_batch
-from draindown.spec.derived import DerivedFlow, Window
+from draindown.spec.derived import DerivedFlow
+from draindown.spec.window import Window
 
 LATE = "_late"
 """Column: whether a row counts in no window: it came late, and nobody applied it."""

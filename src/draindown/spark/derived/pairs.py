@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from draindown.spark.sql import ORIGIN, quoted
+from draindown.spec.names import is_own
 from draindown.spec.pairing import ORIGIN_KEY, Pairing
 
 _NOTHING: Mapping[str, Column] = MappingProxyType({})
@@ -54,7 +55,7 @@ def _renamed(
     spec: Pairing, side: int, rows: DataFrame, keys: Sequence[str], beside: Sequence[str]
 ) -> tuple[DataFrame, dict[str, Column]]:
     """Return the rows of a side under names that the other side has not, and its columns of the result by name."""
-    names = [name for name in rows.columns if not name.startswith("_")]
+    names = [name for name in rows.columns if not is_own(name)]
     wanted = spec.of_right(names) if side else spec.of_left(names)
     own = {name: F.col(quoted(column)) for name, column in wanted.items()}
     own |= {ORIGIN_KEY[side]: origin_text()} if spec.has_origin(side) else {}

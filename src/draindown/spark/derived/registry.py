@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from draindown.spark.derived.histories import Histories
 from draindown.spark.derived.joined import Joined
 from draindown.spark.derived.kind import Kind
 from draindown.spark.derived.per import PerKey
 from draindown.spark.derived.ranked import FirstPerKey, TopOfGroup
 from draindown.spark.derived.sessions import Sessions
 from draindown.spark.derived.window import Windows
-from draindown.spec.derived import DerivedFlow, Window
+from draindown.spec.derived import DerivedFlow
+from draindown.spec.history import History
 from draindown.spec.join import Join
 from draindown.spec.per import Per
 from draindown.spec.ranking import Deduplicate, Top
 from draindown.spec.session import Session
+from draindown.spec.window import Window
 
 
 def kind_of(flow: DerivedFlow) -> Kind:
@@ -30,3 +33,5 @@ def kind_of(flow: DerivedFlow) -> Kind:
             return FirstPerKey(flow.derivation, flow.source.read[0].table)
         case Top():
             return TopOfGroup(flow.derivation, flow.source.read[0].table)
+        case History():
+            return Histories(flow.derivation, flow.source.read[0].table)

@@ -94,6 +94,7 @@ def _problems(flow: DerivedFlow, sources: Sequence[DataFrame]) -> Iterator[str]:
         wrong = (*flow.derivation.key_problems(), *side_problems(flow.derivation, by_table))
         yield from (f"{flow.kind}.{'.'.join(place)}: {text}" for place, text in wrong)
     source = sources[0]
+    yield from _condition_problems(flow, source)
     for name, text in flow.measures.items():
         try:
             alone = source.agg(F.expr(text).alias(name))
@@ -105,6 +106,20 @@ def _problems(flow: DerivedFlow, sources: Sequence[DataFrame]) -> Iterator[str]:
             yield f"{flow.kind}.measures.{name}: is no aggregate of the rows of a {flow.kind}, such as sum({text})"
         elif not all(one.deterministic() for one in found):
             yield f"{flow.kind}.measures.{name}: is not determined by the rows, or depends on their order"
+
+
+def _condition_problems(flow: DerivedFlow, source: DataFrame) -> Iterator[str]:
+    text = flow.target.apply_as_deletes
+    if text is None:
+        return
+    place = "target.apply_as_deletes"
+    try:
+        (field,) = source.select(F.expr(text)).schema
+    except _REFUSED as error:
+        yield f"{place}: {_reason(error)}"
+        return
+    if field.dataType.typeName() != "boolean":
+        yield f"{place}: it gives {field.dataType.simpleString()}, no condition"
 
 
 def _type_problems(flow: DerivedFlow, kind: Kind, schema: StructType) -> Iterator[str]:

@@ -12,7 +12,7 @@ from draindown.ledger.rows import BatchRow
 from draindown.spark.derived.averages import exact_measure
 from draindown.spark.derived.keyed_table import KeyedTable
 from draindown.spark.derived.kind import key_names
-from draindown.spark.derived.scope import Bucket, Span, micros
+from draindown.spark.derived.scope import Span, micros
 from draindown.spark.derived.window import count_column
 from draindown.spark.sql import quoted
 from draindown.spark.targets.pruning import Pruning
@@ -23,27 +23,15 @@ _MICROS, _FIRST, _SESSION = "_micros", "_first", "_session"
 
 @dataclass(frozen=True)
 class _Timed(KeyedTable):
-    """A source of which only rows with a time belong to a scope. `start`: the result's column of a session's start."""
+    """A source whose rows are found by their time too. `start`: the result's column of a session's start."""
 
     time: str = ""
     start: str = ""
-
-    def keyed(self, rows: DataFrame) -> DataFrame:
-        """Return the rows with a time, with their own key columns."""
-        return super().keyed(rows.where(self.belongs()))
-
-    def places(self, bucket: Bucket) -> Column:
-        """Return 1 for rows with a time whose key is in the bucket."""
-        return F.when(self.belongs(), super().places(bucket)).otherwise(0)
 
     def source_pruning(self, keys: Pruning) -> Pruning:
         """Return the same predicates on the table's own key columns, and the times of the sessions."""
         own, times = super().source_pruning(keys.only(self.scope_keys)), keys.ranges.get(self.start)
         return Pruning(own.values, {**own.ranges, **({self.time: times} if times else {})})
-
-    def belongs(self) -> Column:
-        """Return whether a row has a time."""
-        return F.col(quoted(self.time)).isNotNull()
 
 
 @dataclass(frozen=True)
@@ -65,8 +53,9 @@ class Sessions:
 
     @property
     def relations(self) -> Sequence[KeyedTable]:
-        """The one source."""
-        return [_Timed(self.table, self.spec.by, self.spec.by, time=self.spec.time, start=self.spec.START)]
+        """The one source, of which only rows with a time belong to a scope."""
+        spec = self.spec
+        return [_Timed(self.table, spec.by, spec.by, needed=[spec.time], time=spec.time, start=spec.START)]
 
     @property
     def span(self) -> Span:

@@ -16,7 +16,7 @@ from draindown.spark.derived.kind import key_names
 from draindown.spark.derived.scope import WHOLE, Bucket, KeyRange
 from draindown.spark.sql import quoted
 from draindown.spark.targets.pruning import Pruning, Range
-from draindown.spec.derived import Window
+from draindown.spec.window import Window
 
 _WINDOW = "_window"
 _COUNT = re.compile(r"count\s*\(\s*(\*|1)\s*\)", re.IGNORECASE)

@@ -145,7 +145,7 @@ def _rows(request: Request, spark: SparkSession, name: str, source: str) -> Data
     rows = spark.read.format("delta").option("versionAsOf", TableLog(source).version).load(source)
     if request.declared.also_to[name].is_of_refused:
         return refused_rows(rows)
-    rows = rows if request.declared.target.keys else keyed_by_origin(rows)
+    rows = rows if request.declared.target.row_keys else keyed_by_origin(rows)
     return rows.withColumn(FATE, F.lit("upsert"))
 
 

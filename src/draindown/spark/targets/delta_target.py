@@ -191,7 +191,7 @@ def _bounded(schema: StructType, flow: FlowSpec | DerivedFlow) -> str:
 
     Empty if one of the names needs quotes, which the property does not support.
     """
-    names = [*flow.target.essential, CHANGED_AT]
+    names = [*flow.target.statistics, CHANGED_AT]
     # Delta refuses to create a table that asks for statistics of a partition column or of a type without min/max
     odd = {field.name for field in schema if field.dataType.typeName() in ("boolean", "binary")}
     statistics = [name for name in names if name not in flow.target.partition_by and name not in odd]

@@ -156,7 +156,7 @@ class FlowOutlets:
         """Return the rows with all columns of the table, and their origin as a key. Changes `types` alike."""
         absent: dict[str, Column] = {n: F.lit(None).cast(kind) for n, kind in types.items() if n not in rows.columns}
         rows = rows.withColumns(absent) if absent else rows
-        if self.request.declared.target.keys:
+        if self.request.declared.target.row_keys:
             return rows
         types[ORIGIN_KEY] = "string"
         return keyed_by_origin(rows)

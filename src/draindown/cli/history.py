@@ -1,0 +1,109 @@
+"""What a history says of a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from draindown.cli.context import Json, Setting, not_empty, setting
+from draindown.cli.output import Output, table
+
+if TYPE_CHECKING:
+    from draindown.history.as_of import Answer
+    from draindown.spec.history import History
+    from draindown.spec.models import PipelineSpec
+
+
+class By(StrEnum):
+    """What a time is compared with."""
+
+    sequence = "sequence"
+    arrival = "arrival"
+
+
+def as_of(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="Table with a history, or PIPELINE/TABLE.")],
+    time: Annotated[str, typer.Argument(metavar="TIME", help="As `sequence_by`: 2026-01-31T12:00Z, or a number.")],
+    key: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this key: VALUE, or COLUMN=VALUE of several. Repeatable.", callback=not_empty),
+    ] = None,
+    by: Annotated[
+        By, typer.Option(help="`sequence`: what the events say of the time. `arrival`: what the table said then.")
+    ] = By.sequence,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many rows.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """List the rows of a history (SCD type 2) that were valid at a time, one per key, without a JVM."""
+    from draindown.history.as_of import Asked, as_stood, by_sequence
+
+    spec, flow, part = _history(setting(ctx), name)
+    asked = Asked(spec.layout(flow), part, time, _keys(part, key or ()), limit)
+    try:
+        answer = by_sequence(asked) if by is By.sequence else as_stood(asked)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    said = f"{spec.pipeline}/{spec.flows[flow].table_name(flow)} at {time}"
+    data = {"at": time, "by": by.value, "version": answer.version, "number": answer.number, "rows": answer.rows}
+    Output(as_json).result(data, f"{said}  {_text(answer)}")
+
+
+def _history(here: Setting, name: str) -> tuple[PipelineSpec, str, History]:
+    """Return the flow that writes a table with a history. Raises a usage error if no flow or several do."""
+    from draindown.spec.derived import DerivedFlow
+    from draindown.spec.history import HISTORY
+
+    pipeline, _, wanted = name.rpartition("/")
+    specs = [here.spec(pipeline)] if pipeline else _specs(here)
+    writers = [(spec, flow, one) for spec in specs for flow, one in spec.flows.items()]
+    found = [(spec, flow, one) for spec, flow, one in writers if one.table_name(flow) == wanted]
+    if len(found) > 1:
+        ways = " or ".join(f"{spec.pipeline}/{wanted}" for spec, _, _ in found)
+        raise typer.BadParameter(f"several pipelines write a table {wanted}: say {ways}", param_hint="TABLE")
+    kept = [f"{s.pipeline}/{one.table_name(flow)}" for s, flow, one in writers if getattr(one, "history", None)]
+    known = f"histories are {', '.join(kept)}" if kept else f"no flow keeps one: {HISTORY}"
+    if not found:
+        raise typer.BadParameter(f"no flow that can be loaded writes table {wanted}; {known}", param_hint="TABLE")
+    spec, flow, declared = found[0]
+    part = declared.history if isinstance(declared, DerivedFlow) else None
+    if part is None:
+        raise typer.BadParameter(f"table {wanted} is no history; {known}", param_hint="TABLE")
+    return spec, flow, part
+
+
+def _specs(here: Setting) -> list[PipelineSpec]:
+    from draindown.spec.loader import DIRECTORY, BrokenPipeline, load_all
+    from draindown.spec.project import rooted
+
+    loaded = load_all(here.root / DIRECTORY, here.environ)
+    return [rooted(found, here.root) for found in loaded if not isinstance(found, BrokenPipeline)]
+
+
+def _keys(part: History, given: Sequence[str]) -> Mapping[str, str]:
+    if len(part.scope_keys) == len(given) == 1 and not given[0].startswith(f"{part.scope_keys[0]}="):
+        return {part.scope_keys[0]: given[0]}
+    pairs = {column: value for column, _, value in (one.partition("=") for one in given)}
+    wrong = [column for column in pairs if column not in part.scope_keys]
+    if wrong or len(pairs) < len(given):
+        raise typer.BadParameter(f"say COLUMN=VALUE once each; columns are {', '.join(part.scope_keys)}")
+    return pairs
+
+
+def _text(answer: Answer) -> str:
+    from draindown.base.formatting import count, printable
+
+    said = f"{count(answer.number, 'row')} of version {answer.version}"
+    if answer.number > len(answer.rows):
+        said += f", the first {len(answer.rows)}"
+    cells = [[printable(_shown(row[name]), 60) for name in answer.columns] for row in answer.rows]
+    return "\n".join([said, *([table(answer.columns, cells)] if cells else [])])
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return " ".join(map(_shown, value.values()))
+    return "" if value is None else str(value)

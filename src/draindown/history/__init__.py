@@ -1,0 +1,1 @@
+"""What a history table says of a time. No JVM."""

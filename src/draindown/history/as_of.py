@@ -1,0 +1,184 @@
+"""Rows of a history at a time: by the sequence of its events, or as the table stood then. No JVM."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any, TypeVar
+
+from deltalake.exceptions import DeltaError
+
+from draindown.base.clock import EPOCH
+from draindown.base.errors import TerminalError
+from draindown.gate import published
+from draindown.lake.commits import Commit
+from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog, identifier, literal, moment
+from draindown.spec.history import History
+from draindown.spec.names import is_own
+from draindown.spec.units import parse_time
+
+_T = TypeVar("_T")
+_WHOLE = ("byte", "short", "integer", "long")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question about a history.
+
+    Attributes:
+        time: the time, as text: of the type of the first sequence column, or for `as_stood` ISO 8601.
+        keys: values of key columns, as text; empty for all keys.
+        limit: at most so many rows are returned.
+    """
+
+    layout: FlowLayout
+    part: History
+    time: str
+    keys: Mapping[str, str]
+    limit: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Rows of a history, one for each key that has one then.
+
+    `number`: of all rows that were found, of which `rows` has the first. `version`: that of the table that was read.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Mapping[str, Any]]
+    number: int
+    version: int
+
+
+def by_sequence(asked: Asked) -> Answer:
+    """Return the rows of the published version that are valid at a time: from their start on, before their end.
+
+    Raises ValueError if the time or a key can't be read as its column's type, and TerminalError `nothing-published`.
+    """
+    log = _published(asked.layout)
+    (kind, at), part = _sequence(log), asked.part
+    start, end = (f"{identifier(name)}{at}" for name in part.made)
+    value = _value(kind, asked.time)
+    valid = f"{start} <= {value} and ({identifier(part.END)} is null or {end} > {value})"
+    return _answer(asked, log, valid)
+
+
+def as_stood(asked: Asked) -> Answer:
+    """Return the rows without an end in the version that the table had at a time, whatever came later.
+
+    Raises ValueError as `by_sequence`, and TerminalError `history-gone` if that version can't be read any more or the
+    table is younger. It names the oldest moment that can be answered.
+    """
+    log, at = TableLog(asked.layout.table), parse_time(asked.time)
+    if not log.exists:
+        raise _nothing(asked.layout)
+    commits = sorted(log.commits(), key=lambda one: one.version)
+    millis = (at - EPOCH).total_seconds() * 1000
+    older = [one for one in commits if one.timestamp <= millis]
+    if not older or not _is_whole(log, older[-1]):
+        raise _gone(asked, at, log, commits[len(older[:-1]) :])
+    return _answer(asked, log.at(older[-1].version), f"{identifier(asked.part.END)} is null")
+
+
+def _answer(asked: Asked, log: TableLog, valid: str) -> Answer:
+    kinds = log.column_types
+    same = [f"{identifier(name)} = {_value(str(kinds[name]), text)}" for name, text in asked.keys.items()]
+    where = " and ".join([valid, *same])
+    columns = [name for name in kinds if not is_own(name)]
+    order = ", ".join(map(identifier, asked.part.scope_keys))
+    listed = ", ".join(map(identifier, columns))
+    rows = log.rows(f"select {listed} from t where {where} order by {order} limit {asked.limit}")
+    number = log.rows(f"select count(*) as n from t where {where}")[0]["n"] if len(rows) == asked.limit else len(rows)
+    return Answer(columns, rows, int(number), log.version)
+
+
+def _published(layout: FlowLayout) -> TableLog:
+    pointer, log = published.published(layout), TableLog(layout.table)
+    if pointer is None or not log.exists or pointer.table_id != log.id:
+        raise _nothing(layout)
+    return log.at(pointer.version)
+
+
+def _sequence(log: TableLog) -> tuple[str, str]:
+    """Return the type of the first sequence column, and how it is reached within start and end."""
+    kind = log.column_types[History.START]
+    kind = json.loads(kind) if isinstance(kind, str) and kind.startswith("{") else kind
+    if isinstance(kind, str):
+        return kind, ""
+    first = kind["fields"][0]
+    return str(first["type"]), f"[{literal(first['name'])}]"
+
+
+def _value(kind: str, text: str) -> str:
+    """Return text as a literal of one of Delta's types. Raises ValueError if it is none."""
+    match kind:
+        case "timestamp":
+            return moment(parse_time(text))
+        case "timestamp_ntz":
+            return f"cast({moment(parse_time(text))} as timestamp)"
+        case "date":
+            return f"cast({literal(_read(date.fromisoformat, text, 'date such as 2026-01-31').isoformat())} as date)"
+        case "string":
+            return literal(text)
+        case _ if kind in _WHOLE:
+            return str(_read(int, text, "whole number"))
+        case _ if kind.startswith("decimal"):
+            return f"cast({literal(str(_read(_number, text, 'number')))} as {kind})"
+    raise ValueError(f"values of type {kind} can't be given as text; ask the table with SQL")
+
+
+def _read(read: Callable[[str], _T], text: str, what: str) -> _T:
+    try:
+        return read(text)
+    except (ValueError, InvalidOperation):
+        raise ValueError(f"{text!r} is no {what}") from None
+
+
+def _number(text: str) -> Decimal:
+    found = Decimal(text)
+    if not found.is_finite():
+        raise ValueError(text)
+    return found
+
+
+def _is_whole(log: TableLog, commit: Commit) -> bool:
+    """Return whether a version can be read: its log and all its files are there."""
+    try:
+        return not log.at(commit.version).missing_files()
+    except DeltaError:
+        return False
+
+
+def _nothing(layout: FlowLayout) -> TerminalError:
+    return TerminalError(
+        "nothing-published",
+        tried=f"read the history {layout.table}",
+        found="no version of it has passed a check yet",
+        changed="nothing",
+        next=f"draindown run {layout.pipeline} --flow {layout.flow}",
+    )
+
+
+def _gone(asked: Asked, at: datetime, log: TableLog, later: Sequence[Commit]) -> TerminalError:
+    """Return the error for a moment whose version is not there. `later`: the commits from that moment on, in order."""
+    layout = asked.layout
+    first = bisect_left(later, True, key=lambda one: _is_whole(log, one))
+    oldest = datetime.fromtimestamp(later[min(first, len(later) - 1)].timestamp / 1000, UTC)
+    return TerminalError(
+        "history-gone",
+        tried=f"read the table {layout.table} as it stood at {at.isoformat()}",
+        found="it was not there yet, or old files of it are removed by now (maintenance: retain). "
+        f"The oldest moment that can be answered is {oldest.isoformat()}",
+        changed="nothing",
+        next=[
+            f"draindown as-of {layout.pipeline}/{layout.table.rpartition('/')[2]} TIME   "
+            "# what all events that came until now say of a time",
+            "choose a later time",
+        ],
+    )

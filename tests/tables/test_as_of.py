@@ -1,0 +1,185 @@
+"""`draindown as-of`: the rows of a history at any time are those of a plain loop over its events."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from draindown.cli import main
+from draindown.gate import published
+from draindown.gate.published import Published
+from draindown.lake.table_log import TableLog
+from draindown.spec.models import PipelineSpec
+from tests.folding import Row, fold
+
+_START = datetime(2026, 3, 1, tzinfo=UTC)
+_SEQUENCES: dict[str, tuple[pa.DataType, Any]] = {
+    "timestamp": (pa.timestamp("us", tz="UTC"), [_START + timedelta(minutes=at) for at in range(6)]),
+    "date": (pa.date32(), [(_START + timedelta(days=at)).date() for at in range(6)]),
+    "bigint": (pa.int64(), list(range(6))),
+    "decimal(10,2)": (pa.decimal128(10, 2), [pa.scalar(at / 2).cast(pa.decimal128(10, 2)).as_py() for at in range(6)]),
+    "string": (pa.string(), list("abcdef")),
+}
+
+
+class Project:
+    """A project with a history over events, whose table a test writes."""
+
+    def __init__(self, home: Path, kind: str = "timestamp", *, several: bool = False) -> None:
+        self.home, self.kind, self.several = home, kind, several
+        self.order = ["at", "n"] if several else ["at"]
+        landing = {
+            "source": {"files": "landing/*", "format": "json"},
+            "columns": {"k": "string", "at": kind, "n": "int", "v": "string"},
+        }
+        target = {"keys": ["k"], "sequence_by": self.order, "stored_as_scd_type": 2, "track_history": ["v"]}
+        flows = {"events": landing, "d": {"source": {"table": "events"}, "target": target | {"table": "changes"}}}
+        document = {"pipeline": "p", "lake": str(home / "lake"), "flows": flows}
+        path = home / "dags" / "pipelines" / "p.yaml"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(document))
+        self.layout = PipelineSpec.model_validate(document).layout("d")
+
+    def write(self, events: list[Row], *, publish: bool = True) -> list[Row]:
+        """Replace the table by the history of events, and return its rows."""
+        rows = fold(events, ["k"], self.order, ["v"])
+        made = [{**row, "__START_AT": self._made(row["start"]), "__END_AT": self._made(row["end"])} for row in rows]
+        own = _SEQUENCES[self.kind][0]
+        sequence = pa.struct([("at", own), ("n", pa.int32())]) if self.several else own
+        fields = {"k": pa.string(), "__START_AT": sequence, "__END_AT": sequence}
+        fields |= {"at": own, "n": pa.int32(), "v": pa.string(), "_changed_at": pa.timestamp("us", tz="UTC")}
+        table = pa.Table.from_pylist(made, schema=pa.schema(fields))
+        write_deltalake(self.layout.table, table, mode="overwrite")
+        log = TableLog(self.layout.table)
+        if publish:
+            pointer = Published(
+                version=log.version, table_id=log.id, changed_at=None, at=_START, run_id="r", rows=len(rows)
+            )
+            published.publish(self.layout, pointer)
+        return rows
+
+    def _made(self, sequence: tuple[Any, ...] | None) -> Any:
+        if sequence is None or not self.several:
+            return sequence and sequence[0]
+        return dict(zip(self.order, sequence, strict=True))
+
+    def ask(self, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+        code = main(["--root", str(self.home), "as-of", *words])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+
+def _events(draw: Random, kind: str) -> list[Row]:
+    times = _SEQUENCES[kind][1]
+    return [
+        {
+            "k": draw.choice((None, "a", "b", "c'")),
+            "at": draw.choice(times),
+            "n": draw.randrange(3),
+            "v": draw.choice("xy"),
+        }
+        for _ in range(30)
+    ]
+
+
+def _in_force(rows: list[Row], at: Any, key: str | None = None) -> list[tuple[Any, ...]]:
+    """Key and value of each row in force: it began, and what ends it is later, by the first sequence column."""
+    valid = (row for row in rows if row["start"][0] <= at and (row["end"] is None or row["end"][0] > at))
+    return sorted(((row["k"], row["v"]) for row in valid if key in (None, row["k"])), key=str)
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one", "several"])
+@pytest.mark.parametrize("kind", _SEQUENCES)
+def test_rows_at_each_time_are_those_in_force(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, several: bool
+) -> None:
+    it = Project(tmp_path, kind, several=several)
+    rows = it.write(_events(Random(kind), kind))
+    for at in _SEQUENCES[kind][1]:
+        text = at.isoformat() if isinstance(at, datetime) else str(at)
+        code, out, err = it.ask(capsys, "changes", text, "--json")
+        found = json.loads(out)
+        assert code == 0, err
+        assert sorted(((row["k"], row["v"]) for row in found["rows"]), key=str) == _in_force(rows, at)
+        _, out, _ = it.ask(capsys, "p/changes", text, "--key", "c'", "--json")
+        assert [(row["k"], row["v"]) for row in json.loads(out)["rows"]] == _in_force(rows, at, "c'")
+    assert 0 < found["number"] == len(found["rows"])
+
+
+def test_an_answer_is_of_the_published_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    it = Project(tmp_path)
+    code, _, err = it.ask(capsys, "changes", "2026-03-01")
+    assert code == 78 and "nothing-published" in err and "draindown --root" in err
+    it.write([{"k": "a", "at": _START, "n": 1, "v": "x"}])
+    it.write([{"k": "a", "at": _START, "n": 1, "v": "y"}], publish=False)
+    code, out, _ = it.ask(capsys, "changes", "2026-03-01", "--limit", "1")
+    assert code == 0 and "1 row of version 0" in out and out.splitlines()[-1].split()[-1] == "x"
+    assert "0 rows of version 0" in it.ask(capsys, "changes", "2026-02-28")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("changes", "yesterday"), "'yesterday' is no time such as"),
+        (("change", "2026-03-01"), "histories are p/changes"),
+        (("events", "2026-03-01"), "table events is no history; histories are p/changes"),
+        (("changes", "2026-03-01", "--key", "x=1", "--key", "k=2"), "columns are k"),
+        (("changes", "2026-03-01", "--key", ""), "it is empty"),
+    ],
+)
+def test_what_cant_be_asked_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    it = Project(tmp_path)
+    it.write([{"k": "a", "at": _START, "n": 1, "v": "x"}])
+    code, _, err = it.ask(capsys, *words)
+    assert code == 2 and said in " ".join(err.split())
+
+
+def test_by_arrival_ends_where_the_files_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    it = Project(tmp_path)
+    first = {"k": "a", "at": _START, "n": 1, "v": "x"}
+    it.write([first])
+    it.write([first, {"k": "a", "at": _START + timedelta(hours=1), "n": 1, "v": "y"}])
+    commits = {one.version: one.timestamp for one in TableLog(it.layout.table).commits()}
+    moments = {version: datetime.fromtimestamp(at / 1000, UTC).isoformat() for version, at in commits.items()}
+    asked = [it.ask(capsys, "changes", moments[version], "--by", "arrival", "--json") for version in (0, 1)]
+    assert [[row["v"] for row in json.loads(out)["rows"]] for _, out, _ in asked] == [["x"], ["y"]]
+    before = datetime.fromtimestamp(commits[0] / 1000 - 1, UTC).isoformat()
+    code, _, err = it.ask(capsys, "changes", before, "--by", "arrival")
+    assert code == 78 and "history-gone" in err and f"can be answered is {moments[0]}" in err
+    DeltaTable(it.layout.table).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    code, _, err = it.ask(capsys, "changes", moments[0], "--by", "arrival")
+    assert code == 78 and f"can be answered is {moments[1]}" in err and "draindown --root" in err
+    _, out, _ = it.ask(capsys, "changes", moments[1], "--by", "arrival", "--json")
+    assert [row["v"] for row in json.loads(out)["rows"]] == ["y"]
+
+
+def test_the_sql_for_duckdb_in_the_docs_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "pipeline-files.md").read_text()
+    table = text.partition("<!-- as of: begin -->")[2].partition("<!-- as of: end -->")[0]
+    (sql,) = re.findall(r"^\| DuckDB \| `(.*)` \|$", table, re.MULTILINE)
+    it, noon = Project(tmp_path), datetime(2013, 1, 1, 12, tzinfo=UTC)
+    times = [noon + timedelta(hours=at) for at in (-1, 0, 1)]
+    draw = Random(1)
+    events = [{"k": draw.choice("abc"), "at": draw.choice(times), "n": 1, "v": draw.choice("xy")} for _ in range(9)]
+    rows = it.write(events)
+    with closing(duckdb.connect()) as db:
+        # the extension that reads Delta in DuckDB is not among the packages: its function reads the same rows here
+        held = TableLog(it.layout.table).query("select * from t")
+        db.register("held", held)
+        db.execute("create macro delta_scan(path) as table select * from held")
+        found = db.execute(sql).fetchall()
+        names = [one[0] for one in db.description or ()]
+    at_k, at_v = names.index("k"), names.index("v")
+    assert sorted((row[at_k], row[at_v]) for row in found) == _in_force(rows, noon) != []
