@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from draindown.launch import settings as spark_settings
@@ -53,3 +56,11 @@ def test_only_a_long_run_on_one_machine_is_told_what_to_compile_well(
     told = {flag for flag in set(_flags("local[2]")) - set(_flags("yarn")) if not flag.startswith("-Xmn")}
     assert told == {*spark_settings._SPARING, *(spark_settings._TIGHT_HEAP if tight else ())}
     assert not told & set(_flags("local[2]", short=True))
+
+
+@pytest.mark.parametrize("master", ["local[2]", "spark://host:7077"])
+def test_spark_leaves_no_directory_in_the_project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, master: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    warehouse = Path(spark_settings.settings(master)["spark.sql.warehouse.dir"])
+    assert warehouse.is_absolute() and tmp_path not in warehouse.parents
+    assert str(os.getuid()) in warehouse.name, "that of another user could not be written"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -183,6 +184,8 @@ def settings(master: str, *, short: bool = False, archive: str | None = None) ->
     return {
         **_LEAN,
         **local,
+        # Spark makes this directory, which stays empty, as soon as a catalog is asked: by default in the project
+        "spark.sql.warehouse.dir": f"{tempfile.gettempdir()}/draindown-{os.getuid()}-warehouse",
         "spark.driver.memory": heap(),
         "spark.driver.extraClassPath": class_path(),
         "spark.driver.extraJavaOptions": " ".join(flags),
