@@ -49,6 +49,8 @@ class FakeServer:
 class FakeSink(Sink):
     """A sink that applies batches to a server in memory, each as a transaction."""
 
+    records = True
+
     def __init__(self, server: FakeServer, place: SinkPlace) -> None:
         self._server, self._place = server, place
 

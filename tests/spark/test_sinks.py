@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from draindown.spark.runs.withdrawal import withdraw
 from draindown.spark.session import INTERPRETED, configured
 from draindown.spark.targets.append import Appended
 from draindown.spark.targets.shares import Judged, fate_at
+from draindown.spark.targets.table_files import TableFiles
 from draindown.spec.models import PipelineSpec
 from tests.derivation import Derivation
 from tests.landing import Injected, Landing
@@ -94,6 +96,10 @@ def assert_agree(flow: Landing, servers: Mapping[str, FakeServer]) -> None:
     assert_sums(batches(flow))
 
 
+LATER = (
+    *("connecting", "remembered", "counted-every", "noted-every", "portion-every", "sent-every"),
+    *("counted-flagged", "noted-flagged", "portion-flagged", "taken-flagged", "sent-flagged", "merged"),
+)
 CHANGES = (
     record("1", 2, a=5),  # matched, does not now: deleted there
     record("2", 2, a=50),  # did not match, does now
@@ -107,7 +113,7 @@ CHANGES = (
 
 @pytest.mark.parametrize(
     "fault",
-    ["sent-every", *(pytest.param(one, marks=pytest.mark.long) for one in ("remembered", "sent-flagged", "merged"))],
+    ["taken-every", *(pytest.param(one, marks=pytest.mark.long) for one in LATER)],
 )
 def test_a_keyed_flow_its_sinks_and_its_ledger_agree_wherever_it_dies(
     spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer], fault: str
@@ -140,6 +146,64 @@ def test_other_batches_wait_for_one_that_a_sink_has_and_the_table_lacks(
     assert raised.value.code == "sink-batch-in-flight"
     flow.apply(spark)
     sink_state.refuse_in_flight(flow.layout)
+    assert_sums(batches(flow))
+
+
+def test_what_a_sink_refuses_is_given_up_as_a_row_and_as_a_batch_and_filled_in_portions(
+    spark: SparkSession,
+    landing: Callable[..., Landing],
+    servers: dict[str, FakeServer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flow = landing({"target": {"keys": ["id"], "sequence_by": ["seq"]}, "also_to": {"every": ALSO_TO["every"]}})
+    server = servers.setdefault("every", FakeServer())
+
+    def refused_and(act: Callable[[], Any]) -> None:
+        with pytest.raises(TerminalError) as raised:
+            act()
+        assert raised.value.code == "sink-refused"
+
+    def given_up(id_: str) -> None:
+        assert sink_state.skip_row(flow.layout, "every", {"id": id_}, by="me", reason="broken") is not None
+
+    server.refused = {("2",)}
+    flow.deliver(*[record(str(at), 1, a=at) for at in range(5)])
+    refused_and(lambda: flow.drain(spark))
+    assert server.rows == {}
+    given_up("2")
+    flow.drain(spark)
+    assert sorted(server.rows) == [("0",), ("1",), ("3",), ("4",)]
+    assert batches(flow)[-1]["sinks"]["every"] == {"sent": 4, "deleted": 0, "passed": 0, "unsendable": 1}
+    (kept,) = table(flow.layout.unsendable)
+    assert json.loads(kept["key"]) == {"id": "2"} and kept["reason"].startswith("given-up: broken (by me, ")
+
+    flow.deliver(record("5", 1, a=5), record("2", 2, a=22))
+    refused_and(lambda: flow.drain(spark))
+    assert len(sink_state.give_up(flow.layout, "every", by="me", reason="later")) == 1
+    flow.drain(spark)
+    assert ("5",) not in server.rows and server.sent == 1, "a batch that was given up is not sent"
+    assert batches(flow)[-1]["sinks"]["every"] == {"sent": 0, "deleted": 0, "passed": 0, "unsendable": 2}
+    assert [one.subject for one in sink_columns.findings(flow.request(), flow.layout)] == ["every"]
+    flow.deliver(record("6", 1, a=6))  # a file of its own in the table
+    flow.drain(spark)
+    assert_sums(batches(flow))
+
+    read: list[int] = []
+    portion = TableFiles.portion
+    monkeypatch.setattr(TableFiles, "portion", lambda files, at: read.append(at) or portion(files, at))
+    monkeypatch.setattr(sink_fill, "PORTION", 1)
+    fill = partial(sink_fill.fill, flow.request(), spark, "every", progress=lambda line: None)
+    refused_and(fill)
+    given_up("2")
+    done = fill()
+    assert max(read) >= 1, "there are several portions"
+    assert (done.unsendable, done.deleted) == (1, 0)
+    assert {key for (key,) in server.rows} == {"0", "1", "3", "4", "5", "6"}
+    assert sink_columns.findings(flow.request(), flow.layout) == []
+    server.refused = set()
+    flow.deliver(record("2", 3, a=23))
+    flow.drain(spark)
+    assert server.rows[("2",)] == {"id": "2", "a": 23}, "what was given up was one row of one batch"
     assert_sums(batches(flow))
 
 

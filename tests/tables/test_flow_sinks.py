@@ -113,6 +113,12 @@ def test_a_database_that_was_restored_from_an_older_copy_is_found(tmp_path: Path
     assert symptoms(asked) == {}
     server.batches[place, one.writer] = replace(batch, number=0)
     assert symptoms(asked) == {"sink-behind": "draindown sink fill p --flow f --sink a --yes"}
+    server.batches.clear()  # the copy is older than the flow
+    assert symptoms(asked) == {"sink-behind": "draindown sink fill p --flow f --sink a --yes"}
+    filled(asked, Sending("fill:p.f.a:7", 1, sink_state.FILL, 5, "", sent=True))
+    assert "sink-behind" in symptoms(asked), "it was restored to a state before the fill"
+    server.batches[place, "fill:p.f.a:7"] = replace(batch, writer="fill:p.f.a:7")
+    assert symptoms(asked) == {}
 
 
 def test_a_sink_that_does_not_answer_ends_the_plan_of_a_drain_and_no_idle_plan(
@@ -165,3 +171,9 @@ def test_the_commands_list_and_skip(tmp_path: Path, server: FakeServer, capsys: 
     assert (code, [one["number"] for one in lost]) == (0, [2])
     assert sink_state.GIVEN_UP in typed("list", "p")[1][0]["stale"]
     assert typed(*skip, "--yes") == (0, [])
+    filled(asked, sending(asked, 2, sent=False))
+    assert typed(*skip, "--key", '{"other": 1}', "--yes")[0] == 2
+    assert typed(*skip, "--key", '{"id": "x"}')[0] == 2, "without --yes nothing is done"
+    code, (row,) = typed(*skip, "--key", '{"id": "x"}', "--yes")
+    assert (code, row["number"], row["key"], row["reason"]) == (0, 2, {"id": "x"}, "lost")
+    assert typed("list", "p")[1][0]["stale"] == ""

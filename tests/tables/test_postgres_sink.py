@@ -78,6 +78,49 @@ def test_values_that_the_type_refuses_are_named(postgres: PostgresServer) -> Non
     assert contract.refused(sink(postgres, name), bad, columns) == reasons
 
 
+REFUSING = {
+    "a check": ("check (name <> 'bad')", ""),
+    "a deferred constraint": ("constraint u unique (note) deferrable initially deferred", ""),
+    "a trigger": (
+        "",
+        """create function {s}.no() returns trigger language plpgsql as $$ begin
+             if new.name = 'bad' then raise exception 'no such name'; end if; return new; end $$;
+           create trigger t before insert or update on {t} for each row execute function {s}.no()""",
+    ),
+    "a value of json": ("j json", ""),
+}
+
+
+@pytest.mark.parametrize("why", REFUSING)
+def test_the_row_that_only_the_server_refuses_is_named_by_its_key(postgres: PostgresServer, why: str) -> None:
+    more, then = REFUSING[why]
+    columns = "id bigint, day date, name text, note text, primary key (id, day)"
+    name = table(postgres, ", ".join(filter(None, [columns, more])))
+    if then:
+        postgres.execute(then.format(s=name.partition(".")[0], t=name))
+    sent = (SinkColumn("id", "bigint", True), SinkColumn("day", "date", True), SinkColumn("name", "string"))
+    sent += (SinkColumn("note", "string"), *([SinkColumn("j", "string")] if "json" in why else []))
+    rows = [
+        {"id": at, "day": dt.date(2026, 1, 2), "name": "good", "note": f"n\n{at}", "j": '"a"\n', FATE: "upsert"}
+        for at in range(1, 1000)
+    ]
+    rows[712] |= {"name": "bad", "note": "n\n1", "j": "{"}
+    texts = [(text, pa.string()) for text in ("name", "note", "j", FATE)]
+    schema = pa.schema([("id", pa.int64()), ("day", pa.date32()), *texts])
+    parts = pa.Table.from_pylist(rows, schema).to_batches(max_chunksize=400)
+    target = sink(postgres, name)
+    target.fence(5)
+    error = fails(lambda: target.send(BATCH, sent, parts))
+    assert isinstance(error, TerminalError) and error.code == "sink-refused"
+    assert '{"id":713,"day":"2026-01-02"}' in error.found
+    assert any("--key" in step for step in error.next)
+    assert postgres.execute(f"select count(*) from {name}") == [(0,)] and target.has(BATCH) is None
+    del rows[712]
+    target.send(BATCH, sent, pa.Table.from_pylist(rows, schema).to_batches())
+    assert postgres.execute(f"select count(*) from {name}") == [(998,)]
+    target.close()
+
+
 @pytest.mark.parametrize(
     ("columns", "code"),
     [

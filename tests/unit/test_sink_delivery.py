@@ -16,6 +16,7 @@ from draindown.flow.sink_delivery import deliver
 from draindown.flow.sink_state import SinkState
 from draindown.lake.documents import make_home
 from draindown.lake.layout import FlowLayout
+from draindown.sinks import refusals
 from draindown.sinks.port import SinkBatch, SinkColumn, SinkPlace
 
 
@@ -32,6 +33,7 @@ class MemorySink:
     batches: dict[str, SinkBatch] = field(default_factory=dict)
     sends: int = 0
     dies: str = ""
+    refuses: bool = False
 
     def check(self, columns: Sequence[SinkColumn]) -> None: ...
 
@@ -46,6 +48,9 @@ class MemorySink:
     def send(self, batch: SinkBatch, columns: Sequence[SinkColumn], rows: Iterable[Any]) -> None:
         if self.dies == "before":
             raise Crash
+        if self.refuses:
+            raise TerminalError("sink-refused", tried="send", found="key 1", next="draindown sink skip")
+        rows = list(rows)
         known = self.batches.get(batch.writer)
         if not (self.records and known is not None and known.number >= batch.number):
             self.sends += 1
@@ -122,6 +127,75 @@ def test_a_batch_without_rows_is_not_sent(layout: FlowLayout) -> None:
     _deliver(layout, sink, 0, {})
     assert sink.sends == 0
     assert SinkState.read(layout, "s").sendings == ()
+
+
+class LeaseLost(Exception):
+    """Another driver took over."""
+
+
+STEPS = ("counted-s", "noted-s", "portion-s", "taken-s")
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("records", [True, False])
+def test_a_driver_that_thaws_after_another_one_took_over_overwrites_nothing(
+    layout: FlowLayout, step: str, records: bool
+) -> None:
+    sink, steps = MemorySink(records=records), list[str]()
+
+    def frozen_at(name: str) -> None:
+        steps.append(name)
+        if name == step:
+            _deliver(layout, sink, 0, {1: "a"})
+            _deliver(layout, sink, 1, {1: "b"})
+            raise LeaseLost
+
+    with pytest.raises(LeaseLost):
+        deliver(layout, sink, _batch(0, {1: "a"}), (), lambda: [(1, "a")], "print", frozen_at)
+    known = SinkState.read(layout, "s").of("w")
+    assert known is not None and (known.number, known.sent) == (1, True)
+    assert sink.table == {1: "b"}
+    assert steps == [*STEPS[: STEPS.index(step) + 1]], "nothing was done after the lease was lost"
+
+
+def test_what_the_system_refuses_is_given_up_as_a_row_or_as_a_batch(layout: FlowLayout) -> None:
+    sink = MemorySink(refuses=True)
+    with pytest.raises(TerminalError):
+        _deliver(layout, sink, 3, {1: "a", 2: "b"})
+    known = SinkState.read(layout, "s").of("w")
+    assert known is not None and known.refused and not known.sent
+    assert sink_state.skip_row(layout, "s", {"id": "1"}, by="me", reason="bad") is not None
+    assert sink_state.skip_row(layout, "s", {"id": "2"}, by="me", reason="bad") is not None
+    state = SinkState.read(layout, "s")
+    assert [one.key for one in state.skipped("w", 3)] == [{"id": "1"}, {"id": "2"}]
+    assert state.skipped("w", 4) == [] and state.stale == ""
+    assert [one.number for one in sink_state.give_up(layout, "s", by="me", reason="all bad")] == [3]
+    state = SinkState.read(layout, "s")
+    assert state.stale == sink_state.GIVEN_UP and state.skipped("w", 3)[-1].key == {}
+    assert sink_state.in_flight(layout), "the batch comes before all others, and is not sent"
+    whole = _batch(3, {1: "a", 2: "b"})
+    deliver(layout, sink, replace(whole, rows=0), (), list, "print")  # its digest has the rows that were given up
+    assert sink.table == {}
+
+
+def test_a_fill_may_go_on_without_a_row(layout: FlowLayout) -> None:
+    assert sink_state.skip_row(layout, "s", {"id": "1"}, by="me", reason="bad") is None
+    SinkState(fill=sink_state.Fill(7, 1, 2, "print")).write(layout, "s")
+    found = sink_state.skip_row(layout, "s", {"id": "1"}, by="me", reason="bad")
+    assert found is not None
+    writer = sink_state.fill_writer(layout, "s", 7)
+    assert SinkState.read(layout, "s").skipped(writer, sink_state.ALL_PORTIONS) == [found]
+
+
+@pytest.mark.parametrize("text", ["5", "{}", "[1]", '{"id": null}', '{"id": [1]}', "id=5"])
+def test_a_key_that_is_no_object_of_values_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no|has a value|Expecting"):
+        refusals.parsed(text)
+
+
+def test_a_key_has_the_text_of_each_value() -> None:
+    typed = '{"id": 12345678901234567890, "x": 1.50, "ok": true, "name": "a b"}'
+    assert refusals.parsed(typed) == {"id": "12345678901234567890", "x": "1.50", "ok": "true", "name": "a b"}
 
 
 def test_an_older_batch_than_the_one_sent_is_refused(layout: FlowLayout) -> None:

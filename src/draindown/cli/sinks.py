@@ -72,11 +72,15 @@ def skip(
     pipeline: PipelineName,
     name: SinkName,
     reason: Annotated[str, typer.Option(help="Why, for those who read it later.", callback=not_empty)],
+    key: Annotated[
+        str | None,
+        typer.Option(help="Only the row with this key, as JSON: the error names it.", callback=not_empty),
+    ] = None,
     flow: OneFlow = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Give up what a sink got of a batch that the table lacks. Batches go on; the sink must be filled."""
+    """Give up a row that a sink refuses (`--key`), or what it got of a batch that the table lacks."""
     from dataclasses import asdict
 
     from draindown.base.formatting import count
@@ -84,6 +88,9 @@ def skip(
     from draindown.recovery.opening import Needs, open_flow
 
     request, out = _request(ctx, pipeline, flow, name), Output(as_json)
+    if key is not None:
+        _skip_row(request, name, _key(request, name, key), reason, yes, out)
+        return
     waiting = sink_state.in_flight(request.layout).get(name)
     if waiting is None:
         out.result([], f"the table has every batch that sink {name} has: there is nothing to give up")
@@ -95,6 +102,41 @@ def skip(
     again = f"draindown run {request.spec.pipeline} --flow {request.flow}"
     then = f"next: {again}, then {sink_columns.fill_command(request, name)}"
     out.result([asdict(one) for one in lost], f"gave up {count(len(lost), 'batch', 'batches')}; {then}")
+
+
+def _skip_row(request: Request, name: str, key: dict[str, str], reason: str, yes: bool, out: Output) -> None:
+    from dataclasses import asdict
+
+    from draindown.flow import sink_state
+    from draindown.recovery.opening import Needs, open_flow
+
+    where = f"{request.spec.pipeline} --flow {request.flow}"
+    waiting, filling = sink_state.on_its_way(request.layout, name)
+    if waiting is None and filling is None:
+        out.result([], f"nothing is on its way to sink {name}: there is no row to give up")
+        return
+    what = f"batch {waiting.number} of kind {waiting.kind}" if waiting else "the fill in progress"
+    out.note(f"the row with key {key} of {what} will not be sent to sink {name}")
+    refuse_without(yes)
+    with open_flow(request.spec, request.flow, Needs.FINISHED, owner=person(), run_id=request.run_id) as opened:
+        found = sink_state.skip_row(opened.layout, name, key, by=person(), reason=reason)
+    then = f"draindown run {where}" if waiting else f"draindown sink fill {where} --sink {name} --yes"
+    out.result([asdict(found)] if found else [], f"gave up the row; next: {then}")
+
+
+def _key(request: Request, name: str, text: str) -> dict[str, str]:
+    """Return the key that was typed. Raises a usage error unless it has exactly the columns of the sink's key."""
+    from draindown.flow import sink_columns
+    from draindown.sinks import refusals
+
+    try:
+        found = refusals.parsed(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"--key {text!r}: {error}") from None
+    wanted = sink_columns.key_names(request, request.declared.also_to[name])
+    if sorted(found) != sorted(wanted):
+        raise typer.BadParameter(f"--key has {', '.join(found)}; the key of sink {name} is {', '.join(wanted)}")
+    return found
 
 
 def _fill(request: Request, name: str, out: Output) -> Filled:

@@ -34,6 +34,7 @@ def _compare(desk: Desk, request: Request, name: str) -> None:
         for one in SinkState.read(desk.layout, name).sendings:
             asked = SinkBatch(place, one.writer, one.number, 0, one.kind, one.number, 0, one.rows, one.digest)
             there = target.has(asked)
-            if one.sent and there is not None and there.number < one.number:
-                text = f"sink {name} ends at batch {there.number} of kind {one.kind}; {one.number} was sent"
+            if one.sent and target.records and (there is None or there.number < one.number):
+                ends = f"ends at batch {there.number}" if there else "has no batch"
+                text = f"sink {name} {ends} of kind {one.kind}; {one.number} was sent"
                 desk.wrong("sink-behind", "sinks", text, sink_columns.fill_command(request, name))

@@ -33,6 +33,12 @@ def keys_of(request: Request, sink: FlowSink) -> list[str]:
     return request.declared.target.row_keys or [ORIGIN_KEY]
 
 
+def key_names(request: Request, sink: FlowSink) -> list[str]:
+    """Return the columns that identify a row at a sink, by their names there."""
+    keys = keys_of(request, sink)
+    return list(sink.named(keys, keys).values())[: len(keys)]
+
+
 def print_of(request: Request, sink: FlowSink) -> str:
     """Return the fingerprint of a sink's spec: of what decides which rows it holds."""
     return sink.fingerprint(keys_of(request, sink))

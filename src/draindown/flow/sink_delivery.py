@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from draindown.base.errors import TerminalError
+from draindown.base.progress import StepHook, ignore_step
 from draindown.flow.sink_state import Sending, SinkState, begun
 from draindown.lake.layout import FlowLayout
 from draindown.sinks.port import Sink, SinkBatch, SinkColumn
+from draindown.sinks.refusals import CODE
 
 if TYPE_CHECKING:
     import pyarrow
@@ -18,26 +21,63 @@ Rows = Callable[[], Iterable["pyarrow.RecordBatch"]]
 
 
 def deliver(
-    layout: FlowLayout, sink: Sink, batch: SinkBatch, columns: Sequence[SinkColumn], rows: Rows, fingerprint: str
+    layout: FlowLayout,
+    sink: Sink,
+    batch: SinkBatch,
+    columns: Sequence[SinkColumn],
+    rows: Rows,
+    fingerprint: str,
+    reached: StepHook = ignore_step,
 ) -> None:
     """Send a batch, unless the sink has it. Writes it down before it is sent, and once the sink has it.
 
-    A batch without rows is not sent. `fingerprint`: of the sink's spec.
+    A batch without rows is not sent. `fingerprint`: of the sink's spec. `reached` is called with `counted-NAME` before
+    anything is written, `noted-NAME` before the first row goes out, `portion-NAME` before each portion, `taken-NAME`
+    once the sink has all of it, and `sent-NAME` at the end. What it raises, such as a lost lease, ends the delivery
+    there: a driver that was frozen while another one went on overwrites nothing of that.
 
     Raises TerminalError `sink-differs` if other rows of the batch were sent before, and the errors of the sink.
     """
     name = batch.place.sink
     state = SinkState.read(layout, name)
-    if _is_done(layout, state.of(batch.writer), sink, batch):
+    is_done = _is_done(layout, state.of(batch.writer), sink, batch)
+    reached(f"counted-{name}")
+    if is_done:
         _note(layout, name, state, batch, sent=True)
-        return
-    if not batch.rows:
+    elif not batch.rows:
         if not state.filled:
             begun(state, fingerprint, layout).write(layout, name)
-        return
-    _note(layout, name, begun(state, fingerprint, layout), batch, sent=False)
-    sink.send(batch, columns, rows())
-    _note(layout, name, SinkState.read(layout, name), batch, sent=True)
+    else:
+        state = _note(layout, name, begun(state, fingerprint, layout), batch, sent=False)
+        reached(f"noted-{name}")
+        _send(layout, sink, batch, columns, _guarded(rows, name, reached), state)
+        reached(f"taken-{name}")
+        _note(layout, name, SinkState.read(layout, name), batch, sent=True)
+    reached(f"sent-{name}")
+
+
+def _guarded(rows: Rows, name: str, reached: StepHook) -> Iterator[pyarrow.RecordBatch]:
+    for part in rows():
+        reached(f"portion-{name}")
+        yield part
+
+
+def _send(
+    layout: FlowLayout,
+    sink: Sink,
+    batch: SinkBatch,
+    columns: Sequence[SinkColumn],
+    rows: Iterator[pyarrow.RecordBatch],
+    state: SinkState,
+) -> None:
+    """Send it. A batch that the system refuses is written down as refused, so that it can be given up as a whole."""
+    name, one = batch.place.sink, state.of(batch.writer)
+    try:
+        sink.send(batch, columns, rows)
+    except TerminalError as error:
+        if error.code == CODE and one is not None:
+            state.sending(replace(one, refused=True)).write(layout, name)
+        raise
 
 
 def _note(layout: FlowLayout, name: str, state: SinkState, batch: SinkBatch, *, sent: bool) -> SinkState:
@@ -49,10 +89,13 @@ def _note(layout: FlowLayout, name: str, state: SinkState, batch: SinkBatch, *, 
 
 
 def _is_done(layout: FlowLayout, known: Sending | None, sink: Sink, batch: SinkBatch) -> bool:
-    """Return whether the sink has the batch. Raises TerminalError `sink-differs` if it has other rows of it."""
+    """Return whether the sink has the batch. Raises TerminalError `sink-differs` if it has other rows of it.
+
+    Digests alone are compared: rows that a person gave up are in a batch's digest, and not in its number of rows.
+    """
     if known is None or known.number < batch.number:
         return False
-    same = (known.number, known.rows, known.digest) == (batch.number, batch.rows, batch.digest)
+    same = (known.number, known.digest) == (batch.number, batch.digest)
     if known.sent or known.number > batch.number:
         if not same:
             raise _differs(
@@ -64,7 +107,7 @@ def _is_done(layout: FlowLayout, known: Sending | None, sink: Sink, batch: SinkB
         if (there.number, there.digest) != (batch.number, batch.digest):
             raise _differs(layout, batch, f"the sink has {there.rows:,} rows of batch {there.number}, {there.digest}")
         return True
-    if there is None and not same:  # it may have got a part, and nobody can say which
+    if not sink.records and not same:  # it may have got a part, and nobody can say which
         raise _differs(layout, batch, f"{known.rows:,} rows of it may have been sent before, {known.digest}")
     return False
 

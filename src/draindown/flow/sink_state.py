@@ -30,11 +30,18 @@ UNFILLED = "a fill of it was begun and has not ended"
 GIVEN_UP = "a batch on its way to it was given up"
 LEFT_OUT = "batches went by while it was not in `also_to`"
 ADDED = "it was added when the table had rows already"
+FILL = "fill"
+"""The kind of a sending that stands for a fill: what was sent before it is no longer asked of the sink."""
+ALL_PORTIONS = -1
+"""The number of a `Skip` that is about a fill."""
 
 
 @dataclass(frozen=True)
 class Sending:
-    """A batch on its way. `sent`: the sink has it. Until then it may have all of it, a part, or nothing."""
+    """A batch on its way. `sent`: the sink has it. Until then it may have all of it, a part, or nothing.
+
+    `refused`: the system behind the sink refused a row of it.
+    """
 
     writer: str
     number: int
@@ -42,6 +49,23 @@ class Sending:
     rows: int
     digest: str
     sent: bool = False
+    refused: bool = False
+
+
+@dataclass(frozen=True)
+class Skip:
+    """A row that a person gave up, which the sink refuses, or all rows of a batch: they are not sent.
+
+    `writer`, `number`: the batch; of a fill all portions, -1. `key`: the text of each key column's value by its name at
+    the sink; empty for all rows.
+    """
+
+    writer: str
+    number: int
+    key: Mapping[str, str]
+    by: str
+    reason: str
+    at: str
 
 
 @dataclass(frozen=True)
@@ -69,6 +93,7 @@ class SinkState:
         fill: the fill in progress.
         sendings: the newest batch of each writer, oldest first.
         given_up: what a person gave up: who, when, why and which batch.
+        skips: rows that are not sent, of batches on their way and of a fill in progress.
     """
 
     filled: str = ""
@@ -77,6 +102,7 @@ class SinkState:
     fill: Fill | None = None
     sendings: tuple[Sending, ...] = ()
     given_up: tuple[Mapping[str, Any], ...] = field(default=())
+    skips: tuple[Skip, ...] = ()
 
     @classmethod
     def read(cls, layout: FlowLayout, name: str) -> Self:
@@ -97,6 +123,7 @@ class SinkState:
             fill=None if fill is None else Fill(**fill),
             sendings=tuple(Sending(**one) for one in content["sendings"]),
             given_up=tuple(content["given_up"]),
+            skips=tuple(Skip(**one) for one in content.get("skips", ())),
         )
 
     def write(self, layout: FlowLayout, name: str) -> None:
@@ -107,6 +134,10 @@ class SinkState:
     def of(self, writer: str) -> Sending | None:
         """Return the newest batch of a writer."""
         return next((one for one in self.sendings if one.writer == writer), None)
+
+    def skipped(self, writer: str, number: int) -> list[Skip]:
+        """Return what was given up of a batch, or of a fill."""
+        return [one for one in self.skips if one.writer == writer and one.number in (number, ALL_PORTIONS)]
 
     def sending(self, batch: Sending) -> SinkState:
         """Return the state with `batch` as the newest of its writer."""
@@ -176,6 +207,8 @@ def in_flight(layout: FlowLayout) -> dict[str, Sending]:
     log = None
     for name in names(layout):
         for one in SinkState.read(layout, name).sendings:
+            if one.kind == FILL:
+                continue
             log = log or log_of(layout.live, layout.live.table)
             last = log.last(WriterId(one.writer)) if log.exists else None
             if last is None or last < one.number:
@@ -230,16 +263,55 @@ def next_epoch(layout: FlowLayout, check: Callable[[], None]) -> int:
 
 
 def give_up(layout: FlowLayout, name: str, *, by: str, reason: str) -> list[Sending]:
-    """Give up the batches that the sink has and the table does not. The sink is stale then. Return them.
+    """Give up the batch that the sink has, or refuses, and the table lacks. The sink is stale then. Return it.
 
-    Call it under the lease.
+    What was sent of it is forgotten: it is computed again and sent as it is then. A batch that the system refused is
+    not sent again, and still comes before all others. Call it under the lease.
     """
-    state = SinkState.read(layout, name)
-    lost = [one for one in state.sendings if one == in_flight(layout).get(name)]
-    if lost:
-        said = {"by": by, "reason": reason, "at": now().isoformat(timespec="seconds")}
-        given_up = tuple({**said, **asdict(one)} for one in lost)
-        kept = tuple(one for one in state.sendings if one not in lost)
-        left = replace(state, stale=GIVEN_UP, sendings=kept, given_up=(*state.given_up, *given_up)[-_MOST:])
-        left.write(layout, name)
-    return lost
+    state, lost = SinkState.read(layout, name), in_flight(layout).get(name)
+    if lost is None:
+        return []
+    at = now().isoformat(timespec="seconds")
+    given_up = {"by": by, "reason": reason, "at": at, **asdict(lost)}
+    left = replace(state, stale=GIVEN_UP, given_up=(*state.given_up, given_up)[-_MOST:])
+    if lost.refused:
+        left = _with(left, lost, Skip(lost.writer, lost.number, {}, by, reason, at))
+    else:
+        left = replace(left, sendings=tuple(one for one in state.sendings if one != lost))
+    left.write(layout, name)
+    return [lost]
+
+
+def on_its_way(layout: FlowLayout, name: str) -> tuple[Sending | None, Fill | None]:
+    """Return the batch that the sink has, or may get, before the table, and the fill in progress."""
+    return in_flight(layout).get(name), SinkState.read(layout, name).fill
+
+
+def skip_row(layout: FlowLayout, name: str, key: Mapping[str, str], *, by: str, reason: str) -> Skip | None:
+    """Give up one row of the batch on its way to the sink, or of a fill in progress: it is not sent. Return it.
+
+    None if neither is. `key`: as of `Skip`. The sink is no staler than by a row that it can't hold. Call it under the
+    lease.
+    """
+    state, (waiting, filling) = SinkState.read(layout, name), on_its_way(layout, name)
+    if waiting is not None:
+        writer, number = waiting.writer, waiting.number
+    elif filling is not None:
+        writer, number = fill_writer(layout, name, filling.number), ALL_PORTIONS
+    else:
+        return None
+    found = Skip(writer, number, dict(key), by, reason, now().isoformat(timespec="seconds"))
+    _with(state, waiting, found).write(layout, name)
+    return found
+
+
+def _with(state: SinkState, waiting: Sending | None, skip: Skip) -> SinkState:
+    """Return the state with one more skip, without those of batches that are done."""
+    own = {(waiting.writer, waiting.number)} if waiting else {(skip.writer, skip.number)}
+    kept = [one for one in state.skips if (one.writer, one.number) in own and one.key != skip.key]
+    return replace(state, skips=(*kept, skip))
+
+
+def fill_writer(layout: FlowLayout, name: str, number: int) -> str:
+    """Return the writer of a fill: each fill is one by itself."""
+    return f"fill:{layout.pipeline}.{layout.flow}.{name}:{number}"

@@ -89,7 +89,12 @@ class SinkBatch:
 
 
 class Sink(Protocol):
-    """A system that holds what a flow sends it. Every method may raise the errors named at `check`."""
+    """A system that holds what a flow sends it. Every method may raise the errors named at `check`.
+
+    `records`: whether it records batches, so that `has` knows whether one is there.
+    """
+
+    records: bool
 
     def check(self, columns: Sequence[SinkColumn]) -> None:
         """See whether a batch of these columns could be sent, without sending anything. Needs no JVM.
@@ -126,7 +131,10 @@ class Sink(Protocol):
         Where the sink records batches, a batch whose number is at most the recorded one of its writer is done already,
         and `rows` is not read. Record batches have the columns by name, and `FATE`. Keys are distinct within a batch.
         Of a row whose fate is `delete` only the key is read, and columns that place it; others may be NULL.
-        Raises TransientError `sink-fenced` if a higher epoch is known to the sink.
+        What `rows` raises ends the batch: nothing more of it is sent.
+
+        Raises TransientError `sink-fenced` if a higher epoch is known to the sink, and TerminalError `sink-refused`
+        with the key of a row that the system does not take (see `sinks.refusals`).
         """
 
     def retain(

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from draindown.base.errors import TerminalError
+from draindown.base.errors import DraindownError, TerminalError
 from draindown.sinks.conditions import null_keys, quoted, years
 from draindown.sinks.kafka.client import Client
 from draindown.sinks.kafka.messages import Message, Messages
 from draindown.sinks.port import ORIGIN, Sink, SinkBatch, SinkColumn, SinkPlace
+from draindown.sinks.refusals import CODE, refused
 from draindown.sources.kafka.library import library
 from draindown.spec.kafka_sink import KafkaSink
 
@@ -35,6 +36,8 @@ class KafkaTopic(Sink):
 
     Methods raise what `client` names, and TerminalError `sink-unfit`, `sink-refused`.
     """
+
+    records = False
 
     def __init__(self, spec: KafkaSink, place: SinkPlace, environ: Mapping[str, str] = os.environ) -> None:
         self._spec, self._place = spec, place
@@ -119,7 +122,7 @@ class KafkaTopic(Sink):
                 if time.monotonic() > until:
                     raise self._client.named(library().KafkaError(library().KafkaError._TIMED_OUT)) from None
             except library().KafkaException as error:
-                raise self._client.named(error.args[0], message.row) from error
+                raise self._named(error.args[0], message.row) from error
 
     def _delivered(self, row: str, error: KafkaError | None, message: Any) -> None:
         del message
@@ -128,7 +131,15 @@ class KafkaTopic(Sink):
 
     def _raise_failed(self) -> None:
         if self._failed:
-            raise self._client.named(*self._failed[0])
+            raise self._named(*self._failed[0])
+
+    def _named(self, error: KafkaError, row: str = "") -> DraindownError:
+        """Return the error that a client's error stands for; a message that is refused may be given up."""
+        found = self._client.named(error)
+        if found.code != CODE:
+            return self._client.named(error, row)
+        part = "any part of the batch may be in the topic; the same messages, with the same ids, are sent again"
+        return refused(self._place, tried=found.tried, found=found.found, changed=part, key=row, ways=found.next)
 
 
 def _size(column: SinkColumn) -> str:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from draindown.base.errors import TerminalError
+from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.secrets import names_in, resolved
 from draindown.sinks.port import SinkPlace
 from draindown.sinks.postgres import failures
@@ -55,10 +55,14 @@ class Connection:
             self.close()
             if late.is_set():
                 raise failures.silent(tried, wait, self._place) from error
-            raise failures.named(error, tried, self._place, self._secrets) from error
+            raise self.named(error, tried) from error
         except BaseException:  # the state of the connection is unknown
             self.close()
             raise
+
+    def named(self, error: psycopg.Error, tried: str) -> DraindownError:
+        """Return the error that a client's error stands for."""
+        return failures.named(error, tried, self._place, self._secrets)
 
     def close(self) -> None:
         """Close the connection, if there is one. What was not committed is undone by the server."""

@@ -16,6 +16,7 @@ _LONGEST = 400
 _KEY = re.compile(r"Key \((.*?)\)=\((.*?)\)")
 _UNCERTAIN = "nothing in the table, or the whole batch if the answer to its commit was lost; the next run finds out"
 _RETRIED = ("08", "40", "53", "55", "57", "58", "XX", "25P03", "25006")
+_REFUSING = ("09", "22", "23", "27", "44", "P0")
 _FULL = ("53",)
 _BUSY = ("55", "57014", "25P03")
 _CAUSES = (
@@ -55,6 +56,11 @@ def named(error: psycopg.Error, tried: str, place: SinkPlace, secrets: Collectio
         )
     code, help = next((code, help) for code, states, help in _CAUSES if state.startswith(states))
     return TerminalError(code, tried=tried, found=f"{found} ({state})", next=place.command("plan", help))
+
+
+def is_refusal(error: psycopg.Error) -> bool:
+    """Return whether the server refused a value or a row: data, constraints, triggers."""
+    return (error.sqlstate or "").startswith(_REFUSING)
 
 
 def silent(tried: str, seconds: float, place: SinkPlace) -> TransientError:

@@ -11,9 +11,11 @@ from draindown.sinks.conditions import null_keys
 from draindown.sinks.port import Sink, SinkBatch, SinkColumn, SinkPlace
 from draindown.sinks.postgres import types
 from draindown.sinks.postgres.connection import Connection
+from draindown.sinks.postgres.culprit import RowRefused
 from draindown.sinks.postgres.records import Records
 from draindown.sinks.postgres.staging import Staging
 from draindown.sinks.postgres.target import Target, look
+from draindown.sinks.refusals import refused
 from draindown.spec.postgres_sink import PostgresSink
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ class PostgresTable(Sink):
     `sink-tls`, `sink-denied`, `sink-missing`, `sink-unfit`, `sink-records`, `sink-refused`, `sink-options`,
     `secret-missing`.
     """
+
+    records = True
 
     def __init__(
         self,
@@ -83,7 +87,13 @@ class PostgresTable(Sink):
 
     def send(self, batch: SinkBatch, columns: Sequence[SinkColumn], rows: Iterable[pyarrow.RecordBatch]) -> None:
         """See `Sink.send`."""
-        self._once(batch, columns, rows, True, Staging.apply)
+        try:
+            self._once(batch, columns, rows, True, Staging.apply)
+        except RowRefused as refusal:
+            known = self._connection.named(refusal.error, f"send a batch to {self._spec.place}")
+            raise refused(
+                self._place, tried=known.tried, found=known.found, changed="nothing in the table", key=refusal.key
+            ) from refusal.error
 
     def retain(self, batch: SinkBatch, columns: Sequence[SinkColumn], keys: Iterable[pyarrow.RecordBatch]) -> int:
         """See `Sink.retain`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from draindown.sinks.port import FATE, SinkBatch, SinkColumn
+from draindown.sinks.postgres import culprit
 from draindown.sinks.postgres.connection import Connection
 from draindown.sinks.postgres.target import Target, identifier
 from draindown.sinks.values import JSON, ready
@@ -42,28 +44,50 @@ class Staging:
         )
 
     def fill(self, connection: Connection, rows: Iterable[pa.RecordBatch], fates: bool) -> None:
-        """Copy rows into it. The time that `rows` takes to give them is not bounded here."""
+        """Copy rows into it. The time that `rows` takes to give them is not bounded here. Raises RowRefused."""
         names = [column.name for column in self._columns]
         listed = [*self._names, identifier(FATE)] if fates else self._names
         statement = f"copy {self._name} ({', '.join(listed)}) from stdin (format csv)"
         for part in rows:
             for start in range(0, part.num_rows, _AT_ONCE):
-                text = as_csv(part.slice(start, _AT_ONCE), [*names, FATE] if fates else names)
-                with connection.step("copy rows for") as opened, opened.cursor().copy(statement) as copy:
-                    copy.write(text)
+                some = part.slice(start, _AT_ONCE)
+                with connection.step("copy rows for") as opened:
+                    copied = partial(_copy, opened, statement, some, [*names, FATE] if fates else names)
+                    culprit.attempt(opened, some.num_rows, copied, partial(self._key_of, some))
 
     def apply(self, opened: psycopg.Connection[Any]) -> None:
-        """Delete and upsert in the target. Deletes come first: their rows may hold what another unique index guards."""
-        fate, names = identifier(FATE), ", ".join(self._names)
+        """Delete and upsert in the target. Raises RowRefused."""
         opened.execute(f"analyze {self._name}")
-        opened.execute(
-            f"delete from {self._target.text} t using {self._name} s where s.{fate} = 'delete' and {self._same}"
-        )
+        number = opened.execute(f"select count(*) from {self._name}").fetchone() or (0,)
+        culprit.attempt(opened, number[0], partial(self._apply, opened), partial(self._key_at, opened))
+
+    def _apply(self, opened: psycopg.Connection[Any], most: int | None) -> None:
+        """Apply all rows, or the first ones: deletes come first, their rows may hold what a unique index guards."""
+        fate, names = identifier(FATE), ", ".join(self._names)
+        rows = self._name if most is None else f"({self._ordered} limit {most})"
+        opened.execute(f"delete from {self._target.text} t using {rows} s where s.{fate} = 'delete' and {self._same}")
         changed = ", ".join(f"{name} = excluded.{name}" for name in self._names if name not in self._keys)
         opened.execute(
-            f"insert into {self._target.text} ({names}) select {names} from {self._name} where {fate} = 'upsert'"
+            f"insert into {self._target.text} ({names}) select {names} from {rows} s where {fate} = 'upsert'"
             f" on conflict ({', '.join(self._keys)}) do {f'update set {changed}' if changed else 'nothing'}"
         )
+        opened.execute("set constraints all immediate")  # one that is deferred would fail the commit
+
+    @property
+    def _ordered(self) -> str:
+        return f"select * from {self._name} order by {identifier(FATE)} = 'upsert', ctid"
+
+    def _key_at(self, opened: psycopg.Connection[Any], number: int) -> str:
+        """Return the key of a row by its number in `_ordered`, from 0."""
+        row = opened.execute(
+            f"select {', '.join(self._keys)} from ({self._ordered} offset {number} limit 1) s"
+        ).fetchone()
+        keys = [column.name for column in self._columns if column.key]
+        return culprit.text_of({name: pa.array([value]) for name, value in zip(keys, row or (), strict=True)})
+
+    def _key_of(self, rows: pa.RecordBatch, number: int) -> str:
+        keys = [column.name for column in self._columns if column.key]
+        return culprit.text_of({name: rows.column(name).slice(number, 1) for name in keys})
 
     def delete_others(self, opened: psycopg.Connection[Any]) -> int:
         """Delete the rows of the target whose keys are not here. Return how many."""
@@ -75,6 +99,13 @@ class Staging:
     @property
     def _same(self) -> str:
         return " and ".join(f"t.{key} = s.{key}" for key in self._keys)
+
+
+def _copy(
+    opened: psycopg.Connection[Any], statement: str, rows: pa.RecordBatch, names: Sequence[str], most: int | None
+) -> None:
+    with opened.cursor().copy(statement) as copy:
+        copy.write(as_csv(rows.slice(0, most), names))
 
 
 def as_csv(rows: pa.RecordBatch, names: Sequence[str]) -> bytes:

@@ -1,8 +1,9 @@
 """Fill a sink: send it every row of the table that it should hold, and have it delete what the table does not have.
 
-The rows go out in portions, each with an identity of its own, from one version of the table under the flow's lease. A
-fill that was interrupted goes on with its next portion while the table is at that version, and begins again otherwise:
-batches that ran in between have sent newer rows.
+The rows go out in portions of whole files, each with an identity of its own, from one version of the table under the
+flow's lease. A fill that was interrupted goes on with its next portion while the table is at that version, and begins
+again otherwise: batches that ran in between have sent newer rows. Files are read once to send, and once more for their
+keys where the sink deletes what the table does not have.
 """
 
 from __future__ import annotations
@@ -13,24 +14,25 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.flow import sink_state
-from draindown.flow.sink_columns import columns_of, keys_of, place_of, print_of
-from draindown.flow.sink_state import Fill, SinkState
+from draindown.flow.sink_columns import columns_of, place_of, print_of
+from draindown.flow.sink_state import FILL, Fill, Sending, SinkState
 from draindown.lake.table_log import TableLog
 from draindown.recovery.opening import Needs, OpenFlow
 from draindown.runs.request import Request
 from draindown.sinks import registry
 from draindown.sinks.port import FATE, Sink, SinkBatch
 from draindown.spark.runs.opening import open_flow
-from draindown.spark.sql import quoted
 from draindown.spark.targets.delta_target import TableWriter
 from draindown.spark.targets.outlets import keep_misfits, keyed_by_origin, refuse_unresolved, refused_rows, wanted
 from draindown.spark.targets.shares import PORTION, Judged, Share, Wanted, was_of
+from draindown.spark.targets.table_files import TableFiles
+from draindown.spec.sinks import FlowSink
 
 
 @dataclass(frozen=True)
@@ -59,24 +61,28 @@ class _Work:
     name: str
     target: Sink
     wanted: Wanted
-    rows: DataFrame
+    rows: Callable[[int], DataFrame]
     flow: OpenFlow
     epoch: int
     fill: Fill
 
     def judged(self, portion: int, kept: ExitStack) -> tuple[Judged, Share]:
         """Return the rows of a portion, and what the sink gets of it."""
-        keys = [quoted(key) for key in keys_of(self.request, self.wanted.spec)]
-        mine = self.rows.where(F.pmod(F.xxhash64(*keys), F.lit(self.fill.portions)) == portion)
-        judged = Judged(mine, [self.wanted], kept)
+        judged = Judged(self.rows(portion), [self.wanted], kept)
         (share,) = judged.shares()
         return judged, share
 
     def batch(self, number: int, rows: int, digest: str) -> SinkBatch:
         """Return the identity of a portion; the number after the last one is that of the end."""
         place, generation = place_of(self.request, self.name), self.flow.generation
-        writer = f"fill:{place}:{self.fill.number}"
-        return SinkBatch(place, writer, number, generation, "fill", number, self.epoch, rows, digest)
+        writer = sink_state.fill_writer(self.request.layout, self.name, self.fill.number)
+        return SinkBatch(place, writer, number, generation, FILL, number, self.epoch, rows, digest)
+
+    def guarded(self, judged: Judged, share: Share) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that are sent while the lease is held. Raises TransientError `lease-lost`."""
+        for part in judged.rows(share):
+            self.flow.check()
+            yield part
 
     def keys(self) -> Iterator[pa.RecordBatch]:
         """Yield the keys of all rows that the sink should hold."""
@@ -84,7 +90,7 @@ class _Work:
         for portion in range(self.fill.portions):
             with ExitStack() as kept:
                 judged, share = self.judged(portion, kept)
-                yield from (part.select(names) for part in judged.rows(share))
+                yield from (part.select(names) for part in self.guarded(judged, share))
 
 
 def fill(request: Request, spark: SparkSession, name: str, *, progress: Callable[[str], None] = print) -> Filled:
@@ -98,26 +104,31 @@ def fill(request: Request, spark: SparkSession, name: str, *, progress: Callable
         sink_state.refuse_in_flight(flow.layout)
         source = flow.layout.quarantine if sink.is_of_refused else flow.layout.table
         epoch = sink_state.next_epoch(flow.layout, flow.check)
-        begun, rows = _of(request, name, source, epoch), _rows(request, spark, name, source)
+        files = _files(request, spark, name, source)
+        begun = _of(request, name, TableLog(source).version, files.portions, epoch)
         target = kept.enter_context(closing(registry.sink_of(sink.part, place_of(request, name))))
-        types = {field.name: field.dataType.simpleString() for field in rows.schema if field.name != FATE}
-        columns = columns_of(request, sink, types)
-        refuse_unresolved(request, {name: sink}, rows)
+        never: dict[str, Column] = {key: F.lit(False) for key in was_of({name: sink}, spark)}
+
+        def rows(portion: int) -> DataFrame:
+            return _upserts(request, sink, files.portion(portion)).withColumns(never)
+
+        types = {
+            field.name: field.dataType.simpleString() for field in _upserts(request, sink, files.portion(0)).schema
+        }
+        columns = columns_of(request, sink, {column: kind for column, kind in types.items() if column != FATE})
+        refuse_unresolved(request, {name: sink}, rows(0))
         target.fence(epoch)
         target.check(list(columns.values()))
         _begin(request, name, begun)
-        rows = rows.withColumns({key: F.lit(False) for key in was_of({name: sink}, spark)})
-        work = _Work(request, name, target, wanted(name, sink, columns, target), rows, flow, epoch, begun)
-        return _send(work, progress)
+        writer = sink_state.fill_writer(flow.layout, name, begun.number)
+        skips = SinkState.read(flow.layout, name).skipped(writer, sink_state.ALL_PORTIONS)
+        asked = wanted(name, sink, columns, target, skips)
+        return _send(_Work(request, name, target, asked, rows, flow, epoch, begun), progress)
 
 
-def _of(request: Request, name: str, source: str, epoch: int) -> Fill:
-    """Return the fill that goes on, or a new one, whose number is the epoch: no fill had it before.
-
-    Raises TerminalError `nothing-to-fill`.
-    """
-    log, state = TableLog(source), SinkState.read(request.layout, name)
-    known = print_of(request, request.declared.also_to[name])
+def _files(request: Request, spark: SparkSession, name: str, source: str) -> TableFiles:
+    """Return the newest version of the table, which the lease keeps. Raises TerminalError `nothing-to-fill`."""
+    log = TableLog(source)
     if not log.exists:
         raise TerminalError(
             "nothing-to-fill",
@@ -126,10 +137,16 @@ def _of(request: Request, name: str, source: str, epoch: int) -> Fill:
             changed="nothing",
             next=f"draindown run {request.spec.pipeline} --flow {request.flow}",
         )
+    return TableFiles(spark, source, log.version, PORTION)
+
+
+def _of(request: Request, name: str, version: int, portions: int, epoch: int) -> Fill:
+    """Return the fill that goes on, or a new one, whose number is the epoch: no fill had it before."""
+    state, known = SinkState.read(request.layout, name), print_of(request, request.declared.also_to[name])
     found = state.fill
-    if found is not None and (found.version, found.fingerprint) == (log.version, known):
+    if found is not None and (found.version, found.portions, found.fingerprint) == (version, portions, known):
         return found
-    return Fill(epoch, log.version, max(1, -(-log.row_count // PORTION)), known)
+    return Fill(epoch, version, portions, known)
 
 
 def _begin(request: Request, name: str, begun: Fill) -> None:
@@ -140,10 +157,9 @@ def _begin(request: Request, name: str, begun: Fill) -> None:
         replace(state, fills=state.fills + 1, fill=begun, stale=again).write(request.layout, name)
 
 
-def _rows(request: Request, spark: SparkSession, name: str, source: str) -> DataFrame:
-    """Return every row that the sink may hold, as upserts, from the newest version, which the lease keeps."""
-    rows = spark.read.format("delta").option("versionAsOf", TableLog(source).version).load(source)
-    if request.declared.also_to[name].is_of_refused:
+def _upserts(request: Request, sink: FlowSink, rows: DataFrame) -> DataFrame:
+    """Return rows of the table, or of the quarantine, as upserts."""
+    if sink.is_of_refused:
         return refused_rows(rows)
     rows = rows if request.declared.target.row_keys else keyed_by_origin(rows)
     return rows.withColumn(FATE, F.lit("upsert"))
@@ -161,14 +177,25 @@ def _send(work: _Work, progress: Callable[[str], None]) -> Filled:
             if share.counts["unsendable"]:
                 keep_misfits(replace(writer, batch=portion), judged.misfits(share), work.request.run_id)
             if share.rows:
-                work.target.send(work.batch(portion, share.rows, share.digest), share.columns, judged.rows(share))
+                own = work.batch(portion, share.rows, share.digest)
+                work.target.send(own, share.columns, work.guarded(judged, share))
             rows, unsendable = rows + share.rows, unsendable + share.counts["unsendable"]
+        work.flow.check()
         state = SinkState.read(layout, work.name)
         replace(state, fill=replace(work.fill, done=portion + 1)).write(layout, work.name)
         progress(f"portion {portion + 1} of {work.fill.portions}: {count(rows, 'row')} sent")
     work.flow.check()
     columns = list(work.wanted.columns.values())
-    deleted = work.target.retain(work.batch(work.fill.portions, 0, ""), columns, work.keys())
-    state = SinkState.read(layout, work.name)
-    replace(state, filled=work.fill.fingerprint, stale="", fill=None).write(layout, work.name)
+    end = work.batch(work.fill.portions, 0, "")
+    deleted = work.target.retain(end, columns, work.keys())
+    work.flow.check()
+    _ended(work, Sending(end.writer, end.number, FILL, rows, end.digest, sent=True))
     return Filled(work.name, work.fill.version, rows, unsendable, deleted)
+
+
+def _ended(work: _Work, end: Sending) -> None:
+    """Write down that the sink is as the table. What it got before the fill does not count any more."""
+    layout = work.request.layout
+    state = SinkState.read(layout, work.name)
+    left = replace(state, filled=work.fill.fingerprint, stale="", fill=None, skips=(), sendings=(end,))
+    left.write(layout, work.name)

@@ -208,7 +208,7 @@ def _take_out(
     )
     outlets, stamp = outlets_of(request), row.changed_at or started
     sending = BaseBatch(writer=writer, run_id=request.run_id, changed_at=stamp, started_at=started, reached=reached)
-    with outlets.opened(writer):
+    with outlets.opened(sending):
         quarantine_writer.keep(writer, _as_kept(request, writer, found), request.run_id, started)
         written(row, layout.quarantine, plan.rows, "withdrawn")
         reached("quarantined")

@@ -30,20 +30,24 @@ from draindown.spark.tuning import TUNING, Tuning
 class Outlets(Protocol):
     """Where a batch goes beside its target. `targets.outlets` has those of flows with sinks."""
 
-    def opened(self, writer: TableWriter) -> AbstractContextManager[None]:
-        """Connect, and exclude older drivers, before anything is read. No-op for a flow without sinks."""
+    def opened(self, batch: BaseBatch) -> AbstractContextManager[None]:
+        """Connect, and exclude older drivers, before anything is read. No-op for a flow without sinks.
+
+        Calls `batch.reached` with `connecting` before it writes.
+        """
 
     def send(self, spark: SparkSession, batch: BaseBatch, change: Change) -> BatchRow:
         """Send what the change applies, and return its ledger row with what each sink got. Idempotent.
 
-        Calls `batch.reached` with `sent-NAME` once a sink has it.
+        Calls `batch.reached` with `counted-NAME`, `noted-NAME`, `portion-NAME`, `taken-NAME` and `sent-NAME` for each
+        sink (see `flow.sink_delivery`): the lease is checked before each of these steps.
         """
 
 
 class NoOutlets:
     """The outlets of a flow without sinks."""
 
-    def opened(self, writer: TableWriter) -> AbstractContextManager[None]:  # noqa: ARG002
+    def opened(self, batch: BaseBatch) -> AbstractContextManager[None]:  # noqa: ARG002
         """Do nothing."""
         return nullcontext()
 
@@ -130,13 +134,13 @@ def apply(spark: SparkSession, batch: BaseBatch, read: Callable[[ExitStack], Rea
     """Apply one batch and return its ledger row. Idempotent: no-op if the target already contains the batch.
 
     `read` reads and counts the input; its frames stay persisted until the given stack closes. Calls `batch.reached`
-    with `read`, the step of each side write, `remembered`, `sent-NAME` for each sink, `merged` and `recorded`.
+    with `read`, the step of each side write, `remembered`, those of `Outlets.send`, `merged` and `recorded`.
 
     Raises TerminalError `ledger-does-not-add-up`, and the errors of reading, resolving and writing.
     """
     if batch.writer.is_done():
         return _done_before(batch.writer)
-    with batch.outlets.opened(batch.writer), ExitStack() as kept:
+    with batch.outlets.opened(batch), ExitStack() as kept:
         found = read(kept)
         batch.reached("read")
         with configured(spark, found.settings):

@@ -6,10 +6,10 @@ between leaves sinks ahead of the table by that one batch: nothing else of the f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial, reduce
+from functools import partial, reduce
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -21,7 +21,7 @@ from draindown.base.errors import TerminalError, first_line
 from draindown.flow import sink_state
 from draindown.flow.sink_columns import columns_of, place_of, print_of
 from draindown.flow.sink_delivery import deliver
-from draindown.flow.sink_state import SinkState
+from draindown.flow.sink_state import SinkState, Skip
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import log_of
@@ -40,15 +40,14 @@ from draindown.spec.sinks import ORIGIN_KEY, QUARANTINED, FlowSink
 UNSENDABLE = "unsendable"
 
 
-def outlets_of(request: Request, check: Callable[[], None] = lambda: None) -> Outlets:
+def outlets_of(request: Request) -> Outlets:
     """Return the sinks of the request's flow. A staged rebuild has none.
 
     A flow that had sinks once is one with sinks: its batches may not overtake one on its way, and go by these sinks.
-    `check`: raises once the lease is lost.
     """
     sinks = request.declared.also_to
     has_any = sinks or sink_state.names(request.layout)
-    return FlowOutlets(request, sinks, check) if has_any and not request.staged else NoOutlets()
+    return FlowOutlets(request, sinks) if has_any and not request.staged else NoOutlets()
 
 
 def refuse_unresolved(request: Request, sinks: Mapping[str, FlowSink], rows: DataFrame) -> None:
@@ -72,11 +71,11 @@ def refuse_unresolved(request: Request, sinks: Mapping[str, FlowSink], rows: Dat
             ) from error
 
 
-def wanted(name: str, sink: FlowSink, columns: Mapping[str, SinkColumn], target: Sink) -> Wanted:
-    """Return how a batch has to serve a sink, by what the sink can hold."""
+def wanted(name: str, sink: FlowSink, columns: Mapping[str, SinkColumn], target: Sink, skips: Sequence[Skip]) -> Wanted:
+    """Return how a batch has to serve a sink, by what the sink can hold and what of the batch was given up."""
     every = list(columns.values())
     of_keys = target.unsendable([column for column in every if column.key])
-    return Wanted(name, sink, columns, target.unsendable(every), of_keys)
+    return Wanted(name, sink, columns, target.unsendable(every), of_keys, skips)
 
 
 def keyed_by_origin(rows: DataFrame) -> DataFrame:
@@ -99,27 +98,27 @@ class FlowOutlets:
 
     request: Request
     sinks: Mapping[str, FlowSink]
-    check: Callable[[], None]
+    _epoch: int | None = None
     _targets: dict[str, Sink] = field(default_factory=dict)
 
-    @cached_property
-    def epoch(self) -> int:
-        """The epoch of this opening, claimed when its first batch begins."""
-        return sink_state.next_epoch(self.request.layout, self.check)
-
     @contextmanager
-    def opened(self, writer: TableWriter) -> Iterator[None]:
+    def opened(self, batch: BaseBatch) -> Iterator[None]:
         """Connect to every sink and fence older drivers. Connections last for one batch.
 
-        Raises TransientError `sink-batch-in-flight`, and the errors of the sinks.
+        The first batch of this opening claims its epoch. Raises TransientError `sink-batch-in-flight`, `lease-lost`,
+        and the errors of the sinks.
         """
-        sink_state.refuse_in_flight(writer.layout, writer=writer.app("rows"))
-        sink_state.leave_out(writer.layout, self.sinks)
+        layout, connecting = batch.writer.layout, partial(batch.reached, "connecting")
+        sink_state.refuse_in_flight(layout, writer=batch.writer.app("rows"))
+        if self._epoch is None:
+            self._epoch = sink_state.next_epoch(layout, connecting)
+        connecting()
+        sink_state.leave_out(layout, self.sinks)
         with ExitStack() as kept:
             for name, sink in self.sinks.items():
                 target = registry.sink_of(sink.part, place_of(self.request, name))
                 self._targets[name] = kept.enter_context(closing(target))
-                target.fence(self.epoch)
+                target.fence(self._epoch)
             yield
         self._targets.clear()
 
@@ -134,11 +133,11 @@ class FlowOutlets:
                 refuse_unresolved(self.request, applied, held)
                 types = delta_target.held_columns(spark, batch.writer)
                 rows = self._whole(change.changes(shares.was_of(applied, spark)), types)
-                groups.append(self._judged(applied, rows, types, kept))
+                groups.append(self._judged(batch, applied, rows, types, kept))
             if refused:
                 rows = _refused(spark, batch.writer)
                 refuse_unresolved(self.request, refused, rows)
-                groups.append(self._judged(refused, rows, QUARANTINED, kept))
+                groups.append(self._judged(batch, refused, rows, QUARANTINED, kept))
             if groups:
                 self._keep_misfits(batch, groups)
             counts = {name: own for group in groups for name, own in self._sent(batch, group).items()}
@@ -162,14 +161,20 @@ class FlowOutlets:
         return keyed_by_origin(rows)
 
     def _judged(
-        self, sinks: Mapping[str, FlowSink], rows: DataFrame, types: Mapping[str, str], kept: ExitStack
+        self,
+        batch: BaseBatch,
+        sinks: Mapping[str, FlowSink],
+        rows: DataFrame,
+        types: Mapping[str, str],
+        kept: ExitStack,
     ) -> _Group:
         """Judge the rows for each of the sinks, once these say that they could take them."""
-        asked = []
+        asked, writer = [], batch.writer
         for name, sink in sinks.items():
             columns = columns_of(self.request, sink, types)
             self._targets[name].check(list(columns.values()))
-            asked.append(wanted(name, sink, columns, self._targets[name]))
+            skips = SinkState.read(writer.layout, name).skipped(writer.app("rows"), writer.batch)
+            asked.append(wanted(name, sink, columns, self._targets[name], skips))
         judged = Judged(rows, asked, kept)
         return _Group(asked, judged, judged.shares())
 
@@ -179,10 +184,10 @@ class FlowOutlets:
         for share, one in zip(group.shares, group.asked, strict=True):
             made, rows_of = self._batch(batch, one.name, share), partial(group.judged.rows, share)
             known = print_of(self.request, one.spec)
-            deliver(batch.writer.layout, self._targets[one.name], made, share.columns, rows_of, known)
-            batch.reached(f"sent-{one.name}")
-            own = dict(share.counts)
-            counts[one.name] = own | ({"quarantined": sum(own.values())} if one.spec.is_of_refused else {})
+            target = self._targets[one.name]
+            deliver(batch.writer.layout, target, made, share.columns, rows_of, known, batch.reached)
+            kept = {"quarantined": _refused_rows(batch.writer)} if one.spec.is_of_refused else {}
+            counts[one.name] = {**share.counts, **kept}
         return counts
 
     def _batch(self, batch: BaseBatch, name: str, share: Share) -> SinkBatch:
@@ -194,7 +199,7 @@ class FlowOutlets:
             generation=writer.generation,
             kind=writer.kind,
             batch=writer.batch,
-            epoch=self.epoch,
+            epoch=self._epoch or 0,
             rows=share.rows,
             digest=share.digest,
         )
@@ -231,6 +236,16 @@ def refused_rows(rows: DataFrame) -> DataFrame:
         *("arrived_at", "raw", "reason", "field", "detail"),
         F.lit("upsert").alias(FATE),
     )
+
+
+def _refused_rows(writer: TableWriter) -> int:
+    """Return how many rows this batch put into the quarantine, as another reader than Spark counts them."""
+    layout: FlowLayout = writer.layout
+    log = log_of(layout, layout.quarantine)
+    if not log.exists:
+        return 0
+    mine = f"generation = {writer.generation} and batch = {writer.batch} and kind = '{writer.kind}'"
+    return int(log.rows(f"select count(*) as n from t where {mine}")[0]["n"])
 
 
 def _refused(spark: SparkSession, writer: TableWriter) -> DataFrame:

@@ -14,8 +14,9 @@ from functools import reduce
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, MapType
+from pyspark.sql.types import BinaryType, DataType, MapType
 
+from draindown.flow.sink_state import Skip
 from draindown.sinks.port import FATE, SinkColumn
 from draindown.spark.contract import json_rows
 from draindown.spark.frames import persisted
@@ -26,6 +27,8 @@ PORTION = 50_000
 """Rows that are on the driver at once, give or take."""
 _FLOATS = ("float", "double")
 _HASH = "decimal(38,0)"
+GIVEN_UP = "given-up: "
+"""Begins the reason of a row that a person gave up."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class Wanted:
         columns: the columns that it gets, by their names in the table.
         unsendable: reasons and conditions over the sink's columns; of a delete only those over its keys.
         of_keys: the same over the keys alone.
+        skips: the rows that a person gave up. They are in the share's digest, which so is that of the whole batch.
     """
 
     name: str
@@ -63,6 +67,7 @@ class Wanted:
     columns: Mapping[str, SinkColumn]
     unsendable: Mapping[str, str]
     of_keys: Mapping[str, str]
+    skips: Sequence[Skip]
 
 
 def was_of(sinks: Mapping[str, FlowSink], spark: SparkSession) -> dict[str, Column]:
@@ -96,6 +101,7 @@ class Judged:
         is_delete = F.col(_to(at)) == "delete"
         reasons = [F.when(~is_delete & F.expr(said), why) for why, said in one.unsendable.items()]
         reasons += [F.when(is_delete & F.expr(said), why) for why, said in one.of_keys.items()]
+        reasons += [F.when(_is_key(rows.withColumns(named), skip.key), given_up(skip)) for skip in one.skips]
         why = F.coalesce(*reasons, F.lit(None)) if reasons else F.lit(None).cast("string")
         wide = rows.withColumns(named) if reasons else rows
         found = wide.withColumn(_why(at), F.when(F.col(_to(at)).isNotNull(), why).cast("string"))
@@ -124,7 +130,8 @@ class Judged:
             if not any(word in kind.simpleString() for word in _FLOATS):  # a sum of doubles depends on its order
                 value = _hashable(self._column(name), kind)
                 hashed += [value.isNull(), value]
-        digest = F.sum(F.when(to.isNotNull() & fits, F.xxhash64(*hashed).cast(_HASH)))
+        counted = fits | F.startswith(F.col(_why(at)), F.lit(GIVEN_UP))
+        digest = F.sum(F.when(to.isNotNull() & counted, F.xxhash64(*hashed).cast(_HASH)))
         return [
             F.count_if((to == "upsert") & fits).alias(f"sent_{at}"),
             F.count_if((to == "delete") & fits).alias(f"deleted_{at}"),
@@ -162,6 +169,21 @@ class Judged:
             F.col(_why(share.at)).alias("reason"),
             F.col(_to(share.at)).alias("fate"),
         )
+
+
+def given_up(skip: Skip) -> str:
+    """Return the reason for which rows that a person gave up are not sent."""
+    return f"{GIVEN_UP}{skip.reason} (by {skip.by}, {skip.at})"
+
+
+def _is_key(rows: DataFrame, key: Mapping[str, str]) -> Column:
+    """Return whether a row has the key, by its columns' names at the sink: all rows have an empty one."""
+    same = F.lit(True)
+    for name, text in key.items():
+        kind = rows.schema[name].dataType
+        value = F.try_to_binary(F.lit(text), F.lit("base64")) if kind == BinaryType() else F.lit(text).try_cast(kind)
+        same &= F.col(quoted(name)).eqNullSafe(value)
+    return same
 
 
 def _fate(changes: DataFrame, at: int, one: Wanted) -> Column:

@@ -1,0 +1,55 @@
+"""The error of a row that only the system behind a sink can refuse: a constraint, a trigger, a broker's policy."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+
+from draindown.base.errors import TerminalError
+from draindown.sinks.port import SinkPlace
+
+CODE = "sink-refused"
+
+
+def refused(
+    place: SinkPlace, *, tried: str, found: str, changed: str, key: str, ways: Sequence[str] = ()
+) -> TerminalError:
+    """Return TerminalError `sink-refused`.
+
+    `key`: the row's key as a JSON object; empty if nobody can tell which row it is. `ways`: what else helps.
+    """
+    where = f"{place.pipeline} --flow {place.flow}"
+    skip, end = f"draindown sink skip {where} --sink {place.sink}", "--reason TEXT --yes"
+    row = [f"{skip} --key {shlex.quote(key)} {end}   # goes on without this row"] if key else []
+    return TerminalError(
+        CODE,
+        tried=tried,
+        found=f"key {key}: {found}" if key else found,
+        changed=changed,
+        next=[
+            *(ways or ["change what the row breaks"]),
+            f"draindown run {where}   # sends the batch again",
+            *row,
+            f"{skip} {end}   # goes on without the batch; then fill the sink",
+        ],
+    )
+
+
+def parsed(text: str) -> dict[str, str]:
+    """Return a key that a person typed: the text of each column's value by name.
+
+    Raises ValueError if it is no JSON object of texts, numbers and booleans.
+    """
+    found = json.loads(text, parse_float=str, parse_int=str)
+    if not isinstance(found, dict) or not found:
+        raise ValueError('is no JSON object such as {"id": 5}')
+    return {name: _text(value) for name, value in found.items()}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str):
+        raise ValueError("has a value that is no text, number, true or false")
+    return value
