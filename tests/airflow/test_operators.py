@@ -399,11 +399,14 @@ def test_what_a_killed_try_committed_is_in_the_numbers_of_the_run(
     gauges: dict[str, tuple[float, dict[str, str]]] = {}
     monkeypatch.setattr(stats, "gauge", lambda name, number, tags: gauges.update({name: (number, tags)}))
     assert report.drain is not None
-    publish(report.model_copy(update={"drain": report.drain.model_copy(update={"refused_share": 0.25})}))
+    more = {"refused_share": 0.25, "sinks": {"alerts": {"sent": 3, "unsendable": 1}}}
+    publish(report.model_copy(update={"drain": report.drain.model_copy(update=more)}))
     tags = {"pipeline": "good", "flow": "first"}
     assert gauges["draindown.drain.run_records"] == (200_000, tags)
     assert gauges["draindown.drain.records"] == (7, tags)
     assert gauges["draindown.drain.refused_share"] == (0.25, tags)
+    assert gauges["draindown.drain.sink_alerts_sent"] == (3, tags)
+    assert gauges["draindown.drain.sink_alerts_unsendable"] == (1, tags)
     assert gauges["draindown.drain.failed"] == (0, tags)
     assert "draindown.drain.outcome" not in gauges
     shown = pages.flows(project / "dags" / "pipelines", project)[0]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,27 @@ def test_a_batch_sent_again_has_the_same_messages_and_the_recipe_drops_them(clus
         "kind": b"source",
         "batch": b"0",
     }
+
+
+class LeaseLost(Exception):
+    """Another driver took over."""
+
+
+def test_a_driver_that_lost_its_lease_sends_no_further_portion(cluster: Cluster, topic: str) -> None:
+    cluster.create(topic, 1)
+    rows = contract.upserts(dict.fromkeys(range(6), ("a", None)))
+
+    def until_lost() -> Iterator[pa.RecordBatch]:
+        yield from islice(contract.batches(rows), 1)
+        sink(cluster, topic).send(BATCH, COLUMNS, contract.batches(rows))  # the driver that took over
+        sink(cluster, topic).send(replace(BATCH, number=1), COLUMNS, contract.batches(contract.deletes(0, 1)))
+        raise LeaseLost
+
+    with pytest.raises(LeaseLost):
+        sink(cluster, topic).send(BATCH, COLUMNS, until_lost())
+    found = read(cluster, topic)
+    assert 8 <= len(found) <= 10, "of the portion before the loss some may have gone out, of the others none"
+    assert sorted(by_recipe(found)) == [b"2", b"3", b"4", b"5"]
 
 
 def test_a_withdrawn_row_without_keys_is_a_message_that_says_so(cluster: Cluster, topic: str) -> None:

@@ -206,6 +206,23 @@ def test_a_killed_sender_leaves_nothing_and_the_next_applies_the_batch(postgres:
     assert postgres.execute(f"select id, name from {name} order by id") == [(1, "b"), (2, "c")]
 
 
+def test_a_server_without_tls_is_named_where_the_url_asks_for_it(postgres: PostgresServer) -> None:
+    """The server of the tests is built without TLS."""
+    error = fails(lambda: sink(postgres, table(postgres), url=postgres.url(more="?sslmode=require")).check(COLUMNS))
+    assert isinstance(error, TerminalError) and error.code == "sink-tls"
+
+
+def test_a_server_without_a_free_connection_is_tried_again_later(own_postgres: PostgresServer) -> None:
+    name = table(own_postgres)
+    own_postgres.execute(f"alter role {USER} connection limit 0")
+    full = fails(lambda: sink(own_postgres, name).check(COLUMNS))
+    own_postgres.execute(f"alter role {USER} connection limit -1")
+    assert isinstance(full, TransientError) and full.code == "sink-full"
+    found = sink(own_postgres, name)
+    found.check(COLUMNS)
+    found.close()
+
+
 def test_a_server_that_is_frozen_or_stopped_is_tried_again_later(own_postgres: PostgresServer) -> None:
     name = table(own_postgres)
     found = sink(own_postgres, name, timeout=1)

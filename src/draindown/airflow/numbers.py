@@ -12,7 +12,7 @@ from draindown.runs.report import StepReport
 def summary(report: StepReport) -> dict[str, Any]:
     """Return the numbers of a start of a step for XCom and asset events: flat, small, JSON-ready.
 
-    Numbers of the whole run, over all starts, are named `run_...`.
+    Numbers of the whole run, over all starts, are named `run_...`; those of a sink `sink_NAME_FATE`.
     """
     numbers: dict[str, Any] = {"outcome": report.outcome, "seconds": round(report.seconds, 1), "start": report.start}
     if report.run:
@@ -22,6 +22,8 @@ def summary(report: StepReport) -> dict[str, Any]:
         numbers |= report.drain.totals | {"max_sequence": report.drain.max_sequence}
         numbers |= {"bound": report.drain.bound, "replay": report.drain.replay}
         numbers |= {"refused_share": report.drain.refused_share}
+        sinks = report.drain.sinks.items()
+        numbers |= {f"sink_{name}_{fate}": number for name, counts in sinks for fate, number in counts.items()}
     if report.check:
         numbers |= {"version": report.check.published_after, "rows": report.check.changed_rows}
         numbers |= {"open_windows": report.check.open_windows} if report.check.open_windows else {}

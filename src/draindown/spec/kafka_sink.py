@@ -19,7 +19,10 @@ class KafkaSink(KafkaConnection, SinkSpec):
     DELIVERIES = (AT_LEAST_ONCE,)
     TARGET = ("bootstrap_servers", "topic")
     REFUSED = {  # noqa: RUF012 - a ClassVar of the base
-        EXACTLY_ONCE: "not offered: leave it out, and drop message ids that were seen, as docs/kafka-sink.md shows"
+        EXACTLY_ONCE: (
+            "not offered: it takes a transaction per batch with a marker that the next driver reads, and that was not "
+            "tried with this client; leave it out, and drop ids that were seen, as docs/kafka-sink.md shows"
+        )
     }
 
     topic: Topic = Field(description="The topic. It must exist.", examples=["spend-5m"])
