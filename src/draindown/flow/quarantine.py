@@ -52,10 +52,7 @@ RESOLUTIONS = pa.schema(
 
 @dataclass(frozen=True)
 class Filter:
-    """Selects refused rows. A part that is None does not restrict.
-
-    `reason` alone, or as cards name it, with the field: `type:amount`. `ids` may be unambiguous prefixes.
-    """
+    """Selects refused rows. None does not restrict. `reason` may have its field, `type:n`; `ids` may be prefixes."""
 
     reason: str | None = None
     ids: tuple[str, ...] | None = None
@@ -323,8 +320,7 @@ def query(
 def _tests(layout: FlowLayout, which: Filter) -> Iterator[str]:
     """Yield the SQL conditions of `which`, to be joined by AND."""
     if which.reason:
-        wanted = literal(which.reason)
-        yield f"(reason = {wanted} or concat(reason, ':', field) = {wanted})"
+        yield f"{literal(which.reason)} in (reason, concat(reason, ':', field))"
     if which.run_id:
         yield f"run_id = {literal(which.run_id)}"
     if which.ids:
