@@ -61,3 +61,16 @@ def test_a_flow_follows_those_upstream_that_this_run_may_change(
     said = {part.split("\n")[0]: part for part in planned(project, capsys)[1].split("\n\n")}
     assert "follows  once a ran" in said["p/d"] and "follows  once d ran" in said["p/e"]
     assert "  follows  " not in said["p/of_c"] + said["p/a"]
+
+
+def test_commands_about_records_name_the_flows_that_have_them(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for verb in ("replay", "discard", "retry"):
+        assert main(["--root", str(project), "quarantine", verb, "p"]) == 2
+        hint = " ".join(capsys.readouterr().err.split())
+        assert all(f"--flow {name}" in hint for name in "abc") and "--flow d" not in hint
+        assert main(["--root", str(project), "quarantine", verb, "p", "--flow", "d"]) == 78
+        assert "derived-flow" in capsys.readouterr().err
+    assert main(["--root", str(project), "late", "list", "p", "--flow", "a"]) == 2
+    assert "flow a is not derived; derived flows of p:" in " ".join(capsys.readouterr().err.split())

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from pyspark import SparkContext
 
 from draindown.base.errors import TerminalError, TransientError
@@ -89,6 +91,17 @@ def test_a_lake_that_takes_nothing_is_named_and_a_retry_is_not_advised(asked: Re
     told, code = attempt(asked, fails(OSError(errno.EROFS, "Read-only file system", asked.layout.table)))
     assert (code, code_of(told)) == (Exit.NEEDS_PERSON, "lake-not-writable")
     assert "Traceback" in Path(asked.layout.log(asked.run_id, asked.step, asked.start)).read_text()
+
+
+def test_a_torn_file_that_spark_stumbled_over_is_named_and_a_retry_is_not_advised(asked: Request) -> None:
+    write_deltalake(asked.layout.table, pa.table({"n": [1]}))
+    (file,) = Path(asked.layout.table).glob("*.parquet")
+    boom = RuntimeError(f"[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:{file}. SQLSTATE: KD001")
+    assert code_of(attempt(asked, fails(boom))[0]) == "crash", "the file is whole: it is something else"
+    file.write_bytes(file.read_bytes()[:100])
+    told, code = attempt(asked.model_copy(update={"start": "again"}), fails(boom))
+    assert (code, code_of(told)) == (Exit.NEEDS_PERSON, "table-damaged")
+    assert told.error is not None and file.name in told.error["found"]
 
 
 def test_where_not_even_the_report_can_be_written_the_exit_code_says_so(

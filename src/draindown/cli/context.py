@@ -129,13 +129,14 @@ def derived_flows(spec: PipelineSpec, flow: str | None) -> list[str]:
     """Return the named flow, or all derived ones. Raises TerminalError `unknown-flow`, or a usage error."""
     found = [name for name in flows(spec, flow) if spec.is_derived(name)]
     if flow is not None and not found:
-        raise typer.BadParameter(f"flow {flow} is not derived: draindown audit {spec.pipeline} recounts it")
+        known = ", ".join(name for name in spec.graph.order if spec.is_derived(name))
+        raise typer.BadParameter(f"flow {flow} is not derived; derived flows of {spec.pipeline}: {known or 'none'}")
     return found
 
 
-def one_flow(spec: PipelineSpec, flow: str | None) -> str:
-    """Return the named flow, or the only one; otherwise raise a usage error."""
-    found = flows(spec, flow)
+def one_flow(spec: PipelineSpec, flow: str | None, *, landing: bool = False) -> str:
+    """Return the named flow, or the only one, of those that read records if `landing`; else raise a usage error."""
+    found = (landing_flows if landing else flows)(spec, flow)
     if len(found) > 1:
         raise typer.BadParameter(f"pipeline {spec.pipeline} has several flows: say --flow {' or --flow '.join(found)}")
     return found[0]

@@ -125,12 +125,12 @@ def _text(where: str, state: dict[str, Any]) -> str:
         lines[1] = f"  published  version {pointer['version']}, {count(pointer['rows'], 'row')}, at {pointer['at']}"
     lines += [f"  waived     {_waiver_text(Waiver.model_validate(waiver))}" for waiver in state["waivers"].values()]
     lines += [f"  expects    {printable(name)}" for name in state["expectations"]]
-    if state["unjudged"] is not None:
+    if state.get("unjudged") is not None:
         run = f"draindown run {state['pipeline']} --flow {state['flow']}   # judges it, and publishes it if it passes"
         lines += [f"  unjudged   version {state['unjudged']}", f"    next: {run}"]
     if state["last"]:
         told = StepReport.model_validate(state["last"])
-        last = card([_with_advice(told, counts=state["unjudged"] is None)])
+        last = card([_with_advice(told, counts=state.get("unjudged") is None)])
         lines += ["  last check", *(f"    {line}" for line in last.splitlines())]
     return "\n".join(lines)
 

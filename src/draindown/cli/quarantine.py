@@ -149,7 +149,7 @@ def replay(
     """Feed refused rows through the flow again, after the contract or a rule was corrected."""
     here, out = setting(ctx), Output(as_json)
     spec = here.spec(pipeline)
-    name = one_flow(spec, flow)
+    name = one_flow(spec, flow, landing=True)
     chosen = _chosen(spec.layout(name), reason, ids, run, out, "replay")
     if not chosen:
         out.result({"replayed": 0}, "no open row is meant; nothing to replay")
@@ -178,7 +178,7 @@ def discard(
     """Give up refused rows, or with --files parked files and files taken in that no batch has read yet."""
     here, out = setting(ctx), Output(as_json)
     spec = here.spec(pipeline)
-    layout = spec.layout(one_flow(spec, flow))
+    layout = spec.layout(one_flow(spec, flow, landing=True))
     if files and (reason or ids or run):
         raise typer.BadParameter("--reason, --id and --run choose rows; parked files are chosen with --path")
     if paths and not files:
@@ -213,7 +213,7 @@ def retry(
     """Have the next run look at parked files again, after they were repaired."""
     here = setting(ctx)
     spec = here.spec(pipeline)
-    _close_files(here, spec, one_flow(spec, flow), paths, note, yes, Output(as_json), "retry")
+    _close_files(here, spec, one_flow(spec, flow, landing=True), paths, note, yes, Output(as_json), "retry")
 
 
 def _options(reason: str | None, ids: list[str] | None, run: str | None) -> str:

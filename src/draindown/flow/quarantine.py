@@ -52,7 +52,7 @@ RESOLUTIONS = pa.schema(
 
 @dataclass(frozen=True)
 class Filter:
-    """Selects refused rows; None does not restrict. `reason`: as cards say it, too (`type:amount`). `ids`: prefixes."""
+    """Selects refused rows. None does not restrict. `reason` may have its field, `type:n`; `ids` may be prefixes."""
 
     reason: str | None = None
     ids: tuple[str, ...] | None = None

@@ -223,7 +223,7 @@ class _Run:
             self.troubles.append(f"{left_out.finding.subject}: {left_out.trouble}")
 
     def _advice(self) -> str:
-        return f"deliver it again, whole; see: draindown quarantine list {self.flow.layout.pipeline} --files"
+        return f"deliver it again, put right; see: draindown quarantine list {self.flow.layout.pipeline} --files"
 
     def _parked(self, file: Unreadable) -> Event:
         return self._event(file, "parked", reason=file.reason, detail=file.detail, sha256=file.sha256, head=file.head)
