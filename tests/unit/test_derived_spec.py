@@ -131,7 +131,7 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("parts", "path", "part"),
     [
-        ({}, "hourly.source", "needs one of window, session, per, deduplicate, top or join"),
+        ({}, "hourly.source", "needs one of window, session, per, deduplicate, top, join or lookup"),
         ({"window": WINDOW, "per": PER}, "hourly.source", "has window and per"),
         ({"window": WINDOW | {"slide": "2 hours"}}, "hourly.window.slide", "more than size"),
         ({"window": WINDOW | {"size": "40 days", "slide": "1s"}}, "hourly.window.slide", "10000 windows"),

@@ -20,6 +20,7 @@ from draindown.proof.digest import digest
 from draindown.sources.tables import late
 from draindown.spec.derived import TOLERANCE, DerivedFlow, Window
 from draindown.spec.join import Join
+from draindown.spec.lookup import Lookup
 from draindown.spec.pairing import Pairing
 from draindown.spec.per import Per
 from draindown.spec.ranking import Deduplicate, Top
@@ -38,7 +39,7 @@ def statement(flow: DerivedFlow, sources: Sequence[TableLog]) -> str | None:
             return sessions.query(session, types[0])
         case Deduplicate() | Top() as part:
             return ranking.query(part, types[0])
-        case Join() as part:
+        case Join() | Lookup() as part:
             return pairs.query(part, flow.source.read, types)
         case Per():
             return None

@@ -17,6 +17,7 @@ from draindown.spec import sinks
 from draindown.spec.base import Model, Problem, refuse, repeated
 from draindown.spec.column_types import Column, plain
 from draindown.spec.join import Join
+from draindown.spec.lookup import Lookup
 from draindown.spec.names import ColumnName, Identifier, Measure, unlike
 from draindown.spec.pairing import Pairing
 from draindown.spec.per import Per
@@ -145,7 +146,7 @@ class Window(Model):
         return self
 
 
-Derivation = Window | Session | Per | Deduplicate | Top | Join
+Derivation = Window | Session | Per | Deduplicate | Top | Join | Lookup
 KINDS: Mapping[str, type[Derivation]] = {
     "window": Window,
     "session": Session,
@@ -153,6 +154,7 @@ KINDS: Mapping[str, type[Derivation]] = {
     "deduplicate": Deduplicate,
     "top": Top,
     "join": Join,
+    "lookup": Lookup,
 }
 """The kinds of derivation by the name of their part in a flow. A new kind is one more entry, and one field below."""
 
@@ -192,6 +194,7 @@ class DerivedFlow(Model):
     join: Join | None = Field(
         default=None, description="Pairs of rows of two tables, within a bound of time or without."
     )
+    lookup: Lookup | None = Field(default=None, description="Columns of another table's row beside each row.")
     accept: Annotated[Duration, Field(ge=1)] | None = Field(
         default=None,
         description="Rows that arrive later than this after their time are kept out of windows; absent: none is late.",

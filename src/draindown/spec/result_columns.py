@@ -8,6 +8,7 @@ from draindown.spec import expression_names
 from draindown.spec.base import Problem
 from draindown.spec.derived import FLOATS, DerivedFlow, Window
 from draindown.spec.join import Join
+from draindown.spec.lookup import Lookup
 from draindown.spec.names import unlike
 from draindown.spec.pairing import Pairing
 from draindown.spec.per import Per
@@ -38,7 +39,7 @@ def problems(flow: DerivedFlow, at: int, source: Types | None, kind: TargetKind 
             yield from _timed("session", "by", one, one.by, source)
         case Per() as one:
             yield from _keyed(flow, "keys", one.keys, at, source)
-        case Join() as one:
+        case Join() | Lookup() as one:
             yield from _keyed(flow, "on", one.on, at, source)
             yield from _paired(flow, one, flow.source.read[at], source)
         case Deduplicate() as one:

@@ -22,7 +22,7 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.ledger import inputs as ledger_inputs
 from draindown.ledger.rows import BatchRow, conserve, not_adding_up
-from draindown.spark.derived import difference, failing, history, images, recompute
+from draindown.spark.derived import difference, failing, history, images, notes, recompute
 from draindown.spark.derived.batch import DeriveBatch
 from draindown.spark.derived.change import Difference
 from draindown.spark.derived.difference import BEFORE, DELETE, FATE, INSERT, UNCHANGED, UPDATE, Counts
@@ -181,7 +181,10 @@ def _recomputed(work: Work, held: Held | None, again: Sequence[_Again], kept: Ex
         parts, schema = work.batch.flow.target.partition_by, work.resolved.schema
         texts = [name for name in parts if schema[name].dataType.typeName() == "string"]
         kind = work.resolved.kind
-        counts = difference.count(fated, kind.row_keys, kind.counted, texts, kind.scope_keys)
+        lookup = work.batch.flow.lookup
+        found = None if lookup is None else lookup.found
+        counts = difference.count(fated, kind.row_keys, kind.counted, texts, kind.scope_keys, found)
+        notes.missed(work.batch, counts)
         _refuse_blank(work, texts, counts.blank)
         _refuse_twice(work, held, counts.twice)
     acts = fated.where(F.col(FATE).isin(*difference.ACTS)).withColumn(CHANGED_AT, F.lit(work.batch.changed_at))

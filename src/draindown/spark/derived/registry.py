@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from draindown.spark.derived.joined import Joined
 from draindown.spark.derived.kind import Kind
+from draindown.spark.derived.looked_up import LookedUp
 from draindown.spark.derived.per import PerKey
 from draindown.spark.derived.ranked import FirstPerKey, TopOfGroup
 from draindown.spark.derived.sessions import Sessions
 from draindown.spark.derived.window import Windows
 from draindown.spec.derived import DerivedFlow, Window
 from draindown.spec.join import Join
+from draindown.spec.lookup import Lookup
 from draindown.spec.per import Per
 from draindown.spec.ranking import Deduplicate, Top
 from draindown.spec.session import Session
@@ -26,6 +28,8 @@ def kind_of(flow: DerivedFlow) -> Kind:
             return PerKey(flow.derivation, flow.source.read)
         case Join():
             return Joined(flow.derivation, flow.source.read)
+        case Lookup():
+            return LookedUp(flow.derivation, flow.source.read)
         case Deduplicate():
             return FirstPerKey(flow.derivation, flow.source.read[0].table)
         case Top():
