@@ -16,6 +16,8 @@ from pyspark.sql import SparkSession
 from draindown.gate import published
 from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
+from draindown.recovery import reset
+from draindown.recovery.opening import Needs, open_flow
 from draindown.sources.tables import source as tables
 from draindown.spark.derived import notes
 from tests.landing import Injected
@@ -145,6 +147,30 @@ def test_a_drain_that_died_between_two_scopes_of_a_row_goes_on(
     numbers = sorted(row.batch for row in rows)
     assert all(other == one + 1 for one, other in pairwise(numbers)) and len(numbers) > 3
     assert sum(row.inserted - row.deleted for row in rows) == 12 and published.published(it.layout("joined")) != before
+
+
+@pytest.mark.long
+def test_a_reset_in_several_batches_repairs_a_join(
+    paired: Callable[..., Paired], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = paired()
+    it.deliver(*(it.row(number, 60 * number, "ABCD"[number % 4]) for number in range(16)))
+    it.measure(*(it.station(number, 60 * number + 5, "ABCD"[number % 4]) for number in range(12)))
+    it.run()
+    table = it.layout("joined").table
+    assert it.proven("joined") and len(it.rows("joined")) == 16
+    it.spark.sql(f"delete from delta.`{table}` where id in (1, 15)")
+    it.spark.sql(f"update delta.`{table}` set temp = 77 where id = 2")
+    it.spark.sql(f"update delta.`{table}` set time_bucket = time_bucket - interval 40 minutes where id = 3")
+    assert not it.proven("joined")
+    monkeypatch.setattr(tables, "ROWS", 7)
+    found = reset.plan(it.request("joined"))
+    with open_flow(it.spec, "joined", Needs.FINISHED, owner="me", run_id="reset"):
+        reset.begin(it.request("joined"), found, by="me", accept_missing=False)
+    it.run("joined")
+    rows = [one for one in ledger_table.recent(it.layout("joined"), 99) if one.generation == 2]
+    assert it.proven("joined") and len(rows) == 4 and sum(row.records for row in rows) == 28
+    assert [sum(getattr(row, name) for row in rows) for name in ("inserted", "updated", "deleted")] == [3, 1, 1]
 
 
 def test_rows_of_append_tables_are_joined_by_keys_alone(paired: Callable[..., Paired]) -> None:

@@ -306,7 +306,9 @@ def test_each_row_is_counted_in_one_bucket_of_its_keys(spark: SparkSession, name
     buckets = BUCKETS[how](kind)
     with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
         for at, relation in enumerate(kind.relations):
-            rows = _frame(spark, flow, [row for cell in some for row in list(_sides(cell))[at][1].after], "x").persist()
+            rows = _frame(
+                spark, flow, [row for cell in some for row in list(_sides(cell))[at][1].after], "rl"[at]
+            ).persist()
             homes = [rows.where(bucket.has(relation.home())) for bucket in buckets]
             assert reduce(DataFrame.unionAll, homes).count() == rows.count() > 60
             for bucket in buckets:
@@ -327,9 +329,7 @@ def test_what_is_read_again_has_all_rows_of_the_scopes(spark: SparkSession) -> N
     start, end = "2026-03-01 00:00:00", "2026-03-01 00:40:00"
     with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
         for at, relation in enumerate(kind.relations):
-            rows = _frame(
-                spark, CASES["outer"][0], [row for cell in some for row in list(_sides(cell))[at][1].after], "x"
-            )
+            rows = _frame(spark, flow, [row for cell in some for row in list(_sides(cell))[at][1].after], "rl"[at])
             pruning = relation.source_pruning(Pruning({"k": ["a"]}, {"time_bucket": [(start, end)]}))
             read = reduce(DataFrame.where, pruning.conditions(rows.schema), rows)
             asked = F.col("_key1").eqNullSafe("a") & F.col("_key2").between(

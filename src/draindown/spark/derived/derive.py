@@ -203,8 +203,9 @@ def _group_named(work: Work, again: Sequence[_Again]) -> Iterator[None]:
         if not failing.is_of_data(error):
             raise
         kind, sources = work.resolved.kind, [_possible(one.rows, one.pruning) for one in again]
-        names, relation = key_names(kind), kind.relations[0]
-        keyed = work.scope.within(relation.keyed(sources[0]), names)
+        names = key_names(kind)
+        every = (relation.keyed(rows) for relation, rows in zip(kind.relations, sources, strict=True))
+        keyed = work.scope.within(next(one for one in every if {*names} <= {*one.columns}), names)
         whole = partial(recompute.result, kind, sources, work.scope)
         found = failing.failing(whole, work.scope_keys, keyed, names)
         raise _not_computed(work.batch, f"{found}: {failing.reason(error)}") from error
