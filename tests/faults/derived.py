@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,6 +26,23 @@ from tests.spark.test_derived_flow import CARRIERS, DAILY, HOURLY, START, Chain
 
 FLOWS = {"hourly": HOURLY, "daily": DAILY, "carriers": CARRIERS}
 DERIVED = tuple(FLOWS)
+_PAIRED = {
+    "left": "flights",
+    "right": "hourly",
+    "on": ["carrier"],
+    "times": ["at", "window_start"],
+    "between": ["-1 hour", "30 minutes"],
+    "how": "left_outer",
+    "columns": ["window_start", "late"],
+}
+_NAMED = {"table": "carriers", "on": ["carrier"], "columns": ["c"]}
+PAIRS = {
+    "hourly": HOURLY,
+    "carriers": CARRIERS,
+    "paired": {"source": {"tables": ["flights", "hourly"]}, "join": _PAIRED},
+    "named": {"source": {"tables": ["flights", "carriers"]}, "lookup": _NAMED},
+}
+"""A join and a lookup, over the landing table and tables derived from it."""
 GAPS = ("intake", "begun", "read", "data")
 ENDS = ("commit", "merged", "recorded", "committed")
 """Of a batch: gaps before its commit, in their order; and the commit with those after it."""
@@ -36,14 +54,22 @@ _QUERIES = {
     "daily": "select time_bucket(interval 1 day, window_start) as window_start, time_bucket(interval 1 day, "
     "window_start) + interval 1 day as window_end, sum(flights) as flights, count(*) as hours from hourly group by all",
     "carriers": "select carrier, count(*) as c, round(avg(delay), 6) as d from flights group by carrier",
+    "paired": "select f.id, f.carrier, f.delay, h.window_start, h.late from flights f left join hourly h "
+    'on f.carrier = h.carrier and h.window_start between f."at" - interval 1 hour and f."at" + interval 30 minute',
+    "named": "select f.id, f.carrier, c.c, c.c is not null as carriers_found from flights f "
+    "left join (select carrier, count(*) as c from flights group by carrier) c on f.carrier = c.carrier",
 }
 _COLUMNS = {
     "hourly": "window_start, carrier, window_end, flights, late, worst",
     "daily": "window_start, window_end, flights, hours",
     "carriers": "carrier, c, round(d, 6) as d",
     "statuses": 'id, __START_AT, __END_AT, seq, op, carrier, "at", delay, noise',
+    "paired": "id, carrier, delay, window_start, late",
+    "named": "id, carrier, c, carriers_found",
 }
-_SOURCE = pa.schema([("carrier", pa.string()), ("at", pa.timestamp("us", "UTC")), ("delay", pa.int32())])
+_SOURCE = pa.schema(
+    [("id", pa.int64()), ("carrier", pa.string()), ("at", pa.timestamp("us", "UTC")), ("delay", pa.int32())]
+)
 
 
 class Fork(Driver):
@@ -68,8 +94,8 @@ class Flow:
 class History:
     """A chain whose source has a random history. `rows`: the source as it should be, by key."""
 
-    def __init__(self, home: Path, spark: SparkSession, seed: int) -> None:
-        self.it, self.spark, self.draw = Chain(home, spark, **FLOWS), spark, Random(seed)
+    def __init__(self, home: Path, spark: SparkSession, seed: int, flows: Mapping[str, Any] = FLOWS) -> None:
+        self.it, self.spark, self.draw = Chain(home, spark, **flows), spark, Random(seed)
         self.rows: dict[int, tuple[int, dict[str, Any] | None]] = {}
         self._seen: set[tuple[int, int]] = set()
         self.change()
@@ -141,7 +167,7 @@ def published_source(it: Chain) -> pa.Table:
     pointer = published.published(it.layout("flights"))
     assert pointer is not None
     table = DeltaTable(it.layout("flights").table, version=pointer.version)
-    return pa.table(QueryBuilder().register("t", table).execute('select carrier, "at", delay from t').read_all())
+    return pa.table(QueryBuilder().register("t", table).execute('select id, carrier, "at", delay from t').read_all())
 
 
 def killed(trial: Trial, it: Chain, name: str, gap: str) -> None:

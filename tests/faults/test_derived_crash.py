@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from tests.faults import derived
-from tests.faults.derived import DERIVED, ENDS, GAPS, History
+from tests.faults.derived import DERIVED, ENDS, FLOWS, GAPS, PAIRS, History
 from tests.faults.trial import Trial, conclude
 
 _SEEDS = 20
+_ABOVE = {"daily": ["hourly"], "paired": ["hourly"], "named": ["carriers"]}
+"""The derived flows whose tables a flow reads."""
 _TOGETHER = 4
 
 
@@ -22,31 +26,34 @@ def _gaps(seed: int, number: int) -> tuple[str, ...]:
     return GAPS[first], GAPS[second], ENDS[(seed + number) % 4]
 
 
-def _play(where: Path, seeds: range, flows: tuple[str, ...], spark: SparkSession) -> None:
-    """Per seed and flow: change the source, kill the flow's driver in gap after gap, run it, and hold its table."""
-    histories = {seed: History(where / str(seed), spark, seed) for seed in seeds}
+def _play(
+    where: Path, seeds: range, flows: tuple[str, ...], spark: SparkSession, every: Mapping[str, Any] = FLOWS
+) -> None:
+    """Per seed and flow: change the source, kill the flow's driver in gap after gap, run it, and hold its table.
+
+    `every`: the derived flows that there are.
+    """
+    histories = {seed: History(where / str(seed), spark, seed, every) for seed in seeds}
     trials = []
     for number, flow in enumerate(flows):
         round_ = {seed: _trial(seed, number, flow) for seed in seeds}
         for history in histories.values():
             history.change()
-            history.it.run("flights", *(["hourly"] if flow == "daily" else []))
+            history.it.run("flights", *_ABOVE.get(flow, ()))
         with ThreadPoolExecutor(2) as pool:
             kills = [(round_[seed], histories[seed], _gaps(seed, number), flow) for seed in seeds]
             list(pool.map(_kill, *zip(*kills, strict=True)))
         for seed, trial in round_.items():
             history = histories[seed]
             derived.drained(trial, history.it, flow, spark)
-            if flow == "daily":
-                derived.hold(trial, history, "hourly")
-            derived.hold(trial, history, flow)
+            derived.hold(trial, history, *_ABOVE.get(flow, ()), flow)
         trials += round_.values()
     for seed, history in histories.items():
         last = trials[-len(histories) + list(seeds).index(seed)]
         history.change()
         history.it.run()
-        derived.hold(last, history, *DERIVED)
-        last.promise("nothing is left to do", not any(history.it.waits(flow) for flow in DERIVED))
+        derived.hold(last, history, *every)
+        last.promise("nothing is left to do", not any(history.it.waits(flow) for flow in every))
     conclude(*trials)
 
 
@@ -69,6 +76,13 @@ def test_each_flow_meets_each_gap() -> None:
 @pytest.mark.timeout(600)
 def test_a_derived_flow_that_was_killed_is_right_after_its_next_run(tmp_path: Path, spark: SparkSession) -> None:
     _play(tmp_path, range(2), ("hourly",), spark)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.campaign)])
+def test_a_join_and_a_lookup_that_were_killed_are_right(tmp_path: Path, spark: SparkSession, seed: int) -> None:
+    _play(tmp_path, range(seed, seed + 1), ("paired", "named"), spark, PAIRS)
 
 
 @pytest.mark.campaign

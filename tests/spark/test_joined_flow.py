@@ -1,4 +1,4 @@
-"""Joins as they run, through real streams: both sides move in either order, crashes between, append sides, resets."""
+"""Joins and lookups as they run, through real streams: either side moves, crashes between, append sides."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from pyspark.sql import SparkSession
 from draindown.gate import published
 from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
+from draindown.recovery import reset
+from draindown.recovery.opening import Needs, open_flow
 from draindown.sources.tables import source as tables
+from draindown.spark.derived import notes
 from tests.landing import Injected
 from tests.spark.test_derived_flow import FLIGHTS, START, Chain
 
@@ -146,6 +149,30 @@ def test_a_drain_that_died_between_two_scopes_of_a_row_goes_on(
     assert sum(row.inserted - row.deleted for row in rows) == 12 and published.published(it.layout("joined")) != before
 
 
+@pytest.mark.long
+def test_a_reset_in_several_batches_repairs_a_join(
+    paired: Callable[..., Paired], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = paired()
+    it.deliver(*(it.row(number, 60 * number, "ABCD"[number % 4]) for number in range(16)))
+    it.measure(*(it.station(number, 60 * number + 5, "ABCD"[number % 4]) for number in range(12)))
+    it.run()
+    table = it.layout("joined").table
+    assert it.proven("joined") and len(it.rows("joined")) == 16
+    it.spark.sql(f"delete from delta.`{table}` where id in (1, 15)")
+    it.spark.sql(f"update delta.`{table}` set temp = 77 where id = 2")
+    it.spark.sql(f"update delta.`{table}` set time_bucket = time_bucket - interval 40 minutes where id = 3")
+    assert not it.proven("joined")
+    monkeypatch.setattr(tables, "ROWS", 7)
+    found = reset.plan(it.request("joined"))
+    with open_flow(it.spec, "joined", Needs.FINISHED, owner="me", run_id="reset"):
+        reset.begin(it.request("joined"), found, by="me", accept_missing=False)
+    it.run("joined")
+    rows = [one for one in ledger_table.recent(it.layout("joined"), 99) if one.generation == 2]
+    assert it.proven("joined") and len(rows) == 4 and sum(row.records for row in rows) == 28
+    assert [sum(getattr(row, name) for row in rows) for name in ("inserted", "updated", "deleted")] == [3, 1, 1]
+
+
 def test_rows_of_append_tables_are_joined_by_keys_alone(paired: Callable[..., Paired]) -> None:
     appended = {"target": {}}
     part = {name: PART[name] for name in ("left", "right", "on")} | {"columns": ["temp"], "how": "left_outer"}
@@ -164,3 +191,60 @@ def test_rows_of_append_tables_are_joined_by_keys_alone(paired: Callable[..., Pa
     (named,) = TableLog(it.layout("joined").table).rows("select left_origin, right_origin from t where temp = 22")
     unit = sorted((it.home / "landing").iterdir())[0].name
     assert named["left_origin"].endswith(f"{unit}:3") and named["right_origin"].endswith(":1")
+
+
+AIRLINES = {
+    "source": {"files": "weather/*", "format": "json"},
+    "columns": {"code": "string not null", "seq": "int not null", "op": "string", "name": "string"},
+    "target": {"keys": ["code"], "sequence_by": ["seq"], "apply_as_deletes": "op = 'd'"},
+}
+NAMED = {
+    "source": {"tables": ["flights", {"table": "weather", "keys": {"carrier": "code"}}]},
+    "lookup": {"table": "weather", "on": ["carrier"], "columns": ["name"], "as_of": "latest"},
+}
+
+
+def test_a_lookup_follows_both_tables_and_tells_what_it_missed(
+    paired: Callable[..., Paired], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = paired(weather=AIRLINES, joined=NAMED)
+    assert it.spec.declared("joined").target.keys == ["id"]
+
+    def airline(code: str, name: str | None, **more: Any) -> dict[str, Any]:
+        it.seq += 1
+        return {"code": code, "seq": it.seq, "name": name, **more}
+
+    def names() -> list[tuple[Any, ...]]:
+        found = TableLog(it.layout("joined").table).rows("select id, name, weather_found from t order by id")
+        return [(row["id"], row["name"], row["weather_found"]) for row in found]
+
+    it.deliver(it.row(1, 0), it.row(2, 0), it.row(3, 0, "B6"), it.row(4, 0, None))
+    it.measure(airline("AA", "American"), airline("UA", None))
+    it.run()
+    it.run()
+    assert names() == [(1, "American", True), (2, "American", True), (3, None, False), (4, None, False)]
+    assert it.proven("joined")
+    # a change of one looked-up row touches its left rows; one misses no more, another moves to a row without a name
+    monkeypatch.setattr(notes, "MANY", 2)
+    monkeypatch.setattr(notes, "TIMES", 1)
+    it.measure(airline("AA", "American Airlines"), airline("B6", "JetBlue"))
+    it.deliver(it.row(2, 0, "UA"))
+    it.run("flights", "weather")
+    report = it.drain("joined")
+    it.check("joined")
+    assert names() == [(1, "American Airlines", True), (2, None, True), (3, "JetBlue", True), (4, None, False)]
+    assert it.proven("joined")
+    assert [one.kind for one in report.findings] == [], "fewer than one row for each changed one"
+    (row,) = ledger_table.recent(it.layout("joined"), 1)
+    assert (row.used, row.touched, row.updated) == (5, 3, 3)
+    it.deliver(it.row(5, 0), it.row(6, 0), it.row(7, 0), it.row(2, 0), it.row(8, 0, "UA"))
+    it.run("flights", "joined")
+    it.measure(airline("AA", None, op="d"))
+    it.run("weather")
+    report = it.drain("joined")
+    it.check("joined")
+    assert it.proven("joined") and sum(not found for _, _, found in names()) == 6
+    told = {one.kind: f"{one.subject} {one.detail}" for one in report.findings}
+    assert told["lookup-missed"].startswith("5 rows of 5 rows recomputed, which have no row in table weather")
+    assert "carrier AA of table weather alone 5" in told["lookup-amplified"]
+    assert not any(it.waits(flow) for flow in it.spec.flows)

@@ -28,6 +28,7 @@ _KINDS = {
     **{name: pa.string() for name in ("k", "left_origin", "right_origin")},
     **{name: pa.int64() for name in ("id", "other")},
     **{name: pa.int32() for name in ("n", "m")},
+    "r_found": pa.bool_(),
 }
 _COLUMNS = {"id": "bigint not null", "k": "string not null", "at": "timestamp not null", "n": "int"}
 KEYED = {"keys": ["id"], "sequence_by": ["at"]}
@@ -184,3 +185,90 @@ def test_a_planted_falsehood_is_found_by_its_key(tmp_path: Path, plant: Callable
     bucket = None if row["time_bucket"] is None else row["time_bucket"].isoformat()
     key = {"k": row["k"], "time_bucket": bucket, "id": row["id"], "other": row["other"]}
     assert not found.holds and (what, key) in [(one.what, dict(one.key)) for one in found.falsehoods]
+
+
+LOOKUP = {"table": "r", "on": ["k"], "columns": {"at": "then", "n": "m"}}
+BY_KEY = {"keys": ["k"], "sequence_by": ["at"]}
+
+
+def _users() -> list[Row]:
+    return [
+        {"id": at, "k": k, "at": _START, "n": n, "_origin": {"unit": "u", "position": at}}
+        for at, (k, n) in enumerate((("a", 5), ("", None), ("c", 6)))
+    ]
+
+
+def _looked_up(left: list[Row]) -> list[Row]:
+    known = {row["k"]: row for row in _users()}
+    found = []
+    for one in left:
+        other = known.get(one["k"], {})
+        theirs = {"r_found": bool(other), "then": other.get("at"), "m": other.get("n")}
+        found.append({name: one[name] for name in ("id", "k", "at", "n")} | theirs)
+    return found
+
+
+@pytest.mark.parametrize("target", [KEYED, {}], ids=["keyed", "append"])
+def test_an_untouched_lookup_proves(tmp_path: Path, target: Row) -> None:
+    left = _rows(Random(3))
+    results = _looked_up(left)
+    results = results if target else [row | {"left_origin": f"f.json:{row['id']}"} for row in results]
+    found = _proven(tmp_path, {"lookup": LOOKUP}, left, _users(), results, l=target, r=BY_KEY)
+    assert found.holds and found.found == 14 and {row["r_found"] for row in results} == {True, False}, found.falsehoods
+
+
+def _stale(results: list[Row]) -> Row:
+    """As if the looked-up row had not been followed."""
+    row = next(row for row in results if row["m"] == 5)
+    row["m"] = 4
+    return row
+
+
+def _missed(results: list[Row]) -> Row:
+    row = next(row for row in results if row["m"] == 5)
+    row.update({"r_found": False, "then": None, "m": None})
+    return row
+
+
+def _invented(results: list[Row]) -> Row:
+    row = next(row for row in results if not row["r_found"])
+    row["r_found"] = True
+    return row
+
+
+def _dropped(results: list[Row]) -> Row:
+    """As if a row that finds nothing were left out."""
+    row = next(row for row in results if not row["r_found"])
+    results.remove(row)
+    return row
+
+
+def _gone(results: list[Row]) -> Row:
+    results.append(results[0] | {"id": 99})
+    return results[-1]
+
+
+def _twice(results: list[Row]) -> Row:
+    results.append(results[0])
+    return results[0]
+
+
+@pytest.mark.parametrize(
+    ("plant", "what"),
+    [
+        (_stale, "wrong"),
+        (_missed, "wrong"),
+        (_invented, "wrong"),
+        (_dropped, "missing"),
+        (_gone, "unexpected"),
+        (_twice, "doubled"),
+    ],
+)
+def test_a_falsehood_in_a_lookup_is_found_by_its_key(
+    tmp_path: Path, plant: Callable[[list[Row]], Row], what: str
+) -> None:
+    left = _rows(Random(3))
+    results = _looked_up(left)
+    row = plant(results)
+    found = _proven(tmp_path, {"lookup": LOOKUP}, left, _users(), results, r=BY_KEY)
+    assert [(one.what, dict(one.key)) for one in found.falsehoods] == [(what, {"id": row["id"]})]

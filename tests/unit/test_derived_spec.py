@@ -213,7 +213,7 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
         (
             {},
             "hourly.source",
-            "needs one of window, session, per, deduplicate, top, join or `target: {stored_as_scd_type: 2}`",
+            "needs one of window, session, per, deduplicate, top, join, lookup or `target: {stored_as_scd_type: 2}`",
         ),
         ({"window": WINDOW, "per": PER}, "hourly.source", "has window and per"),
         ({"window": WINDOW | {"slide": "2 hours"}}, "hourly.window.slide", "more than size"),

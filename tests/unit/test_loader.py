@@ -20,6 +20,7 @@ from draindown.spec.json_schema import schema, schema_text
 from draindown.spec.kafka import KafkaCluster, KafkaSource
 from draindown.spec.landing import FlowSpec
 from draindown.spec.loader import BrokenPipeline, digest, find, load, load_all, load_alone
+from draindown.spec.lookup import Lookup
 from draindown.spec.models import PipelineSpec
 from draindown.spec.per import Per
 from draindown.spec.sources import FilesSource
@@ -538,6 +539,7 @@ def test_every_example_of_the_reference_is_a_whole_pipeline() -> None:
         ("Window", Window),
         ("Per", Per),
         ("Join", Join),
+        ("Lookup", Lookup),
         ("Maintenance", Maintenance),
     ],
 )

@@ -1,4 +1,4 @@
-"""`join` in a pipeline file: what names its rows, and what is refused, with file and line."""
+"""`join` and `lookup` in a pipeline file: what names its rows, and what is refused, with file and line."""
 
 from __future__ import annotations
 
@@ -187,3 +187,36 @@ def test_a_float_is_no_key(tmp_path: Path) -> None:
     content["flows"]["d"]["source"] = {"tables": ["l", "r"]}
     problems = refused(tmp_path, content)
     assert any("flows.d.join.on[0]: 'x' is double" in one for one in problems)
+
+
+LOOKUP = {"table": "r", "on": ["k"], "columns": ["m"], "as_of": "latest"}
+BY_KEY = RIGHT | {"target": {"keys": ["kk"], "sequence_by": ["at"]}}
+
+
+def test_a_lookup_has_the_keys_of_its_rows(tmp_path: Path) -> None:
+    found = load(tmp_path, document({"lookup": LOOKUP}, right=BY_KEY)).declared("d")
+    assert isinstance(found, DerivedFlow) and found.kind == "lookup" and found.target.keys == ["id"]
+    assert found.source.sought == {"id": [None, "id"]} and found.lookup is not None and found.lookup.found == "r_found"
+    found = load(tmp_path, document({"lookup": LOOKUP}, left=LEFT | APPEND, right=BY_KEY)).declared("d")
+    assert found.target.keys == ["left_origin"]
+
+
+@pytest.mark.parametrize(
+    ("change", "right", "path", "part"),
+    [
+        ({"as_of": "arrival"}, BY_KEY, "lookup.as_of", "depends on when runs happened"),
+        ({"as_of": "arrival"}, BY_KEY, "lookup.as_of", "keep the history of the table"),
+        ({"as_of": "at"}, BY_KEY, "lookup.as_of", "needs a history table, which is not built yet"),
+        ({"table": "s"}, BY_KEY, "lookup.table", "'s' is no table of `source`"),
+        ({}, RIGHT, "lookup.on", "lacks rid: rows of r are named by rid"),
+        ({}, RIGHT | APPEND, "lookup.table", "`deduplicate` them before"),
+        ({"columns": ["mm"]}, BY_KEY, "lookup.columns[0]", "did you mean 'm'?"),
+        ({"columns": ["x"]}, BY_KEY, "lookup.columns", "'x' is a column of table l and of table r"),
+        ({"columns": {"m": "r_found"}}, BY_KEY, "lookup.columns", "of the result and of table r"),
+    ],
+)
+def test_what_cant_be_looked_up_is_named(
+    tmp_path: Path, change: dict[str, Any], right: dict[str, Any], path: str, part: str
+) -> None:
+    (problem,) = refused(tmp_path, document({"lookup": LOOKUP | change}, right=right))
+    assert f": flows.d.{path}: " in problem and part in problem, problem

@@ -21,6 +21,7 @@ from draindown.sources.tables import late
 from draindown.spec.derived import TOLERANCE, DerivedFlow
 from draindown.spec.history import History
 from draindown.spec.join import Join
+from draindown.spec.lookup import Lookup
 from draindown.spec.names import is_own
 from draindown.spec.pairing import Pairing
 from draindown.spec.per import Per
@@ -41,7 +42,7 @@ def statement(flow: DerivedFlow, sources: Sequence[TableLog]) -> str | None:
             return sessions.query(session, types[0])
         case Deduplicate() | Top() as part:
             return ranking.query(part, types[0])
-        case Join() as part:
+        case Join() | Lookup() as part:
             return pairs.query(part, flow.source.read, types)
         case History() as history:
             return histories.query(history, types[0])

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from draindown.lake.table_log import identifier
 from draindown.spec.join import Join
+from draindown.spec.lookup import Lookup
 from draindown.spec.names import is_own
 from draindown.spec.pairing import ORIGIN_KEY, Pairing
 from draindown.spec.table_source import SourceTable
@@ -32,6 +33,8 @@ def query(part: Pairing, tables: Sequence[SourceTable], types: Sequence[Mapping[
         low, high, length = (one * 1_000_000 for one in (*part.bound, part.bucket))
         on.append(f"{right} - {left} between {low} and {high}")
         columns[Join.BUCKET] = f"{left} - (({left} % {length}) + {length}) % {length}"
+    if isinstance(part, Lookup):
+        columns[part.found] = f"r.{identifier(part.own(1)[0])} is not null"
     listed = ", ".join(f"{text} as {identifier(name)}" for name, text in columns.items())
     kind = "left join" if part.is_outer else "join"
     return f"select {listed} from {SOURCES[at[0]]} l {kind} {SOURCES[at[1]]} r on {' and '.join(on)}"

@@ -19,6 +19,7 @@ from draindown.spec.column_types import Column, plain
 from draindown.spec.derived_target import DerivedTarget
 from draindown.spec.history import HISTORY, History
 from draindown.spec.join import Join
+from draindown.spec.lookup import Lookup
 from draindown.spec.names import ColumnName, Identifier, unlike
 from draindown.spec.pairing import Pairing
 from draindown.spec.per import Per
@@ -35,7 +36,7 @@ TOLERANCE = 1e-9
 """Doubles within this relative distance are equal: the sum of a group depends on the order of its rows."""
 
 
-Derivation = Window | Session | Per | Deduplicate | Top | Join | History
+Derivation = Window | Session | Per | Deduplicate | Top | Join | Lookup | History
 KINDS: Mapping[str, type[Derivation]] = {
     "window": Window,
     "session": Session,
@@ -43,6 +44,7 @@ KINDS: Mapping[str, type[Derivation]] = {
     "deduplicate": Deduplicate,
     "top": Top,
     "join": Join,
+    "lookup": Lookup,
     "history": History,
 }
 """The kinds of derivation by name. A new kind is one more entry, and one field below with its part of a flow.
@@ -63,6 +65,7 @@ class DerivedFlow(Model):
     join: Join | None = Field(
         default=None, description="Pairs of rows of two tables, within a bound of time or without."
     )
+    lookup: Lookup | None = Field(default=None, description="Columns of another table's row beside each row.")
     accept: Annotated[Duration, Field(ge=1)] | None = Field(
         default=None,
         description="Rows that arrive later than this after their time are kept out of windows; absent: none is late.",

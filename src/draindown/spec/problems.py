@@ -21,10 +21,9 @@ from draindown.spec.yaml_document import Document, Problem
 
 _KEY = "[key]"  # pydantic's mark for "the key, not its value"
 _FORMS = {LANDING_FORM: FlowSpec, DERIVED_FORM: DerivedFlow}
-_LATER = frozenset(("changes", "left", "right", "watermark", "lookup")) | {
+_LATER = frozenset(("changes", "watermark")) | {
     "cluster_by",
     "engine",
-    "join",
     "processor",
     "state",
 }

@@ -9,6 +9,7 @@ from draindown.spec.base import Problem
 from draindown.spec.derived import FLOATS, DerivedFlow
 from draindown.spec.history import History
 from draindown.spec.join import Join
+from draindown.spec.lookup import Lookup
 from draindown.spec.names import unlike
 from draindown.spec.pairing import Pairing
 from draindown.spec.per import Per
@@ -44,7 +45,7 @@ def problems(
             yield from _timed("session", "by", one, one.by, source)
         case Per() as one:
             yield from _keyed(flow, "keys", one.keys, at, source)
-        case Join() as one:
+        case Join() | Lookup() as one:
             yield from _keyed(flow, "on", one.on, at, source)
             yield from _paired(flow, one, flow.source.read[at], source)
         case Deduplicate() as one:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from draindown.base.findings import Finding
 from draindown.spark.derived.scope import WHOLE, Bucket
 from draindown.spark.targets.batch import BaseBatch
 from draindown.spec.derived import DerivedFlow
@@ -83,10 +84,11 @@ class DeriveBatch(BaseBatch):
     """The input, identity and hooks of one batch of a derived flow.
 
     `verify`: called before the sources are read. Raises if one is another table than the pinned one. `places`: file,
-    line and column of the flow's expressions, by their path in it.
+    line and column of the flow's expressions, by their path in it. `note`: takes what a person should know.
     """
 
     flow: DerivedFlow
     slice: TableSlice
+    note: Callable[[Finding], None] = lambda _: None
     verify: Callable[[], None] = lambda: None
     places: Mapping[str, str] = field(default_factory=dict)

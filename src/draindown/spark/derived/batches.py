@@ -69,6 +69,7 @@ class Deriving:
             places=self.request.places,
             verify=lambda: self.verify(read.units),
             outlets=self._outlets,
+            note=self.findings.append,
         )
         row = derive(spark, batch)
         if row.late:

@@ -22,7 +22,7 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.ledger import inputs as ledger_inputs
 from draindown.ledger.rows import BatchRow, conserve, not_adding_up
-from draindown.spark.derived import difference, failing, history, images, recompute
+from draindown.spark.derived import difference, failing, history, images, notes, recompute
 from draindown.spark.derived.batch import DeriveBatch
 from draindown.spark.derived.change import Difference
 from draindown.spark.derived.difference import BEFORE, DELETE, FATE, INSERT, UNCHANGED, UPDATE, Counts
@@ -182,7 +182,10 @@ def _recomputed(work: Work, held: Held | None, again: Sequence[_Again], kept: Ex
         parts, schema = work.batch.flow.target.partition_by, work.resolved.schema
         texts = [name for name in parts if schema[name].dataType.typeName() == "string"]
         kind = work.resolved.kind
-        counts = difference.count(fated, kind.row_keys, kind.counted, texts, kind.scope_keys)
+        lookup = work.batch.flow.lookup
+        found = None if lookup is None else lookup.found
+        counts = difference.count(fated, kind.row_keys, kind.counted, texts, kind.scope_keys, found)
+        notes.missed(work.batch, counts)
         _refuse_blank(work, texts, counts.blank)
         _refuse_twice(work, held, counts.twice)
     acts = fated.where(F.col(FATE).isin(*difference.ACTS)).withColumn(CHANGED_AT, F.lit(work.batch.changed_at))
@@ -201,8 +204,9 @@ def _group_named(work: Work, again: Sequence[_Again]) -> Iterator[None]:
         if not failing.is_of_data(error):
             raise
         kind, sources = work.resolved.kind, [_possible(one.rows, one.pruning) for one in again]
-        names, relation = key_names(kind), kind.relations[0]
-        keyed = work.scope.within(relation.keyed(sources[0]), names)
+        names = key_names(kind)
+        every = (relation.keyed(rows) for relation, rows in zip(kind.relations, sources, strict=True))
+        keyed = work.scope.within(next(one for one in every if {*names} <= {*one.columns}), names)
         whole = partial(recompute.result, kind, sources, work.scope)
         found = failing.failing(whole, work.scope_keys, keyed, names)
         raise _not_computed(work.batch, f"{found}: {failing.reason(error)}") from error

@@ -60,6 +60,7 @@ class Counts:
         now, before: rows of the source that the fresh rows count, and that the table's rows count.
         blank: number of keys with a text in a partition column that no partition keeps.
         scopes: number of scopes that the keys are in.
+        missed: number of fresh rows that found no row in the table that they look up.
     """
 
     keys: Mapping[str, int]
@@ -68,6 +69,7 @@ class Counts:
     before: int
     blank: int = 0
     scopes: int = 0
+    missed: int = 0
 
 
 def count(
@@ -76,14 +78,17 @@ def count(
     counted: str | None = None,
     texts: Sequence[str] = (),
     scope_keys: Sequence[str] = (),
+    found: str | None = None,
 ) -> Counts:
     """Count what `compare` returned. `counted`: as there.
 
-    `texts`: partition columns of type string. `scope_keys`: those of `keys` that name a scope; empty for all.
+    `texts`: partition columns of type string. `scope_keys`: those of `keys` that name a scope; empty for all. `found`:
+    the column of `fresh` that says whether a row was found that it looks up.
     """
     blank = reduce(Column.__or__, [unstorable(name, F.col(quoted(name))) for name in texts], F.lit(False))
     fresh = F.lit(0) if counted is None else F.sum(quoted(counted))
-    sums = {"rows": F.count("*"), "fresh": fresh, "old": F.sum(BEFORE)}
+    missed = F.lit(0) if found is None else F.count_if(~F.col(quoted(found)))
+    sums = {"rows": F.count("*"), "fresh": fresh, "old": F.sum(BEFORE), "missed": missed}
     by_key = fated.groupBy(*map(quoted, keys)).agg(
         F.min(FATE).alias(FATE), *(one.alias(f"_{name}") for name, one in sums.items())
     )
@@ -93,16 +98,18 @@ def count(
             F.count("*").alias("keys"),
             F.count_if(F.col("_rows") > 1).alias("twice"),
             F.count_if(blank).alias("blank"),
-            *(F.coalesce(F.sum(f"_{name}"), F.lit(0)).alias(name) for name in ("fresh", "old")),
+            *(F.coalesce(F.sum(f"_{name}"), F.lit(0)).alias(name) for name in ("fresh", "old", "missed")),
         )
         .collect()
     )
-    twice, now, before, blank_keys = (sum(row[name] for row in rows) for name in ("twice", "fresh", "old", "blank"))
+    twice, now, before, blank_keys, without = (
+        sum(row[name] for row in rows) for name in ("twice", "fresh", "old", "blank", "missed")
+    )
     by_fate = {row[FATE]: row["keys"] for row in rows}
     scopes = sum(by_fate.values())
     if list(scope_keys or keys) != list(keys):
         scopes = fated.select(*map(quoted, scope_keys)).distinct().count()
-    return Counts(by_fate, twice, now, before, blank_keys, scopes)
+    return Counts(by_fate, twice, now, before, blank_keys, scopes, without)
 
 
 def _field(side: str, name: str) -> Column:

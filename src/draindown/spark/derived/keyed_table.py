@@ -9,14 +9,14 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from draindown.spark.derived.kind import key_names
+from draindown.spark.derived.kind import Direct, key_names
 from draindown.spark.derived.scope import Bucket, KeyRange
 from draindown.spark.sql import quoted
 from draindown.spark.targets.pruning import Pruning
 
 
 @dataclass(frozen=True)
-class KeyedTable:
+class KeyedTable(Direct):
     """A source whose columns are the keys of the scopes: a row belongs to one scope.
 
     Attributes:

@@ -8,12 +8,16 @@ from typing import Protocol
 from pyspark.sql import Column, DataFrame
 
 from draindown.ledger.rows import BatchRow
-from draindown.spark.derived.scope import Bucket, KeyRange, Span
+from draindown.spark.derived.scope import Bucket, KeyRange, Scope, Span
 from draindown.spark.targets.pruning import Pruning
 
 
 class Relation(Protocol):
     """How the rows of one source table belong to the keys of a result."""
+
+    @property
+    def scope_keys(self) -> Sequence[str]:
+        """The result's columns whose values are recomputed together."""
 
     @property
     def own(self) -> Sequence[str]:
@@ -23,6 +27,21 @@ class Relation(Protocol):
         """Return source rows with the columns `key_names`: one row for each key that a row belongs to.
 
         A row that belongs to no key vanishes.
+        """
+
+    def touched(self, changed: DataFrame, sources: Sequence[DataFrame]) -> DataFrame:
+        """Return the keys that changed rows of the table touch, in the columns `key_names`, and possibly others.
+
+        `sources`: all rows of each source table, as they are now.
+        """
+
+    def within(self, rows: DataFrame, scope: Scope) -> DataFrame:
+        """Return what the query needs of the rows, for the keys of the scope: those that `keyed` returns, at least."""
+
+    def hottest(self, changed: DataFrame, sources: Sequence[DataFrame]) -> tuple[str, int] | None:
+        """Return what a changed row is called that touches the most keys, and their number.
+
+        None where a row touches as many keys as it has. Arguments as in `touched`.
         """
 
     def home(self) -> Sequence[Column]:
@@ -48,6 +67,27 @@ class Relation(Protocol):
 
     def source_pruning(self, keys: Pruning) -> Pruning:
         """Return predicates that every source row of some keys satisfies. `keys`: predicates on the result's keys."""
+
+
+class Direct:
+    """A relation each of whose rows shows its keys itself."""
+
+    @property
+    def own(self) -> Sequence[str]:
+        """No columns of draindown's own."""
+        return ()
+
+    def touched(self: Relation, changed: DataFrame, sources: Sequence[DataFrame]) -> DataFrame:  # noqa: ARG002
+        """Return the changed rows with their keys."""
+        return self.keyed(changed)
+
+    def within(self: Relation, rows: DataFrame, scope: Scope) -> DataFrame:
+        """Return the rows with their keys that are in the scope."""
+        return scope.within(self.keyed(rows), key_names(self))
+
+    def hottest(self, changed: DataFrame, sources: Sequence[DataFrame]) -> tuple[str, int] | None:  # noqa: ARG002
+        """Return None: a row touches as many keys as it has."""
+        return None
 
 
 class Kind(Protocol):

@@ -11,18 +11,18 @@ from pyspark.sql import functions as F
 from draindown.spark.derived.difference import compare
 from draindown.spark.derived.images import NET
 from draindown.spark.derived.kind import Kind, key_names
-from draindown.spark.derived.scope import HIGH, LOW, Bucket, Scope, micros
+from draindown.spark.derived.scope import HIGH, LOW, Bucket, Part, Scope, micros
 
 
-def touched(kind: Kind, netted: Sequence[DataFrame], bucket: Bucket) -> DataFrame:
+def touched(kind: Kind, netted: Sequence[DataFrame], bucket: Bucket, sources: Sequence[DataFrame] = ()) -> DataFrame:
     """Return the keys of a bucket that changes concern, once each, with the columns `key_names`.
 
     Of a kind with a span LOW and HIGH follow: the times of the earliest and the latest changed row of a key.
-    `netted`: what `images.net` returned for each source.
+    `netted`: what `images.net` returned for each source. `sources`: all rows of each; empty for kinds that need none.
     """
     names, pairs, span = key_names(kind), zip(kind.relations, netted, strict=True), kind.span
     times = [] if span is None else [micros(span.time).alias(LOW)]
-    found = [relation.keyed(rows.where(F.col(NET) != 0)).select(*names, *times) for relation, rows in pairs]
+    found = [relation.touched(rows.where(F.col(NET) != 0), sources).select(*names, *times) for relation, rows in pairs]
     keys = reduce(DataFrame.unionAll, found).where(bucket.has([F.col(name) for name in names]))
     return keys.distinct() if span is None else keys.groupBy(*names).agg(F.min(LOW).alias(LOW), F.max(LOW).alias(HIGH))
 
@@ -39,6 +39,5 @@ def difference(kind: Kind, sources: Sequence[DataFrame], scope: Scope, held: Dat
 
 def result(kind: Kind, sources: Sequence[DataFrame], scope: Scope, part: Column | None = None) -> DataFrame:
     """Return the query over the rows of the keys of `scope`. `part`: a condition on `key_names`, or None for all."""
-    names, pairs = key_names(kind), zip(kind.relations, sources, strict=True)
-    keyed = [scope.within(relation.keyed(rows), names) for relation, rows in pairs]
-    return kind.result(*(keyed if part is None else [rows.where(part) for rows in keyed]))
+    within = scope if part is None else Part(scope, part)
+    return kind.result(*(one.within(rows, within) for one, rows in zip(kind.relations, sources, strict=True)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from draindown.spark.derived.histories import Histories
 from draindown.spark.derived.joined import Joined
 from draindown.spark.derived.kind import Kind
+from draindown.spark.derived.looked_up import LookedUp
 from draindown.spark.derived.per import PerKey
 from draindown.spark.derived.ranked import FirstPerKey, TopOfGroup
 from draindown.spark.derived.sessions import Sessions
@@ -12,6 +13,7 @@ from draindown.spark.derived.window import Windows
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.history import History
 from draindown.spec.join import Join
+from draindown.spec.lookup import Lookup
 from draindown.spec.per import Per
 from draindown.spec.ranking import Deduplicate, Top
 from draindown.spec.session import Session
@@ -29,6 +31,8 @@ def kind_of(flow: DerivedFlow) -> Kind:
             return PerKey(flow.derivation, flow.source.read)
         case Join():
             return Joined(flow.derivation, flow.source.read)
+        case Lookup():
+            return LookedUp(flow.derivation, flow.source.read)
         case Deduplicate():
             return FirstPerKey(flow.derivation, flow.source.read[0].table)
         case Top():

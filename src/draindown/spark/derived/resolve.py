@@ -14,9 +14,10 @@ from pyspark.sql.types import MapType, StructField, StructType, VariantType
 
 from draindown.base.errors import TerminalError, said
 from draindown.spark.derived import plans
-from draindown.spark.derived.kind import Kind, key_names
+from draindown.spark.derived.kind import Kind
 from draindown.spark.derived.plans import Refused
 from draindown.spark.derived.registry import kind_of
+from draindown.spark.derived.scope import WHOLE, Everything
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.pairing import Pairing, side_problems
 from draindown.spec.result_columns import not_a_key, problems
@@ -141,7 +142,8 @@ def _type_problems(flow: DerivedFlow, kind: Kind, schema: StructType) -> Iterato
 
 def query(kind: Kind, sources: Sequence[DataFrame]) -> DataFrame:
     """Return the whole query over the rows of its sources."""
-    return kind.result(*(one.keyed(rows) for one, rows in zip(kind.relations, sources, strict=True)))
+    every = Everything(WHOLE)
+    return kind.result(*(one.within(rows, every) for one, rows in zip(kind.relations, sources, strict=True)))
 
 
 def _used(kind: Kind, sources: Sequence[DataFrame]) -> list[list[str]]:
@@ -150,9 +152,14 @@ def _used(kind: Kind, sources: Sequence[DataFrame]) -> list[list[str]]:
     A row's keys are always among them: Spark may find that a result does not depend on a joined table at all.
     """
     unread = [_unread(at, source) for at, source in enumerate(sources)]
-    keyed = [one.keyed(rows).select(*key_names(kind)) for one, rows in zip(kind.relations, unread, strict=True)]
+    keyed = [_beside(one.keyed(rows), rows) for one, rows in zip(kind.relations, unread, strict=True)]
     named = set().union(*(plans.read(plans.optimized(one)) for one in (query(kind, unread), *keyed)))
     return [[name for name in source.columns if f"{at}:{name}" in named] for at, source in enumerate(sources)]
+
+
+def _beside(keyed: DataFrame, rows: DataFrame) -> DataFrame:
+    """Return the columns that `keyed` adds to rows."""
+    return keyed.select(*(name for name in keyed.columns if name not in rows.columns))
 
 
 def _unread(at: int, source: DataFrame) -> DataFrame:

@@ -102,6 +102,23 @@ class Everything:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Those keys of a set for which a condition on the key columns of source rows holds."""
+
+    scope: Scope
+    condition: Column
+
+    @property
+    def pruning(self) -> Pruning:
+        """Predicates that every key of the set satisfies."""
+        return self.scope.pruning
+
+    def within(self, rows: DataFrame, names: Sequence[str]) -> DataFrame:
+        """Return the rows whose key is in the set."""
+        return self.scope.within(rows, names).where(self.condition)
+
+
+@dataclass(frozen=True)
 class Span:
     """The rows of a scope that depend on each other: runs of rows, each at most `gap` seconds after the one before.
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from draindown.ledger.inputs import Input
 from draindown.ledger.rows import BatchRow
-from draindown.spark.derived import images, recompute
+from draindown.spark.derived import images, notes, recompute
 from draindown.spark.derived.batch import DeriveBatch, Versions
 from draindown.spark.derived.images import IMAGES, NET, SIGN
 from draindown.spark.derived.kind import Kind, Relation, key_names
@@ -74,11 +74,13 @@ def touched(
     for one in netted:
         kept.enter_context(persisted(one))
     row, read, came = _counted(batch, kind, netted, number)
-    keys = recompute.touched(kind, netted, piece.bucket)
+    keys = recompute.touched(kind, netted, piece.bucket, sources)
     kept.enter_context(persisted(keys))
     named = [F.col(own).alias(name) for own, name in zip(key_names(kind), kind.scope_keys, strict=True)]
     found = Touched(keys, *pruning_of(keys.select(*named), kind.scope_keys))
-    return Work(batch, sources, resolved, found, replace(row, touched=found.number), read, came, late)
+    row = replace(row, touched=found.number)
+    notes.amplified(batch, kind, row, netted, sources)
+    return Work(batch, sources, resolved, found, row, read, came, late)
 
 
 def _near(bucket: Bucket, relation: Relation, source: DataFrame) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pyspark import __version__
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -17,12 +18,13 @@ from draindown.proof.digest import digest
 from draindown.spark.derived import difference, images
 from draindown.spark.derived.derive import SETTINGS
 from draindown.spark.derived.difference import DELETE, FATE, INSERT, UNCHANGED, UPDATE
-from draindown.spark.derived.kind import Kind, key_names
+from draindown.spark.derived.kind import Kind
 from draindown.spark.derived.late import sieves
 from draindown.spark.derived.registry import kind_of
 from draindown.spark.frames import persisted
 from draindown.spark.session import configured
 from draindown.spark.sql import quoted
+from draindown.spark.targets.pruning import Pruning
 from draindown.spec.derived import DerivedFlow
 
 _PARTS = 1_000_000
@@ -49,9 +51,9 @@ def prove(
             sieve.counting(images.at(spark, one.path, one.version, sieve.own))
             for one, sieve in zip(sources, count, strict=True)
         ]
-        keyed = [relation.keyed(one) for relation, one in zip(kind.relations, rows, strict=True)]
-        expected = kind.result(*(_chosen(one, key_names(kind), share) for one in keyed))
-        held = _chosen(images.at(spark, table.path, table.version), kind.scope_keys, share)
+        chosen = Share(share)
+        expected = kind.result(*(one.within(own, chosen) for one, own in zip(kind.relations, rows, strict=True)))
+        held = chosen.within(images.at(spark, table.path, table.version), kind.scope_keys)
         fated = difference.compare(expected, held, kind.row_keys)
         with persisted(fated):
             differing, falsehoods = _falsehoods(fated, kind)
@@ -75,11 +77,23 @@ def prove(
     )
 
 
-def _chosen(rows: DataFrame, names: Sequence[str], share: float) -> DataFrame:
-    if share >= 1:
-        return rows
-    key = F.xxhash64(*(F.col(quoted(name)) for name in names))
-    return rows.where(F.pmod(key, F.lit(_PARTS)) < round(share * _PARTS))
+@dataclass(frozen=True)
+class Share:
+    """A share of the keys, 0 to 1, by their hash."""
+
+    share: float
+
+    @property
+    def pruning(self) -> Pruning:
+        """No predicates."""
+        return Pruning()
+
+    def within(self, rows: DataFrame, names: Sequence[str]) -> DataFrame:
+        """Return the rows whose key, in the columns `names`, is one of them."""
+        if self.share >= 1:
+            return rows
+        key = F.xxhash64(*(F.col(quoted(name)) for name in names))
+        return rows.where(F.pmod(key, F.lit(_PARTS)) < round(self.share * _PARTS))
 
 
 def _falsehoods(fated: DataFrame, kind: Kind) -> tuple[int, list[Falsehood]]:

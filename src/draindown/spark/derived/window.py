@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived.averages import exact_measure
-from draindown.spark.derived.kind import key_names
+from draindown.spark.derived.kind import Direct, key_names
 from draindown.spark.derived.scope import WHOLE, Bucket, KeyRange
 from draindown.spark.sql import quoted
 from draindown.spark.targets.pruning import Pruning, Range
@@ -23,7 +23,7 @@ _COUNT = re.compile(r"count\s*\(\s*(\*|1)\s*\)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Windows:
+class Windows(Direct):
     """The kind `window`. A touched key is a window and a group; the rows to read again are those of these windows."""
 
     spec: Window
@@ -42,11 +42,6 @@ class Windows:
     def relations(self) -> Sequence[Windows]:
         """The one source, whose rows belong to windows by their time."""
         return [self]
-
-    @property
-    def own(self) -> Sequence[str]:
-        """No columns of draindown's own."""
-        return ()
 
     @property
     def span(self) -> None:

@@ -1,0 +1,161 @@
+"""Lookups: the rows of one table, each with columns of the row of another one that has its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from draindown.ledger.rows import BatchRow
+from draindown.spark.derived.keyed_table import KeyedTable
+from draindown.spark.derived.kind import Direct, key_names
+from draindown.spark.derived.pairs import origin_text, owned, paired
+from draindown.spark.derived.scope import Bucket, KeyRange, Scope, pruning_of
+from draindown.spark.sql import quoted
+from draindown.spark.targets.pruning import Pruning
+from draindown.spec.lookup import Lookup
+from draindown.spec.table_source import SourceTable
+
+_HIT = "_hit"
+
+
+@dataclass(frozen=True)
+class _Kept(KeyedTable):
+    """The table whose rows are kept. Without keys a row is named by its origin: `columns` is empty then."""
+
+    def home(self) -> Sequence[Column]:
+        """Return the key columns, or the origin."""
+        return super().home() if self.columns else [origin_text()]
+
+    def source_pruning(self, keys: Pruning) -> Pruning:
+        """Return the same predicates on the table's own key columns; none on an origin."""
+        return super().source_pruning(keys) if self.columns else Pruning()
+
+
+@dataclass(frozen=True)
+class _LookedUp(Direct):
+    """The table that is looked up. Its rows have no keys of the result: those have left rows with its values of `on`.
+
+    Attributes:
+        scope_keys: the keys of the result.
+        by: the columns of `on` under their names in the result.
+        columns, kept: the own columns of this table and of the left one that are those of `on`.
+        left: the left table, by its place among the sources.
+    """
+
+    scope_keys: Sequence[str]
+    by: Sequence[str]
+    columns: Sequence[str]
+    left: int
+    kept: Sequence[str]
+    keys_of: KeyedTable
+
+    def keyed(self, rows: DataFrame) -> DataFrame:
+        """Return the rows with values of `on`, in columns of their own."""
+        return with_on(rows.where(self.belongs()), self.columns)
+
+    def home(self) -> Sequence[Column]:
+        """Return NULL for each key: the rows are counted in one bucket."""
+        return [F.lit(None)] * len(self.scope_keys)
+
+    def places(self, bucket: Bucket) -> Column:  # noqa: ARG002
+        """Return 0: no column of the result counts these rows."""
+        return F.lit(0)
+
+    def near(self, own: KeyRange) -> Column:  # noqa: ARG002
+        """Return true: any row may be one of a key."""
+        return F.lit(True)
+
+    def belongs(self) -> Column:
+        """Return whether a row has all values of `on`."""
+        return reduce(Column.__and__, [F.col(quoted(name)).isNotNull() for name in self.columns])
+
+    def source_pruning(self, keys: Pruning) -> Pruning:
+        """Return the predicates on those columns of `on` that are keys of the result."""
+        own = dict(zip(self.by, self.columns, strict=True))
+        return Pruning(
+            {own[name]: values for name, values in keys.values.items() if name in own},
+            {own[name]: ranges for name, ranges in keys.ranges.items() if name in own},
+        )
+
+    def touched(self, changed: DataFrame, sources: Sequence[DataFrame]) -> DataFrame:
+        """Return the keys of the left rows, as they are now, that have the values of `on` of changed rows."""
+        return self.keys_of.keyed(self._left_rows(changed, sources))
+
+    def within(self, rows: DataFrame, scope: Scope) -> DataFrame:  # noqa: ARG002
+        """Return all rows: which of them are needed, the left rows of the scope say."""
+        return self.keyed(rows)
+
+    def hottest(self, changed: DataFrame, sources: Sequence[DataFrame]) -> tuple[str, int] | None:
+        """Return the changed row with the most left rows, by its values of `on`, and their number."""
+        names = [f"_on{at}" for at in range(len(self.kept))]
+        by_value = with_on(self._left_rows(changed, sources), self.kept).groupBy(*names).count()
+        row = by_value.orderBy(F.desc("count"), *names).first()
+        if row is None:
+            return None
+        return ", ".join(f"{name} {row[at]}" for at, name in enumerate(self.by)), int(row["count"])
+
+    def _left_rows(self, changed: DataFrame, sources: Sequence[DataFrame]) -> DataFrame:
+        """Return the left rows with values of `on` of changed rows, read by literal predicates on these."""
+        named = [F.col(quoted(own)).alias(name) for own, name in zip(self.columns, self.kept, strict=True)]
+        left, values = sources[self.left], changed.where(self.belongs()).select(*named).distinct()
+        _, pruning = pruning_of(values, self.kept)
+        for possible in pruning.conditions(left.schema):
+            left = left.where(possible)
+        return left.join(values, list(self.kept), "left_semi")
+
+
+@dataclass(frozen=True)
+class LookedUp:
+    """The kind `lookup`. The scope is a left row, whatever it looks up; changes there touch left rows."""
+
+    spec: Lookup
+    tables: Sequence[SourceTable]
+
+    @property
+    def scope_keys(self) -> Sequence[str]:
+        """What names a left row."""
+        return self.spec.scope_keys
+
+    @property
+    def row_keys(self) -> Sequence[str]:
+        """The same: each left row is one row."""
+        return self.spec.keys
+
+    @property
+    def relations(self) -> Sequence[KeyedTable | _LookedUp]:
+        """The two tables, in the order of the file."""
+        spec, left = self.spec, self.spec.sides[0]
+        kept = _Kept(left.table, spec.scope_keys, left.row_keys, left.row_keys, own=owned(spec, 0))
+        at = spec.place_of(0, self.tables)
+        looked_up = _LookedUp(spec.scope_keys, spec.on, spec.own(1), at, spec.own(0), kept)
+        return [looked_up if one.table == spec.table else kept for one in self.tables]
+
+    @property
+    def span(self) -> None:
+        """None: a scope is one row."""
+
+    @property
+    def counted(self) -> str | None:
+        """None: no column counts source rows."""
+        return None
+
+    def wrong(self, row: BatchRow) -> list[str]:
+        """A left row that changes touch is there now, or was, and so is in the table."""
+        return [f"{row.absent} touched rows are not in the table"] if row.absent else []
+
+    def result(self, *keyed: DataFrame) -> DataFrame:
+        """Give each left row the columns of the row that has its values of `on`, and whether there is one."""
+        spec = self.spec
+        left, right = (keyed[spec.place_of(side, self.tables)] for side in (0, 1))
+        left, hits = with_on(left.drop(*key_names(self)), spec.own(0)), right.withColumn(_HIT, F.lit(True))
+        made = {spec.found: F.col(_HIT).isNotNull()}
+        return paired(spec, left, hits, [f"_on{at}" for at in range(len(spec.on))], made=made, beside=[_HIT])
+
+
+def with_on(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Return the rows with the columns `_on0`, `_on1` ..., which have the values of `columns`."""
+    return rows.select("*", *(F.col(quoted(name)).alias(f"_on{at}") for at, name in enumerate(columns)))

@@ -1,0 +1,67 @@
+"""examples/flights/beside.yaml over the demo's flights: each with the weather of the hour before, and its airline."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import duckdb
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+from pyspark.sql import SparkSession
+
+from draindown.lake.table_log import TableLog
+from draindown.proof.compare import prove
+from draindown.proof.pinned import proving
+from draindown.runs.request import Request
+from draindown.spark.checks.check import check
+from draindown.spark.runs.drain import drain
+from draindown.spec import loader
+from draindown.spec.derived import DerivedFlow
+from draindown.spec.models import PipelineSpec
+from examples.flights import beside, events
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.long
+def test_flights_stand_beside_their_weather_and_airline(spark: SparkSession, tmp_path: Path) -> None:
+    pipelines, landing = tmp_path / "dags" / "pipelines", tmp_path / "landing"
+    pipelines.mkdir(parents=True)
+    for file in (ROOT / "dags" / "pipelines" / "flights.yaml", ROOT / "examples" / "flights" / "beside.yaml"):
+        shutil.copy(file, pipelines)
+    shutil.copytree(ROOT / "jobs", tmp_path / "jobs")
+    events.generate(landing, 0.003)
+    written = beside.write(landing)
+    assert written["airlines"] == 16 and written["weather"] > 25_000
+    where = {"DRAINDOWN_LAKE": str(tmp_path / "lake"), "DRAINDOWN_LANDING": str(landing)}
+    found = {one.pipeline: one for one in loader.load_all(pipelines, where) if isinstance(one, PipelineSpec)}
+    own, flows = found["flights_beside"], ("weather", "airlines", "flights_weather", "flights_airlines")
+    assert own.declared("flights_weather").target.keys == ["origin", "time_bucket", "flight_id", "observed_at"]
+    for _ in range(2):  # feeds are on from the end of the first drains
+        for spec, flow in [(found["flights"], "flights"), *((own, flow) for flow in flows)]:
+            for step, run in (("drain", drain), ("check", check)):
+                run(Request(spec=spec, flow=flow, step=step, run_id="r", root=str(tmp_path)), spark)  # type: ignore[operator]
+    for flow in flows[2:]:
+        declared = own.declared(flow)
+        assert isinstance(declared, DerivedFlow)
+        with proving(own.layout(flow), declared.source) as pinned:
+            assert prove(own.layout(flow), declared, pinned.sources, pinned.table).holds
+    with duckdb.connect() as db:
+        db.execute("set timezone = 'UTC'")
+        for name in ("flights", *flows):
+            rows = QueryBuilder().register("t", DeltaTable(str(tmp_path / "lake" / "tables" / name)))
+            db.register(name, rows.execute("select * from t").read_all())
+        flights = db.sql("select count(*) from flights").fetchall()[0][0]
+        before = "date_diff('minute', observed_at, sched_dep)"
+        (both,) = db.sql(
+            f"select count(*), count(temp), count(distinct flight_id), max({before}), min({before}) "
+            "from flights_weather"
+        ).fetchall()
+        assert flights == both[2] > 500 and flights <= both[0] <= 2 * flights and 0.95 * flights < both[1] < both[0]
+        assert (both[3], both[4]) == (60, 0)
+        named = "select f.carrier, l.airline, l.airlines_found from flights f join flights_airlines l using (flight_id)"
+        wrong = f"select * from ({named}) n left join airlines using (carrier) where name is distinct from airline"
+        assert db.sql(f"select count(*) from ({wrong})").fetchall() == [(0,)]
+        assert db.sql(f"select count(*) from ({named}) where airlines_found").fetchall() == [(flights,)]
+    assert TableLog(own.layout("flights_airlines").table).exists
