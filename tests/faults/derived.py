@@ -41,6 +41,7 @@ _COLUMNS = {
     "hourly": "window_start, carrier, window_end, flights, late, worst",
     "daily": "window_start, window_end, flights, hours",
     "carriers": "carrier, c, round(d, 6) as d",
+    "statuses": 'id, __START_AT, __END_AT, seq, op, carrier, "at", delay, noise',
 }
 _SOURCE = pa.schema([("carrier", pa.string()), ("at", pa.timestamp("us", "UTC")), ("delay", pa.int32())])
 

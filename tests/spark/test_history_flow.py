@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,12 +13,24 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from draindown.base.clock import now
+from draindown.base.errors import TerminalError
+from draindown.cli import main
 from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
 from draindown.proof import compare
 from draindown.recovery import reset
 from draindown.recovery.opening import Needs, open_flow
+from draindown.runs.request import Again, Request
+from draindown.spark.checks.check import check
 from draindown.spark.derived.whole import prove as by_spark
+from draindown.spark.runs.drain import drain
+from draindown.spark.runs.rebuild import rebuild
+from draindown.spark.runs.replay_input import replay
+from draindown.spec import loader
+from draindown.spec.models import PipelineSpec
+from draindown.spec.project import rooted
+from examples.flights import events
 from tests.derivation import Derivation
 from tests.folding import fold
 from tests.landing import Injected
@@ -78,6 +92,7 @@ def test_events_split_join_extend_and_remove_rows(derivation: Callable[..., Deri
     assert row.deleted == 2 and row.absent == 0 and _proven(it) and it.table() == it.whole()
 
 
+@pytest.mark.long
 def test_a_delete_without_a_row_is_remembered_by_the_source(derivation: Callable[..., Derivation]) -> None:
     it = derivation(target=TRACKED)
     it.insert(event(1, 10, noise="d"))
@@ -91,7 +106,8 @@ def test_a_delete_without_a_row_is_remembered_by_the_source(derivation: Callable
 
 
 @pytest.mark.parametrize(
-    ("target", "steps"), [(SEVERAL, 3), *(pytest.param(one, 6, marks=pytest.mark.long) for one in (TARGET, TRACKED))]
+    ("target", "steps"),
+    [(SEVERAL, 1), *(pytest.param(one, 6, marks=pytest.mark.long) for one in (SEVERAL, TARGET, TRACKED))],
 )
 def test_random_histories_follow_every_change(
     derivation: Callable[..., Derivation], target: dict[str, Any], steps: int
@@ -157,13 +173,22 @@ HISTORY = {
 }
 
 
+SPANS = {
+    "source": {"table": "statuses"},
+    "per": {
+        "keys": ["id"],
+        "sql": "select id, count(*) n, max(__END_AT) e, max(__START_AT) s from statuses group by id",
+    },
+}
+
+
 def _statuses(it: Chain) -> list[tuple[Any, ...]]:
     rows = TableLog(it.layout("statuses").table).rows('select id, "__START_AT" as s, "__END_AT" as e, carrier from t')
     return sorted(tuple(row.values()) for row in rows)
 
 
 def test_a_history_runs_like_any_derived_flow(spark: SparkSession, tmp_path: Path) -> None:
-    it = Chain(tmp_path / "project", spark, flights=EVENTS, statuses=HISTORY)
+    it = Chain(tmp_path / "project", spark, flights=EVENTS, statuses=HISTORY, spans=SPANS)
     it.deliver(it.row(1, 0, "A", seq=10), it.row(1, 0, "B", seq=30), it.row(2, 0, "A", seq=10))
     it.run()
     assert _statuses(it) == [(1, 10, 30, "A"), (1, 30, None, "B"), (2, 10, None, "A")] and it.proven("statuses")
@@ -193,3 +218,69 @@ def test_a_history_runs_like_any_derived_flow(spark: SparkSession, tmp_path: Pat
         reset.begin(it.request("statuses"), found, by="me", accept_missing=False)
     it.run("statuses")
     assert _statuses(it) == history and it.proven("statuses")
+    it.run()
+    assert it.rows("spans") == [(1, 3, 30, 30), (2, 1, 40, 10)], "a flow reads starts and ends like other columns"
+
+
+@pytest.mark.long
+def test_a_history_is_replayed_and_rebuilt_under_another_sequence(spark: SparkSession, tmp_path: Path) -> None:
+    it, since = Chain(tmp_path / "project", spark, flights=EVENTS, statuses=HISTORY), now()
+    it.deliver(it.row(1, 5, "A", seq=10), it.row(1, 7, "B", seq=10), it.row(1, 6, "C", seq=20))
+    it.run()
+    assert _statuses(it) == [(1, 10, 20, "B"), (1, 20, None, "C")], "of two at one sequence the greater counts"
+    table = it.layout("statuses").table
+    spark.sql(f"delete from delta.`{table}` where __START_AT = 10")
+    request = it.request("statuses").model_copy(update={"replay": Again(since=since, until=now())})
+    assert replay(request, spark, progress=lambda line: None).outcome == "done"
+    assert _statuses(it) == [(1, 10, 20, "B"), (1, 20, None, "C")] and it.check("statuses").outcome == "done"
+
+    document = json.loads(it.spec.model_dump_json(exclude_none=True))
+    document["flows"]["statuses"]["target"] |= {"sequence_by": ["seq", "at"], "track_history": ["carrier"]}
+    it.spec = PipelineSpec.model_validate(document)
+    with pytest.raises(TerminalError) as error:
+        it.drain("statuses")
+    assert error.value.code == "derivation-changed"
+    assert rebuild(it.request("statuses"), spark, progress=lambda line: None).outcome == "done"
+    assert it.check("statuses").outcome == "done" and it.proven("statuses")
+    it.deliver(it.row(1, 6, "A", seq=10))
+    it.run()
+    rows = TableLog(table).rows('select "__START_AT" as s, carrier from t')
+    carriers = {(row["s"]["seq"], _minute(row["s"]["at"])): row["carrier"] for row in rows}
+    assert carriers == {(10, 5): "A", (10, 7): "B", (20, 6): "C"} and it.proven("statuses")
+
+
+@pytest.mark.long
+def test_the_example_of_the_docs_keeps_the_history_of_the_demos_flights(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "pipeline-files.md").read_text()
+    section = text.partition("### A history of the demo's flights")[2]
+    document = section.partition("```yaml\n")[2].partition("```")[0]
+    (tmp_path / "dags" / "pipelines").mkdir(parents=True)
+    (tmp_path / "dags" / "pipelines" / "flight_history.yaml").write_text(document)
+    events.generate(tmp_path / "landing", 0.002)
+    spec = rooted(loader.load(tmp_path / "dags" / "pipelines" / "flight_history.yaml", {}), tmp_path)
+    for flow in spec.graph.order:
+        for step, work in (("drain", drain), ("check", check)):
+            request = Request(spec=spec, flow=flow, step=step, run_id="r", root=str(tmp_path))
+            work(request, spark)
+    source, table = (TableLog(spec.layout(flow).table) for flow in ("flight_events", "flight_history"))
+    columns = ("flight_id", "status", "dep_delay", "updated_at")
+    landed = source.rows(f"select {', '.join(columns)} from t")
+    rows = fold(landed, ["flight_id"], ["updated_at"], ["status"], lambda event: event["status"] == "withdrawn")
+    held = table.rows(f'select "__START_AT" as s, "__END_AT" as e, {", ".join(columns)} from t')
+    expected = [(*row["start"], (row["end"] or [None])[0], *(row[name] for name in columns)) for row in rows]
+    assert sorted((tuple(row.values()) for row in held), key=str) == sorted(expected, key=str)
+    assert len(landed) > len(held) > len({row["flight_id"] for row in held}) > 500
+
+    ended = next(row for row in rows if row["end"] is not None)
+    key, (at,) = ended["flight_id"], ended["start"]
+    capsys.readouterr()
+    assert main(["--root", str(tmp_path), "as-of", "flight_history", at.isoformat(), "--key", key, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["rows"]
+    assert found["status"] == ended["status"] and datetime.fromisoformat(found["__END_AT"]) == ended["end"][0]
+    (sql,) = re.findall(r"^\| Spark \| ``(.*)`` \|$", text, re.MULTILINE)
+    noon = datetime(2013, 1, 1, 12, tzinfo=UTC)
+    valid = [row for row in rows if row["start"][0] <= noon and (row["end"] is None or row["end"][0] > noon)]
+    answered = spark.sql(sql.replace("lake/tables/flight_history", table.path)).collect()
+    assert sorted(row["flight_id"] for row in answered) == sorted(row["flight_id"] for row in valid) != []

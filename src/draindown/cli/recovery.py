@@ -297,9 +297,9 @@ def _rebuild_text(plan: RebuildPlan, request: Request) -> str:
         return f"{head}\n  it is in the table's place; a crash came before what follows, which is done now"
     what = f"{count(plan.units, plan.unit)}, {size(plan.bytes)}, in {count(plan.slices, 'batch', 'batches')}"
     table, target = size(plan.table_bytes), request.declared.target
-    ordered = [name for name in target.essential if name not in target.keys]
+    ordered = [name for name in target.essential if name not in target.row_keys]
     by = f", by {', '.join(ordered)}" if ordered else ""
-    rows = f"one per {', '.join(target.keys)}{by}" if target.keys else "all are appended"
+    rows = f"one per {', '.join(target.row_keys)}{by}" if target.row_keys else "all are appended"
     lines = [
         f"{head}{' (begun before, goes on)' if plan.state == 'begun' else ''}",
         f"  read again   {what}",

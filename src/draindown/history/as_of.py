@@ -176,9 +176,6 @@ def _gone(asked: Asked, at: datetime, log: TableLog, later: Sequence[Commit]) ->
         found="it was not there yet, or old files of it are removed by now (maintenance: retain). "
         f"The oldest moment that can be answered is {oldest.isoformat()}",
         changed="nothing",
-        next=[
-            f"draindown as-of {layout.pipeline}/{layout.table.rpartition('/')[2]} TIME   "
-            "# what all events that came until now say of a time",
-            "choose a later time",
-        ],
+        next=f"draindown as-of {layout.pipeline}/{layout.table.rpartition('/')[2]} TIME   "
+        "# what all events that came until now say of a time",
     )

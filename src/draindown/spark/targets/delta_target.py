@@ -193,7 +193,7 @@ def _bounded(schema: StructType, flow: FlowSpec | DerivedFlow) -> str:
     """
     names = [*flow.target.statistics, CHANGED_AT]
     # Delta refuses to create a table that asks for statistics of a partition column or of a type without min/max
-    odd = {field.name for field in schema if field.dataType.typeName() in ("boolean", "binary")}
+    odd = {field.name for field in schema if any(kind in ddl(field.dataType) for kind in ("boolean", "binary"))}
     statistics = [name for name in names if name not in flow.target.partition_by and name not in odd]
     return ",".join(dict.fromkeys(statistics)) if all(_is_bare(c) for c in statistics) else ""
 
