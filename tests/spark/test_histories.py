@@ -158,3 +158,19 @@ def test_events_of_sparks_own_failing_cases_fold_right(spark: SparkSession, orde
         ("k", "bob", 3, 4),
         ("k", "carol", 4, None),
     ]
+
+
+def test_a_condition_that_fails_deletes_nothing_and_keys_alone_have_a_history(spark: SparkSession) -> None:
+    said = {"scope_keys": ["k"], "sequence_by": ["n"]}
+    source = spark.createDataFrame(
+        [("a", 1, "x"), ("a", 2, "1"), ("a", 3, "1"), ("a", 4, "y")], "k string, n int, op string"
+    )
+    part = History.model_validate(said | {"apply_as_deletes": "cast(op as int) = 1", "track_history": ["op"]})
+    found = query(Histories(part, "source"), [source]).collect()
+    assert sorted(map(tuple, found)) == [("a", 1, 2, 1, "x"), ("a", 4, None, 4, "y")]
+    alone, bare = History.model_validate(said), source.select("k", "n")
+    assert [tuple(row) for row in query(Histories(alone, "source"), [bare]).collect()] == [("a", 1, None, 4)]
+    sql = in_duckdb.query(alone, {"k": "string", "n": "integer"})
+    with closing(duckdb.connect()) as db:
+        db.register("source", bare.toArrow())
+        assert db.execute(sql or "").fetchall() == [("a", 1, None, 4)]

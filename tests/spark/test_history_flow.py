@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -278,3 +279,8 @@ def test_the_example_of_the_docs_keeps_the_history_of_the_demos_flights(
     assert main(["--root", str(tmp_path), "as-of", "flight_history", at.isoformat(), "--key", key, "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["rows"]
     assert found["status"] == ended["status"] and datetime.fromisoformat(found["__END_AT"]) == ended["end"][0]
+    (sql,) = re.findall(r"^\| Spark \| ``(.*)`` \|$", text, re.MULTILINE)
+    noon = datetime(2013, 1, 1, 12, tzinfo=UTC)
+    valid = [row for row in rows if row["start"][0] <= noon and (row["end"] is None or row["end"][0] > noon)]
+    answered = spark.sql(sql.replace("lake/tables/flight_history", table.path)).collect()
+    assert sorted(row["flight_id"] for row in answered) == sorted(row["flight_id"] for row in valid) != []

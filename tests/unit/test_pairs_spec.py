@@ -206,7 +206,7 @@ def test_a_lookup_has_the_keys_of_its_rows(tmp_path: Path) -> None:
     [
         ({"as_of": "arrival"}, BY_KEY, "lookup.as_of", "depends on when runs happened"),
         ({"as_of": "arrival"}, BY_KEY, "lookup.as_of", "keep the history of the table"),
-        ({"as_of": "at"}, BY_KEY, "lookup.as_of", "needs a history table, which is not built yet"),
+        ({"as_of": "at"}, BY_KEY, "lookup.as_of", "out of a history table"),
         ({"table": "s"}, BY_KEY, "lookup.table", "'s' is no table of `source`"),
         ({}, RIGHT, "lookup.on", "lacks rid: rows of r are named by rid"),
         ({}, RIGHT | APPEND, "lookup.table", "`deduplicate` them before"),
