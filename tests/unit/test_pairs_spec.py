@@ -195,10 +195,10 @@ BY_KEY = RIGHT | {"target": {"keys": ["kk"], "sequence_by": ["at"]}}
 
 def test_a_lookup_has_the_keys_of_its_rows(tmp_path: Path) -> None:
     found = load(tmp_path, document({"lookup": LOOKUP}, right=BY_KEY)).declared("d")
-    assert isinstance(found, DerivedFlow) and found.kind == "lookup" and found.target.keys == ["id"]
+    assert isinstance(found, DerivedFlow) and found.kind == "lookup" and found.target.row_keys == ["id"]
     assert found.source.sought == {"id": [None, "id"]} and found.lookup is not None and found.lookup.found == "r_found"
     found = load(tmp_path, document({"lookup": LOOKUP}, left=LEFT | APPEND, right=BY_KEY)).declared("d")
-    assert found.target.keys == ["left_origin"]
+    assert found.target.row_keys == ["left_origin"]
 
 
 @pytest.mark.parametrize(
