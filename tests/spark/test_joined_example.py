@@ -37,7 +37,7 @@ def test_flights_stand_beside_their_weather_and_airline(spark: SparkSession, tmp
     where = {"DRAINDOWN_LAKE": str(tmp_path / "lake"), "DRAINDOWN_LANDING": str(landing)}
     found = {one.pipeline: one for one in loader.load_all(pipelines, where) if isinstance(one, PipelineSpec)}
     own, flows = found["flights_beside"], ("weather", "airlines", "flights_weather", "flights_airlines")
-    assert own.declared("flights_weather").target.keys == ["origin", "time_bucket", "flight_id", "observed_at"]
+    assert own.declared("flights_weather").target.row_keys == ["origin", "time_bucket", "flight_id", "observed_at"]
     for _ in range(2):  # feeds are on from the end of the first drains
         for spec, flow in [(found["flights"], "flights"), *((own, flow) for flow in flows)]:
             for step, run in (("drain", drain), ("check", check)):

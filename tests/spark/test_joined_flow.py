@@ -178,7 +178,7 @@ def test_rows_of_append_tables_are_joined_by_keys_alone(paired: Callable[..., Pa
     part = {name: PART[name] for name in ("left", "right", "on")} | {"columns": ["temp"], "how": "left_outer"}
     flows = {"flights": FLIGHTS | appended, "weather": WEATHER | appended, "joined": JOINED | {"join": part}}
     it = paired(**flows)
-    assert it.spec.declared("joined").target.keys == ["carrier", "left_origin", "right_origin"]
+    assert it.spec.declared("joined").target.row_keys == ["carrier", "left_origin", "right_origin"]
     it.deliver(it.row(1, 0), it.row(1, 0), it.row(2, 0, "B6"), it.row(3, 0, None))
     it.measure(it.station(7, 0), it.station(7, 0, temp=21))
     it.run()
@@ -208,7 +208,7 @@ def test_a_lookup_follows_both_tables_and_tells_what_it_missed(
     paired: Callable[..., Paired], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     it = paired(weather=AIRLINES, joined=NAMED)
-    assert it.spec.declared("joined").target.keys == ["id"]
+    assert it.spec.declared("joined").target.row_keys == ["id"]
 
     def airline(code: str, name: str | None, **more: Any) -> dict[str, Any]:
         it.seq += 1
