@@ -64,7 +64,7 @@ def _minute(at: datetime | None) -> int | None:
 
 
 def _proven(it: Derivation) -> bool:
-    return compare.prove(it.layout, it.flow, TableLog(it.path), TableLog(it.layout.table)).holds
+    return compare.prove(it.layout, it.flow, [TableLog(it.path)], TableLog(it.layout.table)).holds
 
 
 def test_events_split_join_extend_and_remove_rows(derivation: Callable[..., Derivation]) -> None:

@@ -72,7 +72,7 @@ def _proven(home: Path, target: dict[str, Any], events: list[Row], rows: list[Ro
     write_deltalake(str(home / "source"), pa.Table.from_pylist(events, schema=_EVENTS))
     held = pa.Table.from_pylist(rows, schema=pa.schema([(name, kinds[name]) for name in rows[0]]))
     write_deltalake(spec.layout("d").table, held)
-    return prove(spec.layout("d"), flow, TableLog(str(home / "source")), TableLog(spec.layout("d").table))
+    return prove(spec.layout("d"), flow, [TableLog(str(home / "source"))], TableLog(spec.layout("d").table))
 
 
 @pytest.mark.parametrize("target", [_TARGET, _SEVERAL], ids=["one", "several"])
@@ -157,10 +157,10 @@ def test_a_planted_falsehood_is_found_by_its_key(
 def test_a_condition_of_uncertain_meaning_is_left_to_spark(tmp_path: Path, condition: str, is_certain: bool) -> None:
     _, flow = _flow(tmp_path, _TARGET | {"apply_as_deletes": condition})
     write_deltalake(str(tmp_path / "source"), pa.Table.from_pylist([], schema=_EVENTS))
-    assert (statement(flow, TableLog(str(tmp_path / "source"))) is not None) is is_certain
+    assert (statement(flow, [TableLog(str(tmp_path / "source"))]) is not None) is is_certain
 
 
 def test_a_value_that_may_compare_otherwise_is_left_to_spark(tmp_path: Path) -> None:
     _, flow = _flow(tmp_path, _TARGET, "array<string>")
     write_deltalake(str(tmp_path / "source"), pa.table({"k": ["a"], "at": [1], "v": [["x"]]}))
-    assert statement(flow, TableLog(str(tmp_path / "source"))) is None
+    assert statement(flow, [TableLog(str(tmp_path / "source"))]) is None

@@ -11,7 +11,7 @@ from pyspark.sql.window import WindowSpec
 
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived.keyed_table import KeyedTable
-from draindown.spark.derived.kind import key_names
+from draindown.spark.derived.kind import WholeScopes, key_names
 from draindown.spark.sql import quoted, try_eval
 from draindown.spec.history import History
 from draindown.spec.ranking import total_order
@@ -21,35 +21,16 @@ _BEGINS, _ENDS = "_begins", "_ends"
 
 
 @dataclass(frozen=True)
-class Histories:
+class Histories(WholeScopes):
     """The kind `history`. The scope is a value of the keys, whose events are all read again."""
 
     spec: History
     table: str
 
     @property
-    def scope_keys(self) -> Sequence[str]:
-        """The declared keys."""
-        return self.spec.scope_keys
-
-    @property
-    def row_keys(self) -> Sequence[str]:
-        """The declared keys, and the start of the row."""
-        return self.spec.keys
-
-    @property
     def relations(self) -> Sequence[KeyedTable]:
         """The one source, of which only rows with a sequence belong to a scope."""
         return [KeyedTable(self.table, self.scope_keys, self.scope_keys, needed=self.spec.sequence_by)]
-
-    @property
-    def span(self) -> None:
-        """None: all events of a scope are read again."""
-
-    @property
-    def counted(self) -> str | None:
-        """None: no column counts source rows."""
-        return None
 
     def wrong(self, row: BatchRow) -> list[str]:
         """A key that changes touch has events now, or had some: where none deletes, it is in the table."""

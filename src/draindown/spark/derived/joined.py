@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived.keyed_table import KeyedTable
-from draindown.spark.derived.kind import key_names
+from draindown.spark.derived.kind import WholeScopes, key_names
 from draindown.spark.derived.pairs import owned, paired
 from draindown.spark.derived.scope import WHOLE, Bucket, KeyRange, micros
 from draindown.spark.sql import quoted
@@ -106,21 +106,11 @@ class _Side(KeyedTable):
 
 
 @dataclass(frozen=True)
-class Joined:
+class Joined(WholeScopes):
     """The kind `join`. The scope is a key and a bucket of left times: a left row is in one, a right row in two."""
 
     spec: Join
     tables: Sequence[SourceTable]
-
-    @property
-    def scope_keys(self) -> Sequence[str]:
-        """The columns of `on`, and the bucket of the left time if there is a bound."""
-        return self.spec.scope_keys
-
-    @property
-    def row_keys(self) -> Sequence[str]:
-        """The scope, and what names the left and the right row."""
-        return self.spec.keys
 
     @property
     def relations(self) -> Sequence[KeyedTable]:
@@ -142,15 +132,6 @@ class Joined:
             length=spec.bucket,
             is_kept=spec.is_outer and not side,
         )
-
-    @property
-    def span(self) -> None:
-        """None: a scope is one bucket."""
-
-    @property
-    def counted(self) -> str | None:
-        """None: no column counts source rows."""
-        return None
 
     def wrong(self, row: BatchRow) -> list[str]:
         """Return whether keys were counted that no image touched. A key of right rows alone is not in the table."""

@@ -127,6 +127,43 @@ class Kind(Protocol):
         """
 
 
+class Keyed(Protocol):
+    """What a spec says of the keys of its result."""
+
+    @property
+    def scope_keys(self) -> list[str]:
+        """The columns whose values are recomputed together."""
+
+    @property
+    def keys(self) -> list[str]:
+        """The columns that name a row of the result."""
+
+
+class WholeScopes:
+    """A kind that reads the rows of a touched scope as a whole, and whose spec names its keys."""
+
+    spec: Keyed
+
+    @property
+    def scope_keys(self) -> Sequence[str]:
+        """The columns that the spec says are recomputed together."""
+        return self.spec.scope_keys
+
+    @property
+    def row_keys(self) -> Sequence[str]:
+        """The columns by which the spec says that a row is named."""
+        return self.spec.keys
+
+    @property
+    def span(self) -> None:
+        """None: the result may depend on any row of a scope."""
+
+    @property
+    def counted(self) -> str | None:
+        """None: no column counts the source rows of a key."""
+        return None
+
+
 class HasScopes(Protocol):
     """What has the scopes of a result: a kind, or one of its relations."""
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived.keyed_table import KeyedTable
-from draindown.spark.derived.kind import Direct, key_names
+from draindown.spark.derived.kind import Direct, WholeScopes, key_names
 from draindown.spark.derived.pairs import origin_text, owned, paired
 from draindown.spark.derived.scope import Bucket, KeyRange, Scope, pruning_of
 from draindown.spark.sql import quoted
@@ -109,21 +109,11 @@ class _LookedUp(Direct):
 
 
 @dataclass(frozen=True)
-class LookedUp:
+class LookedUp(WholeScopes):
     """The kind `lookup`. The scope is a left row, whatever it looks up; changes there touch left rows."""
 
     spec: Lookup
     tables: Sequence[SourceTable]
-
-    @property
-    def scope_keys(self) -> Sequence[str]:
-        """What names a left row."""
-        return self.spec.scope_keys
-
-    @property
-    def row_keys(self) -> Sequence[str]:
-        """The same: each left row is one row."""
-        return self.spec.keys
 
     @property
     def relations(self) -> Sequence[KeyedTable | _LookedUp]:
@@ -133,15 +123,6 @@ class LookedUp:
         at = spec.place_of(0, self.tables)
         looked_up = _LookedUp(spec.scope_keys, spec.on, spec.own(1), at, spec.own(0), kept)
         return [looked_up if one.table == spec.table else kept for one in self.tables]
-
-    @property
-    def span(self) -> None:
-        """None: a scope is one row."""
-
-    @property
-    def counted(self) -> str | None:
-        """None: no column counts source rows."""
-        return None
 
     def wrong(self, row: BatchRow) -> list[str]:
         """A left row that changes touch is there now, or was, and so is in the table."""

@@ -12,42 +12,23 @@ from pyspark.sql import DataFrame, SparkSession
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived import averages, per_plan, plans
 from draindown.spark.derived.keyed_table import KeyedTable
-from draindown.spark.derived.kind import key_names
+from draindown.spark.derived.kind import WholeScopes, key_names
 from draindown.spark.sql import quoted
 from draindown.spec.per import Per
 from draindown.spec.table_source import SourceTable
 
 
 @dataclass(frozen=True)
-class PerKey:
+class PerKey(WholeScopes):
     """The kind `per`. A touched key is that of a changed row; the rows to read again are all rows of these keys."""
 
     spec: Per
     tables: Sequence[SourceTable]
 
     @property
-    def scope_keys(self) -> Sequence[str]:
-        """The keys that the spec declares."""
-        return self.spec.keys
-
-    @property
-    def row_keys(self) -> Sequence[str]:
-        """The same: the query returns at most one row per key."""
-        return self.spec.keys
-
-    @property
     def relations(self) -> Sequence[KeyedTable]:
         """The tables, each with its own key columns."""
         return [KeyedTable(one.table, self.spec.keys, self.spec.sought(one), one.row_keys) for one in self.tables]
-
-    @property
-    def span(self) -> None:
-        """None: the query may use all rows of a key."""
-
-    @property
-    def counted(self) -> str | None:
-        """None: a query may count what it likes."""
-        return None
 
     def wrong(self, row: BatchRow) -> list[str]:
         """Return whether keys were counted that no image touched. A query may leave out any key."""

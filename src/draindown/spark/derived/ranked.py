@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived.keyed_table import KeyedTable
-from draindown.spark.derived.kind import key_names
+from draindown.spark.derived.kind import WholeScopes, key_names
 from draindown.spark.sql import quoted
 from draindown.spec.ranking import Deduplicate, Order, Top, total_order
 
@@ -18,35 +18,16 @@ _PLACE = "_place"
 
 
 @dataclass(frozen=True)
-class _Ranked:
+class _Ranked(WholeScopes):
     """What both kinds share: one source, whose rows belong to the scope that their columns name."""
 
     spec: Deduplicate | Top
     table: str
 
     @property
-    def scope_keys(self) -> Sequence[str]:
-        """The columns by which rows are grouped."""
-        return self.spec.scope_keys
-
-    @property
-    def row_keys(self) -> Sequence[str]:
-        """The columns that name a row of the result."""
-        return self.spec.keys
-
-    @property
     def relations(self) -> Sequence[KeyedTable]:
         """The one source."""
         return [KeyedTable(self.table, self.spec.scope_keys, self.spec.scope_keys)]
-
-    @property
-    def span(self) -> None:
-        """None: the first row of a scope may be any of its rows."""
-
-    @property
-    def counted(self) -> str | None:
-        """None: no column counts source rows."""
-        return None
 
     def wrong(self, row: BatchRow) -> list[str]:
         """A scope that changes touch has rows now, or had some, and so is in the table."""
