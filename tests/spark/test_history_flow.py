@@ -67,6 +67,7 @@ def _proven(it: Derivation) -> bool:
     return compare.prove(it.layout, it.flow, [TableLog(it.path)], TableLog(it.layout.table)).holds
 
 
+@pytest.mark.long
 def test_events_split_join_extend_and_remove_rows(derivation: Callable[..., Derivation]) -> None:
     it = derivation(target=TRACKED)
     it.insert(event(1, 0), event(2, 10), event(3, 20, n=2), event(4, None))

@@ -107,13 +107,8 @@ def test_a_join_follows_both_sides_in_either_order(paired: Callable[..., Paired]
     assert not any(it.waits(flow) for flow in it.spec.flows)
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        "merged",
-        *(pytest.param(step, marks=pytest.mark.long) for step in ("begun", "read", "inputs", "recorded")),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("step", ["begun", "read", "inputs", "merged", "recorded"])
 def test_a_drain_that_died_between_two_scopes_of_a_row_goes_on(
     paired: Callable[..., Paired], step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

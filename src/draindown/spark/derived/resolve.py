@@ -19,6 +19,7 @@ from draindown.spark.derived.plans import Refused
 from draindown.spark.derived.registry import kind_of
 from draindown.spark.derived.scope import WHOLE, Everything
 from draindown.spec.derived import DerivedFlow
+from draindown.spec.names import START_AT
 from draindown.spec.pairing import Pairing, side_problems
 from draindown.spec.result_columns import not_a_key, problems
 
@@ -124,10 +125,11 @@ def _condition_problems(flow: DerivedFlow, source: DataFrame) -> Iterator[str]:
 
 
 def _type_problems(flow: DerivedFlow, kind: Kind, schema: StructType) -> Iterator[str]:
+    keys = set(kind.row_keys) - {START_AT}  # of several columns it is a struct, whose parts are checked as sequences
     for field in schema:
         text = field.dataType.simpleString()
         declared = flow.columns.get(field.name)
-        if field.name in kind.row_keys and (why := not_a_key(text)) is not None:
+        if field.name in keys and (why := not_a_key(text)) is not None:
             yield f"key {field.name} {why}"
         elif isinstance(field.dataType, MapType | VariantType):
             yield f"column {field.name} is {text}: Spark can't compare it with the table; return its parts as columns"
