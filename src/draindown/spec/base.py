@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from pydantic import (
     BaseModel,
@@ -19,6 +20,15 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
+class Part(Model):
+    """The part of a derived flow that says how its table follows from its sources."""
+
+    @property
+    def margin(self) -> int:
+        """Seconds by which the rows of a touched scope reach beyond the time of a changed row; 0 by default."""
+        return 0
+
+
 def repeated(names: list[str]) -> list[str]:
     """Return the names that occur more than once, compared without case."""
     counts: dict[str, list[str]] = defaultdict(list)
@@ -32,3 +42,8 @@ def refuse(problems: list[Problem]) -> None:
     if problems:
         text = "; ".join(f"{'.'.join(path)}: {message}" for path, message in problems)
         raise PydanticCustomError("combination", "{text}", {"text": text, "problems": problems})
+
+
+def assigned(measures: Mapping[str, str]) -> str:
+    """Return SQL expressions by name as one line: `n = count(*), total = sum(amount)`."""
+    return ", ".join(f"{name} = {' '.join(text.split())}" for name, text in measures.items())

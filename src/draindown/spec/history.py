@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PlainValidator, WithJsonSchema
 
-from draindown.spec.base import Model, Problem, repeated
+from draindown.spec.base import Part, Problem, repeated
 from draindown.spec.names import END_AT, START_AT, ColumnName, Expression, check_column_name
 from draindown.spec.ranking import Order
 from draindown.spec.table_source import SourceTable
@@ -48,7 +48,7 @@ Tracked = Annotated[
 ]
 
 
-class History(Model):
+class History(Part):
     """One row per run of events of a key with equal tracked columns, in the order of their sequence.
 
     A row is valid from the sequence of its first event (`__START_AT`) up to that of the next event which begins another
@@ -76,11 +76,6 @@ class History(Model):
     def order(self) -> list[Order]:
         """The order of a key's events, as far as the file shows it: the newest one is first."""
         return [Order(name, True) for name in self.sequence_by]
-
-    @property
-    def margin(self) -> int:
-        """Seconds by which the rows of a touched scope reach beyond the time of a changed row: none."""
-        return 0
 
     @property
     def in_words(self) -> str:

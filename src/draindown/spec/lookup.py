@@ -72,11 +72,6 @@ class Lookup(Pairing):
         return self.named_by(0)
 
     @property
-    def margin(self) -> int:
-        """Seconds by which the rows of a touched scope reach beyond the time of a changed row: none."""
-        return 0
-
-    @property
     def in_words(self) -> str:
         """The query in words."""
         return f"each row of the other table with columns of the row of {self.table} that has its {', '.join(self.on)}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import Field, PrivateAttr
 
-from draindown.spec.base import Model, Problem, repeated
+from draindown.spec.base import Part, Problem, repeated
 from draindown.spec.names import ColumnName, is_own
 from draindown.spec.table_source import SourceTable
 
@@ -17,7 +17,7 @@ _ON = "Columns whose values are equal in both rows, as they are called in the re
 Chosen = list[ColumnName] | dict[ColumnName, ColumnName] | None
 
 
-class Pairing(Model):
+class Pairing(Part):
     """What `join` and `lookup` share: a left and a right table, whose rows meet where their `on` columns are equal.
 
     The result has the columns of `on`, all other columns of the left table, and the chosen ones of the right table.
@@ -49,21 +49,6 @@ class Pairing(Model):
     @property
     def keys(self) -> list[str]:
         """The columns that name a row of the result."""
-        raise NotImplementedError
-
-    @property
-    def margin(self) -> int:
-        """Seconds by which the rows of a touched scope reach beyond the time of a changed row."""
-        raise NotImplementedError
-
-    @property
-    def in_words(self) -> str:
-        """The query in words."""
-        raise NotImplementedError
-
-    @property
-    def touches(self) -> str:
-        """What a changed row touches, in words."""
         raise NotImplementedError
 
     def sought(self, table: SourceTable) -> Sequence[str | None]:

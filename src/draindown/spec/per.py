@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import Field, field_validator
 
-from draindown.spec.base import Model, repeated
+from draindown.spec.base import Part, repeated
 from draindown.spec.names import ColumnName, Query
 from draindown.spec.table_source import SourceTable
 
 
-class Per(Model):
+class Per(Part):
     """One row per key: a query that computes the rows of a key from the source rows of that key alone."""
 
     keys: list[ColumnName] = Field(
@@ -28,11 +28,6 @@ class Per(Model):
     def scope_keys(self) -> list[str]:
         """The columns whose values are recomputed together: the keys."""
         return self.keys
-
-    @property
-    def margin(self) -> int:
-        """Seconds by which the rows of a touched scope reach beyond the time of a changed row: none."""
-        return 0
 
     @property
     def in_words(self) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, Protocol
 from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from draindown.base.formatting import count
-from draindown.spec.base import Model, Problem, refuse, repeated
+from draindown.spec.base import Part, Problem, refuse, repeated
 from draindown.spec.names import ColumnName, check_column_name
 from draindown.spec.table_source import SourceTable
 
@@ -36,7 +36,7 @@ OrderBy = Annotated[
 ]
 
 
-class Deduplicate(Model):
+class Deduplicate(Part):
     """One row per key: the first or the last of its source rows, with all of their columns.
 
     Rows are ordered by `sequence_by`, then by all other columns, in the order of their names. A row without a sequence
@@ -62,11 +62,6 @@ class Deduplicate(Model):
     def order(self) -> list[Order]:
         """The order of the rows of a key, as far as the file shows it: the first one is kept."""
         return [Order(name, self.keep == "last") for name in self.sequence_by]
-
-    @property
-    def margin(self) -> int:
-        """Seconds by which the rows of a touched scope reach beyond the time of a changed row: none."""
-        return 0
 
     @property
     def in_words(self) -> str:
@@ -97,7 +92,7 @@ class Deduplicate(Model):
 _LISTS = ("keys", "sequence_by")
 
 
-class Top(Model):
+class Top(Part):
     """The first rows of each group in an order, with all columns of the source, and their position from 1.
 
     Rows are ordered by `order_by`, then by all other columns, in the order of their names.
@@ -136,11 +131,6 @@ class Top(Model):
         return [
             Order(words[0], len(words) > 1 and words[-1].lower() == "desc") for words in map(str.split, self.order_by)
         ]
-
-    @property
-    def margin(self) -> int:
-        """Seconds by which the rows of a touched scope reach beyond the time of a changed row: none."""
-        return 0
 
     @property
     def in_words(self) -> str:

@@ -8,13 +8,13 @@ from typing import Annotated, ClassVar
 from pydantic import Field, model_validator
 
 from draindown.base.formatting import age
-from draindown.spec.base import Model, Problem, refuse, repeated
+from draindown.spec.base import Part, Problem, assigned, refuse, repeated
 from draindown.spec.names import ColumnName, Measure
 from draindown.spec.table_source import SourceTable
 from draindown.spec.units import Duration
 
 
-class Session(Model):
+class Session(Part):
     """One row per session: rows with the same `by`, each at most `gap` after the one before it.
 
     A row exactly `gap` after the one before belongs to its session, as in Spark's `session_window`. A row without a
@@ -64,15 +64,10 @@ class Session(Model):
         return self.START, self.END
 
     @property
-    def margin(self) -> int:
-        """Seconds by which the rows of a touched scope reach beyond the time of a changed row: not by time at all."""
-        return 0
-
-    @property
     def in_words(self) -> str:
         """The query in words."""
-        measures = ", ".join(f"{name} = {' '.join(text.split())}" for name, text in self.measures.items())
-        return f"sessions by {self.time}, per {', '.join(self.by)}, that end after a gap of {age(self.gap)}: {measures}"
+        ends, measures = f"that end after a gap of {age(self.gap)}", assigned(self.measures)
+        return f"sessions by {self.time}, per {', '.join(self.by)}, {ends}: {measures}"
 
     @property
     def touches(self) -> str:

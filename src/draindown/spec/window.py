@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from draindown.base.formatting import age
-from draindown.spec.base import Model, Problem, refuse, repeated
+from draindown.spec.base import Part, Problem, assigned, refuse, repeated
 from draindown.spec.names import ColumnName, Measure
 from draindown.spec.table_source import SourceTable
 from draindown.spec.units import Duration, WindowSize
@@ -19,7 +19,7 @@ _MOST_WINDOWS = 10_000
 """Most windows that one row may lie in: size divided by slide."""
 
 
-class Window(Model):
+class Window(Part):
     """One row per window of time and group: tumbling windows, or hopping ones if `slide` is less than `size`.
 
     Windows begin at multiples of `slide` since 1970-01-01 00:00 UTC, or since the first `week_starts` after it; windows
@@ -106,7 +106,7 @@ class Window(Model):
         """The query in words."""
         size = age(self.size) if isinstance(self.size, int) else self.size
         slide = "" if self.slide is None else f" every {age(self.slide)}"
-        return f"windows of {size}{slide} by {self.time}{_per(self.group_by)}: {_listed(self.measures)}"
+        return f"windows of {size}{slide} by {self.time}{_per(self.group_by)}: {assigned(self.measures)}"
 
     @property
     def touches(self) -> str:
@@ -146,7 +146,3 @@ class Window(Model):
 
 def _per(names: Sequence[str]) -> str:
     return f", per {', '.join(names)}" if names else ""
-
-
-def _listed(measures: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} = {' '.join(text.split())}" for name, text in measures.items())
