@@ -182,9 +182,7 @@ def _recomputed(work: Work, held: Held | None, again: Sequence[_Again], kept: Ex
         parts, schema = work.batch.flow.target.partition_by, work.resolved.schema
         texts = [name for name in parts if schema[name].dataType.typeName() == "string"]
         kind = work.resolved.kind
-        lookup = work.batch.flow.lookup
-        found = None if lookup is None else lookup.found
-        counts = difference.count(fated, kind.row_keys, kind.counted, texts, kind.scope_keys, found)
+        counts = difference.count(fated, kind.row_keys, kind.counted, texts, kind.scope_keys, kind.found)
         notes.missed(work.batch, counts)
         _refuse_blank(work, texts, counts.blank)
         _refuse_twice(work, held, counts.twice)

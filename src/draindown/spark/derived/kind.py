@@ -117,6 +117,10 @@ class Kind(Protocol):
     def counted(self) -> str | None:
         """The result's column that is the number of source rows of a key; None without one."""
 
+    @property
+    def found(self) -> str | None:
+        """The result's column that says whether a row found the one that it looks up; None without one."""
+
     def wrong(self, row: BatchRow) -> list[str]:
         """Return what can't be right in the account of a batch, by the kind's invariant."""
 
@@ -161,6 +165,11 @@ class WholeScopes:
     @property
     def counted(self) -> str | None:
         """None: no column counts the source rows of a key."""
+        return None
+
+    @property
+    def found(self) -> str | None:
+        """None: nothing is looked up."""
         return None
 
 

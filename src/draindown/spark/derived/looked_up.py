@@ -124,6 +124,11 @@ class LookedUp(WholeScopes):
         looked_up = _LookedUp(spec.scope_keys, spec.on, spec.own(1), at, spec.own(0), kept)
         return [looked_up if one.table == spec.table else kept for one in self.tables]
 
+    @property
+    def found(self) -> str | None:
+        """The column that the spec makes for it."""
+        return self.spec.found
+
     def wrong(self, row: BatchRow) -> list[str]:
         """A left row that changes touch is there now, or was, and so is in the table."""
         return [f"{row.absent} touched rows are not in the table"] if row.absent else []

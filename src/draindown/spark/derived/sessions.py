@@ -68,6 +68,11 @@ class Sessions:
         """The first measure that is `count(*)`."""
         return count_column(self.spec.measures)
 
+    @property
+    def found(self) -> str | None:
+        """None: nothing is looked up."""
+        return None
+
     def wrong(self, row: BatchRow) -> list[str]:
         """A scope that changes touch has sessions now, or had some, and so is in the table."""
         return [f"{row.absent} touched keys without sessions are not in the table"] if row.absent else []

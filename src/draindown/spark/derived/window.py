@@ -109,6 +109,11 @@ class Windows(Direct):
         """Return whether a row has a time."""
         return _column(self.spec.time).isNotNull()
 
+    @property
+    def found(self) -> str | None:
+        """None: nothing is looked up."""
+        return None
+
     def wrong(self, row: BatchRow) -> list[str]:
         """A window that changes touch has rows now, or had some, and so is in the table."""
         return [f"{row.absent} touched windows without rows are not in the table"] if row.absent else []
