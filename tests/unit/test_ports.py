@@ -54,7 +54,7 @@ def test_every_format_and_kind_is_registered_on_every_side() -> None:
 
 
 def test_only_registries_and_readers_name_a_kind_of_source() -> None:
-    allowed = ("sources/", "spark/sources/", "spec/", "drill/", "cli/quarantine.py")
+    allowed = ("sources/", "spark/sources/", "spec/", "drill/", "provenance/", "cli/quarantine.py")
     naming = {
         str(path.relative_to(SOURCE))
         for path in SOURCE.rglob("*.py")

@@ -96,7 +96,7 @@ def _text(
     path, multiline = taken["path"], bool(taken.get("multiline"))
     facts = FileFacts(path)
     refused = dict(refusals.of(path))
-    header = _header(path, flow, multiline)
+    header = header_of(path, flow, multiline)
     sink = _KeySink(path, flow, keys, header, facts.residues, judged)
     file = None if flow.source.documents else TextFile(path, source=flow.source if multiline else None)
     for record in file or DocumentFile(path):
@@ -130,16 +130,18 @@ def _beyond(facts: FileFacts, path: str, refused: Mapping[int, Any]) -> None:
         )
 
 
-def _header(path: str, flow: FlowSpec, multiline: bool) -> bytes | None:
+def header_of(path: str, flow: FlowSpec, multiline: bool) -> bytes | None:
+    """Return the header of a CSV file as the file has it; None if it has none."""
     if not flow.source.has_header:
         return None
     # the audit does not trust the header in the intake, it reads the file
     first = next((r.raw for r in TextFile(path, source=flow.source if multiline else None) if r.raw.strip()), None)
     # a first line that names no column of the contract is not a header, but a record that was refused
-    return first if first is not None and set(_names_in(first, flow)) & set(flow.fields.values()) else None
+    return first if first is not None and set(names_in(first, flow)) & set(flow.fields.values()) else None
 
 
-def _names_in(header: bytes, flow: FlowSpec) -> list[str]:
+def names_in(header: bytes, flow: FlowSpec) -> list[str]:
+    """Return the names of the cells under a header."""
     try:
         cells = cells_of(header.decode("utf-8", "replace").encode(), flow.source)
     except ValueError:
@@ -181,7 +183,7 @@ class _KeySink:
         self._rows: list[list[str | None]] = []
         names = list(flow.fields.values())
         if header is not None:
-            names = _names_in(header, flow)
+            names = names_in(header, flow)
         self._partitions = _partition_texts(flow)
         self._read = FieldReader(flow, [*(keys.names if keys else []), *self._partitions], names)
         self._cells = CellReader(flow, names, judged)
@@ -225,7 +227,7 @@ def _columnar(
     facts = FileFacts(path)
     if not Path(path).stat().st_size:
         return facts
-    blocks, present = _COLUMNAR[flow.source.format](path)
+    blocks, present = columnar_blocks(path, flow.source.format)
     fields = {name: flow.fields[name] for name in (keys.names if keys else [])}
     cells = {name: flow.fields[name] for name in judged if flow.fields[name] in present}
     wanted = [field for field in fields.values() if field in present]
@@ -341,3 +343,8 @@ def _orc(path: str) -> tuple[Blocks, Mapping[str, pa.DataType]]:
 
 
 _COLUMNAR = {"parquet": _parquet, "orc": _orc}
+
+
+def columnar_blocks(path: str, form: str) -> tuple[Blocks, Mapping[str, pa.DataType]]:
+    """Return a reader of a columnar file's rows in blocks, and the types of its columns."""
+    return _COLUMNAR[form](path)

@@ -17,6 +17,8 @@ from draindown.base.exits import Exit
 
 if TYPE_CHECKING:
     from draindown.runs.request import Request, Step
+    from draindown.spec.derived import DerivedFlow
+    from draindown.spec.landing import FlowSpec
     from draindown.spec.models import PipelineSpec
 
 
@@ -96,6 +98,35 @@ def request_of(here: Setting, pipeline: str, flow: str | None) -> Request:
     """Return the request of a command that repairs one flow. Raises as `Setting.spec` and `one_flow`."""
     spec = here.spec(pipeline)
     return here.request(spec, one_flow(spec, flow), "drain", new_run_id())
+
+
+def table_writers(here: Setting, name: str) -> list[tuple[PipelineSpec, str, FlowSpec | DerivedFlow]]:
+    """Return all flows of the project with the tables that they write; of PIPELINE/TABLE those of that pipeline."""
+    from draindown.spec.loader import DIRECTORY, BrokenPipeline, load_all
+    from draindown.spec.project import rooted
+
+    pipeline = name.rpartition("/")[0]
+    if pipeline:
+        specs = [here.spec(pipeline)]
+    else:
+        loaded = load_all(here.root / DIRECTORY, here.environ)
+        specs = [rooted(found, here.root) for found in loaded if not isinstance(found, BrokenPipeline)]
+    return [(spec, flow, one) for spec in specs for flow, one in spec.flows.items()]
+
+
+def table_writer(here: Setting, name: str, known: str) -> tuple[PipelineSpec, str]:
+    """Return the flow that writes TABLE, or PIPELINE/TABLE. Raises a usage error if none or several do.
+
+    `known`: what there is instead, in words.
+    """
+    wanted = name.rpartition("/")[2]
+    found = [(spec, flow) for spec, flow, one in table_writers(here, name) if one.table_name(flow) == wanted]
+    if len(found) > 1:
+        ways = " or ".join(f"{spec.pipeline}/{wanted}" for spec, _ in found)
+        raise typer.BadParameter(f"several pipelines write a table {wanted}: say {ways}", param_hint="TABLE")
+    if not found:
+        raise typer.BadParameter(f"no flow that can be loaded writes table {wanted}; {known}", param_hint="TABLE")
+    return found[0]
 
 
 def nearest_root(start: Path) -> Path:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from draindown.cli.context import Json, Setting, not_empty, setting
+from draindown.cli.context import Json, Setting, not_empty, setting, table_writer, table_writers
 from draindown.cli.output import Output, table
 
 if TYPE_CHECKING:
@@ -57,30 +57,18 @@ def _history(here: Setting, name: str) -> tuple[PipelineSpec, str, History]:
     from draindown.spec.derived import DerivedFlow
     from draindown.spec.history import HISTORY
 
-    pipeline, _, wanted = name.rpartition("/")
-    specs = [here.spec(pipeline)] if pipeline else _specs(here)
-    writers = [(spec, flow, one) for spec in specs for flow, one in spec.flows.items()]
-    found = [(spec, flow, one) for spec, flow, one in writers if one.table_name(flow) == wanted]
-    if len(found) > 1:
-        ways = " or ".join(f"{spec.pipeline}/{wanted}" for spec, _, _ in found)
-        raise typer.BadParameter(f"several pipelines write a table {wanted}: say {ways}", param_hint="TABLE")
-    kept = [f"{s.pipeline}/{one.table_name(flow)}" for s, flow, one in writers if getattr(one, "history", None)]
+    kept = [
+        f"{spec.pipeline}/{one.table_name(flow)}"
+        for spec, flow, one in table_writers(here, name)
+        if getattr(one, "history", None)
+    ]
     known = f"histories are {', '.join(kept)}" if kept else f"no flow keeps one: {HISTORY}"
-    if not found:
-        raise typer.BadParameter(f"no flow that can be loaded writes table {wanted}; {known}", param_hint="TABLE")
-    spec, flow, declared = found[0]
+    spec, flow = table_writer(here, name, known)
+    declared = spec.flows[flow]
     part = declared.history if isinstance(declared, DerivedFlow) else None
     if part is None:
-        raise typer.BadParameter(f"table {wanted} is no history; {known}", param_hint="TABLE")
+        raise typer.BadParameter(f"table {name.rpartition('/')[2]} is no history; {known}", param_hint="TABLE")
     return spec, flow, part
-
-
-def _specs(here: Setting) -> list[PipelineSpec]:
-    from draindown.spec.loader import DIRECTORY, BrokenPipeline, load_all
-    from draindown.spec.project import rooted
-
-    loaded = load_all(here.root / DIRECTORY, here.environ)
-    return [rooted(found, here.root) for found in loaded if not isinstance(found, BrokenPipeline)]
 
 
 def _keys(part: History, given: Sequence[str]) -> Mapping[str, str]:

@@ -22,7 +22,7 @@ global_options: ContextVar[str] = ContextVar("global_options", default="")
 """Options given before the command's name, quoted for a shell. Commands in the output repeat them."""
 _COMMAND = re.compile(
     r"(?<![\w./-])draindown (?=(?:init|validate|schema|plan|run|report|audit|lag|compact|doctor|reset|replay|rebuild"
-    r"|drill|gate|quarantine|sink|late|prove|explain|as-of|accept-loss|forget-reader)\b)"
+    r"|drill|gate|quarantine|sink|late|prove|explain|as-of|why|lateness|accept-loss|forget-reader)\b)"
 )
 
 

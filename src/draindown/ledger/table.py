@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from draindown.base.formatting import count
 from draindown.lake import delta
 from draindown.lake.commits import Commit
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import UNREADABLE, TableLog, literal, log_of
+from draindown.lake.table_log import UNREADABLE, TableLog, literal, log_of, moment
 from draindown.ledger.rows import ACCOUNT, GATE, TIMES, BatchKind, BatchRow, closed, from_commit, swap_of
 
 _TIME = pa.timestamp("us", tz="UTC")
@@ -186,6 +186,19 @@ def source_after(layout: FlowLayout, version: int) -> list[BatchRow]:
     mine = [row for row in found if row and (row.pipeline, row.flow) == (layout.pipeline, layout.flow)]
     late = [row for row in mine if row.kind == "source" and row.table_version > version and row.place not in places]
     return sorted([*known, *late], key=lambda row: (row.generation, row.table_version, row.batch))
+
+
+def with_records(layout: FlowLayout) -> list[BatchRow]:
+    """Return the rows of all batches that have records, oldest first, of every kind and generation."""
+    return _where(layout, "records > 0")
+
+
+def by_stamp(layout: FlowLayout, stamps: Collection[datetime]) -> dict[datetime, BatchRow]:
+    """Return the batches that changed rows at these moments (`_changed_at`), by moment; a moment of none is absent."""
+    if not stamps:
+        return {}
+    found = _where(layout, f"changed_at in ({', '.join(map(moment, stamps))})")
+    return {row.changed_at: row for row in found if row.changed_at is not None}
 
 
 def _where(layout: FlowLayout, condition: str) -> list[BatchRow]:

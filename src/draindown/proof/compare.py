@@ -111,9 +111,7 @@ def _leave_out_late(db: duckdb.DuckDBPyConnection, layout: FlowLayout, flow: Der
     if flow.accept is None or flow.window is None:
         return
     db.register("applied", late.applied(layout, decided))
-    came = f"epoch_us({identifier(flow.window.time)}) < epoch_us(_arrived_at) - {flow.accept * 1_000_000}"
-    same = "a.unit = _origin.unit and a.position = _origin.position and epoch_us(a.arrived_at) = epoch_us(_arrived_at)"
-    db.execute(f"delete from source where {came} and not exists (select 1 from applied a where {same})")
+    db.execute(f"delete from source where {windows.late(flow.window, flow.accept)}")
 
 
 def _load(db: duckdb.DuckDBPyConnection, name: str, log: TableLog, columns: Sequence[str]) -> None:

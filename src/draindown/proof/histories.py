@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from draindown.lake.table_log import identifier
 from draindown.proof.ranking import is_certain, listed
+from draindown.proof.source_rows import SourceRows
 from draindown.spec.history import History
 from draindown.spec.names import is_own
 from draindown.spec.ranking import total_order
@@ -56,11 +57,19 @@ def query(part: History, types: Mapping[str, str]) -> str | None:
     return f"select {listed([*part.scope_keys, *part.made, *others])} from ({ended}) where not _gone"
 
 
-def _at(names: Sequence[str]) -> str:
-    """Return the sequence as one value: that of the column, or of several a struct of them."""
+def behind(part: History) -> SourceRows:
+    """Return the events of a row: from its start on, before its end."""
+    at, start, end = _at(part.sequence_by, "s."), f"r.{identifier(part.START)}", f"r.{identifier(part.END)}"
+    within = f"{at} >= {start} and ({end} is null or {at} < {end})"
+    span = (part.sequence_by[0], part.START, part.END) if len(part.sequence_by) == 1 else None
+    return SourceRows({name: name for name in part.scope_keys}, span=span, condition=within)
+
+
+def _at(names: Sequence[str], row: str = "") -> str:
+    """Return the sequence as one value: that of the column, or of several a struct of them. `row`: its alias."""
     if len(names) == 1:
-        return identifier(names[0])
-    return f"struct_pack({', '.join(f'{identifier(name)} := {identifier(name)}' for name in names)})"
+        return f"{row}{identifier(names[0])}"
+    return f"struct_pack({', '.join(f'{identifier(name)} := {row}{identifier(name)}' for name in names)})"
 
 
 def _condition(text: str, types: Mapping[str, str]) -> str | None:

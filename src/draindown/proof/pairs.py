@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from draindown.lake.table_log import identifier
+from draindown.proof.source_rows import SourceRows
 from draindown.spec.join import Join
 from draindown.spec.lookup import Lookup
 from draindown.spec.names import is_own
@@ -38,3 +39,32 @@ def query(part: Pairing, tables: Sequence[SourceTable], types: Sequence[Mapping[
     listed = ", ".join(f"{text} as {identifier(name)}" for name, text in columns.items())
     kind = "left join" if part.is_outer else "join"
     return f"select {listed} from {SOURCES[at[0]]} l {kind} {SOURCES[at[1]]} r on {' and '.join(on)}"
+
+
+def behind(part: Pairing, tables: Sequence[SourceTable], types: Sequence[Mapping[str, str]]) -> list[SourceRows]:
+    """Return, by table in the order of the flow, its row in a pair: none of the right table where nothing matches."""
+    found = {part.place_of(side, tables): _side(part, side, tables, types) for side in (0, 1)}
+    return [found[at] for at in sorted(found)]
+
+
+def _side(part: Pairing, side: int, tables: Sequence[SourceTable], types: Sequence[Mapping[str, str]]) -> SourceRows:
+    known = [name for name in types[part.place_of(side, tables)] if not is_own(name)]
+    own = (part.of_right if side else part.of_left)(known) | dict(zip(part.on, part.own(side), strict=True))
+    named = [name for name in part.named_by(side) if name not in ORIGIN_KEY]
+    conditions = []
+    if part.has_origin(side):
+        conditions.append(f"s._origin.unit || ':' || s._origin.position = r.{ORIGIN_KEY[side]}")
+    counts = "true"
+    if side and isinstance(part, Join) and part.times:
+        left, right = (f"epoch_us({row}.{identifier(one)})" for row, one in zip("rs", part.times, strict=True))
+        low, high = (one * 1_000_000 for one in part.bound)
+        counts = f"coalesce({right} - {left} between {low} and {high}, false)"
+    # a left row may have NULL in `on`, which nothing matches
+    equal = {name: own[name] for name in dict.fromkeys([*part.on, *named])}
+    return SourceRows(
+        equal,
+        null_is_value=not side,
+        condition=" and ".join(conditions) or "true",
+        counts=counts,
+        otherwise="its time is outside of the bound",
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from draindown.lake.table_log import identifier
+from draindown.proof.source_rows import SourceRows
 from draindown.spec.names import is_own
 from draindown.spec.ranking import Deduplicate, Order, Top, total_order
 
@@ -33,9 +34,24 @@ def query(part: Deduplicate | Top, types: Mapping[str, str]) -> str | None:
     return f"select {listed(columns)}, {position}{rank} from source qualify {last} <= {part.rows}"
 
 
+def behind(part: Deduplicate | Top, types: Mapping[str, str]) -> SourceRows:
+    """Return the rows of a key or group in their order, in which the result has one row of each position."""
+    columns = [name for name in types if not is_own(name)]
+    keeps_last = isinstance(part, Deduplicate) and part.keep == "last"
+    order = _ordered(total_order(part, columns, descending=keeps_last), "s.")
+    position = f"r.{identifier(part.POSITION)}" if isinstance(part, Top) else "1"
+    keys = {name: name for name in part.scope_keys}
+    return SourceRows(
+        keys, order=order, counts=f"nth = {position}", otherwise="another row has this place in the order"
+    )
+
+
 def _over(function: str, by: Sequence[str], order: Iterable[Order]) -> str:
-    sorted_by = ", ".join(f"{identifier(name)} {'desc' if down else 'asc'} nulls last" for name, down in order)
-    return f"{function}() over (partition by {listed(by)} order by {sorted_by})"
+    return f"{function}() over (partition by {listed(by)} order by {_ordered(order)})"
+
+
+def _ordered(order: Iterable[Order], row: str = "") -> str:
+    return ", ".join(f"{row}{identifier(name)} {'desc' if down else 'asc'} nulls last" for name, down in order)
 
 
 def listed(names: Iterable[str]) -> str:

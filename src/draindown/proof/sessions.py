@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from draindown.lake.table_log import identifier
+from draindown.proof.source_rows import SourceRows
 from draindown.proof.windows import measure
 from draindown.spec.session import Session
 
@@ -32,3 +33,12 @@ def query(session: Session, types: Mapping[str, str]) -> str | None:
     first = f"select *, case when _us - lag(_us) {within}) <= {gap} then 0 else 1 end as _first from ({timed})"
     numbered = f"select *, sum(_first) {within} rows unbounded preceding) as _session from ({first})"
     return f"select {', '.join(columns)} from ({numbered}) group by {by}, _session"
+
+
+def behind(session: Session) -> SourceRows:
+    """Return the rows of a session: from its start to a gap before its end, or those at its start if it has no end."""
+    time, gap = f"epoch_us(s.{identifier(session.time)})", session.gap * 1_000_000
+    start = f"epoch_us(r.{session.START})"
+    within = f"{time} between {start} and coalesce(epoch_us(r.{session.END}) - {gap}, {start})"
+    span = (session.time, session.START, session.END)
+    return SourceRows({name: name for name in session.by}, span=span, condition=within)

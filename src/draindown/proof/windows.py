@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 
 from draindown.lake.table_log import identifier
+from draindown.proof.source_rows import SourceRows
 from draindown.spec.window import Window
 
 _CALL = re.compile(
@@ -37,6 +38,35 @@ def query(window: Window, types: Mapping[str, str]) -> str | None:
         f"(select *, epoch_us({time}) as us from source where {time} is not null)) "
         f"group by {', '.join(['_start', *groups])}"
     )
+
+
+def behind(window: Window, accept: int | None) -> SourceRows:
+    """Return the rows that a window has, of its group. `accept`: seconds after which a row is late; None: none is.
+
+    Only the start of the window is taken from the result. The table `applied` has unit, position and arrival of the
+    late rows that count all the same.
+    """
+    time, start = f"epoch_us(s.{identifier(window.time)})", f"epoch_us(r.{window.START})"
+    end = f"{start} + {window.seconds * 1_000_000}"
+    if window.months:
+        end = f"epoch_us(make_timestamp({start}) + to_months({window.months}))"
+    return SourceRows(
+        {name: name for name in window.group_by},
+        span=(window.time, window.START, window.END),
+        condition=f"{time} >= {start} and {time} < {end}",
+        counts="true" if accept is None else f"not ({late(window, accept, 's.')})",
+        otherwise="came later than `accept` allows",
+    )
+
+
+def late(window: Window, accept: int, row: str = "") -> str:
+    """Return the condition that a source row is late and nobody applied it, as `behind` says. `row`: its alias."""
+    came = f"epoch_us({row}{identifier(window.time)}) < epoch_us({row}_arrived_at) - {accept * 1_000_000}"
+    same = (
+        f"a.unit = {row}_origin.unit and a.position = {row}_origin.position "
+        f"and epoch_us(a.arrived_at) = epoch_us({row}_arrived_at)"
+    )
+    return f"{came} and not exists (select 1 from applied a where {same})"
 
 
 def _fixed(window: Window) -> tuple[str, str]:

@@ -1,0 +1,135 @@
+"""Find the source rows that rows of a derived table follow from, with DuckDB."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog, identifier, literal, moment, rows, stream
+from draindown.proof import histories, pairs, ranking, sessions, windows
+from draindown.proof.source_rows import SourceRows
+from draindown.sources.tables import late
+from draindown.spec.derived import DerivedFlow
+from draindown.spec.history import History
+from draindown.spec.join import Join
+from draindown.spec.lookup import Lookup
+from draindown.spec.per import Per
+from draindown.spec.ranking import Deduplicate, Top
+from draindown.spec.session import Session
+from draindown.spec.window import Window
+
+ROW, COUNTS = "_row", "_counts"
+"""Columns of `source_rows`: the place of the result's row that a source row is behind, and whether it is in it."""
+_MOST_LITERALS = 1000
+
+
+def behind(flow: DerivedFlow, sources: Sequence[TableLog]) -> list[SourceRows]:
+    """Return, by source table, which of its rows are behind a row of the result."""
+    types, accept = [one.column_types for one in sources], flow.accept
+    match flow.derivation:
+        case Window() as window:
+            return [windows.behind(window, accept)]
+        case Session() as session:
+            return [sessions.behind(session)]
+        case Deduplicate() | Top() as part:
+            return [ranking.behind(part, types[0])]
+        case Join() | Lookup() as part:
+            return pairs.behind(part, flow.source.read, types)
+        case History() as history:
+            return [histories.behind(history)]
+        case Per() as per:
+            return [SourceRows({key: table.column(key) for key in per.keys}) for table in flow.source.read]
+
+
+def source_rows(
+    layout: FlowLayout, flow: DerivedFlow, sources: Sequence[TableLog], results: pa.Table, decided: int, limit: int
+) -> list[tuple[list[dict[str, Any]], dict[int, int]]]:
+    """Return, by source table, the rows behind each row of `results`, and how many count, by the result's place in it.
+
+    The rows have ROW and COUNTS besides their own columns; at most `limit` of each row of the result, those that count
+    first. `decided`: the newest decision about late rows that counts. Each source is read at the version that it was
+    opened with.
+    """
+    placed = results.append_column(ROW, pa.array(range(results.num_rows), pa.int64()))
+    with closing(duckdb.connect()) as db:
+        db.execute("set timezone = 'UTC'")
+        db.register("results", placed)
+        db.register("applied", late.applied(layout, decided))
+        return [
+            _of_source(db, log, asked, results, limit)
+            for log, asked in zip(sources, behind(flow, sources), strict=True)
+        ]
+
+
+def _of_source(
+    db: duckdb.DuckDBPyConnection, log: TableLog, asked: SourceRows, results: pa.Table, limit: int
+) -> tuple[list[dict[str, Any]], dict[int, int]]:
+    listed = ", ".join(map(identifier, log.column_types))
+    db.register("_rows", stream(log.table, f"select {listed} from t where {_narrowed(log, asked, rows(results))}"))
+    db.execute("create or replace temp table source as select * from _rows")
+    db.unregister("_rows")
+    same = "is not distinct from" if asked.null_is_value else "="
+    on = [f"s.{identifier(own)} {same} r.{identifier(name)}" for name, own in asked.equal.items()]
+    order = f" order by {asked.order}" if asked.order else ""
+    db.execute(
+        f"create or replace temp table found as select s, {ROW}, nth, coalesce({asked.counts}, false) as {COUNTS} from "
+        f"(select r, s, r.{ROW} as {ROW}, row_number() over (partition by r.{ROW}{order}) as nth "
+        f"from results r join source s on {' and '.join([*on, asked.condition])})"
+    )
+    numbers = db.execute(f"select {ROW}, count(*) filter ({COUNTS}) from found group by all").fetchall()
+    first = f"row_number() over (partition by {ROW} order by {COUNTS} desc, nth)"
+    few = db.sql(
+        f"select unnest(s), {ROW}, {COUNTS} from found qualify {first} <= {limit} order by {ROW}, {COUNTS} desc, nth"
+    )
+    return rows(few.to_arrow_table()), {int(row): int(number) for row, number in numbers}
+
+
+def _narrowed(log: TableLog, asked: SourceRows, results: Sequence[Mapping[str, Any]]) -> str:
+    """Return a condition in the SQL of Delta tables that holds for all rows asked for, so that few files are read."""
+    tests = [_one_of(own, [row[name] for row in results]) for name, own in asked.equal.items()]
+    if asked.span is not None:
+        time, start, end = asked.span
+        starts = [row[start] for row in results]
+        ends = [row[end] for row in results]
+        if str(log.column_types[time]) == "timestamp" and all(isinstance(one, datetime) for one in starts):
+            tests.append(f"{identifier(time)} >= {moment(min(starts))}")
+            if all(isinstance(one, datetime) for one in ends):
+                tests.append(f"{identifier(time)} <= {moment(max(ends))}")
+    return " and ".join(test for test in tests if test) or "true"
+
+
+def _one_of(column: str, values: Sequence[Any]) -> str:
+    """Return a condition that a column has one of these values; empty where they have no plain literal."""
+    distinct = set(values)
+    texts = [literal_of(value) for value in distinct if value is not None]
+    if None in texts or len(texts) > _MOST_LITERALS:
+        return ""
+    null = [f"{identifier(column)} is null"] if None in distinct else []
+    listed = [f"{identifier(column)} in ({', '.join(map(str, texts))})"] if texts else []
+    return f"({' or '.join([*null, *listed])})"
+
+
+def literal_of(value: Any) -> str | None:
+    """Return a value as a literal in the SQL of a query over Delta tables; None for a type without one."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case int():
+            return str(value)
+        case str():
+            return literal(value)
+        case datetime():
+            return moment(value) if value.tzinfo else f"cast({moment(value.replace(tzinfo=UTC))} as timestamp)"
+        case date():
+            return f"cast({literal(value.isoformat())} as date)"
+        case Decimal():
+            return f"cast({literal(str(value))} as decimal(38, {max(-int(value.as_tuple().exponent), 0)}))"
+        case _:
+            return None

@@ -1,0 +1,41 @@
+"""What reads raw records again, by kind of source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, MutableMapping
+from pathlib import Path
+
+from draindown.lake.layout import FlowLayout
+from draindown.provenance.file_records import FileRecords
+from draindown.provenance.kept_records import KeptRecords
+from draindown.provenance.records import Record, RecordReader
+from draindown.sources.slices import Unit
+from draindown.spec.kafka import KafkaSource
+from draindown.spec.landing import FlowSpec
+from draindown.spec.sources import FilesSource
+
+READERS: MutableMapping[str, Callable[[FlowSpec, FlowLayout], RecordReader]] = {
+    FilesSource.kind: FileRecords,
+    KafkaSource.kind: KeptRecords,
+}
+
+
+class _NoRecords:
+    """The reader of a kind of source whose records nobody reads again."""
+
+    def __init__(self, flow: FlowSpec, layout: FlowLayout) -> None:  # noqa: ARG002
+        self._kind = flow.source.kind
+
+    def gone(self, unit: Unit) -> str:
+        return f"{unit.range}: records of {self._kind} can't be read again here"
+
+    def records(self, unit: Unit, needles: Collection[bytes] = ()) -> Iterator[Record]:  # noqa: ARG002
+        yield from ()
+
+    def waiting(self, root: Path) -> Iterator[Unit]:  # noqa: ARG002
+        yield from ()
+
+
+def reader_of(flow: FlowSpec, layout: FlowLayout) -> RecordReader:
+    """Return the reader of a flow's records."""
+    return READERS.get(flow.source.kind, _NoRecords)(flow, layout)

@@ -1,0 +1,210 @@
+"""Answer why a table has a row, or none with a key: from the row to the files, through all tables between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog, identifier, literal, rows
+from draindown.proof.behind import literal_of
+from draindown.provenance.derived import DerivedTable, of_source
+from draindown.provenance.landed import LandedTable, Row
+from draindown.provenance.model import Trace
+from draindown.provenance.scan import Progress
+from draindown.spec.derived import DerivedFlow
+from draindown.spec.landing import FlowSpec
+from draindown.spec.models import PipelineSpec
+from draindown.spec.units import parse_time
+
+ORIGIN = "_origin"
+"""The name of what identifies a row of a table without keys: `unit:position`."""
+_DUCK = {"byte": "tinyint", "short": "smallint", "long": "bigint", "string": "varchar", "int": "integer"}
+_DUCK |= {"timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
+_PLAIN = ("tinyint", "smallint", "integer", "bigint", "boolean", "date", "float", "double")
+_TIMES = ("timestamp", "timestamp_ntz")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of a table.
+
+    Attributes:
+        spec, flow: the pipeline, and its flow that writes the table.
+        root: the project root.
+        key: texts of key columns, by name; None for NULL.
+        limit: at most so many rows, and so many source rows of each row.
+        every: whether records of every batch are looked for.
+        specs: returns another pipeline of the project.
+    """
+
+    spec: PipelineSpec
+    flow: str
+    root: Path
+    key: Mapping[str, str | None]
+    limit: int
+    every: bool
+    specs: Callable[[str], PipelineSpec]
+    progress: Progress
+
+
+def why(asked: Question) -> list[Trace]:
+    """Return the traces of all rows with the key; without any, one of the key that is not there.
+
+    Raises ValueError if a text can't be read as its column's type, or if no row is there and the key is not whole;
+    TerminalError `nothing-to-prove` and others of `proof.pinned` of a derived table whose sources can't be read.
+    """
+    table = _Table(asked, asked.spec, asked.flow)
+    key = table.key(asked.key)
+    found = table.with_key(key)
+    if found:
+        return table.traces(found, asked.limit)
+    if missing := [name for name in table.key_columns if name not in key]:
+        raise ValueError(f"no row has this; to ask why, say all of its key: {', '.join(missing)} too")
+    return [table.absent(key)]
+
+
+class _Table:
+    """One table on the way, with the flow that writes it."""
+
+    def __init__(self, asked: Question, spec: PipelineSpec, flow: str) -> None:
+        self._asked, self._spec, self._flow = asked, spec, flow
+        self._declared: FlowSpec | DerivedFlow = spec.declared(flow)
+        self._layout: FlowLayout = spec.layout(flow)
+        self._log = TableLog(self._layout.table)
+
+    @property
+    def key_columns(self) -> Sequence[str]:
+        """The columns that name a row; ORIGIN of a table without keys."""
+        return self._declared.target.row_keys or [ORIGIN]
+
+    def key(self, given: Mapping[str, str | None]) -> dict[str, Any]:
+        """Return texts of a key as values. Raises ValueError."""
+        if list(given) == [ORIGIN]:
+            return {ORIGIN: given[ORIGIN]}
+        with closing(duckdb.connect()) as db:
+            db.execute("set timezone = 'UTC'")
+            texts = [_typed(name, self._types.get(name, "string")) for name in given]
+            values = [_moment(self._types.get(name, ""), text) for name, text in given.items()]
+            try:
+                (found,) = rows(db.sql(f"select {', '.join(texts)}", params=values).to_arrow_table())
+            except duckdb.Error as error:
+                raise ValueError(str(error).partition("\n")[0]) from None
+        return found
+
+    @property
+    def _types(self) -> Mapping[str, str]:
+        known = self._log.column_types if self._log.exists else {}
+        own = {name: column.type for name, column in getattr(self._declared, "columns", {}).items()}
+        return {name: str(kind) for name, kind in {**own, **known}.items()}
+
+    def with_key(self, key: Mapping[str, Any]) -> Sequence[Row]:
+        """Return the rows with a key, or a part of one, at most as many as asked for."""
+        if not self._log.exists:
+            return []
+        columns = ", ".join(map(identifier, self._log.column_types))
+        if ORIGIN in key:
+            unit, _, position = str(key[ORIGIN]).rpartition(":")
+            number = int(position) if position.isdecimal() else -1
+            where = f"_origin['unit'] = {literal(unit)} and _origin['position'] = {number}"
+        else:
+            where = " and ".join(_equals(name, value) for name, value in key.items()) or "true"
+        order = ", ".join(map(identifier, self._declared.target.row_keys)) or "1"
+        return self._log.rows(f"select {columns} from t where {where} order by {order} limit {self._asked.limit}")
+
+    def traces(self, found: Sequence[Row], limit: int) -> list[Trace]:
+        """Return the traces of rows, which have all columns of the table."""
+        if isinstance(self._declared, FlowSpec):
+            return self._landed.rows(found, every=self._asked.every)
+        it = DerivedTable(self._declared, self._layout, limit)
+        behind = it.behind(pa.Table.from_pylist(list(found), schema=self._log.query("select * from t limit 0").schema))
+        sources = self._sources(behind.rows, behind.otherwise)
+        return [
+            it.trace(self._named(row), row, _numbers(it, behind.number, at), sources.get(at, []), behind.gone)
+            for at, row in enumerate(found)
+        ]
+
+    def absent(self, key: Mapping[str, Any]) -> Trace:
+        """Return the trace of a key that no row of the table has."""
+        if isinstance(self._declared, FlowSpec):
+            return self._landed.absent(key)
+        it = DerivedTable(self._declared, self._layout, self._asked.limit)
+        behind = it.behind(self._arrow(key))
+        sources = self._sources(behind.rows, behind.otherwise).get(0, []) or self._absent_sources(key)
+        return it.absent(key, _numbers(it, behind.number, 0), sources, behind.gone)
+
+    def _arrow(self, key: Mapping[str, Any]) -> pa.Table:
+        known = self._log.query("select * from t limit 0").schema
+        return pa.Table.from_pylist([dict(key)], schema=known)
+
+    def _absent_sources(self, key: Mapping[str, Any]) -> list[Trace]:
+        """Return the traces of absent source rows that would have the key, where the source has the same one."""
+        assert isinstance(self._declared, DerivedFlow)
+        found = []
+        for at, one in enumerate(self._declared.source.read):
+            table = self._source(at)
+            names = {one.column(name): value for name, value in key.items()}
+            if set(table.key_columns) <= names.keys():
+                own = {name: names[name] for name in table.key_columns}
+                found += [] if table.with_key(own) else [table.absent(own)]
+        return found
+
+    def _sources(
+        self, behind: Sequence[Mapping[int, Sequence[Row]]], otherwise: Sequence[str]
+    ) -> dict[int, list[Trace]]:
+        """Return the traces of source rows by the place of the row that they are behind."""
+        told: dict[int, list[Trace]] = {}
+        for at, by_row in enumerate(behind):
+            flat = [(place, row) for place, some in by_row.items() for row in some]
+            traces = self._source(at).traces([row for _, row in flat], _FEWER) if flat else []
+            for (place, row), trace in zip(flat, traces, strict=True):
+                told.setdefault(place, []).append(of_source(trace, row, otherwise[at]))
+        return told
+
+    def _source(self, at: int) -> _Table:
+        assert isinstance(self._declared, DerivedFlow)
+        one = self._declared.source.read[at]
+        spec = self._asked.specs(one.pipeline) if one.pipeline else self._spec
+        return _Table(self._asked, spec, one.written_by or spec.graph.writers[one.table])
+
+    @property
+    def _landed(self) -> LandedTable:
+        assert isinstance(self._declared, FlowSpec)
+        return LandedTable(self._declared, self._layout, self._asked.root, self._asked.progress)
+
+    def _named(self, row: Row) -> dict[str, Any]:
+        return {name: row.get(name) for name in self.key_columns}
+
+
+_FEWER = 5  # source rows of a row that is itself one: what a table of tables shows grows by powers
+
+
+def _numbers(it: DerivedTable, number: Sequence[Mapping[int, int]], at: int) -> dict[str, int]:
+    return {table: own.get(at, 0) for table, own in zip(it.tables, number, strict=True)}
+
+
+def _moment(kind: str, text: str | None) -> str | None:
+    return text if text is None or kind not in _TIMES else parse_time(text).isoformat()
+
+
+def _typed(name: str, kind: str) -> str:
+    """Return a parameter cast to one of Delta's types, or of Spark's, in DuckDB's SQL. Raises ValueError."""
+    known = _DUCK.get(kind, kind)
+    if known not in (*_DUCK.values(), *_PLAIN) and not kind.startswith("decimal"):
+        raise ValueError(f"{name} is of a type that can't be given as text; leave it out")
+    return f"cast(? as {known}) as {identifier(name)}"
+
+
+def _equals(name: str, value: Any) -> str:
+    if value is None:
+        return f"{identifier(name)} is null"
+    text = literal_of(value)
+    if text is None:
+        raise ValueError(f"{name} is of a type that can't be asked for")
+    return f"{identifier(name)} = {text}"
