@@ -17,7 +17,7 @@ from draindown import __version__
 from draindown.base.errors import Crash, DraindownError, said
 from draindown.base.exits import Exit, exit_for
 from draindown.base.formatting import shortened
-from draindown.cli import authoring, drilling, explaining, history, inspect, proving, recovery, running, why
+from draindown.cli import authoring, drilling, explaining, history, inspect, lateness, proving, recovery, running, why
 from draindown.cli.context import Setting, nearest_root
 from draindown.cli.gate import gate
 from draindown.cli.lag import lag
@@ -87,6 +87,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
         proving.prove,
         history.as_of,
         why.why,
+        lateness.lateness,
         lag,
         running.compact,
     ),

@@ -59,6 +59,15 @@ def behind(window: Window, accept: int | None) -> SourceRows:
     )
 
 
+def first_end(window: Window) -> str:
+    """Return the end of the earliest window that `us` lies in, in microseconds since 1970."""
+    if window.months:
+        start, end = _months(window.months)
+        return end.replace("_start", start)
+    size, step, origin = (seconds * 1_000_000 for seconds in (window.seconds, window.step, window.origin))
+    return f"us - (((us - {size} - {origin}) % {step}) + {step}) % {step} + {step}"
+
+
 def late(window: Window, accept: int, row: str = "") -> str:
     """Return the condition that a source row is late and nobody applied it, as `behind` says. `row`: its alias."""
     came = f"epoch_us({row}{identifier(window.time)}) < epoch_us({row}_arrived_at) - {accept * 1_000_000}"

@@ -1,0 +1,193 @@
+"""The lateness of rows is that of the raw files; what a watermark would have lost, that of a loop over arrivals."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from draindown.base.errors import TerminalError
+from draindown.cli import main
+from draindown.pages.lateness import DayBar, Point, picture
+from draindown.planning.lateness import Asked, lateness, lost
+from draindown.proof import sessions, windows
+from draindown.spec.models import PipelineSpec
+from draindown.spec.session import Session
+from draindown.spec.window import Window
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+_UTC = pa.timestamp("us", "UTC")
+_SCHEMA = pa.schema([("id", pa.int64()), ("at", _UTC), ("_arrived_at", _UTC), ("_changed_at", _UTC)])
+Row = dict[str, Any]
+WINDOW = {"window": {"time": "at", "size": "1 hour", "measures": {"c": "count(*)"}}, "accept": "2 hours"}
+
+
+class Landed:
+    """Files of events, and the table that a drain makes of them: a row arrived when its file was written."""
+
+    def __init__(self, home: Path, seed: int) -> None:
+        landing = {"source": {"files": "in/*.json", "format": "json"}, "columns": {"id": "bigint", "at": "timestamp"}}
+        derived = {"source": {"table": "f"}} | WINDOW
+        over = {
+            "source": {"table": "d"},
+            "window": {"time": "window_start", "size": "1 day", "measures": {"n": "sum(c)"}},
+        }
+        document = {"pipeline": "p", "lake": str(home / "lake"), "flows": {"f": landing, "d": derived, "e": over}}
+        self.spec, self.home = PipelineSpec.model_validate(document), home
+        path = home / "dags" / "pipelines" / "p.yaml"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(document))
+        (home / "in").mkdir()
+        self.rows = [row for number in range(12) for row in self._file(number, Random(seed * 100 + number))]
+        write_deltalake(self.spec.layout("f").table, pa.Table.from_pylist(self.rows, schema=_SCHEMA))
+
+    def _file(self, number: int, draw: Random) -> list[Row]:
+        arrived = START + timedelta(hours=4 * number)
+        rows = []
+        for _ in range(40):
+            late = timedelta(
+                seconds=draw.choice((0, -90, draw.randrange(60), draw.randrange(7200), draw.randrange(300_000)))
+            )
+            at = None if draw.random() < 0.05 else arrived - late
+            rows.append({"id": draw.randrange(10**9), "at": at, "_arrived_at": arrived, "_changed_at": arrived})
+        path = self.home / "in" / f"{number:02}.json"
+        path.write_text(
+            "".join(json.dumps({"id": row["id"], "at": row["at"] and row["at"].isoformat()}) + "\n" for row in rows)
+        )
+        os.utime(path, (arrived.timestamp(), arrived.timestamp()))
+        return rows
+
+    @property
+    def asked(self) -> Asked:
+        return Asked(self.spec.layout("f"), "at")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lateness_is_that_of_the_raw_files(tmp_path: Path, seed: int) -> None:
+    it = Landed(tmp_path, seed)
+    found = lateness(it.asked, [4321])
+    files = [(str(path), path.stat().st_mtime) for path in (tmp_path / "in").iterdir()]
+    with duckdb.connect() as db:
+        db.execute("set timezone = 'UTC'")
+        db.execute("create table files (filename varchar, arrived double)")
+        db.executemany("insert into files values (?, ?)", files)
+        db.execute(
+            f"""create table raw as select "at"::timestamptz as t, arrived - epoch("at"::timestamptz) as late
+            from read_json('{tmp_path}/in/*.json', columns = {{id: 'bigint', "at": 'varchar'}}, filename = true)
+            join files using (filename)"""
+        )
+        (timed, untimed) = db.execute("select count(t), count(*) - count(t) from raw").fetchone() or ()
+        assert (found.rows, found.untimed) == (timed, untimed) and untimed
+        for one in [*found.covers, *found.quantiles]:
+            (rows,) = db.execute(f"select count(*) from raw where late <= {one.delay}").fetchone() or ()
+            assert (one.rows, one.share) == (rows, rows / timed)
+        for share, one in zip((0.5, 0.9, 0.95, 0.99, 0.999, 1.0), found.quantiles, strict=True):
+            (delay,) = (
+                db.execute(
+                    "select min(l) from (select late as l, cume_dist() over (order by late) as c from raw "
+                    f"where late is not null) where c >= {share}"
+                ).fetchone()
+                or ()
+            )
+            assert one.delay == pytest.approx(delay)
+        days = db.execute(
+            "select t::date, count(*), max(late) from raw where t is not null group by all order by all"
+        ).fetchall()
+    assert [(one.day, one.rows, one.most) for one in found.days] == [(d, n, pytest.approx(m)) for d, n, m in days]
+    assert 4321 in [one.delay for one in found.covers] and found.covers[-1].share == 1
+
+
+_PARTS: Mapping[str, Window | Session] = {
+    "tumbling": Window.model_validate({"time": "at", "size": "1 hour", "measures": {"c": "count(*)"}}),
+    "hopping": Window.model_validate(
+        {"time": "at", "size": "3 hours", "slide": "50 minutes", "measures": {"c": "count(*)"}}
+    ),
+    "months": Window.model_validate({"time": "at", "size": "1 month", "measures": {"c": "count(*)"}}),
+    "sessions": Session.model_validate(
+        {"time": "at", "gap": "30 minutes", "by": ["id"], "measures": {"c": "count(*)"}}
+    ),
+}
+
+
+def _end(part: Window | Session, at: datetime) -> datetime:
+    """The end of the earliest window that a time lies in, by trying all."""
+    if isinstance(part, Session):
+        return at + timedelta(seconds=part.gap)
+    if part.months:
+        return datetime(at.year + at.month // 12, at.month % 12 + 1, 1, tzinfo=UTC)
+    epoch = int(at.timestamp())
+    first = (epoch - part.seconds) // part.step * part.step
+    starts = [start for start in range(first, epoch + 1, part.step) if start + part.seconds > epoch]
+    return datetime.fromtimestamp(starts[0] + part.seconds, UTC)
+
+
+@pytest.mark.parametrize("kind", _PARTS)
+def test_what_a_watermark_loses_is_what_a_loop_over_arrivals_loses(tmp_path: Path, kind: str) -> None:
+    it, part, delays = Landed(tmp_path, 7), _PARTS[kind], [0, 1800, 20_000, 400_000]
+    end = sessions.first_end(part) if isinstance(part, Session) else windows.first_end(part)
+    timed = [row for row in it.rows if row["at"]]
+    ends = {id(row): _end(part, row["at"]) for row in timed}
+    for one in lost(it.asked, end, delays):
+        expected = 0
+        newest: datetime | None = None
+        for arrived in sorted({row["_arrived_at"] for row in timed}):
+            batch = [row for row in timed if row["_arrived_at"] == arrived]
+            if newest is not None:
+                expected += sum(ends[id(row)] <= newest - timedelta(seconds=one.delay) for row in batch)
+            newest = max(filter(None, [newest, *(row["at"] for row in batch)]))
+        assert (one.rows, one.share) == (expected, expected / len(timed))
+
+
+def test_the_command_tells_and_draws_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    it, plot = Landed(tmp_path, 1), tmp_path / "late.svg"
+    root = ["--root", str(tmp_path)]
+    assert main([*root, "lateness", "p", "--flow", "d", "--plot", str(plot), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["accept"] == 7200 and said["rows"] == lateness(it.asked).rows
+    assert 7200 in [one["delay"] for one in said["covers"]]
+    assert plot.read_text().startswith("<svg") and "accept 2 h" in plot.read_text()
+    assert main([*root, "lateness", "p", "--flow", "f", "--time", "at"]) == 0
+    assert "2026-03-01" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--flow", "f"), 2, "say which column of table f"),
+        (("--flow", "f", "--time", "id"), 78, "times are at"),
+        (("--flow", "e"), 78, "no-arrival"),
+    ],
+)
+def test_what_cant_be_told_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int, said: str
+) -> None:
+    it = Landed(tmp_path, 1)
+    write_deltalake(it.spec.layout("d").table, pa.table({"window_start": pa.array([START], _UTC)}))
+    assert main(["--root", str(tmp_path), "lateness", "p", *words]) == code
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_no_rows_are_no_error(tmp_path: Path) -> None:
+    it = Landed(tmp_path, 1)
+    write_deltalake(it.spec.layout("f").table, pa.Table.from_pylist([], schema=_SCHEMA), mode="overwrite")
+    found = lateness(it.asked)
+    assert (found.rows, found.days, found.quantiles) == (0, [], [])
+    assert "<svg" in picture("nothing", [Point(0, 0.0)], [])
+    with pytest.raises(TerminalError) as caught:
+        lateness(Asked(it.spec.layout("d"), "at"))
+    assert caught.value.code == "no-arrival"
+
+
+def test_a_picture_escapes_what_it_is_given() -> None:
+    assert "<script>" not in picture(
+        "<script>", [Point(10, 0.5), Point(90000, 1.0)], [DayBar("2026-03-01", -5, 60, 9e6)], 60
+    )
