@@ -17,8 +17,13 @@ from deltalake import write_deltalake
 
 from draindown.base.errors import TerminalError
 from draindown.cli import main
+from draindown.flow.state import FlowState
+from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import BatchRow
 from draindown.pages.lateness import DayBar, Point, picture
+from draindown.planning.explanation import expected_seconds
 from draindown.planning.lateness import Asked, lateness, lost
+from draindown.planning.reach import Reach
 from draindown.proof import sessions, windows
 from draindown.spec.models import PipelineSpec
 from draindown.spec.session import Session
@@ -145,6 +150,43 @@ def test_what_a_watermark_loses_is_what_a_loop_over_arrivals_loses(tmp_path: Pat
                 expected += sum(ends[id(row)] <= newest - timedelta(seconds=one.delay) for row in batch)
             newest = max(filter(None, [newest, *(row["at"] for row in batch)]))
         assert (one.rows, one.share) == (expected, expected / len(timed))
+
+
+def test_explain_tells_what_a_watermark_would_have_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    it = Landed(tmp_path, 3)
+    end = windows.first_end(Window.model_validate(WINDOW["window"]))
+    words = ["--root", str(tmp_path), "explain", "p", "--watermark", "30 minutes", "--watermark", "1 day"]
+    assert main([*words, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)["flows"]
+    expected = [
+        {"delay": one.delay, "rows": one.rows, "share": one.share} for one in lost(it.asked, end, [1800, 86400])
+    ]
+    assert said["d"]["watermarks"] == expected and expected[0]["rows"] > expected[1]["rows"]
+    assert said["e"]["watermarks"] == [], "rows of a derived table have no arrival"
+    assert main([*words, "--flow", "d"]) == 0
+    assert (
+        f"by a watermark of 30 min, had it run after each arrival: {expected[0]['rows']} rows"
+        in capsys.readouterr().out
+    )
+    assert main(["--root", str(tmp_path), "explain", "p", "--watermark", "soon"]) == 2
+
+
+@pytest.mark.parametrize("fill", [False, True])
+def test_the_next_run_takes_what_batches_of_the_ledger_took(tmp_path: Path, fill: bool) -> None:
+    it = Landed(tmp_path, 1)
+    layout = it.spec.layout("d")
+    rows = [
+        BatchRow(
+            *("p", "d", 1, at), run_id="r", form="derive", records=records, used=records, seconds=3 + records / 1000
+        )
+        for at, records in enumerate((100, 1000, 4000, 8000, 200, 5000))
+    ]
+    ledger_table.record(layout, rows)
+    ends = {"files": 1, "of_files": 1, "rows": 1, "bytes": 1, "partitions": 0, "of_partitions": 0}
+    source = Reach("f", None if fill else 3, 4, 2000, of_rows=6000, partitioned_by=(), sought_by=(), **ends)
+    found = expected_seconds(FlowState.of(layout), [source])
+    assert found == pytest.approx(12 + 3 + (6 if fill else 2), abs=0.2), "a start without history is 12 s"
+    assert expected_seconds(FlowState.of(layout), []) is None
 
 
 def test_the_command_tells_and_draws_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

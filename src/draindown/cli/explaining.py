@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from draindown.base.errors import DraindownError
+from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.exits import exit_for
 from draindown.cli.context import Flow, Json, PipelineName, derived_flows, setting
 from draindown.cli.output import Output, not_done
 
 if TYPE_CHECKING:
     from draindown.planning.explanation import Explanation
+    from draindown.planning.lateness import Cover
+    from draindown.spec.models import PipelineSpec
 
 
-def explain(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
-    """Explain derived flows: the query, what a change touches, what the next run reads and why. Starts no JVM."""
-    from dataclasses import asdict
+def explain(
+    ctx: typer.Context,
+    pipeline: PipelineName,
+    flow: Flow = None,
+    watermark: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Of windows and sessions: the rows that a watermark of this delay would have lost. Repeatable."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Explain derived flows: the query, what a change touches, what the next run reads and takes. Starts no JVM."""
+    from dataclasses import asdict, replace
 
     from draindown.base.clock import now
     from draindown.flow.state import FlowState
@@ -25,13 +39,14 @@ def explain(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_js
     from draindown.spec.derived import DerivedFlow
 
     spec = setting(ctx).spec(pipeline)
-    names = derived_flows(spec, flow)
+    names, delays = derived_flows(spec, flow), _delays(watermark or ())
     found: dict[str, Explanation | DraindownError] = {}
     for name in names:
         declared = spec.declared(name)
         assert isinstance(declared, DerivedFlow)
         try:
-            found[name] = explained(FlowState.of(spec.layout(name)), declared, now())
+            one = explained(FlowState.of(spec.layout(name)), declared, now())
+            found[name] = replace(one, watermarks=tuple(_lost(spec, name, delays)))
         except DraindownError as error:  # the other flows can be explained
             if len(names) == 1:
                 raise
@@ -53,6 +68,36 @@ def explain(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_js
         raise typer.Exit(max(map(exit_for, failed)))
 
 
+def _delays(given: Sequence[str]) -> list[int]:
+    from draindown.spec.units import parse_duration
+
+    try:
+        return [parse_duration(text) for text in given]
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--watermark") from None
+
+
+def _lost(spec: PipelineSpec, flow: str, delays: Sequence[int]) -> list[Cover]:
+    """Return what watermarks would have lost of a flow's source; nothing where rows have no window, or no arrival."""
+    from draindown.planning.lateness import Asked, lost
+    from draindown.proof import sessions, windows
+    from draindown.spec.derived import DerivedFlow
+    from draindown.spec.window import Window
+
+    declared = spec.declared(flow)
+    assert isinstance(declared, DerivedFlow)
+    part = declared.window or declared.session
+    if part is None or not delays:
+        return []
+    end = windows.first_end(part) if isinstance(part, Window) else sessions.first_end(part)
+    try:
+        return lost(Asked.of_source(spec.layout(flow), declared.source.read[0], part.time), end, delays)
+    except TerminalError as error:
+        if error.code != "no-arrival":
+            raise
+        return []
+
+
 def _text(one: Explanation) -> str:
     from draindown.base.formatting import count, printable
 
@@ -70,7 +115,18 @@ def _text(one: Explanation) -> str:
         )
     else:
         lines.append("  recent   the ledger knows no batch that read rows again")
+    lines += _costs(one)
     return "\n".join([*lines, *([f"  fewer    {printable(one.advice)}"] if one.advice else [])])
+
+
+def _costs(one: Explanation) -> list[str]:
+    from draindown.base.formatting import age, count, percent
+
+    lines = [] if one.seconds is None else [f"  takes    about {age(one.seconds)}, by the batches of the ledger"]
+    for cover in one.watermarks:
+        rows = f"{count(cover.rows, 'row')} of the source, {percent(cover.share)}" if cover.rows else "nothing"
+        lines.append(f"  lost     by a watermark of {age(cover.delay)}, had it run after each arrival: {rows}")
+    return lines
 
 
 def _next(one: Explanation) -> list[tuple[str, str]]:

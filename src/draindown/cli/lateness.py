@@ -49,8 +49,6 @@ def lateness(
 
 def _asked(spec: PipelineSpec, flow: str, time: str | None) -> tuple[Asked, int | None]:
     """Return which rows are asked about, and which delay the flow accepts, in seconds. Raises a usage error."""
-    from dataclasses import replace
-
     from draindown.planning.lateness import Asked
     from draindown.spec.derived import DerivedFlow
 
@@ -66,9 +64,7 @@ def _asked(spec: PipelineSpec, flow: str, time: str | None) -> tuple[Asked, int 
         raise typer.BadParameter(
             f"a {declared.kind} has no time of its own: say which column has it", param_hint="--time"
         )
-    source = declared.source.read[0]
-    own = replace(layout, pipeline=source.pipeline or spec.pipeline, flow=source.written_by, table_name=source.table)
-    return Asked(own, column), declared.accept
+    return Asked.of_source(layout, declared.source.read[0], column), declared.accept
 
 
 def _text(pipeline: str, found: Lateness, accept: int | None) -> str:

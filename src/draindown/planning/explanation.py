@@ -13,8 +13,11 @@ from draindown.base.formatting import count
 from draindown.flow.state import FlowState
 from draindown.lake.table_log import TableLog, log_of
 from draindown.ledger import table as ledger_table
+from draindown.planning.lateness import Cover
+from draindown.planning.plan import start_seconds
 from draindown.planning.reach import Columns, Reach, Span, changed_files, reach, spans
 from draindown.sources import intake
+from draindown.sources.batch_size import batch_seconds
 from draindown.sources.slices import FIRST, Unit
 from draindown.sources.tables.followed import Followed, Piece
 from draindown.sources.tables.source import by_table, part_way
@@ -36,6 +39,9 @@ class Explanation:
         batches: recent batches of which the ledger knows what they read again.
         images: images of changed rows in these batches. `reread`: rows in the files that they read again.
         advice: how fewer rows would be read again; empty if it is not much, or nothing helps.
+        seconds: what the next run is expected to take, by the batches of the ledger, with the start of its JVM; None if
+            it has nothing to read, or no batch of the ledger read about as much.
+        watermarks: of windows and sessions: what a watermark of some delays would have lost; empty unless asked for.
     """
 
     pipeline: str
@@ -51,6 +57,8 @@ class Explanation:
     images: int = 0
     reread: int = 0
     advice: str = ""
+    seconds: float | None = None
+    watermarks: tuple[Cover, ...] = ()
 
 
 def explain(state: FlowState, flow: DerivedFlow, now: datetime) -> Explanation:
@@ -71,8 +79,16 @@ def explain(state: FlowState, flow: DerivedFlow, now: datetime) -> Explanation:
     )
     if not known.waits:
         sources, result = _reads(state, flow, tables, now)
-        known = replace(known, sources=sources, result=result)
+        known = replace(known, sources=sources, result=result, seconds=expected_seconds(state, sources))
     return replace(known, advice=_advice(known))
+
+
+def expected_seconds(state: FlowState, sources: Sequence[Reach]) -> float | None:
+    """Return what a run takes of one batch with as many images as there are changed rows, or rows of a fill."""
+    images = sum(one.of_rows if one.since is None else one.changed for one in sources)
+    rows = [row for row in ledger_table.recent(state, _RECENT) if row.kind == "source" and row.records]
+    took = batch_seconds([(row.records, row.seconds) for row in rows], images) if images else None
+    return None if took is None else round(start_seconds(state, (row.run_id for row in reversed(rows))) + took, 1)
 
 
 def _reads(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
@@ -17,6 +17,7 @@ from draindown.base.errors import TerminalError
 from draindown.gate import published
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier, stream
+from draindown.spec.table_source import SourceTable
 
 ARRIVED_AT = "_arrived_at"
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
@@ -36,6 +37,12 @@ class Asked:
 
     layout: FlowLayout
     time: str
+
+    @classmethod
+    def of_source(cls, reader: FlowLayout, table: SourceTable, time: str) -> Asked:
+        """Return the rows of a table that a flow reads. `reader`: the layout of that flow."""
+        pipeline = table.pipeline or reader.pipeline
+        return cls(replace(reader, pipeline=pipeline, flow=table.written_by, table_name=table.table), time)
 
 
 @dataclass(frozen=True)

@@ -243,10 +243,10 @@ def _forecast_seconds(layout: FlowLayout, ledger: Sequence[BatchRow], size: int,
     took = batch_seconds([(row.bytes, row.seconds) for row in rows], size / max(batches, 1))
     if took is None:
         return None
-    return round(_start_seconds(layout, (row.run_id for row in rows)) + took * batches, 1)
+    return round(start_seconds(layout, (row.run_id for row in rows)) + took * batches, 1)
 
 
-def _start_seconds(layout: FlowLayout, run_ids: Iterable[str]) -> float:
+def start_seconds(layout: FlowLayout, run_ids: Iterable[str]) -> float:
     """Return the seconds that the newest drain spent outside its batches, or a default without such a drain."""
     for run_id in dict.fromkeys(run_ids):
         drained = store.read(layout, run_id, "drain")
