@@ -7,18 +7,22 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from draindown.base.exits import Exit
-from draindown.cli.context import Flow, Json, landing_flows, setting
+from draindown.cli.context import Flow, Json, flows, landing_flows, setting
 from draindown.cli.output import Output, table
 
 if TYPE_CHECKING:
-    from draindown.drill.campaign import Campaign
     from draindown.drill.result import Drill
+    from draindown.drill.shuffle import Shuffled
+
+_SHUFFLE = "shuffle"
+_DOES = "Drain copies with their slices in random order, merged and split, and compare all tables."
 
 
 def drill(
@@ -35,7 +39,8 @@ def drill(
     max_files: Annotated[int, typer.Option(min=1, help="Take at most so many files, oldest first.")] = 30,
     max_bytes: Annotated[str, typer.Option(help="Take files of at most this size together; one at least.")] = "64mb",
     times: Annotated[int, typer.Option(min=1, help="kill-at-random: kill so many drivers in a row.")] = 3,
-    seed: Annotated[int, typer.Option(help="kill-at-random: where its times are drawn from.")] = 1,
+    seed: Annotated[int, typer.Option(help="kill-at-random: where its times are drawn from; shuffle: the first.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="shuffle: drain so many copies, each in an order of its own.")] = 3,
     scratch: Annotated[
         Path | None, typer.Option(help="Make the copies here. Default: a temporary directory.", file_okay=False)
     ] = None,
@@ -43,7 +48,9 @@ def drill(
     as_json: Json = False,
 ) -> None:
     """Do a fault to a scratch copy of a pipeline, recover, and compare. Exit 1 if anything doesn't hold."""
-    from draindown.drill.campaign import Campaign
+    from draindown.drill import shuffle
+    from draindown.drill.campaign import Campaign, play
+    from draindown.drill.shuffle import Shuffle
 
     out = Output(as_json)
     if listed or fault is None:
@@ -52,31 +59,37 @@ def drill(
     if pipeline is None:
         raise typer.BadParameter(f"say which pipeline: draindown drill {fault} PIPELINE", param_hint="PIPELINE")
     here = setting(ctx)
-    spec = here.spec(pipeline)
-    names, size = landing_flows(spec, flow), _bytes(max_bytes)
+    spec, size = here.spec(pipeline), _bytes(max_bytes)
+    names = flows(spec, flow) if fault == _SHUFFLE else landing_flows(spec, flow)
     where = scratch.resolve() if scratch else Path(tempfile.mkdtemp(prefix="draindown-drill-"))
-    campaign = Campaign(spec, names, fault, here.root, where, max_files, size, batch, times, seed)
-    _done(_play(campaign, out), where, keep, out)
+    result: Drill | Shuffled
+    with _copies(where, out):
+        if fault == _SHUFFLE:
+            drawn = range(seed, seed + seeds)
+            result = shuffle.play(Shuffle(spec, names, here.root, where, max_files, size, drawn), out.note)
+        else:
+            result = play(Campaign(spec, names, fault, here.root, where, max_files, size, batch, times, seed), out.note)
+    _done(result, where, keep, out)
 
 
-def _play(campaign: Campaign, out: Output) -> Drill:
-    from draindown.drill.campaign import play
-
+@contextlib.contextmanager
+def _copies(scratch: Path, out: Output) -> Iterator[None]:
+    """Do a drill in a directory, of which an error says whether something is left in it."""
     # else a driver that a drill froze would stay frozen for good
     before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
-        return play(campaign, out.note)
+        yield
     except BaseException:
         with contextlib.suppress(OSError):
-            campaign.scratch.rmdir()  # a temporary one that nothing came into
-        if any((campaign.scratch / flow).exists() for flow in campaign.flows):
-            out.note(f"the copies are kept in {campaign.scratch}")
+            scratch.rmdir()  # a temporary one that nothing came into
+        if scratch.exists():
+            out.note(f"the copies are kept in {scratch}")
         raise
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
-def _done(result: Drill, where: Path, keep: bool, out: Output) -> None:
+def _done(result: Drill | Shuffled, where: Path, keep: bool, out: Output) -> None:
     kept = keep or not result.held
     if not kept:
         shutil.rmtree(where)
@@ -101,6 +114,9 @@ def _list(out: Output) -> None:
 
     from draindown.drill.faults import ALL, FAULTS
 
-    rows = [[fault.name, fault.does] for fault in FAULTS] + [[ALL, "Do each of them that the flow can suffer."]]
+    rows = [[fault.name, fault.does] for fault in FAULTS] + [
+        [ALL, "Do each of them that the flow can suffer."],
+        [_SHUFFLE, _DOES],
+    ]
     text = f"{table(('fault', 'what is done'), rows)}\n\nnext: draindown drill kill-after-merge PIPELINE"
     out.result([{name: v for name, v in asdict(fault).items() if name != "step"} for fault in FAULTS], text)

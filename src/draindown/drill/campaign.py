@@ -18,11 +18,9 @@ from draindown.drill.baseline import Baseline, Tell
 from draindown.drill.faults import Fault
 from draindown.drill.injections import Injection
 from draindown.drill.result import Drill, Result
-from draindown.drill.sandbox import prepare
+from draindown.drill.sandbox import prepare, refuse_bad_place
 from draindown.lake.table_log import UNREADABLE
-from draindown.sources.files.listing import directory_of
 from draindown.spec.models import PipelineSpec
-from draindown.spec.sources import FilesSource
 
 _HINDERED = ("fault-does-not-apply", "nothing-to-drill", "no-such-batch")
 
@@ -57,7 +55,7 @@ def play(campaign: Campaign, tell: Tell) -> Drill:
     """
     if campaign.fault != faults.ALL:
         faults.named(campaign.fault)
-    _refuse_bad_place(campaign)
+    refuse_bad_place(campaign.scratch, campaign.spec, campaign.flows, campaign.root)
     campaign.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         return _drill(campaign, tell)
@@ -166,20 +164,3 @@ def _audit(injection: Injection) -> tuple[str, ...]:
     kinds = sorted({residue.kind for residue in found.residues})
     injection.expect(found.clean, f"audit: {count(len(found.residues), 'residue')}: {', '.join(kinds)}")
     return tuple(found.unlooked)
-
-
-def _refuse_bad_place(campaign: Campaign) -> None:
-    """Raise TerminalError `scratch-in-use` if the directory is not empty, or if it and the lake or a source overlap."""
-    scratch = campaign.scratch.resolve()
-    read = [campaign.spec.flow(flow).source for flow in campaign.flows]
-    sources = [directory_of(source, campaign.root) for source in read if isinstance(source, FilesSource)]
-    taken = [place.resolve() for place in (Path(campaign.spec.lake), *sources)]
-    crossed = [place for place in taken if scratch.is_relative_to(place) or place.is_relative_to(scratch)]
-    if not crossed and not (scratch.exists() and any(scratch.iterdir())):
-        return
-    raise TerminalError(
-        "scratch-in-use",
-        tried=f"make copies of pipeline {campaign.spec.pipeline} in {scratch}",
-        found=f"one of it and {crossed[0]} lies in the other" if crossed else "the directory is not empty",
-        next="draindown drill all PIPELINE --scratch NEW_DIRECTORY",
-    )

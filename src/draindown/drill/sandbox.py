@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from draindown.base.errors import TerminalError
 from draindown.drill import copied_files, topic_ends
 from draindown.drill.material import Material, Wanted
 from draindown.lake.layout import FlowLayout
 from draindown.runs.request import Request
+from draindown.sources.files.listing import directory_of
 from draindown.spec.kafka import KafkaSource
 from draindown.spec.loader import DIRECTORY, load
 from draindown.spec.models import PipelineSpec
@@ -60,14 +62,7 @@ class Scratch:
     def project(self, name: str) -> Project:
         """Make a copy with an empty lake."""
         root = self.home / name
-        file = root / DIRECTORY / f"{self.spec.pipeline}.yaml"
-        file.parent.mkdir(parents=True)
-        # JSON is valid YAML, and its strings are quoted, so that none is read as a number
-        file.write_text(json.dumps(_spelled(self.spec.model_dump(mode="json")), indent=1, ensure_ascii=False))
-        for part in ("jobs", "expectations"):
-            if (self.root / part).is_dir():
-                (root / part).symlink_to(self.root / part, target_is_directory=True)
-        made = Project(root, rooted(load(file, {}), root), self.flow)
+        made = Project(root, write_project(root, self.spec, self.root), self.flow)
         self.material.plant(made.layout)
         return made
 
@@ -100,6 +95,38 @@ def prepare(home: Path, spec: PipelineSpec, flow: str, root: Path, *, max_files:
     document |= {"lake": "lake", "lease": {}, "schedule": None}
     document["flows"] = {flow: one | {"deadline": None, "max_batches": None, "also_to": {}}}
     return Scratch(home, root, PipelineSpec.model_validate(document), flow, material)
+
+
+def refuse_bad_place(scratch: Path, spec: PipelineSpec, flows: Sequence[str], root: Path) -> None:
+    """Raise TerminalError `scratch-in-use` if the directory is not empty, or if it and the lake or a source overlap.
+
+    `flows`: landing flows, whose input is copied.
+    """
+    scratch = scratch.resolve()
+    read = [spec.flow(flow).source for flow in flows]
+    sources = [directory_of(source, root) for source in read if isinstance(source, FilesSource)]
+    taken = [place.resolve() for place in (Path(spec.lake), *sources)]
+    crossed = [place for place in taken if scratch.is_relative_to(place) or place.is_relative_to(scratch)]
+    if not crossed and not (scratch.exists() and any(scratch.iterdir())):
+        return
+    raise TerminalError(
+        "scratch-in-use",
+        tried=f"make copies of pipeline {spec.pipeline} in {scratch}",
+        found=f"one of it and {crossed[0]} lies in the other" if crossed else "the directory is not empty",
+        next="draindown drill all PIPELINE --scratch NEW_DIRECTORY",
+    )
+
+
+def write_project(place: Path, spec: PipelineSpec, root: Path) -> PipelineSpec:
+    """Make a project of one pipeline, with the transforms and suites of the project at `root`. Return its spec."""
+    file = place / DIRECTORY / f"{spec.pipeline}.yaml"
+    file.parent.mkdir(parents=True)
+    # JSON is valid YAML, and its strings are quoted, so that none is read as a number
+    file.write_text(json.dumps(_spelled(spec.model_dump(mode="json")), indent=1, ensure_ascii=False))
+    for part in ("jobs", "expectations"):
+        if (root / part).is_dir():
+            (place / part).symlink_to(root / part, target_is_directory=True)
+    return rooted(load(file, {}), place)
 
 
 def _spelled(value: Any) -> Any:

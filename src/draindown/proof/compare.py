@@ -145,7 +145,7 @@ def _differences(
 ) -> tuple[int, Sequence[Falsehood]]:
     others = [name for name in _columns(db, "expected") if name not in keys]
     floats = {name for name in others if str(table.column_types.get(name)) in ("float", "double")}
-    wrong = [_differs(name, name in floats) for name in others]
+    wrong = [differs(name, name in floats) for name in others]
     same = " and ".join(f"e.{identifier(key)} is not distinct from h.{identifier(key)}" for key in keys)
     names = [*(f"coalesce(e.{identifier(key)}, h.{identifier(key)})" for key in keys)]
     for name, differs in zip(others, wrong, strict=True):
@@ -169,7 +169,8 @@ def _differences(
     return number, [_falsehood(row, keys, others) for row in rows]
 
 
-def _differs(name: str, is_float: bool) -> str:
+def differs(name: str, is_float: bool) -> str:
+    """Return the condition that a column of rows `e` and `h` differs; doubles by more than TOLERANCE."""
     one, other = f"e.{identifier(name)}", f"h.{identifier(name)}"
     exact = f"{one} is distinct from {other}"
     if not is_float:

@@ -1,0 +1,267 @@
+"""Drain copies of flows again with their slices in another order, merged and split: the tables must be the same.
+
+Slices are written into the intake of a copy before it drains, with what the control pinned of each file. So arrivals
+are the same, and a copy does what a drain does after its driver died with all input pinned.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+from draindown.base.errors import TerminalError
+from draindown.base.exits import Exit
+from draindown.base.formatting import count
+from draindown.drill import baseline, isolation
+from draindown.drill.baseline import Tell
+from draindown.drill.copied_files import copied
+from draindown.drill.isolation import Before
+from draindown.drill.material import Wanted
+from draindown.drill.orders import Difference, differences
+from draindown.drill.sandbox import Project, refuse_bad_place, write_project
+from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
+from draindown.sources import intake
+from draindown.spec.derived import DerivedFlow
+from draindown.spec.models import PipelineSpec
+from draindown.spec.sources import FilesSource
+
+_PATIENCE = 3600  # seconds of one run of a copy
+_FEW = 2  # files; fewer have one order
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """What to shuffle.
+
+    `flows`: flows of the pipeline; `scratch`: the directory for the copies; `max_files`,
+    `max_bytes`: how much input of each flow is copied; `seeds`: from which orders are drawn, a copy each.
+    """
+
+    spec: PipelineSpec
+    flows: Sequence[str]
+    root: Path
+    scratch: Path
+    max_files: int
+    max_bytes: int
+    seeds: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Order:
+    """One order of the slices, and what differs from the control.
+
+    `slices`: by landing flow, the files of each slice, as their places in the control's order. `failed`: why the copy
+    could not be drained; empty if it was.
+    """
+
+    seed: int
+    slices: Mapping[str, Sequence[Sequence[int]]]
+    differences: Sequence[Difference] = ()
+    failed: str = ""
+
+    @property
+    def held(self) -> bool:
+        """Whether the copy was drained, and nothing differs."""
+        return not self.failed and not self.differences
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """All orders of one drill. `wrong`: changes outside of its copies; `unlooked`: what could not be checked."""
+
+    pipeline: str
+    scratch: str
+    orders: Sequence[Order]
+    wrong: Sequence[str] = ()
+    unlooked: Sequence[str] = ()
+
+    @property
+    def held(self) -> bool:
+        """Whether no order made a difference, and nothing else was changed."""
+        return not self.wrong and all(one.held for one in self.orders)
+
+    def as_dict(self, *, kept: bool) -> dict[str, Any]:
+        """Return a JSON-ready dictionary. `kept`: the scratch directory still exists, so it is named."""
+        orders = [asdict(one) | {"held": one.held} for one in self.orders]
+        whole = {"pipeline": self.pipeline, "held": self.held, "orders": orders, "wrong": list(self.wrong)}
+        return whole | {"unlooked": list(self.unlooked), "scratch": self.scratch if kept else None}
+
+    def __str__(self) -> str:
+        lines = []
+        for one in self.orders:
+            made = ", ".join(f"{flow}: {count(len(some), 'slice')}" for flow, some in one.slices.items())
+            lines.append(f"seed {one.seed}  {'held' if one.held else 'DIFFERS'}  {made}")
+            lines += [f"  {difference}" for difference in one.differences]
+            lines += [f"  failed: {one.failed}"] if one.failed else []
+        lines += [f"WRONG  {text}" for text in self.wrong] + [f"not looked at  {text}" for text in self.unlooked]
+        held = sum(one.held for one in self.orders)
+        return "\n".join([*lines, f"{held} of {count(len(self.orders), 'order')} made no difference"])
+
+
+def play(asked: Shuffle, tell: Tell) -> Shuffled:
+    """Drain a control and a copy for each seed in `asked.scratch`, which must be empty or absent, and compare.
+
+    The directory is removed if there is nothing to shuffle. Raises TerminalError `nothing-to-drill`, `source-missing`,
+    `scratch-in-use`, `control-failed`.
+    """
+    flows, unlooked = _chosen(asked.spec, asked.flows)
+    landing = [name for name in flows if not asked.spec.is_derived(name)]
+    refuse_bad_place(asked.scratch, asked.spec, landing, asked.root)
+    asked.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        spec, before = _copied(asked, flows, landing, tell)
+    except TerminalError:
+        shutil.rmtree(asked.scratch)
+        raise
+    control = _project(asked, spec, "control")
+    tell("a drain in the order of the files, to compare with")
+    if failed := _drain(control, flows):
+        raise _control_failed(control, failed)
+    orders = list(_each(asked, spec, control, flows, landing, tell))
+    changes = [one.changes() for one in before]
+    wrong = [text for changed, _ in changes for text in changed]
+    unlooked += [text for _, unsure in changes for text in unsure]
+    return Shuffled(spec.pipeline, str(asked.scratch), orders, wrong, unlooked)
+
+
+def _chosen(spec: PipelineSpec, wanted: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the flows to drain in the order they run: those wanted, all that they read, and derived ones behind them.
+
+    And of several wanted which can't be, each with why. Raises TerminalError `nothing-to-drill` if none can be.
+    """
+    hindered = {name: why for name in spec.graph.order if (why := _hindered(spec, name))}
+    fit = [name for name in wanted if name not in hindered]
+    if not fit:
+        raise _nothing(spec, wanted[0], hindered[wanted[0]])
+    found = set[str]()
+    while fit:
+        found.add(name := fit.pop())
+        fit += [one for one in spec.graph.upstream(name) if one not in found]
+    for name in spec.graph.order:
+        above = spec.graph.upstream(name)
+        if above and name not in hindered and found.issuperset(above):
+            found.add(name)
+    unlooked = [f"flow {name}: {hindered[name]}" for name in wanted if name in hindered]
+    return [name for name in spec.graph.order if name in found], unlooked
+
+
+def _hindered(spec: PipelineSpec, name: str) -> str:
+    """Return why a flow can't be drained in another order; empty if it can."""
+    declared = spec.declared(name)
+    if isinstance(declared, DerivedFlow):
+        other = [one for one in declared.source.read if one.pipeline]
+        if other:
+            return f"it reads table {other[0]}, and a drill copies one pipeline"
+        return next((why for one in spec.graph.upstream(name) if (why := _hindered(spec, one))), "")
+    if isinstance(declared.source, FilesSource):
+        return ""
+    return f"it reads {declared.source.kind}, whose positions have one order; files have any"
+
+
+def _copied(
+    asked: Shuffle, flows: Sequence[str], landing: Sequence[str], tell: Tell
+) -> tuple[PipelineSpec, list[Before]]:
+    """Copy the input of landing flows. Return the spec of every copy, and how lake and sources were before."""
+    document, before = asked.spec.model_dump(mode="json"), list[Before]()
+    made = {name: document["flows"][name] | {"deadline": None, "max_batches": None, "also_to": {}} for name in flows}
+    for name in landing:
+        home = asked.scratch / "input" / name
+        home.mkdir(parents=True)
+        material = copied(Wanted(home, asked.spec, name, asked.root, asked.max_files, asked.max_bytes))
+        before.append(isolation.look(asked.spec.layout(name), material.read))
+        fields = dict(material.source) | {"files": f"../input/{name}/source/*/*"}
+        bounds = {
+            "quarantine": {"warn": "100%", "fail": "100%"},
+            "expectations": None,
+        }  # a part of the input proves nothing
+        made[name] |= {"source": made[name]["source"] | fields, **bounds}
+        tell(f"{asked.spec.pipeline}/{name}: {material.told}, copies in {asked.scratch}")
+    for name in set(flows) - set(landing):
+        made[name] |= {"expectations": None}
+    document |= {"lake": "lake", "lease": {}, "schedule": None, "flows": made}
+    return PipelineSpec.model_validate(document), before
+
+
+def _project(asked: Shuffle, spec: PipelineSpec, name: str) -> Project:
+    root = asked.scratch / name
+    return Project(root, write_project(root, spec, asked.root), asked.flows[0])
+
+
+def _drain(project: Project, flows: Sequence[str]) -> str:
+    """Run all flows of a copy until each has read what those before it published. Return why it failed, or nothing."""
+    for _ in range(1 + sum(project.spec.is_derived(name) for name in flows)):
+        done = baseline.call(project, _PATIENCE, "run", project.spec.pipeline, "--no-compact")
+        if done.code != Exit.DONE:
+            (project.root / "run.log").write_text(done.out + done.err)
+            return f"{done.error.get('code') or f'exit {done.code}'}: see {project.root / 'run.log'}"
+    return ""
+
+
+def _each(
+    asked: Shuffle, spec: PipelineSpec, control: Project, flows: Sequence[str], landing: Sequence[str], tell: Tell
+) -> Iterator[Order]:
+    for seed in asked.seeds:
+        copy, draw = _project(asked, spec, f"seed-{seed}"), Random(seed)
+        slices = {name: _pin(control.spec.layout(name), copy.spec.layout(name), draw) for name in landing}
+        made = ", ".join(f"{count(len(some), 'slice')} of {name}" for name, some in slices.items())
+        tell(f"seed {seed}: {made}")
+        order = Order(seed, slices, failed=_drain(copy, flows))
+        if not order.failed:
+            order = replace(order, differences=list(differences(control.spec, copy.spec, flows)))
+        tell(f"seed {seed}: {'no difference' if order.held else 'DIFFERS'}")
+        yield order
+
+
+def _pin(control: FlowLayout, copy: FlowLayout, draw: Random) -> list[list[int]]:
+    """Pin what the control pinned in slices of another order and size. Return the places in each, from 0.
+
+    Raises TerminalError `nothing-to-drill` if there are too few units for a second order.
+    """
+    log = TableLog(control.intake_of(1))
+    rows = log.rows("select * from t order by slice, unit") if log.exists else []
+    schema = log.query("select * from t limit 0").schema if rows else pa.schema([])
+    own = pa.schema([field for field in schema if field.name not in intake.COLUMNS.names])
+    places = list(range(len(rows)))
+    draw.shuffle(places)
+    slices = list(_cut(places, draw))
+    for number, some in enumerate(slices, 1):
+        units = [{name: rows[at][name] for name in rows[at] if name not in ("slice", "first_seen")} for at in some]
+        intake.append(copy, 1, own, units, rows[0]["first_seen"], number)
+    return slices
+
+
+def _cut(places: Sequence[int], draw: Random) -> Iterator[list[int]]:
+    """Yield the places in pieces of random sizes: some of one, some of many."""
+    most = max(1, draw.randint(1, max(1, len(places) // _FEW)))
+    at = 0
+    while at < len(places):
+        size = draw.randint(1, most)
+        yield list(places[at : at + size])
+        at += size
+
+
+def _nothing(spec: PipelineSpec, flow: str, found: str) -> TerminalError:
+    return TerminalError(
+        "nothing-to-drill",
+        tried=f"drain flow {flow} of pipeline {spec.pipeline} with its slices in another order",
+        found=found,
+        changed="nothing",
+        next=f"draindown drill shuffle {spec.pipeline} --flow FLOW   # another one",
+    )
+
+
+def _control_failed(project: Project, failed: str) -> TerminalError:
+    return TerminalError(
+        "control-failed",
+        tried="drain a copy in the order of its files",
+        found=failed,
+        next=[f"less {project.root / 'run.log'}", f"draindown run {project.spec.pipeline}"],
+        in_order=True,
+    )

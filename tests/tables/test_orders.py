@@ -1,0 +1,156 @@
+"""What a shuffle compares and pins: differences are named by key and slice, and every file is in one slice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from draindown.base.errors import TerminalError
+from draindown.drill import shuffle
+from draindown.drill.orders import differences
+from draindown.drill.sandbox import write_project
+from draindown.drill.shuffle import Order, Shuffle, Shuffled
+from draindown.sources import intake
+from draindown.spec.models import PipelineSpec
+from tests.flowfiles import AT, take_in
+from tests.landed_lake import FLOW, LandedLake
+
+
+def _lines(*values: tuple[str, int, int]) -> list[str]:
+    return [json.dumps({"id": id, "n": n, "v": v}) for id, n, v in values]
+
+
+def _lakes(home: Path) -> tuple[LandedLake, LandedLake]:
+    """Two lakes of the same files in another order: both read the same project's files."""
+    one, other = LandedLake(home / "one"), LandedLake(home / "other")
+    first, second = _lines(("a", 1, 1), ("b", 1, 1)), [*_lines(("a", 2, 2)), '{"id": "c", "n": "x"}']
+    for lake, files in ((one, (first, second)), (other, (second, first))):
+        for lines in files:
+            lake.drain(lines)
+    return one, other
+
+
+def test_lakes_of_another_order_differ_in_nothing_but_what_was_refused_elsewhere(tmp_path: Path) -> None:
+    one, other = _lakes(tmp_path)
+    assert list(differences(one.spec, one.spec, ["f"])) == []
+    found = list(differences(one.spec, other.spec, ["f"]))
+    assert {(one.flow, one.what) for one in found} == {("f", "quarantine")}, (
+        "the files of two projects have other paths"
+    )
+
+
+def test_a_key_that_differs_is_named_with_the_slices_that_wrote_it(tmp_path: Path) -> None:
+    one, other = _lakes(tmp_path)
+    path = other.layout.table
+    rows = DeltaTable(path).to_pyarrow_table()
+    changed = [
+        row | {"v": 9} if row["id"] == "a" else row | {"id": "d"} if row["id"] == "b" else row
+        for row in rows.to_pylist()
+    ]
+    write_deltalake(path, pa.Table.from_pylist(changed, schema=rows.schema), mode="overwrite")
+    found = {one.key: one for one in differences(one.spec, other.spec, ["f"]) if one.what == "table"}
+    assert set(found) == {"id a", "id b", "id d"}
+    assert found["id a"].detail == "v is 2 in the control, 9 after the shuffle"
+    assert found["id a"].control == f"slice 2 ({one.home}/in/002.json)"
+    assert found["id a"].shuffled == f"slice 1 ({other.home}/in/001.json)"
+    assert "only the control" in found["id b"].detail and found["id b"].shuffled == ""
+    assert "the control lacks it" in found["id d"].detail
+    text = str(Shuffled("p", "x", [Order(1, {"f": [[1], [0]]}, list(found.values()))]))
+    assert "seed 1  DIFFERS  f: 2 slices" in text and "0 of 1 order made no difference" in text
+
+
+def test_rows_of_tables_without_keys_are_compared_by_how_often_they_are_there(tmp_path: Path) -> None:
+    flow = {name: FLOW[name] for name in ("source", "columns")}
+    specs = []
+    for name, rows in (("one", [1, 1, 2]), ("other", [1, 2, 3])):
+        document = {"pipeline": "p", "lake": str(tmp_path / name), "flows": {"f": flow}}
+        specs.append(PipelineSpec.model_validate(document))
+        table = pa.table({"v": rows, "_changed_at": pa.array([AT] * 3, pa.timestamp("us", "UTC"))})
+        write_deltalake(specs[-1].layout("f").table, table)
+    found = {one.key: one.detail for one in differences(*specs, ["f"])}
+    assert found == {"v 1": "1 time more in the control", "v 3": "1 time more in the shuffled copy"}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_file_is_pinned_once_whatever_the_order(tmp_path: Path, seed: int) -> None:
+    one, other = LandedLake(tmp_path / "one"), LandedLake(tmp_path / "other")
+    for number in range(12):
+        one.deliver(_lines((str(number), 1, 1)))
+    take_in(one.request, heap_bytes=1024**3, now=AT)
+    made = shuffle._pin(one.layout, other.layout, Random(seed))
+    assert sorted(at for some in made for at in some) == list(range(12)) and made != [[at] for at in range(12)]
+    mine, theirs = ([unit for part in intake.slices(lake.layout, 1) for unit in part.units] for lake in (one, other))
+    assert {_pinned(unit) for unit in mine} == {_pinned(unit) for unit in theirs} and len(theirs) == 12
+    assert [len(part.units) for part in intake.slices(other.layout, 1)] == [len(some) for some in made]
+
+
+def _pinned(unit: Any) -> tuple[Any, ...]:
+    return unit.name, unit.until, unit.bytes, unit.arrived_at, unit.row["sha256"], unit.row["mtime_ns"]
+
+
+_PARTS: Sequence[dict[str, Any]] = (
+    {"window": {"time": "at", "size": "1 month", "measures": {"c": "count(*)"}}},
+    {
+        "window": {
+            "time": "at",
+            "size": "2 hours",
+            "slide": "1 hour",
+            "week_starts": None,
+            "measures": {"c": "count(*)"},
+        }
+    },
+    {"session": {"time": "at", "gap": "30 minutes", "by": ["g"], "measures": {"c": "count(*)"}}},
+    {"per": {"keys": ["g"], "sql": "select g, count(*) as c from f group by g"}},
+    {"deduplicate": {"keys": ["g"], "sequence_by": ["at"]}},
+    {"top": {"by": ["g"], "order_by": ["v desc"], "rows": 3, "ties": "all"}},
+)
+
+
+@pytest.mark.parametrize("part", _PARTS, ids=lambda part: next(iter(part)))
+def test_a_copy_declares_what_its_pipeline_does(tmp_path: Path, part: dict[str, Any]) -> None:
+    lake = LandedLake(tmp_path / "own", d={"source": {"table": "f"}, **part})
+    lake.deliver(_lines(("a", 1, 1)))
+    asked = Shuffle(lake.spec, ["d"], lake.home, tmp_path / "scratch", 10, 10**6, [1])
+    spec, _ = shuffle._copied(asked, ["f", "d"], ["f"], lambda _: None)
+    copy = write_project(tmp_path / "scratch" / "control", spec, lake.home)
+    assert copy.declared("d").derivation == lake.spec.declared("d").derivation  # type: ignore[union-attr]
+    assert copy.flow("f").columns == lake.spec.flow("f").columns
+    assert copy.lake == str(tmp_path / "scratch" / "control" / "lake")
+
+
+def test_what_has_one_order_is_not_shuffled(tmp_path: Path) -> None:
+    lake = LandedLake(tmp_path / "own", d={"source": {"table": "x", "pipeline": "other"}, **_PARTS[0]})
+    asked = Shuffle(lake.spec, ["d"], lake.home, tmp_path / "scratch", 10, 10**6, [1])
+    with pytest.raises(TerminalError) as caught:
+        shuffle.play(asked, lambda _: None)
+    assert caught.value.code == "nothing-to-drill" and "other/x" in caught.value.found
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_flows_go_with_all_that_they_read_and_all_behind_them(tmp_path: Path) -> None:
+    per = {"per": {"keys": ["g"], "sql": "select g, count(*) as c from f group by g"}}
+    over = {"window": {"time": "window_start", "size": "1 day", "measures": {"c": "sum(c)"}}}
+    flows = {
+        "month": {"source": {"table": "f"}, **_PARTS[0]},
+        "day": {"source": {"table": "month"}, **over},
+        "other": {"source": {"table": "x", "pipeline": "other"}, **_PARTS[0]},
+        "per": {"source": {"table": "f"}, **per},
+        "log": FLOW | {"source": {"kafka": {"topics": ["t"], "bootstrap_servers": "127.0.0.1:1"}, "format": "json"}},
+        "of_log": {"source": {"table": "log"}, **_PARTS[0]},
+    }
+    spec = LandedLake(tmp_path, **flows).spec
+    assert shuffle._chosen(spec, ["f"]) == (["f", "month", "day", "per"], [])
+    assert shuffle._chosen(spec, ["day"]) == (["f", "month", "day", "per"], [])
+    chosen, unlooked = shuffle._chosen(spec, spec.graph.order)
+    assert chosen == ["f", "month", "day", "per"] and [one.split(":")[0] for one in unlooked] == [
+        *("flow other", "flow log", "flow of_log"),
+    ]
+    with pytest.raises(TerminalError):
+        shuffle._chosen(spec, ["of_log"])
