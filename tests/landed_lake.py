@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +119,32 @@ class LandedLake:
         self._batch += 1
         checkpoint(self.request, 1, offsets=self._batch, commits=self._batch)
 
+    def withdraw(self, key: str) -> None:
+        """Take the row of a key out, as the gate does on somebody's word."""
+        layout, stamp = self.layout, AT + timedelta(minutes=self._batch, seconds=30)
+        row = self.rows.pop(key)
+        kept = {name: row[name] for name in ("id", "n", "op", "g", "at", "v") if row.get(name) is not None}
+        refused = {"quarantine_id": f"withdrawn {key}", "raw": json.dumps(kept), "reason": "gate:sane", "kind": "gate"}
+        refused |= {"origin": {"unit": layout.table, "position": 1}, "generation": 1, "batch": 0, "refused_at": stamp}
+        by = CommitProperties(app_transactions=[Transaction(app_id(layout, 1, "quarantine", "gate"), 0)])
+        table = pa.Table.from_pylist([refused], schema=REFUSED)
+        write_deltalake(layout.quarantine, table, mode="append", commit_properties=by)
+        told = BatchRow(*("p", "f", 1, 0), run_id="gate", kind="gate", records=1, deleted=1, changed_at=stamp)
+        self._overwrite(told)
+
+    def _overwrite(self, row: BatchRow) -> None:
+        """Commit a batch to the target, with all rows that it leaves, and record it."""
+        layout = self.layout
+        known = CommitProperties(
+            custom_metadata={"userMetadata": row.as_metadata()},
+            app_transactions=[Transaction(app_id(layout, row.generation, "rows", row.kind), row.batch)],
+        )
+        rows = [_timed({**one, "_arrived_at": AT}) for one in self.rows.values()]
+        table = pa.Table.from_pylist(rows, schema=_SCHEMA)
+        write_deltalake(layout.table, table, mode="overwrite", commit_properties=known)
+        count_as_spark(layout.table)
+        ledger_table.record(layout, [replace(row, table_version=TableLog(layout.table).version)])
+
     def _read(self, path: Path) -> list[Told]:
         found = []
         for number, line in enumerate(path.read_text().splitlines(), 1):
@@ -171,15 +197,7 @@ class LandedLake:
             held = [{"id": one.key[0], "n": one.sequence, "_generation": 1, "_batch": self._batch} for one in dead]
             told = [one | {"_kind": "source", "_changed_at": stamp} for one in held]
             write_deltalake(layout.tombstones, pa.Table.from_pylist(told, schema=_TOMBSTONES), mode="append")
-        known = CommitProperties(
-            custom_metadata={"userMetadata": row.as_metadata()},
-            app_transactions=[Transaction(app_id(layout, 1, "rows"), self._batch)],
-        )
-        rows = [{**one, "_arrived_at": AT} for one in self.rows.values()]
-        table = pa.Table.from_pylist([_timed(one) for one in rows], schema=_SCHEMA)
-        write_deltalake(layout.table, table, mode="overwrite", commit_properties=known)
-        count_as_spark(layout.table)
-        ledger_table.record(layout, [replace(row, table_version=TableLog(layout.table).version)])
+        self._overwrite(row)
 
     @staticmethod
     def _input(path: Path, mine: list[Told]) -> Input:
@@ -213,7 +231,5 @@ def _keys(mine: Sequence[Told]) -> list[tuple[Any, ...]]:
 
 
 def _timed(row: Mapping[str, Any]) -> dict[str, Any]:
-    from datetime import datetime
-
     at = row.get("at")
     return {**row, "at": datetime.fromisoformat(at) if isinstance(at, str) else at}
