@@ -11,10 +11,12 @@ from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.exits import exit_for
 from draindown.cli.context import Flow, Json, PipelineName, derived_flows, setting
 from draindown.cli.output import Output, not_done
+from draindown.cli.physical import physical
 
 if TYPE_CHECKING:
     from draindown.planning.explanation import Explanation
     from draindown.planning.lateness import Cover
+    from draindown.spark.derived.physical import Physical
     from draindown.spec.models import PipelineSpec
 
 
@@ -28,9 +30,15 @@ def explain(
             help="Of windows and sessions: the rows that a watermark of this delay would have lost. Repeatable."
         ),
     ] = None,
+    plan: Annotated[
+        bool, typer.Option("--physical", help="With the physical plan of the next run, which starts a JVM.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Explain derived flows: the query, what a change touches, what the next run reads and takes. Starts no JVM."""
+    """Explain derived flows: the query, what a change touches, what the next run reads and takes.
+
+    Starts a JVM with --physical only.
+    """
     from dataclasses import asdict, replace
 
     from draindown.base.clock import now
@@ -38,7 +46,9 @@ def explain(
     from draindown.planning.explanation import explain as explained
     from draindown.spec.derived import DerivedFlow
 
-    spec = setting(ctx).spec(pipeline)
+    here = setting(ctx)
+    spec = here.spec(pipeline)
+    plans: dict[str, Physical | None] = {}
     names, delays = derived_flows(spec, flow), _delays(watermark or ())
     found: dict[str, Explanation | DraindownError] = {}
     for name in names:
@@ -47,16 +57,22 @@ def explain(
         try:
             one = explained(FlowState.of(spec.layout(name)), declared, now())
             found[name] = replace(one, watermarks=tuple(_lost(spec, name, delays)))
+            if plan:
+                plans[name] = physical(here, spec, name)
         except DraindownError as error:  # the other flows can be explained
             if len(names) == 1:
                 raise
             found[name] = error
-    data = {
+    data: dict[str, dict[str, object]] = {
         name: {"error": one.as_dict()} if isinstance(one, DraindownError) else asdict(one)
         for name, one in found.items()
     }
+    for name, planned in plans.items():
+        data[name]["physical"] = None if planned is None else asdict(planned)
     texts = [
-        not_done(spec.pipeline, name, "explained", one) if isinstance(one, DraindownError) else _text(one)
+        not_done(spec.pipeline, name, "explained", one)
+        if isinstance(one, DraindownError)
+        else _text(one, plans.get(name))
         for name, one in found.items()
     ]
     Output(as_json).result(
@@ -98,7 +114,7 @@ def _lost(spec: PipelineSpec, flow: str, delays: Sequence[int]) -> list[Cover]:
         return []
 
 
-def _text(one: Explanation) -> str:
+def _text(one: Explanation, plan: Physical | None = None) -> str:
     from draindown.base.formatting import count, printable
 
     lines = [f"{one.pipeline}/{one.flow}", f"  query    {printable(one.query)}"]
@@ -116,7 +132,21 @@ def _text(one: Explanation) -> str:
     else:
         lines.append("  recent   the ledger knows no batch that read rows again")
     lines += _costs(one)
-    return "\n".join([*lines, *([f"  fewer    {printable(one.advice)}"] if one.advice else [])])
+    lines += [f"  fewer    {printable(one.advice)}"] if one.advice else []
+    return "\n".join([*lines, *_plan_lines(plan)])
+
+
+def _plan_lines(plan: Physical | None) -> list[str]:
+    from draindown.base.formatting import count
+
+    if plan is None:
+        return []
+    sums = f"{count(plan.shuffles, 'shuffle')}, {count(plan.broadcasts, 'broadcast')}"
+    lines = [f"  plan     of a batch that would {plan.of}: {sums}"]
+    for one in plan.reads:
+        pruned = f"{one.of_files - one.files:,} left out"
+        lines.append(f"           {one.table}: reads {one.files:,} of {count(one.of_files, 'file')}, {pruned}")
+    return [*lines, *(f"    {line}" for line in plan.plan.splitlines())]
 
 
 def _costs(one: Explanation) -> list[str]:

@@ -95,7 +95,7 @@ def _reads(
     state: FlowState, flow: DerivedFlow, tables: Sequence[Followed], now: datetime
 ) -> tuple[tuple[Reach, ...], Reach | None]:
     """Return `sources` and `result` of the next run."""
-    pieces = [_new(table, unit, now) for table, unit in zip(tables, _read_last(state, flow), strict=True)]
+    pieces = next_pieces(state, flow, tables, now)
     if not any(piece.rows for piece in pieces):
         return (), None
     columns: list[Columns] = [list(flow.derivation.sought(one)) for one in flow.source.read]
@@ -117,6 +117,11 @@ def _reads(
         return sources, None
     keys, version = flow.derivation.scope_keys, result.version
     return sources, reach(state.table_name, result, keys, touched, since=None, until=version, changed=0)
+
+
+def next_pieces(state: FlowState, flow: DerivedFlow, tables: Sequence[Followed], now: datetime) -> list[Piece]:
+    """Return what the next run reads of each source table, all of which are ready; pieces without rows if nothing."""
+    return [_new(table, unit, now) for table, unit in zip(tables, _read_last(state, flow), strict=True)]
 
 
 def _read_last(state: FlowState, flow: DerivedFlow) -> list[Unit | None]:

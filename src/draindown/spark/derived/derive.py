@@ -27,9 +27,9 @@ from draindown.spark.derived.batch import DeriveBatch
 from draindown.spark.derived.change import Difference
 from draindown.spark.derived.difference import BEFORE, DELETE, FATE, INSERT, UNCHANGED, UPDATE, Counts
 from draindown.spark.derived.kind import key_names
-from draindown.spark.derived.late import keep, sieves
+from draindown.spark.derived.late import Sieve, keep, sieves
 from draindown.spark.derived.registry import kind_of
-from draindown.spark.derived.resolve import resolve
+from draindown.spark.derived.resolve import Resolved, resolve
 from draindown.spark.derived.scope import Touched, spanned
 from draindown.spark.derived.touched import Work, touched
 from draindown.spark.frames import persisted
@@ -57,22 +57,37 @@ def derive(spark: SparkSession, batch: DeriveBatch) -> BatchRow:
     Raises TerminalError `ledger-does-not-add-up`, `invalid-derivation`, `result-not-unique`, `table-mismatch`,
     `history-gone`, `rows-miscounted`, `partition-empty`, `group-not-computed`.
     """
-    return apply(spark, batch, lambda kept: _read(spark, batch, kept))
+    return apply(spark, batch, lambda kept: read(spark, batch, kept))
 
 
-def _read(spark: SparkSession, batch: DeriveBatch, kept: ExitStack) -> Derivation:
-    """Read the images of the changes, and find the keys that they touch."""
-    batch.verify()
+@dataclass(frozen=True)
+class Opened:
+    """The source tables of a batch. `rows`: at the versions that it reads; `sources`: those of them that count."""
+
+    count: Sequence[Sieve]
+    rows: Sequence[DataFrame]
+    sources: Sequence[DataFrame]
+    resolved: Resolved
+
+
+def opened(spark: SparkSession, batch: DeriveBatch, kept: ExitStack) -> Opened:
+    """Open the source tables at the versions that a batch reads, and resolve its query. Runs no job."""
     tables, layout = batch.slice.tables, batch.writer.layout
     kept.enter_context(configured(spark, SETTINGS))
     kept.enter_context(history.kept(layout, {one.path: one.at for one in tables}))
     count = sieves(spark, layout, batch.flow, batch.slice.decided, kind_of(batch.flow).relations)
     rows = [images.at(spark, one.path, one.at, sieve.own) for one, sieve in zip(tables, count, strict=True)]
     sources = [sieve.counting(one) for one, sieve in zip(rows, count, strict=True)]
-    resolved = resolve(batch.flow, sources, _tried(batch), _next(batch), batch.places)
+    return Opened(count, rows, sources, resolve(batch.flow, sources, _tried(batch), _next(batch), batch.places))
+
+
+def read(spark: SparkSession, batch: DeriveBatch, kept: ExitStack) -> Derivation:
+    """Read the images of the changes, and find the keys that they touch."""
+    batch.verify()
+    found = opened(spark, batch, kept)
     with configured(spark, batch.tuning.evaluation(batch.slice.rows)):
         try:
-            return Derivation(touched(count, batch, rows, sources, resolved, kept))
+            return Derivation(touched(found.count, batch, found.rows, found.sources, found.resolved, kept))
         except failing.ERRORS as error:
             if not failing.is_of_data(error):
                 raise
@@ -101,15 +116,15 @@ class Derivation:
         delta_target.prepare(spark, writer, StructType(list(work.resolved.schema)).add(CHANGED_AT, "timestamp"))
         held = delta_target.held_rows(spark, writer.layout.table, work.scope.pruning, narrow=True)
         with ExitStack() as kept:
-            work = _narrowed(work, held, kept)
-            again = [_again(work, at) for at in range(len(work.batch.slice.tables))]
+            work = narrowed(work, held, kept)
+            again = [again_of(work, at) for at in range(len(work.batch.slice.tables))]
             work = replace(work, row=replace(work.row, reread=sum(one.size.rows for one in again)))
-            kept.enter_context(configured(spark, _settings(spark, work, held, again)))
+            kept.enter_context(configured(spark, settings_of(spark, work, held, again)))
             kept.enter_context(_group_named(work, again))
             yield _recomputed(work, held, again, kept)
 
 
-def _narrowed(work: Work, held: Held | None, kept: ExitStack) -> Work:
+def narrowed(work: Work, held: Held | None, kept: ExitStack) -> Work:
     """Return the work with the part of its scopes that has to be read again, which the table's rows show.
 
     A replay reads the scopes whole: it repairs tables, and one that lacks rows does not show where these would end.
@@ -139,15 +154,27 @@ def _keep_late(work: Work) -> None:
 
 
 @dataclass(frozen=True)
-class _Again:
-    """What is read again of a source table: the rows that `pruning` admits, in files of this `size` by their log."""
+class Again:
+    """What is read again of a source table: the rows that `pruning` admits, in files of this `size` by their log.
+
+    `files`: the number of these files, and of all that the table has.
+    """
 
     rows: DataFrame
     pruning: Pruning
     size: Size
+    files: tuple[int, int]
+
+    @property
+    def possible(self) -> DataFrame:
+        """The rows that may belong to touched keys."""
+        rows = self.rows
+        for condition in self.pruning.conditions(rows.schema):
+            rows = rows.where(condition)
+        return rows
 
 
-def _again(work: Work, at: int) -> _Again:
+def again_of(work: Work, at: int) -> Again:
     """Return what is read again of source table number `at`. Its log is read once, and so are its files' statistics."""
     table, rows = work.batch.slice.tables[at], work.sources[at]
     possible = work.resolved.kind.relations[at].source_pruning(work.scope.pruning)
@@ -155,10 +182,10 @@ def _again(work: Work, at: int) -> _Again:
     pruning = possible.narrowed(rows.schema, files)
     found = pruning.files(rows.schema, files)
     size = Size(sum(file.get("num_records") or 0 for file in found), sum(file["size_bytes"] for file in found))
-    return _Again(rows, pruning, size)
+    return Again(rows, pruning, size, (len(found), len(files)))
 
 
-def _settings(spark: SparkSession, work: Work, held: Held | None, read: Sequence[_Again]) -> Mapping[str, str]:
+def settings_of(spark: SparkSession, work: Work, held: Held | None, read: Sequence[Again]) -> Mapping[str, str]:
     """Return the session settings by the size of what is read again and of what it is compared with."""
     tuning = work.batch.tuning
     again = Size(sum(one.size.rows for one in read), sum(one.size.bytes for one in read))
@@ -172,9 +199,9 @@ def _settings(spark: SparkSession, work: Work, held: Held | None, read: Sequence
     return found | dict(tuning.writing(size, again, work.batch.flow.maintenance.copy_on_write))
 
 
-def _recomputed(work: Work, held: Held | None, again: Sequence[_Again], kept: ExitStack) -> Difference:
+def _recomputed(work: Work, held: Held | None, again: Sequence[Again], kept: ExitStack) -> Difference:
     """Recompute the keys and compare them with the table. Frames stay persisted until `kept` closes."""
-    sources = [_possible(one.rows, one.pruning) for one in again]
+    sources = [one.possible for one in again]
     fated = recompute.difference(work.resolved.kind, sources, work.scope, None if held is None else held.rows)
     counts = Counts({}, 0, 0, 0)
     if work.batch.slice.is_fill or work.row.touched:  # else nothing changed of what the query reads
@@ -191,7 +218,7 @@ def _recomputed(work: Work, held: Held | None, again: Sequence[_Again], kept: Ex
 
 
 @contextmanager
-def _group_named(work: Work, again: Sequence[_Again]) -> Iterator[None]:
+def _group_named(work: Work, again: Sequence[Again]) -> Iterator[None]:
     """Name the group that Spark can't compute. A table without it, or with its old row, would not be the query's.
 
     Raises TerminalError `group-not-computed`.
@@ -201,7 +228,7 @@ def _group_named(work: Work, again: Sequence[_Again]) -> Iterator[None]:
     except failing.ERRORS as error:
         if not failing.is_of_data(error):
             raise
-        kind, sources = work.resolved.kind, [_possible(one.rows, one.pruning) for one in again]
+        kind, sources = work.resolved.kind, [one.possible for one in again]
         names = key_names(kind)
         every = (relation.keyed(rows) for relation, rows in zip(kind.relations, sources, strict=True))
         keyed = work.scope.within(next(one for one in every if {*names} <= {*one.columns}), names)
@@ -228,13 +255,6 @@ def _not_computed(batch: DeriveBatch, found: str) -> TerminalError:
 
 def _run_again(layout: FlowLayout) -> str:
     return f"draindown run {layout.pipeline} --flow {layout.flow}"
-
-
-def _possible(rows: DataFrame, pruning: Pruning) -> DataFrame:
-    """Return the rows of a source that may belong to touched keys."""
-    for possible in pruning.conditions(rows.schema):
-        rows = rows.where(possible)
-    return rows
 
 
 def _output(work: Work, counts: Counts) -> BatchRow:
