@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
 
+from draindown.flow import quarantine
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
@@ -68,7 +69,7 @@ class LandedLake:
         self.spec = PipelineSpec.model_validate(self.document)
         self.told: list[Told] = []
         self.rows: dict[str, dict[str, Any]] = {}
-        self._batch = self._files = 0
+        self._batch = self._files = self._replays = 0
         (home / "in").mkdir(parents=True)
         path = home / "dags" / "pipelines" / "p.yaml"
         path.parent.mkdir(parents=True)
@@ -131,6 +132,16 @@ class LandedLake:
         write_deltalake(layout.quarantine, table, mode="append", commit_properties=by)
         told = BatchRow(*("p", "f", 1, 0), run_id="gate", kind="gate", records=1, deleted=1, changed_at=stamp)
         self._overwrite(told)
+
+    def release(self, id: str, row: dict[str, Any]) -> None:
+        """Put a refused or withdrawn row into the table, as a replay of the quarantine does."""
+        self._replays += 1
+        stamp = AT + timedelta(minutes=self._batch, seconds=45, microseconds=self._replays)
+        self.rows[row["id"]] = {**row, "_changed_at": stamp}
+        run = f"release {self._replays}"
+        told = BatchRow(*("p", "f", 1, self._replays), run_id=run, kind="quarantine", records=1, inserted=1)
+        self._overwrite(replace(told, changed_at=stamp, started_at=stamp, finished_at=stamp))
+        quarantine.release(self.layout, [id], by="me", run_id=run)
 
     def _overwrite(self, row: BatchRow) -> None:
         """Commit a batch to the target, with all rows that it leaves, and record it."""

@@ -21,6 +21,7 @@ from draindown.provenance.readers import reader_of
 from draindown.provenance.why import Question, why
 from draindown.runs.request import Request
 from draindown.sources import intake
+from draindown.sources.intake import record_id
 from draindown.sources.slices import Unit
 from draindown.spec.models import PipelineSpec
 from tests.flowfiles import AT, about, take_in
@@ -191,3 +192,31 @@ def test_newer_changes_that_were_refused_are_beside_the_row(tmp_path: Path) -> N
     assert sorted(one["fate"] for one in found["records"]) == ["applied", "duplicate", "refused", "superseded"]
     (refused,) = [one for one in found["records"] if one["fate"] == "refused"]
     assert refused["position"] == 2 and refused["why"].startswith("type:n")
+
+
+def test_released_rows_lead_to_what_was_refused_or_withdrawn(tmp_path: Path) -> None:
+    lake = LandedLake(tmp_path)
+    lake.drain(_lines({"id": "a", "n": 3, "v": 1}, {"id": "b", "n": "x"}))
+    unit = str(tmp_path / "in" / "001.json")
+    lake.release(record_id(unit, 2), {"id": "b", "n": 7})
+    found = _why(lake.spec, tmp_path, id="b")
+    assert (
+        found["state"] == "landed"
+        and found["batch"]["kind"] == "quarantine"
+        and found["batch"]["run_id"] == "release 1"
+    )
+    lake.withdraw("a")
+    lake.release("withdrawn a", {"id": "a", "n": 3, "v": 1})
+    found = _why(lake.spec, tmp_path, id="a")
+    assert [one["fate"] for one in found["records"]] == ["applied"]
+    assert json.loads(found["records"][0]["raw"]) == {"id": "a", "n": 3, "v": 1}
+    assert [one["fate"] for one in _why(lake.spec, tmp_path, id="a", every=True)["records"]][-1] == "applied"
+
+
+def test_a_file_that_is_gone_hides_the_record_that_was_released(tmp_path: Path) -> None:
+    lake = LandedLake(tmp_path)
+    lake.drain(_lines({"id": "b", "n": "x"}))
+    (tmp_path / "in" / "001.json").unlink()
+    lake.release(record_id(str(tmp_path / "in" / "001.json"), 1), {"id": "b", "n": 7})
+    found = _why(lake.spec, tmp_path, id="b")
+    assert found["state"] == "landed" and found["records"] == [] and "001.json" in found["gone"][0]

@@ -56,6 +56,8 @@ def why(
         raise typer.BadParameter(str(error), param_hint="--key") from None
     finally:
         out.progress_done()
+    if len(traces) == limit:
+        out.note(f"the first {limit} rows with this key; --limit shows more")
     table = f"{spec.pipeline}/{spec.declared(flow).table_name(flow)}"
     out.result({"table": table, "rows": [one.as_dict() for one in traces]}, "\n\n".join(map(str, traces)))
 

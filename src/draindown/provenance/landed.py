@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -21,7 +20,7 @@ from draindown.ledger.rows import Place as BatchPlace
 from draindown.provenance import fates
 from draindown.provenance.fates import Contents, Ends
 from draindown.provenance.model import Absent, Batch, Place, State, Trace
-from draindown.provenance.records import UNREADABLE, Names, Typed, Values, plain
+from draindown.provenance.records import Names, Values, json_values, plain
 from draindown.provenance.scan import Found, Progress, Scan, is_about
 from draindown.sources.slices import unread_after
 from draindown.spec.landing import FlowSpec
@@ -243,21 +242,13 @@ class LandedTable:
             return []
         names = "quarantine_id, raw, reason, state"
         found = quarantine.query(self._layout, names, Filter(state=None), "", f"kind = {literal(GATE)}")
-        typed, told = Typed(self._flow, [*keys, *order]), []
+        told = []
         for row in rows(found):
-            values = _of_json(typed, (*keys, *order), row["raw"])
+            values = json_values(self._flow, row["raw"], (*keys, *order))
             if values is not None:
                 why = f"{row['reason']}; id {row['quarantine_id'][:12]}"
                 told.append((values[: len(keys)], values[len(keys) :], row["state"], why))
         return told
-
-
-def _of_json(typed: Typed, names: Names, raw: str) -> Values | None:
-    try:
-        held = json.loads(raw, parse_float=str, parse_int=str)
-        return typed([None if held.get(name) is None else str(held[name]) for name in names])
-    except (*UNREADABLE, AttributeError):
-        return None
 
 
 def _is(names: Names, key: Values) -> str:

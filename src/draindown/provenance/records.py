@@ -5,6 +5,7 @@ The readers are those of the audit, which shares nothing with the drain. A kind 
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -61,6 +62,20 @@ def _check(flow: FlowSpec, name: str) -> Callable[[Any], Any]:
     if column.type == "float":
         return lambda text: struct.unpack("f", struct.pack("f", check(text)))[0]
     return check
+
+
+def json_values(flow: FlowSpec, raw: str, names: Names) -> Values | None:
+    """Return columns of a row that the gate withdrew, which is kept as JSON; None if they can't be read."""
+    try:
+        held = json.loads(raw, parse_float=str, parse_int=str)
+        texts = [None if held.get(name) is None else _as_written(held[name]) for name in names]
+        return Typed(flow, names)(texts)
+    except (*UNREADABLE, AttributeError):
+        return None
+
+
+def _as_written(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def plain(flow: FlowSpec) -> list[str]:

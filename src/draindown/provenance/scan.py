@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from draindown.flow.quarantine import Filter
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import literal, rows
 from draindown.ledger import inputs
-from draindown.ledger.rows import BatchRow, Place
+from draindown.ledger.rows import GATE, BatchRow, Place
 from draindown.provenance.readers import reader_of
-from draindown.provenance.records import Names, Record, Values, needles_of
+from draindown.provenance.records import Names, Record, Values, json_values, needles_of
 from draindown.sources import intake
 from draindown.sources.intake import LOG, record_id
 from draindown.sources.slices import Unit
@@ -84,14 +85,17 @@ class Scan:
     def at(self, unit: str, positions: Collection[int]) -> list[Found]:
         """Return the records at positions of a unit, from the newest slice that has each."""
         wanted, found = set(positions), dict[int, Found]()
-        for slice_ in intake.of_units(self._layout, 1, [unit]):
-            for piece in map(_with_log, slice_.units):
-                if not self._is_gone(piece):
-                    found |= {
-                        record.position: Found(WAITING, piece, record, None)
-                        for record in self._records(piece, ())
-                        if record.position in wanted
-                    }
+        for piece in (_with_log(one) for part in intake.of_units(self._layout, 1, [unit]) for one in part.units):
+            own = [at for at in wanted if piece.start <= at <= piece.until]
+            if not own:
+                continue
+            near = replace(piece, start=max(piece.start, min(own)), until=min(piece.until, max(own) + 1))
+            if not self._is_gone(near):
+                found |= {
+                    record.position: Found(WAITING, piece, record, None)
+                    for record in self._records(near, ())
+                    if record.position in wanted
+                }
         return self._judged(list(found.values()))
 
     def waiting(self, first: int, names: Names, keys: Collection[Values]) -> list[Found]:
@@ -148,20 +152,32 @@ class Scan:
         self, batches: Sequence[BatchRow], names: Names, wanted: Mapping[Place, Collection[Values]]
     ) -> Iterator[Found]:
         """Yield records of batches that released refused rows: they are read where they were refused."""
-        by_run = {row.run_id: row for row in batches if row.kind == "quarantine"}
+        by_run: dict[str, list[Place]] = defaultdict(list)
+        for row in batches:
+            if row.kind == "quarantine":
+                by_run[row.run_id].append(row.place)
         if not by_run:
             return
         released = quarantine.released(self._layout)
-        ids = [id for id, run in released.items() if run in by_run]
-        for some in _chunks(ids):
+        for some in _chunks([id for id, run in released.items() if run in by_run]):
             origins: dict[str, dict[int, str]] = defaultdict(dict)
-            for row in _refused(self._layout, some):
-                origins[row["origin"]["unit"]][row["origin"]["position"]] = row["quarantine_id"]
-            for unit, positions in origins.items():
-                for hit in self.at(unit, positions):
-                    batch, key = by_run[released[positions[hit.record.position]]], hit.record.read(names)
-                    if key in wanted[batch.place]:
-                        yield replace(hit, place=batch.place, key=key, refused=None)
+            hits = []
+            for one in _refused(self._layout, some):
+                if one["kind"] == GATE:
+                    hits.append((one["quarantine_id"], self._withdrawn(one)))
+                else:
+                    origins[one["origin"]["unit"]][one["origin"]["position"]] = one["quarantine_id"]
+            hits += [(ids[hit.record.position], hit) for unit, ids in origins.items() for hit in self.at(unit, ids)]
+            for id, hit in hits:
+                key = hit.record.read(names)
+                by = (place for place in by_run[released[id]] if key in wanted[place])
+                yield from (replace(hit, place=place, key=key, refused=None) for place in by)
+
+    def _withdrawn(self, row: Mapping[str, Any]) -> Found:
+        """Return a row that the gate withdrew as a record: it goes back as it was, past its input."""
+        origin, read = row["origin"], partial(json_values, self._flow, row["raw"])
+        unit = Unit(origin["unit"], 0, 0, 0, 0, None, EPOCH, {})
+        return Found(WAITING, unit, Record(origin["position"], row["raw"].encode(), read), None)
 
     def _judged(self, found: Sequence[Found]) -> list[Found]:
         """Return records with the row of the quarantine, where they were refused. Unreadable ones count so only."""
@@ -190,7 +206,7 @@ def _id(one: Found) -> str:
 
 def _refused(layout: FlowLayout, ids: Sequence[str]) -> list[dict[str, Any]]:
     listed = ", ".join(map(literal, ids))
-    names = "quarantine_id, origin, reason, field, detail, generation, kind, batch, state"
+    names = "quarantine_id, origin, raw, reason, field, detail, generation, kind, batch, state"
     return rows(quarantine.query(layout, names, Filter(state=None), "", f"quarantine_id in ({listed})")) if ids else []
 
 
