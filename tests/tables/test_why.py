@@ -137,6 +137,7 @@ def test_what_is_gone_is_said(tmp_path: Path, ask: Ask) -> None:
     (gone,) = ask(lake, "f", "--key", "a")["rows"]
     assert gone["state"] == "landed" and gone["records"] == [] and "001.json" in gone["gone"][0]
     assert gone["batch"]["number"] == 0 and "can't be read" in gone["gone"][0]
+    assert "a batch read it last at 2026-01-01 12:00 UTC" in gone["gone"][0]
     (changed,) = ask(lake, "f", "--key", "id=b")["rows"]
     assert "other bytes" in changed["gone"][0] and changed["records"] == []
     (unknown,) = ask(lake, "f", "--key", "c")["rows"]

@@ -126,14 +126,14 @@ def _batch_lines(batch: Batch) -> Iterator[str]:
 
 
 def _place_lines(place: Place, of: Batch | None) -> Iterator[str]:
-    other = "" if place.batch is None or place.batch == of else f" by {place.batch}"
+    other = "" if place.batch is None or (of is not None and str(place.batch) == str(of)) else f" by {place.batch}"
     why = f": {printable(place.why, 200)}" if place.why else ""
     yield f"  record  {printable(f'{place.unit}:{place.position}')}  {place.fate}{other}{why}"
     yield f"          {printable(place.raw, _SHOWN_RAW)}"
 
 
 def _shown(value: Any) -> str:
-    return "NULL" if value is None else value_text(value)
+    return "NULL" if value is None else value.isoformat() if isinstance(value, datetime) else value_text(value)
 
 
 def _json(value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,8 @@ class Scan:
         self, batches: Sequence[BatchRow], names: Names, wanted: Mapping[Place, Collection[Values]]
     ) -> list[Found]:
         """Return the records with the keys `wanted` of each batch: values of `names`, which the contract has."""
-        pieces = self._pieces({row.place: row for row in batches})
+        by_place = {row.place: row for row in batches}
+        pieces = self._pieces(by_place)
         readers: dict[tuple[str, int, int, str], list[Place]] = defaultdict(list)
         units: dict[tuple[str, int, int, str], Unit] = {}
         for place, read in pieces.items():
@@ -76,7 +78,8 @@ class Scan:
         found: list[Found] = []
         for key, places in readers.items():
             keys = {one for place in places for one in wanted[place]}
-            for hit in self._in_unit(units[key], names, keys):
+            ends = [end for place in places if (end := by_place[place].finished_at)]
+            for hit in self._in_unit(units[key], names, keys, max(ends, default=None)):
                 by = (place for place in places if hit.key is None or hit.key in wanted[place])
                 found += [replace(hit, place=place) for place in by]
         found += self._released(batches, names, wanted)
@@ -104,8 +107,10 @@ class Scan:
         new = self._reader.waiting(self._root)
         return [hit for units in (pinned, new) for unit in units for hit in self._in_unit(unit, names, keys)]
 
-    def _in_unit(self, unit: Unit, names: Names, keys: Collection[Values]) -> Iterator[Found]:
-        if self._is_gone(unit):
+    def _in_unit(
+        self, unit: Unit, names: Names, keys: Collection[Values], read_at: datetime | None = None
+    ) -> Iterator[Found]:
+        if self._is_gone(unit, read_at):
             return
         needles, texts = needles_of(self._flow, names, keys), _texts(keys)
         for record in self._records(unit, needles):
@@ -117,10 +122,12 @@ class Scan:
         self._progress(unit.name)
         return self._reader.records(unit, needles)
 
-    def _is_gone(self, unit: Unit) -> bool:
+    def _is_gone(self, unit: Unit, read_at: datetime | None = None) -> bool:
+        """Return whether a unit can't be read, and note why. `read_at`: when a batch read it last: it went later."""
         why = self._reader.gone(unit)
         if why:
-            self.gone[why] = None
+            since = f"; a batch read it last at {read_at:%Y-%m-%d %H:%M} UTC" if read_at else ""
+            self.gone[f"{why}{since}"] = None
         return bool(why)
 
     def _inputs(self, batches: Mapping[Place, BatchRow]) -> dict[Place, list[inputs.Input]]:
