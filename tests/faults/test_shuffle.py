@@ -77,6 +77,7 @@ def test_a_transform_that_depends_on_order_is_found(
     said = json.loads(capsys.readouterr().out)
     (order,) = said["orders"]
     assert order["failed"] == "" and said["wrong"] == said["unlooked"] == [], said
+    assert "its driver was killed in batch" in order["kills"]["orders"]
     assert order["slices"]["orders"] != [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
     if transform == _HONEST:
         assert code == 0 and said["held"] and order["differences"] == [] and not scratch.exists(), said

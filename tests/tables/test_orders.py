@@ -62,7 +62,7 @@ def test_a_key_that_differs_is_named_with_the_slices_that_wrote_it(tmp_path: Pat
     assert found["id a"].shuffled == f"slice 1 ({other.home}/in/001.json)"
     assert "only the control" in found["id b"].detail and found["id b"].shuffled == ""
     assert "the control lacks it" in found["id d"].detail
-    text = str(Shuffled("p", "x", [Order(1, {"f": [[1], [0]]}, list(found.values()))]))
+    text = str(Shuffled("p", "x", [Order(1, {"f": [[1], [0]]}, {"f": "its driver was killed"}, list(found.values()))]))
     assert "seed 1  DIFFERS  f: 2 slices" in text and "0 of 1 order made no difference" in text
 
 

@@ -89,18 +89,9 @@ class Baseline:
 
     @contextmanager
     def driver(self, project: Project, place: tuple[str, int], act: str, **more: int) -> Iterator[Process]:
-        """Run a driver on a copy with one fault planned; kill its process group on leaving the block.
-
-        `place`: step and batch at which `act` ("kill", "term" or "wait") happens; `more`: further fields of the plan.
-        """
-        for mark in ("fired", "go", "outcome.json"):
-            (project.root / mark).unlink(missing_ok=True)
-        plan = project.root / "plan.json"
-        entry = {"request": project.request(STRUCK).encode(), "home": str(project.root), "place": place, "act": act}
-        plan.write_text(json.dumps([entry | more]))
-        arguments = ["-m", "draindown.spark.job.fault_driver", str(plan)]
-        with process.running(arguments, cwd=project.root, log=project.root / "driver.log") as driver:
-            yield driver
+        """As `struck`."""
+        with struck(project, place, act, **more) as running:
+            yield running
 
 
 def make(scratch: Scratch, *, nth: int | None, times: int, seed: int, tell: Tell) -> Baseline:
@@ -131,6 +122,22 @@ def make(scratch: Scratch, *, nth: int | None, times: int, seed: int, tell: Tell
         )
     control = Control(project.layout, scratch.spec.flow(scratch.flow))
     return Baseline(scratch, control, project, ledger, struck, _seconds(project), times, seed, tell)
+
+
+@contextmanager
+def struck(project: Project, place: tuple[str, int], act: str, **more: int) -> Iterator[Process]:
+    """Run a driver on a copy with one fault planned; kill its process group on leaving the block.
+
+    `place`: step and batch at which `act` ("kill", "term" or "wait") happens; `more`: further fields of the plan.
+    """
+    for mark in ("fired", "go", "outcome.json"):
+        (project.root / mark).unlink(missing_ok=True)
+    plan = project.root / "plan.json"
+    entry = {"request": project.request(STRUCK).encode(), "home": str(project.root), "place": place, "act": act}
+    plan.write_text(json.dumps([entry | more]))
+    arguments = ["-m", "draindown.spark.job.fault_driver", str(plan)]
+    with process.running(arguments, cwd=project.root, log=project.root / "driver.log") as driver:
+        yield driver
 
 
 def run_words(project: Project) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ are the same, and a copy does what a drain does after its driver died with all i
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ import pyarrow as pa
 from draindown.base.errors import TerminalError
 from draindown.base.exits import Exit
 from draindown.base.formatting import count
-from draindown.drill import baseline, isolation
+from draindown.drill import baseline, isolation, process
 from draindown.drill.baseline import Tell
 from draindown.drill.copied_files import copied
 from draindown.drill.isolation import Before
@@ -33,6 +34,8 @@ from draindown.spec.models import PipelineSpec
 from draindown.spec.sources import FilesSource
 
 _PATIENCE = 3600  # seconds of one run of a copy
+_SOON = 60  # seconds within which a killed process must end
+_STEPS = ("begun", "read", "merged", "recorded")
 _FEW = 2  # files; fewer have one order
 
 
@@ -57,12 +60,14 @@ class Shuffle:
 class Order:
     """One order of the slices, and what differs from the control.
 
-    `slices`: by landing flow, the files of each slice, as their places in the control's order. `failed`: why the copy
-    could not be drained; empty if it was.
+    `slices`: by landing flow, the files of each slice, as their places in the control's order. `kills`: by landing
+    flow, where its first driver was killed; empty where it ended before. `failed`: why the copy could not be drained;
+    empty if it was.
     """
 
     seed: int
     slices: Mapping[str, Sequence[Sequence[int]]]
+    kills: Mapping[str, str]
     differences: Sequence[Difference] = ()
     failed: str = ""
 
@@ -98,6 +103,7 @@ class Shuffled:
         for one in self.orders:
             made = ", ".join(f"{flow}: {count(len(some), 'slice')}" for flow, some in one.slices.items())
             lines.append(f"seed {one.seed}  {'held' if one.held else 'DIFFERS'}  {made}")
+            lines += [f"  {flow}: {where}" for flow, where in one.kills.items() if where]
             lines += [f"  {difference}" for difference in one.differences]
             lines += [f"  failed: {one.failed}"] if one.failed else []
         lines += [f"WRONG  {text}" for text in self.wrong] + [f"not looked at  {text}" for text in self.unlooked]
@@ -212,7 +218,8 @@ def _each(
         slices = {name: _pin(control.spec.layout(name), copy.spec.layout(name), draw) for name in landing}
         made = ", ".join(f"{count(len(some), 'slice')} of {name}" for name, some in slices.items())
         tell(f"seed {seed}: {made}")
-        order = Order(seed, slices, failed=_drain(copy, flows))
+        kills = {name: _killed(replace(copy, flow=name), len(some), draw) for name, some in slices.items()}
+        order = Order(seed, slices, kills, failed=_drain(copy, flows))
         if not order.failed:
             order = replace(order, differences=list(differences(control.spec, copy.spec, flows)))
         tell(f"seed {seed}: {'no difference' if order.held else 'DIFFERS'}")
@@ -235,6 +242,16 @@ def _pin(control: FlowLayout, copy: FlowLayout, draw: Random) -> list[list[int]]
         units = [{name: rows[at][name] for name in rows[at] if name not in ("slice", "first_seen")} for at in some]
         intake.append(copy, 1, own, units, rows[0]["first_seen"], number)
     return slices
+
+
+def _killed(copy: Project, slices: int, draw: Random) -> str:
+    """Drain a copy's flow by a driver that is killed in some batch. Return where; empty if it ended before."""
+    place = draw.choice(_STEPS), draw.randrange(max(slices, 1))
+    with baseline.struck(copy, place, "kill") as driver:
+        jvm = process.wait_for_fault(copy.root, driver, _PATIENCE)
+        code = process.code_of(driver, _SOON if jvm else _PATIENCE)
+    is_dead = code == -signal.SIGKILL and jvm is not None and process.gone(jvm)
+    return f"its driver was killed in batch {place[1] + 1} of {slices}, {place[0]}" if is_dead else ""
 
 
 def _cut(places: Sequence[int], draw: Random) -> Iterator[list[int]]:
