@@ -9,12 +9,17 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import CommitProperties, Transaction, write_deltalake
 
 from draindown.cli import main
+from draindown.lake.table_log import TableLog
+from draindown.lake.transactions import app_id
 from draindown.provenance.why import Question, why
 from tests.landed_lake import LandedLake, Told
 from tests.model import newest
+from tests.tables.test_proof_races import FEED, NOW, Hourly
 
 _START = datetime(2026, 3, 1, tzinfo=UTC)
 Ask = Callable[..., Any]
@@ -156,3 +161,45 @@ def test_what_cant_be_asked_is_named(tmp_path: Path, ask: Ask, words: tuple[str,
     lake = LandedLake(tmp_path)
     lake.drain([json.dumps({"id": "a", "n": 1})])
     assert said in " ".join(ask(lake, *words, code=2).split())
+
+
+class _Stamped(Hourly):
+    """Its source has the stamps that a drain writes."""
+
+    def write(self, rows: Any, **_: Any) -> None:
+        found = [{"id": hour, "at": NOW + timedelta(hours=hour), "_changed_at": NOW} for hour in rows]
+        made = None if TableLog(self.upstream.table).exists else {FEED: "true"}
+        write_deltalake(self.upstream.table, pa.Table.from_pylist(found), mode="append", configuration=made)
+
+    def derive(self, *hours: int) -> None:
+        super().derive(*hours)
+        rows = TableLog(self.layout.table).query("select * from t")
+        rows = rows.append_column("_changed_at", pa.array([NOW] * rows.num_rows, pa.timestamp("us", "UTC")))
+        done = CommitProperties(app_transactions=[Transaction(app_id(self.layout, 1, "rows"), self.batches - 1)])
+        write_deltalake(self.layout.table, rows, mode="overwrite", schema_mode="overwrite", commit_properties=done)
+
+    def why(self, hour: int) -> dict[str, Any]:
+        key = {"window_start": (NOW + timedelta(hours=hour)).isoformat()}
+        asked = Question(self.spec, "d", self.home, key, 20, False, lambda _: self.spec, lambda _: None)
+        (found,) = why(asked)
+        return found.as_dict()
+
+
+def test_source_rows_are_those_of_the_version_that_was_read(tmp_path: Path) -> None:
+    it = _Stamped(tmp_path)
+    it.derive(1, 1, 2)
+    it.write([1, 1, 1])
+    found = it.why(1)
+    assert (found["state"], found["number"], len(found["sources"])) == ("derived", {"t": 2}, 2)
+    assert not [text for text in found["gone"] if "as they are now" in text]
+    assert it.why(7)["state"] == "never-seen"
+
+
+def test_source_rows_that_vacuum_removed_are_said_to_be_gone(tmp_path: Path) -> None:
+    it = _Stamped(tmp_path)
+    it.derive(1, 1, 2)
+    it.vacuum(it.upstream.table)
+    found = it.why(1)
+    assert found["state"] == "derived" and found["sources"] == []
+    assert any("1 file of table t at version 0" in text for text in found["gone"]), found["gone"]
+    assert it.why(7)["state"] == "unknown", "nobody can know"

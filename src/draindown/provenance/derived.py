@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import duckdb
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
 
 from draindown.base.errors import TerminalError
+from draindown.base.formatting import shortened
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, identifier
+from draindown.lake.table_log import UNREADABLE, TableLog
 from draindown.ledger import table as ledger_table
 from draindown.planning.compaction import vacuumed
 from draindown.proof.behind import COUNTS, ROW, behind, source_rows
@@ -57,8 +58,8 @@ class DerivedTable:
             table = table.append_column(name, pa.nulls(table.num_rows))
         try:
             found = source_rows(self._layout, self._flow, sources, table, decided, self._limit)
-        except (DeltaError, OSError, TerminalError) as error:
-            gone = [*gone, f"source rows can't be read: {error}"]
+        except (*UNREADABLE, duckdb.Error) as error:
+            gone = [*gone, f"source rows can't be read: {shortened(str(error), 300)}"]
             found = [([], {}) for _ in sources]
         rows: list[dict[int, list[Row]]] = []
         for some, _ in found:
@@ -136,9 +137,3 @@ def of_source(trace: Trace, row: Row, otherwise: str) -> Trace:
     """Return the trace of a source row with whether it counts in the row that was asked for."""
     counts = bool(row[COUNTS])
     return replace(trace, counts=counts, why="" if counts else otherwise)
-
-
-def listed(log: TableLog, condition: str, limit: int) -> pa.Table:
-    """Return the rows of a table that a condition selects, at most `limit`."""
-    columns = ", ".join(map(identifier, log.column_types))
-    return log.query(f"select {columns} from t where {condition} limit {int(limit)}")
