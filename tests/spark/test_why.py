@@ -18,9 +18,10 @@ from draindown.provenance.why import Question, why
 from tests.faults.derived import PAIRS
 from tests.spark.test_derived_flow import CARRIERS, DAILY, FLIGHTS, HOURLY, START, Chain
 
-_LOG = {"source": FLIGHTS["source"], "columns": FLIGHTS["columns"]}
+_SOURCE = {"files": "landing/*", "format": "json", "max_files_per_trigger": 2}
 _FLOWS: Mapping[str, Any] = {
-    "log": _LOG,
+    "flights": FLIGHTS | {"source": _SOURCE},
+    "log": {"source": _SOURCE, "columns": FLIGHTS["columns"]},
     "hourly": HOURLY,
     "daily": DAILY,
     "carriers": CARRIERS,
@@ -50,13 +51,13 @@ _FLOWS: Mapping[str, Any] = {
 
 
 class Lake:
-    """A chain that drained two deliveries of random changes, all kinds of derivations behind them."""
+    """A chain that drained random changes in three batches, with all kinds of derivations behind them."""
 
     def __init__(self, home: Path, spark: SparkSession) -> None:
         self.it, self.draw = Chain(home, spark, **_FLOWS), Random(45)
-        for _ in range(3):
-            for _ in range(2):
-                self.it.deliver(*(self._row() for _ in range(45)))
+        for _ in range(6):
+            self.it.deliver(*(self._row() for _ in range(45)))
+        for _ in range(3):  # each flow switches on its feed for the next one
             self.it.run()
         self.rows = {name: TableLog(self.it.layout(name).table).rows("select * from t") for name in self.it.spec.flows}
 

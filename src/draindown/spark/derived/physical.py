@@ -86,10 +86,9 @@ def _work(spark: SparkSession, batch: DeriveBatch, kept: ExitStack) -> Work:
 
 
 def _formatted(frame: DataFrame) -> str:
-    jvm, plan = frame.sparkSession._jvm, frame._jdf.queryExecution()
+    jvm = frame.sparkSession._jvm
     assert jvm is not None  # a classic session has one
-    mode = jvm.org.apache.spark.sql.execution.ExplainMode.fromString("formatted")
-    return str(plan.explainString(mode))
+    return str(jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), "formatted"))  # as DataFrame.explain does
 
 
 _SHUFFLE, _BROADCAST = "   <- shuffle", "   <- broadcast"
