@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -59,6 +60,9 @@ def _import(path: Path, module_name: str) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[qualified] = module
+    cloudpickle.register_pickle_by_value(
+        module
+    )  # no process of Python but this one can import it, here or on a cluster
     try:
         spec.loader.exec_module(module)
     except Exception as error:

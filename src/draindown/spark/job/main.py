@@ -33,6 +33,7 @@ from draindown.runs.driver_log import DriverLog
 from draindown.runs.report import DrainPart, StepReport
 from draindown.runs.request import Request, Step
 from draindown.runs.unfinished import Unfinished
+from draindown.spark import cluster
 from draindown.spark.limits import Stop
 from draindown.spark.session import session
 
@@ -86,7 +87,7 @@ def attempt(
             restore()
         if before is not None:
             result = result.model_copy(update={"findings": [*result.findings, _died(before)]})
-        result = _with_sums(request, result)
+        result = _with_sums(request, result.model_copy(update={"cluster": cluster.described()}))
         code = _left(request, result, code)
     return result, code
 

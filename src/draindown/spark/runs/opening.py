@@ -13,6 +13,7 @@ from draindown.lease.lease import Lease
 from draindown.recovery import opening
 from draindown.recovery.opening import Needs, OpenFlow
 from draindown.runs.request import Request
+from draindown.spark import cluster
 from draindown.spark.targets import delta_target
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.landing import FlowSpec
@@ -36,7 +37,11 @@ class _Driver:
 def open_flow(
     request: Request, spark: SparkSession, needs: Needs, *, reached: StepHook = ignore_step
 ) -> AbstractContextManager[OpenFlow]:
-    """Open the request's flow with `recovery.opening.open_flow`, with this driver as the engine."""
+    """Open the request's flow with `recovery.opening.open_flow`, with this driver as the engine.
+
+    On a cluster, raises the errors of `cluster.refuse_unfit` before it takes the lease.
+    """
+    cluster.refuse_unfit(spark, request)
     return opening.open_flow(
         request.spec,
         request.flow,
