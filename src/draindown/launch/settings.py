@@ -11,6 +11,7 @@ from pathlib import Path
 
 from draindown.base.errors import TerminalError
 
+DEFAULT_MASTER = "local[*]"
 DEFAULT_HEAP = "2g"
 """Driver heap if `DRAINDOWN_DRIVER_MEMORY` is not set."""
 _YOUNG_PER_TASK = 32 * 1024**2
@@ -129,6 +130,11 @@ def class_path() -> str:
             next="make setup",
         )
     return ":".join(str(jar) for jar in found)
+
+
+def master() -> str:
+    """Return the Spark master of the command line: `$DRAINDOWN_MASTER`, else all cores of this machine."""
+    return os.environ.get("DRAINDOWN_MASTER") or DEFAULT_MASTER
 
 
 def is_local(master: str) -> bool:

@@ -6,6 +6,7 @@ the executor's disk, and the commit names it all the same. So each step on a clu
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,9 +27,11 @@ from draindown.sources.registry import source_of
 from draindown.spark import session
 from draindown.spark.sql import hadoop_path
 from draindown.spark.tuning import PARTITIONS
+from draindown.spec.units import parse_duration, show_duration
 
-_PATIENCE = 600.0
-"""Seconds to wait for the first executor: a busy cluster queues applications, an elastic one starts machines."""
+_WAIT = "DRAINDOWN_EXECUTOR_WAIT"
+_PATIENCE = "10 minutes"
+"""How long to wait for the first executor: a busy cluster queues applications, an elastic one starts machines."""
 _PROBED = "spark.draindown.probed"
 """Session setting: the lake that this session's executors have been found to share."""
 _ROUNDS = 3
@@ -83,15 +86,32 @@ def task_memory(spark: SparkSession) -> int:
     return session.heap_bytes(spark) if found is None else found.heap
 
 
-def refuse_unfit(spark: SparkSession, request: Request, *, patience: float = _PATIENCE) -> None:
+def refuse_other_python(error: BaseException, transform: str) -> None:
+    """Raise TerminalError `executors-lack-python` if a task failed because it found no Python, or another version."""
+    text = said(error)
+    if any(sign in text for sign in _OTHER_PYTHON):
+        line = next(line.strip() for line in text.splitlines() if any(sign in line for sign in _OTHER_PYTHON))
+        raise TerminalError(
+            "executors-lack-python",
+            tried=f"run the Python code of transform {transform} in tasks",
+            found=f"they need {os.environ.get('PYSPARK_PYTHON', 'python3')}, the driver's: {shortened(line)}",
+            changed="nothing of this batch is in the table",
+            next=[
+                "install that Python with its packages at that path on all workers, or name another by PYSPARK_PYTHON",
+                "write the transform without a UDF: then executors need no Python",
+            ],
+        ) from error
+
+
+def refuse_unfit(spark: SparkSession, request: Request) -> None:
     """Refuse a cluster whose executors lack Delta, or don't see the lake or the landing directory. No-op if local.
 
     Writes a small Delta table into the flow's home by tasks on all executors, looks for its files here, and has
     executors read it, and files of the source, back. Once per session and lake. Then a shuffle gets a partition per
     core.
 
-    Raises TransientError `no-executors` if none registers within `patience` seconds, `cluster-gone`; TerminalError
-    `executors-lack-jars`, `lake-not-shared`, `landing-not-shared`.
+    Raises TransientError `no-executors` if none registers within `$DRAINDOWN_EXECUTOR_WAIT` (10 minutes),
+    `cluster-gone`; TerminalError `executors-lack-jars`, `lake-not-shared`, `landing-not-shared`, `bad-wait`.
     """
     lake = request.layout.lake
     if is_local(str(spark.sparkContext.master)) or spark.conf.get(_PROBED, "") == lake:
@@ -100,7 +120,7 @@ def refuse_unfit(spark: SparkSession, request: Request, *, patience: float = _PA
     probe = Path(request.layout.probe(request.start))
     probe.mkdir(mode=0o700)  # as the directories of its tables are that hold data of records
     try:
-        _probe_lake(spark, request, probe, patience)
+        _probe_lake(spark, request, probe, _patience())
         _probe_landing(spark, request)
     finally:
         shutil.rmtree(probe, ignore_errors=True)
@@ -109,7 +129,16 @@ def refuse_unfit(spark: SparkSession, request: Request, *, patience: float = _PA
     spark.conf.set(_PROBED, lake)
 
 
-def _probe_lake(spark: SparkSession, request: Request, probe: Path, patience: float) -> None:
+def _patience() -> int:
+    text = os.environ.get(_WAIT) or _PATIENCE
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        found, next_ = f"{_WAIT}: {error}", f"export {_WAIT}='{_PATIENCE}'"
+        raise TerminalError("bad-wait", tried="wait for executors", found=found, next=next_) from error
+
+
+def _probe_lake(spark: SparkSession, request: Request, probe: Path, patience: int) -> None:
     table = str(probe / "table")
     with _explained(spark, request, lambda detail: _lake_unseen(spark, request, detail)):
         for _ in range(_ROUNDS):
@@ -129,7 +158,7 @@ def _write(spark: SparkSession, table: str) -> None:
     spark.range(0, tasks, 1, tasks).write.format("delta").mode("append").save(table)
 
 
-def _awaiting_executors(spark: SparkSession, request: Request, patience: float, work: Callable[[], None]) -> None:
+def _awaiting_executors(spark: SparkSession, request: Request, patience: int, work: Callable[[], None]) -> None:
     """Run `work`, but give up if no executor registers in time: Spark itself would wait forever."""
     context, failures = spark.sparkContext, list[BaseException]()
     group = f"probe {request.start}"
@@ -210,14 +239,15 @@ def gone(context: SparkContext, request: Request, error: BaseException) -> Trans
     )
 
 
-def _no_executors(spark: SparkSession, patience: float) -> TransientError:
+def _no_executors(spark: SparkSession, patience: int) -> TransientError:
     context = spark.sparkContext
     conf, memory = context.getConf(), context._jsc.sc().executorMemory()
     cores = conf.get("spark.executor.cores", "all of a worker")
+    waited = show_duration(patience)
     return TransientError(
         "no-executors",
         tried=f"run a task on {context.master}",
-        found=f"no executor registered within {patience:.0f} s; asked for {memory} MiB of memory each, cores: {cores}",
+        found=f"no executor registered within {waited}; asked for {memory} MiB of memory each, cores: {cores}",
         changed="nothing",
         next=[
             "look at the master's page: are workers alive, with so much memory and a core free?",
@@ -236,7 +266,7 @@ def _no_jars(spark: SparkSession, error: BaseException) -> TerminalError:
         changed="nothing",
         next=[
             "unset DRAINDOWN_EXECUTOR_JARS   # the driver sends its jars to executors",
-            "or put the jars of draindown's jars.lock there, on every host",
+            "put the jars of draindown's jars.lock there, on every host",
         ],
     )
 

@@ -60,9 +60,8 @@ def _import(path: Path, module_name: str) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[qualified] = module
-    cloudpickle.register_pickle_by_value(
-        module
-    )  # no process of Python but this one can import it, here or on a cluster
+    # the Python workers of a UDF, here or on a cluster, can't import the module
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     try:
         spec.loader.exec_module(module)
     except Exception as error:

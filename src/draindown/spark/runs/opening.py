@@ -24,9 +24,11 @@ class _Driver:
     """The engine that `recovery.opening.open_flow` uses: this process and its JVM."""
 
     spark: SparkSession
+    request: Request
 
     def hold(self, lease: Lease) -> None:
         """Make the JVM hold the lease too, because it can outlive the Python process and still commit."""
+        cluster.refuse_unfit(self.spark, self.request)
         lease.hand_to_jvm(self.spark._jvm)
 
     def keep_bounds(self, layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> None:
@@ -39,16 +41,15 @@ def open_flow(
 ) -> AbstractContextManager[OpenFlow]:
     """Open the request's flow with `recovery.opening.open_flow`, with this driver as the engine.
 
-    On a cluster, raises the errors of `cluster.refuse_unfit` before it takes the lease.
+    On a cluster, raises the errors of `cluster.refuse_unfit` before anything is read.
     """
-    cluster.refuse_unfit(spark, request)
     return opening.open_flow(
         request.spec,
         request.flow,
         needs,
         owner=request.owner,
         run_id=request.run_id,
-        engine=_Driver(spark),
+        engine=_Driver(spark, request),
         reached=reached,
         again=request.resume,
     )
