@@ -22,8 +22,8 @@ from draindown.lake.table_log import TableLog
 from draindown.spec.models import PipelineSpec
 from scripts.spark_cluster import SparkCluster
 
-pytestmark = pytest.mark.long
-_PATIENCE = 250
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+_PATIENCE = 600
 FILES, ROWS = 2, 400
 
 
