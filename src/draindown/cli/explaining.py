@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -39,30 +39,45 @@ def explain(
 
     Starts a JVM with --physical only.
     """
-    from dataclasses import asdict, replace
+    here = setting(ctx)
+    spec, delays = here.spec(pipeline), _delays(watermark or ())
+    names = derived_flows(spec, flow)
+    found: dict[str, Explanation | DraindownError] = {}
+    plans: dict[str, Physical | None] = {}
+    for name in names:
+        try:
+            found[name] = _explained(spec, name, delays)
+            plans |= {name: physical(here, spec, name)} if plan else {}
+        except DraindownError as error:  # the other flows can be explained
+            if len(names) == 1:
+                raise
+            found[name] = error
+    _tell(Output(as_json), spec, found, plans)
+
+
+def _explained(spec: PipelineSpec, flow: str, delays: Sequence[int]) -> Explanation:
+    from dataclasses import replace
 
     from draindown.base.clock import now
     from draindown.flow.state import FlowState
     from draindown.planning.explanation import explain as explained
     from draindown.spec.derived import DerivedFlow
 
-    here = setting(ctx)
-    spec = here.spec(pipeline)
-    plans: dict[str, Physical | None] = {}
-    names, delays = derived_flows(spec, flow), _delays(watermark or ())
-    found: dict[str, Explanation | DraindownError] = {}
-    for name in names:
-        declared = spec.declared(name)
-        assert isinstance(declared, DerivedFlow)
-        try:
-            one = explained(FlowState.of(spec.layout(name)), declared, now())
-            found[name] = replace(one, watermarks=tuple(_lost(spec, name, delays)))
-            if plan:
-                plans[name] = physical(here, spec, name)
-        except DraindownError as error:  # the other flows can be explained
-            if len(names) == 1:
-                raise
-            found[name] = error
+    declared = spec.declared(flow)
+    assert isinstance(declared, DerivedFlow)
+    one = explained(FlowState.of(spec.layout(flow)), declared, now())
+    return replace(one, watermarks=tuple(_lost(spec, flow, delays)))
+
+
+def _tell(
+    out: Output,
+    spec: PipelineSpec,
+    found: Mapping[str, Explanation | DraindownError],
+    plans: Mapping[str, Physical | None],
+) -> None:
+    """Print the explanations, and in its place why a flow has none. Exits as the worst error of one."""
+    from dataclasses import asdict
+
     data: dict[str, dict[str, object]] = {
         name: {"error": one.as_dict()} if isinstance(one, DraindownError) else asdict(one)
         for name, one in found.items()
@@ -75,7 +90,7 @@ def explain(
         else _text(one, plans.get(name))
         for name, one in found.items()
     ]
-    Output(as_json).result(
+    out.result(
         {"pipeline": spec.pipeline, "flows": data},
         "\n\n".join(texts) or f"pipeline {spec.pipeline} has no derived flow: draindown plan says what the others read",
     )
