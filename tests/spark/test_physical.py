@@ -48,7 +48,7 @@ def test_shuffles_broadcasts_and_filters_are_marked() -> None:
 
 
 def _row(number: int, hour: int) -> tuple[Any, ...]:
-    return number, 1, "a", _START + timedelta(hours=hour), 1, 0.5, ""
+    return number, 1, "a", _START + timedelta(hours=hour, minutes=30), 1, 0.5, ""
 
 
 def _planned(it: Derivation, start: int | None) -> Physical:

@@ -88,9 +88,12 @@ def _work(spark: SparkSession, batch: DeriveBatch, kept: ExitStack) -> Work:
 def _formatted(frame: DataFrame) -> str:
     jvm = frame.sparkSession._jvm
     assert jvm is not None  # a classic session has one
-    return str(jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), "formatted"))  # as DataFrame.explain does
+    with configured(frame.sparkSession, _WHOLE):
+        return str(jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), "formatted"))  # as DataFrame.explain
 
 
+_WHOLE = {"spark.sql.debug.maxToStringFields": "10000"}
+"""Spark cuts lists of columns and filters short by default."""
 _SHUFFLE, _BROADCAST = "   <- shuffle", "   <- broadcast"
 
 
