@@ -32,13 +32,19 @@ _HONEST = (
     "from pyspark.sql import functions as F\n\n\ndef shape(df):\n    return df.withColumn('size', F.length('g'))\n"
 )
 _BY_ORDER = """\
-from pyspark.sql import Window
 from pyspark.sql import functions as F
+
+codes = {}
+
+
+@F.udf("int")
+def code(id):
+    # numbers by appearance, kept in the worker: another order, other numbers
+    return codes.setdefault(id, len(codes))
 
 
 def shape(df):
-    # how many rows of its group the batch has: another slice, another number
-    return df.withColumn("size", F.count("*").over(Window.partitionBy("g")))
+    return df.withColumn("size", code("id"))
 """
 
 
