@@ -148,8 +148,8 @@ def _differences(
     wrong = [differs(name, name in floats) for name in others]
     same = " and ".join(f"e.{identifier(key)} is not distinct from h.{identifier(key)}" for key in keys)
     names = [*(f"coalesce(e.{identifier(key)}, h.{identifier(key)})" for key in keys)]
-    for name, differs in zip(others, wrong, strict=True):
-        names += [f"e.{identifier(name)}", f"h.{identifier(name)}", differs]
+    for name, differ in zip(others, wrong, strict=True):
+        names += [f"e.{identifier(name)}", f"h.{identifier(name)}", differ]
     listed = ", ".join(f"{text} as c{at}" for at, text in enumerate(names))
     what = (
         f"case when e._is is null then 'unexpected' when h._is is null then 'missing' when h._n > 1 then 'doubled' "
@@ -195,8 +195,8 @@ def _shown(name: str, value: Any) -> Any:
 
 def _wrong(values: Sequence[Any], others: Sequence[str]) -> Iterator[tuple[str, tuple[Any, Any]]]:
     for at, name in enumerate(others):
-        expected, found, differs = values[3 * at : 3 * at + 3]
-        if differs:
+        expected, found, differ = values[3 * at : 3 * at + 3]
+        if differ:
             yield name, (expected, found)
 
 
