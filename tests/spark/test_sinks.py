@@ -149,6 +149,7 @@ def test_other_batches_wait_for_one_that_a_sink_has_and_the_table_lacks(
     assert_sums(batches(flow))
 
 
+@pytest.mark.long
 def test_what_a_sink_refuses_is_given_up_as_a_row_and_as_a_batch_and_filled_in_portions(
     spark: SparkSession,
     landing: Callable[..., Landing],
@@ -284,8 +285,9 @@ def test_a_derived_flow_sends_what_differs(spark: SparkSession, tmp_path: Path, 
     assert [server.sent for server in servers.values()] == [2, 2]
 
 
+@pytest.mark.parametrize("rebuilt", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_fill_makes_a_sink_that_was_added_later_as_the_table(
-    spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer]
+    spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer], rebuilt: bool
 ) -> None:
     flow = landing({"also_to": {}, "target": {"keys": ["id"], "sequence_by": ["seq"]}})
     flow.deliver(*[record(str(at), 1, a=at) for at in range(8, 15)])
@@ -318,6 +320,8 @@ def test_a_fill_makes_a_sink_that_was_added_later_as_the_table(
     assert [one.deleted for one in done] == [0, 1]
     assert sink_columns.findings(flow.request(), flow.layout) == []
     assert servers["every"].sent == 2, "the portion that was there is not sent again"
+    if not rebuilt:
+        return
     flow.deliver(record("8", 2, a=100))
     rebuild(flow.request(), spark, progress=lambda line: None)
     assert [server.sent for server in servers.values()] == [2, 2], "a rebuild sends nothing"
