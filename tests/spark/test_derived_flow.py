@@ -425,6 +425,7 @@ def test_a_copy_of_a_lake_goes_on_by_itself(chain: Callable[..., Chain], tmp_pat
     assert {path: path.stat().st_mtime_ns for path in before} == before, "nothing of the original was written"
 
 
+@pytest.mark.long
 def test_a_query_that_spark_refused_runs_once_it_is_corrected(chain: Callable[..., Chain]) -> None:
     wrong = CARRIERS | {
         "per": CARRIERS["per"] | {"sql": "select carrier, sum(carrier, 1) c from flights group by carrier"}

@@ -134,6 +134,7 @@ def test_a_keyed_flow_its_sinks_and_its_ledger_agree_wherever_it_dies(
     assert fates["every"] == {"sent": 3, "deleted": 2, "passed": 1, "unsendable": 0}
 
 
+@pytest.mark.long
 def test_other_batches_wait_for_one_that_a_sink_has_and_the_table_lacks(
     spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer]
 ) -> None:
