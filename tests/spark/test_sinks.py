@@ -6,7 +6,7 @@ The sinks are in memory. What they should hold is the table as deltalake reads i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -209,8 +209,9 @@ def test_what_a_sink_refuses_is_given_up_as_a_row_and_as_a_batch_and_filled_in_p
     assert_sums(batches(flow))
 
 
+@pytest.mark.parametrize("faults", [("sent-dead",), pytest.param(("sent-big", "sent-dead"), marks=pytest.mark.long)])
 def test_an_append_flow_sends_each_row_by_its_origin_and_what_it_refuses_once(
-    spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer]
+    spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer], faults: Sequence[str]
 ) -> None:
     also_to = {
         "big": sink("big", where="a > 10", columns=["id", "b"]),
@@ -218,7 +219,7 @@ def test_an_append_flow_sends_each_row_by_its_origin_and_what_it_refuses_once(
     }
     flow = landing({"also_to": also_to})
     flow.deliver(record("1", 1, a=11, b="x"), record("2", 1, a=1), record("3", 1, a=12, b="\u0000"), "{broken")
-    for fault in ("sent-big", "sent-dead"):
+    for fault in faults:
         with pytest.raises(Injected):
             flow.apply(spark, fault=fault)
     flow.apply(spark)
