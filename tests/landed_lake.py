@@ -185,7 +185,7 @@ class LandedLake:
         row = BatchRow(
             *("p", "f", 1, self._batch),
             run_id=f"run {self._batch}",
-            cut=self._batch + 1,
+            slice=self._batch + 1,
             units=len(paths),
             bytes=sum(path.stat().st_size for path in paths),
             records=len(mine),

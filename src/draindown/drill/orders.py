@@ -177,4 +177,4 @@ def _slice(layout: FlowLayout, stamp: int | None) -> str:
 def _read(layout: FlowLayout, row: BatchRow) -> str:
     units = [one.unit for one in inputs.of_batch(layout, row.place)]
     few = ", ".join(units[:_UNITS]) + (f" and {len(units) - _UNITS} more" if len(units) > _UNITS else "")
-    return f"slice {row.cut} ({few})"
+    return f"slice {row.slice} ({few})"

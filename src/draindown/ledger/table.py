@@ -21,7 +21,7 @@ from draindown.ledger.rows import ACCOUNT, GATE, TIMES, BatchKind, BatchRow, clo
 _TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
     [("pipeline", pa.string()), ("flow", pa.string()), ("generation", pa.int32()), ("batch", pa.int64())]
-    + [("run_id", pa.string()), ("kind", pa.string()), ("cut", pa.int64())]
+    + [("run_id", pa.string()), ("kind", pa.string()), ("slice", pa.int64())]
     + [(name, pa.int64()) for name in ("units", "bytes", "records", "quarantined", "late")]
     + [(name, pa.int64()) for name in ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")]
     + [("reasons", pa.string()), ("max_sequence", pa.string())]
@@ -199,6 +199,11 @@ def by_stamp(layout: FlowLayout, stamps: Collection[datetime]) -> dict[datetime,
         return {}
     found = _where(layout, f"changed_at in ({', '.join(map(moment, stamps))})")
     return {row.changed_at: row for row in found if row.changed_at is not None}
+
+
+def of_source(layout: FlowLayout, condition: str) -> list[BatchRow]:
+    """Return the ledger rows of source batches that a condition in SQL selects, oldest first."""
+    return _where(layout, f"kind = 'source' and {condition}")
 
 
 def _where(layout: FlowLayout, condition: str) -> list[BatchRow]:

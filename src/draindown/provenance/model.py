@@ -35,7 +35,7 @@ class Batch:
     def of(cls, row: BatchRow, read: Sequence[str] = ()) -> Batch:
         """Return the batch of a ledger row."""
         at = row.finished_at.isoformat() if row.finished_at else ""
-        return cls(row.generation, row.kind, row.batch, row.run_id, row.cut, at, row.table_version, tuple(read))
+        return cls(row.generation, row.kind, row.batch, row.run_id, row.slice, at, row.table_version, tuple(read))
 
     def __str__(self) -> str:
         kind = "" if self.kind == "source" else f"{self.kind} "

@@ -151,7 +151,7 @@ class Scan:
             for unit in one.units:
                 known[unit.name].append((one.number, unit))
         return {
-            place: [_piece(one, known[one.unit], batches[place].cut, batches[place]) for one in some]
+            place: [_piece(one, known[one.unit], batches[place].slice, batches[place]) for one in some]
             for place, some in read.items()
         }
 
