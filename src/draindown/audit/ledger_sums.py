@@ -24,12 +24,23 @@ def ledger_sums(context: AuditContext) -> None:
         context.expect(
             "ledger-reasons", where_of(batch), batch.quarantined, sum(batch.reasons.values()), "sum of reasons"
         )
+        if batch.form == "history":
+            _of_rows(context, batch)
         if batch.kind in ("source", "replay") and batch.generation >= context.inputs_since:
             _of_inputs(context, batch)
     for (generation, kind, number), times in Counter(b.place for b in context.batches).items():
         context.expect("ledger-double-batch", f"generation {generation}, {kind} batch {number}", 1, times)
     for cut, times in Counter((b.generation, b.cut) for b in of_source(context)).items():
         context.expect("ledger-double-cut", f"generation {cut[0]}, cut {cut[1]}", 1, times, "batches that read it")
+
+
+def _of_rows(context: AuditContext, batch: BatchRow) -> None:
+    inserted, updated = batch.opened + batch.split, batch.closed + batch.reopened + batch.changed
+    sums = {"inserted": inserted, "updated": updated, "deleted": batch.joined + batch.removed}
+    for name, found in sums.items():
+        context.expect(
+            "ledger-rows", where_of(batch), getattr(batch, name), found, f"{name} against what became of rows"
+        )
 
 
 def _of_inputs(context: AuditContext, batch: BatchRow) -> None:
