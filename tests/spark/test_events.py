@@ -16,12 +16,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.ledger.rows import RUNS
 from draindown.spark.session import configured
-from draindown.spark.targets import events, resolution
+from draindown.spark.targets import events, folding, resolution
 from draindown.spark.targets.events import WHY, WHYS, Shape
 from draindown.spark.targets.folding import GONE
 from draindown.spark.targets.resolution import FATE
@@ -135,18 +135,24 @@ class Kept:
         self.rows: DataFrame | None = None
         self.hidden: DataFrame | None = None
 
-    def step(self, batch: Sequence[Row], withheld: Sequence[Row] = (), *, released: bool = False) -> dict[str, int]:
+    def step(self, what: str, batch: Sequence[Row], withheld: Sequence[Row] = ()) -> dict[str, int]:
         order = self.shape.content
         given = self._frame(batch).withColumn("_delete", F.coalesce(F.col("op") == "d", F.lit(False)))
         given = given.withColumn("_arrived_at", F.lit(_START))
         new = resolution.newest(given, [*self.shape.keys, *self.shape.sequence_by], [], order)
-        before = events.known(self.rows, self.hidden, self.shape)
+        times = events.since(new, self._at(), self.shape)
+        if what == "withdraw":
+            keys = self._frame(withheld).groupBy(*self.shape.keys).agg(F.min(self._at()).alias("_since"))
+            times = times.unionByName(keys).groupBy(*self.shape.keys).agg(F.min("_since").alias("_since"))
+        rows = None if self.rows is None else events.rows_since(self.rows, times, self.shape).persist()
+        hidden = None if self.hidden is None else events.hidden_since(self.hidden, rows, times, self.shape)
+        before = events.known(rows, hidden, self.shape)
         out = self._frame(withheld) if withheld else None
-        judged = events.judged(before, new, self.shape, out, released=released)
+        judged = events.judged(before, new, self.shape, out, released=what == "release")
         fates = events.fates(judged)
         folded = events.folded(judged, self.shape).persist()
         added = events.unseen(folded, self.shape).toArrow()
-        different = events.difference(folded, self.rows, self.shape).persist()
+        different = events.difference(folded, rows, self.shape).persist()
         steps = events.steps(different)
         acts = different.toArrow()
         folded.unpersist()
@@ -156,6 +162,9 @@ class Kept:
             more = self._held(added)
             self.hidden = more if self.hidden is None else self._held(pa.concat_tables([self.hidden.toArrow(), added]))
         return fates | steps
+
+    def _at(self) -> Column:
+        return folding.sequence(self.shape.sequence_by)
 
     def _frame(self, rows: Sequence[Row]) -> DataFrame:
         return self.spark.createDataFrame(pa.Table.from_pylist(list(rows), schema=_SCHEMA))
@@ -243,7 +252,7 @@ def test_thousands_of_histories_in_batches_equal_the_fold_of_their_events(
                 told += model.withheld.values()
                 expected += model.take(some, released=step == "release")
                 batch += some
-            counts = kept.step(batch, told, released=step == "release")
+            counts = kept.step(step, batch, told)
             fates = {name: counts[name] for name in ("applied", "duplicate", "superseded")}
             assert fates == {name: expected[name] for name in fates}, step
             _compare(kept, models)

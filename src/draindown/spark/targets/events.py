@@ -36,7 +36,7 @@ WHYS: Mapping[str, str] = {
 UNSEEN = "_unseen"
 """Column of an event: no row holds it whole, and it is not among the hidden events."""
 _KNOWN, _HIDDEN, _WITHHELD = "_known", "_hidden", "_withheld"
-_COUNTS, _FRESH, _NEW, _OLD = "_counts", "_fresh", "_new", "_old"
+_COUNTS, _FRESH, _NEW, _OLD, _SINCE = "_counts", "_fresh", "_new", "_old", "_since"
 _SOURCES = (_KNOWN, _HIDDEN, _WITHHELD)
 
 
@@ -82,6 +82,31 @@ def known(rows: DataFrame | None, hidden: DataFrame | None, shape: Shape) -> Dat
     if hidden is not None:
         found.append(_as_known(hidden.select(*map(quoted, shape.columns), GONE), hidden=True))
     return reduce(DataFrame.unionByName, found) if found else None
+
+
+def since(of: DataFrame, at: Column, shape: Shape) -> DataFrame:
+    """Return per key of `of` the least sequence there, by which `suffix` finds what it can change. `at`: a sequence."""
+    return of.groupBy(*map(quoted, shape.keys)).agg(F.min(at).alias(_SINCE))
+
+
+def rows_since(rows: DataFrame, times: DataFrame, shape: Shape) -> DataFrame:
+    """Return the rows of the keys of `times` (see `since`) from the one on that is valid then, or ends then.
+
+    Events from then on change no earlier row: the last event before is in the first of these rows, or deletes.
+    """
+    near = rows.join(times, list(shape.keys))
+    return near.where(F.col(END_AT).isNull() | (F.col(END_AT) >= F.col(_SINCE))).select(*map(quoted, rows.columns))
+
+
+def hidden_since(hidden: DataFrame, rows: DataFrame | None, times: DataFrame, shape: Shape) -> DataFrame:
+    """Return the hidden events of these keys from the start of the first of `rows` on. `rows`: of `rows_since`."""
+    bounds = times
+    if rows is not None:
+        first = rows.groupBy(*map(quoted, shape.keys)).agg(F.min(START_AT).alias("_first"))
+        earlier = F.when(F.col("_first") < F.col(_SINCE), F.col("_first")).otherwise(F.col(_SINCE))
+        bounds = times.join(first, list(shape.keys), "left").withColumn(_SINCE, earlier).drop("_first")
+    near = hidden.join(bounds, list(shape.keys))
+    return near.where(folding.sequence(shape.sequence_by) >= F.col(_SINCE)).select(*map(quoted, hidden.columns))
 
 
 def _as_known(events: DataFrame, *, hidden: bool) -> DataFrame:

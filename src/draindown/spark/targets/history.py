@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, TimestampType
 
 from draindown.base.errors import TerminalError
 from draindown.ledger import table as ledger_table
@@ -23,7 +23,7 @@ from draindown.sinks.port import FATE as SENT
 from draindown.spark.contract.origin import arrived
 from draindown.spark.frames import persisted
 from draindown.spark.session import configured
-from draindown.spark.sql import CHANGED_AT, quoted
+from draindown.spark.sql import CHANGED_AT, literal, quoted
 from draindown.spark.targets import delta_target, events, folding, memory, resolution, withheld
 from draindown.spark.targets.delta_target import Clauses, Writer, written
 from draindown.spark.targets.events import WHY, Shape
@@ -34,6 +34,15 @@ from draindown.spark.targets.strategy import Accepted
 from draindown.spark.tuning import TUNING
 from draindown.spec.history import History
 from draindown.spec.names import END_AT, START_AT, is_own
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The part of a history that a batch can change: rows, all events that are known of them, and the literal bound."""
+
+    rows: DataFrame | None
+    events: DataFrame | None
+    bound: str | None
 
 
 class Historical:
@@ -58,11 +67,11 @@ class Historical:
             by = [*shape.keys, *shape.sequence_by]
             arrivals = arrived(accepted.rows, accepted.blocks)
             new = _kept(resolution.newest(arrivals, by, [], shape.content), kept)
-            rows, before = _known(accepted, shape, near, new)
+            known = _known(accepted, shape, near, new, folding.sequence(shape.sequence_by), kept)
             out = _withheld(accepted, shape, accepted.releases)
-            judged = _kept(events.judged(before, new, shape, out, released=bool(accepted.releases)), kept)
+            judged = _kept(events.judged(known.events, new, shape, out, released=bool(accepted.releases)), kept)
             row = replace(row, **_by_fate(events.fates(judged)))
-            yield _folded(accepted, shape, row, near, judged, rows, kept)
+            yield _folded(accepted, shape, row, near, judged, known, kept)
 
     @contextmanager
     def withdrawal(self, writer: Writer, rows: DataFrame, row: BatchRow, pruning: Pruning) -> Iterator[Folded]:
@@ -72,7 +81,8 @@ class Historical:
         shape = _shape_of_table(accepted)
         near = neighbourhood(accepted, row)
         with configured(rows.sparkSession, settings(accepted, row, near)), ExitStack() as kept:
-            held, before = _known(accepted, shape, near, rows)
+            known = _known(accepted, shape, near, rows, F.col(START_AT), kept)
+            before = known.events
             assert before is not None, "the rows are in the table"
             out, none = (
                 _withheld(accepted, shape),
@@ -84,19 +94,39 @@ class Historical:
             judged = _kept(events.judged(before, none, shape, both), kept)
             number = leaving.count()
             row = replace(row, form="history", history=_definition(shape), records=number, events=number, deleted=0)
-            yield replace(_folded(accepted, shape, row, near, judged, held, kept), leaving=leaving)
+            yield replace(_folded(accepted, shape, row, near, judged, known, kept), leaving=leaving)
 
 
-def _known(
-    accepted: Accepted, shape: Shape, near: Neighbourhood, of: DataFrame
-) -> tuple[DataFrame | None, DataFrame | None]:
-    """Return the table's rows of the keys of a frame, and all events of these that are known."""
-    keys = of.select(*map(quoted, shape.keys)).distinct()
-    found = (candidates(accepted, near, one) for one in (near.held, near.memory))
-    rows, hidden = (None if one is None else one.join(keys, list(shape.keys), "left_semi") for one in found)
+def _known(accepted: Accepted, shape: Shape, near: Neighbourhood, of: DataFrame, at: Column, kept: ExitStack) -> _Known:
+    """Return what the events of `of` can change. `at`: their sequence. The rows stay persisted until `kept` closes."""
+    times, bound = events.since(of, at, shape), _bound(of, at)
+    rows, hidden = (candidates(accepted, near, one) for one in (near.held, near.memory))
+    if rows is not None:
+        rows = rows if bound is None else rows.where(_ends_after(END_AT, bound))
+        rows = _kept(events.rows_since(rows, times, shape), kept)
     if hidden is not None:
-        hidden = _widened(accepted, shape, hidden).withColumnRenamed("_delete", folding.GONE)
-    return rows, events.known(rows, hidden, shape)
+        hidden = events.hidden_since(_widened(accepted, shape, hidden), rows, times, shape)
+        hidden = hidden.withColumnRenamed("_delete", folding.GONE)
+    return _Known(rows, events.known(rows, hidden, shape), bound)
+
+
+def _bound(of: DataFrame, at: Column) -> str | None:
+    """Return the least sequence as a literal of SQL, by which Delta skips files; None for a type without one."""
+    kind = of.select(at.alias("at")).schema["at"].dataType
+    if isinstance(kind, TimestampType):  # not as text, of which an hour stands for two when clocks go back
+        found = of.agg(F.min(F.unix_micros(at))).collect()[0][0]
+        return None if found is None else f"timestamp_micros({found})"
+    if kind.typeName() not in _EXACT:
+        return None
+    found = of.agg(F.min(at).cast("string")).collect()[0][0]
+    return None if found is None else f"cast({literal(found)} as {kind.simpleString()})"
+
+
+_EXACT = ("byte", "short", "integer", "long", "date", "decimal")
+
+
+def _ends_after(column: str, bound: str) -> str:
+    return f"({column} is null or {column} >= {bound})"
 
 
 def _widened(accepted: Accepted, shape: Shape, hidden: DataFrame) -> DataFrame:
@@ -127,15 +157,15 @@ def _folded(
     row: BatchRow,
     near: Neighbourhood,
     judged: DataFrame,
-    rows: DataFrame | None,
+    known: _Known,
     kept: ExitStack,
 ) -> Folded:
-    """Fold judged events, and compare them with `rows`. Frames stay persisted until `kept` closes."""
+    """Fold judged events, and compare them with the table's rows. Frames stay persisted until `kept` closes."""
     folded = _kept(events.folded(judged, shape), kept)
     stamp = F.lit(accepted.changed_at)
-    different = _kept(events.difference(folded, rows, shape).withColumn(CHANGED_AT, stamp), kept)
+    different = _kept(events.difference(folded, known.rows, shape).withColumn(CHANGED_AT, stamp), kept)
     row = replace(row, **_by_step(events.steps(different)), remembered=events.unseen(folded, shape).count())
-    return Folded(accepted, shape, folded, different, row, near.is_large)
+    return Folded(accepted, shape, folded, different, row, near.is_large, known.bound)
 
 
 def _kept(frame: DataFrame, kept: ExitStack) -> DataFrame:
@@ -249,6 +279,7 @@ def _by_step(steps: Mapping[str, int]) -> dict[str, Any]:
 class Folded:
     """The change of a batch of events: the events of its keys with their runs, and the rows that differ. Persisted.
 
+    `bound`: the literal before which no row of the table ends that the batch concerns; None for a type without one.
     `leaving`: the events that a withdrawal takes out.
     """
 
@@ -258,6 +289,7 @@ class Folded:
     different: DataFrame
     row: BatchRow
     is_large: bool
+    bound: str | None = None
     leaving: DataFrame | None = None
 
     @property
@@ -286,6 +318,7 @@ class Folded:
         with configured(spark, joining(self.accepted, spark) if self.is_large else {}):
             if row.inserted or row.updated or row.deleted:
                 on = " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in self.shape.row_keys)
+                on += "" if self.bound is None else f" AND {_ends_after(f't.{END_AT}', self.bound)}"
                 clauses = Clauses(*(f"s.{FATE} = '{act}'" for act in ("delete", "update", "insert")))
                 delta_target.merge(writer, self.different, on, clauses, self.accepted.pruning, row.as_metadata())
             else:
