@@ -196,9 +196,8 @@ class Withdrawn(Gated):
         assert not [one.code for one in examine(self.request()).symptoms if one.level == "wrong"]
 
 
-@pytest.mark.parametrize(
-    "fault", [None, *(pytest.param(one, marks=pytest.mark.long) for one in ("quarantined", "remembered"))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("fault", [None, "quarantined", "remembered"])
 def test_an_interval_is_withdrawn_with_its_events_alone_and_comes_back(
     spark: SparkSession, tmp_path: Path, fault: str | None
 ) -> None:
