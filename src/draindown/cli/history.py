@@ -54,18 +54,14 @@ def as_of(
 
 def _history(here: Setting, name: str) -> tuple[PipelineSpec, str, History]:
     """Return the flow that writes a table with a history. Raises a usage error if no flow or several do."""
-    from draindown.spec.derived import DerivedFlow
     from draindown.spec.history import HISTORY
 
     kept = [
-        f"{spec.pipeline}/{one.table_name(flow)}"
-        for spec, flow, one in table_writers(here, name)
-        if getattr(one, "history", None)
+        f"{spec.pipeline}/{one.table_name(flow)}" for spec, flow, one in table_writers(here, name) if one.target.history
     ]
     known = f"histories are {', '.join(kept)}" if kept else f"no flow keeps one: {HISTORY}"
     spec, flow = table_writer(here, name, known)
-    declared = spec.flows[flow]
-    part = declared.history if isinstance(declared, DerivedFlow) else None
+    part = spec.flows[flow].target.history
     if part is None:
         raise typer.BadParameter(f"table {name.rpartition('/')[2]} is no history; {known}", param_hint="TABLE")
     return spec, flow, part

@@ -16,10 +16,14 @@ from draindown.provenance.scan import Found
 
 @dataclass(frozen=True)
 class Contents:
-    """How records of a key compare. `order`: the sequence columns; `content`: columns that a row has unchanged."""
+    """How records of a key compare. `order`: the sequence columns; `content`: columns that a row has unchanged.
+
+    `keeps_all`: whether the table is a history, in which no record loses against another of its key.
+    """
 
     order: Names
     content: Names
+    keeps_all: bool = False
 
     def sequence(self, found: Found) -> Values | None:
         """Return the sequence of a record; None if it can't be read."""
@@ -77,6 +81,9 @@ def _in_batch(
     )
     known = sorted(((one, at) for one, at in accepted if at is not None), key=lambda pair: pair[1], reverse=True)
     if not known:
+        return
+    if how.keeps_all:
+        yield from ((one, "applied", f"an event of the key, {shown(how.order, at)}", at) for one, at in known)
         return
     won = known[0][1]
     tied = [one for one, at in known if at == won]

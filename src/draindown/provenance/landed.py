@@ -211,7 +211,7 @@ class LandedTable:
         made = made_by(self._flow.transform, self._root) if self._flow.transform else set()
         known = [] if made is None else [name for name in plain(self._flow) if name not in made]
         content = tuple(name for name in known if row is None or name in row)
-        return Contents(order, content)
+        return Contents(order, content, keeps_all=self._flow.target.history is not None)
 
     def _deletes(self, key: Values) -> dict[BatchPlace, Values]:
         """Return at which sequence each batch deleted a key."""
