@@ -6,13 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from draindown.base.exits import Exit
-from draindown.drill.process import gone
 from draindown.flow import at_work
 from draindown.gate.published import published
 from draindown.lease import holder
@@ -34,21 +35,23 @@ def landing(tmp_path: Path) -> Landing:
     return lakes.lake(tmp_path / "lake", batches=1)
 
 
-def _started(landing: Landing) -> Driver:
-    """The job of a drain that the check follows, up to where its check begins."""
+@contextmanager
+def _started(landing: Landing) -> Iterator[Driver]:
+    """The job of a drain that the check follows, from where its check begins."""
     asked = landing.request(then=("check",))
     root = lakes.ROOT
-    driver = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", _JOB, "--request", asked.encode()],
         env=os.environ | {"PYTHONPATH": f"{root}:{root / 'src'}", "DRAINDOWN_MASTER": "local[2]"},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
-    )
-    assert driver.stdout is not None
-    assert any((step_lines.begun(line) or ("", ""))[0] == "check" for line in driver.stdout), "the check never began"
-    return driver
+    ) as driver:
+        assert driver.stdout is not None
+        begun = any((step_lines.begun(line) or ("", ""))[0] == "check" for line in driver.stdout)
+        assert begun, "the check never began"
+        yield driver
 
 
 def _judging(landing: Landing, driver: Driver) -> None:
@@ -74,10 +77,10 @@ def _drained(landing: Landing) -> None:
 def test_killed_within_the_check_it_is_a_dead_check_and_its_own_driver_publishes(
     landing: Landing, spark: SparkSession
 ) -> None:
-    driver = _started(landing)
-    _judging(landing, driver)
-    os.killpg(driver.pid, signal.SIGKILL)
-    assert gone(driver.pid) and driver.wait(_PATIENCE) == -signal.SIGKILL
+    with _started(landing) as driver:
+        _judging(landing, driver)
+        os.killpg(driver.pid, signal.SIGKILL)
+        assert driver.wait(_PATIENCE) == -signal.SIGKILL
     _drained(landing)
     assert store.read(landing.layout, "r", "check") is None and published(landing.layout) is None
     left = at_work.left(landing.layout, "p", "r", "check")
@@ -91,10 +94,10 @@ def test_killed_within_the_check_it_is_a_dead_check_and_its_own_driver_publishes
 def test_told_to_end_within_the_check_it_judges_to_the_end_and_begins_nothing(
     landing: Landing, spark: SparkSession
 ) -> None:
-    driver = _started(landing)
-    _judging(landing, driver)
-    os.kill(driver.pid, signal.SIGTERM)
-    assert driver.wait(_PATIENCE) == Exit.DONE
+    with _started(landing) as driver:
+        _judging(landing, driver)
+        os.kill(driver.pid, signal.SIGTERM)
+        assert driver.wait(_PATIENCE) == Exit.DONE
     _drained(landing)
     assert published(landing.layout) is not None
 
@@ -102,11 +105,11 @@ def test_told_to_end_within_the_check_it_judges_to_the_end_and_begins_nothing(
 @pytest.mark.long
 def test_a_disk_that_is_full_after_the_drain_is_the_check_s_error(small_disk: Path, spark: SparkSession) -> None:
     landing = lakes.lake(small_disk / "lake", batches=1)
-    driver = _started(landing)
-    os.kill(driver.pid, signal.SIGSTOP)
-    fill(small_disk)
-    os.kill(driver.pid, signal.SIGCONT)
-    assert driver.wait(_PATIENCE) == Exit.DONE
+    with _started(landing) as driver:
+        os.kill(driver.pid, signal.SIGSTOP)
+        fill(small_disk)
+        os.kill(driver.pid, signal.SIGCONT)
+        assert driver.wait(_PATIENCE) == Exit.DONE
     _drained(landing)
     assert published(landing.layout) is None and store.read(landing.layout, "r", "check") is None
     (small_disk / "ballast").unlink()
