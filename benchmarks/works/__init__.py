@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.work import Work
-from benchmarks.works import backlog, dag, derived, drain, growth, kafka, longevity, seen, small, upkeep
+from benchmarks.works import backlog, cluster, dag, derived, drain, growth, kafka, longevity, seen, small, upkeep
 
 ALL: dict[str, Work] = {
     work.name: work
@@ -22,5 +22,6 @@ ALL: dict[str, Work] = {
         longevity.WORK,
         upkeep.WORK,
         derived.WORK,
+        cluster.WORK,
     )
 }

@@ -178,7 +178,8 @@ class StepReport(Frozen):
     """One start of a step of a run. Only the part named after the step is set, if the step got that far.
 
     `run` holds the ledger's sums of the whole run at the time of writing or reading. `fused` is None if the step had a
-    driver of its own.
+    driver of its own. `cluster` names the master and the executors that were registered when the step ended; it is
+    empty on a local master and for a step without Spark.
     """
 
     pipeline: str
@@ -189,6 +190,7 @@ class StepReport(Frozen):
     outcome: Outcome
     started_at: datetime
     finished_at: datetime
+    cluster: str = ""
     findings: list[Finding] = Field(default_factory=list)
     error: dict[str, Any] | None = None
     fused: Fused | None = None
