@@ -25,7 +25,7 @@ from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchKind, BatchRow, not_adding_up
 from draindown.spark.session import configured
 from draindown.spark.sql import CHANGED_AT, ddl, quoted
-from draindown.spark.targets import restricted
+from draindown.spark.targets import restricted, side_rows
 from draindown.spark.targets.pruning import Pruning
 from draindown.spark.targets.table_schema import differences, nullable
 from draindown.spec.derived import DerivedFlow
@@ -89,12 +89,14 @@ class Held:
 
     `rows` reads one fixed version of the table. `every` lists all files of that version. `files` lists the candidate
     files: those that file skipping by `pruning` does not exclude. Both have the entries that `TableLog.files` returns.
+    `is_apart`: certainly no file holds a candidate row.
     """
 
     rows: DataFrame
     files: Sequence[Mapping[str, Any]]
     every: Sequence[Mapping[str, Any]]
     pruning: Pruning
+    is_apart: bool = False
 
     @property
     def number(self) -> int:
@@ -290,11 +292,17 @@ def keep_bounds(spark: SparkSession, path: str, flow: FlowSpec | DerivedFlow) ->
         spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('{delta.BOUNDED}' = '{statistics}')")
 
 
-def write_batch(writer: TableWriter, rows: DataFrame, path: str, purpose: str, *, own: str = "") -> None:
+def write_batch(
+    writer: TableWriter, rows: DataFrame, path: str, purpose: str, *, own: str = "", number: int | None = None
+) -> None:
     """Write this batch's rows of a side table. Idempotent: a retry replaces the rows of an earlier attempt.
 
-    `rows` must have the columns `generation`, `batch` and `kind`, each with the prefix `own`.
+    `rows` must have the columns `generation`, `batch` and `kind`, each with the prefix `own`. `number`: how many there
+    are, if it is known; few are written without Spark.
     """
+    app = (writer.app(purpose), writer.batch)
+    if number is not None and side_rows.written(rows, path, app, number):
+        return
     batch = {"generation": writer.generation, "batch": writer.batch, "kind": f"'{writer.kind}'"}
     where = " AND ".join(f"{own}{name} = {value}" for name, value in batch.items())
     if writer.holds(path, purpose):
@@ -329,11 +337,12 @@ def held_rows(spark: SparkSession, path: str, pruning: Pruning, *, narrow: bool 
     if not files:
         return None
     frame = spark.read.format("delta").option("versionAsOf", log.version).load(path)
+    is_apart = pruning.excludes_all(frame.schema, files)
     pruning = pruning.narrowed(frame.schema, files) if narrow else pruning
     concerned = pruning.files(frame.schema, files)
     for possible in pruning.conditions(frame.schema):
         frame = frame.where(possible)
-    return Held(frame, concerned, files, pruning)
+    return Held(frame, concerned, files, pruning, is_apart)
 
 
 def columns_of(spark: SparkSession, path: str) -> list[str]:

@@ -102,7 +102,7 @@ def _joining(accepted: Accepted, spark: SparkSession) -> Mapping[str, str]:
 
 def _candidates(accepted: Accepted, near: _Neighbourhood) -> DataFrame | None:
     """Return the rows of the target that the batch is compared with; None if there are none."""
-    rows = None if near.held is None else near.held.rows
+    rows = None if near.held is None or near.held.is_apart else near.held.rows
     if rows is None or not near.is_large:
         return rows
     return resolution.among(rows, accepted.rows, accepted.writer.flow.target.keys)
@@ -157,7 +157,7 @@ class Upserted:
         """Append the batch's deletes to the tombstones. Idempotent."""
         writer, deletes = self.accepted.writer, self.row.deleted + self.row.remembered
         if deletes or writer.holds(writer.layout.tombstones, "tombstones"):
-            tombstones.append(writer, self.fated, self.accepted.changed_at)
+            tombstones.append(writer, self.fated, self.accepted.changed_at, deletes)
             written(self.row, writer.layout.tombstones, deletes, "deletes")
 
     def changes(self, was: Mapping[str, Column]) -> DataFrame:
