@@ -165,6 +165,7 @@ def test_a_chain_of_three_equals_its_queries_at_each_step(chain: Callable[..., C
     assert not any(it.waits(flow) for flow in it.spec.flows)
 
 
+@pytest.mark.long
 def test_first_rows_and_sessions_follow_every_change(chain: Callable[..., Chain]) -> None:
     once = {"source": {"table": "flights"}, "deduplicate": {"keys": ["carrier"], "sequence_by": ["at"]}}
     worst = {"source": {"table": "flights"}, "top": {"by": ["carrier"], "order_by": ["delay desc"], "rows": 2}}
@@ -264,7 +265,7 @@ def test_a_drain_that_died_goes_on(chain: Callable[..., Chain], step: str, monke
     assert report.outcome == "idle", "nothing is published between two versions of the source"
     it.run("carriers")
     rows = ledger_table.recent(it.layout("carriers"), 9)
-    assert [(row.batch, row.cut) for row in rows] == [(0, 1), (1, 2), (2, 3)] and not it.waits("carriers")
+    assert [(row.batch, row.slice) for row in rows] == [(0, 1), (1, 2), (2, 3)] and not it.waits("carriers")
     assert sum(row.inserted for row in rows) == 3 and len(it.rows("carriers")) == 3
     pinned = [unit for one in intake.slices(it.layout("carriers"), 1) for unit in one.units]
     read = inputs.by_batch(it.layout("carriers"))
@@ -353,6 +354,7 @@ def test_a_fill_is_divided_by_the_partitions_of_its_source(
     assert len(again) == 4 and sum(row.deleted for row in again) == 4 and it.proven("hourly")
 
 
+@pytest.mark.long
 def test_a_reset_compares_the_whole_table(chain: Callable[..., Chain]) -> None:
     it = chain(hourly=HOURLY)
     it.deliver(it.row(1, 0), it.row(2, 90), it.row(3, 200))
@@ -423,6 +425,7 @@ def test_a_copy_of_a_lake_goes_on_by_itself(chain: Callable[..., Chain], tmp_pat
     assert {path: path.stat().st_mtime_ns for path in before} == before, "nothing of the original was written"
 
 
+@pytest.mark.long
 def test_a_query_that_spark_refused_runs_once_it_is_corrected(chain: Callable[..., Chain]) -> None:
     wrong = CARRIERS | {
         "per": CARRIERS["per"] | {"sql": "select carrier, sum(carrier, 1) c from flights group by carrier"}

@@ -21,9 +21,8 @@ from draindown.audit.context import AuditContext, Progress, kind_of, of_source, 
 from draindown.audit.files import FileFacts, Refusals, recount
 from draindown.audit.generations import generations_of, left_out, refused_before
 from draindown.audit.invariants import invariant_of
-from draindown.audit.keys import KeyRecount
 from draindown.audit.ledger_sums import inputs_against_intake, ledger_against_commits, ledger_sums
-from draindown.audit.model import Audit
+from draindown.audit.model import Audit, Collector
 from draindown.audit.pinned import Piece, inputs_against_pinned
 from draindown.audit.records import Records
 from draindown.audit.withdrawals import released_withdrawals, settle_withdrawals, withdrawals
@@ -63,9 +62,9 @@ def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress 
     _settle_replay(context)
     generations_of(context)
     raw_files = context.flow.source.raw_files
-    cuts = {batch.cut for batch in of_source(context)}
+    slices = {batch.slice for batch in of_source(context)}
     taken_in = _all(context.layout.intake_of(1)) if raw_files else []
-    context.files = [_as_file(row) for row in taken_in if row["slice"] in cuts]
+    context.files = [_as_file(row) for row in taken_in if row["slice"] in slices]
     units = {"files": len(context.files)} if raw_files else {}
     context.seen |= {"batches": len(context.batches), **units, "refused rows": len(context.refused)}
     ledger_sums(context)
@@ -174,7 +173,7 @@ def _released_now(decided: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def _as_file(row: dict[str, Any]) -> dict[str, Any]:
-    return row | {"path": row["unit"], "size": row["bytes"], "cut": row["slice"]}
+    return row | {"path": row["unit"], "size": row["bytes"], "slice": row["slice"]}
 
 
 def _all(path: str) -> list[dict[str, Any]]:
@@ -262,7 +261,7 @@ def _unread(context: AuditContext, paths: list[str]) -> Iterator[str]:
 
 
 def _raw_file(
-    context: AuditContext, row: Mapping[str, Any], refusals: Refusals, keys: KeyRecount | None, at: int
+    context: AuditContext, row: Mapping[str, Any], refusals: Refusals, keys: Collector | None, at: int
 ) -> FileFacts | None:
     path = row["path"]
     context.progress(at, len(context.files), Path(path).name)

@@ -23,7 +23,7 @@ from draindown.spec.landing import FlowSpec
 _STAMPS = ("_changed_at", "_arrived_at")
 _REFUSED = ("quarantine_id", "origin", "reason", "field", "detail", "raw", "raw_bytes", "raw_length")
 _RAW = ("part", "unit", "log", "position", "from", "until", "key", "value", "headers", "timestamp")
-_INPUT = ("batch", "cut", "units", "bytes", "records")
+_INPUT = ("batch", "slice", "units", "bytes", "records")
 _COUNTS = ("quarantined", "late", "superseded", "duplicate", "inserted", "updated", "deleted", "remembered", "applied")
 _ROWS = ":rows"  # suffix of the transaction app id of the target's batches
 Commit = tuple[str, int]
@@ -67,6 +67,8 @@ class Control:
         remembered = [*goal.keys, *goal.sequence_by, *(() if reset else ("_generation", "_batch", "_kind"))]
         yield from _differing("table", _all(mine.table), _all(other.table))
         yield from _differing("tombstones", _all(mine.tombstones), _all(other.tombstones), remembered)
+        hidden = [*remembered, "_delete"]  # of a reset other copies of the same events may be there
+        yield from _differing("hidden events", _all(mine.hidden), _all(other.hidden), hidden) if not reset else ()
         yield from _differing("raw records", _all(mine.raw), _all(other.raw), _RAW)
         yield from _differing("quarantine", _all(mine.quarantine), _all(other.quarantine), _REFUSED)
 

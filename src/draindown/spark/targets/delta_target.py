@@ -24,10 +24,10 @@ from draindown.lake.transactions import WriterId, app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchKind, BatchRow, not_adding_up
 from draindown.spark.session import configured
-from draindown.spark.sql import CHANGED_AT, ddl, quoted
+from draindown.spark.sql import ddl, quoted
 from draindown.spark.targets import restricted, side_rows
 from draindown.spark.targets.pruning import Pruning
-from draindown.spark.targets.table_schema import differences, nullable
+from draindown.spark.targets.table_schema import bounded, differences, nullable, other_form
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.landing import FlowSpec
 
@@ -141,8 +141,15 @@ def prepare(spark: SparkSession, writer: TableWriter, schema: StructType) -> Non
     if not TableLog(path).exists:
         _create(spark, path, schema, flow)
         return
+    _refuse_mismatch(writer, DeltaTable.forPath(spark, path).toDF().schema, schema)
+    widen(spark, path, schema)
+
+
+def widen(spark: SparkSession, path: str, schema: StructType) -> None:
+    """Add the columns to a table that it lacks. No-op if there is no table."""
+    if not TableLog(path).exists:
+        return
     held = DeltaTable.forPath(spark, path).toDF().schema
-    _refuse_mismatch(writer, held, schema)
     missing = [f"{quoted(f.name)} {ddl(f.dataType)}" for f in schema if f.name not in held.names]
     if missing:
         spark.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({', '.join(missing)})")
@@ -151,6 +158,7 @@ def prepare(spark: SparkSession, writer: TableWriter, schema: StructType) -> Non
 def _refuse_mismatch(writer: TableWriter, held: StructType, schema: StructType) -> None:
     path, flow = writer.layout.table, writer.flow
     differing = list(differences(held, schema))
+    differing += other_form(held, schema) if isinstance(writer, Writer) else ()
     partitions = TableLog(path).partition_columns
     if partitions != flow.target.partition_by:
         differing.append(f"the table is partitioned by {partitions}, the spec by {flow.target.partition_by}")
@@ -168,7 +176,7 @@ def _refuse_mismatch(writer: TableWriter, held: StructType, schema: StructType) 
 
 
 def _create(spark: SparkSession, path: str, schema: StructType, flow: FlowSpec | DerivedFlow) -> None:
-    statistics = _bounded(schema, flow)
+    statistics = bounded(schema, flow)
     builder = _new_table(spark, path, schema)
     if flow.target.partition_by:
         builder = builder.partitionedBy(*flow.target.partition_by)
@@ -186,23 +194,6 @@ def _new_table(spark: SparkSession, path: str, schema: StructType) -> DeltaTable
     delta.clear_unmade(path)
     builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(nullable(schema))
     return builder.property(formats.PROPERTY, str(formats.FORMAT))
-
-
-def _bounded(schema: StructType, flow: FlowSpec | DerivedFlow) -> str:
-    """Return the value of `delta.dataSkippingStatsColumns`: keys, sequence and `_changed_at`.
-
-    Empty if one of the names needs quotes, which the property does not support.
-    """
-    names = [*flow.target.statistics, CHANGED_AT]
-    # Delta refuses to create a table that asks for statistics of a partition column or of a type without min/max
-    odd = {field.name for field in schema if any(kind in ddl(field.dataType) for kind in ("boolean", "binary"))}
-    statistics = [name for name in names if name not in flow.target.partition_by and name not in odd]
-    return ",".join(dict.fromkeys(statistics)) if all(_is_bare(c) for c in statistics) else ""
-
-
-def _is_bare(name: str) -> bool:
-    """Return whether the name is a plain SQL identifier, which needs no quotes."""
-    return name.isascii() and name.isidentifier()
 
 
 def append(writer: TableWriter, rows: DataFrame, metadata: str) -> None:
@@ -275,7 +266,7 @@ def swap(spark: SparkSession, writer: TableWriter, metadata: str) -> None:
     rows = spark.read.format("delta").load(writer.layout.table)
     if not TableLog(path).exists:
         _create(spark, path, rows.schema, flow)
-    statistics = _bounded(rows.schema, flow)
+    statistics = bounded(rows.schema, flow)
     if TableLog(path).properties.get(delta.BOUNDED, "") != statistics:  # it may name columns that the overwrite drops
         spark.sql(f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES IF EXISTS ('{delta.BOUNDED}')")
     how = {"overwriteSchema": "true", "partitionOverwriteMode": "static", "optimizeWrite": "true"}
@@ -287,7 +278,7 @@ def swap(spark: SparkSession, writer: TableWriter, metadata: str) -> None:
 
 def keep_bounds(spark: SparkSession, path: str, flow: FlowSpec | DerivedFlow) -> None:
     """Set the table's statistics columns to keys, sequence and `_changed_at`. No-op if they are set already."""
-    statistics = _bounded(spark.read.format("delta").load(path).schema, flow)
+    statistics = bounded(spark.read.format("delta").load(path).schema, flow)
     if statistics and TableLog(path).properties.get(delta.BOUNDED) != statistics:
         spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('{delta.BOUNDED}' = '{statistics}')")
 

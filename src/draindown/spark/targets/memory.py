@@ -1,4 +1,4 @@
-"""Tombstones: the side table of deleted keys and the sequence of each delete."""
+"""The table beside a target with changes that none of its rows shows: tombstones, or hidden events of a history."""
 
 from __future__ import annotations
 
@@ -11,40 +11,47 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.lake.table_log import TableLog, identifier, literal
-from draindown.spark.sql import CHANGED_AT, quoted
+from draindown.spark.sql import CHANGED_AT
+from draindown.spark.targets import delta_target
 from draindown.spark.targets.delta_target import Held, Writer, held_rows, write_batch
 from draindown.spark.targets.pruning import Pruning
-from draindown.spark.targets.resolution import DELETES, FATE
 
 FEW_HELD = 10_000
 """Most tombstones of a table that are read without Spark."""
 
 
-def append(writer: Writer, fated: DataFrame, changed_at: datetime, number: int) -> None:
-    """Append the batch's `number` deletes: keys, sequence, `_generation`, `_batch`, `_kind`, `_changed_at`. Idempotent.
+def append(writer: Writer, rows: DataFrame, changed_at: datetime, number: int | None = None) -> None:
+    """Append what the batch remembers, with `_generation`, `_batch`, `_kind` and `_changed_at`. Idempotent.
 
+    `number`: how many rows there are, if it is known.
     The underscore avoids clashes: a key may be called `batch`, but no column of a flow begins with an underscore.
     """
-    deletes = fated.where(F.col(FATE).isin(*DELETES)).select(
-        *[F.col(quoted(name)) for name in writer.flow.target.essential],
-        F.lit(writer.generation).alias("_generation"),
-        F.lit(writer.batch).cast("long").alias("_batch"),
-        F.lit(writer.kind).alias("_kind"),
-        F.lit(changed_at).alias(CHANGED_AT),
+    marked = rows.withColumns(
+        {
+            "_generation": F.lit(writer.generation),
+            "_batch": F.lit(writer.batch).cast("long"),
+            "_kind": F.lit(writer.kind),
+            CHANGED_AT: F.lit(changed_at),
+        }
     )
-    write_batch(writer, deletes, writer.layout.tombstones, "tombstones", own="_", number=number)
+    memory = writer.flow.target.kind.memory
+    path = writer.layout.memory(memory)
+    if memory == "hidden":  # it has the target's columns, which may have become more
+        delta_target.widen(rows.sparkSession, path, marked.schema)
+    write_batch(writer, marked, path, memory, own="_", number=number)
 
 
 def held(spark: SparkSession, writer: Writer, pruning: Pruning) -> Held | None:
-    """Return the tombstones of other batches that match `pruning`. None if the table is absent or empty,
-    or its statistics exclude all of them.
+    """Return what other batches remember that matches `pruning`. None if the table is absent or empty, or
+    its statistics exclude all tombstones.
 
-    Tombstones that an earlier attempt of this batch wrote are excluded.
+    What an earlier attempt of this batch wrote is excluded.
     """
-    found = held_rows(spark, writer.layout.tombstones, pruning.only(writer.flow.target.keys))
-    if found is None or found.is_apart:
+    goal = writer.flow.target
+    found = held_rows(spark, writer.layout.memory(goal.kind.memory), pruning.only(goal.keys))
+    if found is None or (found.is_apart and goal.kind.memory == "tombstones"):
         return None
-    if _number(found.every) <= FEW_HELD:
+    if goal.kind.memory == "tombstones" and _number(found.every) <= FEW_HELD:
         return replace(found, rows=_read(spark, writer))
     mine = (
         (F.col("_generation") == writer.generation)
