@@ -119,12 +119,19 @@ DELTA_RS = Contender(
 )
 DAG = Contender(
     "draindown, DAG",
-    "the same as tasks of a DAG run, in an Airflow that stands: plan without a JVM, each other task that has something "
-    "to do with a spark-submit of its own; from the trigger to the end of the run; CPU of all Airflow's processes "
-    "meanwhile, with what they burn when idle",
+    "the same as tasks of a DAG run, in an Airflow that stands: plan without a JVM, drain and check by one "
+    "spark-submit; from the trigger to the end of the run; CPU of all Airflow's processes meanwhile, with what they "
+    "burn when idle",
     standing.dag_run,
     keeps_refused=True,
     standing=standing.airflow,
+)
+HAND_WRITTEN_DAG = Contender(
+    BASELINE,
+    "benchmarks/programs/hand_written_dag.py: the hand-written job, default settings, as the one SparkSubmitOperator "
+    "of a DAG, in an Airflow of its own that stands",
+    standing.dag_run,
+    standing=standing.by_hand,
 )
 KOHEESIO = Contender(
     "koheesio",

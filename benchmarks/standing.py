@@ -26,22 +26,33 @@ import psutil  # type: ignore[import-untyped]
 from benchmarks.measure import Cost, watched
 from benchmarks.place import ROOT, Failed, Place
 from draindown.airflow.process import die_with_parent
+from draindown.launch.settings import class_path
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import airflow_local
 
 sys.path.remove(str(ROOT / "scripts"))
 
+_PROGRAMS = ROOT / "benchmarks" / "programs"
 _UP_SECONDS = 240.0
 _RUN_SECONDS = 3600.0
 _DOWN_SECONDS = 60.0  # for all parts to end by themselves
 _LOOK = 0.1  # seconds between two looks at the database; how exact wall times are
 
 
-@contextlib.contextmanager
-def airflow(place: Place) -> Iterator[None]:
+def airflow(place: Place) -> contextlib.AbstractContextManager[None]:
     """Airflow over the place's pipeline, from when it has read the DAG. Leaves no process behind. Raises Failed."""
-    settings = _settings(place, _project(place))
+    return _standing(place, _project(place))
+
+
+def by_hand(place: Place) -> contextlib.AbstractContextManager[None]:
+    """The same over the hand-written job's DAG."""
+    return _standing(place, _by_hand(place))
+
+
+@contextlib.contextmanager
+def _standing(place: Place, project: Path) -> Iterator[None]:
+    settings = _settings(place, project)
     _home(place).joinpath("url").write_text(settings["AIRFLOW__API__BASE_URL"])
     migrated = subprocess.run(_airflow("db", "migrate"), env=settings, cwd=place.home, check=False, capture_output=True)
     if migrated.returncode:
@@ -92,6 +103,15 @@ def _project(place: Place) -> Path:
     return project
 
 
+def _by_hand(place: Place) -> Path:
+    """A project of the hand-written DAG."""
+    project = place.home / "project"
+    (project / "plugins").mkdir(parents=True)
+    (project / "dags").mkdir()
+    shutil.copy(_PROGRAMS / "hand_written_dag.py", project / "dags")
+    return project
+
+
 def _settings(place: Place, project: Path) -> dict[str, str]:
     """The environment of every process of Airflow."""
     environ = place.environment()
@@ -100,6 +120,9 @@ def _settings(place: Place, project: Path) -> dict[str, str]:
         "AIRFLOW__CORE__DAGS_FOLDER": str(project / "dags"),
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(project / "plugins"),
         "DRAINDOWN_ROOT": str(project),
+        "BENCH_SHAPE": place.shape.name,
+        "BENCH_PROGRAM": str(_PROGRAMS / "hand_written.py"),
+        "BENCH_CLASS_PATH": class_path(),
         "PATH": f"{Path(sys.prefix) / 'bin'}:{os.environ.get('PATH', '')}",
     }
     return environ | airflow_local.env(environ | chosen) | own

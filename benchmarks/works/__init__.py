@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.work import Work
-from benchmarks.works import backlog, cluster, derived, drain, growth, kafka, longevity, seen, small, upkeep
+from benchmarks.works import backlog, cluster, dag, derived, drain, growth, kafka, longevity, seen, small, upkeep
 
 ALL: dict[str, Work] = {
     work.name: work
@@ -11,6 +11,7 @@ ALL: dict[str, Work] = {
         drain.FLIGHTS,
         drain.CHANGES,
         small.WORK,
+        dag.WORK,
         growth.WORK,
         growth.HISTORY,
         backlog.WORK,

@@ -13,17 +13,17 @@ from benchmarks.samples import Row, Sample, contenders, kinds, median, of, ratio
 from benchmarks.standing import idle
 from benchmarks.work import FILE_ROWS, Asked, Bench, Finding, Work, say
 
-_FILES_BEFORE = 10
-_ROWS = 1_000
+FILES_BEFORE = 10
+ROWS = 1_000
 _IDLE_RUNS = 3
 _MINUTE = 60.0
 _COSTS = {"wall": "wall_s", "CPU": "cpu_s", "largest process": "rss_mb"}
 STANDING = "servers, a minute idle"
 
 
-def _measure(bench: Bench) -> list[Sample]:
+def measure(bench: Bench) -> list[Sample]:
     """Who needs servers is alone with them, as what they burn would be in everybody's runs; commands take turns."""
-    files = bench.feed([bench.rows()] * _FILES_BEFORE + [bench.rows(_ROWS)] * bench.asked.repeat)
+    files = bench.feed([bench.rows()] * FILES_BEFORE + [bench.rows(ROWS)] * bench.asked.repeat)
     commands = [c for c in bench.contenders if not c.standing]
     # first: servers that don't start are no loss of an hour then
     served = [[c] for c in bench.contenders if c.standing]
@@ -48,9 +48,9 @@ def _series(bench: Bench, group: Sequence[Contender], files: Sequence[Path]) -> 
 
 def _runs(bench: Bench, group: Sequence[Contender], places: Mapping[str, Place], files: Sequence[Path]) -> list[Sample]:
     for contender in group:
-        places[contender.name].deliver(files[:_FILES_BEFORE])
+        places[contender.name].deliver(files[:FILES_BEFORE])
         bench.must(contender, places[contender.name], "first")
-    small = [("small", number, [file]) for number, file in enumerate(files[_FILES_BEFORE:], 1)]
+    small = [("small", number, [file]) for number, file in enumerate(files[FILES_BEFORE:], 1)]
     idle_runs = [("idle", number, list[Path]()) for number in range(1, _IDLE_RUNS + 1)]
     samples = []
     for kind, number, delivered in [*small, *idle_runs]:
@@ -60,7 +60,7 @@ def _runs(bench: Bench, group: Sequence[Contender], places: Mapping[str, Place],
     return samples
 
 
-def _findings(samples: Sequence[Sample]) -> list[Finding]:
+def findings(samples: Sequence[Sample]) -> list[Finding]:
     """What the DAG costs over the command that does the same steps, per kind of run."""
     rows: list[Row] = []
     for kind in kinds(samples):
@@ -80,10 +80,10 @@ def _pictures(samples: Sequence[Sample]) -> Mapping[str, str]:
 
 WORK = Work(
     "small",
-    f"{_FILES_BEFORE} files of {FILE_ROWS:,} changes, then runs of one file of {_ROWS:,}, then runs with nothing new",
-    _measure,
+    f"{FILES_BEFORE} files of {FILE_ROWS:,} changes, then runs of one file of {ROWS:,}, then runs with nothing new",
+    measure,
     (*ON_SPARK, KOHEESIO, DAG, DELTA_RS),
     Asked(repeat=20),
-    findings=_findings,
+    findings=findings,
     pictures=_pictures,
 )

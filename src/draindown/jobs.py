@@ -7,24 +7,24 @@ from __future__ import annotations
 
 
 def drain_main() -> None:
-    """Run the drain step: drain what waits, or read input or refused rows again, as the request says."""
-    from draindown.spark.job.main import job_main
-    from draindown.spark.runs.dispatch import run_drain
+    """Run the drain step: drain what waits, or read input or refused rows again, as the request says.
 
-    job_main("drain", lambda request, spark, stop: run_drain(request, spark, stop=stop))
+    Then, in the same session, the steps that the request names: each leaves its own report.
+    """
+    from draindown.spark.job.steps import job_main
+
+    job_main("drain")
 
 
 def check_main() -> None:
     """Run the check step: judge what is not published yet, then publish it or refuse it."""
-    from draindown.spark.checks.check import check
-    from draindown.spark.job.main import job_main
+    from draindown.spark.job.steps import job_main
 
-    job_main("check", lambda request, spark, _stop: check(request, spark))
+    job_main("check")
 
 
 def compact_main() -> None:
     """Run the compact step: rewrite and remove files where it pays."""
-    from draindown.spark.job.main import job_main
-    from draindown.spark.runs.compaction import compact
+    from draindown.spark.job.steps import job_main
 
-    job_main("compact", lambda request, spark, _stop: compact(request, spark))
+    job_main("compact")

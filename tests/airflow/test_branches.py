@@ -77,6 +77,6 @@ def test_a_failing_branch_stops_only_what_depends_on_it(dag: DAG, told: Path, fa
 @pytest.mark.long
 def test_a_flow_runs_after_those_that_it_reads(dag: DAG, told: Path) -> None:
     assert set(states(dag).values()) == {"success"}
-    calls = (told / "calls").read_text().split()
-    order = [calls.index(call) for call in ("events.check", "hourly.drain", "hourly.check", "daily.drain")]
+    did = (told / "did").read_text().split()
+    order = [did.index(step) for step in ("events.check", "hourly.drain", "hourly.check", "daily.drain")]
     assert order == sorted(order)

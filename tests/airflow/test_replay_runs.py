@@ -87,8 +87,9 @@ def run(dag: DAG) -> Run:
     return once
 
 
-def calls(told: Path) -> list[str]:
-    path = told / "calls"
+def did(told: Path) -> list[str]:
+    """The steps that drivers did, in order."""
+    path = told / "did"
     return path.read_text().split() if path.exists() else []
 
 
@@ -100,7 +101,7 @@ def test_a_run_in_mode_replay_plans_submits_and_shows_a_replay(
     told: Path, dag: DAG, spec: PipelineSpec, project: Path
 ) -> None:
     tasks = Steps(dag, {"mode": "replay", "flow": "f", **NEW_YEAR}).run()
-    assert calls(told) == ["f.drain", "f.check"]
+    assert did(told) == ["f.drain", "f.check"]
     assert {task: state for task, state in tasks.items() if state != "skipped"} == dict.fromkeys(
         ("plan-all", "f.plan", "f.drain", "f.check"), "success"
     )
@@ -118,7 +119,7 @@ def test_a_run_in_mode_replay_plans_submits_and_shows_a_replay(
 def test_a_range_in_which_nothing_was_seen_starts_no_drain(told: Path, dag: DAG, project: Path) -> None:
     conf = {"mode": "replay", "flow": "f", "from": "2030-01-01T00:00:00Z", "to": "2030-01-02T00:00:00Z"}
     assert Steps(dag, conf).run(*F)["f.drain"] == "skipped"
-    assert calls(told) == ["f.check"]  # what is not published is judged, whoever left it
+    assert did(told) == ["f.check"]  # what is not published is judged, whoever left it
     (shown,) = (view.runs for view in pages.flows(PIPELINES, project, {"p"}) if view.flow == "f")
     assert "nothing to replay" in shown[0].headline
     assert "no drained input was first seen then" in shown[0].card
@@ -134,7 +135,7 @@ def test_a_flow_that_appends_is_left_out_of_a_run_for_all_flows(told: Path, dag:
     run = Steps(dag, {"mode": "replay", **NEW_YEAR})
     run.run("plan-all")
     assert run.skipped == {f"g.{step}" for step in STEPS}
-    assert run.run(*F)["f.drain"] == "success" and calls(told) == ["f.drain", "f.check"]
+    assert run.run(*F)["f.drain"] == "success" and did(told) == ["f.drain", "f.check"]
     (shown,) = (view.runs for view in pages.flows(PIPELINES, project, {"p"}) if view.flow == "g")
     assert "nothing to replay" in shown[0].headline
     assert "not-replayed  g  it appends" in shown[0].card and "draindown rebuild p --flow g" in shown[0].card
@@ -154,10 +155,10 @@ def test_a_run_of_a_backfill_replays_its_interval(
     told: Path, run: Run, dag: DAG, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for made, expected in zip(_backfill(dag, monkeypatch), (["f.check"], ["f.drain", "f.check"]), strict=True):
-        (told / "calls").unlink(missing_ok=True)
+        (told / "did").unlink(missing_ok=True)
         state, _ = run({}, logical_date=made)
         assert state == "success"
-        assert calls(told) == expected
+        assert did(told) == expected
     assert asked_of(told, "drain").replay == THAT_DAY
 
 

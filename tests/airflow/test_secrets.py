@@ -80,7 +80,7 @@ def test_the_driver_has_it_in_its_environment_and_nothing_that_stays(
     task._secrets = secrets.of_connections(spec)
     task.prepare(request, short=True)
     log = DriverLog.of(request.layout, "r", "drain", request.start)
-    assert task._submit(log) == 0
+    assert task._submit(log, request) == 0
     assert json.loads((told / "first.drain.secrets").read_text()) == {"DRAINDOWN_SECRET_WORD": len(WORD)}
     left = [path for home in (told, project, Path(spec.lake)) for path in home.rglob("*") if path.is_file()]
     assert left and not [path for path in left if WORD.encode() in path.read_bytes()]

@@ -33,7 +33,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(home)], check=True)
 
 
-def _fill(disk: Path) -> str:
+def fill(disk: Path) -> str:
     """Leave no byte free."""
     ballast = disk / "ballast"
     with ballast.open("ab", buffering=0) as out, pytest.raises(OSError, match="No space left"):
@@ -56,10 +56,10 @@ def test_full_disk_is_red_and_room_is_enough(small_disk: Path, spark: SparkSessi
             def reached(now: str, landing: Landing = landing, batch: int = batch, step: str = step) -> None:
                 waiting = lakes.BATCHES - batch - (step == "recorded")
                 if now == step and len(landing.ledger()) == lakes.BATCHES - waiting:
-                    trial.fired = _fill(small_disk)  # noqa: B023 (called before the next trial begins)
+                    trial.fired = fill(small_disk)  # noqa: B023 (called before the next trial begins)
 
             if step == "intake":
-                trial.fired = _fill(small_disk)
+                trial.fired = fill(small_disk)
             trial.run(landing, spark, reached=reached)
             trial.promise("red", trial.runs[0].code)
             trial.promise("named", trial.runs[0].error == "disk-full")
@@ -81,7 +81,7 @@ def test_full_scratch_disk_is_red_and_room_is_enough(
     entry = {"home": str(landing.home), "place": ["begun", 1], "act": "wait"}
     driver = Driver(landing.home, entry, SPARK_LOCAL_DIRS=str(small_disk))
     driver.fired()
-    trial.fired = _fill(small_disk)
+    trial.fired = fill(small_disk)
     (landing.home / "go").touch()
     trial.ran(driver.wait(), driver.outcome()["error"])
     trial.promise("red", trial.runs[0].code)

@@ -414,3 +414,39 @@ def test_where_storage_fails_for_all_files_the_run_may_be_tried_again(tmp_path: 
         source.refuse_findings(taken.findings)
     assert (caught.value.code, exit_for(caught.value)) == ("files-unread", Exit.TRY_AGAIN)
     assert "EIO" in caught.value.found
+
+
+def test_a_slice_is_read_from_its_commit_as_from_the_log(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    put(tmp_path, *[f"{n}.json" for n in range(7)])
+    take(asked)
+    put(tmp_path, "z.json.gz", "ä b.json", data=b'{"a":1}\n\n{"a":2}\n')
+    take(asked, minutes=1)
+    told = list(intake.slices(asked.layout, 1))
+    assert len(told) > 1
+    found = [intake.pinned(asked.layout, 1, one.number) for one in told]
+    assert found == told
+    assert [unit.row for one in found if one for unit in one.units] == [unit.row for one in told for unit in one.units]
+    assert intake.pinned(asked.layout, 1, told[-1].number + 1) is None
+
+
+@pytest.mark.parametrize("harm", ["torn commit", "two files", "torn file", "no file", "another slice"])
+def test_a_slice_whose_commit_is_not_one_whole_file_is_left_to_the_log(tmp_path: Path, harm: str) -> None:
+    asked = request(tmp_path)
+    put(tmp_path, "a.json")
+    take(asked)
+    home = Path(asked.layout.intake_of(1))
+    commit = home / "_delta_log" / f"{1:020}.json"
+    (file,) = home.glob("*.parquet")
+    match harm:
+        case "torn commit":
+            commit.write_text(commit.read_text()[:-20])
+        case "two files":
+            commit.write_text(commit.read_text() * 2)
+        case "torn file":
+            file.write_bytes(file.read_bytes()[:50])
+        case "no file":
+            file.unlink()
+        case "another slice":
+            commit.rename(commit.with_name(f"{2:020}.json"))
+    assert intake.pinned(asked.layout, 1, 2 if harm == "another slice" else 1) is None

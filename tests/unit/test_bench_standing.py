@@ -5,9 +5,12 @@ That it is started, asked and ended shows in every measurement of the DAG: a run
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import pytest
 
 from benchmarks import standing
 from benchmarks.place import CHANGES, Place
@@ -30,3 +33,16 @@ def test_the_project_holds_this_pipeline_only_and_airflow_listens_on_the_loopbac
     with socket.socket() as free:
         free.bind(("127.0.0.1", int(settings["AIRFLOW__API__PORT"])))
     assert (place.home / "airflow" / "passwords.json").stat().st_mode & 0o077 == 0
+
+
+def test_the_hand_written_dag_stands_alone_and_submits_the_hand_written_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(CHANGES, tmp_path / "landing", tmp_path / "lake", tmp_path)
+    monkeypatch.setattr(standing, "class_path", lambda: "delta.jar")
+    project = standing._by_hand(place)
+    settings = standing._settings(place, project)
+    assert [path.name for path in project.rglob("*.py")] == ["hand_written_dag.py"]
+    assert settings["BENCH_SHAPE"] == place.shape.name and Path(settings["BENCH_PROGRAM"]).is_file()
+    named = set(re.findall(r'environ\["(\w+)"\]', (project / "dags" / "hand_written_dag.py").read_text()))
+    assert named <= settings.keys()

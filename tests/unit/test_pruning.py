@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import date
+from decimal import Decimal
 from itertools import pairwise
 from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.types import BooleanType, DateType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BooleanType, DateType, DecimalType, LongType, StringType, StructField, StructType
 
 from draindown.spark.targets.delta_target import Held
 from draindown.spark.targets.pruning import Pruning, joined
@@ -117,6 +118,31 @@ def test_every_file_that_can_hold_a_row_concerned_is_one_and_no_other(
     told = [_file(rows) for rows in files]
     assert pruning.files(SCHEMA, told) == [file for file, rows in zip(told, files, strict=True) if can_hold(rows)]
     assert Pruning().files(SCHEMA, told) == told
+
+
+@given(st.lists(ROWS, min_size=1, max_size=12), st.lists(ROWS, min_size=1, max_size=3), st.integers(1, 4))
+def test_a_table_of_which_all_files_are_excluded_holds_no_row_concerned(
+    held: list[tuple[date, bool, int, str]], batch: list[tuple[date, bool, int, str]], size: int
+) -> None:
+    partitions = {row[:2]: sorted(other for other in held if other[:2] == row[:2]) for row in held}
+    told = [_file(rows[at : at + size]) for rows in partitions.values() for at in range(0, len(rows), size)]
+    ranges = {"id": joined([(str(row[2]), str(row[2])) for row in batch], "long")}
+    pruning = Pruning({"day": [str(row[0]) for row in batch]}, ranges)
+    kept = {(row[0], row[2]) for row in held}
+    if pruning.excludes_all(SCHEMA, told):
+        assert not kept & {(row[0], row[2]) for row in batch}
+    assert pruning.excludes_all(SCHEMA, told) == (not pruning.files(SCHEMA, told))
+    assert not pruning.excludes_all(SCHEMA, [*told, {"num_records": 1}]), "a file of which nothing is said"
+
+
+def test_a_decimal_or_a_date_without_an_order_excludes_no_table() -> None:
+    """The text of a decimal may be of another scale than that of the statistic: 1.10 and 1.1."""
+    schema = StructType([StructField("d", DecimalType(10, 2)), StructField("day", DateType())])
+    far = [{"partition.d": Decimal("1.1"), "min.day": date(2026, 1, 1), "max.day": date(2026, 1, 1)}]
+    assert not Pruning({"d": ["1.10"]}).excludes_all(schema, far)
+    assert not Pruning({}, {"d": [("1.10", "1.10")]}).excludes_all(schema, far)
+    assert not Pruning({}, {"day": [("+12026-01-01", "+12026-01-02")]}).excludes_all(schema, far)
+    assert Pruning({"d": ["1.10"]}, {"day": [("2026-02-01", "2026-02-02")]}).excludes_all(schema, far)
 
 
 @given(st.lists(DAYS, min_size=1), st.lists(DAYS, min_size=1, max_size=2))

@@ -13,8 +13,11 @@ def summary(report: StepReport) -> dict[str, Any]:
     """Return the numbers of a start of a step for XCom and asset events: flat, small, JSON-ready.
 
     Numbers of the whole run, over all starts, are named `run_...`; those of a sink `sink_NAME_FATE`.
+    `driver` names the drain whose driver did the step, if it had none of its own.
     """
     numbers: dict[str, Any] = {"outcome": report.outcome, "seconds": round(report.seconds, 1), "start": report.start}
+    if report.fused:
+        numbers |= {"driver": f"drain {report.fused.drain}"}
     if report.run:
         numbers |= {f"run_{name}": number for name, number in report.run.totals.items()}
         numbers |= {"run_max_sequence": report.run.max_sequence, "run_refused_share": report.run.refused_share}

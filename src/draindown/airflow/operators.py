@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,21 +15,23 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Asset, BaseHook
 from airflow.sdk._shared.secrets_masker import redact
-from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException, AirflowSkipException, AirflowTaskTimeout
 
-from draindown.airflow import secrets
+from draindown.airflow import fused, secrets
 from draindown.airflow.numbers import publish, summary
 from draindown.airflow.outcome import LEASE_HELD, LeaseHeld, fail, verdict, wait_or_fail
 from draindown.airflow.process import die_with_parent, ended_with_supervisor, stop
 from draindown.airflow.task import request_of, skip_other_flows
 from draindown.base import clock
 from draindown.base.errors import DraindownError, TerminalError
+from draindown.base.exits import Exit
 from draindown.launch.settings import settings, spark_python, spark_submit
 from draindown.runs import report as reports
 from draindown.runs import store
 from draindown.runs.driver_log import DriverLog
 from draindown.runs.report import PlanPart, StepReport
 from draindown.runs.request import STEPS, Request, Step
+from draindown.runs.step_lines import begun
 from draindown.spec.models import PipelineSpec
 
 if TYPE_CHECKING:
@@ -70,34 +73,58 @@ class StepOperator(SparkSubmitOperator):
         """Submit the job, map its end to Airflow's outcome, log the card and return its numbers."""
         skip_other_flows(self.spec, self.flow, self.step, context)
         request = request_of(self.spec, self.flow, self.step, context)
-        self._prepare_or_fail(request, context)
-        self._log_earlier_try(request)
-        log = DriverLog.of(request.layout, request.run_id, self.step, request.start)
-        exit_code = self._submit(log)
-        report = store.read(request.layout, request.run_id, self.step, request.start)
+        report = fused.take(request, self._pulled(context, "drain"))
+        if report is not None and report.fused is not None:
+            log = request.layout.log(request.run_id, self.step, report.start)
+            self.log.info("done by the driver of drain %s, after it; Spark talked to %s", report.fused.drain, log)
+            exit_code = report.fused.exit
+        else:
+            request = self._prepare_or_fail(request, context)
+            self._log_earlier_try(request)
+            log = request.layout.log(request.run_id, self.step, request.start)
+            exit_code, report = self._driven(request)
         self._show(request, report)
         if report is not None:
             publish(report)
         elif self.step == "drain":
             self._log_lost_start(request)
         try:
-            verdict(exit_code, report, log.path)
+            verdict(exit_code, report, log)
         except LeaseHeld as held:
             wait_or_fail(held, context["ti"].get_first_reschedule_date(context), clock.now())
         return self._done(report, request, context)
 
-    def _prepare_or_fail(self, request: Request, context: Context) -> None:
-        """Prepare the job. If that fails, leave the report that the job would leave."""
+    def _driven(self, request: Request) -> tuple[int, StepReport | None]:
+        """Run a driver to its end. Return the exit code of the task's own step, and its report."""
+        log, timeout = DriverLog.of(request.layout, request.run_id, self.step, request.start), None
+        try:
+            code = self._submit(log, request)
+        except AirflowTaskTimeout as error:
+            code, timeout = -signal.SIGKILL, error
+        report = store.read(request.layout, request.run_id, self.step, request.start)
+        own = fused.ended(request, report, code)
+        if timeout is not None and own != Exit.DONE:
+            raise timeout
+        if own != code:
+            self.log.warning(
+                "the driver died after its %s was over: what it did next begins again by itself", self.step
+            )
+        return own, report
+
+    def _prepare_or_fail(self, request: Request, context: Context) -> Request:
+        """Prepare the job, and return its request. If that fails, leave the report that the job would leave."""
         started = clock.now()
         try:
             part = self._planned(context)
             self._skip_unless_wanted(part, request)
+            request = request.model_copy(update={"then": fused.then(self.step, part)})
             self.prepare(request, short=self.step != "drain" or (part is not None and part.is_little))
             self._secrets = secrets.of_connections(self.spec)
         except DraindownError as error:
             with contextlib.suppress(OSError):  # the cause of the error may also prevent writing the report
                 store.write(request.layout, reports.of(request, started, "failed", error=error.as_dict()))
             fail(error)
+        return request
 
     def prepare(self, request: Request, *, short: bool) -> None:
         """Set what depends on the machine that runs the task: program, class path, Python, the encoded request.
@@ -133,9 +160,10 @@ class StepOperator(SparkSubmitOperator):
             )
         return hook
 
-    def _submit(self, log: DriverLog) -> int:
+    def _submit(self, log: DriverLog, request: Request) -> int:
         """Run the job to its end and return its exit code. Its stdout goes to the task's log, its stderr to `log`.
 
+        What it says once it does another step goes to the log of that step.
         The provider's hook builds the command but does not run it: it would log the command and mix both outputs.
         """
         hook = self._hook
@@ -158,8 +186,14 @@ class StepOperator(SparkSubmitOperator):
         with ended_with_supervisor(), started as self._driver:
             assert self._driver.stdout is not None and self._driver.stderr is not None
             pump = log.pump(str(redact(line)) for line in self._driver.stderr)
-            for line in self._driver.stdout:
-                self.log.info("%s", line.rstrip("\n"))
+            try:
+                for line in self._driver.stdout:
+                    self.log.info("%s", line.rstrip("\n"))
+                    if step := begun(line):
+                        log.turn_to(request.layout.log(request.run_id, *step))
+            except BaseException:
+                stop(self._driver)  # leaving the block waits for its end
+                raise
             pump.join()
         log.close()
         return self._driver.returncode
@@ -176,15 +210,20 @@ class StepOperator(SparkSubmitOperator):
             self.log.warning("an earlier try left no report: %s", before)
         elif report is not None and report.outcome != "failed":
             why = "the task was cleared, or its supervisor was killed before Airflow heard of it"
+            if report.fused is not None:
+                why = f"by the driver of drain {report.fused.drain}"
             self.log.warning("an earlier try ended well at %s UTC (%s): %s", ended, why, told)
         elif report is not None and (report.error or {}).get("code") != LEASE_HELD:  # a wait is no try
             self.log.warning("an earlier try failed at %s UTC: %s", ended, told)
 
     def _planned(self, context: Context) -> PlanPart | None:
         # None if the task was started alone; the job itself then finds out whether it has work
-        group = self.task_id.rsplit(".", 1)[0]
-        found = context["ti"].xcom_pull(task_ids=f"{group}.plan")
+        found = self._pulled(context, "plan")
         return None if found is None else PlanPart.model_validate(found)
+
+    def _pulled(self, context: Context, step: Step) -> Any:
+        """Return what the task of another step of this flow returned in this run, or None."""
+        return context["ti"].xcom_pull(task_ids=f"{self.task_id.rsplit('.', 1)[0]}.{step}")
 
     def _skip_unless_wanted(self, part: PlanPart | None, request: Request) -> None:
         from draindown.planning.compaction import work

@@ -119,17 +119,18 @@ def run(
         # nobody waits for compaction: it changes no row, and one that takes Spark along stops no other flow
         for name in this.compactable:
             if not this.ended:
-                _step(this, name, "compact", spark)
+                _step(this, this.request(name, "compact"), spark)
     this.finish()
 
 
 def _steps(this: _Run, name: str, part: PlanPart, asked: Mapping[Step, bool], spark: _Spark) -> None:
     """Run drain and check of a flow if its plan needs them, until one fails. Note whether it may be compacted then."""
-    for step in (step for step in asked if step != "compact"):
-        if asked[step] and getattr(part, step) and not _step(this, name, step, spark):
-            this.failed.add(name)
-            return
-    if asked["compact"] and part.compact:
+    from draindown.spark.job.steps import in_turn
+
+    wanted = [step for step in asked if step != "compact" and asked[step] and getattr(part, step)]
+    if not in_turn((this.request(name, step) for step in wanted), lambda request: _step(this, request, spark)):
+        this.failed.add(name)
+    elif asked["compact"] and part.compact:
         this.compactable.append(name)
 
 
@@ -147,7 +148,7 @@ def compact(
     this = _Run(here, spec, Output(as_json), {"force": force, "command": command})
     with _spark(this, short=True) as spark:
         for name in flows(spec, flow):
-            _step(this, name, "compact", spark)
+            _step(this, this.request(name, "compact"), spark)
     this.finish()
 
 
@@ -211,39 +212,26 @@ def _spark(this: _Run, *, short: bool) -> Iterator[_Spark]:
             stop(*started)
 
 
-def _step(this: _Run, flow: str, step: Step, spark: _Spark) -> bool:
-    """Run one step as its job would. Return whether the next step may start."""
+def _step(this: _Run, request: Request, spark: _Spark) -> Exit:
+    """Run one step as its job would. Return its exit code."""
     from draindown.spark.job.main import attempt
 
-    request = this.request(flow, step)
-    this.out.note(f"{this.spec.pipeline}/{flow}: {step}")
+    this.out.note(f"{this.spec.pipeline}/{request.flow}: {request.step}")
     report, code = attempt(request, lambda stop: _work(this, request, spark, stop), tell=this.tell(request))
     this.out.progress_done()
     this.reports.append(report)
     this.exit = max(this.exit, code)
     this.ended = this.ended or (report.error or {}).get("code") in _WITH_SPARK
-    return code == Exit.DONE
+    return code
 
 
 def _work(this: _Run, request: Request, spark: _Spark, stop: Stop) -> StepReport:
-    if request.step == "drain":
-        from draindown.spark.runs.dispatch import run_drain
-
-        source = this.sources.get(request.flow)
-        return run_drain(request, spark(request), progress=this.out.progress, stop=stop, source=source)
-    if request.step == "check":
-        from draindown.spark.checks.check import check as judge
-
-        return judge(request, spark(request))
     from draindown.planning import compaction
+    from draindown.spark.job.steps import work
 
-    return compaction.idle(request) or _compacted(request, spark(request))
-
-
-def _compacted(request: Request, spark: SparkSession) -> StepReport:
-    from draindown.spark.runs.compaction import compact as compact_tables  # imports Delta
-
-    return compact_tables(request, spark)
+    if request.step == "compact" and (idle := compaction.idle(request)):
+        return idle
+    return work(request, spark(request), stop, progress=this.out.progress, source=this.sources.get(request.flow))
 
 
 def drain_instead(here: Setting, spec: PipelineSpec, flow: str, out: Output, **asked: Any) -> None:
@@ -253,7 +241,7 @@ def drain_instead(here: Setting, spec: PipelineSpec, flow: str, out: Output, **a
     """
     this = _Run(here, spec, out, asked)
     with _spark(this, short=True) as spark:
-        _step(this, flow, "drain", spark)
+        _step(this, this.request(flow, "drain"), spark)
     this.finish()
 
 

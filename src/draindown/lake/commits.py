@@ -75,8 +75,8 @@ class Commit:
 
     @property
     def rows_written(self) -> int:
-        """Rows that a WRITE wrote."""
-        return self.metric("numOutputRows")
+        """Rows that a WRITE wrote, by the name that Spark or deltalake gives their number."""
+        return self.metric("numOutputRows") or self.metric("num_added_rows")
 
     @property
     def rows_changed(self) -> tuple[int, int, int]:

@@ -23,13 +23,16 @@ from draindown.recovery.opening import Needs, open_flow
 from draindown.runs import report
 from draindown.runs.report import CompactPart, StepReport
 from draindown.runs.request import Request
-from draindown.sources.tables import registered
+from draindown.sources.tables import readers, registered
 from draindown.spec.targets import RETAIN_FLOOR, Maintenance
 
 SMALL_FILES = 8
 """Small files in a partition from which reading them costs more than a rewrite, which saves half of them or more."""
 DELETED_RATIO = 0.2
 """Fraction of deleted rows above which a rewrite pays off. Readers then skip at least one row per four live rows."""
+_SHORT_SECONDS = 10.0  # forecast below which a compaction is no wait for flows that read the table
+_TABLE_SECONDS = 2.0  # of a table to rewrite or vacuum, whatever its size: plans, a commit and its check
+_BYTES_PER_SECOND = 8_000_000  # of compressed files, in a JVM without its second compiler on two cores
 VACUUM_EVERY = timedelta(days=1)
 """Minimum time between two vacuums of a table. Old files cost storage, not time; each vacuum costs commits."""
 RETENTION = "delta.deletedFileRetentionDuration"
@@ -73,6 +76,11 @@ class Table:
     def __bool__(self) -> bool:
         return bool(self.merge or self.purge)
 
+    @property
+    def bytes(self) -> int:
+        """Size of the partitions to rewrite."""
+        return sum(partition.bytes for partition in {*self.merge, *self.purge})
+
     def __str__(self) -> str:
         parts = []
         if self.merge:
@@ -98,6 +106,12 @@ class Work:
     def __bool__(self) -> bool:
         return bool(self.tables or self.vacuum)
 
+    @property
+    def seconds(self) -> float:
+        """Forecast of its time in a JVM that runs already."""
+        rewritten = sum(table.bytes for table in self.tables)
+        return _TABLE_SECONDS * (len(self.tables) + len(self.vacuum)) + rewritten / _BYTES_PER_SECOND
+
     def __str__(self) -> str:
         parts = [str(table) for table in self.tables]
         if self.vacuum:
@@ -116,6 +130,15 @@ def work(layout: FlowLayout, maintenance: Maintenance, *, force: bool = False) -
     if kept:
         due = tuple((label, path) for label, path in due if path != layout.table)
     return Work(tuple(table for table in found if table), due, kept)
+
+
+def joins(request: Request) -> bool:
+    """Return whether the driver of a drain should compact too: work is due, and nobody waits long for it.
+
+    Flows that read the table begin once the drain's task has ended, so they would wait for the compaction.
+    """
+    due = work(request.layout, request.declared.maintenance, force=request.force)
+    return bool(due) and (not readers.readers(request) or due.seconds < _SHORT_SECONDS)
 
 
 def idle(request: Request) -> StepReport | None:

@@ -61,6 +61,15 @@ class DriverLog(RotatingFileHandler):
         """Append a line with a title and the time."""
         self.write(f"== {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC  {text}")
 
+    def turn_to(self, path: str) -> None:
+        """Append what follows to another file: the process whose output this is goes on with another step."""
+        self.acquire()
+        try:
+            self.close()
+            self.baseFilename = _writable(path)
+        finally:
+            self.release()
+
     def pump(self, lines: Iterable[str]) -> threading.Thread:
         """Append lines in a thread that ends with them."""
         thread = threading.Thread(target=self._pumped, args=(lines,), name="driver log", daemon=True)

@@ -168,11 +168,19 @@ class PlanPart(Frozen):
         return self.batches <= 1 and self.unpacked <= _LITTLE
 
 
+class Fused(Frozen):
+    """A step that the driver of the run's drain did after it. `drain`: the drain's start; `exit`: the step's code."""
+
+    drain: str
+    exit: int
+
+
 class StepReport(Frozen):
     """One start of a step of a run. Only the part named after the step is set, if the step got that far.
 
-    `run` holds the ledger's sums of the whole run at the time of writing or reading. `cluster` names the master and the
-    executors that were registered when the step ended; it is empty on a local master and for a step without Spark.
+    `run` holds the ledger's sums of the whole run at the time of writing or reading. `fused` is None if the step had a
+    driver of its own. `cluster` names the master and the executors that were registered when the step ended; it is
+    empty on a local master and for a step without Spark.
     """
 
     pipeline: str
@@ -186,6 +194,7 @@ class StepReport(Frozen):
     cluster: str = ""
     findings: list[Finding] = Field(default_factory=list)
     error: dict[str, Any] | None = None
+    fused: Fused | None = None
     run: RunSums | None = None
     plan: PlanPart | None = None
     drain: DrainPart | None = None

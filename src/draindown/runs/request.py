@@ -95,6 +95,10 @@ class Request(BaseModel):
         default_factory=Neighbours, description="what the other pipeline files say of tables that are read across"
     )
     staged: int = Field(default=0, description="the generation to rebuild beside the live tables; 0: the live ones")
+    then: tuple[Step, ...] = Field(
+        default=(), description="steps that the same driver does next, if this one ends well"
+    )
+    after: str = Field(default="", description="start of the drain whose driver does this step; empty: its own driver")
 
     @model_validator(mode="before")
     @classmethod
@@ -138,6 +142,10 @@ class Request(BaseModel):
     def layout(self) -> FlowLayout:
         """The paths of the flow's tables and files: the live ones, or those of the generation that is being rebuilt."""
         return self.spec.layout(self.flow).beside(self.staged)
+
+    def following(self, step: Step) -> Request:
+        """Return the request of a step that this one's driver does next, as a start of its own."""
+        return self.model_copy(update={"step": step, "start": new_start(), "then": (), "after": self.start})
 
     def encode(self) -> str:
         """Return the request as one URL-safe argument. Raises TerminalError `request-too-large` above 100 KiB."""

@@ -6,6 +6,7 @@ source adds columns of its own, of types that JSON has, too.
 
 from __future__ import annotations
 
+import json
 import re
 from array import array
 from bisect import bisect_left
@@ -14,7 +15,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -109,6 +112,21 @@ def waiting(layout: FlowLayout, generation: int, first: int) -> Waiting:
 def slices(layout: FlowLayout, generation: int, first: int = 0) -> Iterator[Slice]:
     """Yield the slices from `first` on, in order; none if the intake is absent or damaged."""
     return _slices(layout, generation, f"slice >= {int(first)}")
+
+
+def pinned(layout: FlowLayout, generation: int, number: int) -> Slice | None:
+    """Return a slice from its own commit, without opening the log. None if that commit is not one whole file."""
+    import pyarrow.parquet as pq  # takes as long as a plan may: only a drain needs it
+
+    home = Path(layout.intake_of(generation))
+    try:
+        entries = map(json.loads, Path(home, "_delta_log", f"{number:020}.json").read_text().splitlines())
+        (added,) = [entry["add"]["path"] for entry in entries if "add" in entry]
+        held = pq.read_table(home / unquote(added), partitioning=None)
+        (found,) = slices_of(sorted(rows(held), key=lambda row: row["unit"]))
+    except (ValueError, LookupError, TypeError, OSError, pa.ArrowException):
+        return None
+    return found if found.number == number else None
 
 
 def of_units(layout: FlowLayout, generation: int, names: Collection[str]) -> Iterator[Slice]:

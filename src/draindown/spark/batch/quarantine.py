@@ -48,11 +48,12 @@ def quarantine(
     run_id: str,
     first_seen: datetime,
     besides: DataFrame | None = None,
+    number: int | None = None,
 ) -> None:
     """Write the batch's refused rows. Idempotent: a retry replaces the rows of an earlier attempt.
 
     `refused` has `_raw`, WHY and PLACE. `blocks`: those of the batch. Rows whose `quarantine_id` is in
-    `besides` are excluded.
+    `besides` are excluded. `number`: how many rows are written, if it is known.
     """
     whole = F.is_valid_utf8(F.col("_raw")) & (F.octet_length("_raw") <= RAW_LIMIT)
     head = F.substring(F.col("_raw").cast("binary"), 1, RAW_LIMIT)
@@ -69,10 +70,10 @@ def quarantine(
             "detail": F.make_valid_utf8(F.col(f"{WHY}.detail")),
         }
     )
-    keep(writer, rows, run_id, first_seen)
+    keep(writer, rows, run_id, first_seen, number)
 
 
-def keep(writer: Writer, rows: DataFrame, run_id: str, first_seen: datetime) -> None:
+def keep(writer: Writer, rows: DataFrame, run_id: str, first_seen: datetime, number: int | None = None) -> None:
     """Write rows into the quarantine for the writer's batch. Idempotent: a retry replaces an earlier attempt's rows.
 
     `rows` has the columns quarantine_id (for a record, a hash of its origin), `_origin`, `_arrived_at`, raw, raw_bytes
@@ -98,4 +99,4 @@ def keep(writer: Writer, rows: DataFrame, run_id: str, first_seen: datetime) -> 
         (encoded() if ENVELOPE in rows.columns else F.lit(None).cast("string")).alias("envelope"),
     )
     delta.make_private(writer.layout.quarantine)
-    write_batch(writer, kept, writer.layout.quarantine, "quarantine")
+    write_batch(writer, kept, writer.layout.quarantine, "quarantine", number=number)

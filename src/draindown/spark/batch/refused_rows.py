@@ -30,7 +30,9 @@ def keep_refused(batch: Batch, frame: DataFrame, counted: Counted, row: BatchRow
             written(row, batch.writer.layout.quarantine, fresh, "quarantined for the first time")
     elif row.quarantined or batch.writer.holds(batch.writer.layout.quarantine, "quarantine"):
         blocks = batch.origins(counted)
-        quarantine_writer.quarantine(batch.writer, _refused(frame), blocks, batch.run_id, batch.first_seen)
+        quarantine_writer.quarantine(
+            batch.writer, _refused(frame), blocks, batch.run_id, batch.first_seen, number=row.quarantined
+        )
         written(row, batch.writer.layout.quarantine, row.quarantined, "quarantined")
 
 

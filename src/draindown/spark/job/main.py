@@ -1,10 +1,8 @@
-"""The spark-submit job of one step: decode the request, run the step, write its report, exit with its code."""
+"""One step in a driver: run it, name the cause of a failure, write its report. Never raises what the step raised."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import shlex
 import signal
 import subprocess
@@ -12,11 +10,10 @@ import sys
 import traceback
 from collections.abc import Callable
 from datetime import datetime
-from typing import Literal, NoReturn
+from typing import Literal
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
 
 from draindown.base.clock import now
 from draindown.base.errors import Crash, DraindownError, TerminalError, TransientError, first_line, said
@@ -30,35 +27,17 @@ from draindown.launch import settings as spark_settings
 from draindown.ledger import table as ledger_table
 from draindown.runs import report, starts, store
 from draindown.runs.driver_log import DriverLog
-from draindown.runs.report import DrainPart, StepReport
-from draindown.runs.request import Request, Step
+from draindown.runs.report import DrainPart, Fused, StepReport
+from draindown.runs.request import Request
 from draindown.runs.unfinished import Unfinished
 from draindown.spark import cluster
 from draindown.spark.limits import Stop
-from draindown.spark.session import session
 
 _NO_ANSWER = (ConnectionError, Py4JNetworkError)
 _HEAP_EXHAUSTED = 52
 """Spark's exit code of a JVM in which a task ran out of memory (SparkExitCode.OOM)."""
 _ENDING_SECONDS = 30.0
 _WHOLE = "whole batches only; the ledger lists them"
-Work = Callable[[Request, SparkSession, Stop], StepReport]
-"""A step, as a function of request, session and stop flag."""
-
-
-def job_main(step: Step, work: Work, argv: list[str] | None = None) -> NoReturn:
-    """Run a job of jobs/. Its last line on stdout is `draindown: {json}`, its exit code one of `Exit`."""
-    parser = argparse.ArgumentParser(prog=f"{step}.py", description=f"The {step} step of one flow.")
-    parser.add_argument("--request", required=True, help="what `Request.encode` returned")
-    try:
-        request = starts.afresh(Request.decode(parser.parse_args(argv).request))
-    except DraindownError as error:
-        print(error, file=sys.stderr)
-        _last_line({"step": step, "outcome": "failed", "error": error.as_dict()})
-        sys.exit(exit_for(error))
-    outcome, code = attempt(request, lambda stop: work(request, _session(request), stop))
-    _last_line({"step": step, "outcome": outcome.outcome, "run_id": outcome.run_id, "error": outcome.error})
-    sys.exit(code)
 
 
 def _tell(error: DraindownError) -> None:
@@ -66,14 +45,19 @@ def _tell(error: DraindownError) -> None:
 
 
 def attempt(
-    request: Request, work: Callable[[Stop], StepReport], *, tell: Callable[[DraindownError], None] = _tell
+    request: Request,
+    work: Callable[[Stop], StepReport],
+    *,
+    tell: Callable[[DraindownError], None] = _tell,
+    stop: Stop | None = None,
 ) -> tuple[StepReport, Exit]:
     """Run a step. Returns its report, which is written whether or not the step failed, and its exit code.
 
     The first SIGTERM or SIGINT ends the step before the next batch, the second at once; the next run resumes. If the
-    report can't be written, the exit code is not DONE. `tell` is called with the error of a step that failed.
+    report can't be written, the exit code is not DONE. `tell` is called with the error of a step that failed. `stop`:
+    shared with the steps that follow in this process.
     """
-    started, stop = now(), Stop()
+    started, stop = now(), stop or Stop()
     before = at_work.left(request.layout, request.spec.pipeline, request.run_id, request.step)
     restore = _on_signals(stop)
     with at_work.at_work(request):
@@ -87,6 +71,8 @@ def attempt(
             restore()
         if before is not None:
             result = result.model_copy(update={"findings": [*result.findings, _died(before)]})
+        if request.after:
+            result = result.model_copy(update={"fused": Fused(drain=request.after, exit=code)})
         result = _with_sums(request, result.model_copy(update={"cluster": cluster.described()}))
         code = _left(request, result, code)
     return result, code
@@ -120,7 +106,7 @@ def _with_sums(request: Request, result: StepReport) -> StepReport:
     try:
         [summed] = starts.with_sums(request.layout, [result])
     except Exception as error:  # noqa: BLE001 - a bug in the sums must not cost the report
-        _logged(error, request)
+        logged(error, request)
         return result.model_copy(update={"findings": [*result.findings, _incomplete(request, error)]})
     return summed
 
@@ -132,7 +118,7 @@ def _incomplete(request: Request, error: Exception) -> Finding:
     return Finding(kind="incomplete", subject="report", detail=detail, next=audit)
 
 
-def _logged(error: Exception, request: Request) -> str:
+def logged(error: Exception, request: Request) -> str:
     """Write the trace of an error to the driver log. Return the log's path."""
     with DriverLog.of(request.layout, request.run_id, request.step, request.start) as log:
         log.heading(f"{type(error).__name__} in {_tried(request)}")
@@ -147,11 +133,11 @@ def _named(error: Exception, request: Request, stop: Stop) -> DraindownError:
     """
     if isinstance(error, DraindownError):
         return error
-    log = _logged(error, request)
+    log = logged(error, request)
     try:
         return _foreseen(error, request, stop, log)
     except Exception as bug:  # noqa: BLE001 - an error in finding the cause must not cost the report
-        _logged(bug, request)
+        logged(bug, request)
         return _crash(error, request, log)
 
 
@@ -279,7 +265,7 @@ def _done_so_far(request: Request) -> tuple[DrainPart | None, list[Finding]]:
         rows = [row for row in of_run if row.start == request.start]
         part, refused = drain_part.part(request, rows[-1].generation if rows else 0, rows)
     except Exception as error:  # noqa: BLE001 - the error of the step must be reported whatever else fails
-        _logged(error, request)
+        logged(error, request)
         return None, [_incomplete(request, error)]
     return part, [*refused, *told]
 
@@ -327,11 +313,3 @@ def _on_signals(stop: Stop) -> Callable[[], None]:
             signal.signal(number, handler)
 
     return restore
-
-
-def _session(request: Request) -> SparkSession:
-    return session(f"draindown {request.spec.pipeline}.{request.flow} {request.step}")
-
-
-def _last_line(content: dict[str, object]) -> None:
-    print("draindown: " + json.dumps(content, default=str), flush=True)

@@ -17,6 +17,7 @@ from draindown.base.clock import now
 from draindown.base.errors import TransientError
 from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import drain_part, generations, resume, schema_drift, sink_columns
+from draindown.flow.checkpoint import Checkpoint
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import BatchRow
@@ -26,10 +27,10 @@ from draindown.recovery.opening import Needs
 from draindown.runs import report
 from draindown.runs.report import Backlog, Outcome, StepReport
 from draindown.runs.request import Request
-from draindown.sources import batch_size, raw
+from draindown.sources import batch_size, intake, raw
 from draindown.sources.port import Pinning, Source
 from draindown.sources.registry import source_of
-from draindown.sources.slices import FIRST, Slice, slices_of
+from draindown.sources.slices import FIRST, Slice, slice_of, slices_of
 from draindown.sources.tables import readers
 from draindown.spark import cluster
 from draindown.spark.batch.port import Batches
@@ -56,6 +57,7 @@ class _Stopped(Exception):
 class _Drain:
     """One drain in progress: the inputs of each batch, and the results of the batches so far."""
 
+    layout: FlowLayout
     source: Source
     batches: Batches
     generation: int
@@ -78,14 +80,22 @@ class _Drain:
             raise
 
     def _run(self, references: DataFrame, number: int) -> None:
-        read = _pinned(references).but(self.without)
+        read = self._pinned(references, number).but(self.without)
         read = replace(read, units=tuple(self.source.left_of(read.units)))
         row = self.batches.run(references.sparkSession, number, read, self.reached)
         self.rows.append(row)
         self.progress(batch_lines.told(row, self.source.unit))
 
+    def _pinned(self, references: DataFrame, number: int) -> Slice:
+        """Return the slice that the checkpoint binds to a batch, read without Spark where its commit can be."""
+        bound = Checkpoint(self.layout.checkpoint(self.generation)).last_offset
+        found = None
+        if bound == (number, slice_of(number) + 1):
+            found = intake.pinned(self.layout, self.generation, slice_of(number))
+        return found or _collected(references)
 
-def _pinned(references: DataFrame) -> Slice:
+
+def _collected(references: DataFrame) -> Slice:
     """Return the slice whose rows Spark hands to a batch."""
     # Spark returns naive local times; an aware one is unambiguous in the hour that a clock change repeats
     rows = [
@@ -154,7 +164,7 @@ def under_lease(
     batches = batches_of(request, source, generation, tuning=tuning)
     without = generations.without(layout, generation)
     resume.forget_void(layout, generation, source)
-    state = _Drain(source, batches, generation, _bounds(request, stop), progress, reached, without)
+    state = _Drain(layout, source, batches, generation, _bounds(request, stop), progress, reached, without)
     counting = _counting(progress, f"{source.unit}s looked at")
     with closing(source.pin(generation, started, counting)) as pinning:
         before, why, bounded = _drained(request, spark, state, pinning, started)

@@ -24,10 +24,10 @@ from draindown.lake.transactions import WriterId, app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchKind, BatchRow, not_adding_up
 from draindown.spark.session import configured
-from draindown.spark.sql import CHANGED_AT, ddl, quoted
-from draindown.spark.targets import restricted
+from draindown.spark.sql import ddl, quoted
+from draindown.spark.targets import restricted, side_rows
 from draindown.spark.targets.pruning import Pruning
-from draindown.spark.targets.table_schema import differences, nullable, other_form
+from draindown.spark.targets.table_schema import bounded, differences, nullable, other_form
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.landing import FlowSpec
 
@@ -89,12 +89,14 @@ class Held:
 
     `rows` reads one fixed version of the table. `every` lists all files of that version. `files` lists the candidate
     files: those that file skipping by `pruning` does not exclude. Both have the entries that `TableLog.files` returns.
+    `is_apart`: certainly no file holds a candidate row.
     """
 
     rows: DataFrame
     files: Sequence[Mapping[str, Any]]
     every: Sequence[Mapping[str, Any]]
     pruning: Pruning
+    is_apart: bool = False
 
     @property
     def number(self) -> int:
@@ -174,7 +176,7 @@ def _refuse_mismatch(writer: TableWriter, held: StructType, schema: StructType) 
 
 
 def _create(spark: SparkSession, path: str, schema: StructType, flow: FlowSpec | DerivedFlow) -> None:
-    statistics = _bounded(schema, flow)
+    statistics = bounded(schema, flow)
     builder = _new_table(spark, path, schema)
     if flow.target.partition_by:
         builder = builder.partitionedBy(*flow.target.partition_by)
@@ -192,23 +194,6 @@ def _new_table(spark: SparkSession, path: str, schema: StructType) -> DeltaTable
     delta.clear_unmade(path)
     builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(nullable(schema))
     return builder.property(formats.PROPERTY, str(formats.FORMAT))
-
-
-def _bounded(schema: StructType, flow: FlowSpec | DerivedFlow) -> str:
-    """Return the value of `delta.dataSkippingStatsColumns`: keys, sequence and `_changed_at`.
-
-    Empty if one of the names needs quotes, which the property does not support.
-    """
-    names = [*flow.target.statistics, CHANGED_AT]
-    # Delta refuses to create a table that asks for statistics of a partition column or of a type without min/max
-    odd = {field.name for field in schema if any(kind in ddl(field.dataType) for kind in ("boolean", "binary"))}
-    statistics = [name for name in names if name not in flow.target.partition_by and name not in odd]
-    return ",".join(dict.fromkeys(statistics)) if all(_is_bare(c) for c in statistics) else ""
-
-
-def _is_bare(name: str) -> bool:
-    """Return whether the name is a plain SQL identifier, which needs no quotes."""
-    return name.isascii() and name.isidentifier()
 
 
 def append(writer: TableWriter, rows: DataFrame, metadata: str) -> None:
@@ -281,7 +266,7 @@ def swap(spark: SparkSession, writer: TableWriter, metadata: str) -> None:
     rows = spark.read.format("delta").load(writer.layout.table)
     if not TableLog(path).exists:
         _create(spark, path, rows.schema, flow)
-    statistics = _bounded(rows.schema, flow)
+    statistics = bounded(rows.schema, flow)
     if TableLog(path).properties.get(delta.BOUNDED, "") != statistics:  # it may name columns that the overwrite drops
         spark.sql(f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES IF EXISTS ('{delta.BOUNDED}')")
     how = {"overwriteSchema": "true", "partitionOverwriteMode": "static", "optimizeWrite": "true"}
@@ -293,16 +278,22 @@ def swap(spark: SparkSession, writer: TableWriter, metadata: str) -> None:
 
 def keep_bounds(spark: SparkSession, path: str, flow: FlowSpec | DerivedFlow) -> None:
     """Set the table's statistics columns to keys, sequence and `_changed_at`. No-op if they are set already."""
-    statistics = _bounded(spark.read.format("delta").load(path).schema, flow)
+    statistics = bounded(spark.read.format("delta").load(path).schema, flow)
     if statistics and TableLog(path).properties.get(delta.BOUNDED) != statistics:
         spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('{delta.BOUNDED}' = '{statistics}')")
 
 
-def write_batch(writer: TableWriter, rows: DataFrame, path: str, purpose: str, *, own: str = "") -> None:
+def write_batch(
+    writer: TableWriter, rows: DataFrame, path: str, purpose: str, *, own: str = "", number: int | None = None
+) -> None:
     """Write this batch's rows of a side table. Idempotent: a retry replaces the rows of an earlier attempt.
 
-    `rows` must have the columns `generation`, `batch` and `kind`, each with the prefix `own`.
+    `rows` must have the columns `generation`, `batch` and `kind`, each with the prefix `own`. `number`: how many there
+    are, if it is known; few are written without Spark.
     """
+    app = (writer.app(purpose), writer.batch)
+    if number is not None and side_rows.written(rows, path, app, number):
+        return
     batch = {"generation": writer.generation, "batch": writer.batch, "kind": f"'{writer.kind}'"}
     where = " AND ".join(f"{own}{name} = {value}" for name, value in batch.items())
     if writer.holds(path, purpose):
@@ -337,11 +328,12 @@ def held_rows(spark: SparkSession, path: str, pruning: Pruning, *, narrow: bool 
     if not files:
         return None
     frame = spark.read.format("delta").option("versionAsOf", log.version).load(path)
+    is_apart = pruning.excludes_all(frame.schema, files)
     pruning = pruning.narrowed(frame.schema, files) if narrow else pruning
     concerned = pruning.files(frame.schema, files)
     for possible in pruning.conditions(frame.schema):
         frame = frame.where(possible)
-    return Held(frame, concerned, files, pruning)
+    return Held(frame, concerned, files, pruning, is_apart)
 
 
 def columns_of(spark: SparkSession, path: str) -> list[str]:

@@ -20,6 +20,7 @@ _TEXT_SAFE = ("string", "byte", "short", "integer", "long", "date", "boolean", "
 _MOST_RANGES = 16
 _LONGEST = 200  # characters of a range bound; longer literals slow planning by more than file skipping saves
 _NUMBERS = ("byte", "short", "integer", "long")
+_EXACT = (*_NUMBERS, "string", "date", "boolean")
 Range = tuple[str, str]
 """Minimum and maximum of a range, both inclusive, as text."""
 
@@ -88,6 +89,17 @@ class Pruning:
 
         found = [_among(column(name), schema[name].dataType, values) for name, values in self.values.items()]
         return found + [_within(column(name), schema[name].dataType, ranges) for name, ranges in self.ranges.items()]
+
+    def excludes_all(self, schema: StructType, files: Sequence[Mapping[str, Any]]) -> bool:
+        """Return whether no file holds a row that matches, by predicates on types whose statistics are exact.
+
+        Arguments as in `files`. A decimal is left out: its text and its statistics may be written in another scale.
+        """
+        sure = self.only(name for name in (*self.values, *self.ranges) if schema[name].dataType.typeName() in _EXACT)
+        try:
+            return not sure.files(schema, files)
+        except ValueError:  # a date after the year 9999 has no order here
+            return False
 
     def files(self, schema: StructType, files: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """Return the candidate files: those whose partition values and min/max statistics match the predicates.

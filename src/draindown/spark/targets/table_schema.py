@@ -1,4 +1,4 @@
-"""Schemas of Delta tables: which columns a table has otherwise than its spec says."""
+"""Schemas of Delta tables: which columns a table has otherwise than its spec says, and which have statistics."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 from pyspark.sql.types import StructField, StructType
 
+from draindown.spark.sql import CHANGED_AT, ddl
+from draindown.spec.derived import DerivedFlow
+from draindown.spec.landing import FlowSpec
 from draindown.spec.names import START_AT
 
 
@@ -32,3 +35,20 @@ def other_form(held: StructType, schema: StructType) -> Iterator[str]:
 def nullable(schema: StructType) -> StructType:
     """Return the schema with every field nullable, nested ones too, and without the metadata of its columns."""
     return StructType([StructField(field.name, field.dataType) for field in schema.toNullable()])
+
+
+def bounded(schema: StructType, flow: FlowSpec | DerivedFlow) -> str:
+    """Return the value of `delta.dataSkippingStatsColumns`: keys, sequence and `_changed_at`.
+
+    Empty if one of the names needs quotes, which the property does not support.
+    """
+    names = [*flow.target.statistics, CHANGED_AT]
+    # Delta refuses to create a table that asks for statistics of a partition column or of a type without min/max
+    odd = {field.name for field in schema if any(kind in ddl(field.dataType) for kind in ("boolean", "binary"))}
+    statistics = [name for name in names if name not in flow.target.partition_by and name not in odd]
+    return ",".join(dict.fromkeys(statistics)) if all(_is_bare(c) for c in statistics) else ""
+
+
+def _is_bare(name: str) -> bool:
+    """Return whether the name is a plain SQL identifier, which needs no quotes."""
+    return name.isascii() and name.isidentifier()

@@ -40,7 +40,8 @@ class Upsert:
         """Deduplicate by key, compare with the target and count the outcomes."""
         near = neighbourhood(accepted, row)
         with configured(accepted.rows.sparkSession, settings(accepted, row, near)), ExitStack() as kept:
-            rows = candidates(accepted, near, near.held)
+            is_apart = near.held is not None and near.held.is_apart
+            rows = None if is_apart else candidates(accepted, near, near.held)
             fated, counts = _fated(accepted, near, rows, kept)
             stamped = fated.withColumn(CHANGED_AT, F.lit(accepted.changed_at))
             yield Upserted(accepted, stamped, _by_fate(row, counts), near.is_large, rows)
@@ -100,7 +101,7 @@ class Upserted:
         """Append the batch's deletes to the tombstones. Idempotent."""
         writer, deletes = self.accepted.writer, self.row.deleted + self.row.remembered
         if deletes or writer.holds(writer.layout.tombstones, "tombstones"):
-            memory.append(writer, self._deletes(), self.accepted.changed_at)
+            memory.append(writer, self._deletes(), self.accepted.changed_at, deletes)
             written(self.row, writer.layout.tombstones, deletes, "deletes")
 
     def _deletes(self) -> DataFrame:

@@ -1,0 +1,180 @@
+"""Steps that the driver of a drain does after it: taken over once, whatever is cleared, retried or killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk.exceptions import AirflowTaskTimeout
+from airflow.sdk.observability import stats
+
+from draindown.airflow import fused
+from draindown.base.clock import now
+from draindown.base.exits import Exit
+from draindown.planning import plan
+from draindown.runs import report as reports
+from draindown.runs import store
+from draindown.runs.report import Backlog, Fused, PlanPart
+from draindown.runs.request import Request
+from tests.airflow.steps import Steps
+from tests.airflow.test_operators import calls, did, gone, operator, request_of, wait_for_pids
+
+DRAIN, CHECK, COMPACT = "first.drain", "first.check", "first.compact"
+ALL = PlanPart(backlog=Backlog(units=2, bytes=10), batches=5, drain=True, check=True, compact=True)
+
+
+@pytest.fixture
+def steps(told: Path, database: None, monkeypatch: pytest.MonkeyPatch) -> Steps:
+    """A run whose plan wants every step."""
+    monkeypatch.setattr(plan, "plan", lambda request, now, source=None: (ALL, []))
+    run = Steps(DagBag(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]).dags["good"])
+    run.run("first.plan")
+    return run
+
+
+def test_a_check_after_its_drain_is_taken_over_once_with_numbers_event_metrics_and_log(
+    told: Path, steps: Steps, project: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    gauges: list[str] = []
+    monkeypatch.setattr(stats, "gauge", lambda name, number, tags: gauges.append(name))
+    steps.run(DRAIN)
+    assert did(told) == [DRAIN, CHECK] and calls(told) == [DRAIN]
+    assert "draindown.check.rows" not in gauges, "what a check found is told by its task"
+    capfd.readouterr()
+    assert steps.run(CHECK)[CHECK] == "success" and calls(told) == [DRAIN]
+    drain = Request.decode(json.loads((told / f"{DRAIN}.argv").read_text())[-1])
+    assert (steps.events[CHECK]["version"], steps.events[CHECK]["rows"]) == (3, 7)
+    assert steps.events[CHECK]["driver"] == f"drain {drain.start}"
+    said = "".join(capfd.readouterr())
+    assert f"done by the driver of drain {drain.start}" in said and "earlier try" not in said
+    assert gauges.count("draindown.check.rows") == 1
+    (log,) = project.glob("lake/_draindown/good/first/reports/*/check@*.log")
+    assert str(log) in said and "Spark's words about first.check" in log.read_text()
+    assert "Spark's words about first.check" not in next(log.parent.glob("drain@*.log")).read_text()
+    assert steps.run(CHECK)[CHECK] == "success" and calls(told) == [DRAIN, CHECK]
+    assert "driver" not in steps.events[CHECK]
+    assert "an earlier try ended well" in "".join(capfd.readouterr())
+
+
+def test_a_gate_that_fails_after_its_drain_is_red_in_its_own_task_and_judged_anew_when_cleared(
+    told: Path, steps: Steps
+) -> None:
+    (told / f"{CHECK}.code").write_text(str(int(Exit.GATE_FAILED)))
+    (told / f"{CHECK}.error").write_text("gate-failed")
+    assert steps.run(DRAIN, CHECK) | {} == {"first.plan": "success", DRAIN: "success", CHECK: "failed"}
+    assert "gate-failed: f" in steps.errors[CHECK] and calls(told) == [DRAIN]
+    assert COMPACT not in did(told)
+    (told / f"{CHECK}.code").unlink()
+    (told / f"{CHECK}.error").unlink()
+    assert steps.run(CHECK)[CHECK] == "success" and calls(told) == [DRAIN, CHECK]
+
+
+def test_a_driver_that_dies_after_its_drain_is_a_dead_check_and_no_red_drain(
+    told: Path, steps: Steps, capfd: Any
+) -> None:
+    (told / f"{CHECK}.dies").touch()
+    assert steps.run(DRAIN)[DRAIN] == "success"
+    assert "the driver died after its drain was over" in "".join(capfd.readouterr())
+    (told / f"{CHECK}.dies").unlink()
+    assert steps.run(CHECK)[CHECK] == "success" and calls(told) == [DRAIN, CHECK]
+    assert "an earlier try left no report: check was at work" in "".join(capfd.readouterr())
+
+
+def test_a_drain_that_dies_or_fails_is_red_and_is_followed_by_nothing(told: Path, steps: Steps) -> None:
+    (told / f"{DRAIN}.dies").touch()
+    assert steps.run(DRAIN)[DRAIN] == "failed" and "driver-died" in steps.errors[DRAIN]
+    (told / f"{DRAIN}.dies").unlink()
+    (told / f"{DRAIN}.code").write_text(str(int(Exit.NEEDS_PERSON)))
+    (told / f"{DRAIN}.error").write_text("table-mismatch")
+    assert steps.run(DRAIN)[DRAIN] == "failed" and did(told) == [DRAIN, DRAIN]
+
+
+def test_what_the_plan_does_not_want_does_not_follow(told: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "plan", lambda request, now, source=None: (ALL.model_copy(update={"check": False}), []))
+    steps.run("first.plan", DRAIN, CHECK)
+    assert steps.states[CHECK] == "skipped" and did(told) == [DRAIN]
+
+
+def test_a_compaction_that_joined_is_taken_over_once(told: Path, steps: Steps) -> None:
+    (told / "first.joins").touch()
+    assert set(steps.run(DRAIN, CHECK, COMPACT).values()) == {"success"}
+    assert did(told) == [DRAIN, CHECK, COMPACT] and calls(told) == [DRAIN]
+    assert steps.run(COMPACT)[COMPACT] == "skipped", "its own look finds nothing left to compact"
+
+
+@pytest.mark.parametrize(("step", "state"), [(DRAIN, "failed"), (CHECK, "success")])
+def test_a_timeout_ends_the_driver_and_fails_a_drain_that_is_not_over(
+    told: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch, step: str, state: str
+) -> None:
+    def expire(*_: object) -> None:
+        raise AirflowTaskTimeout("it took too long")
+
+    before = signal.signal(signal.SIGALRM, expire)
+    (told / f"{step}.sleep").touch()
+    main, pids = threading.main_thread().ident or 0, list[int]()
+
+    def alarm() -> None:
+        pids.extend(wait_for_pids(told))
+        signal.pthread_kill(main, signal.SIGALRM)
+
+    thread = threading.Thread(target=alarm)
+    thread.start()
+    try:
+        if state == "failed":
+            with pytest.raises(AirflowTaskTimeout):
+                steps.run(DRAIN)
+        else:
+            assert steps.run(DRAIN)[DRAIN] == "success"
+    finally:
+        thread.join()
+        signal.signal(signal.SIGALRM, before)
+    assert pids and gone(pids)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_report_is_of_the_newest_drain_and_taken_by_the_first_try_that_follows_it(
+    project: Path, database: None, seed: int, ended: Callable[..., reports.StepReport]
+) -> None:
+    """Against a model: what the newest drain left, until a try of the check looked for it."""
+    chance = random.Random(seed)
+    base = request_of(operator(), project).model_copy(update={"run_id": f"r{seed}"})
+    drained: dict[str, Any] | None = None
+    waits: str | None = None
+    for _ in range(25):
+        match chance.choice(("drain", "drain alone", "red drain", "check", "check")):
+            case "check":
+                asked = base.following("check").model_copy(update={"after": ""})
+                found = fused.take(asked, drained)
+                assert (found and found.start) == waits
+                if found is None and chance.random() < 0.8:  # or its own driver dies, too
+                    ended(asked)
+                waits = None
+            case "red drain":  # its task returned nothing
+                drained = waits = None
+            case how:
+                asked = base.model_copy(update={"start": reports.new_start()})
+                ended(asked)
+                drained, waits = {"start": asked.start}, None
+                if how == "drain":
+                    waits = ended(asked.following("check")).start
+
+
+@pytest.fixture
+def ended() -> Callable[[Request], reports.StepReport]:
+    """Write the report of a step as its driver does."""
+
+    def write(request: Request) -> reports.StepReport:
+        by = Fused(drain=request.after, exit=0) if request.after else None
+        done = reports.of(request, now(), "done", fused=by)
+        store.write(request.layout, done)
+        return done
+
+    return write
