@@ -161,9 +161,9 @@ def test_what_is_late_follows_from_the_rows(spark: SparkSession, tmp_path: Path,
     (row,) = it.derive()  # of decisions alone
     them.hold()
     assert (row.records, row.late) == (3, 0)
-    for number in range(len(it.slices)):
-        row = it.replay(number, number)
-        assert (row.applied, row.late, row.touched > 0) == (0, 0, True), "the batch that it repeats kept them"
+    again = [it.replay(number, number) for number in range(len(it.slices))]
+    assert not any(row.applied or row.late for row in again), "the batches that they repeat kept them"
+    assert sum(row.touched for row in again) > 10
     sources, table = [TableLog(path) for path in it.paths.values()], TableLog(it.layout.table)
     assert whole.prove(spark, it.layout, it.flow, sources, table, 1.0, it.decided).holds
     assert not whole.prove(spark, it.layout, it.flow, sources, table, 1.0, 0).holds, "nobody had applied any"
