@@ -32,7 +32,7 @@ from tests.landing import Injected
 from tests.spark.test_derived_flow import FLIGHTS, START, Chain
 
 HISTORIES, TOGETHER = 50, 25
-_ROWS = (60, tables.ROWS)
+_ROWS = (150, tables.ROWS)
 """Rows that one batch compares: changes are several batches, or one."""
 _GAP, _LOW, _HIGH = timedelta(minutes=10), timedelta(minutes=-10), timedelta(minutes=30)
 _STEPS = ("begun", "read", "inputs", "merged", "recorded")
