@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.work import Work
-from benchmarks.works import backlog, derived, drain, growth, kafka, kinds, longevity, seen, small, upkeep
+from benchmarks.works import backlog, cluster, derived, drain, growth, kafka, kinds, longevity, seen, small, upkeep
 
 ALL: dict[str, Work] = {
     work.name: work
@@ -22,5 +22,6 @@ ALL: dict[str, Work] = {
         upkeep.WORK,
         derived.WORK,
         kinds.WORK,
+        cluster.WORK,
     )
 }
