@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from benchmarks.work import Work
-from benchmarks.works import backlog, cluster, dag, derived, drain, growth, kafka, longevity, seen, small, upkeep
+from benchmarks.works import (
+    backlog,
+    cluster,
+    dag,
+    derived,
+    drain,
+    growth,
+    kafka,
+    kinds,
+    longevity,
+    seen,
+    small,
+    upkeep,
+)
 
 ALL: dict[str, Work] = {
     work.name: work
@@ -22,6 +35,7 @@ ALL: dict[str, Work] = {
         longevity.WORK,
         upkeep.WORK,
         derived.WORK,
+        kinds.WORK,
         cluster.WORK,
     )
 }

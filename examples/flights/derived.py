@@ -1,6 +1,7 @@
-"""The correct derived tables of the demo, computed by DuckDB from the oracle's own table of flights.
+"""The correct derived tables of the flights, computed by DuckDB from the oracle's own table of flights.
 
-It shares no SQL with the engine: the queries here say in other words what dags/pipelines/flights.yaml declares.
+It shares no SQL with the engine: the queries here say in other words what dags/pipelines/flights.yaml and
+examples/flights/beside.yaml declare.
 """
 
 from __future__ import annotations
@@ -25,11 +26,32 @@ _QUERIES = {
                first(flight_id order by dep_delay desc nulls last, flight_id desc) as worst
         from expected group by all
     """,
+    "aircraft_days": """
+        with leg as (
+            select *, coalesce(sched_dep - lag(sched_dep) over (partition by tailnum order by sched_dep) > 28800, true)
+                          as begins
+            from expected where sched_dep is not null
+        ),
+        dated as (select *, count_if(begins) over (partition by tailnum order by sched_dep) as day from leg)
+        select tailnum, min(sched_dep) as session_start, max(sched_dep) + 28800 as session_end,
+               max(sched_dep) - min(sched_dep) as session_seconds, count(*) as flights,
+               count(distinct origin) as airports, sum(dep_delay) as delay
+        from dated group by tailnum, day
+    """,
+    "worst_delays": """
+        select origin, place as position, flight_id, carrier, tailnum, dep_delay
+        from (select * exclude (position), row_number() over (partition by origin order by dep_delay desc nulls last,
+                  arr_delay nulls last, carrier nulls last, dest nulls last, flight_id) as place from expected)
+        where place <= 10
+    """,
 }
 """The rows of each table over `expected`, whose times are UTC seconds."""
 TABLES = {"departures_hourly": ("window_start", "origin"), "carrier_month": ("flight_month", "carrier")}
-"""The derived tables of the pipeline, with their keys."""
-_TIMES = ("window_start", "window_end")
+"""The derived tables of the demo's pipeline, with their keys."""
+BESIDE = {"aircraft_days": ("tailnum", "session_start"), "worst_delays": ("origin", "position")}
+"""Those of examples/flights/beside.yaml over flights alone."""
+_KEYS = TABLES | BESIDE
+_TIMES = ("window_start", "window_end", "session_start", "session_end")
 _DOUBLES = ("mean_delay",)
 _NEAR = 1e-9
 
@@ -62,9 +84,9 @@ def compare_derived(con: duckdb.DuckDBPyConnection, lake: Path, table: str) -> D
     con.execute(f"create or replace temp table wanted as {_QUERIES[table]}")
     names = [row[0] for row in con.execute("describe wanted").fetchall()]
     _load(con, FlowLayout(str(lake), "flights", table, table).table, names)
-    same = " and ".join(f"w.{key} is not distinct from h.{key}" for key in TABLES[table])
-    other = " or ".join(_differs(name) for name in names if name not in TABLES[table])
-    keys, rows = f"select distinct {', '.join(TABLES[table])} from held", "select count(*) from"
+    same = " and ".join(f"w.{key} is not distinct from h.{key}" for key in _KEYS[table])
+    other = " or ".join(_differs(name) for name in names if name not in _KEYS[table])
+    keys, rows = f"select distinct {', '.join(_KEYS[table])} from held", "select count(*) from"
     return DerivedComparison(
         table=table,
         expected=_number(con, f"{rows} wanted"),

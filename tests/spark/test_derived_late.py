@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
@@ -95,32 +96,41 @@ def windows(rows: list[Event]) -> Counter[tuple[Any, ...]]:
 
 
 class World:
-    """A source whose rows a test appends and withdraws, and the batches of a flow over it, without streams."""
+    """Sources whose rows a test appends and withdraws, and the batches of a flow over them, without streams.
 
-    def __init__(self, home: Path, spark: SparkSession) -> None:
-        self.spark, self.spec = spark, PipelineSpec.model_validate(SPEC | {"lake": str(home / "lake")})
-        declared = self.spec.declared("hourly")
+    `of`: which source; empty for the first one.
+    """
+
+    def __init__(self, home: Path, spark: SparkSession, document: Any = SPEC, flow: str = "hourly") -> None:
+        self.spark, self.spec = spark, PipelineSpec.model_validate(document | {"lake": str(home / "lake")})
+        declared = self.spec.declared(flow)
         assert isinstance(declared, DerivedFlow)
-        self.flow, self.layout, self.path = declared, self.spec.layout("hourly"), self.spec.layout("flights").table
+        self.flow, self.layout = declared, self.spec.layout(flow)
+        self.paths = {one.table: self.spec.layout(one.table).table for one in declared.source.read}
+        self.path = next(iter(self.paths.values()))
         self.batch, self.read, self.decided = 0, 0, 0
-        self.consumed: int | None = None
-        spark.sql(
-            f"create table delta.`{self.path}` ({_TYPES}) using delta "
-            "tblproperties ('delta.enableChangeDataFeed' = 'true', 'delta.enableDeletionVectors' = 'true')"
-        )
+        self.consumed: list[int] | None = None
+        self.filled = 0
+        self.slices: list[TableSlice] = []
+        for path in self.paths.values():
+            spark.sql(
+                f"create table delta.`{path}` ({_TYPES}) using delta "
+                "tblproperties ('delta.enableChangeDataFeed' = 'true', 'delta.enableDeletionVectors' = 'true')"
+            )
 
-    def insert(self, *rows: Event) -> None:
+    def insert(self, *rows: Event, of: str = "") -> None:
         with configured(self.spark, {"spark.sql.session.timeZone": "UTC"}):
             frame = self.spark.createDataFrame([(*row, START) for row in rows], _TYPES)
-            frame.write.format("delta").mode("append").save(self.path)
+            frame.write.format("delta").mode("append").save(self.paths.get(of, self.path))
 
-    def withdraw(self, *rows: Event) -> None:
+    def withdraw(self, *rows: Event, of: str = "") -> None:
         ids = ", ".join(str(row[0]) for row in rows) or "-1"
-        self.spark.sql(f"delete from delta.`{self.path}` where id in ({ids})")
+        self.spark.sql(f"delete from delta.`{self.paths.get(of, self.path)}` where id in ({ids})")
 
-    def apply(self, *rows: Event) -> None:
-        names = ("late_id", "unit", "position", "arrived_at")
-        told = [dict(zip(names, (str(row[0]), *row[4], row[5]), strict=True)) for row in rows]
+    def apply(self, *rows: Event, of: str = "") -> None:
+        names = ("late_id", "source_table", "unit", "position", "arrived_at")
+        table = of or next(iter(self.paths))
+        told = [dict(zip(names, (str(row[0]), table, *row[4], row[5]), strict=True)) for row in rows]
         chosen = pa.Table.from_pylist(told, schema=late._CHOSEN)
         late.decide(Place(self.layout, 1, 0), chosen, "applied", by="me", note="", at=START)
 
@@ -128,20 +138,29 @@ class World:
         self, buckets: int = 1, *, fill: bool = False, dying: str = "", until: int | None = None
     ) -> list[BatchRow]:
         """Derive what changed and was decided since the last call; with `dying`, each batch dies there once."""
-        start, until = None if fill else self.consumed, TableLog(self.path).version if until is None else until
-        decided = 0 if fill or start is None else self.decided, late.newest(self.layout)
-        rows = [
-            self._tried(
-                TableSlice(self.batch + 1, [Versions(self.path, start, until)], Bucket(at, buckets), decided), dying
-            )
-            for at in range(buckets)
-        ]
-        self.consumed, self.decided = until, decided[1]
+        starts: Sequence[int | None] = [None] * len(self.paths) if fill or self.consumed is None else self.consumed
+        ends = [TableLog(path).version if until is None else until for path in self.paths.values()]
+        decided = 0 if fill or self.consumed is None else self.decided, late.newest(self.layout)
+        tables = [Versions(*one) for one in zip(self.paths.values(), starts, ends, strict=True)]
+        rows, self.filled = [], self.batch + 1 if starts[0] is None else self.filled
+        for at in range(buckets):
+            self.slices.append(TableSlice(self.batch + 1, tables, Bucket(at, buckets), decided))
+            rows.append(self._tried(self.slices[-1], self.batch, dying))
+            self.batch += 1
+        self.consumed, self.decided = ends, decided[1]
         return rows
 
-    def _tried(self, piece: TableSlice, dying: str) -> BatchRow:
-        at = datetime(2026, 5, 1, tzinfo=UTC) + timedelta(seconds=self.batch)
-        writer = TableWriter(self.layout, self.flow, 1, self.batch)
+    def replay(self, at: int, number: int) -> BatchRow:
+        """Compute again what slice `at` touched, as of now, in replay `number`."""
+        assert self.consumed is not None
+        piece = self.slices[at]
+        tables = [replace(one, read_at=version) for one, version in zip(piece.tables, self.consumed, strict=True)]
+        again = replace(piece, tables=tables, decided=(piece.decided[0], self.decided))
+        return self._tried(again, number, kind="replay")
+
+    def _tried(self, piece: TableSlice, number: int, dying: str = "", kind: str = "source") -> BatchRow:
+        at = datetime(2026, 5, 1, tzinfo=UTC) + timedelta(seconds=number)
+        writer = TableWriter(self.layout, self.flow, 1, number, kind)
         left = [dying] if dying else []
 
         def reached(step: str) -> None:
@@ -153,21 +172,19 @@ class World:
             writer=writer, flow=self.flow, slice=piece, run_id="r", changed_at=at, started_at=at, reached=reached
         )
         try:
-            row = derive(self.spark, batch)
+            return derive(self.spark, batch)
         except Injected:
-            row = derive(self.spark, batch)
-        self.batch += 1
-        return row
+            return derive(self.spark, batch)
 
     def table(self) -> Counter[tuple[Any, ...]]:
         rows = TableLog(self.layout.table).rows("select window_start, carrier, flights, delay from t")
         return Counter((row["window_start"], row["carrier"], row["flights"], row["delay"]) for row in rows)
 
-    def apart(self) -> Counter[int]:
+    def apart(self, of: str = "") -> Counter[int]:
         """Ids of the rows that lie apart, by the signs of all batches of the newest fill and after."""
-        rows = TableLog(self.layout.late).rows("select record, change from t")
+        own = f"slice >= {self.filled} and source_table = '{of or next(iter(self.paths))}'"
         found: Counter[int] = Counter()
-        for row in rows:
+        for row in TableLog(self.layout.late).rows(f"select record, change from t where {own}"):
             found[json.loads(row["record"])["id"]] += 1 if row["change"] == "came" else -1
         return +found
 
@@ -247,7 +264,7 @@ def test_images_count_once_whenever_a_row_came_went_or_was_applied(spark: SparkS
     ]
     for step in (1, 2):
         it.apply(*(row for row, case in zip(rows, cases, strict=True) if case[2] == step))
-    sieve = Sieve(spark, it.layout, it.flow, (1, 2))
+    sieve = Sieve(spark, it.layout, it.flow, "flights", (1, 2))
     with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
         frame = spark.createDataFrame([(*row, START) for row in rows], _TYPES).drop("_changed_at")
         now = frame.where(F.col("id").isin([at for at, case in enumerate(cases) if case[1]]))

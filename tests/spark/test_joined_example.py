@@ -1,4 +1,4 @@
-"""examples/flights/beside.yaml over the demo's flights: each with the weather of the hour before, and its airline."""
+"""examples/flights/beside.yaml over the demo's flights: their weather and airline, aircraft's days, worst delays."""
 
 from __future__ import annotations
 
@@ -19,37 +19,39 @@ from draindown.spark.runs.drain import drain
 from draindown.spec import loader
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.models import PipelineSpec
-from examples.flights import beside, events
+from examples.flights import beside, derived, events, oracle
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.long
-def test_flights_stand_beside_their_weather_and_airline(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_tables_beside_the_flights_are_right(spark: SparkSession, tmp_path: Path) -> None:
     pipelines, landing = tmp_path / "dags" / "pipelines", tmp_path / "landing"
     pipelines.mkdir(parents=True)
     for file in (ROOT / "dags" / "pipelines" / "flights.yaml", ROOT / "examples" / "flights" / "beside.yaml"):
         shutil.copy(file, pipelines)
     shutil.copytree(ROOT / "jobs", tmp_path / "jobs")
-    events.generate(landing, 0.003)
+    events.generate(landing, 0.01)
     written = beside.write(landing)
     assert written["airlines"] == 16 and written["weather"] > 25_000
     where = {"DRAINDOWN_LAKE": str(tmp_path / "lake"), "DRAINDOWN_LANDING": str(landing)}
     found = {one.pipeline: one for one in loader.load_all(pipelines, where) if isinstance(one, PipelineSpec)}
-    own, flows = found["flights_beside"], ("weather", "airlines", "flights_weather", "flights_airlines")
+    own, inputs, pairs = found["flights_beside"], ("weather", "airlines"), ("flights_weather", "flights_airlines")
+    flows = (*inputs, *pairs, *derived.BESIDE)
+    assert set(flows) == set(own.flows)
     assert own.declared("flights_weather").target.row_keys == ["origin", "time_bucket", "flight_id", "observed_at"]
     for _ in range(2):  # feeds are on from the end of the first drains
         for spec, flow in [(found["flights"], "flights"), *((own, flow) for flow in flows)]:
             for step, run in (("drain", drain), ("check", check)):
                 run(Request(spec=spec, flow=flow, step=step, run_id="r", root=str(tmp_path)), spark)  # type: ignore[operator]
-    for flow in flows[2:]:
+    for flow in (*pairs, *derived.BESIDE):
         declared = own.declared(flow)
         assert isinstance(declared, DerivedFlow)
         with proving(own.layout(flow), declared.source) as pinned:
             assert prove(own.layout(flow), declared, pinned.sources, pinned.table).holds
     with duckdb.connect() as db:
         db.execute("set timezone = 'UTC'")
-        for name in ("flights", *flows):
+        for name in ("flights", *inputs, *pairs):
             rows = QueryBuilder().register("t", DeltaTable(str(tmp_path / "lake" / "tables" / name)))
             db.register(name, rows.execute("select * from t").read_all())
         flights = db.sql("select count(*) from flights").fetchall()[0][0]
@@ -65,3 +67,12 @@ def test_flights_stand_beside_their_weather_and_airline(spark: SparkSession, tmp
         assert db.sql(f"select count(*) from ({wrong})").fetchall() == [(0,)]
         assert db.sql(f"select count(*) from ({named}) where airlines_found").fetchall() == [(flights,)]
     assert TableLog(own.layout("flights_airlines").table).exists
+    with duckdb.connect() as db:
+        db.execute("set timezone = 'UTC'")
+        oracle.expect(db, landing)
+        compared = [derived.compare_derived(db, tmp_path / "lake", table) for table in derived.BESIDE]
+        assert [(one.table, one.ok, one.expected > 20) for one in compared] == [
+            (name, True, True) for name in derived.BESIDE
+        ], compared
+    days = TableLog(own.layout("aircraft_days").table).rows("select max(flights) as most from t")
+    assert days[0]["most"] > 1, "an aircraft that left twice on a day"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ def seen(number: int, piece: int, change: str = "came", generation: int = 1) -> 
     """A row of the table of late rows, as the batch of slice `piece` wrote it."""
     return {
         "late_id": f"{number:04x}",
+        "source_table": "t",
         "origin": {"unit": "file", "position": number},
         "event_time": NOW,
         "arrived_at": NOW,
@@ -51,10 +53,11 @@ def seen(number: int, piece: int, change: str = "came", generation: int = 1) -> 
     }
 
 
-def told(*numbers: int, at: datetime = NOW, unit: str = "file") -> pa.Table:
-    """Rows to decide about, as `late.chosen` returns them."""
+def told(*numbers: int, at: datetime = NOW, unit: str = "file", of: str = "t") -> pa.Table:
+    """Rows of table `of` to decide about, as `late.chosen` returns them."""
     rows = [
         {"late_id": f"{one:04x}" if unit == "file" else f"x{one}", "unit": unit, "position": one, "arrived_at": at}
+        | {"source_table": of}
         for one in numbers
     ]
     return pa.Table.from_pylist(rows, schema=late._CHOSEN)
@@ -137,6 +140,21 @@ def test_a_fill_counts_once_all_of_its_buckets_are_read(layout: FlowLayout) -> N
     half, whole = Place(layout, 1, 6), Place(layout, 1, 7)
     assert ids(half, "applied") == [1, 0] and ids(half) == [3, 2], "1 and 3 may be of the other bucket"
     assert ids(whole, "applied") == [0] and ids(whole, "gone") == [1] and ids(whole) == [2]
+
+
+def test_a_decision_is_about_the_row_of_one_table(layout: FlowLayout) -> None:
+    """Two tables may have read the same record: each has a late row of the same place and arrival."""
+    of_t, of_u = seen(1, 3), seen(2, 3) | {"source_table": "u", "origin": {"unit": "file", "position": 1}}
+    write_deltalake(layout.late, pa.Table.from_pylist([of_t, of_u]))
+    place = Place(layout, 1, 5)
+    chosen = late.chosen(place, ["0002"], "applied")
+    assert chosen["source_table"].to_pylist() == ["u"] and chosen["position"].to_pylist() == [1]
+    late.decide(place, chosen, "applied", by="me", note="", at=NOW)
+    assert late.applied(layout, 1).to_pylist() == [
+        {"source_table": "u", "unit": "file", "position": 1, "arrived_at": NOW}
+    ]
+    states = {row["source_table"]: row["state"] for row in late.listed(place, None)}
+    assert states == {"t": "open", "u": "applied"}
 
 
 def test_an_id_names_one_row_that_can_be_decided_about_so(layout: FlowLayout) -> None:
@@ -268,6 +286,72 @@ def test_a_proof_leaves_out_late_rows_but_for_those_applied(tmp_path: Path) -> N
     it = Accepting(tmp_path)
     assert it.holds(0, 2, 3, 9) and it.holds(0, 2, 9, decided=0)
     assert not it.holds(0, 1, 2, 3, 9) and not it.holds(0, 2, 3, 4, 9) and not it.holds(0, 2, 9)
+
+
+_APPEND = {"source": {"files": "x/*", "format": "json"}, "columns": {"k": "string", "at": "timestamp"}}
+_KINDS: dict[str, Any] = {
+    "session": {
+        "source": {"table": "t"},
+        "session": {"time": "at", "gap": "1 hour", "by": ["k"], "measures": {"c": "count(*)"}},
+    },
+    "join": {
+        "source": {"tables": ["u", "t"]},
+        "join": {"left": "t", "right": "u", "on": ["k"], "times": ["at", "at"], "within": "1 hour"}
+        | {"how": "left_outer", "columns": {"at": "seen"}},
+    },
+}
+
+
+def _proves(home: Path, kind: str, decided: int, *found: tuple[Any, ...]) -> bool:
+    """Whether rows of a session (start, end, number) or a join (left and right position) prove.
+
+    Of three rows of each table, an hour apart, the second and the third came late; of the third ones a person applied
+    that of table `t`.
+    """
+    flows = {"t": _APPEND, "u": _APPEND, "d": _KINDS[kind] | {"accept": "2 hours"}}
+    spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(home / "lake"), "flows": flows})
+    layout, flow, at = spec.layout("d"), spec.declared("d"), Accepting.at
+    assert isinstance(flow, DerivedFlow)
+    tables = {}
+    for name in ("t", "u"):
+        rows = [
+            {"k": "a", "at": at(hour), "_arrived_at": at(hour + by), "_origin": {"unit": "f", "position": hour}}
+            for hour, by in enumerate((0, 3, 3))
+        ]
+        write_deltalake(spec.layout(name).table, pa.Table.from_pylist(rows), mode="overwrite")
+        tables[name] = TableLog(spec.layout(name).table)
+    if not late.newest(layout):
+        late.decide(Place(layout, 1, 2), told(2, at=at(5), unit="f"), "applied", by="me", note="", at=NOW)
+    if kind == "session":
+        made = [
+            {"k": "a", "session_start": at(start), "session_end": at(end), "c": number}
+            | {"session_seconds": Decimal((end - start - 1) * 3600).quantize(Decimal("0.000001"))}
+            for start, end, number in found
+        ]
+    else:
+        made = [
+            {"k": "a", "time_bucket": at(one), "left_origin": f"f:{one}", "at": at(one)}
+            | {"right_origin": None if other is None else f"f:{other}", "seen": None if other is None else at(other)}
+            for one, other in found
+        ]
+    write_deltalake(layout.table, pa.Table.from_pylist(made), mode="overwrite", schema_mode="overwrite")
+    sources = [tables[one.table] for one in flow.source.read]
+    return prove(layout, flow, sources, TableLog(layout.table), 1.0, decided).holds
+
+
+def test_a_proof_of_sessions_leaves_out_late_rows(tmp_path: Path) -> None:
+    assert _proves(tmp_path, "session", 0, (0, 1, 1))
+    assert _proves(tmp_path, "session", 1, (0, 1, 1), (2, 3, 1))
+    assert not _proves(tmp_path, "session", 0, (0, 1, 1), (2, 3, 1)), "it was applied later"
+    assert not _proves(tmp_path, "session", 1, (0, 3, 3)), "the second one is late"
+
+
+def test_a_proof_of_a_join_leaves_out_late_rows_of_each_side(tmp_path: Path) -> None:
+    assert _proves(tmp_path, "join", 0, (0, 0))
+    assert _proves(tmp_path, "join", 1, (0, 0), (2, None)), "the right row of the same record was not applied"
+    assert not _proves(tmp_path, "join", 1, (0, 0), (2, 2))
+    assert not _proves(tmp_path, "join", 1, (0, 0), (0, 1), (2, None)), "a late row matches nothing"
+    assert not _proves(tmp_path, "join", 1, (0, 0), (1, None), (2, None)), "and is not kept without a match"
 
 
 def test_late_rows_are_listed_and_decided_by_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -153,6 +153,13 @@ def test_what_a_history_cant_be_is_named(tmp_path: Path, target: dict[str, Any],
     assert f": flows.changes.target.{path}: " in problem and part in problem
 
 
+def test_no_event_of_a_history_is_late(tmp_path: Path) -> None:
+    content = over_events()
+    content["flows"]["changes"]["accept"] = "2 days"
+    (problem,) = refused(tmp_path, content)
+    assert ": flows.changes.accept: history is what all events say in the order of their sequence" in problem
+
+
 def test_a_history_needs_a_table_with_all_events(tmp_path: Path) -> None:
     content = over_events()
     content["flows"]["flights"] = FLIGHTS
@@ -255,7 +262,7 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
         ({"deduplicate": FIRST | {"sequence_by": ["ats"]}}, "hourly.deduplicate.sequence_by[0]", "did you mean 'at'?"),
         ({"deduplicate": FIRST | {"sequence_by": ["Carrier"]}}, "hourly.deduplicate.sequence_by", "is a key"),
         ({"deduplicate": FIRST | {"keep": "newest"}}, "hourly.deduplicate.keep", "'first' or 'last'"),
-        ({"deduplicate": FIRST, "accept": "2 days"}, "hourly.accept", "about the time of rows in a window"),
+        ({"deduplicate": FIRST, "accept": "2 days"}, "hourly.accept", "deduplicate places a row by `sequence_by`"),
         ({"top": TOP | {"by": []}}, "hourly.top.by", "at least 1"),
         ({"top": TOP | {"by": ["carrier", "Carrier"]}}, "hourly.top.by", "twice"),
         ({"top": TOP | {"by": ["position"]}}, "hourly.top.by", "is a column of the result"),
@@ -303,7 +310,9 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
         ({"window": WINDOW, "target": {"partition_by": ["n"]}}, "hourly.target.partition_by[0]", "is no key"),
         ({"window": WINDOW, "columns": {"carrier": "double"}}, "hourly.columns.carrier", "compares exactly"),
         ({"window": WINDOW, "accept": "2 days"}, "hourly.accept", "has keys"),
-        ({"per": PER, "accept": "2 days"}, "hourly.accept", "rows in a window"),
+        ({"per": PER, "accept": "2 days"}, "hourly.accept", "per reads all rows of its keys"),
+        ({"top": TOP, "accept": "2 days"}, "hourly.accept", "top places a row by `order_by`"),
+        ({"session": SESSION, "accept": "2 days"}, "hourly.accept", "has keys"),
         ({"window": WINDOW, "accept": "0"}, "hourly.accept", "at least 1"),
     ],
 )

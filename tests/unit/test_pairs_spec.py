@@ -220,3 +220,42 @@ def test_what_cant_be_looked_up_is_named(
 ) -> None:
     (problem,) = refused(tmp_path, document({"lookup": LOOKUP | change}, right=right))
     assert f": flows.d.{path}: " in problem and part in problem, problem
+
+
+LOOKUP = {"table": "r", "on": ["k"], "columns": ["m"]}
+
+
+@pytest.mark.parametrize(
+    ("parts", "left", "right", "wrong"),
+    [
+        ({"join": JOIN}, APPEND, APPEND, []),
+        ({"join": JOIN}, {}, APPEND, ["table l has keys"]),
+        ({"join": JOIN}, {}, {}, ["table r has keys", "table l has keys"]),
+        (
+            {"join": {name: JOIN[name] for name in ("left", "right", "on", "columns")}},
+            APPEND,
+            APPEND,
+            ["join has no `times`, by which a row of either table could be late"],
+        ),
+        (
+            {"lookup": LOOKUP},
+            APPEND,
+            {"target": {"keys": ["kk"], "sequence_by": ["at"]}},
+            ["lookup follows both tables, whenever their rows come"],
+        ),
+    ],
+)
+def test_rows_of_both_sides_are_late_where_both_tables_append_and_have_times(
+    tmp_path: Path, parts: dict[str, Any], left: dict[str, Any], right: dict[str, Any], wrong: list[str]
+) -> None:
+    content = document({**parts, "accept": "2 days"}, LEFT | left, RIGHT | right)
+    if not wrong:
+        found = load(tmp_path, content).declared("d")
+        assert isinstance(found, DerivedFlow)
+        assert [found.derivation.timed_by(one.table) for one in found.source.read] == ["seen", "at"]
+        without = load(tmp_path, document(parts, LEFT | left, RIGHT | right)).declared("d")
+        assert without.source.derivation != found.source.derivation, "another query"
+        return
+    problems = refused(tmp_path, content)
+    assert len(problems) == len(wrong) and all(": flows.d.accept: " in one for one in problems)
+    assert all(part in one for part, one in zip(wrong, problems, strict=True)), problems

@@ -56,7 +56,7 @@ def list_(
     limit: Annotated[int, typer.Option(min=1, help="At most so many rows per flow.")] = 50,
     as_json: Json = False,
 ) -> None:
-    """List late rows with how late they came and the window that they missed."""
+    """List late rows with how late they came and what they missed: a window, or the key of a session or a join."""
     from draindown.base.formatting import count
     from draindown.sources.tables import late as rows_of
 
@@ -73,7 +73,7 @@ def list_(
 
 
 @late.command("discard", help="Leave late rows out for good, listed as discarded while the source has them. " + _MEANT)
-@late.command("apply", help="Have late rows count from the next run on, which recomputes their windows. " + _MEANT)
+@late.command("apply", help="Have late rows count from the next run on, which recomputes what they touch. " + _MEANT)
 def decide(
     ctx: typer.Context,
     pipeline: PipelineName,
@@ -122,7 +122,7 @@ def _accepting(spec: PipelineSpec, flow: str | None) -> list[str]:
     """Return the named flow, or all that have `accept`. Raises a usage error if the named one has none."""
     found = [name for name in derived_flows(spec, flow) if getattr(spec.declared(name), "accept", None) is not None]
     if flow is not None and not found:
-        raise typer.BadParameter(f"flow {flow} has no `accept`: nothing is late, windows are corrected")
+        raise typer.BadParameter(f"flow {flow} has no `accept`: nothing is late, its table is corrected")
     return found
 
 
@@ -142,13 +142,14 @@ def _lines(rows: list[dict[str, Any]]) -> list[str]:
         [
             row["late_id"][:12],
             row["state"],
+            row["source_table"],
             f"{row['event_time']:%Y-%m-%d %H:%M:%S}",
             age(float(row["lateness"])),
-            f"{row['window_start']:%Y-%m-%d %H:%M:%S}",
+            f"{row['window_start']:%Y-%m-%d %H:%M:%S}" if row["window_start"] else "",
             printable(row["groups"], 40),
             printable(row["record"], 60),
         ]
         for row in rows
     ]
-    names = ("id", "state", "time", "late by", "window", "groups", "row")
+    names = ("id", "state", "table", "time", "late by", "window", "groups", "row")
     return table(names, cells).splitlines() if cells else []

@@ -53,7 +53,7 @@ def flow_tables(layout: FlowLayout, generation: int) -> tuple[FlowTable, ...]:
 
 def _decisions(layout: FlowLayout) -> Iterator[FlowTable]:
     asked = "from a copy: people made them"
-    late_keys = ("number", "late_id", "unit", "position")
+    late_keys = ("number", "late_id", "source_table", "unit", "position")
     yield FlowTable("late decisions", layout.late_decisions, "decisions about late rows", late_keys, asked)
     yield FlowTable("resolutions", layout.resolutions, "decisions about refused rows", ("quarantine_id", "at"), asked)
 

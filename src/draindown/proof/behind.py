@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -14,7 +15,7 @@ import pyarrow as pa
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier, literal, moment, rows, stream
 from draindown.proof import histories, pairs, ranking, sessions, windows
-from draindown.proof.source_rows import SourceRows
+from draindown.proof.source_rows import SourceRows, late_rows
 from draindown.sources.tables import late
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.history import History
@@ -31,11 +32,25 @@ _MOST_LITERALS = 1000
 
 
 def behind(flow: DerivedFlow, sources: Sequence[TableLog]) -> list[SourceRows]:
-    """Return, by source table, which of its rows are behind a row of the result."""
-    types, accept = [one.column_types for one in sources], flow.accept
+    """Return, by source table, which of its rows are behind a row of the result. Late rows of these don't count."""
+    found = _of_kind(flow, sources)
+    if flow.accept is None:
+        return found
+    return [_in_time(one, flow, table.table) for one, table in zip(found, flow.source.read, strict=True)]
+
+
+def _in_time(asked: SourceRows, flow: DerivedFlow, table: str) -> SourceRows:
+    time, accept = flow.derivation.timed_by(table), flow.accept
+    assert time is not None and accept is not None
+    why = " or ".join(filter(None, [asked.otherwise, "it came later than `accept` allows"]))
+    return replace(asked, counts=f"{asked.counts} and not ({late_rows(table, time, accept, 's.')})", otherwise=why)
+
+
+def _of_kind(flow: DerivedFlow, sources: Sequence[TableLog]) -> list[SourceRows]:
+    types = [one.column_types for one in sources]
     match flow.derivation:
         case Window() as window:
-            return [windows.behind(window, accept)]
+            return [windows.behind(window)]
         case Session() as session:
             return [sessions.behind(session)]
         case Deduplicate() | Top() as part:

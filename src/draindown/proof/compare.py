@@ -17,6 +17,7 @@ from draindown.lake.table_log import TableLog, identifier, stream
 from draindown.proof import histories, pairs, ranking, sessions, windows
 from draindown.proof.certificate import SHOWN, Certificate, Falsehood, What, snapshot
 from draindown.proof.digest import digest
+from draindown.proof.source_rows import late_rows
 from draindown.sources.tables import late
 from draindown.spec.derived import TOLERANCE, DerivedFlow
 from draindown.spec.history import History
@@ -97,21 +98,24 @@ def prove(
 
 def _used(flow: DerivedFlow, source: TableLog) -> list[str]:
     """Return the columns that the query names, or might name."""
-    window = flow.window
+    window, types = flow.window, source.column_types
+    own = ["_origin"] if isinstance(flow.derivation, Pairing) and "_origin" in types else []
+    own = own if flow.accept is None else ["_arrived_at", "_origin"]
     if window is None:
-        origins = ["_origin"] if isinstance(flow.derivation, Pairing) and "_origin" in source.column_types else []
-        return [*(name for name in source.column_types if not is_own(name)), *origins]
+        return [*(name for name in types if not is_own(name)), *own]
     text = " ".join((window.time, *window.group_by, *window.measures.values())).lower()
-    own = [] if flow.accept is None else ["_arrived_at", "_origin"]
-    return [*(name for name in source.column_types if name.lower() in text), *own]
+    return [*(name for name in types if name.lower() in text), *own]
 
 
 def _leave_out_late(db: duckdb.DuckDBPyConnection, layout: FlowLayout, flow: DerivedFlow, decided: int) -> None:
     """Delete the rows that came later than the flow accepts, but for those that a person applied."""
-    if flow.accept is None or flow.window is None:
+    if flow.accept is None:
         return
     db.register("applied", late.applied(layout, decided))
-    db.execute(f"delete from source where {windows.late(flow.window, flow.accept)}")
+    for name, table in zip(pairs.SOURCES, flow.source.read, strict=False):
+        time = flow.derivation.timed_by(table.table)
+        assert time is not None  # the flow has `accept`
+        db.execute(f"delete from {name} where {late_rows(table.table, time, flow.accept)}")
 
 
 def _load(db: duckdb.DuckDBPyConnection, name: str, log: TableLog, columns: Sequence[str]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from draindown.lake.table_log import identifier, literal
+
 
 @dataclass(frozen=True)
 class SourceRows:
@@ -29,3 +31,17 @@ class SourceRows:
     counts: str = "true"
     order: str = ""
     otherwise: str = ""
+
+
+def late_rows(table: str, time: str, accept: int, row: str = "") -> str:
+    """Return the condition, in DuckDB's SQL, that a source row is late and nobody applied it. `row`: its alias.
+
+    `accept`: seconds after its `time` from which on a row that arrives is late. The table `applied` has source_table,
+    unit, position and arrived_at of the late rows that count all the same.
+    """
+    came = f"epoch_us({row}{identifier(time)}) < epoch_us({row}_arrived_at) - {accept * 1_000_000}"
+    same = (
+        f"a.source_table = {literal(table)} and a.unit = {row}_origin.unit and a.position = {row}_origin.position "
+        f"and epoch_us(a.arrived_at) = epoch_us({row}_arrived_at)"
+    )
+    return f"{came} and not exists (select 1 from applied a where {same})"

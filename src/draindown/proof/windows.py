@@ -40,12 +40,8 @@ def query(window: Window, types: Mapping[str, str]) -> str | None:
     )
 
 
-def behind(window: Window, accept: int | None) -> SourceRows:
-    """Return the rows that a window has, of its group. `accept`: seconds after which a row is late; None: none is.
-
-    Only the start of the window is taken from the result. The table `applied` has unit, position and arrival of the
-    late rows that count all the same.
-    """
+def behind(window: Window) -> SourceRows:
+    """Return the rows that a window has, of its group. Only the start of the window is taken from the result."""
     time, start = f"epoch_us(s.{identifier(window.time)})", f"epoch_us(r.{window.START})"
     end = f"{start} + {window.seconds * 1_000_000}"
     if window.months:
@@ -54,8 +50,6 @@ def behind(window: Window, accept: int | None) -> SourceRows:
         {name: name for name in window.group_by},
         span=(window.time, window.START, window.END),
         condition=f"{time} >= {start} and {time} < {end}",
-        counts="true" if accept is None else f"not ({late(window, accept, 's.')})",
-        otherwise="came later than `accept` allows",
     )
 
 
@@ -66,16 +60,6 @@ def first_end(window: Window) -> str:
         return end.replace("_start", start)
     size, step, origin = (seconds * 1_000_000 for seconds in (window.seconds, window.step, window.origin))
     return f"us - (((us - {size} - {origin}) % {step}) + {step}) % {step} + {step}"
-
-
-def late(window: Window, accept: int, row: str = "") -> str:
-    """Return the condition that a source row is late and nobody applied it, as `behind` says. `row`: its alias."""
-    came = f"epoch_us({row}{identifier(window.time)}) < epoch_us({row}_arrived_at) - {accept * 1_000_000}"
-    same = (
-        f"a.unit = {row}_origin.unit and a.position = {row}_origin.position "
-        f"and epoch_us(a.arrived_at) = epoch_us({row}_arrived_at)"
-    )
-    return f"{came} and not exists (select 1 from applied a where {same})"
 
 
 def _fixed(window: Window) -> tuple[str, str]:

@@ -20,7 +20,6 @@ _FEW_ROWS = 3  # batches of history that a fit needs: a line through two points 
 _VARIED = 4.0  # smallest ratio of largest to smallest batch at which size, not chance, explains time
 _FAR = 4.0  # times the largest measured batch: no estimate beyond it
 _FLOOR, _CEILING = 32 * 1024**2, 1024**3
-_CEILING_SHARE = 16  # heap / this, where it exceeds the ceiling: a cluster of many executors takes larger batches
 _HEAP_SHARE = 8  # heap / this = unpacked bytes, without history: rows take two or three times the bytes of their input
 _KEPT_SHARE = 4  # heap / this = bytes for the persisted rows of a batch and their outcomes; Spark spills the rest
 _LARGEST_SHARE = 4  # heap / this = most unpacked bytes: a slice is final, and later ones may need more memory
@@ -100,7 +99,7 @@ def is_adaptive(source: SourceSpec | TableSource) -> bool:
     return isinstance(source, SourceSpec) and source.max_bytes_per_trigger is None
 
 
-def bound_for(source: SourceSpec, heap_bytes: int, loads: Sequence[Load] = ()) -> Bound:
+def bound_for(source: SourceSpec, heap_bytes: int, loads: Sequence[Load] = (), jvms: int = 1) -> Bound:
     """Return the bound of a slice for a heap of that size.
 
     Memory bounds the bytes if the source doesn't. `loads` are those of the flow's newest batches, as `loads` returns
@@ -110,37 +109,41 @@ def bound_for(source: SourceSpec, heap_bytes: int, loads: Sequence[Load] = ()) -
     if source.max_bytes_per_trigger is not None:
         size = source.max_bytes_per_trigger
         return Bound(size, units, f"max_bytes_per_trigger: {show_size(size)}")
-    size, why = _by_memory(heap_bytes, [load for load in loads if load.raw_bytes >= _TELLING])
+    size, why = _by_memory(heap_bytes, [load for load in loads if load.raw_bytes >= _TELLING], jvms * _CEILING)
     memory = f"sized to memory: {formatting.size(size)} ({why})"
     return Bound(size, units, f"{limit}, {memory}" if limit else memory)
 
 
-def bound_now(layout: FlowLayout, source: SourceSpec | TableSource, heap_bytes: int | None = None) -> Bound:
+def bound_now(
+    layout: FlowLayout, source: SourceSpec | TableSource, heap_bytes: int | None = None, jvms: int = 1
+) -> Bound:
     """Return the bound of the flow's next slice. The default heap is that of the newest batch, or Spark's.
+
+    `heap_bytes` is the heap of all `jvms` that hold the rows of a batch: a cluster of many executors takes larger ones.
 
     Slices of tables are bounded by rows and bucketed by key instead: see `sources.tables`.
     """
     if isinstance(source, TableSource):
         return Bound(_CEILING, None, "bucketed by key")
     newest = loads(layout)
-    return bound_for(source, heap_bytes or (newest[-1].heap_bytes if newest else _SPARKS_HEAP), newest)
+    return bound_for(source, heap_bytes or (newest[-1].heap_bytes if newest else _SPARKS_HEAP), newest, jvms)
 
 
-def _by_memory(heap: int, loads: Sequence[Load]) -> tuple[int, str]:
+def _by_memory(heap: int, loads: Sequence[Load], most: int) -> tuple[int, str]:
     usual = heap // _HEAP_SHARE
     if not loads:
-        return _within(usual, heap), f"heap {formatting.size(heap)} / {_HEAP_SHARE}"
-    choices = [_grown(heap, usual, loads)] + [_weighed(heap, load) for load in loads]
+        return _within(usual, most), f"heap {formatting.size(heap)} / {_HEAP_SHARE}"
+    choices = [_grown(heap, usual, loads, most)] + [_weighed(heap, load) for load in loads]
     choices += [
         (load.raw_bytes // 2, f"half of a batch of {formatting.size(load.raw_bytes)} that {load.too_heavy}")
         for load in loads
         if load.too_heavy and load.heap_bytes * _SAME_HEAP >= heap
     ]
     size, why = min(choices)
-    return _within(size, heap), why
+    return _within(size, most), why
 
 
-def _grown(heap: int, usual: int, loads: Sequence[Load]) -> tuple[int, str]:
+def _grown(heap: int, usual: int, loads: Sequence[Load], most: int) -> tuple[int, str]:
     """Return the bytes to which batches may grow. Slow batches only stop the growth: smaller ones may be as slow."""
     largest = max(loads, key=lambda load: load.raw_bytes)
     slowest = max(loads, key=lambda load: load.seconds / load.raw_bytes)
@@ -149,18 +152,14 @@ def _grown(heap: int, usual: int, loads: Sequence[Load]) -> tuple[int, str]:
         (heap // _LARGEST_SHARE, f"heap {formatting.size(heap)} / {_LARGEST_SHARE}"),
     ]
     if slowest.seconds:
-        in_time = int(min(slowest.raw_bytes * _LONGEST / slowest.seconds, _most(heap)))
+        in_time = int(min(slowest.raw_bytes * _LONGEST / slowest.seconds, most))
         choices.append((in_time, f"what takes {_LONGEST / 60:.0f} minutes"))
     size, why = min(choices)
     return (size, why) if size > usual else (usual, f"heap {formatting.size(heap)} / {_HEAP_SHARE}")
 
 
-def _within(size: int, heap: int) -> int:
-    return min(max(size, _FLOOR), _most(heap))
-
-
-def _most(heap: int) -> int:
-    return max(_CEILING, heap // _CEILING_SHARE)
+def _within(size: int, most: int) -> int:
+    return min(max(size, _FLOOR), most)
 
 
 def _weighed(heap: int, load: Load) -> tuple[int, str]:

@@ -74,10 +74,15 @@ def described() -> str:
     return "" if context is None or found is None else f"{context.master}, {found}"
 
 
+def jvms(spark: SparkSession) -> int:
+    """Return how many JVMs hold the rows of a batch: the executors, or the driver on a local master."""
+    found = executors(spark.sparkContext)
+    return 1 if found is None else max(found.number, 1)
+
+
 def working_memory(spark: SparkSession) -> int:
     """Return the bytes of heap for the rows of a batch: of all executors, or of the driver on a local master."""
-    found = executors(spark.sparkContext)
-    return session.heap_bytes(spark) if found is None else max(found.number, 1) * found.heap
+    return jvms(spark) * task_memory(spark)
 
 
 def task_memory(spark: SparkSession) -> int:

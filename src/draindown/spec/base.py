@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import ClassVar
 
 from pydantic import (
     BaseModel,
@@ -23,10 +24,17 @@ class Model(BaseModel):
 class Part(Model):
     """The part of a derived flow that says how its table follows from its sources."""
 
+    UNTIMED: ClassVar[str] = ""
+    """Why no row can be late, of a part whose `timed_by` is None."""
+
     @property
     def margin(self) -> int:
         """Seconds by which the rows of a touched scope reach beyond the time of a changed row; 0 by default."""
         return 0
+
+    def timed_by(self, table: str) -> str | None:  # noqa: ARG002
+        """Return the column of a source table with the time by which its rows are late; None if no row can be."""
+        return None
 
 
 def repeated(names: list[str]) -> list[str]:

@@ -68,7 +68,8 @@ class DerivedFlow(Model):
     lookup: Lookup | None = Field(default=None, description="Columns of another table's row beside each row.")
     accept: Annotated[Duration, Field(ge=1)] | None = Field(
         default=None,
-        description="Rows that arrive later than this after their time are kept out of windows; absent: none is late.",
+        description="Rows that arrive later than this after their time are left out of a window, session or join; "
+        "absent: none is late.",
         examples=["2 days"],
     )
     columns: dict[ColumnName, Annotated[Column, AfterValidator(plain)]] = Field(
@@ -174,9 +175,8 @@ class DerivedFlow(Model):
             refuse([(("source",), what)])
         refuse([*self._target_problems(), *self._source_problems()])
         self.settle()
-        late = [] if self.accept is None or self.window else [(("accept",), "is about the time of rows in a window")]
         rest = [] if isinstance(self.derivation, Pairing) else self.settled_problems()
-        refuse([*late, *self._column_problems(), *rest])
+        refuse([*self._accept_problems(), *self._column_problems(), *rest])
         return self
 
     def settle(self) -> None:
@@ -221,6 +221,12 @@ class DerivedFlow(Model):
             yield from (((*place, key), f"is no key{unlike(key, keys)}") for key in unknown)
             doubled = repeated([one.column(key) for key in keys])
             yield from ((place, f"column {name!r} would be two keys") for name in doubled)
+
+    def _accept_problems(self) -> Iterable[Problem]:
+        part = self.derivation
+        if self.accept is not None and not any(part.timed_by(one.table) for one in self.source.read):
+            timed = "`accept` is about the time of rows in a window, a session or a join with `times`"
+            yield ("accept",), f"{self.kind} {part.UNTIMED}: {timed}"
 
     def _target_problems(self) -> Iterable[Problem]:
         if self.history is None:

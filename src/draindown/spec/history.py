@@ -59,6 +59,7 @@ class History(Part):
 
     START: ClassVar[str] = START_AT
     END: ClassVar[str] = END_AT
+    UNTIMED: ClassVar[str] = "is what all events say in the order of their sequence, whenever each of them comes"
     made: ClassVar[Sequence[str]] = (START_AT, END_AT)
     """The result's columns that the source does not have."""
 

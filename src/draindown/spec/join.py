@@ -39,6 +39,7 @@ class Join(Pairing):
     """
 
     BUCKET: ClassVar[str] = "time_bucket"
+    UNTIMED: ClassVar[str] = "has no `times`, by which a row of either table could be late"
 
     left: Identifier = Field(description="The source table whose rows come first.", examples=["clicks"])
     right: Identifier = Field(description="The source table whose rows are matched.", examples=["purchases"])
@@ -138,10 +139,14 @@ class Join(Pairing):
         """Return the result's columns that neither table has."""
         return [*([self.BUCKET] if self.times else []), *super().made()]
 
+    def timed_by(self, table: str) -> str | None:
+        """Return the column with the time of a row of either table; None without a bound."""
+        return self.times[int(table == self.right)] if self.times else None
+
     def sought(self, table: SourceTable) -> Sequence[str]:
         """Return the columns of a source table by which the rows of a scope are found."""
-        times = [self.times[int(table.table == self.right)]] if self.times else []
-        return [*(table.column(key) for key in self.on), *times]
+        time = self.timed_by(table.table)
+        return [*(table.column(key) for key in self.on), *([time] if time else [])]
 
     def source_problems(self, tables: Sequence[SourceTable]) -> Iterator[Problem]:
         """Yield what is wrong about the tables that the part names, by their path in the flow."""

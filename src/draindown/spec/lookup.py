@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -35,6 +35,8 @@ class Lookup(Pairing):
 
     `latest`: it follows the row that is looked up, whenever that changes.
     """
+
+    UNTIMED: ClassVar[str] = "follows both tables, whenever their rows come"
 
     table: Identifier = Field(description="The source table that is looked up, by its keys.", examples=["users"])
     columns: Chosen = Field(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from pydantic import Field, field_validator
 
@@ -13,6 +14,8 @@ from draindown.spec.table_source import SourceTable
 
 class Per(Part):
     """One row per key: a query that computes the rows of a key from the source rows of that key alone."""
+
+    UNTIMED: ClassVar[str] = "reads all rows of its keys, whenever they come"
 
     keys: list[ColumnName] = Field(
         min_length=1,

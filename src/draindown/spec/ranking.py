@@ -43,6 +43,8 @@ class Deduplicate(Part):
     is kept only if no other row of the key has one.
     """
 
+    UNTIMED: ClassVar[str] = "places a row by `sequence_by`, whenever it comes"
+
     keys: list[ColumnName] = Field(
         min_length=1, description="Columns that name a row of the result; NULL is a value.", examples=[["event_id"]]
     )
@@ -100,6 +102,7 @@ class Top(Part):
 
     POSITION: ClassVar[str] = "position"
     RANK: ClassVar[str] = "rank"
+    UNTIMED: ClassVar[str] = "places a row by `order_by`, whenever it comes"
     by: list[ColumnName] = Field(
         min_length=1, description="Columns that name a group; NULL is a group.", examples=[["product"]]
     )

@@ -81,6 +81,10 @@ class Session(Part):
         """The SQL of this part by its place in it."""
         return {("measures", name): text for name, text in self.measures.items()}
 
+    def timed_by(self, table: str) -> str:  # noqa: ARG002
+        """Return the time of a row."""
+        return self.time
+
     def sought(self, table: SourceTable) -> Sequence[str]:  # noqa: ARG002
         """Return the columns of the source table by which the rows of a scope are found."""
         return self.by

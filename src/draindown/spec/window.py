@@ -72,6 +72,10 @@ class Window(Part):
             0 if self.week_starts is None else ((_WEEK.index(self.week_starts) - _WEEK.index("thursday")) % 7) * 86400
         )
 
+    def timed_by(self, table: str) -> str:  # noqa: ARG002
+        """Return the time of a row."""
+        return self.time
+
     def sought(self, table: SourceTable) -> Sequence[str]:  # noqa: ARG002
         """Return the columns of the source table by which the rows of a window are found."""
         return [self.time, *self.group_by]

@@ -1,6 +1,6 @@
 """Rows that came later than a derived flow accepts, and people's decisions about them. No Spark.
 
-A late row counts in no window until a person applies it. Decisions are numbered, and each slice pins the newest number
+A late row is left out until a person applies it. Decisions are numbered, and each slice pins the newest number
 that counts in it, so a batch that is repeated recomputes the same. They outlive resets and rebuilds. Batches go on to
 write down whether the source has a row that was applied.
 """
@@ -28,19 +28,23 @@ CAME, WENT = "came", "went"
 """What a batch saw of a late row: it is in the source, or it is there no more."""
 _CHOSEN = pa.schema(
     [
-        *(("late_id", pa.string()), ("unit", pa.string()), ("position", pa.int64())),
-        ("arrived_at", pa.timestamp("us", "UTC")),
+        *(("late_id", pa.string()), ("source_table", pa.string())),
+        *(("unit", pa.string()), ("position", pa.int64()), ("arrived_at", pa.timestamp("us", "UTC"))),
     ]
 )
-"""What a decision is about. A topic that is created again has rows of equal unit and position that arrived later."""
+"""What a decision is about: a row of a table by its origin and arrival.
+
+Two tables may have rows of one record, which both read. A topic that is created again has rows of equal unit and
+position that arrived later.
+"""
 _DECISION = pa.schema(
     [
         *(("number", pa.int64()), ("action", pa.string()), ("at", pa.timestamp("us", "UTC"))),
         *(("by", pa.string()), ("note", pa.string())),
     ]
 )
-_SHOWN = "late_id, origin, event_time, arrived_at, lateness, window_start, groups, record, state"
-_PLACES = "late_id, origin['unit'] as unit, origin['position'] as position, arrived_at"
+_SHOWN = "late_id, source_table, origin, event_time, arrived_at, lateness, window_start, groups, record, state"
+_PLACES = "late_id, source_table, origin['unit'] as unit, origin['position'] as position, arrived_at"
 _SEEN = (
     "select * from (select *, row_number() over (partition by late_id order by generation desc, slice desc) as _newest "
     "from t where generation < {generation} or (generation = {generation} and slice < {first})) where _newest = 1"
@@ -69,9 +73,9 @@ def newest(layout: FlowLayout) -> int:
 
 
 def applied(layout: FlowLayout, until: int) -> pa.Table:
-    """Return unit, position and arrival of the rows that the decisions up to number `until` applied."""
+    """Return table, unit, position and arrival of the rows that the decisions up to number `until` applied."""
     log = log_of(layout, layout.late_decisions)
-    names = ("unit", "position", "arrived_at")
+    names = ("source_table", "unit", "position", "arrived_at")
     if not until or not log.exists:
         return pa.schema([_CHOSEN.field(name) for name in names]).empty_table()
     return log.query(f"select distinct {', '.join(names)} from t where action = 'applied' and number <= {int(until)}")
@@ -111,8 +115,9 @@ def decide(place: Place, rows: pa.Table, action: Action, *, by: str, note: str, 
 def chosen(place: Place, ids: Sequence[str], action: Action) -> pa.Table:
     """Return the rows that a person may decide about so: open ones, and to apply, discarded ones that `ids` name.
 
-    Columns: late_id, unit, position and arrived_at. Raises TerminalError `unknown-late-row` if one of `ids` names none
-    of them, or several.
+    Columns: late_id, source_table, unit, position and arrived_at.
+
+    Raises TerminalError `unknown-late-row` if one of `ids` names none of them, or several.
     """
     states = "state in ('open', 'discarded')" if ids and action == "applied" else "state = 'open'"
     found = _query(place, _PLACES, [states, *([begins("late_id", ids)] if ids else [])])

@@ -109,7 +109,8 @@ class Tables(ReadInOrder, NothingLost):
         if none and decided[0] == decided[1]:
             return []
         new = [table.since(unit, found, now) for (table, unit), found in zip(units, changes, strict=True)]
-        return [replace(piece, decided=decided, commits=1 if none else piece.commits) for piece in new]
+        first = 1 if none else 0  # a decision alone is one thing to read
+        return [replace(one, decided=decided, commits=one.commits or first * (not at)) for at, one in enumerate(new)]
 
     def _fill(self, now: datetime, units: Sequence[Unit | None] = ()) -> list[Piece]:
         decided = 0, late.newest(self._layout)

@@ -100,7 +100,7 @@ class Deriving:
 
 
 def _late(row: BatchRow, *, is_fill: bool) -> Finding:
-    detail = "came later than the flow accepts, or went; they count in no window until someone applies them"
+    detail = "came later than the flow accepts, or went; they are left out until someone applies them"
     if is_fill and 2 * row.late > row.records:
         detail += (
             f". They are most of the {count(row.records, 'row')} there: is `accept` shorter than its files are old?"

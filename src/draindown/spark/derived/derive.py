@@ -106,7 +106,7 @@ class Derivation:
         """The inputs, and rows that came late."""
         work, layout = self.work, self.work.batch.writer.layout
         inputs = SideWrite("inputs", lambda: ledger_inputs.record(layout, work.row, work.read))
-        return [inputs] if work.late is None else [inputs, SideWrite("late", lambda: _keep_late(work))]
+        return [inputs, SideWrite("late", lambda: _keep_late(work))] if work.late else [inputs]
 
     @contextmanager
     def resolve(self) -> Iterator[Change]:
@@ -148,9 +148,8 @@ def _next(batch: DeriveBatch) -> str:
 
 
 def _keep_late(work: Work) -> None:
-    batch, window = work.batch, work.batch.flow.window
-    assert work.late is not None and window is not None  # only windows accept some rows and not others
-    keep(batch.writer, work.late, work.resolved.kind.relations[0], window, batch.slice.number, batch.run_id)
+    batch = work.batch
+    keep(batch.writer, work.late, work.resolved.kind, batch.slice.number, batch.run_id)
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,14 @@ from pyspark.sql import functions as F
 from draindown.lake.layout import FlowLayout
 from draindown.sources.tables.late import CAME, WENT
 from draindown.spark.derived.images import SIGN
-from draindown.spark.derived.kind import Relation
+from draindown.spark.derived.kind import Kind, Relation
 from draindown.spark.sql import ARRIVED_AT, ORIGIN, quoted
 from draindown.spark.targets.delta_target import TableWriter, write_batch
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.window import Window
 
 LATE = "_late"
-"""Column: whether a row counts in no window: it came late, and nobody applied it."""
+"""Column: whether a row is left out: it came late, and nobody applied it."""
 _APPLIED = "_applied"
 _PLACE = ("_unit", "_position", "_arrived")
 """Columns of a decision: which row it is about."""
@@ -29,13 +29,14 @@ _PLACE = ("_unit", "_position", "_arrived")
 class Sieve:
     """What of one source table counts in a flow's batch. A flow without `accept` lets everything through.
 
-    `read`: draindown's own columns that the query reads of it. `decided`: numbers of decisions: those up to the first
-    counted in earlier batches, those up to the second count now.
+    `table`: its name. `read`: draindown's own columns that the query reads of it. `decided`: numbers of decisions:
+    those up to the first counted in earlier batches, those up to the second count now.
     """
 
     spark: SparkSession
     layout: FlowLayout
     flow: DerivedFlow
+    table: str
     decided: tuple[int, int] = (0, 0)
     read: Sequence[str] = ()
 
@@ -60,7 +61,7 @@ class Sieve:
         found = self._in_time(changed, self.decided[0])
         if self.decided[0] == self.decided[1]:
             return found
-        fresh = _applied(self.spark, self.layout, *self.decided)
+        fresh = self._applied(*self.decided)
         known = rows.where(self._is_late()).join(fresh, _same(fresh), "left_semi").drop(*self._unread)
         return found.unionByName(known.withColumn(SIGN, F.lit(1)))
 
@@ -84,7 +85,7 @@ class Sieve:
         """Return the rows with LATE and _APPLIED, by the decisions up to number `decided`."""
         if not decided:
             return rows.withColumns({LATE: self._is_late(), _APPLIED: F.lit(False)})
-        applied = _applied(self.spark, self.layout, 0, decided)
+        applied = self._applied(0, decided)
         unit = F.col("_unit")
         joined = rows.join(applied, _same(applied), "left")
         marks = {LATE: self._is_late() & unit.isNull(), _APPLIED: unit.isNotNull()}
@@ -92,24 +93,32 @@ class Sieve:
 
     def _is_late(self) -> Column:
         """Return whether a row came later than accepted. One without a time or an arrival did not."""
-        assert self.flow.window is not None and self.flow.accept is not None
-        event = F.unix_micros(F.col(quoted(self.flow.window.time)).cast("timestamp"))
-        return F.coalesce(event < F.unix_micros(ARRIVED_AT) - F.lit(self.flow.accept * 1_000_000), F.lit(False))
+        assert self.flow.accept is not None
+        arrived = F.unix_micros(ARRIVED_AT)
+        return F.coalesce(F.unix_micros(self.time) < arrived - F.lit(self.flow.accept * 1_000_000), F.lit(False))
+
+    @property
+    def time(self) -> Column:
+        """The time of a row, which says how late it came."""
+        name = self.flow.derivation.timed_by(self.table)
+        assert name is not None  # the flow has `accept`
+        return F.col(quoted(name)).cast("timestamp")
+
+    def _applied(self, after: int, until: int) -> DataFrame:
+        """Return the rows that decisions after number `after` up to `until` were the first to apply, by their place."""
+        decisions = self.spark.read.format("delta").load(self.layout.late_decisions)
+        own = decisions.where((F.col("action") == "applied") & (F.col("source_table") == self.table))
+        names = zip(("unit", "position", "arrived_at"), _PLACE, strict=True)
+        found = own.groupBy(*(F.col(one).alias(name) for one, name in names)).agg(F.min("number").alias("_number"))
+        return found.where((F.col("_number") > after) & (F.col("_number") <= until)).drop("_number")
 
 
 def sieves(
     spark: SparkSession, layout: FlowLayout, flow: DerivedFlow, decided: tuple[int, int], relations: Sequence[Relation]
 ) -> list[Sieve]:
     """Return what counts of each source table, in their order."""
-    return [Sieve(spark, layout, flow, decided, one.own) for one in relations]
-
-
-def _applied(spark: SparkSession, layout: FlowLayout, after: int, until: int) -> DataFrame:
-    """Return the rows that the decisions after number `after` up to `until` were the first to apply, by their place."""
-    decisions = spark.read.format("delta").load(layout.late_decisions).where(F.col("action") == "applied")
-    names = zip(("unit", "position", "arrived_at"), _PLACE, strict=True)
-    found = decisions.groupBy(*(F.col(one).alias(name) for one, name in names)).agg(F.min("number").alias("_number"))
-    return found.where((F.col("_number") > after) & (F.col("_number") <= until)).drop("_number")
+    tables = zip(flow.source.read, relations, strict=True)
+    return [Sieve(spark, layout, flow, table.table, decided, one.own) for table, one in tables]
 
 
 def _same(applied: DataFrame) -> Column:
@@ -118,27 +127,44 @@ def _same(applied: DataFrame) -> Column:
     return reduce(Column.__and__, same)
 
 
-def keep(writer: TableWriter, images: DataFrame, source: Relation, window: Window, number: int, run_id: str) -> None:
+@dataclass(frozen=True)
+class Late:
+    """Images of late rows of one source table: what `Sieve.late` returned, for a batch's share of the keys."""
+
+    sieve: Sieve
+    relation: Relation
+    images: DataFrame
+
+    def told(self, kind: Kind) -> DataFrame:
+        """Return the images in the columns of the table of late rows, with SIGN."""
+        sieve, time, arrived = self.sieve, self.sieve.time, F.col(ARRIVED_AT)
+        # a topic that was created again has rows of the same unit and position, which arrived later
+        own = (F.col(f"{ORIGIN}.position"), F.unix_micros(ARRIVED_AT))
+        place = F.concat_ws("\u0001", F.lit(sieve.table), f"{ORIGIN}.unit", *(one.cast("string") for one in own))
+        content = [name for name in self.images.columns if not name.startswith("_")]
+        missed = dict(zip(kind.scope_keys, self.relation.home(), strict=True))
+        start = missed.pop(Window.START, F.lit(None).cast("timestamp"))
+        groups = [value.alias(name) for name, value in missed.items()]
+        return self.images.select(
+            F.sha2(place, 256).alias("late_id"),
+            F.lit(sieve.table).alias("source_table"),
+            F.col(ORIGIN).alias("origin"),
+            time.alias("event_time"),
+            arrived.alias("arrived_at"),
+            (F.unix_seconds(arrived) - F.unix_seconds(time)).alias("lateness"),
+            start.alias(Window.START),
+            (F.to_json(F.struct(*groups)) if groups else F.lit("{}")).alias("groups"),
+            F.to_json(F.struct(*map(quoted, content))).alias("record"),
+            SIGN,
+        )
+
+
+def keep(writer: TableWriter, late: Sequence[Late], kind: Kind, number: int, run_id: str) -> None:
     """Write the late rows that came and went with a batch. Idempotent: a retry replaces those of an earlier attempt.
 
-    `images`: what `Sieve.late` returned for the batch's share of the keys, with SIGN. `number`: of the slice.
+    `number`: of the slice.
     """
-    # a topic that was created again has rows of the same unit and position, which arrived later
-    own = (F.col(f"{ORIGIN}.position"), F.unix_micros(ARRIVED_AT))
-    place = F.concat_ws("\u0001", f"{ORIGIN}.unit", *(one.cast("string") for one in own))
-    event, content = F.col(quoted(window.time)).cast("timestamp"), [c for c in images.columns if not c.startswith("_")]
-    start = source.home()[0]
-    told = images.select(
-        F.sha2(place, 256).alias("late_id"),
-        F.col(ORIGIN).alias("origin"),
-        event.alias("event_time"),
-        F.col(ARRIVED_AT).alias("arrived_at"),
-        (F.unix_seconds(F.col(ARRIVED_AT)) - F.unix_seconds(event)).alias("lateness"),
-        start.alias(Window.START),
-        (F.to_json(F.struct(*map(quoted, window.group_by))) if window.group_by else F.lit("{}")).alias("groups"),
-        F.to_json(F.struct(*map(quoted, content))).alias("record"),
-        SIGN,
-    )
+    told = reduce(DataFrame.unionByName, (one.told(kind) for one in late))
     names = [name for name in told.columns if name not in (SIGN, "late_id")]
     net = told.groupBy("late_id").agg(F.sum(SIGN).alias(SIGN), *(F.max(name).alias(name) for name in names))
     rows = net.where(F.col(SIGN) != 0).select(

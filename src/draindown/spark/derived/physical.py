@@ -82,7 +82,7 @@ def _work(spark: SparkSession, batch: DeriveBatch, kept: ExitStack) -> Work:
         return derive.read(spark, batch, kept).work
     found = derive.opened(spark, batch, kept)
     scope = Everything(batch.slice.bucket, batch.slice.bucket.pruning(found.resolved.kind.scope_keys))
-    return Work(batch, found.sources, found.resolved, scope, batch.ledger_row("derive"), [], 0, None)
+    return Work(batch, found.sources, found.resolved, scope, batch.ledger_row("derive"), [], 0, [])
 
 
 def _formatted(frame: DataFrame) -> str:

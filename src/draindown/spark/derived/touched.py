@@ -15,7 +15,7 @@ from draindown.spark.derived import images, notes, recompute
 from draindown.spark.derived.batch import DeriveBatch, Versions
 from draindown.spark.derived.images import IMAGES, NET, SIGN
 from draindown.spark.derived.kind import Kind, Relation, key_names
-from draindown.spark.derived.late import LATE, Sieve
+from draindown.spark.derived.late import LATE, Late, Sieve
 from draindown.spark.derived.resolve import Resolved
 from draindown.spark.derived.scope import Bucket, Everything, Scope, Touched, pruning_of
 from draindown.spark.frames import persisted
@@ -27,8 +27,8 @@ class Work:
     """A batch whose keys are known.
 
     `row`: the ledger row with the account of its input. `read`: the same by table. `came`: rows that came to the
-    bucket's keys, less those that went, a row counted for each of its keys. `late`: what `Sieve.late` returned, of
-    the bucket; None without any.
+    bucket's keys, less those that went, a row counted for each of its keys. `late`: the late rows of each table that
+    has some in the bucket.
     """
 
     batch: DeriveBatch
@@ -38,7 +38,7 @@ class Work:
     row: BatchRow
     read: Sequence[Input]
     came: int
-    late: DataFrame | None
+    late: Sequence[Late]
 
     @property
     def scope_keys(self) -> Sequence[str]:
@@ -62,18 +62,19 @@ def touched(
     """Find the keys to recompute, and count the images of the input. `rows`: those of `sources`, and late ones."""
     piece, kind = batch.slice, resolved.kind
     changed = [_changed(*one) for one in zip(sieves, piece.tables, rows, strict=True)]
-    late, number = _late(sieves[0], batch, kind, changed, kept)
+    looked = [_late(*one, batch, kept) for one in zip(sieves, kind.relations, changed, strict=True)]
+    late, numbers = [one for one, _ in looked if one is not None], [number for _, number in looked]
     if piece.is_fill:
         whole = [_near(piece.bucket, *pair) for pair in zip(kind.relations, sources, strict=True)]
         scope = Everything(piece.bucket, piece.bucket.pruning(kind.scope_keys))
-        return Work(batch, sources, resolved, scope, *_counted(batch, kind, whole, number), late)
+        return Work(batch, sources, resolved, scope, *_counted(batch, kind, whole, numbers), late)
     netted = [
         images.net(sieve.images(images_of, now), used, changes=table.changes)
         for sieve, table, images_of, now, used in zip(sieves, piece.tables, changed, rows, resolved.used, strict=True)
     ]
     for one in netted:
         kept.enter_context(persisted(one))
-    row, read, came = _counted(batch, kind, netted, number)
+    row, read, came = _counted(batch, kind, netted, numbers)
     keys = recompute.touched(kind, netted, piece.bucket, sources)
     kept.enter_context(persisted(keys))
     named = [F.col(own).alias(name) for own, name in zip(key_names(kind), kind.scope_keys, strict=True)]
@@ -101,34 +102,34 @@ def _changed(sieve: Sieve, table: Versions, rows: DataFrame) -> DataFrame:
 
 
 def _late(
-    sieve: Sieve, batch: DeriveBatch, kind: Kind, changed: Sequence[DataFrame], kept: ExitStack
-) -> tuple[DataFrame | None, int]:
-    """Return the late rows among the images of the batch's bucket, None without any, and how many count in no window.
+    sieve: Sieve, relation: Relation, changed: DataFrame, batch: DeriveBatch, kept: ExitStack
+) -> tuple[Late | None, int]:
+    """Return the late rows among the images of a table, of the batch's bucket, and how many of them are left out.
 
-    A replay has none: the batch that it repeats kept them. A flow that accepts not all rows has one source.
+    None without any. A replay has none: the batch that it repeats kept them.
     """
-    found = sieve.late(changed[0], fill=batch.slice.is_fill) if batch.writer.ledger_kind == "source" else None
+    found = sieve.late(changed, fill=batch.slice.is_fill) if batch.writer.ledger_kind == "source" else None
     if found is None:
         return None, 0
-    found = found.where(batch.slice.bucket.has(kind.relations[0].home()))
+    found = found.where(batch.slice.bucket.has(relation.home()))
     kept.enter_context(persisted(found))
     row = found.agg(F.count("*").alias("all"), F.count_if(LATE).alias("late")).first()
     assert row is not None  # an aggregate without groups has one row
-    return found if row["all"] else None, int(row["late"])
+    return Late(sieve, relation, found) if row["all"] else None, int(row["late"])
 
 
 def _counted(
-    batch: DeriveBatch, kind: Kind, netted: Sequence[DataFrame], late: int
+    batch: DeriveBatch, kind: Kind, netted: Sequence[DataFrame], late: Sequence[int]
 ) -> tuple[BatchRow, list[Input], int]:
     """Return the ledger row with the account of the input, it by table, and `Work.came`.
 
-    Counted are the images of the batch's bucket. `late`: the number of those that count in no window.
+    Counted are the images of the batch's bucket. `late`: the number of those that are left out, by table.
     """
     piece, inputs, used, came = batch.slice, list[Input](), 0, 0
     nothing_decided = piece.decided[0] == piece.decided[1]
-    for table, relation, rows in zip(piece.tables, kind.relations, netted, strict=True):
+    for table, relation, rows, left_out in zip(piece.tables, kind.relations, netted, late, strict=True):
         found = (0, 0, 0) if table.is_only_read and nothing_decided else _images(relation, rows, piece.bucket)
-        inputs.append(Input(table.unit or table.path, *table.pinned, table.bytes, found[0] + late))
+        inputs.append(Input(table.unit or table.path, *table.pinned, table.bytes, found[0] + left_out))
         used, came = used + found[1], came + found[2]
     records = sum(one.records for one in inputs)
     row = batch.ledger_row(
@@ -137,9 +138,9 @@ def _counted(
         units=len(inputs),
         bytes=sum(one.bytes for one in inputs),
         records=records,
-        late=late,
+        late=sum(late),
         used=used,
-        irrelevant=records - late - used,
+        irrelevant=records - sum(late) - used,
     )
     return row, inputs, came
 

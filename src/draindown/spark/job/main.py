@@ -170,7 +170,8 @@ def _stopped(error: Exception, request: Request, stop: Stop) -> TransientError |
     if context == "at work" or (by is None and context != "stopped"):
         return None
     running = SparkContext._active_spark_context
-    if by is None and running is not None and not spark_settings.is_local(str(running.master)):
+    master = str(getattr(running, "master", spark_settings.DEFAULT_MASTER))
+    if by is None and running is not None and not spark_settings.is_local(master):
         return cluster.gone(running, request, error)
     return TransientError(
         "stopped",

@@ -1,0 +1,387 @@
+"""Every kind of derived table through real streams: random histories, and replay, rebuild and reset in between.
+
+Histories lie side by side in one lake, each with keys of its own. Flows run in random order, divided into
+few keys a batch or not at all, and some drains die. A model in plain Python and DuckDB say what the tables should be.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from draindown.base.clock import now
+from draindown.lake.table_log import TableLog
+from draindown.ledger import table as ledger_table
+from draindown.recovery import reset
+from draindown.recovery.opening import Needs, open_flow
+from draindown.runs.request import Again
+from draindown.sources.tables import source as tables
+from draindown.spark.runs.rebuild import rebuild
+from draindown.spark.runs.replay_input import replay
+from tests.folding import fold
+from tests.landing import Injected
+from tests.spark.test_derived_flow import FLIGHTS, START, Chain
+
+HISTORIES, TOGETHER = 50, 25
+_ROWS = (150, tables.ROWS)
+"""Rows that one batch compares: changes are several batches, or one."""
+_GAP, _LOW, _HIGH = timedelta(minutes=10), timedelta(minutes=-10), timedelta(minutes=30)
+_STEPS = ("begun", "read", "inputs", "merged", "recorded")
+GATES = {
+    "source": {"files": "gates/*", "format": "json"},
+    "columns": {
+        "id": "int not null",
+        "seq": "int not null",
+        "op": "string",
+        "carrier": "string",
+        "at": "timestamp",
+        "temp": "int",
+    },
+    "target": {"keys": ["id"], "sequence_by": ["seq"], "apply_as_deletes": "op = 'd'"},
+}
+_BOTH = {"tables": ["flights", "gates"]}
+_ONE = {"source": {"table": "flights"}}
+KINDS: dict[str, Any] = {
+    "joined": {
+        "source": _BOTH,
+        "join": {
+            "left": "flights",
+            "right": "gates",
+            "on": ["carrier"],
+            "times": ["at", "at"],
+            "between": ["-10 minutes", "30 minutes"],
+            "how": "left_outer",
+            "columns": {"id": "gate", "at": "seen", "temp": "temp"},
+        },
+    },
+    "looked": {
+        "source": {"tables": ["flights", {"table": "gates", "keys": {"delay": "id"}}]},
+        "lookup": {"table": "gates", "on": ["delay"], "columns": ["temp"]},
+    },
+    "visits": _ONE
+    | {
+        "session": {
+            "time": "at",
+            "gap": "10 minutes",
+            "by": ["carrier"],
+            "measures": {"n": "count(*)", "delay": "sum(delay)"},
+        }
+    },
+    "newest": _ONE | {"deduplicate": {"keys": ["carrier"], "sequence_by": ["at"], "keep": "last"}},
+    "worst": _ONE | {"top": {"by": ["carrier"], "order_by": ["delay desc"], "rows": 2}},
+    "statuses": {
+        "source": {"table": "events"},
+        "target": {
+            "keys": ["id"],
+            "sequence_by": ["seq"],
+            "stored_as_scd_type": 2,
+            "track_history": ["carrier", "delay"],
+            "apply_as_deletes": "op = 'd'",
+        },
+    },
+}
+_COLUMNS = {
+    "joined": "id, gate, delay, temp",
+    "looked": "id, delay, temp, gates_found",
+    "visits": "carrier, session_start, session_end, n, delay",
+    "newest": "carrier, id",
+    "worst": "carrier, position, id",
+    "statuses": 'id, "__START_AT", "__END_AT", seq, carrier, delay',
+}
+Row = dict[str, Any]
+Found = Counter[tuple[Any, ...]]
+
+
+class World(Chain):
+    """Landing flows of flights and gates, with all events of the flights beside, and derived flows over them."""
+
+    def __init__(self, home: Path, spark: SparkSession, *kinds: str) -> None:
+        events = {"events": FLIGHTS | {"target": {}}} if "statuses" in kinds else {}
+        super().__init__(home, spark, **{"gates": GATES, **events}, **{one: KINDS[one] for one in kinds})
+        self.kinds, self.landing = kinds, ("flights", "gates", *events)
+        (home / "gates").mkdir()
+        self.events: list[Row] = []
+        self.held: list[Row] = []
+        self.newest: dict[str, dict[int, Row]] = {"flights": {}, "gates": {}}
+
+    def land(self, flights: Sequence[Row], gates: Sequence[Row]) -> None:
+        """Deliver rows of both, and note what the landing tables hold then."""
+        self.deliver(*flights)
+        (self.home / "gates" / f"{self.files:03}.json").write_text("".join(json.dumps(row) + "\n" for row in gates))
+        self.events += flights
+        for table, rows in (("flights", flights), ("gates", gates)):
+            for row in rows:
+                known = self.newest[table].get(row["id"])
+                if known is None or row["seq"] > known["seq"]:
+                    self.newest[table][row["id"]] = row
+
+    def gate(self, number: int, minutes: int | None, carrier: str | None = "AA", **more: Any) -> Row:
+        found = self.row(number, minutes, carrier, **more)
+        del found["delay"]
+        return {"temp": number % 7, **found}
+
+    def begin(self) -> None:
+        """Land what was delivered, and fill. Feeds are on from the end of the first drains."""
+        for _ in range(2):
+            self.run(*self.landing)
+        self.run(*self.kinds)
+
+    def expected(self, kind: str) -> Found:
+        """The rows of a table, by plain Python."""
+        flights, gates = (
+            [row | {"at": _time(row["at"])} for row in own.values() if row.get("op") != "d"]
+            for own in (self.newest["flights"], self.newest["gates"])
+        )
+        return _MODELS[kind](flights, gates, self.events)
+
+    def found(self, kind: str) -> Found:
+        rows = TableLog(self.layout(kind).table).rows(f"select {_COLUMNS[kind]} from t")
+        return Counter(tuple(row.values()) for row in rows)
+
+    def hold(self, *kinds: str) -> None:
+        """Compare tables with the model and with DuckDB, and their ledgers with both accounts."""
+        for kind in kinds or self.kinds:
+            assert self.found(kind) == self.expected(kind), kind
+            assert self.proven(kind), kind
+            rows = [row for row in ledger_table.recent(self.layout(kind), 10_000) if row.kind == "source"]
+            assert len({(row.generation, row.batch) for row in rows}) == len(rows)
+            for row in rows:
+                assert row.records == row.used + row.irrelevant + row.late
+                assert row.touched == row.inserted + row.updated + row.deleted + row.unchanged + row.absent
+
+
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def _joined(flights: Sequence[Row], gates: Sequence[Row], _: Sequence[Row]) -> Found:
+    found: Found = Counter()
+    for one in flights:
+        near = [other for other in gates if one["carrier"] is not None and one["carrier"] == other["carrier"]]
+        matches = [other for other in near if _in_reach(one["at"], other["at"])]
+        found.update((one["id"], other["id"], one["delay"], other["temp"]) for other in matches)
+        if not matches:
+            found[one["id"], None, one["delay"], None] += 1
+    return found
+
+
+def _in_reach(at: datetime | None, seen: datetime | None) -> bool:
+    return at is not None and seen is not None and _LOW <= seen - at <= _HIGH
+
+
+def _looked(flights: Sequence[Row], gates: Sequence[Row], _: Sequence[Row]) -> Found:
+    by_id = {row["id"]: row["temp"] for row in gates}
+    return Counter((row["id"], row["delay"], by_id.get(row["delay"]), row["delay"] in by_id) for row in flights)
+
+
+def _visits(flights: Sequence[Row], _gates: Sequence[Row], _: Sequence[Row]) -> Found:
+    found: Found = Counter()
+    for carrier, own in _by_carrier(flights):
+        runs: list[list[Row]] = []
+        for row in sorted((row for row in own if row["at"] is not None), key=lambda row: row["at"]):
+            if not runs or row["at"] - runs[-1][-1]["at"] > _GAP:
+                runs.append([])
+            runs[-1].append(row)
+        for run in runs:
+            known = [row["delay"] for row in run if row["delay"] is not None]
+            total = sum(known) if known else None
+            found[carrier, run[0]["at"], run[-1]["at"] + _GAP, len(run), total] += 1
+    return found
+
+
+def _newest(flights: Sequence[Row], _gates: Sequence[Row], _: Sequence[Row]) -> Found:
+    """The greatest time, then the greatest of the other columns by name: delay, id. NULL loses."""
+
+    def rank(row: Row) -> tuple[Any, ...]:
+        return (*_known(row["at"], START), *_known(row["delay"], 0), row["id"])
+
+    return Counter((carrier, max(own, key=rank)["id"]) for carrier, own in _by_carrier(flights))
+
+
+def _worst(flights: Sequence[Row], _gates: Sequence[Row], _: Sequence[Row]) -> Found:
+    """The greatest delays, then the least of the other columns by name: at, id. NULL comes last."""
+
+    def rank(row: Row) -> tuple[Any, ...]:
+        return (row["delay"] is None, -(row["delay"] or 0), row["at"] is None, row["at"] or START, row["id"])
+
+    found: Found = Counter()
+    for carrier, own in _by_carrier(flights):
+        found.update((carrier, at, row["id"]) for at, row in enumerate(sorted(own, key=rank)[:2], 1))
+    return found
+
+
+def _statuses(_flights: Sequence[Row], _gates: Sequence[Row], events: Sequence[Row]) -> Found:
+    known = [{"op": None, **row} for row in events]
+    rows = fold(known, ["id"], ["seq"], ["carrier", "delay"], lambda event: event["op"] == "d")
+    return Counter(
+        (row["id"], row["start"][0], row["end"][0] if row["end"] else None, row["seq"], row["carrier"], row["delay"])
+        for row in rows
+    )
+
+
+def _by_carrier(rows: Sequence[Row]) -> list[tuple[str | None, list[Row]]]:
+    return [(one, [row for row in rows if row["carrier"] == one]) for one in {row["carrier"] for row in rows}]
+
+
+def _known(value: Any, otherwise: Any) -> tuple[bool, Any]:
+    return value is not None, otherwise if value is None else value
+
+
+_MODELS: dict[str, Callable[[Sequence[Row], Sequence[Row], Sequence[Row]], Found]] = {
+    "joined": _joined,
+    "looked": _looked,
+    "visits": _visits,
+    "newest": _newest,
+    "worst": _worst,
+    "statuses": _statuses,
+}
+
+
+class History:
+    """What happens to the keys of one history: rows that come late, change, move to other times and keys, and go."""
+
+    def __init__(self, it: World, number: int, seed: int) -> None:
+        self._it, self._number, self._draw = it, number, Random(seed)
+
+    def rows(self, most: int) -> tuple[list[Row], list[Row]]:
+        return [self._flight() for _ in range(most)], [self._gate() for _ in range(most // 2)]
+
+    def _flight(self) -> Row:
+        found = self._it.row(*self._place(12), delay=self._draw.choice((None, 0, 1, 2, 5, 9)))
+        return self._fated(found)
+
+    def _gate(self) -> Row:
+        number, minutes, carrier = self._place(4)
+        return self._fated(self._it.gate(number % 10 if self._draw.random() < 0.5 else number, minutes, carrier))
+
+    def _place(self, most: int) -> tuple[int, int | None, str | None]:
+        draw = self._draw
+        minutes = draw.choice((None, 0, 10, 11, 40, 41, draw.randint(-60, 60), draw.randint(-4000, 4000)))
+        carrier = draw.choice((None, f"{self._number}a", f"{self._number}a", f"{self._number}b"))
+        return self._number * 100 + draw.randrange(most), minutes, carrier
+
+    def _fated(self, row: Row) -> Row:
+        return row | {"op": "d"} if self._draw.random() < 0.15 else row
+
+
+def _change(it: World, histories: Sequence[History], draw: Random, most: int) -> None:
+    """Deliver changes of all histories in any order, some a file later, and perhaps a file a second time."""
+    flights, gates = it.held, list[Row]()
+    for one in histories:
+        some, others = one.rows(most)
+        flights, gates = flights + some, gates + others
+    draw.shuffle(flights)
+    some = len(flights) // 6
+    it.held = flights[:some]
+    it.land(flights[some:], gates)
+    if draw.random() < 0.5:
+        known = draw.choice(sorted((it.home / "landing").iterdir()))
+        shutil.copy(known, known.with_name(f"again-{it.files:03}.json"))
+
+
+def _died(it: World, kind: str, step: str) -> bool:
+    """Drain a flow, and die at a step of its first batch; False if it had nothing to do."""
+    left = [step]
+
+    def dying(name: str) -> None:
+        if left and name == left[0]:
+            left.clear()
+            raise Injected(name)
+
+    try:
+        it.drain(kind, reached=dying)
+    except Injected:
+        return True
+    assert left, "the drain went on after its death"
+    return False
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("first", range(0, HISTORIES, TOGETHER))
+@pytest.mark.parametrize("kinds", [("joined", "looked", "statuses"), ("visits", "newest", "worst")], ids="-".join)
+def test_all_kinds_equal_their_queries_after_any_history(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, ...], first: int
+) -> None:
+    draw, it = Random(first), World(tmp_path / "project", spark, *kinds)
+    histories = [History(it, number, number) for number in range(first, first + TOGETHER)]
+    monkeypatch.setattr(tables, "ROWS", _ROWS[first // TOGETHER])
+    _change(it, histories, draw, 4)
+    it.begin()
+    it.hold()
+    deaths = 0
+    for _ in range(2):
+        _change(it, histories, draw, 3)
+        flows = [*it.landing, *it.kinds]
+        for flow in draw.sample(flows, len(flows)):
+            if flow in it.kinds and draw.random() < 0.5:
+                deaths += _died(it, flow, draw.choice(_STEPS))
+            it.run(flow)
+    it.run()
+    it.hold()
+    assert deaths and not any(it.waits(flow) for flow in it.spec.flows)
+    rows = {kind: ledger_table.recent(it.layout(kind), 10_000) for kind in it.kinds}
+    assert all(len(own) > 1 and sum(row.updated + row.deleted for row in own) for own in rows.values())
+
+
+_HURT = {
+    "joined": "update {t} set temp = 99 where id % 2 = 1",
+    "looked": "update {t} set temp = 99 where id % 2 = 1",
+    "visits": "update {t} set n = 99 where carrier = '1a'",
+    "newest": "update {t} set noise = 'x' where carrier = '1a'",
+    "worst": "update {t} set noise = 'x' where carrier = '1a'",
+}
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("kind", "whole"), [("joined", False), *(pytest.param(one, True, marks=pytest.mark.long) for one in _HURT)]
+)
+def test_a_hurt_table_is_put_right_by_replay_rebuild_and_reset(
+    tmp_path: Path, spark: SparkSession, kind: str, whole: bool
+) -> None:
+    it, draw = World(tmp_path / "project", spark, kind), Random(3)
+    history = History(it, 1, 3)
+    _change(it, [history], draw, 20)
+    it.begin()
+    _change(it, [history], draw, 8)
+    it.run("flights", "gates", kind)
+    it.hold()
+
+    def hurt() -> None:
+        table = f"delta.`{it.layout(kind).table}`"
+        spark.sql(_HURT[kind].format(t=table))
+        spark.sql(f"delete from {table} where carrier is null")
+        assert not it.proven(kind)
+
+    hurt()
+    everything = Again(since=datetime(2020, 1, 1, tzinfo=UTC), until=now())
+    request = it.request(kind).model_copy(update={"replay": everything})
+    assert replay(request, spark, progress=lambda line: None).outcome == "done"
+    it.hold()
+    hurt()
+    assert rebuild(it.request(kind), spark, progress=lambda line: None).outcome == "done"
+    it.hold()
+    if not whole:
+        return
+    hurt()
+    found = reset.plan(it.request(kind))
+    with open_flow(it.spec, kind, Needs.FINISHED, owner="me", run_id="reset"):
+        reset.begin(it.request(kind), found, by="me", accept_missing=False)
+    it.run(kind)
+    it.hold()
+    newest = ledger_table.recent(it.layout(kind), 1)[0]
+    assert newest.generation == 3 and newest.inserted and newest.updated + newest.deleted, "it repaired the table"
+    _change(it, [history], draw, 8)
+    it.run("flights", "gates", kind)
+    it.hold()
+    assert not it.waits(kind)
