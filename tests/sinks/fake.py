@@ -4,28 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 
 from draindown.base.errors import TerminalError, TransientError
 from draindown.sinks.port import FATE, Sink, SinkBatch, SinkColumn, SinkPlace
-from draindown.spec.sink import EXACTLY_ONCE, SinkSpec
 
 Key = tuple[Any, ...]
-
-
-class FakeSpec(SinkSpec):
-    """The part of a pipeline file that names a server in memory."""
-
-    kind = "fake"
-    DELIVERIES = (EXACTLY_ONCE,)
-    TARGET = ("server",)
-    server: str = "main"
-
-    @property
-    def place(self) -> str:
-        return f"memory {self.server}"
 
 
 @dataclass
@@ -42,8 +28,6 @@ class FakeServer:
     refused: set[Key] = field(default_factory=set)
     sent: int = 0
     fault: Callable[[str], None] = lambda step: None
-
-    named: ClassVar[dict[str, FakeServer]] = {}
 
 
 class FakeSink(Sink):
@@ -123,8 +107,3 @@ class FakeSink(Sink):
         known = self._server.epochs.get(self._place)
         if known is not None and epoch < known:
             raise TransientError("sink-fenced", tried=f"send as epoch {epoch}", found=f"epoch {known}")
-
-
-def fake(spec: FakeSpec, place: SinkPlace, environ: Mapping[str, str]) -> FakeSink:
-    """Make a sink of a named server. Tests put this into `draindown.sinks.registry.MAKERS`."""
-    return FakeSink(FakeServer.named.setdefault(spec.server, FakeServer()), place)

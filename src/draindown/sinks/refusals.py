@@ -37,9 +37,9 @@ def refused(
 
 
 def parsed(text: str) -> dict[str, str]:
-    """Return a key that a person typed: the text of each column's value by name.
+    """Return a key that a person typed: the text of each column's value by name, of a struct its JSON.
 
-    Raises ValueError if it is no JSON object of texts, numbers and booleans.
+    Raises ValueError if it is no JSON object of texts, numbers, booleans and objects.
     """
     found = json.loads(text, parse_float=str, parse_int=str)
     if not isinstance(found, dict) or not found:
@@ -50,6 +50,8 @@ def parsed(text: str) -> dict[str, str]:
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False)
     if not isinstance(value, str):
-        raise ValueError("has a value that is no text, number, true or false")
+        raise ValueError("has a value that is no text, number, object, true or false")
     return value
