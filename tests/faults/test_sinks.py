@@ -93,29 +93,30 @@ def test_a_driver_that_stood_still_in_any_gap_changes_nothing_when_it_thaws(
         {"home": str(flow.home), "flow": flow.document["flows"]["f"] | {"lease": _LEASE}, "place": [gap, 1]}
         for gap, flow in flows.items()
     ]
-    driver, trials = Driver(tmp_path, *[one | {"act": "wait"} for one in entries], **sinks.SECRET), []
-    for at, gap in gaps.items():
-        flow = flows[gap]
-        driver.fired(flow.home)
-        trial = Trial("F40", gap, "SIGSTOP in a gap, a driver on another host, SIGCONT")
-        driver.signal(signal.SIGSTOP)
-        with mock.patch.object(locks, "_kernel", lambda: "another host"):
+    trials = []
+    with Driver(tmp_path, *[one | {"act": "wait"} for one in entries], **sinks.SECRET) as driver:
+        for at, gap in gaps.items():
+            flow = flows[gap]
+            driver.fired(flow.home)
+            trial = Trial("F40", gap, "SIGSTOP in a gap, a driver on another host, SIGCONT")
+            driver.signal(signal.SIGSTOP)
+            with mock.patch.object(locks, "_kernel", lambda: "another host"):
+                trial.run(flow, spark)
+            agree(trial, flow, cluster, f"f40n{at}", postgres)
+            (flow.home / "go").touch()
+            driver.signal(signal.SIGCONT)
+            driver.until(lambda home=flow.home: (home / "outcome.json").exists())  # type: ignore[misc]
+            outcome = driver.outcome(flow.home)
+            trial.ran(outcome["code"], outcome["error"])
+            code = outcome["error"] and outcome["error"]["code"]
+            trial.fired = f"it woke with epoch 2 begun, and ended with {outcome['code']}, {code}"
+            trial.promise(
+                "the one that woke ends by name", (outcome["code"], code) in ((75, "lease-lost"), (75, "sink-fenced"))
+            )
             trial.run(flow, spark)
-        agree(trial, flow, cluster, f"f40n{at}", postgres)
-        (flow.home / "go").touch()
-        driver.signal(signal.SIGCONT)
-        driver.until(lambda home=flow.home: (home / "outcome.json").exists())  # type: ignore[misc]
-        outcome = driver.outcome(flow.home)
-        trial.ran(outcome["code"], outcome["error"])
-        code = outcome["error"] and outcome["error"]["code"]
-        trial.fired = f"it woke with epoch 2 begun, and ended with {outcome['code']}, {code}"
-        trial.promise(
-            "the one that woke ends by name", (outcome["code"], code) in ((75, "lease-lost"), (75, "sink-fenced"))
-        )
-        trial.run(flow, spark)
-        agree(trial, flow, cluster, f"f40n{at}", postgres)
-        trials.append(trial)
-    driver.wait()
+            agree(trial, flow, cluster, f"f40n{at}", postgres)
+            trials.append(trial)
+        driver.wait()
     conclude(*trials)
 
 

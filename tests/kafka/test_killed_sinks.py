@@ -72,17 +72,16 @@ def test_a_driver_that_thaws_after_another_one_took_over_changes_nothing(
     for number in range(BATCHES):
         sinks.deliver(flow, random.Random(gap), number)
     document = flow.document["flows"]["f"] | {"lease": lease}
-    driver = Driver(
-        tmp_path, {"home": str(flow.home), "flow": document, "place": [gap, 1], "act": "wait"}, **sinks.SECRET
-    )
-    driver.fired()
-    driver.signal(signal.SIGSTOP)
-    with mock.patch.object(locks, "_kernel", lambda: "another host"), mock.patch.dict("os.environ", sinks.SECRET):
-        assert flow.drain(spark).outcome == "done"
-    before = sinks.differences(flow, cluster, topic, postgres)
-    (flow.home / "go").touch()
-    driver.signal(signal.SIGCONT)
-    driver.wait(120)
+    entry = {"home": str(flow.home), "flow": document, "place": [gap, 1], "act": "wait"}
+    with Driver(tmp_path, entry, **sinks.SECRET) as driver:
+        driver.fired()
+        driver.signal(signal.SIGSTOP)
+        with mock.patch.object(locks, "_kernel", lambda: "another host"), mock.patch.dict("os.environ", sinks.SECRET):
+            assert flow.drain(spark).outcome == "done"
+        before = sinks.differences(flow, cluster, topic, postgres)
+        (flow.home / "go").touch()
+        driver.signal(signal.SIGCONT)
+        driver.wait(120)
     outcome = driver.outcome()
     assert (outcome["code"], outcome["error"]["code"]) in ((75, "lease-lost"), (75, "sink-fenced")), outcome
     assert before == sinks.differences(flow, cluster, topic, postgres) == []
