@@ -73,6 +73,7 @@ class Client:
         if transactional_id:
             timeout = self._spec.transaction_timeout
             longest = min(longest, timeout)
+            more["socket.timeout.ms"] = min(self._spec.request_timeout, timeout) * 1000
             more |= {"transactional.id": transactional_id, "transaction.timeout.ms": timeout * 1000}
         # the brokers judge sizes: the topic may take more than the client's own bound
         more |= {"message.timeout.ms": longest * 1000, "message.max.bytes": 1_000_000_000}
@@ -93,10 +94,15 @@ class Client:
     @contextmanager
     def naming(self) -> Iterator[None]:
         """Raise the error that a client's error within the block stands for."""
+        kafka = library()
         try:
             yield
-        except library().KafkaException as error:
+        except kafka.KafkaException as error:
             raise self.named(error.args[0]) from error
+        except SystemError as error:  # a fatal error was raised, and then error_cb was called all the same
+            if not isinstance(error.__cause__, kafka.KafkaException):
+                raise
+            raise self.named(error.__cause__.args[0]) from error
 
     def reader(self, topic: str, start: int | None = None) -> Any:
         """Return a reader of the first partition of a topic. With `start`: of committed messages from there on."""

@@ -78,6 +78,10 @@ class Markers:
         else:
             self._judge(settings)
 
+    def look(self) -> Marked:
+        """Return what `read` does, nothing if there is no such topic yet."""
+        return Marked() if self._settings() is None else self.read()
+
     def read(self) -> Marked:
         """Return what was committed of the place before the call.
 

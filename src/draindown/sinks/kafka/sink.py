@@ -111,12 +111,12 @@ class KafkaTopic(Sink):
         for number, message in enumerate(messages):
             self._produce(producer, message)
             if number % _POLLED == 0:
-                producer.poll(0)
-                self._raise_failed()
+                self._poll(producer, 0)
 
     def _confirm(self, producer: Any) -> None:
         """Wait until the brokers have all that was sent."""
-        left = producer.flush(self._spec.delivery_timeout + _SLACK)
+        with self._client.naming():
+            left = producer.flush(self._spec.delivery_timeout + _SLACK)
         self._raise_failed()
         if left:
             raise self._client.named(library().KafkaError(library().KafkaError._TIMED_OUT))
@@ -131,12 +131,16 @@ class KafkaTopic(Sink):
                 )
                 return
             except BufferError:  # the queue is full until the brokers have confirmed some
-                producer.poll(_WAIT)
-                self._raise_failed()
+                self._poll(producer, _WAIT)
                 if time.monotonic() > until:
                     raise self._client.named(library().KafkaError(library().KafkaError._TIMED_OUT)) from None
             except library().KafkaException as error:
                 raise self._named(error.args[0], message.row) from error
+
+    def _poll(self, producer: Any, seconds: float) -> None:
+        with self._client.naming():
+            producer.poll(seconds)
+        self._raise_failed()
 
     def _delivered(self, row: str, error: KafkaError | None, message: Any) -> None:
         del message

@@ -91,7 +91,7 @@ class KafkaTransactions(KafkaTopic):
                 found=f"the batch was on its way before topic {self._spec.markers} had anything of this sink",
                 next=f"draindown sink skip {where} --reason TEXT --yes   # gives up what may be there; then fill it",
             )
-        marked = self._marked or self._markers.read()
+        marked = self._marked or self._markers.look()
         newest, _ = marked.batches.get(batch.writer, (None, 0))
         return newest
 
@@ -183,5 +183,5 @@ def _ignored() -> Iterator[None]:
     """Ignore an error: the next driver ends what this one left open."""
     try:
         yield
-    except (library().KafkaException, DraindownError):
+    except (library().KafkaException, DraindownError, SystemError):
         pass
