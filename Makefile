@@ -23,7 +23,7 @@ evening := tests/e2e/test_evening.py
 tier = @echo "== $(1) $(2)"; $(PYTEST) -q -p tests.budget --budget $(1).$(2) --durations 10 -m "$(3)" $($(2))
 LINTED := src tests scripts jobs dags plugins benchmarks examples
 
-.PHONY: help setup demo demo-kafka up down test test-long test-all unit test-spark test-kafka test-airflow e2e campaign
+.PHONY: help setup demo demo-kafka demo-cluster up down test test-long test-all unit test-spark test-kafka test-airflow e2e campaign
 .PHONY: mutations check shape schema bench bench-all lock clean
 
 help: ## Print this
@@ -38,6 +38,9 @@ demo: setup ## Drain a year of real flights through the Airflow DAG and show the
 
 demo-kafka: setup ## The same with a Kafka broker and a topic of events, some of them broken
 	@$(PY) scripts/demo_kafka.py
+
+demo-cluster: setup ## The first demo on a Spark cluster of two workers on this machine, ended with it
+	@$(PY) scripts/demo.py --cluster
 
 PROJECT = .
 up: setup ## Start Airflow on this machine, with the demo's DAG or, PROJECT=../shop, those of a project of yours

@@ -6,10 +6,12 @@ lake.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 
 from demo_run import HOME, LAKE, ROOT, DemoRun, Question, say
 
@@ -23,26 +25,47 @@ from examples.flights.oracle import compare
 
 PIPELINE = "flights"
 LANDING = HOME / "landing"
-RUN = DemoRun(PIPELINE, {"DRAINDOWN_LANDING": str(LANDING)}, HOME / "airflow.log", "make demo")
+CLUSTER = "--cluster"
 
 
-def main() -> int:
-    """Run the whole demo. Return 0 only if the oracle finds every row correct."""
-    started = time.monotonic()
+def main(arguments: list[str]) -> int:
+    """Run the whole demo, with `--cluster` on a Spark cluster. Return 0 only if the oracle finds every row correct."""
     try:
-        prepare()
-        if not RUN.has_work():
-            print(
-                f"Nothing to do: every file of {LANDING} is drained, checked and published, and what follows from it."
-            )
-            say_what_next()
-            return int(Exit.DONE)
-        RUN.through_airflow()
-        RUN.show(_questions(RUN.layouts()))
-        return proven(started)
+        with _cluster() if CLUSTER in arguments else nullcontext({}) as settings:
+            again = "make demo-cluster" if settings else "make demo"
+            return demo(DemoRun(PIPELINE, {"DRAINDOWN_LANDING": str(LANDING)} | settings, HOME / "airflow.log", again))
     except DraindownError as error:
         print(error, file=sys.stderr)
         return int(exit_for(error))
+
+
+@contextmanager
+def _cluster() -> Iterator[dict[str, str]]:
+    """Start a cluster, and yield what lets Airflow's tasks run on it. End it with the block."""
+    from spark_cluster import SparkCluster
+
+    say(f"A Spark cluster of two workers of its own in {HOME / 'cluster'}")
+    cluster = SparkCluster(HOME / "cluster", memory=1536)
+    try:
+        address = cluster.start().address
+        print(f"  {address}")
+        connection = json.dumps({"conn_type": "spark", "host": address})
+        yield {"AIRFLOW_CONN_SPARK_DEFAULT": connection, "SPARK_LOCAL_IP": "127.0.0.1", "DRAINDOWN_MASTER": address}
+    finally:
+        cluster.stop()
+
+
+def demo(run: DemoRun) -> int:
+    """Deliver the events, drain what waits through the DAG, and compare. Return the exit code."""
+    started = time.monotonic()
+    prepare()
+    if not run.has_work():
+        print(f"Nothing to do: every file of {LANDING} is drained, checked and published, and what follows from it.")
+        say_what_next()
+        return int(Exit.DONE)
+    run.through_airflow()
+    run.show(_questions(run.layouts()))
+    return proven(started)
 
 
 def prepare() -> None:
@@ -115,4 +138,4 @@ def _every_tenth(done: int, of: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.work import Work
-from benchmarks.works import backlog, derived, drain, growth, kafka, longevity, seen, small, upkeep
+from benchmarks.works import backlog, cluster, derived, drain, growth, kafka, longevity, seen, small, upkeep
 
 ALL: dict[str, Work] = {
     work.name: work
@@ -21,5 +21,6 @@ ALL: dict[str, Work] = {
         longevity.WORK,
         upkeep.WORK,
         derived.WORK,
+        cluster.WORK,
     )
 }

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -432,6 +432,21 @@ def test_without_a_connection_spark_runs_here_not_on_yarn(told: Path, project: P
     command = task._hook._build_spark_submit_command(task.application)
     assert command[command.index("--master") + 1] == "local[*]"
     assert any(word.startswith("spark.driver.host=127.0.0.1") for word in command)
+
+
+def test_a_connection_to_a_cluster_sends_executors_the_jars_and_nothing_that_suits_one_machine(
+    told: Path, project: Path, monkeypatch: Any
+) -> None:
+    connection = {"conn_type": "spark", "host": "spark://m", "port": 7077}
+    monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", json.dumps(connection))
+    monkeypatch.setenv("DRAINDOWN_SPARK_CONN", "cluster")
+    task = operator()
+    task.prepare(request_of(task, project), short=True)
+    command = task._hook._build_spark_submit_command(task.application)
+    assert command[command.index("--master") + 1] == "spark://m:7077"
+    given = dict(word.split("=", 1) for flag, word in pairwise(command) if flag == "--conf")
+    assert given["spark.jars"].split(",") == given["spark.driver.extraClassPath"].split(":")
+    assert not {"spark.driver.host", "spark.sql.shuffle.partitions", "spark.memory.fraction"} & given.keys()
 
 
 def test_cluster_deploy_mode_is_refused(told: Path, project: Path, monkeypatch: Any) -> None:

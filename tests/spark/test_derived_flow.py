@@ -264,7 +264,7 @@ def test_a_drain_that_died_goes_on(chain: Callable[..., Chain], step: str, monke
     assert report.outcome == "idle", "nothing is published between two versions of the source"
     it.run("carriers")
     rows = ledger_table.recent(it.layout("carriers"), 9)
-    assert [(row.batch, row.cut) for row in rows] == [(0, 1), (1, 2), (2, 3)] and not it.waits("carriers")
+    assert [(row.batch, row.slice) for row in rows] == [(0, 1), (1, 2), (2, 3)] and not it.waits("carriers")
     assert sum(row.inserted for row in rows) == 3 and len(it.rows("carriers")) == 3
     pinned = [unit for one in intake.slices(it.layout("carriers"), 1) for unit in one.units]
     read = inputs.by_batch(it.layout("carriers"))

@@ -93,7 +93,7 @@ class Lists:
         pinned = {one.number: one.units for one in intake.slices(self.asked.layout, batches[0].generation)}
         for row in batches:
             wanted = [
-                Input(one.name, one.start, one.until, one.bytes, one.until - one.start) for one in pinned[row.cut]
+                Input(one.name, one.start, one.until, one.bytes, one.until - one.start) for one in pinned[row.slice]
             ]
             assert sorted(read[row.place], key=lambda one: one.unit) == sorted(wanted, key=lambda one: one.unit)
 

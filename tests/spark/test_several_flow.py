@@ -94,7 +94,7 @@ def test_a_change_of_one_table_moves_the_flow(it: Two) -> None:
     it.run("flights", "owners")
     assert it.waits("owned")
     it.run("owned")
-    (row,) = [one for one in ledger_table.recent(it.layout("owned"), 9) if one.cut == 2]
+    (row,) = [one for one in ledger_table.recent(it.layout("owned"), 9) if one.slice == 2]
     assert it.right() and (row.touched, row.updated, row.units) == (2, 2, 2) and not it.waits("owned")
 
 
@@ -113,7 +113,7 @@ def test_either_table_moves_the_flow_and_neither_leaves_it_idle(it: Two) -> None
     with pytest.raises(Injected):
         it.drain("owned", reached=dying)
     it.run("owned")
-    (row,) = [one for one in ledger_table.recent(it.layout("owned"), 9) if one.cut == 2]
+    (row,) = [one for one in ledger_table.recent(it.layout("owned"), 9) if one.slice == 2]
     assert it.right() and (row.touched, row.updated, row.units) == (2, 2, 2)
     it.deliver(it.row(0, 0, op="d"), it.row(3, 0, op="d"), it.row(6, 0, op="d"), it.row(1, 1, "C", noise="moved"))
     it.owners({"code": "B", "owner": "bea"})

@@ -144,6 +144,16 @@ def booked(df):
 """
 
 
+def test_a_udf_may_call_the_functions_of_its_module(spark: SparkSession, tmp_path: Path) -> None:
+    """Python workers, on this machine or on a cluster's, can't import the module."""
+    landing = Landing(tmp_path, target={}, transform="own.made")
+    source = "def half(value):\n    return value // 2\n\n\ndef made(df):\n"
+    landing.transform("own", source + "    return df.withColumn('a', F.udf(lambda v: half(v), 'int')('a'))\n")
+    landing.deliver('{"id": "a", "seq": 1, "a": 8}')
+    landing.apply(spark)
+    assert [row["a"] for row in landing.rows("a")] == [4]
+
+
 @pytest.mark.parametrize(
     "target",
     [

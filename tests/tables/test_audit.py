@@ -70,8 +70,8 @@ class World:
         for at, content in enumerate(self.contents):
             (self.root / f"{at}.json").write_bytes(content)
         self.intake = [self.taken(at, content) for at, content in enumerate(self.contents)]
-        first = BatchRow("p", "f", 1, 0, "r", cut=1, units=1, bytes=len(self.contents[0]), records=4)
-        second = BatchRow("p", "f", 1, 1, "r", cut=2, units=1, bytes=len(self.contents[1]), records=5)
+        first = BatchRow("p", "f", 1, 0, "r", slice=1, units=1, bytes=len(self.contents[0]), records=4)
+        second = BatchRow("p", "f", 1, 1, "r", slice=2, units=1, bytes=len(self.contents[1]), records=5)
         self.committed = [
             replace(first, quarantined=1, reasons={"malformed": 1}, duplicate=1, inserted=2),
             replace(second, superseded=1, inserted=1, updated=1, deleted=1, remembered=1),
@@ -122,7 +122,7 @@ class World:
         """What each batch read: the file of its cut."""
         found = []
         for row in (row for row in self.committed if row.kind == "source" and row.units):
-            for file in {file["unit"]: file for file in self.intake if file["slice"] == row.cut}.values():
+            for file in {file["unit"]: file for file in self.intake if file["slice"] == row.slice}.values():
                 one = Input(file["unit"], 0, file["until"], file["bytes"], row.records)
                 found.append(ledger_inputs._flat(row.place, one))
         self.misread(found)
@@ -336,7 +336,7 @@ def test_a_record_that_is_none_is_found_in_the_table(tmp_path: Path, name: str, 
     lines = [b"id,n", b"g,1", line] if form == "csv" else [b'{"id": "g", "n": 1}', line]
     world = World(tmp_path, keyed, [b"\n".join(lines), b""], source={"files": "in/*", "format": form})
     world.intake, world.refused, world.tombstones = world.intake[:1], [], []
-    row = BatchRow("p", "f", 1, 0, "r", cut=1, units=1, bytes=len(b"\n".join(lines)), records=2, inserted=2)
+    row = BatchRow("p", "f", 1, 0, "r", slice=1, units=1, bytes=len(b"\n".join(lines)), records=2, inserted=2)
     world.committed, world.target = [row], [("g", 1), (key, 1)]
     world.origins = [(world.path(0), at + len(lines) - 1) for at in (0, 1)]
     found = {residue.kind: residue.where for residue in world.audit().residues}
@@ -349,7 +349,7 @@ def test_an_empty_text_is_a_key(tmp_path: Path, key: str, kinds: set[str]) -> No
     content = b'id,n\n"",1\n"b",2\n'
     world = World(tmp_path, contents=[content, b""], source={"files": "in/*", "format": "csv"})
     world.intake, world.refused, world.tombstones = world.intake[:1], [], []
-    world.committed = [BatchRow("p", "f", 1, 0, "r", cut=1, units=1, bytes=len(content), records=2, inserted=2)]
+    world.committed = [BatchRow("p", "f", 1, 0, "r", slice=1, units=1, bytes=len(content), records=2, inserted=2)]
     world.target = [(key, 1), ("b", 2)]
     assert world.kinds() == kinds
 
@@ -360,7 +360,7 @@ def test_a_partition_that_became_null_is_found(tmp_path: Path, text: str, keyed:
     content = f'{{"id": "{text}", "n": 1}}\n{{"id": "b", "n": 1}}\n'.encode()
     world = World(tmp_path, keyed, contents=[content, b""], partition_by=["id"])
     world.intake, world.refused, world.tombstones = world.intake[:1], [], []
-    world.committed = [BatchRow("p", "f", 1, 0, "r", cut=1, units=1, bytes=len(content), records=2, inserted=2)]
+    world.committed = [BatchRow("p", "f", 1, 0, "r", slice=1, units=1, bytes=len(content), records=2, inserted=2)]
     world.target, world.origins = [(text, 1), ("b", 1)], [(world.path(0), 1), (world.path(0), 2)]
     assert world.kinds() == (set() if text == "x" else {"accepted-unstorable"})
 
@@ -376,7 +376,7 @@ def test_text_that_is_no_utf8_is_found_in_the_table(tmp_path: Path, form: str) -
     facts = {"unit": str(path), "bytes": path.stat().st_size, "until": 3, "lines": None, "blank": None, "records": 3}
     world.intake = [world.intake[0] | facts | {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}]
     size, world.refused, world.tombstones = path.stat().st_size, [], []
-    world.committed = [BatchRow("p", "f", 1, 0, "r", cut=1, units=1, bytes=size, records=3, inserted=3)]
+    world.committed = [BatchRow("p", "f", 1, 0, "r", slice=1, units=1, bytes=size, records=3, inserted=3)]
     world.target = [("a", 1), ("b", 1), ("c", 1)]
     (residue,) = world.audit().residues
     assert (residue.kind, residue.where) == ("accepted-unreadable", f"{path}:2")
@@ -452,7 +452,7 @@ def test_a_batch_the_ledger_lacks(world: World) -> None:
 
 def test_a_batch_that_was_never_committed(world: World) -> None:
     rows = [replace(row, table_version=at + 1) for at, row in enumerate(world.committed)]
-    world.projected = [*rows, replace(rows[1], batch=2, cut=3, units=0, table_version=9)]
+    world.projected = [*rows, replace(rows[1], batch=2, slice=3, units=0, table_version=9)]
     assert "ledger-without-commit" in world.kinds()
 
 
@@ -469,7 +469,7 @@ def test_a_commit_by_other_hands(world: World) -> None:
 def test_a_batch_twice_in_the_ledger(world: World) -> None:
     rows = [replace(row, table_version=at + 1) for at, row in enumerate(world.committed)]
     world.projected = [*rows, rows[1]]
-    assert {"ledger-double-batch", "ledger-double-cut"} <= world.kinds()
+    assert {"ledger-double-batch", "ledger-double-slice"} <= world.kinds()
 
 
 def _planned(world: World, batch: int) -> None:
@@ -602,7 +602,7 @@ def test_a_replay_that_released_another_number_of_rows(world: World) -> None:
 @pytest.mark.parametrize("keyed", [True, False])
 def test_a_file_that_was_given_up_unread_is_not_missed(tmp_path: Path, keyed: bool) -> None:
     world = World(tmp_path, keyed=keyed)
-    world.committed[1] = BatchRow("p", "f", 1, 1, "r", cut=2)
+    world.committed[1] = BatchRow("p", "f", 1, 1, "r", slice=2)
     world.target, world.tombstones = ([("a", 1), ("b", 1)], []) if keyed else ([("a", 1), ("b", 1), ("a", 1)], [])
     world.origins = world.origins[:3]
     Path(world.path(1)).unlink()
@@ -629,7 +629,7 @@ def test_csv_headers_are_no_lines_and_quoted_newlines_are_counted_as_the_ledger_
     content = b'id,n\na,1\n"b\nb",1\n\nid,n\nc,x\n'
     world = World(tmp_path, contents=[content, b""], source={"files": "in/*", "format": "csv"})
     world.intake = [world.intake[0] | {"multiline": True, "lines": 7, "blank": 1}]
-    world.committed = [BatchRow("p", "f", 1, 0, "r", cut=1, units=1, bytes=len(content), records=3, inserted=2)]
+    world.committed = [BatchRow("p", "f", 1, 0, "r", slice=1, units=1, bytes=len(content), records=3, inserted=2)]
     world.committed[0] = replace(world.committed[0], quarantined=1, reasons={"type:n": 1})
     world.refused = [world.row(0, 6, "c,x", reason="type", field="n")]
     world.target, world.tombstones = [("a", 1), ("b\nb", 1)], []
@@ -725,7 +725,7 @@ def test_columnar_rows_are_counted_by_their_ordinals(tmp_path: Path, form: str, 
     world = World(tmp_path, keyed, contents=[b"", b""], source={"files": "in/*", "format": form})
     facts = {"unit": str(path), "bytes": path.stat().st_size, "until": 4, "lines": None, "blank": None, "records": 4}
     world.intake = [world.intake[0] | facts | {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}]
-    row = BatchRow("p", "f", 1, 0, "r", cut=1, units=1, bytes=path.stat().st_size, records=4, quarantined=1)
+    row = BatchRow("p", "f", 1, 0, "r", slice=1, units=1, bytes=path.stat().st_size, records=4, quarantined=1)
     fates = {"inserted": 2, "superseded": 1} if keyed else {"inserted": 3}
     world.committed = [replace(row, reasons={"missing:id": 1}, **fates)]
     origin = {"unit": str(path), "position": 2}
@@ -740,7 +740,7 @@ def test_text_rows_are_appended_each_once(tmp_path: Path) -> None:
     world = World(tmp_path, False, [content, b""], source={"files": "in/*", "format": "text"})
     world.columns = {"value": "string"}
     world.intake = world.intake[:1]
-    row = BatchRow("p", "f", 1, 0, "r", cut=1, units=1, bytes=len(content), records=3, inserted=3)
+    row = BatchRow("p", "f", 1, 0, "r", slice=1, units=1, bytes=len(content), records=3, inserted=3)
     world.committed, world.refused = [row], []
     world.target, world.origins = [("one", 1), ("two", 1), ("last", 1)], [(world.path(0), n) for n in (1, 3, 4)]
     assert world.audit().residues == []
@@ -764,7 +764,7 @@ def test_a_column_may_be_key_and_sequence(tmp_path: Path, form: str, target: lis
     facts = {"until": 3, "lines": None, "blank": None, "records": 3} if form in ("parquet", "orc") else {}
     world.intake = [world.intake[0] | facts]
     size = world.intake[0]["bytes"]
-    row = BatchRow("p", "f", 1, 0, "r", cut=1, units=1, bytes=size, records=3, inserted=2, duplicate=1)
+    row = BatchRow("p", "f", 1, 0, "r", slice=1, units=1, bytes=size, records=3, inserted=2, duplicate=1)
     world.committed, world.refused, world.tombstones = [row], [], []
     world.target = [(text[0], int(text[1])) for text in target]
     wanted = set() if target == ["a1", "a2"] else {"lost-key", "key-from-nowhere"}
@@ -791,7 +791,7 @@ def _timed(root: Path, content: bytes, source: dict[str, Any], held: datetime) -
     world.columns = {"id": "string not null", "n": "timestamp not null"}
     world.intake = world.intake[:1]
     records = content.count(b"\n")
-    row = BatchRow("p", "f", 1, 0, "r", cut=1, units=1, bytes=len(content), records=records, inserted=1)
+    row = BatchRow("p", "f", 1, 0, "r", slice=1, units=1, bytes=len(content), records=records, inserted=1)
     world.committed, world.refused, world.tombstones = [replace(row, superseded=records - 1)], [], []
     world.target = [("a", held)]  # type: ignore[list-item]
     return world.audit()

@@ -174,7 +174,7 @@ class World:
 
     def _commit(self, batch: int, cut: int, read: list[Input], counts: dict[str, Any]) -> None:
         sums = {"bytes": sum(one.bytes for one in read), "records": sum(one.records for one in read)}
-        row = BatchRow("p", "f", *self._place(batch), "r", cut=cut, units=len(read), **sums, **counts)
+        row = BatchRow("p", "f", *self._place(batch), "r", slice=cut, units=len(read), **sums, **counts)
         row = replace(row, changed_at=stamp_of(batch), started_at=self.started[batch], finished_at=AT)
         inputs.record(self.layout, row, read)
         last = batch == len(self.cuts) - 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -328,6 +329,15 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
     assert spark_settings.jar_dir() == home
     return home
+
+
+def test_a_master_that_nobody_listens_for_is_wrong(jars: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jvm, "tried", lambda archive: "taken")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"spark://127.0.0.1:{listening.getsockname()[1]}"
+        monkeypatch.setenv("DRAINDOWN_MASTER", address)
+        assert (examine_setup().exit, examine_setup().looked["master"]) == (0, address)
+    assert codes(examine_setup(), "wrong") == {"cluster-gone"}
 
 
 def test_set_up_is_verified(jars: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,7 +156,7 @@ def _refuse_all(asked: Request) -> None:
 
     from draindown.ledger.rows import BatchRow
 
-    row = BatchRow("p", "f", 1, 0, "r2", cut=1, records=10, quarantined=10, reasons={"malformed": 10})
+    row = BatchRow("p", "f", 1, 0, "r2", slice=1, records=10, quarantined=10, reasons={"malformed": 10})
     known = CommitProperties(
         custom_metadata={"userMetadata": row.as_metadata()},
         app_transactions=[Transaction(app_id(asked.layout, 1, "rows"), 0)],

@@ -43,7 +43,7 @@ def made(asked: Request, batch: int, kind: str) -> None:
 
 def recorded(asked: Request, batch: int) -> None:
     """A batch of a replay in the ledger."""
-    row = BatchRow("p", "f", 1, batch, "r", kind="replay", cut=1)
+    row = BatchRow("p", "f", 1, batch, "r", kind="replay", slice=1)
     ledger_table.record(asked.layout, [replace(row, changed_at=AT, started_at=AT, finished_at=AT, table_version=9)])
 
 

@@ -100,7 +100,7 @@ def test_a_document_is_written_only_where_nobody_was_quicker(layout: FlowLayout)
 
 def test_a_reset_does_not_write_over_a_generation_of_another_format(tmp_path: Path) -> None:
     asked = request(tmp_path)
-    delta.create(asked.layout.intake_of(1), pa.schema([("cut", pa.int64())]))
+    delta.create(asked.layout.intake_of(1), pa.schema([("slice", pa.int64())]))
     path = Path(asked.layout.generation)
     path.write_text(json.dumps({"format": 2, "generation": 7}))
     with pytest.raises(TerminalError) as caught:

@@ -47,13 +47,18 @@ weights = st.builds(
 @given(st.lists(weights, max_size=8), st.integers(64 * MB, 64 << 30))
 def test_whatever_was_weighed_a_bound_keeps_its_caps(loads: list[Load], heap: int) -> None:
     found = bound(*loads, heap=heap)
-    assert 32 * MB <= found.bytes <= max(32 * MB, min(1024 * MB, heap // 4))
+    assert 32 * MB <= found.bytes <= max(32 * MB, min(max(1024 * MB, heap // 16), heap // 4))
     telling = [one for one in loads if one.raw_bytes >= 8 * MB]
     assert found.bytes <= max([32 * MB, heap // 8, *(2 * one.raw_bytes for one in telling)])
     heavy = [one.raw_bytes for one in telling if one.too_heavy and one.heap_bytes >= heap]
     assert not heavy or found.bytes <= max(32 * MB, min(heavy) // 2)
     for one in telling:  # rows like these take a quarter of the heap at most, or the smallest batch there is
         assert found.bytes == 32 * MB or found.bytes * one.kept_bytes / one.raw_bytes <= heap / 4 + 1
+
+
+def test_the_executors_of_a_large_cluster_take_more_than_one_machine() -> None:
+    assert bound(heap=16 * 1024 * MB).bytes == 1024 * MB
+    assert bound(heap=10 * 8 * 1024 * MB).bytes == 5 * 1024 * MB
 
 
 def test_rows_that_grow_in_memory_make_batches_smaller() -> None:

@@ -64,3 +64,34 @@ def test_spark_leaves_no_directory_in_the_project(monkeypatch: pytest.MonkeyPatc
     warehouse = Path(spark_settings.settings(master)["spark.sql.warehouse.dir"])
     assert warehouse.is_absolute() and tmp_path not in warehouse.parents
     assert str(os.getuid()) in warehouse.name, "that of another user could not be written"
+
+
+@pytest.mark.parametrize(
+    ("master", "local"),
+    [
+        *((one, True) for one in ("local", "local[2]", "local[*]", "local[2, 3]")),
+        *(
+            (one, False)
+            for one in ("local-cluster[2,1,1024]", "spark://localhost:7077", "yarn", "k8s://https://h:6443")
+        ),
+    ],
+)
+def test_a_cluster_gets_jars_and_no_setting_that_suits_one_jvm(
+    monkeypatch: pytest.MonkeyPatch, master: str, local: bool
+) -> None:
+    monkeypatch.setattr(spark_settings, "class_path", lambda: "/jars/delta.jar:/jars/storage.jar")
+    monkeypatch.delenv("DRAINDOWN_EXECUTOR_JARS", raising=False)
+    found = spark_settings.settings(master)
+    assert spark_settings.is_local(master) == local
+    assert found.get("spark.jars") == (None if local else "/jars/delta.jar,/jars/storage.jar")
+    assert (found.keys() >= spark_settings._ONE_MACHINE.keys()) == local
+    assert local or not found.keys() & spark_settings._ONE_MACHINE.keys()
+    assert not [name for name in found if name.startswith("spark.executor.")]
+
+
+def test_executors_that_have_the_jars_are_sent_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAINDOWN_EXECUTOR_JARS", "/opt/jars/")
+    found = spark_settings.settings("spark://h:7077")
+    assert "spark.jars" not in found
+    assert found["spark.executor.extraClassPath"] == "/opt/jars/*"
+    assert "spark.executor.extraClassPath" not in spark_settings.settings("local[2]")

@@ -88,12 +88,12 @@ def _let_through_before(context: AuditContext) -> None:
     cut_of = {row["unit"]: row["slice"] for row in _intake(context, 1)}
     earliest: dict[int, int] = {}
     refused_again = {
-        batch.cut: batch.reasons for batch in of_source(context) if batch.generation == context.refused_since
+        batch.slice: batch.reasons for batch in of_source(context) if batch.generation == context.refused_since
     }
     for batch in of_source(context):
-        if batch.generation < context.refused_since and refused_again.get(batch.cut) == batch.reasons:
+        if batch.generation < context.refused_since and refused_again.get(batch.slice) == batch.reasons:
             continue  # the same rows were refused before; the record of it was lost with the damaged quarantine
-        earliest[batch.cut] = min(batch.generation, earliest.get(batch.cut, batch.generation))
+        earliest[batch.slice] = min(batch.generation, earliest.get(batch.slice, batch.generation))
     for row in context.refused:
         first = earliest.get(cut_of.get(row["origin"]["unit"], -1))
         later = kind_of(row) == "replay" or (
@@ -117,7 +117,7 @@ def refused_before(context: AuditContext, batch: BatchRow, missing: int) -> int:
     if missing <= 0 or (batch.generation == 1 and batch.kind == "source"):
         return 0
     first, read = context.flow.source.counts_from, defaultdict[str, list[Mapping[str, Any]]](list)
-    sql = f"select * from t where slice = {int(batch.cut)}"
+    sql = f"select * from t where slice = {int(batch.slice)}"
     for row in TableLog(context.layout.intake_of(batch.generation)).rows(sql):
         read[row["unit"]].append(row)
 

@@ -28,8 +28,10 @@ def ledger_sums(context: AuditContext) -> None:
             _of_inputs(context, batch)
     for (generation, kind, number), times in Counter(b.place for b in context.batches).items():
         context.expect("ledger-double-batch", f"generation {generation}, {kind} batch {number}", 1, times)
-    for cut, times in Counter((b.generation, b.cut) for b in of_source(context)).items():
-        context.expect("ledger-double-cut", f"generation {cut[0]}, cut {cut[1]}", 1, times, "batches that read it")
+    for place, times in Counter((b.generation, b.slice) for b in of_source(context)).items():
+        context.expect(
+            "ledger-double-slice", f"generation {place[0]}, slice {place[1]}", 1, times, "batches that read it"
+        )
 
 
 def _of_inputs(context: AuditContext, batch: BatchRow) -> None:
@@ -42,15 +44,15 @@ def _of_inputs(context: AuditContext, batch: BatchRow) -> None:
 
 
 def inputs_against_intake(context: AuditContext) -> None:
-    """Add a residue for every batch whose inputs differ from the files of its cut in the intake."""
-    by_cut: dict[int, list[dict[str, Any]]] = {}
+    """Add a residue for every batch whose inputs differ from the files of its slice in the intake."""
+    by_slice: dict[int, list[dict[str, Any]]] = {}
     for row in context.files:
-        by_cut.setdefault(row["cut"], []).append(row)
+        by_slice.setdefault(row["slice"], []).append(row)
     for path, times in Counter(row["path"] for row in context.files).items():
         context.expect("intake-double-file", path, 1, times, "times taken in")
     for batch in [one for one in of_source(context) if one.generation >= context.inputs_since]:
         left_out = context.without.get(batch.generation, frozenset())
-        taken = [row for row in by_cut.get(batch.cut, []) if row["path"] not in left_out]
+        taken = [row for row in by_slice.get(batch.slice, []) if row["path"] not in left_out]
         known = {row["path"]: (row["start"], row["until"], row["size"]) for row in taken}
         read = {one.unit: (one.start, one.until, one.bytes) for one in context.inputs.get(batch.place, [])}
         for unit in sorted(known.keys() | read.keys()):

@@ -71,10 +71,10 @@ def inputs_against_pinned(context: AuditContext) -> list[Piece]:
             units[row["slice"]].append(Unit.of(row))
         for batch in batches:
             if batch.generation == generation:
-                read = source.left_of(units[batch.cut])
+                read = source.left_of(units[batch.slice])
                 if generation >= context.inputs_since:
-                    fits = _against_pinned(context, batch, units[batch.cut], read)
-                    read = _counted(context, source, batch, units[batch.cut], read) if fits else read
+                    fits = _against_pinned(context, batch, units[batch.slice], read)
+                    read = _counted(context, source, batch, units[batch.slice], read) if fits else read
                 pieces += [Piece(batch, one.name, _log_of(one.row), one.start, one.until) for one in read]
         _in_order(context, source, generation, rows)
         _all_read(context, generation)
@@ -98,7 +98,7 @@ def _counted(
     refused = ""
     for units in sorted((pinned, left), key=lambda units: _ranges(units) != ranges):
         try:
-            source.refuse_miscounted(batch.cut, units, read)
+            source.refuse_miscounted(batch.slice, units, read)
             return list(units)
         except TerminalError as error:
             refused = error.found
@@ -108,9 +108,9 @@ def _counted(
 
 def _all_read(context: AuditContext, generation: int) -> None:
     """Slices are read one after the other: before the newest that was read, none has no batch."""
-    cuts = {one.cut for one in [*of_source(context), *context.lost] if one.generation == generation}
-    for cut in sorted(set(range(1, max(cuts, default=0) + 1)) - cuts):
-        context.expect("ledger-gap", f"generation {generation}, cut {cut}", "a batch that read it", "none")
+    slices = {one.slice for one in [*of_source(context), *context.lost] if one.generation == generation}
+    for number in sorted(set(range(1, max(slices, default=0) + 1)) - slices):
+        context.expect("ledger-gap", f"generation {generation}, slice {number}", "a batch that read it", "none")
 
 
 def _against_pinned(context: AuditContext, batch: BatchRow, units: Sequence[Unit], left_of: Sequence[Unit]) -> bool:

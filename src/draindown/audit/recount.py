@@ -63,9 +63,9 @@ def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress 
     _settle_replay(context)
     generations_of(context)
     raw_files = context.flow.source.raw_files
-    cuts = {batch.cut for batch in of_source(context)}
+    slices = {batch.slice for batch in of_source(context)}
     taken_in = _all(context.layout.intake_of(1)) if raw_files else []
-    context.files = [_as_file(row) for row in taken_in if row["slice"] in cuts]
+    context.files = [_as_file(row) for row in taken_in if row["slice"] in slices]
     units = {"files": len(context.files)} if raw_files else {}
     context.seen |= {"batches": len(context.batches), **units, "refused rows": len(context.refused)}
     ledger_sums(context)
@@ -174,7 +174,7 @@ def _released_now(decided: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def _as_file(row: dict[str, Any]) -> dict[str, Any]:
-    return row | {"path": row["unit"], "size": row["bytes"], "cut": row["slice"]}
+    return row | {"path": row["unit"], "size": row["bytes"], "slice": row["slice"]}
 
 
 def _all(path: str) -> list[dict[str, Any]]:

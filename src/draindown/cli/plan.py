@@ -12,6 +12,7 @@ from draindown.base.exits import exit_for
 from draindown.cli.context import Flow, Json, PipelineName, Setting, flows, new_run_id, setting
 from draindown.cli.inspect import unnamed as unnamed_drift
 from draindown.cli.output import Output, not_done
+from draindown.launch.settings import is_local, master
 
 if TYPE_CHECKING:
     from draindown.base.findings import Finding
@@ -42,13 +43,16 @@ def plan(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json:
         for name, (part, findings) in found.items()
     }
     data |= {name: {"error": error.as_dict()} for name, error in failed.items()}
-    more = {name: (_lease_line(holders[name]), _drift_line(unnamed[name], spec.pipeline, name)) for name in found}
+    more = {
+        name: (_master_line(), _lease_line(holders[name]), _drift_line(unnamed[name], spec.pipeline, name))
+        for name in found
+    }
     texts = {
         name: _plan_text(f"{spec.pipeline}/{name}", *parts, follows[name], *more[name]) for name, parts in found.items()
     }
     texts |= {name: not_done(spec.pipeline, name, "planned", error) for name, error in failed.items()}
     text = "\n\n".join(texts[name] for name in flows(spec, flow))
-    Output(as_json).result({"pipeline": spec.pipeline, "flows": data}, text)
+    Output(as_json).result({"pipeline": spec.pipeline, "master": master(), "flows": data}, text)
     if failed:
         raise typer.Exit(max(map(exit_for, failed.values())))
 
@@ -111,6 +115,10 @@ def _plan_text(where: str, part: PlanPart, findings: list[Finding], follows: Seq
         lines.append(f"  {finding.kind:<8} {printable(finding.subject)}: {printable(finding.detail)}")
         lines += [f"           next: {printable(finding.next)}"] if finding.next else []
     return "\n".join([*lines, *filter(None, more)])
+
+
+def _master_line() -> str:
+    return "" if is_local(master()) else f"  on       {master()} (DRAINDOWN_MASTER; a DAG takes its Spark connection)"
 
 
 def _lease_line(holder: Card | None) -> str:

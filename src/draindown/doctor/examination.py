@@ -22,7 +22,7 @@ from draindown.doctor.flow import (
     look_at_replays,
 )
 from draindown.doctor.model import Desk, Health
-from draindown.doctor.setup import look_at_class_archive, look_at_jars
+from draindown.doctor.setup import look_at_class_archive, look_at_jars, look_at_master
 from draindown.doctor.sinks import look_at_sinks
 from draindown.doctor.source import look_at_files, look_at_input, look_at_raw
 from draindown.doctor.tables import (
@@ -72,10 +72,11 @@ _BEGINNING = 200
 
 
 def examine_setup() -> Health:
-    """Examine what setup installed on this machine: Delta's jars and the JVM's class archive."""
+    """Examine what jobs need of this machine: Delta's jars, the JVM's class archive, the Spark master."""
     desk = Desk(FlowLayout("", "", "", ""))
     _look(desk, "jars", look_at_jars)
     _look(desk, "class archive", look_at_class_archive)
+    _look(desk, "master", look_at_master)
     return Health("set-up", desk.looked, desk.symptoms, desk.unlooked)
 
 

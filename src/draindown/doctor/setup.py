@@ -1,8 +1,10 @@
-"""Examination of the installation: jars and the class-data archive."""
+"""Examination of the installation: jars, the class-data archive, the Spark master."""
 
 from __future__ import annotations
 
 import os
+import re
+import socket
 import sys
 
 from draindown.base.formatting import count
@@ -10,6 +12,9 @@ from draindown.doctor.model import Desk
 from draindown.launch import jvm
 from draindown.launch import settings as spark_settings
 from draindown.launch.jar_lock import LOCK_NAME, locked_jars
+
+_ANSWERS = 5.0
+"""Seconds within which a master must accept a connection."""
 
 
 def look_at_jars(desk: Desk) -> None:
@@ -27,6 +32,18 @@ def look_at_jars(desk: Desk) -> None:
             desk.wrong("jars-missing", "jars", f"no {path}", "make setup")
         elif not jar.is_at(path):
             desk.wrong("jar-hash-mismatch", "jars", f"{path} has other bytes than {LOCK_NAME} names", "make setup")
+
+
+def look_at_master(desk: Desk) -> None:
+    """Name the Spark master of the command line. Ask a standalone one whether it listens."""
+    master = spark_settings.master()
+    desk.say("master", master)
+    for address in re.findall(r"([^/,]+):([0-9]+)", master) if master.startswith("spark://") else ():
+        try:
+            socket.create_connection((address[0], int(address[1])), _ANSWERS).close()
+        except OSError as error:
+            found = f"nothing answers at {':'.join(address)}: {error}"
+            desk.wrong("cluster-gone", "master", found, "start the cluster's master, or unset DRAINDOWN_MASTER")
 
 
 def look_at_class_archive(desk: Desk) -> None:

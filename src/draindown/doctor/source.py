@@ -11,6 +11,7 @@ from draindown.base.formatting import age, count, size
 from draindown.base.ranges import Range, joined, minus
 from draindown.doctor.model import Desk
 from draindown.lake.table_log import log_of, moment
+from draindown.ledger import table as ledger_table
 from draindown.recovery import losses
 from draindown.runs.request import Request
 from draindown.sources import intake
@@ -133,10 +134,9 @@ def _read_before(desk: Desk, at: datetime) -> dict[tuple[str, str], list[Range]]
 def _read_by(desk: Desk, where: str, numbers: Container[int] | None = None) -> list[Unit]:
     """Return the units that batches read, of the ledger rows that `where` (SQL) selects and of slices in `numbers`."""
     chosen: dict[int, set[int]] = defaultdict(set)
-    sql = f"select generation, cut from t where kind = 'source' and {where}"
-    for row in log_of(desk.layout, desk.layout.ledger).rows(sql):
-        if numbers is None or row["cut"] in numbers:
-            chosen[row["generation"]].add(row["cut"])
+    for row in ledger_table.of_source(desk.layout, where):
+        if numbers is None or row.slice in numbers:
+            chosen[row.generation].add(row.slice)
     slices = (
         one
         for generation in sorted(chosen)

@@ -23,7 +23,7 @@ from draindown.spec.landing import FlowSpec
 _STAMPS = ("_changed_at", "_arrived_at")
 _REFUSED = ("quarantine_id", "origin", "reason", "field", "detail", "raw", "raw_bytes", "raw_length")
 _RAW = ("part", "unit", "log", "position", "from", "until", "key", "value", "headers", "timestamp")
-_INPUT = ("batch", "cut", "units", "bytes", "records")
+_INPUT = ("batch", "slice", "units", "bytes", "records")
 _COUNTS = ("quarantined", "late", "superseded", "duplicate", "inserted", "updated", "deleted", "remembered", "applied")
 _ROWS = ":rows"  # suffix of the transaction app id of the target's batches
 Commit = tuple[str, int]

@@ -207,6 +207,10 @@ class FlowLayout:
         """Directory of copies of input files that a batch reads instead of the originals; absent between batches."""
         return f"{self.home}/spool"
 
+    def probe(self, start: str) -> str:
+        """Directory in which the executors of a cluster show that they see the lake; absent after a step has begun."""
+        return f"{self.home}/probe-{start}"
+
     @property
     def lease(self) -> str:
         """Directory of the lease's lock files and of the document that names its owner."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from draindown.base.errors import TerminalError
 
+DEFAULT_MASTER = "local[*]"
 DEFAULT_HEAP = "2g"
 """Driver heap if `DRAINDOWN_DRIVER_MEMORY` is not set."""
 _YOUNG_PER_TASK = 32 * 1024**2
@@ -33,7 +34,6 @@ _LEAN = {
     "spark.sql.session.timeZone": "UTC",
     # INT96, the default, is read in nanoseconds by others: 9999-12-31 and 0001-01-01 would be days of 1816 and 1754
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.databricks.delta.autoCompact.enabled": "false",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
@@ -50,6 +50,7 @@ _LEAN = {
     "spark.log.level": "WARN",
 }
 _ONE_MACHINE = {
+    "spark.sql.shuffle.partitions": "2",  # on a cluster a session sets it to the executors' cores (`spark.cluster`)
     # each stage broadcasts its task, each scan its configuration; blocks of 4 MB outlive the young generation
     "spark.broadcast.blockSize": "256k",
     "spark.buffer.pageSize": "2m",
@@ -131,6 +132,26 @@ def class_path() -> str:
     return ":".join(str(jar) for jar in found)
 
 
+def master() -> str:
+    """Return the Spark master of the command line: `$DRAINDOWN_MASTER`, else all cores of this machine."""
+    return os.environ.get("DRAINDOWN_MASTER") or DEFAULT_MASTER
+
+
+def is_local(master: str) -> bool:
+    """Return whether a master runs tasks in the driver's JVM. `local-cluster[...]` starts executors of its own."""
+    return master.partition("[")[0] == "local"
+
+
+def _executor_jars() -> dict[str, str]:
+    """Return how executors get the jars of Delta and Kafka: from the driver, or from a directory of their images.
+
+    Without them a task of Delta fails at an executor with a ClassCastException that names neither Delta nor jars.
+    """
+    if installed := os.environ.get("DRAINDOWN_EXECUTOR_JARS"):
+        return {"spark.executor.extraClassPath": f"{installed.rstrip('/')}/*"}
+    return {"spark.jars": class_path().replace(":", ",")}
+
+
 def heap() -> str:
     """Return the driver's heap in Spark's notation."""
     return os.environ.get("DRAINDOWN_DRIVER_MEMORY") or DEFAULT_HEAP
@@ -163,7 +184,7 @@ def _whole_work(master: str) -> tuple[str, ...]:
 
     The young generation is smaller than the default third of the heap: the rows of a large batch are promoted at once.
     """
-    if not master.startswith("local"):
+    if not is_local(master):
         return ()
     named = re.match(r"local\[(\d+)", master)
     tasks = int(named[1]) if named else 1 if master == "local" else os.cpu_count() or 1
@@ -180,10 +201,9 @@ def settings(master: str, *, short: bool = False, archive: str | None = None) ->
     if archive is None and class_archive().is_file():
         archive = f"-XX:SharedArchiveFile={class_archive()}"
     flags = [*([archive] if archive else []), *_ALWAYS, *(_fast_start() if short else _whole_work(master))]
-    local = _ONE_MACHINE if master.startswith("local") else {}
     return {
         **_LEAN,
-        **local,
+        **(_ONE_MACHINE if is_local(master) else _executor_jars()),
         # Spark makes this directory, which stays empty, as soon as a catalog is asked: by default in the project
         "spark.sql.warehouse.dir": f"{tempfile.gettempdir()}/draindown-{os.getuid()}-warehouse",
         "spark.driver.memory": heap(),

@@ -29,6 +29,8 @@ ACCOUNT = ("used", "irrelevant", "touched", "unchanged", "absent")
 COUNTED = ("units", "bytes", "records", "quarantined", "late", *FATES, "applied", *ACCOUNT)
 SINK_FATES = ("sent", "deleted", "passed", "unsendable")
 """What becomes of a row at a sink: sent, deleted there, passed over as `where` says, or not to be held by it."""
+_FORMERLY = "cut"
+"""The name of `slice` in ledgers and commits of earlier versions."""
 TIMES = ("changed_at", "started_at", "finished_at")
 _KEY = "draindown"
 _SWAP = "draindown_rebuilt"
@@ -65,7 +67,7 @@ class BatchRow:
     batch: int
     run_id: str
     kind: BatchKind = "source"
-    cut: int = 0
+    slice: int = 0
     units: int = 0
     bytes: int = 0
     records: int = 0
@@ -123,6 +125,8 @@ class BatchRow:
         """Inverse of `as_dict`. Ignores fields that this version does not have."""
         known = {f.name for f in fields(cls)}
         values = {k: v for k, v in row.items() if k in known and v is not None}
+        if row.get(_FORMERLY) is not None:
+            values.setdefault("slice", row[_FORMERLY])
         for name in TIMES:
             if isinstance(values.get(name), str):
                 values[name] = datetime.fromisoformat(values[name])

@@ -21,7 +21,7 @@ from draindown.ledger.rows import ACCOUNT, GATE, TIMES, BatchKind, BatchRow, clo
 _TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
     [("pipeline", pa.string()), ("flow", pa.string()), ("generation", pa.int32()), ("batch", pa.int64())]
-    + [("run_id", pa.string()), ("kind", pa.string()), ("cut", pa.int64())]
+    + [("run_id", pa.string()), ("kind", pa.string()), ("slice", pa.int64())]
     + [(name, pa.int64()) for name in ("units", "bytes", "records", "quarantined", "late")]
     + [(name, pa.int64()) for name in ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")]
     + [("reasons", pa.string()), ("max_sequence", pa.string())]
@@ -186,6 +186,11 @@ def source_after(layout: FlowLayout, version: int) -> list[BatchRow]:
     mine = [row for row in found if row and (row.pipeline, row.flow) == (layout.pipeline, layout.flow)]
     late = [row for row in mine if row.kind == "source" and row.table_version > version and row.place not in places]
     return sorted([*known, *late], key=lambda row: (row.generation, row.table_version, row.batch))
+
+
+def of_source(layout: FlowLayout, condition: str) -> list[BatchRow]:
+    """Return the ledger rows of source batches that a condition in SQL selects, oldest first."""
+    return _where(layout, f"kind = 'source' and {condition}")
 
 
 def _where(layout: FlowLayout, condition: str) -> list[BatchRow]:

@@ -189,6 +189,9 @@ def _drained(drain: DrainPart) -> str:
 def _block(steps: Sequence[StepReport], unfinished: Unfinished | None, whole: bool, findings: int) -> list[str]:
     lines = pieces(verdict(steps, unfinished, whole=whole), indent="  ", width=WIDTH)
     lines += labelled("run", [printable(steps[0].run_id)])
+    lines += [
+        line for on in dict.fromkeys(s.cluster for s in steps if s.cluster) for line in labelled("on", [printable(on)])
+    ]
     replay = next((asked for s in steps if (asked := _replayed(s))), "")
     if replay:
         lines += labelled("replay", [printable(replay)])

@@ -170,7 +170,8 @@ class PlanPart(Frozen):
 class StepReport(Frozen):
     """One start of a step of a run. Only the part named after the step is set, if the step got that far.
 
-    `run` holds the ledger's sums of the whole run at the time of writing or reading.
+    `run` holds the ledger's sums of the whole run at the time of writing or reading. `cluster` names the master and the
+    executors that were registered when the step ended; it is empty on a local master and for a step without Spark.
     """
 
     pipeline: str
@@ -181,6 +182,7 @@ class StepReport(Frozen):
     outcome: Outcome
     started_at: datetime
     finished_at: datetime
+    cluster: str = ""
     findings: list[Finding] = Field(default_factory=list)
     error: dict[str, Any] | None = None
     run: RunSums | None = None

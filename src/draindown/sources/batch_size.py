@@ -20,6 +20,7 @@ _FEW_ROWS = 3  # batches of history that a fit needs: a line through two points 
 _VARIED = 4.0  # smallest ratio of largest to smallest batch at which size, not chance, explains time
 _FAR = 4.0  # times the largest measured batch: no estimate beyond it
 _FLOOR, _CEILING = 32 * 1024**2, 1024**3
+_CEILING_SHARE = 16  # heap / this, where it exceeds the ceiling: a cluster of many executors takes larger batches
 _HEAP_SHARE = 8  # heap / this = unpacked bytes, without history: rows take two or three times the bytes of their input
 _KEPT_SHARE = 4  # heap / this = bytes for the persisted rows of a batch and their outcomes; Spark spills the rest
 _LARGEST_SHARE = 4  # heap / this = most unpacked bytes: a slice is final, and later ones may need more memory
@@ -50,7 +51,7 @@ class Load:
         spilled_bytes: the part of `kept_bytes` on disk because memory was full.
         gc_seconds: time of the garbage collector, part of `seconds`.
         seconds: wall time of the batch.
-        heap_bytes: maximum heap of the JVM.
+        heap_bytes: maximum heap of the JVMs that held the rows: of the driver, or of all executors of a cluster.
     """
 
     raw_bytes: int
@@ -128,7 +129,7 @@ def bound_now(layout: FlowLayout, source: SourceSpec | TableSource, heap_bytes: 
 def _by_memory(heap: int, loads: Sequence[Load]) -> tuple[int, str]:
     usual = heap // _HEAP_SHARE
     if not loads:
-        return _within(usual), f"heap {formatting.size(heap)} / {_HEAP_SHARE}"
+        return _within(usual, heap), f"heap {formatting.size(heap)} / {_HEAP_SHARE}"
     choices = [_grown(heap, usual, loads)] + [_weighed(heap, load) for load in loads]
     choices += [
         (load.raw_bytes // 2, f"half of a batch of {formatting.size(load.raw_bytes)} that {load.too_heavy}")
@@ -136,7 +137,7 @@ def _by_memory(heap: int, loads: Sequence[Load]) -> tuple[int, str]:
         if load.too_heavy and load.heap_bytes * _SAME_HEAP >= heap
     ]
     size, why = min(choices)
-    return _within(size), why
+    return _within(size, heap), why
 
 
 def _grown(heap: int, usual: int, loads: Sequence[Load]) -> tuple[int, str]:
@@ -148,14 +149,18 @@ def _grown(heap: int, usual: int, loads: Sequence[Load]) -> tuple[int, str]:
         (heap // _LARGEST_SHARE, f"heap {formatting.size(heap)} / {_LARGEST_SHARE}"),
     ]
     if slowest.seconds:
-        in_time = int(min(slowest.raw_bytes * _LONGEST / slowest.seconds, _CEILING))
+        in_time = int(min(slowest.raw_bytes * _LONGEST / slowest.seconds, _most(heap)))
         choices.append((in_time, f"what takes {_LONGEST / 60:.0f} minutes"))
     size, why = min(choices)
     return (size, why) if size > usual else (usual, f"heap {formatting.size(heap)} / {_HEAP_SHARE}")
 
 
-def _within(size: int) -> int:
-    return min(max(size, _FLOOR), _CEILING)
+def _within(size: int, heap: int) -> int:
+    return min(max(size, _FLOOR), _most(heap))
+
+
+def _most(heap: int) -> int:
+    return max(_CEILING, heap // _CEILING_SHARE)
 
 
 def _weighed(heap: int, load: Load) -> tuple[int, str]:

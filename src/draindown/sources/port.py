@@ -200,6 +200,9 @@ class Source(Protocol):
     def read_failed(self, failure: Failure, units: Sequence[Unit]) -> DraindownError:
         """Return the error of a read that failed."""
 
+    def samples(self, most: int) -> list[str]:
+        """Return paths of at most `most` files outside the lake that tasks read; empty if they read none."""
+
     def refuse_findings(self, findings: Sequence[Finding]) -> None:
         """Fail a drain, after everything else was drained, if one of its findings about the source must not pass.
 
@@ -246,6 +249,10 @@ class KeepsAll:
     def is_void(self, state: FlowLayout, generation: int) -> bool:  # noqa: ARG002
         """Return False: slices hold input, whatever becomes of it."""
         return False
+
+    def samples(self, most: int) -> list[str]:  # noqa: ARG002
+        """Return nothing: tasks read no file outside the lake."""
+        return []
 
     def refuse_again(self, asked: Collection[str], generation: int, first: int) -> None:
         """Pass."""

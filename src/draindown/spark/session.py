@@ -18,7 +18,6 @@ from draindown.base.errors import TerminalError
 from draindown.launch import settings as spark_settings
 from draindown.runs.driver_log import DriverLog
 
-DEFAULT_MASTER = "local[*]"
 _STREAMS = (1, 2)
 _QUERY_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 """Loggers in pyspark/errors/exceptions/base.py. The same error is raised; whoever handles it says what is wrong."""
@@ -45,7 +44,7 @@ def session(app: str, *, master: str | None = None, short: bool = False, log: Dr
         os.environ.setdefault(name, value)
     builder = SparkSession.builder.appName(app)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        chosen = master or os.environ.get("DRAINDOWN_MASTER") or DEFAULT_MASTER
+        chosen = master or spark_settings.master()
         builder = builder.master(chosen)
         for name, value in spark_settings.settings(chosen, short=short).items():
             builder = builder.config(name, value)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+_GLOB = re.compile(r"([\[\]{}*?\\])")
 CHANGED_AT = "_changed_at"
 """Column of target and tombstones: the stamp of the batch that last changed the row; rises from batch to batch."""
 ARRIVED_AT = "_arrived_at"
@@ -52,6 +55,11 @@ def ddl(kind: DataType) -> str:
             return f"struct<{', '.join(f'{quoted(field.name)}: {ddl(field.dataType)}' for field in kind)}>"
         case _:
             return kind.simpleString()
+
+
+def hadoop_path(path: str) -> str:
+    """Return a local path as a Hadoop path, with glob characters escaped."""
+    return "file://" + _GLOB.sub(r"\\\1", path)
 
 
 def quoted(name: str) -> str:

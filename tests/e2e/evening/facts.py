@@ -87,7 +87,7 @@ def facts(orders: Orders) -> Facts:
     decided = {row["quarantine_id"]: row["action"] for row in _in_order(rows(home / "resolutions"))}
     events = {Path(row["path"]).name: row["state"] for row in _in_order(rows(home / "parked"))}
     ledger = sorted(rows(orders.lake / "ledger" / "f"), key=lambda row: row["table_version"])
-    cuts = {row["cut"] for row in ledger if row["kind"] == "source"}
+    cuts = {row["slice"] for row in ledger if row["kind"] == "source"}
     publications = [json.loads(path.read_text()) for path in sorted((home / "published").glob("0*.json"))]
     return Facts(
         table=rows(table),

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from draindown.base import clock
 from draindown.base.errors import TerminalError, TransientError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
@@ -47,6 +48,10 @@ class Files(NothingLost):
         """Return the directory that holds the files, if it is not there."""
         home = directory_of(self._flow.source, self._flow.root)
         return None if home.is_dir() else (f"no directory {home} on this machine", f"mkdir -p {shlex.quote(str(home))}")
+
+    def samples(self, most: int) -> list[str]:
+        """Return the oldest files. Raises like `look`."""
+        return [file.path for file in self._listing(clock.now()).files[:most]]
 
     def look(self, state: FlowLayout, generation: int, first: int, now: datetime) -> Look:
         """Compare the listing with the intake. Raises TerminalError `source-missing`, `source-unreadable`."""

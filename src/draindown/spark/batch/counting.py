@@ -49,7 +49,7 @@ def ledger_row(batch: Batch, counted: Counted) -> BatchRow:
     """Return the batch's ledger row with the counts of its input. The outcome of accepted rows is added later."""
     return batch.ledger_row(
         "land",
-        cut=batch.input.number,
+        slice=batch.input.number,
         units=len({unit.name for unit in batch.input.units}),
         bytes=sum(unit.bytes for unit in batch.input.units),
         records=counted.rows(lambda group: not group["_blank"]),

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from draindown.base.errors import DraindownError, said
 from draindown.flow.schema_drift import Known
+from draindown.spark import cluster
 from draindown.spark.batch import counting
 from draindown.spark.batch.model import Batch, Counted
 from draindown.spark.batch.required_columns import refuse_missing_columns, refuse_missing_values, without_raw
@@ -28,12 +29,13 @@ from draindown.spark.session import configured
 def evaluated(spark: SparkSession, batch: Batch, known: Known, kept: ExitStack) -> tuple[DataFrame, Counted]:
     """Return the batch's rows, persisted until `kept` ends, and their counts.
 
-    Raises TerminalError `transform-failed`, `file-unreadable`, and the errors of reading.
+    Raises TerminalError `transform-failed`, `executors-lack-python`, `file-unreadable`, and the errors of reading.
     """
     transform = batch.transform
     try:
         return _counted(spark, batch, known, kept)
     except (PySparkException, Py4JError) as error:
+        cluster.refuse_other_python(error, batch.writer.flow.transform or "")
         if transform is None or "OutOfMemoryError" in said(error):
             with unreadable.named(spark, batch.writer.flow, batch.writer.layout, batch.input):
                 raise

@@ -18,7 +18,7 @@ from draindown.runs.request import Request
 from draindown.sources import batch_size
 from draindown.sources.port import Source
 from draindown.sources.slices import Slice, Unit
-from draindown.spark import session
+from draindown.spark import cluster
 from draindown.spark.batch import requarantine
 from draindown.spark.batch.model import Batch
 from draindown.spark.batch.process import process
@@ -65,14 +65,29 @@ class Landing:
         reached("begun")
         usage, layout = ResourceUsage(spark), self.request.layout
         writer = Writer(layout, self.request.flow_spec, self.generation, number, kind=self.kind)
-        row = process(spark, self._batch(writer, read, usage.beside(reached)))
-        if load := usage.load(read.unpacked, session.heap_bytes(spark)):
+        row = process(spark, self._batch(writer, read, usage.beside(self._verifying(spark, read, reached))))
+        if load := usage.load(read.unpacked, cluster.working_memory(spark)):
             batch_size.remember(layout, load)
         if requarantine.concerns(writer):
             release_applied(layout, by=self.request.owner, reached=reached)
         if self._skipping.batch == number:
             self.findings += self._skipping.findings(row)
         return row
+
+    def _verifying(self, spark: SparkSession, read: Slice, reached: StepHook) -> StepHook:
+        """Return a hook that, on a cluster, verifies the units once more, right before sinks and target are written.
+
+        Rows that a lost executor had persisted are read again.
+        """
+        if cluster.executors(spark.sparkContext) is None:
+            return reached
+
+        def verify(step: str) -> None:
+            if step == "remembered":
+                self.verify(read.units)
+            reached(step)
+
+        return verify
 
     def _batch(self, writer: Writer, read: Slice, reached: StepHook) -> Batch:
         started = now()

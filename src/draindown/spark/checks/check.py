@@ -21,6 +21,7 @@ from draindown.runs import report
 from draindown.runs.report import CheckPart, Expectation, StepReport
 from draindown.runs.request import Request
 from draindown.sources.tables.source import part_way
+from draindown.spark import cluster
 from draindown.spark.checks import aggregate, judge
 from draindown.spark.sql import ARRIVED_AT, CHANGED_AT, ORIGIN
 from draindown.spec.derived import DerivedFlow
@@ -44,12 +45,13 @@ def check(request: Request, spark: SparkSession) -> StepReport:
 
     Raises TerminalError `bad-suite` if the suite is wrong, and `gate.Refused` (a GateFailed with all verdicts in
     `part`) if an expectation or the refused share fails without a waiver. Then nothing is published, even if no row
-    changed.
+    changed. On a cluster, raises the errors of `cluster.refuse_unfit` first.
     """
     started = now()
     state = published.unpublished(request.layout)
     if state is None:
         return report.of(request, started, "idle")
+    cluster.refuse_unfit(spark, request)
     if unpublishable := _part_way(request):
         return report.of(request, started, "idle", findings=[unpublishable])
     rows = unpublished_rows(spark, request.layout.table, state) if state.pending and state.changed else None

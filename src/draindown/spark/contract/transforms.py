@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -59,6 +60,8 @@ def _import(path: Path, module_name: str) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[qualified] = module
+    # the Python workers of a UDF, here or on a cluster, can't import the module
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     try:
         spec.loader.exec_module(module)
     except Exception as error:

@@ -133,7 +133,7 @@ def _counted(
     records = sum(one.records for one in inputs)
     row = batch.ledger_row(
         "derive",
-        cut=piece.number,
+        slice=piece.number,
         units=len(inputs),
         bytes=sum(one.bytes for one in inputs),
         records=records,

@@ -33,6 +33,7 @@ from draindown.runs.driver_log import DriverLog
 from draindown.runs.report import DrainPart, StepReport
 from draindown.runs.request import Request, Step
 from draindown.runs.unfinished import Unfinished
+from draindown.spark import cluster
 from draindown.spark.limits import Stop
 from draindown.spark.session import session
 
@@ -86,7 +87,7 @@ def attempt(
             restore()
         if before is not None:
             result = result.model_copy(update={"findings": [*result.findings, _died(before)]})
-        result = _with_sums(request, result)
+        result = _with_sums(request, result.model_copy(update={"cluster": cluster.described()}))
         code = _left(request, result, code)
     return result, code
 
@@ -156,7 +157,7 @@ def _named(error: Exception, request: Request, stop: Stop) -> DraindownError:
 
 def _foreseen(error: Exception, request: Request, stop: Stop, log: str) -> DraindownError:
     """Return the error that names the cause of a foreign one; `crash` if the cause is not known."""
-    if any("OutOfMemoryError" in said(one) for one in storage.causes(error)) or _ended(error) == _HEAP_EXHAUSTED:
+    if any(_of_memory(said(one)) for one in storage.causes(error)) or _ended(error) == _HEAP_EXHAUSTED:
         return _out_of_memory(error, request)
     refused = storage.refusal(error, request.layout, tried=_tried(request), changed=_WHOLE, again=request.resume)
     if refused is not None:
@@ -169,12 +170,22 @@ def _tried(request: Request) -> str:
     return f"{request.step} flow {request.flow} of pipeline {request.spec.pipeline}"
 
 
+def _of_memory(text: str) -> bool:
+    return "OutOfMemoryError" in text or f"Command exited with code {_HEAP_EXHAUSTED}" in text
+
+
 def _stopped(error: Exception, request: Request, stop: Stop) -> TransientError | None:
-    """Return the error `stopped` if Spark ended because of a signal: what fails then is not a crash. Else None."""
+    """Return the error `stopped` if Spark ended because of a signal: what fails then is not a crash. Else None.
+
+    On a cluster Spark also ends if the master is gone, or ends the application: `cluster-gone`.
+    """
     ended, context = _ended(error), _context()
     by = signal.Signals(-ended).name if ended in (-signal.SIGTERM, -signal.SIGINT) else stop.why
     if context == "at work" or (by is None and context != "stopped"):
         return None
+    running = SparkContext._active_spark_context
+    if by is None and running is not None and not spark_settings.is_local(str(running.master)):
+        return cluster.gone(running, request, error)
     return TransientError(
         "stopped",
         tried=_tried(request),
@@ -219,15 +230,19 @@ def _context() -> Literal["at work", "stopped", "gone"]:
 
 def _out_of_memory(error: Exception, request: Request) -> TerminalError:
     heap = spark_settings.heap()
+    more = f"export DRAINDOWN_DRIVER_MEMORY={2 * spark_settings.heap_bytes(heap) // 1024**2}m && {request.resume}"
+    where = f"a heap of {heap}"
+    if (there := cluster.described()) and "Lost task" in said(error):
+        where, more = (
+            f"executors of {there}",
+            f"set spark.executor.memory in spark-defaults.conf higher, {request.resume}",
+        )
     return TerminalError(
         "out-of-memory",
-        tried=f"{_tried(request)} in a heap of {heap}",
+        tried=f"{_tried(request)} in {where}",
         found=f"the heap was too small: {_brief(error)}",
         changed=_WHOLE,
-        next=[
-            f"export DRAINDOWN_DRIVER_MEMORY={2 * spark_settings.heap_bytes(heap) // 1024**2}m && {request.resume}",
-            "look at what the transform makes of one row, if more memory does not help",
-        ],
+        next=[more, "look at what the transform makes of one row, if more memory does not help"],
     )
 
 

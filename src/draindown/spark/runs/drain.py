@@ -31,7 +31,7 @@ from draindown.sources.port import Pinning, Source
 from draindown.sources.registry import source_of
 from draindown.sources.slices import FIRST, Slice, slices_of
 from draindown.sources.tables import readers
-from draindown.spark import session
+from draindown.spark import cluster
 from draindown.spark.batch.port import Batches
 from draindown.spark.limits import Bounds, Stop
 from draindown.spark.runs import batch_lines
@@ -192,7 +192,7 @@ def _drained(
     Returns the backlog before, the reasons for the batch sizes, and the bound that stopped the drain early (None if
     none did).
     """
-    source, heap, layout = request.declared.source, session.heap_bytes(spark), request.layout
+    source, heap, layout = request.declared.source, cluster.working_memory(spark), request.layout
     bound = batch_size.bound_now(layout, source, heap)
     much = batch_size.is_adaptive(source) and pinning.forecast(bound).unpacked > _FEW * bound.bytes
     left = pinning.take(bound, 1 if much else None)

@@ -13,6 +13,7 @@ from draindown.lease.lease import Lease
 from draindown.recovery import opening
 from draindown.recovery.opening import Needs, OpenFlow
 from draindown.runs.request import Request
+from draindown.spark import cluster
 from draindown.spark.targets import delta_target
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.landing import FlowSpec
@@ -23,9 +24,11 @@ class _Driver:
     """The engine that `recovery.opening.open_flow` uses: this process and its JVM."""
 
     spark: SparkSession
+    request: Request
 
     def hold(self, lease: Lease) -> None:
         """Make the JVM hold the lease too, because it can outlive the Python process and still commit."""
+        cluster.refuse_unfit(self.spark, self.request)
         lease.hand_to_jvm(self.spark._jvm)
 
     def keep_bounds(self, layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> None:
@@ -36,14 +39,17 @@ class _Driver:
 def open_flow(
     request: Request, spark: SparkSession, needs: Needs, *, reached: StepHook = ignore_step
 ) -> AbstractContextManager[OpenFlow]:
-    """Open the request's flow with `recovery.opening.open_flow`, with this driver as the engine."""
+    """Open the request's flow with `recovery.opening.open_flow`, with this driver as the engine.
+
+    On a cluster, raises the errors of `cluster.refuse_unfit` before anything is read.
+    """
     return opening.open_flow(
         request.spec,
         request.flow,
         needs,
         owner=request.owner,
         run_id=request.run_id,
-        engine=_Driver(spark),
+        engine=_Driver(spark, request),
         reached=reached,
         again=request.resume,
     )

@@ -30,7 +30,7 @@ from draindown.spark.sources.folded import lines_of, split_records
 from draindown.spark.sources.nanoseconds import moments
 from draindown.spark.sources.place import CUT
 from draindown.spark.sources.spool import new_file
-from draindown.spark.sql import literal, quoted
+from draindown.spark.sql import hadoop_path, literal, quoted
 from draindown.spec.dialect import Dialect
 
 _NESTED = "spark.sql.parquet.enableNestedColumnVectorizedReader"
@@ -48,7 +48,6 @@ Spark's planning time is quadratic in the number of columns: minutes for 10,000.
 _AT_ONCE, _BYTES_AT_ONCE = 10_000, 32 * 1024**2
 """Records, and their bytes, that the driver holds of a file that it splits."""
 _READ = 1024**2
-_GLOB = re.compile(r"([\[\]{}*?\\])")
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def read_text(spark: SparkSession, files: Sequence[InputFile]) -> DataFrame:
 
     Lines end at `\\n`, `\\r\\n` or `\\r`. Blank lines are kept; a BOM is removed.
     """
-    lines = spark.read.text([escape(file.path) for file in files])
+    lines = spark.read.text([hadoop_path(file.path) for file in files])
     return lines.select("value", *_place(lines))
 
 
@@ -96,7 +95,7 @@ def _rows(spark: SparkSession, files: Sequence[InputFile], form: str, known: Col
     first, columnar = files[0].path, COLUMNAR[form]
     if columnar.needs_copy(first) or len(columnar.schema(first)) > _WIDE:
         return _respooled(spark, files, form, known, spool)
-    rows = spark.read.format(form).load([escape(file.path) for file in files])
+    rows = spark.read.format(form).load([hadoop_path(file.path) for file in files])
     own = {name: F.col(quoted(name)) for name in rows.columns}
     kinds = {field.name: field.type for field in columnar.schema(first)}
     found = {field.name: moments(quoted(field.name), kinds[field.name], field.dataType) for field in rows.schema}
@@ -145,7 +144,7 @@ def _respooled(
                 out.write_table(pa.table(held, schema=pa.schema(kinds)))
                 before += size
     spark.conf.set(_NESTED, "false")  # it allocates 4,096 rows per nested field: thousands of fields fill the heap
-    return spark.read.parquet(escape(str(copy)))
+    return spark.read.parquet(hadoop_path(str(copy)))
 
 
 def _sizes(rows: pa.RecordBatch) -> pa.Array:
@@ -201,7 +200,7 @@ def _spooled(
                 numbers, values = zip(*chunk, strict=True)
                 held = [values, [_uri(file)] * len(values), [0] * len(values), numbers]
                 out.write_table(pa.table([list(column) for column in held], schema=schema))
-    spooled = spark.read.parquet(escape(str(copy)))
+    spooled = spark.read.parquet(hadoop_path(str(copy)))
     return spooled.withColumn("value", F.col("value").cast("string"))
 
 
@@ -224,11 +223,6 @@ def _chunks(values: Iterable[bytes]) -> Iterator[list[tuple[int, bytes]]]:
 
 def _uri(file: InputFile) -> str:
     return "file:" + quote(file.path)
-
-
-def escape(path: str) -> str:
-    """Return a local path as a Hadoop path, with glob characters escaped."""
-    return "file://" + _GLOB.sub(r"\\\1", path)
 
 
 def local_path(uri: str) -> str:

@@ -15,9 +15,10 @@ from pyspark.sql import functions as F
 from draindown.ledger.rows import BatchRow
 from draindown.sinks.port import FATE
 from draindown.spark import usage
+from draindown.spark.cluster import task_memory
 from draindown.spark.contract.origin import arrived
 from draindown.spark.frames import persisted
-from draindown.spark.session import configured, heap_bytes
+from draindown.spark.session import configured
 from draindown.spark.sql import CHANGED_AT, quoted
 from draindown.spark.targets import delta_target, resolution, tombstones, withheld
 from draindown.spark.targets.delta_target import Clauses, Held, written
@@ -96,7 +97,7 @@ def _shuffling(accepted: Accepted, spark: SparkSession, held: Size | None) -> Ma
 def _joining(accepted: Accepted, spark: SparkSession) -> Mapping[str, str]:
     """Return the join settings of a MERGE whose target is much larger than the persisted batch."""
     weight = usage.persisted(spark).bytes
-    return accepted.tuning.joining(weight, heap_bytes(spark), str(spark.conf.get(PARTITION_SIZE)))
+    return accepted.tuning.joining(weight, task_memory(spark), str(spark.conf.get(PARTITION_SIZE)))
 
 
 def _candidates(accepted: Accepted, near: _Neighbourhood) -> DataFrame | None:
