@@ -69,7 +69,7 @@ class FakeSink(Sink):
         if not self._is_new(batch):
             return 0
         names = [column.name for column in columns if column.key]
-        kept = {tuple(row[name] for name in names) for part in keys for row in part.to_pylist()}
+        kept = {_key(row, names) for part in keys for row in part.to_pylist()}
         after = {key: row for key, row in self._server.rows.items() if key in kept}
         deleted = len(self._server.rows) - len(after)
         self._commit(batch, after)
@@ -95,7 +95,7 @@ class FakeSink(Sink):
         server.fault("recorded")
 
     def _apply(self, row: dict[str, Any], columns: Sequence[SinkColumn], after: dict[Key, dict[str, Any]]) -> None:
-        key = tuple(row[column.name] for column in columns if column.key)
+        key = _key(row, [column.name for column in columns if column.key])
         if key in self._server.refused:
             raise TerminalError("sink-refused", tried="send a batch", found=f"key {key}", next="draindown sink skip")
         if row[FATE] == "delete":
@@ -107,3 +107,8 @@ class FakeSink(Sink):
         known = self._server.epochs.get(self._place)
         if known is not None and epoch < known:
             raise TransientError("sink-fenced", tried=f"send as epoch {epoch}", found=f"epoch {known}")
+
+
+def _key(row: Mapping[str, Any], names: Sequence[str]) -> Key:
+    """Return a row's key; a struct as text, since no dict is hashable."""
+    return tuple(str(row[name]) if isinstance(row[name], dict) else row[name] for name in names)
