@@ -12,12 +12,13 @@ PYTEST := $(PY) -m pytest
 # Spark sessions and Airflows run in pairs: each leaves a core half idle. A worker that is done takes tests of another.
 PARALLEL := -n auto --dist worksteal
 PAIRS := -n 2 --dist worksteal
-# A tier has processes of its own: Airflow's environment is set once per process. Streams share Spark's session.
+# A tier has processes of its own: Airflow's environment is set once per process. Streams share Spark's session. The demo,
+# which is one process after the other, goes beside them.
 unit := $(PARALLEL) tests/unit
 tables := $(PARALLEL) tests/tables
-streams := $(PAIRS) tests/spark tests/kafka
+streams := $(PAIRS) --ignore tests/e2e/test_evening.py tests/e2e tests/spark tests/kafka
 airflow := $(PAIRS) tests/airflow
-faults := $(PAIRS) --ignore tests/e2e/test_evening.py tests/faults tests/e2e
+faults := $(PAIRS) tests/faults
 evening := tests/e2e/test_evening.py
 # $(call tier,FORM,TIER,MARKERS): the tests of a tier with these markers, within the tier's budget (tests/budget.toml).
 tier = @echo "== $(1) $(2)"; $(PYTEST) -q -p tests.budget --budget $(1).$(2) --durations 10 -m "$(3)" $($(2))

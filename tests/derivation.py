@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+import shutil
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from draindown.base.findings import Finding
 from draindown.base.progress import StepHook, ignore_step
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
@@ -40,26 +44,30 @@ Rows = Sequence[tuple[Any, ...]]
 
 
 class Derivation:
-    """Flow `d` over table `source`, and what was derived so far. `parts`: those of the flow besides its source.
+    """Flow `d` over table `source`, and what was derived so far. `parts`: those of the flow, its source if it has more.
 
-    `appended`: the source has no keys.
+    `appended`: the source has no keys. `beside`: landing flows of other tables. `notes` are findings of its batches.
     """
 
     def __init__(
-        self, home: Path, spark: SparkSession, *, partition_by: str | None = None, appended: bool = False, **parts: Any
+        self,
+        home: Path,
+        spark: SparkSession,
+        *,
+        partition_by: str | None = None,
+        appended: bool = False,
+        beside: Mapping[str, Any] = MappingProxyType({}),
+        **parts: Any,
     ) -> None:
-        self.spark = spark
+        self.spark, self.notes = spark, list[Finding]()
         landing = {
             "source": {"files": "landing/*", "format": "json"},
             "columns": COLUMNS,
             "target": {} if appended else {"keys": ["id"], "sequence_by": ["seq"]},
         }
-        flows = {"source": landing, "d": {"source": {"table": "source"}, **parts}}
-        self.spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(home / "lake"), "flows": flows})
-        declared = self.spec.declared("d")
-        assert isinstance(declared, DerivedFlow)
-        self.flow = declared
-        self.path, self.batch, self.consumed = self.spec.layout("source").table, 0, None
+        self.flows = {"source": landing, **beside, "d": {"source": {"table": "source"}, **parts}}
+        self._settle(home)
+        self.batch, self.consumed = 0, None
         self.consumed: int | None
         partitioned = f"partitioned by ({partition_by})" if partition_by else ""
         spark.sql(
@@ -67,6 +75,21 @@ class Derivation:
             f"using delta {partitioned} "
             "tblproperties ('delta.enableChangeDataFeed' = 'true', 'delta.enableDeletionVectors' = 'true')"
         )
+
+    def _settle(self, home: Path) -> None:
+        self.home, lake = home, str(home / "lake")
+        self.spec = PipelineSpec.model_validate({"pipeline": "p", "lake": lake, "flows": self.flows})
+        declared = self.spec.declared("d")
+        assert isinstance(declared, DerivedFlow)
+        self.flow, self.path = declared, self.spec.layout("source").table
+
+    def copied(self, home: Path) -> Derivation:
+        """Return the same flow in another directory, with its tables as they are now."""
+        other = copy.copy(self)
+        shutil.copytree(self.home / "lake", home / "lake")
+        other.notes = []
+        other._settle(home)
+        return other
 
     @property
     def layout(self) -> FlowLayout:
@@ -129,6 +152,7 @@ class Derivation:
             changed_at=at,
             started_at=at,
             reached=reached,
+            note=self.notes.append,
             outlets=outlets_of(Request(spec=self.spec, flow="d", step="drain", run_id="r", root=self.spec.lake)),
         )
         return derive(self.spark, batch)

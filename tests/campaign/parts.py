@@ -32,7 +32,10 @@ PARTS = (
     Part("maintenance and readers beside a drain, drift", _faults("beside", "drift", "publishing")),
     Part("damaged lakes and full disks", _faults("damage", "disk")),
     Part("input that changes", _faults("input")),
-    Part("Kafka, and derived flows", _faults("kafka", "derived_crash", "derived_upstream", "history_crash")),
+    Part(
+        "Kafka, and derived flows",
+        _faults("kafka", "derived_crash", "derived_upstream", "history_crash", "landed_history_crash"),
+    ),
     Part("Airflow that is killed", _faults("airflow")),
     Part("bad input by number", ("tests/spark/test_scored_input.py", *_faults("sizes")), _MARKED),
     Part("properties and random histories", ("tests/spark", "--ignore", "tests/spark/test_scored_input.py"), _MARKED),

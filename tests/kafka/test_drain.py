@@ -76,6 +76,7 @@ def test_what_is_no_record_of_the_contract_is_refused_with_its_offset(cluster: C
     assert (kept["n"], kept["key"], json.loads(kept["_rescued"])) == (2, None, {"key": "mine"})
 
 
+@pytest.mark.long
 def test_a_column_is_taken_from_a_field_of_another_name(cluster: Cluster, topic: str, flow: Flow) -> None:
     """Also from one that is called like a place, or like another column."""
     cluster.create(topic)

@@ -440,7 +440,8 @@ class _Died(Exception):
     pass
 
 
-@pytest.mark.parametrize("what", ["changed", pytest.param("vanished", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("what", ["changed", "vanished"])
 def test_bytes_that_differ_at_the_replay_are_refused(keyed: Any, what: str) -> None:
     first = b'{"k":"' + what.encode() + b'","at":1,"n":2}\n'
     path = keyed.land(f"pinned-{what}", first)

@@ -165,6 +165,7 @@ def test_a_chain_of_three_equals_its_queries_at_each_step(chain: Callable[..., C
     assert not any(it.waits(flow) for flow in it.spec.flows)
 
 
+@pytest.mark.long
 def test_first_rows_and_sessions_follow_every_change(chain: Callable[..., Chain]) -> None:
     once = {"source": {"table": "flights"}, "deduplicate": {"keys": ["carrier"], "sequence_by": ["at"]}}
     worst = {"source": {"table": "flights"}, "top": {"by": ["carrier"], "order_by": ["delay desc"], "rows": 2}}
@@ -353,6 +354,7 @@ def test_a_fill_is_divided_by_the_partitions_of_its_source(
     assert len(again) == 4 and sum(row.deleted for row in again) == 4 and it.proven("hourly")
 
 
+@pytest.mark.long
 def test_a_reset_compares_the_whole_table(chain: Callable[..., Chain]) -> None:
     it = chain(hourly=HOURLY)
     it.deliver(it.row(1, 0), it.row(2, 90), it.row(3, 200))
@@ -423,6 +425,7 @@ def test_a_copy_of_a_lake_goes_on_by_itself(chain: Callable[..., Chain], tmp_pat
     assert {path: path.stat().st_mtime_ns for path in before} == before, "nothing of the original was written"
 
 
+@pytest.mark.long
 def test_a_query_that_spark_refused_runs_once_it_is_corrected(chain: Callable[..., Chain]) -> None:
     wrong = CARRIERS | {
         "per": CARRIERS["per"] | {"sql": "select carrier, sum(carrier, 1) c from flights group by carrier"}

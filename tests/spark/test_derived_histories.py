@@ -286,12 +286,9 @@ CASES: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize(
     ("name", "buckets"),
     [
-        *(("uneven", 3), ("ties", 3), ("session", 1)),
+        *(("uneven", 3), ("ties", 3), ("session", 1), ("last", 3), ("history", 3)),
         *(pytest.param(name, 1, marks=pytest.mark.long) for name in CASES if name != "session"),
-        *(
-            pytest.param(name, 3, marks=pytest.mark.long)
-            for name in ("tumbling", "hopping", "per", "last", "session", "history")
-        ),
+        *(pytest.param(name, 3, marks=pytest.mark.long) for name in ("tumbling", "hopping", "per", "session")),
     ],
 )
 def test_touched_keys_recomputed_equal_the_whole_query(spark: SparkSession, name: str, buckets: int) -> None:
@@ -377,10 +374,14 @@ BUCKETS = {
 _WINDOWS = ("tumbling", "hopping", "uneven")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "how"),
-    [(name, how) for name in CASES for how in BUCKETS if how != "time" or name in _WINDOWS],
+    [
+        pytest.param(name, how, marks=() if (name, how) == ("hopping", "text") else pytest.mark.long)
+        for name in CASES
+        for how in BUCKETS
+        if how != "time" or name in _WINDOWS
+    ],
 )
 def test_each_row_is_counted_in_one_bucket_of_its_keys(spark: SparkSession, name: str, how: str) -> None:
     kind, _ = CASES[name]

@@ -328,7 +328,7 @@ def _tables() -> dict[str, tuple[pa.Table, dict[int, tuple[str, str]], dict[int,
     }
 
 
-FEW_TABLES = ("whole", "wider", "other-types", "clashing", "null-key", "unnamed", "latin-text", "no-rows", "many")
+FEW_TABLES = ("whole", "wider", "other-types", "unnamed", "latin-text", "no-rows", "many")
 """One of each rule. Each schema that differs is a plan of its own."""
 
 

@@ -188,6 +188,7 @@ def _statuses(it: Chain) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in rows)
 
 
+@pytest.mark.long
 def test_a_history_runs_like_any_derived_flow(spark: SparkSession, tmp_path: Path) -> None:
     it = Chain(tmp_path / "project", spark, flights=EVENTS, statuses=HISTORY, spans=SPANS)
     it.deliver(it.row(1, 0, "A", seq=10), it.row(1, 0, "B", seq=30), it.row(2, 0, "A", seq=10))

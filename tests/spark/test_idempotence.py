@@ -233,7 +233,7 @@ def test_stamps_only_rise() -> None:
     assert late < commit.stamp_after(late, early) < commit.stamp_after(commit.stamp_after(late, early), early)
 
 
-def test_tables_whose_creation_was_killed_before_their_first_commit_are_created_again(
+def test_tables_whose_creation_was_killed_before_their_first_commit_are_created_again_and_say_their_format(
     spark: SparkSession, landing: Callable[[Mapping[str, Any]], Landing]
 ) -> None:
     at = landing({"target": KEYED})
@@ -243,3 +243,5 @@ def test_tables_whose_creation_was_killed_before_their_first_commit_are_created_
     assert at.apply(spark).outcome == "done"
     sums = at.totals()
     assert (sums["applied"], sums["quarantined"], len(at.rows()), len(at.tombstones())) == (2, 1, 1, 1)
+    ours = (at.layout.table, at.layout.quarantine, at.layout.tombstones, at.layout.ledger, at.layout.intake_of(1))
+    assert {path: TableLog(path).properties.get("draindown.format") for path in ours} == dict.fromkeys(ours, "1")

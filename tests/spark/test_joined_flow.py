@@ -76,6 +76,7 @@ def paired(spark: SparkSession, tmp_path: Path) -> Callable[..., Paired]:
     return lambda **flows: Paired(tmp_path / "project", spark, **flows)
 
 
+@pytest.mark.long
 def test_a_join_follows_both_sides_in_either_order(paired: Callable[..., Paired]) -> None:
     it = paired()
     it.deliver(it.row(1, 0), it.row(2, 100), it.row(3, None), it.row(4, 5, None))
@@ -199,6 +200,7 @@ NAMED = {
 }
 
 
+@pytest.mark.long
 def test_a_lookup_follows_both_tables_and_tells_what_it_missed(
     paired: Callable[..., Paired], monkeypatch: pytest.MonkeyPatch
 ) -> None:

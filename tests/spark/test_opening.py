@@ -83,17 +83,6 @@ def test_refused_rows_are_not_replayed_into_a_table_that_lost_batches(spark: Spa
     assert TableLog(landing.layout.table).version == before + 1
 
 
-def test_tables_that_spark_makes_say_their_format(spark: SparkSession, tmp_path: Path) -> None:
-    landing = flow(tmp_path)
-    deliver(landing, 1)
-    landing.apply(spark)
-    landing.deliver('{"id": "k1", "seq": 9, "op": "d", "region": "x"}', name="9.json")
-    landing.apply(spark)
-    layout = landing.layout
-    ours = (layout.table, layout.quarantine, layout.tombstones, layout.ledger, layout.intake_of(1))
-    assert {path: TableLog(path).properties.get("draindown.format") for path in ours} == dict.fromkeys(ours, "1")
-
-
 def test_first_offsets_whose_write_was_cut_short_do_not_stop_the_flow(spark: SparkSession, tmp_path: Path) -> None:
     landing = flow(tmp_path)
     deliver(landing, 1)

@@ -35,6 +35,21 @@ _UNCOMPILED = {name: value for name, value in INTERPRETED.items() if "codegen" i
 """For what adaptive execution decides: generated code would only take its time."""
 
 
+@pytest.fixture(scope="module")
+def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Landing:
+    """Six keys and a deleted one."""
+    landing = Landing(tmp_path_factory.mktemp("held"))
+    landing.deliver(*[_line(key, 1) for key in "abcdef"], _line("gone", 2, "d"))
+    landing.apply(spark)
+    return landing
+
+
+@pytest.fixture
+def held(made: Landing, tmp_path: Path) -> Landing:
+    """A copy of it."""
+    return made.copied(tmp_path / "held")
+
+
 def _stored(spark: SparkSession) -> set[int]:
     """Ids of what is persisted, with all partitions computed, but for what Delta keeps of its logs."""
     found = spark.sparkContext._jsc.sc().getRDDStorageInfo()
@@ -42,10 +57,8 @@ def _stored(spark: SparkSession) -> set[int]:
     return {one.id() for one in own if one.numCachedPartitions() == one.numPartitions()}
 
 
-def test_the_writes_of_a_batch_throw_nothing_away_that_it_still_reads(tmp_path: Path, spark: SparkSession) -> None:
-    landing = Landing(tmp_path)
-    landing.deliver(*[_line(key, 1) for key in "abcdef"], _line("a", 2, "d"))
-    landing.apply(spark)
+def test_the_writes_of_a_batch_throw_nothing_away_that_it_still_reads(held: Landing, spark: SparkSession) -> None:
+    landing = held
     landing.deliver(_line("a", 3), _line("b", 3), _line("c", 3, "d"), _line("x", 3, "d"), _line("d", 0), "no json")
     stored: dict[str, set[int]] = {}
 
@@ -61,21 +74,19 @@ def test_the_writes_of_a_batch_throw_nothing_away_that_it_still_reads(tmp_path: 
     assert stored["merged"] == stored["remembered"], "and after the MERGE, which read it"
 
 
-def test_a_table_that_nobody_wrote_to_for_long_is_compared_as_it_stands(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_table_that_nobody_wrote_to_for_long_is_compared_as_it_stands(held: Landing, spark: SparkSession) -> None:
     """Delta refuses to read versions that are older than what VACUUM keeps; the newest one is none of them."""
-    landing = Landing(tmp_path)
-    landing.deliver(*[_line(key, 2) for key in "abc"], _line("gone", 2, "d"))
-    landing.apply(spark)
+    landing = held
     for path in (landing.layout.table, landing.layout.tombstones):
         age(path, days=400)
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
-    landing.deliver(_line("a", 3), _line("b", 1), _line("gone", 1), _line("c", 3, "d"))
+    landing.deliver(_line("a", 3), _line("b", 0), _line("gone", 1), _line("c", 3, "d"))
     report = landing.apply(spark)
 
     assert report.drain is not None
     totals = report.drain.totals
     assert (totals["updated"], totals["deleted"], totals["superseded"]) == (1, 1, 2)
-    assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == {"a": 3, "b": 2}
+    assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == {"a": 3, **dict.fromkeys("bdef", 1)}
 
 
 @pytest.mark.long
@@ -151,11 +162,9 @@ def _files(table: str) -> list[dict[str, Any]]:
     return TableLog(table).files(["region"])
 
 
-def test_little_files_are_written_anew_and_rows_are_marked_in_others(tmp_path: Path, spark: SparkSession) -> None:
+def test_little_files_are_written_anew_and_rows_are_marked_in_others(held: Landing, spark: SparkSession) -> None:
     """What every reader would pay for, rows marked as deleted and files beside them, does not come to be."""
-    landing = Landing(tmp_path)
-    landing.deliver(*[_line(key, 1) for key in "abcdef"])
-    landing.apply(spark)
+    landing = held
     landing.deliver(_line("a", 2), _line("f", 2))
     landing.apply(spark, tuning=Tuning(copied=3))
     landing.deliver(_line("b", 3), _line("f", 3, "d"), _line("g", 1))
@@ -205,23 +214,21 @@ def test_a_batch_of_new_keys_adds_a_file_and_looks_for_no_rows_to_change(tmp_pat
     assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == expected
 
 
-def test_a_key_that_came_to_the_table_since_it_was_compared_is_not_doubled(tmp_path: Path, spark: SparkSession) -> None:
-    landing = Landing(tmp_path)
-    landing.deliver(_line("a", 1))
-    landing.apply(spark)
-    landing.deliver(_line("b", 1), _line("c", 1))
+def test_a_key_that_came_to_the_table_since_it_was_compared_is_not_doubled(held: Landing, spark: SparkSession) -> None:
+    landing = held
+    landing.deliver(_line("y", 1), _line("z", 1))
     merge, inserting = delta_target.merge, []
 
     def merged(writer: Writer, fated: DataFrame, *rest: Any, **more: Any) -> None:
         inserting.append(rest[1].update is None)
-        rows = spark.read.format("delta").load(writer.layout.table).withColumn("id", F.lit("b"))
+        rows = spark.read.format("delta").load(writer.layout.table).limit(1).withColumn("id", F.lit("y"))
         rows.write.format("delta").mode("append").save(writer.layout.table)
         merge(writer, fated, *rest, **more)
 
     with mock.patch.object(delta_target, "merge", merged), pytest.raises(TerminalError) as caught:
         landing.apply(spark)
     assert (caught.value.code, inserting) == ("ledger-does-not-add-up", [True])
-    assert sorted(row["id"] for row in landing.rows("id")) == ["a", "b", "c"]
+    assert sorted(row["id"] for row in landing.rows("id")) == [*"abcdef", "y", "z"]
 
 
 @pytest.mark.long

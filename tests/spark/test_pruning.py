@@ -92,6 +92,7 @@ def test_partitions_between_those_of_a_batch_are_not_read_even_if_they_are_too_m
     assert held == {part: 3 if part in (0, 1, 2, 3, 9, 11) else 1 for part in range(12)}
 
 
+@pytest.mark.long
 def test_a_bucket_made_of_the_key_prunes(tmp_path: Path, spark: SparkSession) -> None:
     keyed = {"keys": ["name"], "sequence_by": ["seq"], "partition_by": ["bucket"]}
     landing = Landing(

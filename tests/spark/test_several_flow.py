@@ -16,8 +16,10 @@ from pyspark.sql import SparkSession
 from draindown.base.errors import TerminalError
 from draindown.doctor.examination import examine
 from draindown.flow import generations
+from draindown.flow.state import FlowState
 from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
+from draindown.planning.explanation import explain
 from draindown.planning.plan import plan, planned
 from draindown.recovery import rebuild as rebuild_plan
 from draindown.recovery import replay as replay_plan
@@ -93,9 +95,16 @@ def test_a_change_of_one_table_moves_the_flow(it: Two) -> None:
     it.owners({"code": "A", "op": "d"}, {"code": "C", "owner": "carl"})
     it.run("flights", "owners")
     assert it.waits("owned")
+    declared = it.spec.declared("owned")
+    assert isinstance(declared, DerivedFlow)
+    ahead = explain(FlowState.of(it.layout("owned")), declared, now())
     it.run("owned")
     (row,) = [one for one in ledger_table.recent(it.layout("owned"), 9) if one.slice == 2]
     assert it.right() and (row.touched, row.updated, row.units) == (2, 2, 2) and not it.waits("owned")
+    assert [one.changed for one in ahead.sources] == [0, 2] and ahead.result is not None
+    assert 0 < row.reread <= sum(one.rows for one in ahead.sources)
+    after = explain(FlowState.of(it.layout("owned")), declared, now())
+    assert after.sources == () and (after.images, after.reread) >= (row.records, row.reread)
 
 
 @pytest.mark.long

@@ -6,7 +6,7 @@ The sinks are in memory. What they should hold is the table as deltalake reads i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -137,6 +137,7 @@ def test_a_keyed_flow_its_sinks_and_its_ledger_agree_wherever_it_dies(
     assert fates["every"] == {"sent": 3, "deleted": 2, "passed": 1, "unsendable": 0}
 
 
+@pytest.mark.long
 def test_other_batches_wait_for_one_that_a_sink_has_and_the_table_lacks(
     spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer]
 ) -> None:
@@ -152,6 +153,7 @@ def test_other_batches_wait_for_one_that_a_sink_has_and_the_table_lacks(
     assert_sums(batches(flow))
 
 
+@pytest.mark.long
 def test_what_a_sink_refuses_is_given_up_as_a_row_and_as_a_batch_and_filled_in_portions(
     spark: SparkSession,
     landing: Callable[..., Landing],
@@ -210,8 +212,9 @@ def test_what_a_sink_refuses_is_given_up_as_a_row_and_as_a_batch_and_filled_in_p
     assert_sums(batches(flow))
 
 
+@pytest.mark.parametrize("faults", [("sent-dead",), pytest.param(("sent-big", "sent-dead"), marks=pytest.mark.long)])
 def test_an_append_flow_sends_each_row_by_its_origin_and_what_it_refuses_once(
-    spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer]
+    spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer], faults: Sequence[str]
 ) -> None:
     also_to = {
         "big": sink("big", where="a > 10", columns=["id", "b"]),
@@ -219,7 +222,7 @@ def test_an_append_flow_sends_each_row_by_its_origin_and_what_it_refuses_once(
     }
     flow = landing({"also_to": also_to})
     flow.deliver(record("1", 1, a=11, b="x"), record("2", 1, a=1), record("3", 1, a=12, b="\u0000"), "{broken")
-    for fault in ("sent-big", "sent-dead"):
+    for fault in faults:
         with pytest.raises(Injected):
             flow.apply(spark, fault=fault)
     flow.apply(spark)
@@ -322,8 +325,9 @@ def test_a_derived_flow_sends_what_differs(spark: SparkSession, tmp_path: Path, 
     assert [server.sent for server in servers.values()] == [2, 2]
 
 
+@pytest.mark.parametrize("rebuilt", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_fill_makes_a_sink_that_was_added_later_as_the_table(
-    spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer]
+    spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer], rebuilt: bool
 ) -> None:
     flow = landing({"also_to": {}, "target": {"keys": ["id"], "sequence_by": ["seq"]}})
     flow.deliver(*[record(str(at), 1, a=at) for at in range(8, 15)])
@@ -356,6 +360,8 @@ def test_a_fill_makes_a_sink_that_was_added_later_as_the_table(
     assert [one.deleted for one in done] == [0, 1]
     assert sink_columns.findings(flow.request(), flow.layout) == []
     assert servers["every"].sent == 2, "the portion that was there is not sent again"
+    if not rebuilt:
+        return
     flow.deliver(record("8", 2, a=100))
     rebuild(flow.request(), spark, progress=lambda line: None)
     assert [server.sent for server in servers.values()] == [2, 2], "a rebuild sends nothing"

@@ -17,7 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 from draindown.base.clock import now
 from draindown.doctor.examination import examine, examine_setup
 from draindown.doctor.model import Desk, Health
-from draindown.doctor.tables import look_at_tombstones
+from draindown.doctor.tables import look_at_memory
 from draindown.gate import published as pointer
 from draindown.gate import waivers
 from draindown.lake.documents import write_json
@@ -155,9 +155,21 @@ def test_a_ledger_that_cannot_be_read_is_what_is_to_be_restored(tmp_path: Path, 
 def test_only_tables_that_remember_deletes_miss_tombstones(tmp_path: Path, own_intakes: bool, kind: TargetKind) -> None:
     asked = drained(tmp_path)
     _deletes_without_memory(asked)
-    desk = Desk(replace(asked.layout, own_intakes=own_intakes), remembers_deletes=kind.remembers_deletes)
-    look_at_tombstones(desk)
+    desk = Desk(replace(asked.layout, own_intakes=own_intakes), memory=kind.memory)
+    look_at_memory(desk)
     assert [symptom.code for symptom in desk.symptoms] == (["tombstones-missing"] if kind == UPSERT else [])
+
+
+def test_a_history_misses_its_hidden_events(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    desk = Desk(asked.layout, memory="hidden")
+    look_at_memory(desk)
+    assert not desk.symptoms
+    more = replace(ledger_table.recent(asked.layout, 1)[-1], batch=9, kind="replay", form="history", remembered=2)
+    ledger_table.record(asked.layout, [more])
+    desk = Desk(asked.layout, memory="hidden")
+    look_at_memory(desk)
+    assert [symptom.code for symptom in desk.symptoms] == ["hidden-missing"]
 
 
 def _pending(asked: Request) -> None:

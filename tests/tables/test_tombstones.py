@@ -1,4 +1,4 @@
-"""Deletes that were remembered and never made are forgotten, unless something says that they were, or may have been."""
+"""What was remembered and never made is forgotten, unless something says that it was made, or may have been."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from draindown.flow import orphan_tombstones
+from draindown.flow import orphan_memory
 from draindown.lake import delta
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
@@ -27,11 +27,13 @@ _SCHEMA = pa.schema(
 )
 
 
-def remember(asked: Request, batch: int, *, kind: str = "source", generation: int = 1) -> None:
+def remember(
+    asked: Request, batch: int, *, kind: str = "source", generation: int = 1, memory: str = "tombstones"
+) -> None:
     """What a batch that died before its MERGE leaves; its key says whose it is."""
     row = {"id": f"{generation} {kind} {batch}", "_generation": generation, "_batch": batch, "_kind": kind}
-    app = (app_id(asked.layout, generation, "tombstones", kind), batch)
-    delta.append(asked.layout.tombstones, pa.Table.from_pylist([row], _SCHEMA), app=app)
+    app = (app_id(asked.layout, generation, memory, kind), batch)
+    delta.append(asked.layout.memory(memory), pa.Table.from_pylist([row], _SCHEMA), app=app)
 
 
 def made(asked: Request, batch: int, kind: str) -> None:
@@ -51,9 +53,9 @@ def reset(asked: Request) -> None:
     reset_plan.begin(asked, reset_plan.plan(asked), by="me", accept_missing=False)
 
 
-def kept(asked: Request) -> set[str]:
-    orphan_tombstones.forget(asked.layout, [REPLAY])
-    return {row["id"] for row in TableLog(asked.layout.tombstones).query("select id from t").to_pylist()}
+def kept(asked: Request, memory: str = "tombstones") -> set[str]:
+    orphan_memory.forget(asked.layout, [REPLAY])
+    return {row["id"] for row in TableLog(asked.layout.memory(memory)).query("select id from t").to_pylist()}
 
 
 def test_a_batch_of_the_live_generation_is_repeated_and_writes_its_own_again(tmp_path: Path) -> None:
@@ -84,13 +86,14 @@ def test_the_first_batch_of_all_is_forgotten_too(tmp_path: Path) -> None:
     assert kept(asked) == set()
 
 
-@pytest.mark.parametrize("kind", ["quarantine", REPLAY])
-def test_a_replay_that_died_is_forgotten_and_one_that_is_done_is_not(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("memory", ["tombstones", "hidden"])
+@pytest.mark.parametrize("kind", ["quarantine", "gate", REPLAY])
+def test_a_replay_that_died_is_forgotten_and_one_that_is_done_is_not(tmp_path: Path, kind: str, memory: str) -> None:
     asked = drained(tmp_path)
     for batch in (3, 4):
-        remember(asked, batch, kind=kind)
+        remember(asked, batch, kind=kind, memory=memory)
         made(asked, 3, kind)
-    assert kept(asked) == {f"1 {kind} 3"}
+    assert kept(asked, memory) == {f"1 {kind} 3"}
 
 
 def _restore_copy(asked: Request) -> None:

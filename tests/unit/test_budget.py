@@ -49,6 +49,7 @@ def test_what_a_living_child_of_a_test_uses_is_counted_in_workers_too(tmp_path: 
     assert "too much" in output
 
 
+@pytest.mark.long
 def test_a_tier_within_its_budget_passes_and_one_without_tests_too(tmp_path: Path) -> None:
     code, counted, output = run(tmp_path, 600)
     assert (code, counted >= 1) == (pytest.ExitCode.OK, True), output

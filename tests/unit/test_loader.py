@@ -115,8 +115,8 @@ def test_a_good_file(tmp_path: Path) -> None:
         (
             "sequence_by: [at]",
             "stored_as_scd_type: 2",
-            "13:27: flows.flights.target.stored_as_scd_type",
-            "not supported",
+            "12:7: flows.flights.target.keys",
+            "needs sequence_by",
         ),
         (
             "    target:",

@@ -451,11 +451,39 @@ def test_targets_that_cant_work(target: dict[str, Any], paths: list[str]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("kind", "reason"), [(2, "not supported for records that land"), (3, "must be 1"), (0, "must be 1")]
+    ("target", "reason"),
+    [
+        ({"stored_as_scd_type": 3}, "must be 1 or 2, not 3"),
+        ({"stored_as_scd_type": 0}, "must be 1 or 2, not 0"),
+        ({"stored_as_scd_type": 2}, "keys: is required by a history"),
+        ({"keys": ["id"], "sequence_by": ["at"], "track_history": ["a"]}, "is of a history: stored_as_scd_type: 2"),
+        ({"keys": ["id"], "sequence_by": ["id"], "stored_as_scd_type": 2}, "'id' is a key"),
+        ({"keys": ["id"], "sequence_by": ["at"], "stored_as_scd_type": 2, "track_history": ["id"]}, "'id' is a key"),
+    ],
 )
-def test_only_the_newest_row_is_kept(kind: int, reason: str) -> None:
+def test_histories_that_cant_be_kept(target: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValidationError, match=reason):
-        Target(stored_as_scd_type=kind)
+        Target.model_validate(target)
+
+
+def test_a_history_is_known_by_its_keys_and_starts() -> None:
+    target = Target(keys=["id"], sequence_by=["at"], stored_as_scd_type=2)
+    assert target.row_keys == ["id", "__START_AT"] and target.essential == ["id", "at"]
+    assert target.statistics == ["id", "__START_AT", "__END_AT"] and target.kind.addressable
+    columns = {"id": "int not null", "at": "timestamp not null", "n": "int not null", "a": "string"}
+    source = {"files": "x/*", "format": "json"}
+    flow = FlowSpec.model_validate({"source": source, "columns": columns, "target": target.model_dump()})
+    assert flow.known_columns is not None and flow.known_columns["__END_AT"] == "timestamp"
+    two = target.model_copy(update={"sequence_by": ["at", "n"]})
+    flow = FlowSpec.model_validate({"source": source, "columns": columns, "target": two.model_dump()})
+    assert flow.known_columns is not None and flow.known_columns["__START_AT"] == "struct<at: timestamp, n: int>"
+    for name, place in (("b", "target.track_history.0"), ("sinks", "also_to.s")):
+        wrong = {"track_history": ["b"]} if name == "b" else {}
+        sinks = {"s": {"postgres": {"url": "x", "table": "t"}}} if name == "sinks" else {}
+        content = {"source": source, "columns": columns, "target": target.model_dump() | wrong, "also_to": sinks}
+        with pytest.raises(ValidationError) as caught:
+            FlowSpec.model_validate(content)
+        assert place in str(caught.value)
 
 
 @pytest.mark.parametrize(

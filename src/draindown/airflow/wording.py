@@ -72,6 +72,8 @@ def _write(spec: PipelineSpec, name: str) -> str:
     target = flow.target
     if not target.keys:
         return "append"
+    if target.history is not None:
+        return _cell(target.history.in_words)
     return f"newest row per {_cell(', '.join(target.keys))}, ordered by {_cell(', '.join(target.sequence_by))}"
 
 

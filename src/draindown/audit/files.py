@@ -14,8 +14,8 @@ import pyarrow.parquet as parquet
 
 from draindown.audit import written
 from draindown.audit.cells import CellReader, unlike
-from draindown.audit.keys import MOST, KeyRecount
-from draindown.audit.model import Residue
+from draindown.audit.keys import MOST
+from draindown.audit.model import Collector, Residue
 from draindown.audit.raw import DocumentFile, FieldReader, RawRecord, TextFile, cells_of, sha256
 from draindown.spec.landing import FlowSpec
 
@@ -75,9 +75,9 @@ class Refusals:
 
 
 def recount(
-    taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None, judged: Sequence[str] = ()
+    taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: Collector | None, judged: Sequence[str] = ()
 ) -> FileFacts:
-    """Recount one file, compare its refused rows with its bytes, and add the keys of its accepted rows to `keys`.
+    """Recount one file, compare its refused rows with its bytes, and add columns of its accepted rows to `keys`.
 
     `judged`: columns in which each accepted record must have a value of their type, or none.
     """
@@ -91,7 +91,7 @@ def recount(
 
 
 def _text(
-    taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None, judged: Sequence[str]
+    taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: Collector | None, judged: Sequence[str]
 ) -> FileFacts:
     path, multiline = taken["path"], bool(taken.get("multiline"))
     facts = FileFacts(path)
@@ -172,7 +172,7 @@ class _KeySink:
         self,
         path: str,
         flow: FlowSpec,
-        keys: KeyRecount | None,
+        keys: Collector | None,
         header: bytes | None,
         residues: list[Residue],
         judged: Sequence[str],
@@ -218,7 +218,7 @@ class _KeySink:
 
 
 def _columnar(
-    path: str, flow: FlowSpec, refusals: Refusals, keys: KeyRecount | None, judged: Sequence[str]
+    path: str, flow: FlowSpec, refusals: Refusals, keys: Collector | None, judged: Sequence[str]
 ) -> FileFacts:
     refused = refusals.of(path)
     out = {position for position, row in refused.items() if not refusals.is_released(row)}

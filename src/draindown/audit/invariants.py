@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from draindown.audit.context import AuditContext
 from draindown.audit.files import FileFacts
+from draindown.audit.histories import HistoryRecount, unfolded
 from draindown.audit.keys import MOST, KeyRecount, unusable
+from draindown.audit.model import Collector
 from draindown.audit.records import Records
 from draindown.audit.withdrawals import withheld_keys
 from draindown.base.formatting import count
@@ -21,8 +23,8 @@ class Invariant(Protocol):
     """The invariant of one kind of target."""
 
     @property
-    def keys(self) -> KeyRecount | None:
-        """Collects the keys of raw records while their files are read; None if the invariant needs none."""
+    def keys(self) -> Collector | None:
+        """Collects the keys, or more, of raw records while their files are read; None if the invariant needs none."""
 
     def settle(self, context: AuditContext, facts: Sequence[FileFacts], *, all_files: bool) -> None:
         """Add a residue for everything that does not hold. `facts`: one per raw file that was read."""
@@ -75,7 +77,12 @@ class Upserted:
 
     def __init__(self, context: AuditContext, temporary: Path) -> None:
         self._why_not = unusable(context.flow, context.root)
-        self.keys = None if self._why_not else KeyRecount(context.flow, temporary)
+        self._keys = None if self._why_not else KeyRecount(context.flow, temporary)
+
+    @property
+    def keys(self) -> KeyRecount | None:
+        """Collects keys and sequences, if the audit can recount them."""
+        return self._keys
 
     def settle(self, context: AuditContext, facts: Sequence[FileFacts], *, all_files: bool) -> None:  # noqa: ARG002
         """Compare the number of rows with the ledger, and every key with the raw records."""
@@ -84,15 +91,51 @@ class Upserted:
         context.expect("row-count", context.layout.table, live, _rows_of(context), what)
         if self._why_not:
             context.unlooked.append(self._why_not)
-        if self.keys:
-            _keys(context, self.keys, all_files=all_files)
+        if self._keys:
+            _keys(context, self._keys, all_files=all_files)
 
     def settle_records(self, context: AuditContext, records: Records) -> None:
         """As for files, with the keys that the raw records have."""
         self.settle(context, [], all_files=records.whole)
 
 
-_INVARIANTS: Mapping[str, Callable[[AuditContext, Path], Invariant]] = {"append": Appended, "upsert": Upserted}
+class Historical:
+    """The table is the fold of all raw events of each key."""
+
+    def __init__(self, context: AuditContext, temporary: Path) -> None:
+        self._why_not = unfolded(context.flow)
+        self._recount = HistoryRecount(context.flow, temporary)
+
+    @property
+    def keys(self) -> Collector | None:
+        """All columns of the contract, if the audit can fold them."""
+        return None if self._why_not else self._recount
+
+    def settle(self, context: AuditContext, facts: Sequence[FileFacts], *, all_files: bool) -> None:  # noqa: ARG002
+        """Compare the number of rows with the ledger, rows of a key with each other, and all with the raw records."""
+        live = sum(batch.inserted - batch.deleted for batch in context.batches)
+        context.expect("row-count", context.layout.table, live, _rows_of(context), "inserted - deleted against rows")
+        context.residues += self._recount.rows(log_of(context.layout, context.layout.table))
+        if self._why_not or not all_files:
+            gone = "the fold of raw records: not all of them are left"
+            context.unlooked.append(self._why_not or gone)
+            return
+        if withheld := withheld_keys(context, self._recount.names):
+            self._recount.add("withheld", [pa.array(column, pa.string()) for column in zip(*withheld, strict=True)])
+        context.residues += self._recount.fold()
+        if unread := self._recount.uncast():
+            context.unlooked.append(f"the keys of {count(unread, 'record')} of which this audit can't cast a value")
+
+    def settle_records(self, context: AuditContext, records: Records) -> None:
+        """As for files, with the raw records that the lake keeps."""
+        self.settle(context, [], all_files=records.whole)
+
+
+_INVARIANTS: Mapping[str, Callable[[AuditContext, Path], Invariant]] = {
+    "append": Appended,
+    "upsert": Upserted,
+    "history": Historical,
+}
 
 
 def _rows_of(context: AuditContext) -> int:

@@ -97,7 +97,7 @@ class KeyRecount:
         self._slots = [f"c{i}" for i in range(len(self.names))]
         self._casts = ", ".join(f"try_cast({s} as {t}) as {s}" for s, t in zip(self._slots, types, strict=True))
         self._db = duckdb.connect(config={"temp_directory": str(temporary), "autoinstall_known_extensions": "false"})
-        self._db.execute(f"set timezone = '{_zone(flow.source.timezone)}'")
+        self._db.execute(f"set timezone = '{zone_of(flow.source.timezone)}'")
         declared = ", ".join(f"{s} {t}" for s, t in zip(self._slots, types, strict=True))
         for name in _TABLES:
             self._db.execute(f"create table {name} ({declared})")
@@ -195,6 +195,7 @@ def _bare(row: object) -> str:
     return "none" if row is None else str(row).removeprefix("(").removesuffix(")").removesuffix(",").replace("'", "")
 
 
-def _zone(name: str) -> str:
+def zone_of(name: str) -> str:
+    """Return a time zone of the pipeline file by its name in DuckDB."""
     offset = re.fullmatch(r"([+-])(\d\d):(\d\d)", name)
     return f"GMT{name}" if offset and name[1:] != "00:00" else "UTC" if offset else name.replace("'", "''")

@@ -24,6 +24,8 @@ def ledger_sums(context: AuditContext) -> None:
         context.expect(
             "ledger-reasons", where_of(batch), batch.quarantined, sum(batch.reasons.values()), "sum of reasons"
         )
+        if batch.form == "history":
+            _of_rows(context, batch)
         if batch.kind in ("source", "replay") and batch.generation >= context.inputs_since:
             _of_inputs(context, batch)
     for (generation, kind, number), times in Counter(b.place for b in context.batches).items():
@@ -31,6 +33,15 @@ def ledger_sums(context: AuditContext) -> None:
     for place, times in Counter((b.generation, b.slice) for b in of_source(context)).items():
         context.expect(
             "ledger-double-slice", f"generation {place[0]}, slice {place[1]}", 1, times, "batches that read it"
+        )
+
+
+def _of_rows(context: AuditContext, batch: BatchRow) -> None:
+    inserted, updated = batch.opened + batch.split, batch.closed + batch.reopened + batch.changed
+    sums = {"inserted": inserted, "updated": updated, "deleted": batch.joined + batch.removed}
+    for name, found in sums.items():
+        context.expect(
+            "ledger-rows", where_of(batch), getattr(batch, name), found, f"{name} against what became of rows"
         )
 
 

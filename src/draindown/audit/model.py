@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
+
+import pyarrow as pa
 
 from draindown.base.formatting import age, columns, count, printable
 
 _MOST_PER_KIND = 20
+
+
+class Collector(Protocol):
+    """Takes columns of raw records while they are read."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The columns that it needs, by their names in the contract."""
+
+    def add(self, name: str, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
+        """Add rows of `raw`, as columns in the order of `names`."""
 
 
 @dataclass(frozen=True)

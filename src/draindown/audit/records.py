@@ -19,8 +19,8 @@ from draindown.audit.cells import CellReader
 from draindown.audit.context import AuditContext, kind_of, of_source, where_of
 from draindown.audit.envelope import Fields, fields_of
 from draindown.audit.files import raw_residues
-from draindown.audit.keys import MOST, KeyRecount
-from draindown.audit.model import Residue
+from draindown.audit.keys import MOST
+from draindown.audit.model import Collector, Residue
 from draindown.audit.origins import id_of
 from draindown.audit.pinned import Piece
 from draindown.audit.raw import RawRecord
@@ -70,9 +70,7 @@ class Records:
     `whole`: whether it has them all. Records are read once, when this is made.
     """
 
-    def __init__(
-        self, context: AuditContext, pieces: Sequence[Piece], keys: KeyRecount | None, temporary: Path
-    ) -> None:
+    def __init__(self, context: AuditContext, pieces: Sequence[Piece], keys: Collector | None, temporary: Path) -> None:
         self._context, self._pieces, self._keys = context, pieces, keys
         self._accounted = _by_log((piece.log_key, piece.range) for piece in pieces)
         self._read_by = {

@@ -21,9 +21,8 @@ from draindown.audit.context import AuditContext, Progress, kind_of, of_source, 
 from draindown.audit.files import FileFacts, Refusals, recount
 from draindown.audit.generations import generations_of, left_out, refused_before
 from draindown.audit.invariants import invariant_of
-from draindown.audit.keys import KeyRecount
 from draindown.audit.ledger_sums import inputs_against_intake, ledger_against_commits, ledger_sums
-from draindown.audit.model import Audit
+from draindown.audit.model import Audit, Collector
 from draindown.audit.pinned import Piece, inputs_against_pinned
 from draindown.audit.records import Records
 from draindown.audit.withdrawals import released_withdrawals, settle_withdrawals, withdrawals
@@ -262,7 +261,7 @@ def _unread(context: AuditContext, paths: list[str]) -> Iterator[str]:
 
 
 def _raw_file(
-    context: AuditContext, row: Mapping[str, Any], refusals: Refusals, keys: KeyRecount | None, at: int
+    context: AuditContext, row: Mapping[str, Any], refusals: Refusals, keys: Collector | None, at: int
 ) -> FileFacts | None:
     path = row["path"]
     context.progress(at, len(context.files), Path(path).name)

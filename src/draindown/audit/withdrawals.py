@@ -47,7 +47,7 @@ def withdrawals(context: AuditContext) -> None:
     for batch in [*context.batches, *context.lost]:
         if batch.kind == "gate":
             found = held.pop((batch.generation, batch.batch), 0)
-            context.expect("withdrawn-count", where_of(batch), batch.deleted, found, "ledger against quarantine")
+            context.expect("withdrawn-count", where_of(batch), batch.records, found, "ledger against quarantine")
     for (generation, number), rows in held.items():
         where = f"generation {generation}, gate batch {number}"
         context.expect("quarantine-without-batch", where, 0, rows, "rows of a batch the ledger doesn't know")

@@ -54,7 +54,6 @@ def as_of(
 
 def _history(here: Setting, name: str) -> tuple[PipelineSpec, str, History]:
     """Return the flow that writes a table with a history. Raises a usage error if no flow or several do."""
-    from draindown.spec.derived import DerivedFlow
     from draindown.spec.history import HISTORY
 
     pipeline, _, wanted = name.rpartition("/")
@@ -64,12 +63,12 @@ def _history(here: Setting, name: str) -> tuple[PipelineSpec, str, History]:
     if len(found) > 1:
         ways = " or ".join(f"{spec.pipeline}/{wanted}" for spec, _, _ in found)
         raise typer.BadParameter(f"several pipelines write a table {wanted}: say {ways}", param_hint="TABLE")
-    kept = [f"{s.pipeline}/{one.table_name(flow)}" for s, flow, one in writers if getattr(one, "history", None)]
+    kept = [f"{s.pipeline}/{one.table_name(flow)}" for s, flow, one in writers if one.target.history]
     known = f"histories are {', '.join(kept)}" if kept else f"no flow keeps one: {HISTORY}"
     if not found:
         raise typer.BadParameter(f"no flow that can be loaded writes table {wanted}; {known}", param_hint="TABLE")
     spec, flow, declared = found[0]
-    part = declared.history if isinstance(declared, DerivedFlow) else None
+    part = declared.target.history
     if part is None:
         raise typer.BadParameter(f"table {wanted} is no history; {known}", param_hint="TABLE")
     return spec, flow, part

@@ -28,10 +28,10 @@ from draindown.doctor.source import look_at_files, look_at_input, look_at_raw
 from draindown.doctor.tables import (
     look_at_ledger,
     look_at_logs,
+    look_at_memory,
     look_at_published,
     look_at_quarantine,
     look_at_target,
-    look_at_tombstones,
 )
 from draindown.flow.state import FlowState
 from draindown.lake.flow_tables import flow_tables
@@ -48,7 +48,7 @@ def examine(request: Request) -> Health:
     kind = request.declared.target.kind
     is_derived = isinstance(request.declared, DerivedFlow)
     recount: Literal["audit", "prove"] = "prove" if is_derived else "audit"
-    desk = Desk(FlowState.of(layout), source_of(request), kind.remembers_deletes, recount)
+    desk = Desk(FlowState.of(layout), source_of(request), kind.memory, recount)
     _look(desk, "lake", look_at_lake)
     if not any(symptom.code == "not-a-directory" for symptom in desk.symptoms):
         for part, look in _LOOKS.items():
@@ -130,7 +130,7 @@ _LOOKS: dict[str, Callable[[Desk], None]] = {
     "intake": look_at_intake,
     "target": look_at_target,
     "ledger": look_at_ledger,
-    "tombstones": look_at_tombstones,
+    "memory": look_at_memory,
     "quarantine": look_at_quarantine,
     "replays": look_at_replays,
     "rebuild": look_at_rebuild,

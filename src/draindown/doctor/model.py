@@ -81,13 +81,13 @@ class Health:
 class Desk:
     """Collects the results of an examination in progress.
 
-    `remembers_deletes`: whether the table has tombstones. `recount`: the verb that compares each row of the table,
-    `prove` for a derived flow.
+    `memory`: the table beside the target that its kind writes, or empty. `recount`: the verb that compares each row of
+    the table, `prove` for a derived flow.
     """
 
     layout: FlowLayout
     _source: Source | None = None
-    remembers_deletes: bool = False
+    memory: str = ""
     recount: Literal["audit", "prove"] = "audit"
     looked: dict[str, str] = field(default_factory=dict)
     symptoms: list[Symptom] = field(default_factory=list)

@@ -110,13 +110,24 @@ def _lacking(desk: Desk, lacking: int, audit: str) -> None:
         desk.wrong("ledger-row-missing", "ledger", what, audit)
 
 
-def look_at_tombstones(desk: Desk) -> None:
-    """Compare the tombstones with the deletes that the ledger counts."""
+def look_at_memory(desk: Desk) -> None:
+    """Compare the tombstones, or the hidden events of a history, with what the ledger counts of them."""
+    if desk.memory == "hidden":
+        _look_at_hidden(desk)
+        return
     tombstones, deletes = log_of(desk.layout, desk.layout.tombstones), desk.recorded.deletes
     desk.say("tombstones", f"version {tombstones.version}" if tombstones.exists else "none")
-    if deletes and desk.remembers_deletes and not tombstones.exists:
+    if deletes and desk.memory and not tombstones.exists:
         text = f"the ledger counts {count(deletes, 'delete')}, their memory is gone: older rows could come back"
         desk.wrong("tombstones-missing", "tombstones", text, desk.command("reset"))
+
+
+def _look_at_hidden(desk: Desk) -> None:
+    hidden, number = log_of(desk.layout, desk.layout.hidden), desk.recorded.hidden
+    desk.say("hidden", f"version {hidden.version}" if hidden.exists else "none")
+    if number and not hidden.exists:
+        text = f"the ledger counts {count(number, 'hidden event')}, they are gone: rows that they explain could change"
+        desk.wrong("hidden-missing", "hidden", text, desk.command("rebuild"))
 
 
 def look_at_quarantine(desk: Desk) -> None:

@@ -67,6 +67,8 @@ class Control:
         remembered = [*goal.keys, *goal.sequence_by, *(() if reset else ("_generation", "_batch", "_kind"))]
         yield from _differing("table", _all(mine.table), _all(other.table))
         yield from _differing("tombstones", _all(mine.tombstones), _all(other.tombstones), remembered)
+        hidden = [*remembered, "_delete"]  # of a reset other copies of the same events may be there
+        yield from _differing("hidden events", _all(mine.hidden), _all(other.hidden), hidden) if not reset else ()
         yield from _differing("raw records", _all(mine.raw), _all(other.raw), _RAW)
         yield from _differing("quarantine", _all(mine.quarantine), _all(other.quarantine), _REFUSED)
 

@@ -59,9 +59,10 @@ def forget_unfinished(layout: FlowLayout, generation: int) -> None:
 
 
 def forget_generation(layout: FlowLayout, generation: int) -> None:
-    """Delete the refused rows and the tombstones of an ending generation that committed no batch."""
+    """Delete the refused rows, tombstones and hidden events of an ending generation that committed no batch."""
     delta.delete(layout.quarantine, f"generation = {int(generation)}")
-    delta.delete(layout.tombstones, f"_generation = {int(generation)}")
+    for path in (layout.tombstones, layout.hidden):
+        delta.delete(path, f"_generation = {int(generation)}")
 
 
 def reads_input(kind: str) -> bool:

@@ -22,7 +22,7 @@ from draindown.lake.torn import TableDamaged, torn_file
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 
-SideTable = Literal["tombstones", "quarantine"]
+SideTable = Literal["tombstones", "hidden", "quarantine"]
 
 
 def damaged(layout: FlowLayout, *, files: bool = False) -> dict[str, str]:
@@ -66,13 +66,13 @@ def _side_tables(layout: FlowLayout, generation: int) -> list[tuple[str, SideTab
 
     The quarantine is compared only in the first generation. A later one refuses most rows again without adding them.
     """
-    tombstones: tuple[str, SideTable] = (layout.tombstones, "tombstones")
-    return [tombstones] if generation > 1 else [tombstones, (layout.quarantine, "quarantine")]
+    memory: list[tuple[str, SideTable]] = [(layout.tombstones, "tombstones"), (layout.hidden, "hidden")]
+    return memory if generation > 1 else [*memory, (layout.quarantine, "quarantine")]
 
 
 def _behind(layout: FlowLayout, path: str, generation: int, purpose: SideTable) -> str | None:
     """Describe how a side table lacks the newest batch that the ledger counts; None if complete or missing."""
-    last = ledger_table.last_with(layout, generation, "deletes" if purpose == "tombstones" else "refused")
+    last = ledger_table.last_with(layout, generation, purpose)
     table = log_of(layout, path)
     newest = table.last(app_id(layout, generation, purpose))
     if last is None or not table.exists or (newest is not None and newest >= last):

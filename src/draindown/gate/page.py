@@ -69,7 +69,7 @@ def _state(e: Expectation) -> Literal["failed", "waived", "passed"]:
     return "waived" if e.waived else "failed"
 
 
-_SCOPES = {"changed": "changed rows", "table": "whole table", "input": "input not yet published"}
+_SCOPES = {"changed": "changed rows", "table": "whole table", "open": "open rows", "input": "input not yet published"}
 
 
 _ENVIRONMENT = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)

@@ -73,6 +73,7 @@ def _of_batches(layout: FlowLayout) -> Iterator[FlowTable]:
     yield _written("late", layout.late, "rows that came too late", ("late_id", "generation", "slice"), _RESET)
     yield _written("quarantine", layout.quarantine, "refused and withdrawn rows", ("quarantine_id",), _RESET)
     yield _written("tombstones", layout.tombstones, "deleted keys", (), _RESET)
+    yield _written("hidden", layout.hidden, "events that no row of a history holds whole", (), _RESET)
     if layout.has_sinks:
         keys = ("sink", "generation", "kind", "batch", "key")
         again = "by `sink fill`, which finds them again"

@@ -1,6 +1,6 @@
 """The directory layout of a lake. The only module that builds paths.
 
-tables/<table>  tombstones/<table>  ledger/<flow>  inputs/<flow>   for every reader of the lake
+tables/<table>  tombstones/<table>  hidden/<table>  ledger/<flow>  inputs/<flow>   for every reader of the lake
 quarantine/<flow>  late/<flow>  raw/<flow>  unsendable/<flow>      raw: for the owner, who may share it
 _draindown/<pipeline>/<flow>/                       draindown's own state
 """
@@ -70,6 +70,15 @@ class FlowLayout:
     def tombstones(self) -> str:
         """Delta table of deleted keys; absent until the first delete."""
         return self._of("tombstones", self._under("tombstones", self.table_name))
+
+    @property
+    def hidden(self) -> str:
+        """Delta table of events that no row of a history holds whole; absent until the first one."""
+        return self._of("hidden", self._under("hidden", self.table_name))
+
+    def memory(self, name: str) -> str:
+        """Return the table beside the target by the name that its kind has: `tombstones` or `hidden`."""
+        return {"tombstones": self.tombstones, "hidden": self.hidden}[name]
 
     @property
     def quarantine(self) -> str:

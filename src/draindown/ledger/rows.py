@@ -20,13 +20,15 @@ from draindown.lake.transactions import WriterId
 Place = tuple[int, str, int]
 """Key of a batch, unique within a flow: generation, kind, number."""
 BatchKind = Literal["source", "quarantine", "replay", "gate"]
-BatchForm = Literal["land", "derive"]
-"""What a batch does: records to a target by a contract, or touched keys to a target by a query."""
+BatchForm = Literal["land", "derive", "history"]
+"""What a batch does: records to rows of a target by a contract, or to its history; touched keys to it by a query."""
 GATE: BatchKind = "gate"
 """Kind of a batch that moves rows from the target to the quarantine."""
 FATES = ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")
+RUNS = ("opened", "split", "closed", "reopened", "changed", "joined", "removed")
+"""What a batch of a history does to rows: it inserts, updates and deletes them."""
 ACCOUNT = ("used", "irrelevant", "touched", "unchanged", "absent")
-COUNTED = ("units", "bytes", "records", "quarantined", "late", *FATES, "applied", *ACCOUNT)
+COUNTED = ("units", "bytes", "records", "quarantined", "late", *FATES, "applied", *ACCOUNT, "events", *RUNS)
 SINK_FATES = ("sent", "deleted", "passed", "unsendable")
 """What becomes of a row at a sink: sent, deleted there, passed over as `where` says, or not to be held by it."""
 _FORMERLY = "cut"
@@ -49,12 +51,21 @@ class BatchRow:
         records = used + irrelevant + late
         touched = inserted + updated + deleted + unchanged + absent
 
+    A batch of a history (`form`: history) has records as the first and rows as the second account. `applied` are events
+    that count, whether a row shows them or not:
+
+        records = applied + superseded + duplicate + quarantined + late
+        inserted = opened + split        (rows that begin with an event of the batch, or with one that was within a row)
+        updated = closed + reopened + changed
+        deleted = joined + removed       (rows whose first event is within another row now, or counts no more)
+
     `units`, `bytes`, `records`: sums of the batch's inputs, which are in the table `inputs`. A batch that reads no
     source (kinds quarantine and gate) has records and no units.
     `irrelevant`: images without a trace in what the query reads, such as an update of other columns.
     `absent`: touched keys that neither the query returns nor the table has.
     `reread`: rows in the files of the sources that could hold rows of touched keys; 0 in rows of older versions.
-    `remembered`: deletes of keys that the target did not hold.
+    `remembered`: deletes of keys that the target did not hold; of a history the events that were added to the hidden.
+    `history`: by which columns a history was folded, as JSON.
     `changed_at`: timestamp of the rows that the batch changed, later than that of every earlier batch.
     `start`: the start of the step that committed the batch; "" in rows of older versions.
     `sinks`: by sink, what became of the rows there: applied = sent + deleted + passed + unsendable. A sink of refused
@@ -95,6 +106,15 @@ class BatchRow:
     unchanged: int = 0
     absent: int = 0
     reread: int = 0
+    events: int = 0
+    opened: int = 0
+    split: int = 0
+    closed: int = 0
+    reopened: int = 0
+    changed: int = 0
+    joined: int = 0
+    removed: int = 0
+    history: str = ""
 
     @property
     def place(self) -> Place:
@@ -111,7 +131,9 @@ class BatchRow:
 
     @property
     def applied(self) -> int:
-        """Rows that changed the target or the tombstones."""
+        """Rows that changed the target or the tombstones; of a history the events that count."""
+        if self.form == "history":
+            return self.events
         return self.inserted + self.updated + self.deleted + self.remembered
 
     def as_dict(self) -> dict[str, Any]:
@@ -147,6 +169,7 @@ def conserve(row: BatchRow, *, fates_seen: Mapping[str, tuple[int, int]] | None 
     be equal. Raises TerminalError `ledger-does-not-add-up`, which names every sum that fails.
     """
     sums = {**(_derived(row) if row.form == "derive" else _landed(row)), **_sent(row), **(fates_seen or {})}
+    sums |= _runs(row) if row.form == "history" else {}
     wrong = [f"{name}: {left} against {right}" for name, (left, right) in sums.items() if left != right]
     if wrong:
         raise not_adding_up(row, wrong)
@@ -160,6 +183,14 @@ def _landed(row: BatchRow) -> dict[str, tuple[int, int]]:
             row.applied + row.superseded + row.duplicate + row.quarantined + row.late,
         ),
         "quarantined = sum of reasons": (row.quarantined, sum(row.reasons.values())),
+    }
+
+
+def _runs(row: BatchRow) -> dict[str, tuple[int, int]]:
+    return {
+        "inserted = opened + split": (row.inserted, row.opened + row.split),
+        "updated = closed + reopened + changed": (row.updated, row.closed + row.reopened + row.changed),
+        "deleted = joined + removed": (row.deleted, row.joined + row.removed),
     }
 
 

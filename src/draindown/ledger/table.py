@@ -16,7 +16,7 @@ from draindown.lake import delta
 from draindown.lake.commits import Commit
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import UNREADABLE, TableLog, literal, log_of
-from draindown.ledger.rows import ACCOUNT, GATE, TIMES, BatchKind, BatchRow, closed, from_commit, swap_of
+from draindown.ledger.rows import ACCOUNT, GATE, RUNS, TIMES, BatchKind, BatchRow, closed, from_commit, swap_of
 
 _TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
@@ -28,6 +28,8 @@ SCHEMA = pa.schema(
     + [(name, _TIME) for name in TIMES]
     + [("seconds", pa.float64()), ("table_version", pa.int64()), ("applied", pa.int64()), ("start", pa.string())]
     + [("form", pa.string()), *((name, pa.int64()) for name in ACCOUNT), ("sinks", pa.string()), ("reread", pa.int64())]
+    + [(name, pa.int64()) for name in ("events", *RUNS)]
+    + [("history", pa.string())]
 )
 _LOOK_BACK = 100
 """Newest commits of the target to search for batches missing from the ledger. A crash leaves at most one."""
@@ -220,11 +222,18 @@ def last_version(layout: FlowLayout, generation: int) -> int:
     return -1 if found is None else found
 
 
-def last_with(layout: FlowLayout, generation: int, what: Literal["deletes", "refused"]) -> int | None:
-    """Return the newest source batch of a generation with deletes or refused rows; None if there is none."""
-    counted = {"deletes": "deleted + remembered", "refused": "quarantined"}[what]
-    where = f"generation = {int(generation)} and kind = 'source' and {counted} > 0"
+def last_with(layout: FlowLayout, generation: int, what: Literal["tombstones", "hidden", "quarantine"]) -> int | None:
+    """Return the newest source batch of a generation that wrote to a table beside the target; None if none did."""
+    counted = {
+        "tombstones": f"{_NO_HISTORY} and deleted + remembered > 0",
+        "hidden": f"not {_NO_HISTORY} and remembered > 0",
+        "quarantine": "quarantined > 0",
+    }[what]
+    where = f"generation = {int(generation)} and kind = 'source' and {counted}"
     return _one(layout, f"select max(batch) as n from t where {where}")
+
+
+_NO_HISTORY = "coalesce(form, 'land') <> 'history'"
 
 
 @dataclass(frozen=True)
@@ -232,6 +241,7 @@ class Sums:
     """Sums over the ledger: rows, distinct batches, newest batch, newest table version.
 
     `deletes` excludes rows that the gate withdrew; `refused` includes them. `net`: inserted minus deleted rows.
+    `hidden`: events of histories that no row held whole.
     """
 
     rows: int = 0
@@ -241,6 +251,7 @@ class Sums:
     deletes: int = 0
     refused: int = 0
     net: int = 0
+    hidden: int = 0
 
 
 def sums(layout: FlowLayout, generation: int | None = None) -> Sums:
@@ -250,7 +261,8 @@ def sums(layout: FlowLayout, generation: int | None = None) -> Sums:
         "select count(*) as rows, count(distinct batch) as batches, max(batch) as newest, "
         "max(table_version) as last_version, coalesce(sum(inserted) - sum(deleted), 0) as net, "
         # the gate deletes rows without a tombstone and keeps them in the quarantine
-        f"coalesce(sum(case when kind = '{GATE}' then 0 else deleted + remembered end), 0) as deletes, "
+        f"coalesce(sum(case when kind = '{GATE}' or not {_NO_HISTORY} then 0 else deleted + remembered end), 0) "
+        f"as deletes, coalesce(sum(case when {_NO_HISTORY} then 0 else remembered end), 0) as hidden, "
         f"coalesce(sum(case when kind = '{GATE}' then records else quarantined end), 0) as refused from t"
     )
     return next((Sums(**row) for row in _rows(layout, sql + where)), Sums())

@@ -18,7 +18,7 @@ from draindown.flow.state import FlowState
 from draindown.gate.published import published
 from draindown.lake.layout import FlowLayout
 from draindown.ledger import table as ledger_table
-from draindown.ledger.rows import BatchRow
+from draindown.ledger.rows import RUNS, BatchRow
 from draindown.runs import starts, store
 from draindown.runs.card import card, verdict
 from draindown.runs.card_parts import backlog_words
@@ -37,6 +37,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
     "derive": {"units": "units", "images": "records", "used": "used", "irrelevant": "irrelevant", "late": "late"}
     | {"keys": "touched"}
     | {name: name for name in ("inserted", "updated", "deleted", "unchanged", "absent")},
+    "history": {name: name for name in (*_LANDED, *RUNS)} | {"hidden": "remembered"},
 }
 """Columns of the ledger as the page shows it, by form of the batches: heading to name in `FlowView.ledger`."""
 
@@ -77,7 +78,7 @@ class FlowView:
     @property
     def columns(self) -> Mapping[str, str]:
         """The shown columns of the ledger, as in _COLUMNS. All batches of a flow have one form."""
-        return _COLUMNS["derive" if any(row["form"] == "derive" for row in self.ledger) else "land"]
+        return _COLUMNS[next((str(row["form"]) for row in self.ledger if row["form"] != "land"), "land")]
 
 
 def flows(pipelines: Path, root: Path, only: Collection[str] | None = None) -> list[FlowView]:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from draindown.lake.table_log import identifier
 from draindown.proof.ranking import is_certain, listed
+from draindown.spec.certain import condition
 from draindown.spec.history import History
 from draindown.spec.names import is_own
 from draindown.spec.ranking import total_order
-
-_NAME = r"([^\W\d]\w*|`[^`]+`)"
-_TEXT = r"'[^'\\]*'"
-_IS_TEXT = re.compile(rf"\s*{_NAME}\s*=\s*({_TEXT})\s*")
-_IN_TEXTS = re.compile(rf"\s*{_NAME}\s+in\s*\(\s*({_TEXT}(?:\s*,\s*{_TEXT})*)\s*\)\s*", re.IGNORECASE)
-_IS_TRUE = re.compile(rf"\s*{_NAME}(?:\s+is\s+true|\s*=\s*true)?\s*", re.IGNORECASE)
 
 
 def query(part: History, types: Mapping[str, str]) -> str | None:
@@ -24,7 +18,7 @@ def query(part: History, types: Mapping[str, str]) -> str | None:
     `types`: Delta's types by column of the source.
     """
     columns = [name for name in types if not is_own(name)]
-    deletes = "false" if part.apply_as_deletes is None else _condition(part.apply_as_deletes, types)
+    deletes = "false" if part.apply_as_deletes is None else condition(part.apply_as_deletes, types)
     if deletes is None or not all(is_certain(str(types[name])) for name in columns):
         return None
     by, sequence = listed(part.scope_keys), listed(part.sequence_by)
@@ -61,16 +55,3 @@ def _at(names: Sequence[str]) -> str:
     if len(names) == 1:
         return identifier(names[0])
     return f"struct_pack({', '.join(f'{identifier(name)} := {identifier(name)}' for name in names)})"
-
-
-def _condition(text: str, types: Mapping[str, str]) -> str | None:
-    """Return a condition in DuckDB's SQL; None if it has no form of certain meaning."""
-    for form, kind in ((_IS_TEXT, "string"), (_IN_TEXTS, "string"), (_IS_TRUE, "boolean")):
-        found = form.fullmatch(text)
-        name = found and found[1].strip("`")
-        column = next((column for column in types if name and column.lower() == name.lower()), None)
-        if found is None or column is None or str(types[column]) != kind:
-            continue
-        values = found[2] if kind == "string" else "true"
-        return f"{identifier(column)} in ({values})"
-    return None

@@ -35,6 +35,7 @@ from draindown.sources import intake
 from draindown.sources.batch_size import bound_now
 from draindown.sources.registry import source_of
 from draindown.sources.slices import FIRST, Slice
+from draindown.spec.names import START_AT
 
 State = Literal["new", "begun", "swapped"]
 _NO_CONTRACT = {"also_to", "expectations", "quarantine", "maintenance", "deadline", "max_batches"}
@@ -247,6 +248,8 @@ def _changes(request: Request) -> list[str]:
     found = []
     if partitions != flow.target.partition_by:
         found.append(f"partition_by: {partitions} -> {flow.target.partition_by}")
+    if (START_AT in held) != (flow.target.history is not None):
+        found.append(f"rows: {'the history of each key' if flow.target.history else 'no history any more'}")
     if flow.transform:
         return [*found, f"columns: those that {flow.transform} gives"]
     if flow.known_columns is None:

@@ -17,7 +17,7 @@ from typing import Any
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.base.progress import StepHook, ignore_step
-from draindown.flow import generations, integrity, orphan_tombstones, release_intent, withdrawals
+from draindown.flow import generations, integrity, orphan_memory, release_intent, withdrawals
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.generations import gone, shown, without
 from draindown.lake.documents import kept, write_json
@@ -161,8 +161,8 @@ def unfinished(layout: FlowLayout) -> list[Replay]:
 def settle(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> int:
     """Complete what a crash left half done beside the target. Return the number of released rows.
 
-    Removes quarantine rows of withdrawals that never committed and tombstones of deletes that never committed. Releases
-    the rows that `release_intent.release_applied` releases.
+    Removes quarantine rows of withdrawals, and what batches remembered, that never committed. Releases the rows that
+    `release_intent.release_applied` releases.
 
     Call it under the lease, before a run and before any decision about rows. Calls `reached` with looked, cleaned and
     released. Raises TerminalError `table-damaged`, `reset-unfinished`, `state-damaged`.
@@ -170,7 +170,7 @@ def settle(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> i
     seen = Snapshot.of(layout)
     integrity.refuse(seen)
     withdrawals.clean(seen, reached=reached)
-    orphan_tombstones.forget(seen, [f"replay:{name}" for name in _names(layout)])
+    orphan_memory.forget(seen, [f"replay:{name}" for name in _names(layout)])
     reached("cleaned")
     return release_intent.release_applied(layout, by=by, reached=reached)
 

@@ -13,7 +13,7 @@ from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import discards, generations, quarantine, sink_state
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import log_of
+from draindown.lake.table_log import TableLog, log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
@@ -22,10 +22,15 @@ from draindown.recovery.rebuild import Rebuild, damaged_staging, forget, is_swap
 from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.slices import slice_of
+from draindown.spec.derived import DerivedFlow
+from draindown.spec.landing import FlowSpec
+from draindown.spec.names import END_AT, START_AT
 
 
 def swap(request: Request) -> Swap:
-    """Verify the staged tables and add a missing tombstones table. Return what the swapping commit records.
+    """Verify the staged tables and add a missing table of what the target remembers.
+
+    Returns what the swapping commit records.
 
     `request` is about the staged generation. All of its batches are done. Raises TerminalError `ledger-does-not-add-up`
     if the table's rows do not match its batches, `rebuild-damaged` if a slice was not read.
@@ -49,14 +54,28 @@ def swap(request: Request) -> Swap:
     if found != rows:
         wrong = [f"rows of the rebuilt table: {rows} by its ledger, {found} in {staged.table}"]
         raise ledger_rows.not_adding_up(ledger_table.recent(staged, 1)[0], wrong)
-    remembers = flow.target.kind.remembers_deletes and log_of(staged.live, staged.live.tombstones).exists
-    if remembers and not log_of(staged, staged.tombstones).exists:
-        kept = log_of(staged, staged.table).columns(flow.target.essential)
-        delta.create(staged.tombstones, pa.schema([*kept, *_OF_TOMBSTONES]))
+    memory = flow.target.kind.memory
+    if memory and log_of(staged.live, staged.live.memory(memory)).exists:
+        path = staged.memory(memory)
+        if not log_of(staged, path).exists:
+            kept = log_of(staged, staged.table).columns(_remembered(flow, log_of(staged, staged.table)))
+            delta.create(path, pa.schema([*kept, *_own(memory)]))
     return Swap(staged.pipeline, staged.flow, staged.staged, batches, rows, request.run_id)
 
 
-_OF_TOMBSTONES = (
+def _remembered(flow: FlowSpec | DerivedFlow, table: TableLog) -> list[str]:
+    """Return the columns of the target that a table beside it has."""
+    if flow.target.kind.memory == "tombstones":
+        return flow.target.essential
+    return [name for name in table.column_types if name not in (START_AT, END_AT, "_changed_at")]
+
+
+def _own(memory: str) -> tuple[pa.Field, ...]:
+    """Return the columns of a table beside the target that are draindown's own."""
+    return (*([pa.field("_delete", pa.bool_())] if memory == "hidden" else []), *_OF_MEMORY)
+
+
+_OF_MEMORY = (
     *(pa.field("_generation", pa.int32()), pa.field("_batch", pa.int64()), pa.field("_kind", pa.string())),
     pa.field("_changed_at", pa.timestamp("us", tz="UTC")),
 )
@@ -78,8 +97,10 @@ def finish(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> R
         last = log_of(layout, layout.table).last(app_id(layout, number, "rows"))
         assert last is not None, "a swapped table knows its batches"
         version = _swapped_at(layout, number)
-        if log_of(staged, staged.tombstones).exists:
-            delta.replace(layout.tombstones, staged.tombstones, app=(app_id(layout, number, "tombstones"), last))
+        for memory in ("tombstones", "hidden"):
+            if log_of(staged, staged.memory(memory)).exists:
+                app = (app_id(layout, number, memory), last)
+                delta.replace(layout.memory(memory), staged.memory(memory), app=app)
         reached("tombstones")
         _move_refused(layout, begun, last)
         reached("moved")

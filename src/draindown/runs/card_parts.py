@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping
 
 from draindown.base.formatting import age, columns, count, percent, printable, size
 from draindown.ledger.rows import SINK_FATES
+from draindown.runs import history_card
 from draindown.runs.card_lines import ROOM, labelled, pieces
 from draindown.runs.derived_card import account_lines, is_derived, sum_line
 from draindown.runs.report import Backlog, CheckPart, CompactPart, DrainPart, Expectation
 
 _MOST_EXPECTATIONS = 3
 FATES = ("applied", "superseded", "duplicate", "quarantined", "late")
-APPLIED = ("inserted", "updated", "deleted", "remembered")
+APPLIED = {name: name for name in ("inserted", "updated", "deleted", "remembered")}
 
 
 def drain_lines(drain: DrainPart, *, looked: bool) -> list[str]:
@@ -25,6 +26,9 @@ def drain_lines(drain: DrainPart, *, looked: bool) -> list[str]:
             labelled("batches", [f"none; {printable(drain.bound)}"]) if drain.replay and drain.bound else []
         )
     sums, derived = drain.totals, is_derived(drain)
+    of_history = history_card.is_of(drain)
+    runs = history_card.lines(sums) if of_history else []
+    wrong = history_card.wrong(sums) if of_history else ""
     batches = f"{count(len(drain.batches), 'batch', 'batches')} of generation {drain.generation}"
     if drain.bound:
         batches += f"; {printable(drain.bound)}"
@@ -32,7 +36,7 @@ def drain_lines(drain: DrainPart, *, looked: bool) -> list[str]:
         batches += f"; {count(drain.kept_out, drain.before.unit)} parked"
     return [
         *labelled("rows", account_lines(drain) if derived else _fate_lines(drain)),
-        *labelled("", [sum_line(sums) if derived else _sum_line(sums)]),
+        *labelled("", [*runs, sum_line(sums) if derived else wrong or _sum_line(sums)]),
         *labelled("batches", [batches]),
         *labelled("sinks", [_sink_line(name, counts) for name, counts in drain.sinks.items()]),
         *backlog,
@@ -56,8 +60,10 @@ def _fate_lines(drain: DrainPart) -> list[str]:
 
 def _fates(drain: DrainPart) -> Iterable[tuple[str, str, str]]:
     sums = drain.totals
+    of_history = history_card.is_of(drain)
+    applied = history_card.APPLIED if of_history else APPLIED
     notes = {
-        "applied": "  ".join(f"{name} {count(sums.get(name, 0))}" for name in APPLIED),
+        "applied": "  ".join(f"{named} {count(sums.get(name, 0))}" for name, named in applied.items()),
         "quarantined": _refused(drain) + _reasons(drain),
     }
     for name in FATES:
@@ -67,7 +73,7 @@ def _fates(drain: DrainPart) -> Iterable[tuple[str, str, str]]:
 
 def _sum_line(sums: Mapping[str, int]) -> str:
     fates, records = sum(sums.get(name, 0) for name in FATES), sums.get("records", 0)
-    if sum(sums.get(name, 0) for name in APPLIED) != sums.get("applied", 0):
+    if not sums.get("events") and sum(sums.get(name, 0) for name in APPLIED) != sums.get("applied", 0):
         return "DOES NOT ADD UP: inserted, updated, deleted and remembered are not what was applied"
     if fates != records:
         return f"DOES NOT ADD UP: the fates make {count(fates)}, {count(records)} were read"

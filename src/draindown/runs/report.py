@@ -87,7 +87,8 @@ class Expectation(Frozen):
     """One evaluated expectation.
 
     Attributes:
-        scope: the changed rows, the whole table, or the records of the source batches not yet published.
+        scope: the changed rows, the whole table, the open rows of a history, or the records of the source batches not
+            yet published.
         unexpected: failing rows of the `judged` rows.
         sample: the first failing values.
         judged_by: how it was evaluated.
@@ -96,7 +97,7 @@ class Expectation(Frozen):
     name: str
     success: bool
     waived: bool = False
-    scope: Literal["changed", "table", "input"]
+    scope: Literal["changed", "table", "open", "input"]
     unexpected: int = 0
     judged: int = 0
     sample: list[Any] = Field(default_factory=list)

@@ -11,7 +11,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 CHANGED_AT = "_changed_at"
-"""Column of target and tombstones: the stamp of the batch that last changed the row; rises from batch to batch."""
+"""Column of a target and of tables beside it: stamp of the batch that last changed the row; rises batch by batch."""
 ARRIVED_AT = "_arrived_at"
 """Column of the target: when the record's unit arrived, the earlier of first seen and the source's own time."""
 ORIGIN = "_origin"

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from draindown.spec import expression_names, sinks
 from draindown.spec.base import Model, Problem, refuse
 from draindown.spec.column_types import Column
+from draindown.spec.history import History
 from draindown.spec.names import RESERVED_COLUMNS, ColumnName, Dotted, Expression, Identifier, near
 from draindown.spec.sinks import FlowSink
 from draindown.spec.source import FIELD
@@ -73,8 +74,14 @@ class FlowSpec(Model):
     @property
     def known_columns(self) -> dict[str, str] | None:
         """The table's columns and their types; None if only a run shows them: the transform or the input makes some."""
-        known = self.transform is None and not self.grows
-        return {name: column.stored for name, column in self.columns.items()} if known else None
+        if self.transform is not None or self.grows:
+            return None
+        types = {name: column.stored for name, column in self.columns.items()}
+        if self.target.history is None:
+            return types
+        order = self.target.sequence_by
+        at = types[order[0]] if len(order) == 1 else f"struct<{', '.join(f'{name}: {types[name]}' for name in order)}>"
+        return types | dict.fromkeys(History.made, at)
 
     @model_validator(mode="after")
     def _combination(self) -> FlowSpec:
@@ -86,6 +93,7 @@ class FlowSpec(Model):
                 *self._name_problems(),
                 *self._expression_problems(),
                 *sinks.problems(self.also_to, self.target.keys, self._sent_names, refuses=True),
+                *self._history_problems(),
             ]
         )
         return self
@@ -233,6 +241,18 @@ class FlowSpec(Model):
                     yield ("target", part, str(at)), message
         if self.target.partition_by and len(self.target.partition_by) >= len(self.columns) and not self.transform:
             yield ("target", "partition_by"), "names every column: a table needs one that is no partition"
+
+    def _history_problems(self) -> Iterable[Problem]:
+        part = self.target.history
+        if part is None:
+            return
+        for place, name in part.named:
+            if place[0] == "track_history" and name not in self.columns and not self.transform:
+                yield ("target", *place), f"{name!r} is in no column{near(name, self.columns)}"
+        for name, sink in self.also_to.items():
+            if not sink.is_of_refused:
+                way = "give the sink to a flow that derives the history from an append table (source: {table: NAME})"
+                yield ("also_to", name), f"rows of a history that records land in are not sent; {way}"
 
     def _name_problem(self, part: str, name: str) -> str | None:
         column = self.columns.get(name)

@@ -16,7 +16,6 @@ from draindown.spec.models import DERIVED_FORM, LANDING_FORM, PipelineSpec
 from draindown.spec.names import near
 from draindown.spec.source import SourceSpec
 from draindown.spec.sources import SOURCES, kind_of
-from draindown.spec.targets import KEEPS_HISTORY
 from draindown.spec.yaml_document import Document, Problem
 
 _KEY = "[key]"  # pydantic's mark for "the key, not its value"
@@ -32,7 +31,6 @@ _LATER = frozenset(("changes", "watermark")) | {
 _WAYS_OUT = {
     "ignore_null_updates": "columns are not merged one by one. Append all events, and take the newest value of each "
     "in a `per` query: (max(struct(updated_at, status)) filter (where status is not null)).status",
-    "track_history": KEEPS_HISTORY,
     **dict.fromkeys(
         ("snapshot", "snapshots", "from_snapshot", "auto_cdc_from_snapshot"),
         "whole snapshots are not compared: of a key that one lacks nobody knows whether it is deleted or late. Append "

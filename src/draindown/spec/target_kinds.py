@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Name = Literal["append", "upsert"]
+Name = Literal["append", "upsert", "history"]
 """The kinds that records are written to, each by a strategy. A derived table is written by `spark/derived/`."""
 
 
@@ -14,18 +14,21 @@ class TargetKind:
     """Properties of a kind that other packages depend on. They ask for the property they need, never for the name.
 
     `idempotent`: applying input again leaves the table as it is. `addressable`: keys name a row, so that a person can
-    withdraw it, restore it and keep it out. `remembers_deletes`: the table has tombstones beside it.
+    withdraw it, restore it and keep it out. `memory`: the table beside it with changes that none of its rows shows;
+    empty if it needs none.
     """
 
     name: str
     idempotent: bool
     addressable: bool
-    remembers_deletes: bool
+    memory: Literal["", "tombstones", "hidden"] = ""
 
 
-APPEND = TargetKind("append", idempotent=False, addressable=False, remembers_deletes=False)
+APPEND = TargetKind("append", idempotent=False, addressable=False)
 """Every accepted row becomes a row of the table."""
-UPSERT = TargetKind("upsert", idempotent=True, addressable=True, remembers_deletes=True)
+UPSERT = TargetKind("upsert", idempotent=True, addressable=True, memory="tombstones")
 """The table holds the newest row per key."""
-DERIVED = TargetKind("derived", idempotent=True, addressable=False, remembers_deletes=False)
+HISTORY = TargetKind("history", idempotent=True, addressable=True, memory="hidden")
+"""The table holds the history of each key, one row per run of equal values."""
+DERIVED = TargetKind("derived", idempotent=True, addressable=False)
 """The table equals a query over other tables. Its rows are computed, so what is wrong is put right in the source."""

@@ -12,19 +12,15 @@ from pydantic import (
 )
 
 from draindown.spec.base import Model, Problem, refuse, repeated
+from draindown.spec.history import History, Tracked
 from draindown.spec.names import ColumnName, Expression, Identifier, SuiteName
-from draindown.spec.target_kinds import APPEND, UPSERT, TargetKind
+from draindown.spec.target_kinds import APPEND, HISTORY, UPSERT, TargetKind
 from draindown.spec.units import Duration, Size, SizeOrNone
 
 RETAIN_FLOOR = 7 * 86400
 """The shortest retention, in seconds: Delta's default for VACUUM. Readers and long jobs may need younger files."""
 
 
-KEEPS_HISTORY = (
-    "a history is kept over a table that all events are appended to. Leave out keys and sequence_by here, and add a "
-    "flow with source: {table: NAME} and target: {keys: ..., sequence_by: ..., stored_as_scd_type: 2}"
-)
-"""The way out for what a history needs of a landing flow."""
 TableName = Annotated[Identifier | None, Field(description="Name of the table; absent: the flow's name.")]
 PartitionBy = Annotated[
     list[ColumnName],
@@ -52,15 +48,34 @@ class Target(Model):
         description="SQL condition; a row for which it is true deletes its key.",
         examples=["status = 'withdrawn'"],
     )
-    stored_as_scd_type: Annotated[int, WithJsonSchema({"type": "integer", "enum": [1]})] = Field(
-        default=1, description="1: the table holds the newest row per key."
+    stored_as_scd_type: Annotated[int, WithJsonSchema({"type": "integer", "enum": [1, 2]})] = Field(
+        default=1,
+        description="1: the table holds the newest row per key. 2: the history of each key, one row per run of equal "
+        "values.",
+    )
+    track_history: Tracked | None = Field(
+        default=None, description="Of a history: columns that begin another row where they change; absent: all."
     )
     partition_by: PartitionBy = Field(default_factory=list)
 
     @property
     def kind(self) -> TargetKind:
         """The kind of table that the keys ask for."""
+        if self.stored_as_scd_type == 2:
+            return HISTORY
         return UPSERT if self.keys else APPEND
+
+    @property
+    def history(self) -> History | None:
+        """What is kept of each key; None where only the newest row is, or every row."""
+        if self.stored_as_scd_type != 2:
+            return None
+        return History(
+            scope_keys=self.keys,
+            sequence_by=self.sequence_by,
+            track_history=self.track_history,
+            apply_as_deletes=self.apply_as_deletes,
+        )
 
     @property
     def essential(self) -> list[str]:
@@ -69,21 +84,19 @@ class Target(Model):
 
     @property
     def row_keys(self) -> list[str]:
-        """The columns that name a row of the table: the keys."""
-        return self.keys
+        """The columns that name a row of the table: the keys, and of a history the start of the row."""
+        return self.keys if self.kind is not HISTORY else [*self.keys, History.START]
 
     @property
     def statistics(self) -> list[str]:
         """The columns whose least and greatest value each file of the table states."""
-        return self.essential
+        return self.essential if self.kind is not HISTORY else [*self.keys, *History.made]
 
     @field_validator("stored_as_scd_type")
     @classmethod
-    def _type_one(cls, value: int) -> int:
-        if value == 2:
-            raise ValueError(f"2 is not supported for records that land: {KEEPS_HISTORY}")
-        if value != 1:
-            raise ValueError(f"must be 1, not {value}")
+    def _known_type(cls, value: int) -> int:
+        if value not in (1, 2):
+            raise ValueError(f"must be 1 or 2, not {value}")
         return value
 
     @model_validator(mode="after")
@@ -97,8 +110,18 @@ class Target(Model):
             problems.append((("apply_as_deletes",), "needs keys: rows of an append table are never deleted"))
         for name in ("keys", "sequence_by", "partition_by"):
             problems += [((name,), f"names {twice!r} twice") for twice in repeated(getattr(self, name))]
-        refuse(problems)
+        if self.stored_as_scd_type == 1 and self.track_history is not None:
+            problems.append((("track_history",), "is of a history: stored_as_scd_type: 2"))
+        refuse([*problems, *self._history_problems()])
         return self
+
+    def _history_problems(self) -> list[Problem]:
+        if self.stored_as_scd_type == 1:
+            return []
+        if not self.keys and not self.sequence_by:
+            return [((name,), "is required by a history") for name in ("keys", "sequence_by")]
+        found = self.history if self.keys and self.sequence_by else None
+        return list(found.problems()) if found else []
 
 
 Suite = Annotated[

@@ -21,7 +21,7 @@ from draindown.gate import suite as gate_suite
 from draindown.runs.report import Expectation
 from draindown.spark.checks import translate
 from draindown.spark.checks.questions import Copies, Counted, Each, Question, Unclear, all_of
-from draindown.spark.checks.result import SAMPLE, Scope, detail, sample
+from draindown.spark.checks.result import SAMPLE, SCOPES, Scope, detail, frames, sample, scope_in
 from draindown.spark.sql import quoted
 
 _AMONG, _BY, _ROWS, _OTHER = "_among", "_by", "_rows", "_other_"
@@ -50,15 +50,16 @@ def judge(
     table: DataFrame,
     keys: Sequence[str],
     proven: Collection[str] = (),
+    open_rows: DataFrame | None = None,
 ) -> dict[str, Expectation]:
     """Return the verdicts, by name, on the expectations that can be translated. The others are absent.
 
     `changed`: the unpublished rows of `table`; `keys`: columns that identify rows in samples; `proven`: the result of
-    `proofs` for the published version.
+    `proofs` for the published version; `open_rows`: of a history those without an end.
     """
     verdicts: dict[str, Expectation] = {}
-    for scope, frame in (("changed", changed), ("table", table)):
-        items = [item for item in _items(suite, frame.schema) if item.scope == scope]
+    for scope, frame in frames(changed, table, open_rows):
+        items = [item for item in _items(suite, frame.schema, open_rows) if item.scope == scope]
         rows = _Rows(frame, changed, [key for key in keys if key in frame.columns], proven if scope == "table" else ())
         try:
             verdicts |= _judge(rows, items)
@@ -84,18 +85,19 @@ class _Rows:
     proven: Collection[str]
 
 
-def _items(suite: Mapping[str, Any] | None, schema: StructType) -> list[_Item]:
+def _items(suite: Mapping[str, Any] | None, schema: StructType, open_rows: DataFrame | None = None) -> list[_Item]:
     named = zip(gate_suite.names(suite), gate_suite.expectations_of(suite), strict=True)
-    return [item for name, config in named if (item := _item(name, config, schema))]
+    return [item for name, config in named if (item := _item(name, config, schema, open_rows))]
 
 
-def _item(name: str, config: Mapping[str, Any], schema: StructType) -> _Item | None:
+def _item(name: str, config: Mapping[str, Any], schema: StructType, open_rows: DataFrame | None) -> _Item | None:
     try:
         question = translate.question(config, schema)
     except (Unclear, *_DOUBTS):
         return None
-    scope = gate_suite.options(config).get("scope", question.scope)
-    return _Item(name, scope, config, question) if scope in ("changed", "table") else None
+    scope = gate_suite.options(config).get("scope", scope_in(question.scope, open_rows))
+    known = [one for one in SCOPES if one != "open" or open_rows is not None]
+    return _Item(name, scope, config, question) if scope in known else None
 
 
 def _judge(rows: _Rows, items: Sequence[_Item]) -> dict[str, Expectation]:

@@ -25,6 +25,7 @@ from draindown.spark import cluster
 from draindown.spark.checks import aggregate, judge
 from draindown.spark.sql import ARRIVED_AT, CHANGED_AT, ORIGIN
 from draindown.spec.derived import DerivedFlow
+from draindown.spec.names import END_AT
 
 _FEW = 200_000  # at most so many changed rows are broadcast to look up their duplicates
 _MANY = 3_000_000  # in a table with fewer rows, grouping all of them costs less than that lookup
@@ -113,7 +114,9 @@ def _expectations(request: Request, state: Unpublished, rows: Rows) -> list[Expe
         return []
     changed, table = (frame.drop(ARRIVED_AT, ORIGIN) for frame in (rows.changed, rows.table))
     _refuse_wrong_suite(request, table)
-    return judge.judge(request.suite, changed, table, request.declared.target.row_keys, _proven(rows, state))
+    target = request.declared.target
+    open_rows = None if target.history is None else table.where(F.col(END_AT).isNull())
+    return judge.judge(request.suite, changed, table, target.row_keys, _proven(rows, state), open_rows)
 
 
 def _refuse_wrong_suite(request: Request, table: DataFrame) -> None:

@@ -32,7 +32,18 @@ from pyspark.sql import DataFrame
 from draindown.gate import suite as gate_suite
 from draindown.gate.published import UNJUDGED
 from draindown.runs.report import Expectation
-from draindown.spark.checks.result import NOT_THE_SUITES, SAMPLE, Scope, brief, detail, sample, unjudged
+from draindown.spark.checks.result import (
+    NOT_THE_SUITES,
+    SAMPLE,
+    SCOPES,
+    Scope,
+    brief,
+    detail,
+    frames,
+    sample,
+    scope_in,
+    unjudged,
+)
 
 _SAMPLED: Mapping[str, Any] = {"result_format": "SUMMARY", "partial_unexpected_count": SAMPLE}
 _EVERY_ROW: Mapping[str, Any] = {
@@ -60,16 +71,23 @@ class _Item:
 
 
 def judge(
-    suite: Mapping[str, Any] | None, changed: DataFrame, table: DataFrame, keys: Sequence[str], names: Sequence[str]
+    suite: Mapping[str, Any] | None,
+    changed: DataFrame,
+    table: DataFrame,
+    keys: Sequence[str],
+    names: Sequence[str],
+    open_rows: DataFrame | None = None,
 ) -> dict[str, Expectation]:
     """Judge the expectations in `names`, each over the rows of its scope. `keys`: columns that identify sample rows.
+
+    `open_rows`: of a history those without an end; None of any other table.
 
     An expectation that raises an exception has failed, with the exception as its detail.
     """
     context = _context()
-    items = [item for item in _items(suite) if item.name in names]
+    items = [item for item in _items(suite, open_rows) if item.name in names]
     verdicts = {item.name: _broken(item) for item in items if item.built is None}
-    for scope, frame in (("changed", changed), ("table", table)):
+    for scope, frame in frames(changed, table, open_rows):
         chosen = [item for item in items if item.scope == scope and item.built is not None]
         if chosen:
             batch = _batch(context, scope, frame)
@@ -85,7 +103,7 @@ def failing(
     The list is empty if the expectation holds (also by `mostly`), and if more than `most` rows fail, because the rows
     are collected on the driver. Raises NotRowLevel, NotJudged.
     """
-    item = next(item for item in _items(suite) if item.name == name)
+    item = next(item for item in _items(suite, changed) if item.name == name)
     if item.built is None:
         raise NotJudged(item.broken)
     if item.scope != "changed" or not isinstance(item.built, _MAPS) or not _row_by_row(type(item.built)):
@@ -111,18 +129,20 @@ class NotJudged(Exception):
     """GX can't judge the expectation; the message says why."""
 
 
-def scope_of(config: Mapping[str, Any]) -> Scope:
+def scope_of(config: Mapping[str, Any], open_rows: DataFrame | None = None) -> Scope:
     """Return the scope of an expectation: "changed" for one about single rows, "table" for one about the whole table.
 
-    The suite's `meta.draindown.scope` takes precedence over the kind. Raises ValueError if it is neither.
+    One about a history (`open_rows` is not None) is about its open rows in the place of all. The suite's
+    `meta.draindown.scope` takes precedence over the kind. Raises ValueError if it is none.
     """
     chosen = gate_suite.options(config).get("scope")
-    if chosen is not None and chosen not in ("changed", "table"):
-        raise ValueError(f"meta.draindown.scope is {chosen!r}; write changed or table")
+    known: Sequence[Scope] = SCOPES if open_rows is not None else SCOPES[:2]
+    if chosen is not None and chosen not in known:
+        raise ValueError(f"meta.draindown.scope is {chosen!r}; write {' or '.join(known)}")
     if chosen is not None:
-        return "table" if chosen == "table" else "changed"
+        return next(scope for scope in known if scope == chosen)
     kind = registry.get_expectation_impl(config["type"])
-    return "changed" if issubclass(kind, _MAPS) and _row_by_row(kind) else "table"
+    return "changed" if issubclass(kind, _MAPS) and _row_by_row(kind) else scope_in("table", open_rows)
 
 
 def brings(kind: str) -> bool:
@@ -147,21 +167,21 @@ def _row_by_row(kind: type[GxExpectation]) -> bool:
     return not other_rows and not any(word in metric for word in _BY_OTHER_ROWS)
 
 
-def _items(suite: Mapping[str, Any] | None) -> list[_Item]:
+def _items(suite: Mapping[str, Any] | None, open_rows: DataFrame | None = None) -> list[_Item]:
     return [
-        _item(name, config)
+        _item(name, config, open_rows)
         for name, config in zip(gate_suite.names(suite), gate_suite.expectations_of(suite), strict=True)
     ]
 
 
-def _item(name: str, config: Mapping[str, Any]) -> _Item:
+def _item(name: str, config: Mapping[str, Any], open_rows: DataFrame | None) -> _Item:
     scope: Scope = "table"
     kwargs = {k: v for k, v in (config.get("kwargs") or {}).items() if k not in NOT_THE_SUITES}
     unsafe = gate_suite.unsafe(config)
     if unsafe:
         return _Item(name, scope, config, broken=unsafe)
     try:
-        scope = scope_of(config)
+        scope = scope_of(config, open_rows)
         # the name is passed in meta, because GX does not keep the order of expectations
         meta = {**(config.get("meta") or {}), "draindown": {**gate_suite.options(config), "name": name}}
         built = ExpectationConfiguration(type=config["type"], kwargs=kwargs, meta=meta).to_domain_obj()

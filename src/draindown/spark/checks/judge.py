@@ -18,16 +18,17 @@ def judge(
     table: DataFrame,
     keys: Sequence[str],
     proven: Collection[str] = (),
+    open_rows: DataFrame | None = None,
 ) -> list[Expectation]:
     """Judge every expectation of the suite over the rows of its scope, and return the verdicts in the suite's order.
 
     An expectation that raises an exception has failed, with the exception as its detail. `keys`: columns that identify
-    rows in samples; `proven`: see `aggregate.judge`.
+    rows in samples; `proven`: see `aggregate.judge`; `open_rows`: of a history those without an end.
     """
-    verdicts = aggregate.judge(suite, changed, table, keys, proven)
+    verdicts = aggregate.judge(suite, changed, table, keys, proven, open_rows)
     left = [name for name in gate_suite.names(suite) if name not in verdicts]
     if left:
         from draindown.spark.checks import gx  # importing GX takes seconds
 
-        verdicts |= gx.judge(suite, changed, table, keys, left)
+        verdicts |= gx.judge(suite, changed, table, keys, left, open_rows)
     return [verdicts[name] for name in gate_suite.names(suite)]

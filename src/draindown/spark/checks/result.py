@@ -6,11 +6,28 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Literal
 
+from pyspark.sql import DataFrame
+
 from draindown.base.formatting import value_text
 from draindown.gate.published import UNJUDGED
 from draindown.runs.report import Expectation
 
-Scope = Literal["changed", "table"]
+Scope = Literal["changed", "table", "open"]
+"""The rows that an expectation is about: not yet published, all, or of a history all that are valid now."""
+SCOPES: tuple[Scope, ...] = ("changed", "table", "open")
+
+
+def scope_in(default: Scope, open_rows: DataFrame | None) -> Scope:
+    """Return the scope where the suite says none: what is about the whole table is about a history's open rows."""
+    return "open" if default == "table" and open_rows is not None else default
+
+
+def frames(changed: DataFrame, table: DataFrame, open_rows: DataFrame | None) -> list[tuple[Scope, DataFrame]]:
+    """Return the rows of each scope. `open_rows`: None if the table is no history."""
+    of_table: list[tuple[Scope, DataFrame]] = [("changed", changed), ("table", table)]
+    return of_table if open_rows is None else [*of_table, ("open", open_rows)]
+
+
 SAMPLE = 20
 """Rows that are collected from the executors and kept for each expectation that fails."""
 NOT_THE_SUITES = ("result_format", "catch_exceptions", "batch_id")

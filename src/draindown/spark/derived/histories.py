@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.window import WindowSpec
 
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived.keyed_table import KeyedTable
 from draindown.spark.derived.kind import WholeScopes, key_names
 from draindown.spark.sql import quoted, try_eval
+from draindown.spark.targets import folding
 from draindown.spec.history import History
 from draindown.spec.ranking import total_order
-
-_AT, _GONE, _TRACKED = "_at", "_gone", "_tracked"
-_BEGINS, _ENDS = "_begins", "_ends"
 
 
 @dataclass(frozen=True)
@@ -42,46 +39,14 @@ class Histories(WholeScopes):
         (rows,), spec = keyed, self.spec
         names = [name for name in rows.columns if name not in key_names(self)]
         others = [name for name in names if name not in self.scope_keys]
-        events = rows.select(*map(quoted, names), self._sequence().alias(_AT), self._deletes(rows).alias(_GONE))
-        ended = self._bounded(self._counting(events, names), spec.tracked(names))
-        kept = ended.where(~F.col(_GONE) & F.col(_ENDS))
+        content = [one.column for one in total_order(spec, names) if one.column not in spec.sequence_by]
+        ascending = [F.col(quoted(name)).asc_nulls_first() for name in content]
+        at = folding.sequence(spec.sequence_by).alias(folding.AT)
+        events = rows.select(*map(quoted, names), at, self._deletes(rows).alias(folding.GONE))
+        counted = folding.counting(events, self.scope_keys, ascending)
+        ended = folding.bounded(counted, self.scope_keys, [F.col(quoted(name)) for name in spec.tracked(names)])
+        kept = ended.where(~F.col(folding.GONE) & F.col(folding.ENDS))
         return kept.select(*map(quoted, (*self.scope_keys, *spec.made, *others)))
-
-    def _counting(self, events: DataFrame, names: Sequence[str]) -> DataFrame:
-        """Return of events with the same key and sequence the one that counts: a delete, or the greatest."""
-        content = [one.column for one in total_order(self.spec, names) if one.column not in self.spec.sequence_by]
-        within = self._by.orderBy(_AT, _GONE, *(F.col(quoted(name)).asc_nulls_first() for name in content))
-        same = F.lead(_AT).over(within).eqNullSafe(F.col(_AT))
-        return events.withColumn("_lost", same).where("not _lost").drop("_lost")
-
-    def _bounded(self, events: DataFrame, tracked: Sequence[str]) -> DataFrame:
-        """Return events with `__START_AT` of their run, and `_ends`: whether another run or nothing follows.
-
-        Of the last event of a run `__END_AT` is the sequence of the next event, which begins another run or deletes.
-        """
-        within = self._by.orderBy(_AT)
-        was_gone, before = F.lag(_GONE).over(within), F.lag(_TRACKED).over(within)
-        differs = F.coalesce(was_gone, F.lit(True)) | ~before.eqNullSafe(F.col(_TRACKED))
-        so_far = within.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-        start = F.last(F.when(F.col(_BEGINS), F.col(_AT)), ignorenulls=True).over(so_far)
-        follows = F.lead(F.col(_BEGINS) | F.col(_GONE)).over(within)
-        compared = events.withColumn(_TRACKED, F.struct(*map(quoted, tracked)) if tracked else F.lit(True))
-        begun = compared.withColumn(_BEGINS, ~F.col(_GONE) & differs)
-        return begun.withColumns(
-            {
-                self.spec.START: start,
-                self.spec.END: F.lead(_AT).over(within),
-                _ENDS: F.coalesce(follows, F.lit(True)),
-            }
-        )
-
-    @property
-    def _by(self) -> WindowSpec:
-        return Window.partitionBy(*map(quoted, self.scope_keys))
-
-    def _sequence(self) -> Column:
-        names = [F.col(quoted(name)) for name in self.spec.sequence_by]
-        return names[0] if len(names) == 1 else F.struct(*names)
 
     def _deletes(self, rows: DataFrame) -> Column:
         said = self.spec.apply_as_deletes

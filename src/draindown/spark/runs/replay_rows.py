@@ -47,6 +47,7 @@ from draindown.spark.sql import CHANGED_AT
 from draindown.spark.targets.commit import stamp_after
 from draindown.spark.targets.delta_target import Writer
 from draindown.spark.targets.outlets import outlets_of
+from draindown.spec.history import History
 
 MOST = 100_000
 """Maximum rows of one replay, because they pass through the driver's memory."""
@@ -176,6 +177,8 @@ def _restored(request: Request, spark: SparkSession, rows: Sequence[Mapping[str,
     schema = spark.read.format("delta").load(path).schema
     # a column of a type that JSON can't represent was added after the withdrawal, so it is NULL in these rows
     without = {CHANGED_AT, *json_rows.unwritable(schema)}
+    if request.flow_spec.target.history is not None:  # kept are the events of a row, not its start and end
+        without |= {*History.made}
     held = StructType([field for field in schema if field.name not in without])
     data = [(row["value"].decode(),) for row in rows]
     whole = relation(spark, {"raw": TEXT}, data).persist(StorageLevel.MEMORY_AND_DISK)

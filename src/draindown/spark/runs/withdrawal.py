@@ -39,13 +39,12 @@ from draindown.spark.contract import json_rows
 from draindown.spark.frames import TEXT, relation
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.sql import ARRIVED_AT, ORIGIN, origin, quoted
-from draindown.spark.targets import delta_target
 from draindown.spark.targets.batch import BaseBatch
 from draindown.spark.targets.commit import close, stamp_after
 from draindown.spark.targets.delta_target import Writer, written
 from draindown.spark.targets.outlets import outlets_of
 from draindown.spark.targets.pruning import Pruning, measures, pruning, text_safe
-from draindown.spark.targets.withdrawn import Withdrawn
+from draindown.spark.targets.registry import strategy_of
 
 MOST = 100_000
 """Maximum rows of one withdrawal, because GX collects them on the driver."""
@@ -151,7 +150,7 @@ def _judged(
     """
     from draindown.spark.checks import gx  # imported late: importing GX takes seconds, and refusals don't need it
 
-    keys = request.flow_spec.target.keys
+    keys = request.flow_spec.target.row_keys
     changed = unpublished_rows(spark, request.layout.table, state).changed
     # a hash, because PySpark would change keys on the way to Python: it converts timestamps to the local time zone
     changed = changed.withColumn(_MARK, F.sha2(json_rows.encode(keys), 256))
@@ -170,9 +169,9 @@ def _judged(
 
 def _plan(request: Request, expectation: str, verdict: Expectation, state: Unpublished, rows: DataFrame) -> Plan:
     goal, layout = request.flow_spec.target, request.layout
-    shown = dict.fromkeys([*goal.keys, *goal.sequence_by, *_columns(request, expectation)])
+    shown = dict.fromkeys([*goal.row_keys, *goal.sequence_by, *_columns(request, expectation)])
     columns = [F.col(quoted(name)).cast("string").alias(name) for name in shown if name in rows.columns]
-    first = rows.orderBy(*[F.col(quoted(key)) for key in goal.keys]).select(*columns).limit(_SHOWN).collect()
+    first = rows.orderBy(*[F.col(quoted(key)) for key in goal.row_keys]).select(*columns).limit(_SHOWN).collect()
     return Plan(
         pipeline=layout.pipeline,
         flow=layout.flow,
@@ -208,31 +207,33 @@ def _take_out(
     )
     outlets, stamp = outlets_of(request), row.changed_at or started
     sending = BaseBatch(writer=writer, run_id=request.run_id, changed_at=stamp, started_at=started, reached=reached)
-    with outlets.opened(sending):
-        quarantine_writer.keep(writer, _as_kept(request, writer, found), request.run_id, started)
-        written(row, layout.quarantine, plan.rows, "withdrawn")
+    rows, strategy = found.rows.drop(_RAW), strategy_of(request.flow_spec)
+    with outlets.opened(sending), strategy.withdrawal(writer, rows, row, _pruning(request, rows)) as change:
+        quarantine_writer.keep(writer, _as_kept(request, writer, plan, change.kept), request.run_id, started)
+        written(change.row, layout.quarantine, change.row.records, "withdrawn")
         reached("quarantined")
-        rows = found.rows.drop(_RAW)
-        row = outlets.send(spark, sending, Withdrawn(rows, row))
-        delta_target.withdraw(writer, rows, _pruning(request, found.rows), row.as_metadata())
-    return close(layout, row, reached)
+        change.remember()
+        reached("remembered")
+        row = outlets.send(spark, sending, change)
+        change.write(row)
+        return close(layout, row, reached)
 
 
-def _as_kept(request: Request, writer: Writer, found: _Found) -> DataFrame:
+def _as_kept(request: Request, writer: Writer, plan: Plan, rows: DataFrame) -> DataFrame:
     """Return the rows in the quarantine's columns. The id includes the batch, because a row can be withdrawn again."""
-    keys, name = request.flow_spec.target.keys, found.plan.expectation
-    parts = [F.lit(GATE), F.lit(str(writer.generation)), F.lit(str(writer.batch)), json_rows.encode(keys)]
-    return found.rows.select(
+    own, name = request.flow_spec.target.essential, plan.expectation
+    parts = [F.lit(GATE), F.lit(str(writer.generation)), F.lit(str(writer.batch)), json_rows.encode(own)]
+    return rows.withColumn(_RAW, json_rows.encode(rows.columns)).select(
         # can't collide with the id of a refused record, whose hash input begins with a path and so with a slash
         F.sha2(F.concat_ws("\u0001", *parts), 256).alias("quarantine_id"),
-        origin(F.lit(request.layout.table), F.lit(found.plan.version)).alias(ORIGIN),
+        origin(F.lit(request.layout.table), F.lit(plan.version)).alias(ORIGIN),
         ARRIVED_AT,
         F.col(_RAW).alias("raw"),
         F.lit(None).cast("binary").alias("raw_bytes"),
         F.octet_length(_RAW).alias("raw_length"),
         F.lit(f"{withdrawals.REASON}{name}").alias("reason"),
         F.lit(", ".join(_columns(request, name)) or None).cast("string").alias("field"),
-        F.lit(found.plan.wants).alias("detail"),
+        F.lit(plan.wants).alias("detail"),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame
@@ -15,7 +15,9 @@ from draindown.spark.contract.origin import located
 from draindown.spark.session import configured
 from draindown.spark.sql import CHANGED_AT
 from draindown.spark.targets import delta_target
-from draindown.spark.targets.strategy import Accepted
+from draindown.spark.targets.delta_target import Writer
+from draindown.spark.targets.pruning import Pruning
+from draindown.spark.targets.strategy import Accepted, Withdrawal
 
 
 class Append:
@@ -30,6 +32,12 @@ class Append:
     def resolve(self, accepted: Accepted, row: BatchRow) -> Iterator[Appended]:
         """Yield a change that inserts every accepted row."""
         yield Appended(accepted, self.stored(accepted), replace(row, inserted=accepted.number))
+
+    def withdrawal(
+        self, writer: Writer, rows: DataFrame, row: BatchRow, pruning: Pruning
+    ) -> AbstractContextManager[Withdrawal]:
+        """Not used: a row without keys can't be kept out."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)

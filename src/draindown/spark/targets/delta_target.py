@@ -27,7 +27,7 @@ from draindown.spark.session import configured
 from draindown.spark.sql import CHANGED_AT, ddl, quoted
 from draindown.spark.targets import restricted
 from draindown.spark.targets.pruning import Pruning
-from draindown.spark.targets.table_schema import differences, nullable
+from draindown.spark.targets.table_schema import differences, nullable, other_form
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.landing import FlowSpec
 
@@ -139,8 +139,15 @@ def prepare(spark: SparkSession, writer: TableWriter, schema: StructType) -> Non
     if not TableLog(path).exists:
         _create(spark, path, schema, flow)
         return
+    _refuse_mismatch(writer, DeltaTable.forPath(spark, path).toDF().schema, schema)
+    widen(spark, path, schema)
+
+
+def widen(spark: SparkSession, path: str, schema: StructType) -> None:
+    """Add the columns to a table that it lacks. No-op if there is no table."""
+    if not TableLog(path).exists:
+        return
     held = DeltaTable.forPath(spark, path).toDF().schema
-    _refuse_mismatch(writer, held, schema)
     missing = [f"{quoted(f.name)} {ddl(f.dataType)}" for f in schema if f.name not in held.names]
     if missing:
         spark.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({', '.join(missing)})")
@@ -149,6 +156,7 @@ def prepare(spark: SparkSession, writer: TableWriter, schema: StructType) -> Non
 def _refuse_mismatch(writer: TableWriter, held: StructType, schema: StructType) -> None:
     path, flow = writer.layout.table, writer.flow
     differing = list(differences(held, schema))
+    differing += other_form(held, schema) if isinstance(writer, Writer) else ()
     partitions = TableLog(path).partition_columns
     if partitions != flow.target.partition_by:
         differing.append(f"the table is partitioned by {partitions}, the spec by {flow.target.partition_by}")

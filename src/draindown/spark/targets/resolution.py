@@ -51,7 +51,7 @@ def newest(rows: DataFrame, keys: Sequence[str], sequence: Sequence[str], order:
     """
     content = [name for name in order if name in rows.columns and name not in {*keys, *sequence}]
     bare = rows.withColumns({name: F.when(~F.col("_delete"), F.col(quoted(name))) for name in content})
-    compared = [_comparable(bare.schema[name].dataType, name) for name in content]
+    compared = [comparable(bare.schema[name].dataType, F.col(quoted(name))) for name in content]
     ascending = Window.partitionBy(*_columns(keys)).orderBy(*_columns(sequence), "_delete", *compared)
     # rows with the same order, in the frame of the same sort: a second window would sort or buffer the rows again
     equal = ascending.rangeBetween(Window.currentRow, Window.currentRow)
@@ -163,11 +163,13 @@ def _latest(tombstones: DataFrame | None, keys: Sequence[str], sequence: Sequenc
 
 
 def _content(frame: DataFrame, columns: Sequence[str]) -> Column:
-    return F.struct(*[_comparable(frame.schema[c].dataType, c).alias(f"c{i}") for i, c in enumerate(columns)])
+    return F.struct(
+        *[comparable(frame.schema[c].dataType, F.col(quoted(c))).alias(f"c{i}") for i, c in enumerate(columns)]
+    )
 
 
-def _comparable(kind: DataType, name: str) -> Column:
-    column = F.col(quoted(name))
+def comparable(kind: DataType, column: Column) -> Column:
+    """Return a value that sorts and compares as the column does: Spark has no order of maps."""
     return F.to_json(column, dict(TIMES)) if _holds_map(kind) else column
 
 

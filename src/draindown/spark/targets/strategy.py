@@ -72,6 +72,14 @@ class Change(Protocol):
         """Commit to the target, once, with `row`, the ledger row, as `userMetadata`. Idempotent."""
 
 
+class Withdrawal(Change, Protocol):
+    """What takes rows out of the target because they fail an expectation, computed and not written yet."""
+
+    @property
+    def kept(self) -> DataFrame:
+        """What the quarantine gets: one row per change of the source, with the columns that restore it."""
+
+
 class TargetStrategy(Protocol):
     """How one kind of target applies accepted rows. `registry` maps each kind to its strategy."""
 
@@ -80,3 +88,11 @@ class TargetStrategy(Protocol):
 
     def resolve(self, accepted: Accepted, row: BatchRow) -> AbstractContextManager[Change]:
         """Compute the outcome of each row. Writes nothing. Frames stay persisted until the context exits."""
+
+    def withdrawal(
+        self, writer: Writer, rows: DataFrame, row: BatchRow, pruning: Pruning
+    ) -> AbstractContextManager[Withdrawal]:
+        """Compute what takes these rows of the target out of it. Writes nothing. Only of a kind that is addressable.
+
+        `row`: the ledger row so far, with the number of rows as `records` and `deleted`.
+        """

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from pyspark.sql.types import StructField, StructType
 
+from draindown.spec.names import START_AT
+
 
 def differences(held: StructType, schema: StructType) -> Iterator[str]:
     """Yield, in words, each column of `schema` that the table has with another type or in other case.
@@ -18,6 +20,13 @@ def differences(held: StructType, schema: StructType) -> Iterator[str]:
             yield f"column {name} is {kinds[name].simpleString()} in the table and {kind.simpleString()} in the spec"
         elif name not in kinds and name.lower() in spelled:
             yield f"column {name} is spelled {spelled[name.lower()]} in the table"
+
+
+def other_form(held: StructType, schema: StructType) -> Iterator[str]:
+    """Yield, in words, that one of both is the schema of a history and the other is not."""
+    if (START_AT in held.names) != (START_AT in schema.names):
+        has, says = ("a history", "single rows") if START_AT in held.names else ("single rows", "a history")
+        yield f"the table holds {has}, the spec says {says} (stored_as_scd_type)"
 
 
 def nullable(schema: StructType) -> StructType:

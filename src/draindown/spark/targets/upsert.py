@@ -9,21 +9,21 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from draindown.ledger.rows import BatchRow
 from draindown.sinks.port import FATE
-from draindown.spark import usage
-from draindown.spark.cluster import task_memory
 from draindown.spark.contract.origin import arrived
 from draindown.spark.frames import persisted
 from draindown.spark.session import configured
 from draindown.spark.sql import CHANGED_AT, quoted
-from draindown.spark.targets import delta_target, resolution, tombstones, withheld
-from draindown.spark.targets.delta_target import Clauses, Held, written
+from draindown.spark.targets import delta_target, memory, resolution, withheld
+from draindown.spark.targets.delta_target import Clauses, Writer, written
+from draindown.spark.targets.neighbourhood import Neighbourhood, candidates, joining, neighbourhood, settings
+from draindown.spark.targets.pruning import Pruning
 from draindown.spark.targets.strategy import Accepted
-from draindown.spark.tuning import PARTITION_SIZE, PARTITIONS, Size
+from draindown.spark.targets.withdrawn import Withdrawn
 
 
 class Upsert:
@@ -38,78 +38,21 @@ class Upsert:
     @contextmanager
     def resolve(self, accepted: Accepted, row: BatchRow) -> Iterator[Upserted]:
         """Deduplicate by key, compare with the target and count the outcomes."""
-        near = _neighbourhood(accepted, row)
-        with configured(accepted.rows.sparkSession, _settings(accepted, row, near)), ExitStack() as kept:
-            rows = _candidates(accepted, near)
+        near = neighbourhood(accepted, row)
+        with configured(accepted.rows.sparkSession, settings(accepted, row, near)), ExitStack() as kept:
+            rows = candidates(accepted, near, near.held)
             fated, counts = _fated(accepted, near, rows, kept)
             stamped = fated.withColumn(CHANGED_AT, F.lit(accepted.changed_at))
             yield Upserted(accepted, stamped, _by_fate(row, counts), near.is_large, rows)
 
-
-@dataclass(frozen=True)
-class _Neighbourhood:
-    """The rows that the batch is compared with.
-
-    `held`, `stones`: candidate rows of the target and of the tombstones; None if there are none. `is_large`: the
-    candidate rows exceed the batch by so much that the batch's keys are broadcast instead of shuffling the target.
-    """
-
-    held: Held | None
-    stones: Held | None
-    is_large: bool
-
-    @property
-    def rows(self) -> int:
-        """Candidate rows of target and tombstones."""
-        return sum(one.number for one in (self.held, self.stones) if one is not None)
-
-    @property
-    def size(self) -> Size | None:
-        """Candidate rows and bytes of the target alone; None if there are none."""
-        return None if self.held is None else Size(self.held.number, self.held.bytes)
-
-
-def _neighbourhood(accepted: Accepted, row: BatchRow) -> _Neighbourhood:
-    spark, writer = accepted.rows.sparkSession, accepted.writer
-    held = delta_target.held_rows(spark, writer.layout.table, accepted.pruning)
-    accepted.compared(held, accepted.pruning)
-    found = _Neighbourhood(held, tombstones.held(spark, writer, accepted.pruning), False)
-    return replace(found, is_large=accepted.tuning.is_small_beside(found.size, row.records))
-
-
-def _settings(accepted: Accepted, row: BatchRow, near: _Neighbourhood) -> dict[str, str]:
-    """Return the session settings for the comparison and the MERGE: evaluation, shuffle and write."""
-    tuning, spark = accepted.tuning, accepted.rows.sparkSession
-    found = dict(tuning.evaluation(accepted.lines, near.rows))
-    if not near.is_large:
-        found |= _shuffling(accepted, spark, near.size)
-    most = accepted.writer.flow.maintenance.copy_on_write
-    return found | dict(tuning.writing(near.size, Size(row.records, row.bytes), most))
-
-
-def _shuffling(accepted: Accepted, spark: SparkSession, held: Size | None) -> Mapping[str, str]:
-    """Return the shuffle settings for the persisted batch plus the candidate rows of the target."""
-    weight = usage.persisted(spark).bytes + (held.bytes if held else 0)
-    tasks = spark.sparkContext.defaultParallelism
-    return accepted.tuning.shuffling(weight, tasks, int(str(spark.conf.get(PARTITIONS))))
-
-
-def _joining(accepted: Accepted, spark: SparkSession) -> Mapping[str, str]:
-    """Return the join settings of a MERGE whose target is much larger than the persisted batch."""
-    weight = usage.persisted(spark).bytes
-    return accepted.tuning.joining(weight, task_memory(spark), str(spark.conf.get(PARTITION_SIZE)))
-
-
-def _candidates(accepted: Accepted, near: _Neighbourhood) -> DataFrame | None:
-    """Return the rows of the target that the batch is compared with; None if there are none."""
-    rows = None if near.held is None else near.held.rows
-    if rows is None or not near.is_large:
-        return rows
-    return resolution.among(rows, accepted.rows, accepted.writer.flow.target.keys)
+    @contextmanager
+    def withdrawal(self, writer: Writer, rows: DataFrame, row: BatchRow, pruning: Pruning) -> Iterator[Withdrawn]:
+        """Delete the rows: no older change of their keys is there."""
+        yield Withdrawn(writer, rows, row, pruning)
 
 
 def _fated(
-    accepted: Accepted, near: _Neighbourhood, rows: DataFrame | None, kept: ExitStack
+    accepted: Accepted, near: Neighbourhood, rows: DataFrame | None, kept: ExitStack
 ) -> tuple[DataFrame, Mapping[str, int]]:
     """Return one row per key with FATE, persisted until `kept` closes, and the number of rows per outcome."""
     writer, good = accepted.writer, accepted.rows
@@ -117,7 +60,7 @@ def _fated(
     order = resolution.order(delta_target.columns_of(spark, writer.layout.table), accepted.added)
     winners = resolution.newest(arrived(good, accepted.blocks), goal.keys, goal.sequence_by, order)
     kept_out = withheld.keys(spark, writer, winners.schema, accepted.releases)
-    deleted = None if near.stones is None else near.stones.rows
+    deleted = None if near.memory is None else near.memory.rows
     fated = resolution.compare(winners, rows, deleted, goal.keys, goal.sequence_by, kept_out)
     kept.enter_context(persisted(fated))
     counts = resolution.count(fated)
@@ -157,8 +100,12 @@ class Upserted:
         """Append the batch's deletes to the tombstones. Idempotent."""
         writer, deletes = self.accepted.writer, self.row.deleted + self.row.remembered
         if deletes or writer.holds(writer.layout.tombstones, "tombstones"):
-            tombstones.append(writer, self.fated, self.accepted.changed_at)
+            memory.append(writer, self._deletes(), self.accepted.changed_at)
             written(self.row, writer.layout.tombstones, deletes, "deletes")
+
+    def _deletes(self) -> DataFrame:
+        deletes = self.fated.where(F.col(resolution.FATE).isin(*resolution.DELETES))
+        return deletes.select(*[F.col(quoted(name)) for name in self.accepted.writer.flow.target.essential])
 
     def changes(self, was: Mapping[str, Column]) -> DataFrame:
         """Return inserts, updates and deletes. A remembered delete changes nothing of the table."""
@@ -174,7 +121,7 @@ class Upserted:
     def write(self, row: BatchRow) -> None:
         """MERGE the inserts, updates and deletes. If there are none, commit the ledger row with an empty append."""
         writer, spark = self.accepted.writer, self.fated.sparkSession
-        with configured(spark, _joining(self.accepted, spark) if self.is_large else {}):
+        with configured(spark, joining(self.accepted, spark) if self.is_large else {}):
             if row.inserted or row.updated or row.deleted:
                 acts = self.fated.where(F.col(resolution.FATE).isin(*resolution.ACTS))
                 on = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in writer.flow.target.keys)

@@ -1,4 +1,4 @@
-"""Keys and sequences of withdrawn rows that nobody released: no batch may insert them again.
+"""Withdrawn rows that nobody released: no batch may insert them again.
 
 They are derived from the quarantine and from people's decisions about it; nothing else is stored.
 """
@@ -25,13 +25,17 @@ def keys(spark: SparkSession, writer: Writer, schema: StructType, besides: Seque
 
     Column types are those of `schema`. `besides`: quarantine ids of rows that this batch releases; they are excluded.
     """
+    wanted = [StructField(name, schema[name].dataType) for name in writer.flow.target.essential]
+    return rows(spark, writer, StructType(wanted), besides)
+
+
+def rows(spark: SparkSession, writer: Writer, wanted: StructType, besides: Sequence[str] = ()) -> DataFrame | None:
+    """Return the `wanted` columns of every withdrawn, unreleased row. None if no row was ever withdrawn."""
     live = writer.layout.live  # withdrawals from the live table apply to a rebuilt one as well
     if not withdrawals.ever(live):
         return None
-    goal = writer.flow.target
-    wanted = StructType([StructField(name, schema[name].dataType) for name in goal.essential])
-    rows = spark.read.format("delta").load(live.quarantine).where(F.col("kind") == GATE)
-    kept = rows.join(_released(spark, live), "quarantine_id", "left_anti")
+    taken = spark.read.format("delta").load(live.quarantine).where(F.col("kind") == GATE)
+    kept = taken.join(_released(spark, live), "quarantine_id", "left_anti")
     if besides:
         chosen = relation(spark, {"quarantine_id": TEXT}, [(known,) for known in besides])
         kept = kept.join(chosen, "quarantine_id", "left_anti")

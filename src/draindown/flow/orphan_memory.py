@@ -1,7 +1,7 @@
-"""Find tombstones of batches that never reached the target, from table, ledger and checkpoints. No Spark.
+"""Find tombstones and hidden events of batches that never reached the target, by table, ledger and checkpoints.
 
-A batch writes its tombstones before its MERGE. If it dies in between and is never retried, the tombstones keep out
-older rows of those keys forever, because of a delete that no ledger row records.
+A batch writes them before its MERGE. If it dies in between and is never retried, they keep out or change rows of those
+keys forever, because of records that no ledger row counts. No Spark.
 """
 
 from __future__ import annotations
@@ -15,39 +15,44 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import literal, log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import GATE
 
+_MEMORIES = ("tombstones", "hidden")
 _REPEATED = "source"
 """Kind whose batches the live generation retries automatically."""
 
 
 def forget(layout: FlowLayout, replays: Sequence[str]) -> int:
-    """Remove tombstones of batches that never committed to the target. Return the number of batches. Needs the lease.
+    """Remove what batches remembered that never committed to the target. Return their number. Needs the lease.
 
-    `replays`: the kinds of all replays of input that were ever begun. A replay that continues writes its tombstones
-    again.
+    `replays`: the kinds of all replays of input that were ever begun. A replay that continues writes it again.
 
     Nothing is removed if the target lacks batches that the checkpoint has committed. The target may be restored from a
     copy that holds those batches.
     """
-    if not log_of(layout, layout.tombstones).exists or not log_of(layout, layout.table).exists:
+    return sum(_forget(layout, memory, replays) for memory in _MEMORIES)
+
+
+def _forget(layout: FlowLayout, memory: str, replays: Sequence[str]) -> int:
+    if not log_of(layout, layout.memory(memory)).exists or not log_of(layout, layout.table).exists:
         return 0
     live = generations.generation(layout)
-    found = [one for one in _unmade(layout, live, replays) if not _is_known(layout, *one)]
+    found = [one for one in _unmade(layout, memory, live, replays) if not _is_known(layout, *one)]
     if not found or resume.behind(layout, Checkpoint(layout.checkpoint(live)), live):
         return 0
     for generation, kind, batch in found:
         mine = f"_generation = {generation} and _kind = {literal(kind)} and _batch = {batch}"
-        delta.delete_any(layout.tombstones, mine)
+        delta.delete_any(layout.memory(memory), mine)
     return len(found)
 
 
-def _unmade(layout: FlowLayout, live: int, replays: Iterable[str]) -> Iterator[tuple[int, str, int]]:
-    """Yield generation, kind and number of each batch that wrote tombstones and has no transaction in the target."""
-    kinds = (_REPEATED, "quarantine", *replays)
+def _unmade(layout: FlowLayout, memory: str, live: int, replays: Iterable[str]) -> Iterator[tuple[int, str, int]]:
+    """Yield generation, kind and number of each batch that wrote to the memory and has no transaction in the target."""
+    kinds = (_REPEATED, "quarantine", GATE, *replays)
     every = [(n, kind) for n in range(1, live + 1) for kind in kinds if (n, kind) != (live, _REPEATED)]
-    tombstones, table = log_of(layout, layout.tombstones), log_of(layout, layout.table)
+    written, table = log_of(layout, layout.memory(memory)), log_of(layout, layout.table)
     for generation, kind in every:
-        newest = tombstones.last(app_id(layout, generation, "tombstones", kind))
+        newest = written.last(app_id(layout, generation, memory, kind))
         done = table.last(app_id(layout, generation, "rows", kind))
         # A writer begins a batch after committing the previous one, so only its newest batch can be uncommitted.
         if newest is not None and (done is None or done < newest):

@@ -1,0 +1,27 @@
+"""Conditions whose meaning is certain: other engines than Spark decide them alike."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from draindown.lake.table_log import identifier
+
+_NAME = r"([^\W\d]\w*|`[^`]+`)"
+_TEXT = r"'[^'\\]*'"
+_IS_TEXT = re.compile(rf"\s*{_NAME}\s*=\s*({_TEXT})\s*")
+_IN_TEXTS = re.compile(rf"\s*{_NAME}\s+in\s*\(\s*({_TEXT}(?:\s*,\s*{_TEXT})*)\s*\)\s*", re.IGNORECASE)
+_IS_TRUE = re.compile(rf"\s*{_NAME}(?:\s+is\s+true|\s*=\s*true)?\s*", re.IGNORECASE)
+
+
+def condition(text: str, types: Mapping[str, str]) -> str | None:
+    """Return a condition in DuckDB's SQL; None if it has no form of certain meaning."""
+    for form, kind in ((_IS_TEXT, "string"), (_IN_TEXTS, "string"), (_IS_TRUE, "boolean")):
+        found = form.fullmatch(text)
+        name = found and found[1].strip("`")
+        column = next((column for column in types if name and column.lower() == name.lower()), None)
+        if found is None or column is None or str(types[column]) != kind:
+            continue
+        values = found[2] if kind == "string" else "true"
+        return f"{identifier(column)} in ({values})"
+    return None

@@ -1,0 +1,304 @@
+"""A history that records land in, over real tables: late and repeated events, crashes, replays, resets, rebuilds."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from draindown.audit.recount import audit
+from draindown.base.clock import now
+from draindown.base.errors import TerminalError
+from draindown.cli import main
+from draindown.doctor.examination import examine
+from draindown.lake.table_log import TableLog
+from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import BatchRow, conserve
+from draindown.recovery import rebuild as rebuild_plan
+from draindown.recovery import reset
+from draindown.recovery.opening import Needs, open_flow
+from draindown.runs.request import Again, Request
+from draindown.spark.checks.check import check
+from draindown.spark.runs.drain import drain
+from draindown.spark.runs.rebuild import rebuild
+from draindown.spark.runs.replay_input import replay
+from draindown.spec import loader
+from draindown.spec.models import PipelineSpec
+from draindown.spec.project import rooted
+from examples.flights import events
+from tests.folding import fold
+from tests.landing import COLUMNS, KEYED, Injected, Landing
+from tests.spark.test_withdrawal import NAME, SANE, Gated
+
+HISTORY = KEYED | {"stored_as_scd_type": 2}
+TRACKED = HISTORY | {"track_history": ["a"]}
+_NAMES = ("id", "seq", "op", "a", "b", "part", "region")
+
+
+def line(id: str, seq: int, a: int | None = 1, **more: Any) -> str:
+    return json.dumps({"id": id, "seq": seq, "a": a, **more})
+
+
+def delete(id: str, seq: int) -> str:
+    return line(id, seq, None, op="d")
+
+
+@pytest.fixture
+def landing(spark: SparkSession, tmp_path: Path) -> Callable[..., Landing]:
+    return lambda **flow: Landing(tmp_path, spark, **{"target": TRACKED, **flow})
+
+
+def runs(it: Landing) -> list[tuple[Any, ...]]:
+    """Key, start, end, the tracked value, and an untracked one of each row."""
+    rows = it.rows('id, "__START_AT" as s, "__END_AT" as e, a, b')
+    return sorted((row["id"], row["s"], row["e"], row["a"], row["b"]) for row in rows)
+
+
+def folded(lines: Sequence[str], tracked: Sequence[str] = ("a",)) -> list[tuple[Any, ...]]:
+    events = [dict.fromkeys(_NAMES) | json.loads(one) for one in lines]
+    found = fold(events, ["id"], ["seq"], tracked, lambda event: event["op"] == "d")
+    return sorted((row["id"], *row["start"], (row["end"] or [None])[0], row["a"], row["b"]) for row in found)
+
+
+def accounts(it: Landing) -> list[BatchRow]:
+    """The ledger's rows, each of which adds up; their rows are those of the table."""
+    rows = [conserve(BatchRow.from_dict(row)) for row in it.ledger()]
+    assert sum(row.inserted - row.deleted for row in rows) == len(it.rows("1"))
+    hidden = [] if not TableLog(it.layout.hidden).exists else it.read(it.layout.hidden)
+    assert sum(row.remembered for row in rows) == len(hidden)
+    return rows
+
+
+def test_rows_split_join_and_go_whatever_order_events_come_in(
+    landing: Callable[..., Landing], spark: SparkSession
+) -> None:
+    it, came = landing(), list[str]()
+
+    def step(*lines: str) -> BatchRow:
+        it.deliver(*lines)
+        came.extend(lines)
+        it.apply(spark)
+        assert runs(it) == folded(came)
+        return accounts(it)[-1]
+
+    row = step(line("k", 39, 1), line("k", 41, 1, b="x"), line("b", 42), line("c", 43), line("c", 43))
+    assert (row.events, row.duplicate, row.opened, row.remembered) == (4, 1, 3, 1), "the first event of a run is hidden"
+    row = step(line("k", 40, 2, b="late"))
+    assert (row.events, row.opened, row.split, row.closed) == (1, 1, 1, 1)
+    assert runs(it)[2:] == [("k", 39, 40, 1, None), ("k", 40, 41, 2, "late"), ("k", 41, None, 1, "x")]
+    row = step(delete("b", 50), delete("b", 60), delete("d", 5), line("b", 42))
+    assert (row.events, row.duplicate, row.closed, row.remembered) == (3, 1, 1, 2), "deletes without a row are hidden"
+    row = step(line("b", 55, 7), line("d", 1, 3), line("d", 5, 4))
+    assert (row.events, row.superseded, row.opened) == (2, 1, 2), "a delete wins at its sequence, whenever it came"
+    row = step(delete("k", 40))
+    assert (row.events, row.removed) == (1, 1), "a delete at the sequence of a row's first event removes the row"
+    row = step(line("k", 40, 1), line("k", 42, 1), line("k", 41, 1, b="y"))
+    assert (row.events, row.superseded, row.changed) == (2, 1, 1)
+    events = [json.loads(one) for one in came]
+    assert sum(row.records for row in accounts(it)) == len(events)
+    assert audit(it.spec, "f", root=it.home).clean
+
+
+_GAPS = ("begun", "read", "inputs", "quarantined", "remembered", "merged", "recorded")
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(one, marks=pytest.mark.long) for one in range(1, 10))])
+def test_random_events_survive_a_crash_in_every_gap(
+    landing: Callable[..., Landing], spark: SparkSession, seed: int
+) -> None:
+    draw, it, came = Random(seed), landing(target=HISTORY | {"track_history": {"except": ["b", "part"]}}), list[str]()
+    for at in range(3 if seed == 0 else 7):
+        for _ in range(draw.randint(1, 2)):
+            lines = []
+            for _ in range(draw.randint(1, 12)):
+                extra = {"b": draw.choice("xy")} if draw.random() < 0.5 else {}
+                one = line(draw.choice("abc"), draw.randrange(9), draw.choice((None, 1, 2)), **extra)
+                lines += [delete(draw.choice("abc"), draw.randrange(9)) if draw.random() < 0.2 else one]
+            it.deliver(*lines, *lines[:2], "broken")
+            came += lines
+        for fault in draw.sample(_GAPS, 2) if seed else (("remembered",), ("merged",), ("recorded",))[at]:
+            try:
+                it.apply(spark, fault=fault)
+            except Injected:
+                continue
+        it.apply(spark)
+        assert runs(it) == folded(came, ("a", "op", "region"))
+        accounts(it)
+    assert audit(it.spec, "f", root=it.home).clean
+
+
+@pytest.mark.long
+def test_a_history_is_replayed_reset_and_rebuilt(landing: Callable[..., Landing], spark: SparkSession) -> None:
+    since, it = now(), landing()
+    came = [line("k", 1, 1), line("k", 3, 1, b="x"), line("k", 2, 2), delete("j", 4), line("j", 2, 1)]
+    it.deliver(*came)
+    it.drain(spark)
+    before = it.rows("*")
+    again = it.request().model_copy(update={"replay": Again(since=since, until=now())})
+    assert replay(again, spark, progress=lambda line: None).outcome == "done"
+    assert it.rows("*") == before and accounts(it)[-1].duplicate == len(came)
+    found = reset.plan(it.request())
+    with open_flow(it.spec, "f", Needs.FINISHED, owner="me", run_id="reset"):
+        reset.begin(it.request(), found, by="me", accept_missing=False)
+    it.deliver(line("k", 4, 2))
+    it.drain(spark)
+    came.append(line("k", 4, 2))
+    assert runs(it) == folded(came) and audit(it.spec, "f", root=it.home).clean
+
+    content = json.loads(it.spec.model_dump_json(exclude_none=True))
+    for target, code in ((HISTORY | {"track_history": ["b"]}, "history-changed"), (KEYED, "table-mismatch")):
+        content["flows"]["f"]["target"] = target
+        it.spec = PipelineSpec.model_validate(content)
+        it.deliver(line("k", 5 + len(came), 2))
+        came.append(line("k", 5 + len(came), 2))
+        with pytest.raises(TerminalError) as error:
+            it.drain(spark)
+        assert error.value.code == code
+        planned = rebuild_plan.plan(it.request()).changes
+        assert ("rows: no history any more" in planned) == (target is KEYED)
+        assert rebuild(it.request(), spark, progress=lambda line: None).outcome == "done"
+        assert audit(it.spec, "f", root=it.home).clean
+        if target is not KEYED:
+            assert runs(it) == folded(came, ("b",))
+    assert [row["id"] for row in it.rows("id")] == ["k"], "the newest row per key, of which j is deleted"
+    content["flows"]["f"]["target"] = TRACKED
+    it.spec = PipelineSpec.model_validate(content)
+    with pytest.raises(TerminalError):
+        it.deliver(line("z", 1))
+        it.drain(spark)
+    came.append(line("z", 1))
+    assert rebuild(it.request(), spark, progress=lambda line: None).outcome == "done"
+    assert runs(it) == folded(came) and audit(it.spec, "f", root=it.home).clean
+    assert {row.form for row in ledger_table.recent(it.layout, 1)} == {"history"}
+
+
+UNIQUE = {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "id"}}
+
+
+class Withdrawn(Gated):
+    """A history behind a gate, and the events of which somebody keeps rows out."""
+
+    def right(self, came: Sequence[str], out: Sequence[str] = ()) -> None:  # type: ignore[override]
+        kept_out = [json.loads(one) for one in out]
+        left = [one for one in came if json.loads(one) not in kept_out]
+        assert runs(self) == folded(left)
+        accounts(self)
+        found = audit(self.spec, "f", root=self.home)
+        assert found.clean, str(found)
+        assert not [one.code for one in examine(self.request()).symptoms if one.level == "wrong"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", [None, "quarantined", "remembered"])
+def test_an_interval_is_withdrawn_with_its_events_alone_and_comes_back(
+    spark: SparkSession, tmp_path: Path, fault: str | None
+) -> None:
+    it = Withdrawn(spark, tmp_path, SANE, UNIQUE, target=TRACKED, columns=COLUMNS)
+    came = [line("k", 1, 1, b="first"), line("k", 3, -5, b="x"), line("k", 5, -5, b="y"), line("k", 7, 1, b="last")]
+    came += [line("j", 1, 1), line("j", 2, 2)]
+    it.deliver(*came)
+    it.drain(spark)
+    assert _of_k(it) == [(1, 3, 1), (3, 7, -5), (7, None, 1)]
+    if fault:
+        with pytest.raises(Injected):
+            it.withdraw(fault=fault)
+    it.withdraw()
+    assert _of_k(it) == [(1, None, 1)], "the neighbours join"
+    out = came[1:3]
+    it.right(came, out)
+    row = accounts(it)[-1]
+    assert (row.kind, row.records, row.events, row.removed, row.joined, row.reopened) == ("gate", 2, 2, 1, 1, 1)
+    it.publish()  # of an id several rows are closed, and one is open
+    later = [line("k", 5, -5, b="y"), line("k", 4, 2), line("k", 5, -9, b="a"), delete("k", 3)]
+    it.deliver(*later)
+    it.drain(spark)
+    row = accounts(it)[-1]
+    assert (row.events, row.superseded) == (2, 2), "again, or less than a withheld event of its sequence: kept out"
+    it.right([*came, later[1], later[3]], [came[2]])
+    ids = [one for one in it.open("k") if json.loads(_raw(it, one))["seq"] == 5]
+    assert it.release(*ids).outcome == "done"
+    row = accounts(it)[-1]
+    assert (row.kind, row.records, row.events) == ("quarantine", 1, 1)
+    it.right([*came, later[1], later[3]], [came[1]])
+    assert _of_k(it) == [(1, 3, 1), (4, 5, 2), (5, 7, -5), (7, None, 1)]
+    assert NAME in {one["reason"].removeprefix("gate:") for one in it.quarantine()}
+
+
+def _of_k(it: Landing) -> list[tuple[Any, ...]]:
+    return [row[1:4] for row in runs(it) if row[0] == "k"]
+
+
+def _raw(it: Landing, id: str) -> str:
+    (found,) = [row["raw"] for row in it.quarantine() if row["quarantine_id"] == id]
+    return str(found)
+
+
+@pytest.mark.long
+def test_columns_that_come_later_are_null_in_all_earlier_events(
+    landing: Callable[..., Landing], spark: SparkSession
+) -> None:
+    it = landing(drift={"new": "add"})
+    it.deliver(line("k", 1, 1), line("k", 2, 1))
+    it.drain(spark)
+    it.deliver(line("k", 3, 1, extra="e"), line("k", 5, 1), delete("z", 1))
+    it.drain(spark)
+    assert runs(it) == [("k", 1, None, 1, None)], "a column that drift made is not tracked"
+    (row,) = it.rows("*")
+    assert row["extra"] is None and {one["extra"] for one in it.read(it.layout.hidden)} == {None, "e"}
+    content = json.loads(it.spec.model_dump_json(exclude_none=True))
+    content["flows"]["f"]["columns"]["late"] = "int"
+    content["flows"]["f"]["target"]["track_history"] = ["a", "late"]
+    it.spec = PipelineSpec.model_validate(content)
+    it.deliver(line("k", 4, 1, late=7, extra="x"))
+    it.drain(spark)
+    assert [row[1:4] for row in runs(it)] == [(1, 4, 1), (4, 5, 1), (5, None, 1)]
+    assert audit(it.spec, "f", root=it.home).clean
+    content["flows"]["f"]["columns"]["extra"] = "string"
+    content["flows"]["f"]["target"]["track_history"] = ["a", "late", "extra"]
+    it.spec = PipelineSpec.model_validate(content)
+    it.deliver(line("k", 6, 1))
+    with pytest.raises(TerminalError, match="history-changed"):
+        it.drain(spark)
+
+
+@pytest.mark.long
+def test_the_example_of_the_docs_keeps_the_history_of_the_demos_flights(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "pipeline-files.md").read_text()
+    document = text.partition("### A history that records land in")[2].partition("```yaml\n")[2].partition("```")[0]
+    (tmp_path / "dags" / "pipelines").mkdir(parents=True)
+    (tmp_path / "dags" / "pipelines" / "flight_statuses.yaml").write_text(document)
+    events.generate(tmp_path / "landing", 0.002)
+    spec = rooted(loader.load(tmp_path / "dags" / "pipelines" / "flight_statuses.yaml", {}), tmp_path)
+    for step, work in (("drain", drain), ("check", check)):
+        work(Request(spec=spec, flow="flight_statuses", step=step, run_id="r", root=str(tmp_path)), spark)
+    layout = spec.layout("flight_statuses")
+    assert audit(spec, "flight_statuses", root=tmp_path).clean
+    names = 'flight_id, status, "__START_AT" as s, "__END_AT" as e'
+    rows = TableLog(layout.table).rows(f"select {names} from t")
+    known = [row for row in _landed(tmp_path) if None not in map(row.get, ("flight_id", "status", "updated_at"))]
+    wanted = fold(known, ["flight_id"], ["updated_at"], ["status"], lambda event: event["status"] == "withdrawn")
+    assert len(rows) == len(wanted) > len({row["flight_id"] for row in rows}) > 500
+    ended = next(row for row in rows if row["e"] is not None)
+    capsys.readouterr()
+    words = ["as-of", "flight_statuses", ended["s"].isoformat(), "--key", ended["flight_id"], "--json"]
+    assert main(["--root", str(tmp_path), *words]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["rows"]
+    assert found["status"] == ended["status"] and datetime.fromisoformat(found["__END_AT"]) == ended["e"]
+
+
+def _landed(home: Path) -> Iterator[dict[str, Any]]:
+    """The records of the demo's files that are JSON."""
+    for path in (home / "landing" / "flights").iterdir():
+        for record in gzip.decompress(path.read_bytes()).decode().splitlines():
+            with suppress(ValueError):
+                yield json.loads(record)

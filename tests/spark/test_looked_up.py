@@ -1,0 +1,61 @@
+"""A lookup over real tables, as batches: what was not found is counted, and a row that touches very many is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from draindown.lake.table_log import TableLog
+from draindown.spark.derived import notes
+from draindown.spark.derived.batch import TableSlice, Versions
+from tests.derivation import Derivation
+
+NAMES = {
+    "source": {"files": "names/*", "format": "json"},
+    "columns": {"code": "string not null", "seq": "int not null", "name": "string"},
+    "target": {"keys": ["code"], "sequence_by": ["seq"]},
+}
+
+
+def test_rows_that_find_nothing_are_told_and_a_row_that_comes_finds_its_way_to_them(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = Derivation(
+        tmp_path,
+        spark,
+        beside={"names": NAMES},
+        source={"tables": ["source", {"table": "names", "keys": {"k": "code"}}]},
+        lookup={"table": "names", "on": ["k"], "columns": ["name"], "as_of": "latest"},
+    )
+    names = it.spec.layout("names").table
+    fed = "tblproperties ('delta.enableChangeDataFeed' = 'true')"
+    spark.sql(f"create table delta.`{names}` (code string, seq int, name string) using delta {fed}")
+    spark.sql(f"insert into delta.`{names}` values ('z', 1, 'last')")
+    it.insert(*((number, 1, k, None, 1, 0.5, "") for number, k in enumerate(("a", "a", "a", "z", None))))
+    filled = it.attempt(TableSlice(1, [Versions(it.path, None, it.version), Versions(names, None, 1)]), 0)
+    assert (filled.records, filled.inserted) == (6, 5) and _found(it) == [None, None, None, "last", None]
+    (told,) = it.notes
+    assert (told.kind, told.subject) == ("lookup-missed", "4 rows")
+    assert told.detail.startswith("of 5 rows recomputed, which have no row in table names")
+
+    monkeypatch.setattr(notes, "MANY", 3)
+    monkeypatch.setattr(notes, "TIMES", 3)
+    spark.sql(f"insert into delta.`{names}` values ('a', 1, 'first'), ('b', 1, 'second')")
+    changes = [Versions(it.path, it.version, it.version), Versions(names, 1, 2)]
+    row = it.attempt(TableSlice(2, changes), 1)
+    assert (row.used, row.touched, row.updated) == (2, 3, 3) and len(it.notes) == 1, "not three for each"
+    assert _found(it) == ["first", "first", "first", "last", None]
+    spark.sql(f"delete from delta.`{names}` where code = 'a'")
+    row = it.attempt(TableSlice(3, [Versions(it.path, it.version, it.version), Versions(names, 2, 3)]), 2)
+    assert (row.touched, row.updated) == (3, 3) and _found(it) == [None, None, None, "last", None]
+    _, amplified, missed = it.notes
+    assert (amplified.kind, missed.kind, missed.subject) == ("lookup-amplified", "lookup-missed", "3 rows")
+    assert amplified.subject == "1 changed row" and "k a of table names alone 3" in amplified.detail
+
+
+def _found(it: Derivation) -> list[str | None]:
+    rows = TableLog(it.layout.table).rows("select name, names_found from t order by id")
+    assert all((row["name"] is not None) == row["names_found"] for row in rows)
+    return [row["name"] for row in rows]
