@@ -1,4 +1,5 @@
-"""The demo of Kafka: start a broker, write a shop's events, drain them through the Airflow DAG, verify every row.
+"""The demo of Kafka: start a broker, write a shop's events, drain them through the Airflow DAG, verify every row, and
+drain them once more with sinks.
 
 `DRAINDOWN_DEMO_RECORDS` is the number of events; `DRAINDOWN_DEMO_HOME` is the directory of broker and lake. The broker
 listens on loopback, runs as this user and ends with the demo; its topic stays.
@@ -15,6 +16,8 @@ from demo_run import HOME, LAKE, ROOT, DemoRun, Question, say
 from kafka_broker import Broker
 
 sys.path.insert(0, str(ROOT))  # for `examples`, which is not in the package
+
+from demo_sinks import alerts, events
 
 from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit, exit_for
@@ -89,6 +92,9 @@ def proven(run: DemoRun, started: float) -> int:
     print(found.as_text())
     if not found.ok:
         print(f"The table is WRONG. Look: .venv/bin/draindown audit {PIPELINE}", file=sys.stderr)
+        return int(Exit.FINDINGS)
+    if not all((events(run.settings[BROKERS]), alerts())):
+        print("What the sinks hold is WRONG.", file=sys.stderr)
         return int(Exit.FINDINGS)
     print(f"Done in {time.monotonic() - started:.0f} s. The broker is stopped; its topic stays.")
     say_what_next(run)

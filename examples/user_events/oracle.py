@@ -61,9 +61,17 @@ class Comparison:
 
 def compare(lake: str, brokers: str) -> Comparison:
     """Compare the lake of the pipeline user_events with the records of its topic."""
+    expected, refused = correct(brokers)
+    layout = FlowLayout(lake, "user_events", "user_events", "user_events")
+    differences = (*_of_table(layout, expected), *_of_quarantine(layout, refused))
+    return Comparison(len(expected), len(refused), dict(sorted(Counter(refused.values()).items())), differences)
+
+
+def correct(brokers: str) -> tuple[dict[str, dict[str, Any]], dict[Place, str]]:
+    """Return the rows that the topic's records mean, by event, and why each of the other records is refused."""
     expected: dict[str, dict[str, Any]] = {}
     refused: dict[Place, str] = {}
-    for message in _messages(brokers):
+    for message in messages(brokers):
         try:
             row = _row(message)
         except Unfit as reason:
@@ -72,9 +80,7 @@ def compare(lake: str, brokers: str) -> Comparison:
         known = expected.get(row["event_id"])
         if known is None or known["sent_at"] < row["sent_at"]:
             expected[row["event_id"]] = row
-    layout = FlowLayout(lake, "user_events", "user_events", "user_events")
-    differences = (*_of_table(layout, expected), *_of_quarantine(layout, refused))
-    return Comparison(len(expected), len(refused), dict(sorted(Counter(refused.values()).items())), differences)
+    return expected, refused
 
 
 def _row(message: Any) -> dict[str, Any]:
@@ -120,17 +126,17 @@ def _refuse_by_rules(row: Mapping[str, Any]) -> None:
         raise Unfit("rule:plausible_time")
 
 
-def _messages(brokers: str) -> Iterator[Message]:
-    """Yield every record of the topic, partition by partition."""
+def messages(brokers: str, topic: str = TOPIC) -> Iterator[Message]:
+    """Yield every record of a topic that has as many partitions as that of the events, partition by partition."""
     reader = Consumer({"bootstrap.servers": brokers, "group.id": "oracle", "enable.auto.commit": False, "log_level": 0})
     try:
         for number in range(PARTITIONS):
-            first, end = reader.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=_SECONDS)
-            reader.assign([TopicPartition(TOPIC, number, first)])
+            first, end = reader.get_watermark_offsets(TopicPartition(topic, number), timeout=_SECONDS)
+            reader.assign([TopicPartition(topic, number, first)])
             while first < end:
                 found = reader.consume(min(end - first, 10_000), _SECONDS)
                 if not found:
-                    raise TimeoutError(f"{TOPIC}/{number} from offset {first}: nothing came within {_SECONDS:.0f} s")
+                    raise TimeoutError(f"{topic}/{number} from offset {first}: nothing came within {_SECONDS:.0f} s")
                 yield from found
                 first = (found[-1].offset() or 0) + 1
     finally:

@@ -41,6 +41,7 @@ PARTS = (
     Part("properties and random histories", ("tests/spark", "--ignore", "tests/spark/test_scored_input.py"), _MARKED),
     Part("a soak of 25 rounds, other ones each time", _faults("soak"), ("-p", "no:xdist")),
     Part("an evening on call", ("tests/e2e/test_evening.py",), ("-p", "no:xdist")),
+    Part("flows with sinks", _faults("sinks")),
 )
 
 

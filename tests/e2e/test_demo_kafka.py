@@ -24,6 +24,7 @@ def test_the_demo_is_right_and_leaves_nothing_behind(tmp_path: Path) -> None:
     assert "oracle: exact" in first.stdout
     assert "drained 4 ranges" in first.stdout and "adds up" in first.stdout
     assert "null_value" in first.stdout
+    assert "oracle: topics exact" in first.stdout and "oracle: alerts exact" in first.stdout
     assert left_behind(tmp_path) == []
 
     log = tmp_path / "demo" / "airflow-user_events.log"

@@ -22,6 +22,7 @@ class Case:
 
 _ONCE = "each record counted once, tables equal the control"
 _DERIVED = "tables equal their queries in DuckDB, or red by name"
+_SINKS = "table, databases, topics and ledger agree"
 _MAINTAINED = "no row changes, no file is missed, time travel works"
 
 _DRAIN = ("flow", "lake", "ledger", "recovery", "spark/batch", "spark/runs", "spark/targets")
@@ -38,6 +39,7 @@ _ABOUT = {
     "F31": ("spark/contract", "spec", *_DRAIN),
     "F32": ("gate", "spark/checks"),
     "F37 F38": ("sources/tables", "spark/derived", *_DRAIN),
+    "F39 F40 F41": ("lease", "sinks", *_DRAIN),
 }
 
 CASES = {
@@ -80,6 +82,9 @@ CASES = {
         Case("F36", "records that are none, huge, without a key", "garbage, 1 MB, NULL keys in a topic", _ONCE),
         Case("F37", "driver of a derived flow dies", "SIGKILL in each gap of its batch, again and again", _DERIVED),
         Case("F38", "table under a derived flow changes as a whole", "SQL, commands; between runs, in one", _DERIVED),
+        Case("F39", "driver of a flow with four sinks dies", "SIGKILL in any gap, each sink's steps included", _SINKS),
+        Case("F40", "driver of a flow with sinks stands still", "SIGSTOP in each gap, another host, SIGCONT", _SINKS),
+        Case("F41", "server of a sink fails in a batch", "restart, SIGSTOP, another password", "by name; then right"),
     )
 }  # fmt: skip
 

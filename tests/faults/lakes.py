@@ -268,6 +268,15 @@ class Driver:
         """How an entry ended."""
         return dict(json.loads(((home or self.homes[0]) / "outcome.json").read_text()))
 
+    def __enter__(self) -> Driver:
+        return self
+
+    def __exit__(self, *given: object) -> None:
+        """End it where a test failed: a stopped one would stay for good."""
+        if self.process.poll() is None:
+            self.signal(signal.SIGKILL)
+            self.wait()
+
     def signal(self, number: int) -> None:
         """Send a signal to Python, JVM and workers at once."""
         os.killpg(self.process.pid, number)

@@ -38,7 +38,7 @@ class Secured:
     def __init__(self, home: Path) -> None:
         self.ca, self.keystore, ports = home / "ca.pem", home / "keystore.pem", home / "ports.json"
         if not ports.exists():
-            certificate, key = _self_signed()
+            certificate, key = self_signed()
             self.ca.write_bytes(certificate)
             self.keystore.write_bytes(key + certificate)
             ports.write_text(json.dumps(free_ports(2)))
@@ -236,7 +236,8 @@ def _produce(producer: Producer, topic: str, records: Iterable[Mapping[str, Any]
         producer.poll(0)
 
 
-def _self_signed() -> tuple[bytes, bytes]:
+def self_signed() -> tuple[bytes, bytes]:
+    """Return a certificate of 127.0.0.1 that signs itself, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.datetime.now(datetime.UTC)

@@ -26,9 +26,11 @@ from tests.sinks.contract import BATCH, COLUMNS, PLACE, Bench
 PAGE = Path(__file__).resolve().parents[2] / "docs/kafka-sink.md"
 
 
-def read(cluster: Cluster, topic: str) -> list[Any]:
-    """Return the messages of a topic, partition by partition."""
-    reader = Consumer({"bootstrap.servers": cluster.address, "group.id": "tests", "enable.partition.eof": True})
+def read(cluster: Cluster, topic: str, *, committed: bool = False) -> list[Any]:
+    """Return the messages of a topic, partition by partition: all, or those up to the first open transaction."""
+    level = "read_committed" if committed else "read_uncommitted"
+    options = {"group.id": "tests", "enable.partition.eof": True, "isolation.level": level}
+    reader = Consumer({"bootstrap.servers": cluster.address, **options})
     parts = cluster.admin.list_topics(topic, timeout=20).topics[topic].partitions
     reader.assign([TopicPartition(topic, number, 0) for number in parts])
     found, left, end = [], len(parts), time.monotonic() + 30

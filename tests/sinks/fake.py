@@ -4,28 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 
 from draindown.base.errors import TerminalError, TransientError
 from draindown.sinks.port import FATE, Sink, SinkBatch, SinkColumn, SinkPlace
-from draindown.spec.sink import EXACTLY_ONCE, SinkSpec
 
 Key = tuple[Any, ...]
-
-
-class FakeSpec(SinkSpec):
-    """The part of a pipeline file that names a server in memory."""
-
-    kind = "fake"
-    DELIVERIES = (EXACTLY_ONCE,)
-    TARGET = ("server",)
-    server: str = "main"
-
-    @property
-    def place(self) -> str:
-        return f"memory {self.server}"
 
 
 @dataclass
@@ -42,8 +28,6 @@ class FakeServer:
     refused: set[Key] = field(default_factory=set)
     sent: int = 0
     fault: Callable[[str], None] = lambda step: None
-
-    named: ClassVar[dict[str, FakeServer]] = {}
 
 
 class FakeSink(Sink):
@@ -85,7 +69,7 @@ class FakeSink(Sink):
         if not self._is_new(batch):
             return 0
         names = [column.name for column in columns if column.key]
-        kept = {tuple(row[name] for name in names) for part in keys for row in part.to_pylist()}
+        kept = {_key(row, names) for part in keys for row in part.to_pylist()}
         after = {key: row for key, row in self._server.rows.items() if key in kept}
         deleted = len(self._server.rows) - len(after)
         self._commit(batch, after)
@@ -111,7 +95,7 @@ class FakeSink(Sink):
         server.fault("recorded")
 
     def _apply(self, row: dict[str, Any], columns: Sequence[SinkColumn], after: dict[Key, dict[str, Any]]) -> None:
-        key = tuple(row[column.name] for column in columns if column.key)
+        key = _key(row, [column.name for column in columns if column.key])
         if key in self._server.refused:
             raise TerminalError("sink-refused", tried="send a batch", found=f"key {key}", next="draindown sink skip")
         if row[FATE] == "delete":
@@ -125,6 +109,6 @@ class FakeSink(Sink):
             raise TransientError("sink-fenced", tried=f"send as epoch {epoch}", found=f"epoch {known}")
 
 
-def fake(spec: FakeSpec, place: SinkPlace, environ: Mapping[str, str]) -> FakeSink:
-    """Make a sink of a named server. Tests put this into `draindown.sinks.registry.MAKERS`."""
-    return FakeSink(FakeServer.named.setdefault(spec.server, FakeServer()), place)
+def _key(row: Mapping[str, Any], names: Sequence[str]) -> Key:
+    """Return a row's key; a struct as text, since no dict is hashable."""
+    return tuple(str(row[name]) if isinstance(row[name], dict) else row[name] for name in names)

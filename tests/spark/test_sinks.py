@@ -26,12 +26,14 @@ from draindown.spark.runs.rebuild import rebuild
 from draindown.spark.runs.replay_rows import replay as replay_rows
 from draindown.spark.runs.withdrawal import withdraw
 from draindown.spark.session import INTERPRETED, configured
+from draindown.spark.targets import outlets
 from draindown.spark.targets.append import Appended
 from draindown.spark.targets.shares import Judged, fate_at
 from draindown.spark.targets.table_files import TableFiles
 from draindown.spec.models import PipelineSpec
+from draindown.spec.sinks import FlowSink
 from tests.derivation import Derivation
-from tests.landing import Injected, Landing
+from tests.landing import COLUMNS, Injected, Landing
 from tests.sinks.fake import FakeServer, FakeSink
 
 URL = "postgresql://u:${secret:X}@host:5432/d"
@@ -43,8 +45,9 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, FakeServer]]:
     """The servers by the name of the table that a sink writes to."""
     found: dict[str, FakeServer] = {}
 
-    def made(part: Any, place: Any, environ: Mapping[str, str]) -> FakeSink:
-        return FakeSink(found.setdefault(part.table, FakeServer()), place)
+    def made(spec: FlowSink, place: Any, environ: Mapping[str, str]) -> FakeSink:
+        assert spec.postgres is not None
+        return FakeSink(found.setdefault(spec.postgres.table, FakeServer()), place)
 
     monkeypatch.setitem(registry.MAKERS, "postgres", made)
     yield found
@@ -263,6 +266,41 @@ def test_one_reading_of_the_batch_serves_all_sinks(
     flow.apply(spark)
     assert [len(server.rows) for server in servers.values()] == [16, 16, 16]
     assert (asked, kept) == ([3], [True])
+
+
+@pytest.mark.long
+def test_each_sink_costs_the_jobs_that_send_its_rows_and_a_flow_without_sinks_none(
+    spark: SparkSession, tmp_path: Path, servers: dict[str, FakeServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = list[str]()
+    monkeypatch.setattr(sink_state.SinkState, "read", _told(looks, "state", sink_state.SinkState.read))
+    monkeypatch.setattr(outlets, "log_of", _told(looks, "log", outlets.log_of))
+
+    def jobs(name: str, sinks: int) -> int:
+        also_to = {f"{name}{at}": sink(f"{name}{at}", columns=["id", "a"]) for at in range(sinks)}
+        flow = Landing(
+            tmp_path / name, columns=COLUMNS, target={"keys": ["id"], "sequence_by": ["seq"]}, also_to=also_to
+        )
+        for seq in (1, 2):
+            flow.deliver(*[record(str(at), seq, a=at) for at in range(9)])
+            looks.clear()
+            spark.sparkContext.setJobGroup(f"{name} {seq}", "")
+            flow.apply(spark)
+        assert bool(looks) == bool(sinks) == Path(flow.layout.sinks).exists()
+        return len(spark.sparkContext.statusTracker().getJobIdsForGroup(f"{name} 2"))
+
+    none, one, two, three = (jobs(name, at) for at, name in enumerate(("none", "one", "two", "three")))
+    assert 0 < none < one < two
+    assert two - one == three - two <= 2, "one more sink reads the batch once more from memory: no scan, no commit"
+    assert one - none <= 6
+
+
+def _told(looks: list[str], what: str, right: Callable[..., Any]) -> Callable[..., Any]:
+    def look(*given: Any, **named: Any) -> Any:
+        looks.append(what)
+        return right(*given, **named)
+
+    return look
 
 
 def test_a_derived_flow_sends_what_differs(spark: SparkSession, tmp_path: Path, servers: dict[str, FakeServer]) -> None:

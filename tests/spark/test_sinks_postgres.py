@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 from draindown.spark.runs import sink_fill
 from draindown.spark.session import INTERPRETED, configured
+from scripts.postgres_server import USER, WORD, PostgresServer, public_directory, server
 from tests.landing import Injected, Landing
-from tests.sinks.postgres_server import USER, WORD, PostgresServer, public_directory, server
 
 COLUMNS = {
     "id": "bigint not null",

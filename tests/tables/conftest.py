@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.sinks.postgres_server import PostgresServer, public_directory, server
+from scripts.postgres_server import PostgresServer, public_directory, server
 
 
 @pytest.fixture(scope="session")

@@ -34,7 +34,7 @@ SINK = {"postgres": {"url": "postgresql://u:${secret:X}@host:5432/d", "table": "
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
     found = FakeServer()
 
-    def made(part: Any, place: Any, environ: Mapping[str, str]) -> FakeSink:
+    def made(spec: Any, place: Any, environ: Mapping[str, str]) -> FakeSink:
         return FakeSink(found, place)
 
     monkeypatch.setitem(registry.MAKERS, "postgres", made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import logging
 import os
 import signal
@@ -19,9 +20,9 @@ from draindown.base.errors import DraindownError, TerminalError, TransientError
 from draindown.sinks.port import FATE, SinkColumn
 from draindown.sinks.postgres.sink import PostgresTable
 from draindown.spec.postgres_sink import PostgresSink
+from scripts.postgres_server import USER, WORD, PostgresServer
 from tests.sinks import contract
 from tests.sinks.contract import BATCH, COLUMNS, PLACE, SCHEMA
-from tests.sinks.postgres_server import USER, WORD, PostgresServer
 
 
 def table(server: PostgresServer, columns: str = "id bigint primary key, name text, note text") -> str:
@@ -121,6 +122,33 @@ def test_the_row_that_only_the_server_refuses_is_named_by_its_key(postgres: Post
     target.close()
 
 
+def test_a_row_may_be_named_by_a_struct_as_in_a_history(postgres: PostgresServer) -> None:
+    name = table(postgres, "k bigint, s jsonb, v text check (v <> 'bad'), primary key (k, s)")
+    columns = [SinkColumn("k", "bigint", True), SinkColumn("s", "struct<at:timestamp,n:int>", True)]
+    columns += [SinkColumn("v", "string")]
+    kind = pa.struct([("at", pa.timestamp("us", "UTC")), ("n", pa.int32())])
+    schema = pa.schema([("k", pa.int64()), ("s", kind), ("v", pa.string()), (FATE, pa.string())])
+    at = dt.datetime(2026, 3, 1, 0, 0, 0, 5, dt.UTC)
+    found = sink(postgres, name)
+    found.fence(5)
+    found.check(columns)
+
+    def send(number: int, *rows: tuple[int | None, str | None, str]) -> None:
+        made = [{"k": 1, "s": {"at": at, "n": n}, "v": v, FATE: fate} for n, v, fate in rows]
+        batch = replace(BATCH, number=number)
+        found.send(batch, columns, [pa.RecordBatch.from_pylist(made, schema)])
+
+    send(0, (1, "a", "upsert"), (2, "b", "upsert"), (None, "c", "upsert"))
+    send(1, (1, "A", "upsert"), (2, None, "delete"), (None, "C", "upsert"))
+    assert postgres.execute(f"select s->>'n', v from {name} order by v") == [("1", "A"), (None, "C")]
+    error = fails(lambda: send(2, (1, "B", "upsert"), (7, "bad", "upsert")))
+    key = json.loads(error.found.removeprefix("key ").partition("}}")[0] + "}}")
+    assert key == {"k": 1, "s": {"at": "2026-03-01T00:00:00.000005Z", "n": 7}}
+    keys = pa.RecordBatch.from_pylist([{"k": 1, "s": {"at": at, "n": 1}}], pa.schema([("k", pa.int64()), ("s", kind)]))
+    assert found.retain(replace(BATCH, writer="fill:1", number=0), columns, [keys]) == 1
+    found.close()
+
+
 @pytest.mark.parametrize(
     ("columns", "code"),
     [
@@ -179,7 +207,7 @@ _SENDER = """
 import os, sys
 from tests.sinks import contract
 from tests.tables import test_postgres_sink as at
-from tests.sinks.postgres_server import PostgresServer
+from scripts.postgres_server import PostgresServer
 from pathlib import Path
 home, port, name, step = sys.argv[1:]
 found = at.sink(PostgresServer(Path(home), int(port)), name)

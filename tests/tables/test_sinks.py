@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from scripts.postgres_server import WORD, PostgresServer
 from tests.sinks import contract
 from tests.sinks.contract import PLACE, Bench
 from tests.sinks.fake import FakeServer, FakeSink
-from tests.sinks.postgres_server import WORD, PostgresServer
 
 
 def fake() -> Bench:

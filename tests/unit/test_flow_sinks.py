@@ -9,7 +9,9 @@ import pytest
 import yaml
 
 from draindown.base.errors import TerminalError
+from draindown.flow import sink_columns
 from draindown.ledger.rows import BatchRow, conserve, sink_totals
+from draindown.runs.request import Request
 from draindown.spec.loader import load
 from draindown.spec.models import PipelineSpec
 from draindown.spec.sinks import FlowSink
@@ -56,7 +58,7 @@ def _sink(sink: dict[str, Any], flow: dict[str, Any] = LANDING) -> FlowSink:
         ({"mysql": {}}, LANDING, "mysql", "no such sink: postgres or kafka"),
         ({}, LANDING, "a", "needs one of postgres or kafka"),
         ({**POSTGRES, **KAFKA}, LANDING, "a", "has postgres and kafka: keep one"),
-        ({**KAFKA, "delivery": "exactly_once"}, LANDING, "delivery", "not offered"),
+        ({"kafka": {**KAFKA["kafka"], "markers": "m"}}, LANDING, "markers", "counts for delivery: exactly_once only"),
         ({**POSTGRES, "delivery": "at_least_once"}, LANDING, "delivery", "a batch is a transaction"),
         ({"kafka": {**KAFKA["kafka"], "place_by": ["n"]}, "columns": ["id"]}, APPENDING, "columns", "place_by names"),
     ],
@@ -72,6 +74,38 @@ def test_what_cannot_work_is_refused_with_its_line_and_the_way_out(
     line = next(one for one in raised.value.found.splitlines() if found in one)
     number = int(line.removeprefix(f"{path}:").partition(":")[0])
     assert where in " ".join(path.read_text().splitlines()[number - 1 : number + 1]) or ".also_to" in line
+
+
+def test_options_of_transactions_belong_to_exactly_once() -> None:
+    options = {"markers": "m", "create": True, "transaction_timeout": "5 minutes"}
+    sink = _sink({"kafka": {**KAFKA["kafka"], **options}, "delivery": "exactly_once"})
+    assert sink.delivered == "exactly_once" and _sink(KAFKA).delivered == "at_least_once"
+    assert FlowSink.model_validate(sink.model_dump()) == sink
+    assert FlowSink.model_validate(_sink(KAFKA).model_dump()) == _sink(KAFKA), "as a request carries it"
+    assert _sink(POSTGRES).delivered == "exactly_once"
+
+
+@pytest.mark.parametrize(
+    ("flow", "keys"),
+    [
+        (
+            {"session": {"time": "at", "gap": "2 minutes", "by": ["id"], "measures": {"n": "count(*)"}}},
+            ["id", "session_start"],
+        ),
+        ({"deduplicate": {"keys": ["n"], "sequence_by": ["at"]}}, ["n"]),
+        ({"top": {"by": ["n"], "order_by": ["at"], "rows": 2}}, ["n", "position"]),
+    ],
+)
+def test_a_sink_of_a_derived_flow_has_the_keys_that_name_its_rows(flow: dict[str, Any], keys: list[str]) -> None:
+    source = {**LANDING, "columns": {**LANDING["columns"], "at": "timestamp"}}
+    flows = {"f": source, "g": {"source": {"table": "f"}, **flow, "also_to": {"a": POSTGRES, "b": KAFKA}}}
+    spec = PipelineSpec.model_validate({"pipeline": "p", "lake": "lake", "flows": flows})
+    asked = Request(spec=spec, flow="g", step="drain", run_id="r", root=".")
+    types = dict.fromkeys([*keys, "value", "_changed_at"], "string")
+    for sink in asked.declared.also_to.values():
+        sent = sink_columns.columns_of(asked, sink, types)
+        assert [name for name, column in sent.items() if column.key] == keys
+        assert list(sent) == [*keys, "value"]
 
 
 def test_columns_of_a_transform_are_known_to_a_run_alone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -187,7 +188,7 @@ def test_a_fill_may_go_on_without_a_row(layout: FlowLayout) -> None:
     assert SinkState.read(layout, "s").skipped(writer, sink_state.ALL_PORTIONS) == [found]
 
 
-@pytest.mark.parametrize("text", ["5", "{}", "[1]", '{"id": null}', '{"id": [1]}', "id=5"])
+@pytest.mark.parametrize("text", ["5", "{}", "[1]", '{"id": null}', '{"id": [1]}', "id=5", '{"id": {"a": 1}'])
 def test_a_key_that_is_no_object_of_values_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no|has a value|Expecting"):
         refusals.parsed(text)
@@ -196,6 +197,9 @@ def test_a_key_that_is_no_object_of_values_is_refused(text: str) -> None:
 def test_a_key_has_the_text_of_each_value() -> None:
     typed = '{"id": 12345678901234567890, "x": 1.50, "ok": true, "name": "a b"}'
     assert refusals.parsed(typed) == {"id": "12345678901234567890", "x": "1.50", "ok": "true", "name": "a b"}
+    found = refusals.parsed('{"k": 1, "__START_AT": {"at": "2026-01-02T00:00:00.000000Z", "n": 5}}')
+    assert json.loads(found.pop("__START_AT")) == {"at": "2026-01-02T00:00:00.000000Z", "n": 5}
+    assert found == {"k": "1"}
 
 
 def test_an_older_batch_than_the_one_sent_is_refused(layout: FlowLayout) -> None:

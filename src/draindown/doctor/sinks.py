@@ -29,8 +29,8 @@ def look_at_sinks(desk: Desk, request: Request) -> None:
 
 def _compare(desk: Desk, request: Request, name: str) -> None:
     """Compare the newest batches that were sent with those that the sink has: it may have been restored from a copy."""
-    place, part = sink_columns.place_of(request, name), request.declared.also_to[name].part
-    with closing(registry.sink_of(part, place)) as target:
+    place = sink_columns.place_of(request, name)
+    with closing(registry.sink_of(request.declared.also_to[name], place)) as target:
         for one in SinkState.read(desk.layout, name).sendings:
             asked = SinkBatch(place, one.writer, one.number, 0, one.kind, one.number, 0, one.rows, one.digest)
             there = target.has(asked)

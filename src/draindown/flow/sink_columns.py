@@ -87,7 +87,7 @@ def refuse_unready(request: Request, layout: FlowLayout) -> None:
         types = _types(request, sink, layout)
         if types is None:  # the first batch asks, once it has made the table
             continue
-        with closing(registry.sink_of(sink.part, place_of(request, name))) as target:
+        with closing(registry.sink_of(sink, place_of(request, name))) as target:
             target.check(list(columns_of(request, sink, types).values()))
 
 

@@ -81,7 +81,7 @@ def _send(
 
 
 def _note(layout: FlowLayout, name: str, state: SinkState, batch: SinkBatch, *, sent: bool) -> SinkState:
-    one = Sending(batch.writer, batch.number, batch.kind, batch.rows, batch.digest, sent)
+    one = Sending(batch.writer, batch.number, batch.kind, batch.rows, batch.digest, sent, epoch=batch.epoch)
     if state.of(batch.writer) != one:
         state = state.sending(one)
         state.write(layout, name)
@@ -102,11 +102,12 @@ def _is_done(layout: FlowLayout, known: Sending | None, sink: Sink, batch: SinkB
                 layout, batch, f"{known.rows:,} rows of batch {known.number} were sent before, {known.digest}"
             )
         return True
-    there = sink.has(batch)
+    there = sink.has(replace(batch, epoch=known.epoch))
     if there is not None and there.number >= batch.number:
-        if (there.number, there.digest) != (batch.number, batch.digest):
+        same_portions = there.whole or there.portions == batch.portions
+        if (there.number, there.digest) != (batch.number, batch.digest) or not same_portions:
             raise _differs(layout, batch, f"the sink has {there.rows:,} rows of batch {there.number}, {there.digest}")
-        return True
+        return there.whole
     if not sink.records and not same:  # it may have got a part, and nobody can say which
         raise _differs(layout, batch, f"{known.rows:,} rows of it may have been sent before, {known.digest}")
     return False

@@ -40,7 +40,7 @@ ALL_PORTIONS = -1
 class Sending:
     """A batch on its way. `sent`: the sink has it. Until then it may have all of it, a part, or nothing.
 
-    `refused`: the system behind the sink refused a row of it.
+    `refused`: the system behind the sink refused a row of it. `epoch`: of the driver that wrote it down.
     """
 
     writer: str
@@ -50,6 +50,7 @@ class Sending:
     digest: str
     sent: bool = False
     refused: bool = False
+    epoch: int = 0
 
 
 @dataclass(frozen=True)

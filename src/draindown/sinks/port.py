@@ -19,6 +19,7 @@ FATE = "_fate"
 """The column of the record batches that holds each row's fate."""
 ORIGIN = "_origin"
 """The only key column of a flow whose target has no keys: text that names where the row's record was."""
+_PORTION = b"portion"
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,8 @@ class SinkBatch:
         epoch: of the driver that sends it, as `Sink.fence` was given it.
         rows: how many are sent, deletes included.
         digest: over keys, fates and the columns that are not floating, as hexadecimal digits.
+        portions: how many portions the rows come in (see `portion_of`).
+        whole: false of a recorded batch of which the sink has some portions only.
     """
 
     place: SinkPlace
@@ -86,6 +89,22 @@ class SinkBatch:
     epoch: int
     rows: int
     digest: str
+    portions: int = 1
+    whole: bool = True
+
+
+def of_portion(part: pyarrow.RecordBatch, number: int) -> pyarrow.RecordBatch:
+    """Return the rows with the number of their portion, from 0."""
+    return part.replace_schema_metadata({_PORTION: str(number)})
+
+
+def portion_of(part: pyarrow.RecordBatch) -> int:
+    """Return which portion of their batch the rows are of.
+
+    Portions come in order. A row is of the same portion at every attempt of its batch, so a sink may record a batch
+    portion by portion and go on behind the last one that it has.
+    """
+    return int((part.schema.metadata or {}).get(_PORTION, 0))
 
 
 class Sink(Protocol):
@@ -122,11 +141,14 @@ class Sink(Protocol):
     def has(self, batch: SinkBatch) -> SinkBatch | None:
         """Return the newest batch that the sink recorded for the batch's place and writer.
 
-        None if it has none, or keeps no record. `place`, `writer` and all numbers are those recorded.
+        None if it has none, or keeps no record. `place`, `writer` and all numbers are those recorded. `batch.epoch` is
+        that of the driver which began to send it.
+
+        Raises TerminalError `sink-records` if nobody can tell: the records were begun anew after that driver.
         """
 
     def send(self, batch: SinkBatch, columns: Sequence[SinkColumn], rows: Iterable[pyarrow.RecordBatch]) -> None:
-        """Apply a batch: all of it, or nothing of it where the sink has transactions.
+        """Apply a batch: all of it, or nothing of it where the sink has transactions, or whole portions of it.
 
         Where the sink records batches, a batch whose number is at most the recorded one of its writer is done already,
         and `rows` is not read. Record batches have the columns by name, and `FATE`. Keys are distinct within a batch.

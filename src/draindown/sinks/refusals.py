@@ -37,19 +37,21 @@ def refused(
 
 
 def parsed(text: str) -> dict[str, str]:
-    """Return a key that a person typed: the text of each column's value by name.
+    """Return a key that a person typed: the text of each column's value by name, of a struct its JSON.
 
-    Raises ValueError if it is no JSON object of texts, numbers and booleans.
+    Raises ValueError if it is no JSON object of texts, numbers, booleans and objects.
     """
-    found = json.loads(text, parse_float=str, parse_int=str)
+    found, plain = json.loads(text, parse_float=str, parse_int=str), json.loads(text)
     if not isinstance(found, dict) or not found:
         raise ValueError('is no JSON object such as {"id": 5}')
-    return {name: _text(value) for name, value in found.items()}
+    return {name: _text(plain[name] if isinstance(value, dict) else value) for name, value in found.items()}
 
 
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False)
     if not isinstance(value, str):
-        raise ValueError("has a value that is no text, number, true or false")
+        raise ValueError("has a value that is no text, number, object, true or false")
     return value

@@ -13,27 +13,36 @@ from typing import Any
 from draindown.sinks.port import Sink, SinkPlace
 from draindown.spec.kafka_sink import KafkaSink
 from draindown.spec.postgres_sink import PostgresSink
-from draindown.spec.sink import SinkSpec
+from draindown.spec.sink import AT_LEAST_ONCE, EXACTLY_ONCE
+from draindown.spec.sinks import FlowSink
 
-Make = Callable[[Any, SinkPlace, Mapping[str, str]], Sink]
-"""Makes a sink from the model of its kind, its place, and the environment that holds the secrets."""
+Make = Callable[[FlowSink, SinkPlace, Mapping[str, str]], Sink]
+"""Makes a sink from what the pipeline file says of it, its place, and the environment that holds the secrets."""
 
 
-def _in(module: str, name: str) -> Make:
-    def make(*given: Any) -> Sink:
-        found: Sink = getattr(import_module(module), name)(*given)
+def _in(**classes: tuple[str, str]) -> Make:
+    """Return what makes a sink of the class, by module and name, that has the delivery which the file asks for."""
+
+    def make(spec: FlowSink, *given: Any) -> Sink:
+        module, name = classes[spec.delivered]
+        found: Sink = getattr(import_module(module), name)(spec.part, *given)
         return found
 
     return make
 
 
 MAKERS: MutableMapping[str, Make] = {
-    KafkaSink.kind: _in("draindown.sinks.kafka.sink", "KafkaTopic"),
-    PostgresSink.kind: _in("draindown.sinks.postgres.sink", "PostgresTable"),
+    KafkaSink.kind: _in(
+        **{
+            AT_LEAST_ONCE: ("draindown.sinks.kafka.sink", "KafkaTopic"),
+            EXACTLY_ONCE: ("draindown.sinks.kafka.transactions", "KafkaTransactions"),
+        }
+    ),
+    PostgresSink.kind: _in(**{EXACTLY_ONCE: ("draindown.sinks.postgres.sink", "PostgresTable")}),
 }
 
 
-def sink_of(spec: SinkSpec, place: SinkPlace, environ: Mapping[str, str] = os.environ) -> Sink:
+def sink_of(spec: FlowSink, place: SinkPlace, environ: Mapping[str, str] = os.environ) -> Sink:
     """Return the sink, without connecting to it. Secrets are looked up in `environ` once it connects.
 
     Raises TerminalError `sink-client-missing` or `kafka-client-missing`.

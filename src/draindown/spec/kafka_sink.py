@@ -1,4 +1,4 @@
-"""A Kafka topic as a sink: the topic, and how messages are sent."""
+"""A Kafka topic as a sink: the topic, how messages are sent, and what a transaction needs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,9 @@ class KafkaSink(KafkaConnection, SinkSpec):
     """A topic of a Kafka cluster. A message that is sent again has the same id."""
 
     kind = "kafka"
-    DELIVERIES = (AT_LEAST_ONCE,)
+    DELIVERIES = (AT_LEAST_ONCE, EXACTLY_ONCE)
     TARGET = ("bootstrap_servers", "topic")
-    REFUSED = {  # noqa: RUF012 - a ClassVar of the base
-        EXACTLY_ONCE: (
-            "not offered: it takes a transaction per batch with a marker that the next driver reads, and that was not "
-            "tried with this client; leave it out, and drop ids that were seen, as docs/kafka-sink.md shows"
-        )
-    }
+    OF_DELIVERY = dict.fromkeys(("markers", "create", "transaction_timeout"), EXACTLY_ONCE)
 
     topic: Topic = Field(description="The topic. It must exist.", examples=["spend-5m"])
     place_by: list[ColumnName] | None = Field(
@@ -37,6 +32,18 @@ class KafkaSink(KafkaConnection, SinkSpec):
     )
     delivery_timeout: Annotated[Duration, Field(ge=1, le=3600)] = Field(
         default=120, description="How long a message may take until the brokers have it, retries included."
+    )
+
+    markers: Topic = Field(
+        default="draindown-sinks",
+        description="The topic that remembers which batches were sent, where they are sent exactly once.",
+    )
+    create: bool = Field(
+        default=False, description="Make the topic of `markers` where it is missing. No other topic is made."
+    )
+    transaction_timeout: Annotated[Duration, Field(ge=10, le=900)] = Field(
+        default=60,
+        description="How long the brokers keep a transaction open whose driver is gone; readers wait behind it.",
     )
 
     @property

@@ -22,6 +22,8 @@ class SinkSpec(Model):
     """The deliveries that it has; the first where the file doesn't say."""
     REFUSED: ClassVar[Mapping[str, str]] = {}
     """Why it has no other delivery, with the way out."""
+    OF_DELIVERY: ClassVar[Mapping[str, str]] = {}
+    """The fields that count for one delivery only, with that delivery."""
     TARGET: ClassVar[tuple[str, ...]]
     """The fields that say which table or topic it is."""
 

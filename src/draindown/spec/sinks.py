@@ -91,6 +91,13 @@ class FlowSink(Model):
             )
         if self.delivery is not None and self.delivery not in self.part.DELIVERIES:
             refuse([(("delivery",), f"{self.delivery}: {self.part.REFUSED[self.delivery]}")])
+        refuse(
+            [
+                ((self.kind, name), f"counts for delivery: {only} only")
+                for name, only in self.part.OF_DELIVERY.items()
+                if only != self.delivered and getattr(self.part, name) != type(self.part).model_fields[name].default
+            ]
+        )
         names = list(self.columns or ())
         refuse([(("columns",), f"names {twice!r} twice") for twice in repeated(names)])
         if isinstance(self.columns, dict):
@@ -109,6 +116,11 @@ class FlowSink(Model):
         """The options of the sink's kind."""
         found: SinkSpec = getattr(self, self.kind)
         return found
+
+    @property
+    def delivered(self) -> str:
+        """How often a row may arrive: what the file says, else the first that the kind has."""
+        return self.delivery or self.part.DELIVERIES[0]
 
     @property
     def is_of_refused(self) -> bool:

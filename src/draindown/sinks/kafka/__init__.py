@@ -1,1 +1,4 @@
-"""A Kafka topic as a sink, at least once: `messages` makes them of rows, `client` asks brokers, `sink` sends."""
+"""A Kafka topic as a sink: `messages` makes them of rows, `client` asks brokers, `sink` sends at least once.
+
+`transactions` sends exactly once, and `markers` remembers what was sent.
+"""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from draindown.base.errors import DraindownError, TerminalError, TransientError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 _STEP = 0.05  # seconds between looks at what error_cb heard
+_TURN = 1.0  # seconds of one try to begin, which goes on at the next
 _LONGEST = 400
 _PRODUCING: dict[str, Any] = {
     "acks": "all",
@@ -43,14 +44,21 @@ _TERMINAL = {
     "INVALID_RECORD": ("sink-refused", "a topic that is compacted takes no message without a key"),
     "POLICY_VIOLATION": ("sink-refused", "ask who made the cluster's policies"),
     "_INVALID_ARG": ("sink-options", "correct `kafka` of this sink"),
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": ("sink-denied", "grant this user WRITE on the transactional id"),
+    "INVALID_TRANSACTION_TIMEOUT": (
+        "sink-options",
+        "lower `transaction_timeout`, or raise the brokers' transaction.max.timeout.ms",
+    ),
 }
+_FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 
 
 class Client:
     """Clients of the sink's cluster. Their threads end with the process.
 
     Methods raise TransientError `sink-unreachable`; TerminalError `sink-auth`, `sink-tls`, `sink-denied`,
-    `sink-missing`, `sink-options`, `secret-missing`.
+    `sink-missing`, `sink-options`, `secret-missing`. Once another producer has the transactional id, TransientError
+    `sink-fenced`.
     """
 
     def __init__(self, spec: KafkaSink, place: SinkPlace, environ: Mapping[str, str] = os.environ) -> None:
@@ -58,24 +66,87 @@ class Client:
         self._heard: list[KafkaError] = []
         library()
 
-    def producer(self) -> Any:
-        """Return a new producer."""
-        more = {"compression.type": self._spec.compression, "message.timeout.ms": self._spec.delivery_timeout * 1000}
+    def producer(self, transactional_id: str = "") -> Any:
+        """Return a new producer, of transactions where it has an id for them."""
+        longest = self._spec.delivery_timeout
+        more: dict[str, Any] = {"compression.type": self._spec.compression}
+        if transactional_id:
+            timeout = self._spec.transaction_timeout
+            longest = min(longest, timeout)
+            more["socket.timeout.ms"] = min(self._spec.request_timeout, timeout) * 1000
+            more |= {"transactional.id": transactional_id, "transaction.timeout.ms": timeout * 1000}
         # the brokers judge sizes: the topic may take more than the client's own bound
-        return self._made("", "Producer", _PRODUCING | more | {"message.max.bytes": 1_000_000_000})
+        more |= {"message.timeout.ms": longest * 1000, "message.max.bytes": 1_000_000_000}
+        return self._made("", "Producer", _PRODUCING | more)
 
-    def topic_settings(self) -> Mapping[str, str]:
-        """Return the topic's settings. Raises TerminalError `sink-missing` if there is no such topic."""
+    def ready(self, producer: Any) -> None:
+        """End all transactions of the producer's transactional id, and exclude the producers that began them."""
+        kafka, until = library(), time.monotonic() + self._wait
+        while True:
+            try:
+                producer.init_transactions(_TURN)
+                return
+            except kafka.KafkaException as error:
+                self._raise_refused()
+                if not error.args[0].retriable() or time.monotonic() > until:
+                    raise self.named(error.args[0]) from error
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """Raise the error that a client's error within the block stands for."""
+        kafka = library()
+        try:
+            yield
+        except kafka.KafkaException as error:
+            raise self.named(error.args[0]) from error
+        except SystemError as error:  # a fatal error was raised, and then error_cb was called all the same
+            if not isinstance(error.__cause__, kafka.KafkaException):
+                raise
+            raise self.named(error.__cause__.args[0]) from error
+
+    def reader(self, topic: str, start: int | None = None) -> Any:
+        """Return a reader of the first partition of a topic. With `start`: of committed messages from there on."""
+        kafka = library()
+        level = "read_uncommitted" if start is None else "read_committed"
+        options = {"group.id": "draindown", "enable.auto.commit": False, "isolation.level": level}  # no group is joined
+        made = self._made("", "Consumer", options | {"enable.partition.eof": True, "fetch.wait.max.ms": 10})
+        if start is not None:
+            made.assign([kafka.TopicPartition(topic, 0, start)])
+        return made
+
+    def make_topic(self, topic: str, settings: Mapping[str, str]) -> None:
+        """Make a topic of one partition, replicated as the brokers do by default, and wait until it has a leader."""
         admin, kafka = library("admin"), library()
         client = self._made("admin", "AdminClient", {})
+        asked = client.create_topics([admin.NewTopic(topic, 1, config=dict(settings))], request_timeout=self._wait)
+        try:
+            self._result(client, asked[topic])
+        except DraindownError as error:
+            cause = error.__cause__
+            if not isinstance(cause, kafka.KafkaException) or cause.args[0].name() != "TOPIC_ALREADY_EXISTS":
+                raise
+        until = time.monotonic() + self._wait
+        with self.naming():
+            while not _is_led(client.list_topics(topic, timeout=self._wait), topic) and time.monotonic() < until:
+                client.poll(_STEP)
+
+    def topic_settings(self, topic: str = "", *, read: bool = False) -> Mapping[str, str]:
+        """Return the settings of a topic, by default of the sink's; `read`: it is read, too.
+
+        Raises TerminalError `sink-missing` if there is no such topic.
+        """
+        admin, kafka, topic = library("admin"), library(), topic or self._spec.topic
+        client = self._made("admin", "AdminClient", {})
         asked = client.describe_topics(
-            kafka.TopicCollection([self._spec.topic]), include_authorized_operations=True, request_timeout=self._wait
+            kafka.TopicCollection([topic]), include_authorized_operations=True, request_timeout=self._wait
         )
-        described = self._result(client, asked[self._spec.topic])
-        allowed = described.authorized_operations
-        if allowed and admin.AclOperation.WRITE not in allowed:
-            raise self._error("sink-denied", "this user may not write", _TERMINAL["TOPIC_AUTHORIZATION_FAILED"][1])
-        resource = admin.ConfigResource(admin.ResourceType.TOPIC, self._spec.topic)
+        allowed = self._result(client, asked[topic]).authorized_operations
+        needed = [admin.AclOperation.WRITE, *([admin.AclOperation.READ] if read else [])]
+        lacking = [one.name for one in needed if allowed and one not in allowed]
+        if lacking:
+            why = f"this user lacks {' and '.join(lacking)} on topic {topic}"
+            raise self._error("sink-denied", why, _TERMINAL["TOPIC_AUTHORIZATION_FAILED"][1])
+        resource = admin.ConfigResource(admin.ResourceType.TOPIC, topic)
         (future,) = client.describe_configs([resource], request_timeout=self._wait).values()
         return {name: one.value for name, one in self._result(client, future).items()}
 
@@ -85,6 +156,8 @@ class Client:
         if worst is not None:
             code, help = worst
             return self._error(code, self._text(error, row), help)
+        if any(one.name() in _FENCED for one in [error, *self._heard]):
+            return self.fenced(self._text(error, row))
         return TransientError(
             "sink-unreachable",
             tried=f"send to {self._spec.place}",
@@ -106,9 +179,7 @@ class Client:
         kafka, until = library(), time.monotonic() + self._wait + 1
         while not future.done() and time.monotonic() < until:
             client.poll(_STEP)
-            refused = next((one for one in self._heard if (self._terminal(one) or ("",))[0] == "sink-auth"), None)
-            if refused is not None:
-                raise self.named(refused)
+            self._raise_refused()
         with suppress(AttributeError):
             client.poll(0)
         try:
@@ -117,6 +188,11 @@ class Client:
             raise self.named(error.args[0]) from error
         except TimeoutError as error:
             raise self.named(kafka.KafkaError(kafka.KafkaError._TIMED_OUT)) from error
+
+    def _raise_refused(self) -> None:
+        refused = next((one for one in self._heard if (self._terminal(one) or ("",))[0] == "sink-auth"), None)
+        if refused is not None:
+            raise self.named(refused)
 
     @staticmethod
     def _terminal(error: KafkaError) -> tuple[str, str] | None:
@@ -128,6 +204,22 @@ class Client:
         heard = dict.fromkeys([error.str(), *(one.str() for one in self._heard)])
         return "; ".join([*([f"key {row}"] if row else []), *heard])[:_LONGEST]
 
+    def fenced(self, found: str) -> TransientError:
+        """Return the error of a driver that another one took over from."""
+        return TransientError(
+            "sink-fenced",
+            tried=f"send to {self._spec.place}",
+            found=f"another driver sends there since, or a transaction outlasted transaction_timeout: {found}"[
+                :_LONGEST
+            ],
+            next=self._place.command("run", "if no other run is at work: it takes a higher epoch"),
+        )
+
     def _error(self, code: str, found: str, help: str) -> TerminalError:
         tried = f"send to {self._spec.place}"
         return TerminalError(code, tried=tried, found=found[:_LONGEST], next=self._place.command("plan", help))
+
+
+def _is_led(cluster: Any, topic: str) -> bool:
+    found = cluster.topics.get(topic)
+    return found is not None and bool(found.partitions) and all(one.leader >= 0 for one in found.partitions.values())

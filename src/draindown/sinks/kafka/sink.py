@@ -43,6 +43,7 @@ class KafkaTopic(Sink):
         self._spec, self._place = spec, place
         self._client = Client(spec, place, environ)
         self._failed: list[tuple[KafkaError, str]] = []
+        self._found: Mapping[str, str] | None = None
 
     def check(self, columns: Sequence[SinkColumn]) -> None:
         """See `Sink.check`."""
@@ -51,7 +52,7 @@ class KafkaTopic(Sink):
         problems += [f"place_by: no column {name} is sent" for name in self._spec.place_by or () if name not in names]
         if self._spec.place_by and keys != [ORIGIN]:
             problems.append("place_by: rows of a target with keys are placed by these")
-        settings = self._client.topic_settings()
+        settings = self._settings()
         if keys == [ORIGIN] and "compact" in settings.get("cleanup.policy", ""):
             problems.append("the topic is compacted, which would drop rows of a target without keys")
         if problems:
@@ -67,7 +68,7 @@ class KafkaTopic(Sink):
 
     def unsendable(self, columns: Sequence[SinkColumn]) -> Mapping[str, str]:
         """See `Sink.unsendable`. The bound of a message is the topic's; its size is judged a bit too large."""
-        most = int(self._client.topic_settings().get(_MAX_BYTES, 1_048_588))
+        most = int(self._settings().get(_MAX_BYTES, 1_048_588))
         keys = [column for column in columns if column.key]
         size = " + ".join([str(_AROUND), *map(_size, columns), *map(_size, keys)])
         found = {**null_keys(columns), "message-too-large": f"{size} > {most}"}
@@ -86,15 +87,8 @@ class KafkaTopic(Sink):
         producer, self._failed = self._client.producer(), []
         try:
             for part in rows:
-                for number, message in enumerate(messages.of(part)):
-                    self._produce(producer, message)
-                    if number % _POLLED == 0:
-                        producer.poll(0)
-                        self._raise_failed()
-            left = producer.flush(self._spec.delivery_timeout + _SLACK)
-            self._raise_failed()
-            if left:
-                raise self._client.named(library().KafkaError(library().KafkaError._TIMED_OUT))
+                self._produce_all(producer, messages.of(part))
+            self._confirm(producer)
         except BaseException:
             producer.purge()  # nothing more of a batch that failed goes out
             producer.flush(_WAIT)
@@ -107,6 +101,26 @@ class KafkaTopic(Sink):
     def close(self) -> None:
         """See `Sink.close`."""
 
+    def _settings(self) -> Mapping[str, str]:
+        """Return the topic's settings, which are asked for once: a sink lives as long as a batch."""
+        if self._found is None:
+            self._found = self._client.topic_settings()
+        return self._found
+
+    def _produce_all(self, producer: Any, messages: Iterable[Message]) -> None:
+        for number, message in enumerate(messages):
+            self._produce(producer, message)
+            if number % _POLLED == 0:
+                self._poll(producer, 0)
+
+    def _confirm(self, producer: Any) -> None:
+        """Wait until the brokers have all that was sent."""
+        with self._client.naming():
+            left = producer.flush(self._spec.delivery_timeout + _SLACK)
+        self._raise_failed()
+        if left:
+            raise self._client.named(library().KafkaError(library().KafkaError._TIMED_OUT))
+
     def _produce(self, producer: Any, message: Message) -> None:
         until = time.monotonic() + self._spec.delivery_timeout + _SLACK
         report = partial(self._delivered, message.row)
@@ -117,12 +131,16 @@ class KafkaTopic(Sink):
                 )
                 return
             except BufferError:  # the queue is full until the brokers have confirmed some
-                producer.poll(_WAIT)
-                self._raise_failed()
+                self._poll(producer, _WAIT)
                 if time.monotonic() > until:
                     raise self._client.named(library().KafkaError(library().KafkaError._TIMED_OUT)) from None
             except library().KafkaException as error:
                 raise self._named(error.args[0], message.row) from error
+
+    def _poll(self, producer: Any, seconds: float) -> None:
+        with self._client.naming():
+            producer.poll(seconds)
+        self._raise_failed()
 
     def _delivered(self, row: str, error: KafkaError | None, message: Any) -> None:
         del message

@@ -72,11 +72,11 @@ class _Work:
         (share,) = judged.shares()
         return judged, share
 
-    def batch(self, number: int, rows: int, digest: str) -> SinkBatch:
+    def batch(self, number: int, rows: int, digest: str, portions: int = 1) -> SinkBatch:
         """Return the identity of a portion; the number after the last one is that of the end."""
         place, generation = place_of(self.request, self.name), self.flow.generation
         writer = sink_state.fill_writer(self.request.layout, self.name, self.fill.number)
-        return SinkBatch(place, writer, number, generation, FILL, number, self.epoch, rows, digest)
+        return SinkBatch(place, writer, number, generation, FILL, number, self.epoch, rows, digest, portions)
 
     def guarded(self, judged: Judged, share: Share) -> Iterator[pa.RecordBatch]:
         """Yield the rows that are sent while the lease is held. Raises TransientError `lease-lost`."""
@@ -106,7 +106,7 @@ def fill(request: Request, spark: SparkSession, name: str, *, progress: Callable
         epoch = sink_state.next_epoch(flow.layout, flow.check)
         files = _files(request, spark, name, source)
         begun = _of(request, name, TableLog(source).version, files.portions, epoch)
-        target = kept.enter_context(closing(registry.sink_of(sink.part, place_of(request, name))))
+        target = kept.enter_context(closing(registry.sink_of(sink, place_of(request, name))))
         never: dict[str, Column] = {key: F.lit(False) for key in was_of({name: sink}, spark)}
 
         def rows(portion: int) -> DataFrame:
@@ -177,7 +177,7 @@ def _send(work: _Work, progress: Callable[[str], None]) -> Filled:
             if share.counts["unsendable"]:
                 keep_misfits(replace(writer, batch=portion), judged.misfits(share), work.request.run_id)
             if share.rows:
-                own = work.batch(portion, share.rows, share.digest)
+                own = work.batch(portion, share.rows, share.digest, share.portions)
                 work.target.send(own, share.columns, work.guarded(judged, share))
             rows, unsendable = rows + share.rows, unsendable + share.counts["unsendable"]
         work.flow.check()

@@ -116,7 +116,7 @@ class FlowOutlets:
         sink_state.leave_out(layout, self.sinks)
         with ExitStack() as kept:
             for name, sink in self.sinks.items():
-                target = registry.sink_of(sink.part, place_of(self.request, name))
+                target = registry.sink_of(sink, place_of(self.request, name))
                 self._targets[name] = kept.enter_context(closing(target))
                 target.fence(self._epoch)
             yield
@@ -202,6 +202,7 @@ class FlowOutlets:
             epoch=self._epoch or 0,
             rows=share.rows,
             digest=share.digest,
+            portions=share.portions,
         )
 
     def _keep_misfits(self, batch: BaseBatch, groups: Sequence[_Group]) -> None:

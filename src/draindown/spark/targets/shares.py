@@ -14,10 +14,10 @@ from functools import reduce
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, DataType, MapType
+from pyspark.sql.types import BinaryType, DataType, MapType, StructType
 
 from draindown.flow.sink_state import Skip
-from draindown.sinks.port import FATE, SinkColumn
+from draindown.sinks.port import FATE, SinkColumn, of_portion
 from draindown.spark.contract import json_rows
 from draindown.spark.frames import persisted
 from draindown.spark.sql import quoted, try_eval
@@ -36,12 +36,14 @@ class Share:
     """What one sink gets of a batch.
 
     `counts`: as the ledger's row has them. `digest`: of the rows that are sent. `at`: its number among the shares.
+    `portions`: how many portions they come in, the same where a person gave some of them up.
     """
 
     at: int
     columns: Sequence[SinkColumn]
     counts: Mapping[str, int]
     digest: str
+    portions: int = 1
 
     @property
     def rows(self) -> int:
@@ -119,7 +121,8 @@ class Judged:
             got = {name: int(found[f"{name}_{at}"]) for name in ("sent", "deleted", "unsendable")}
             counts = {**got, "passed": int(found["rows"]) - sum(got.values())}
             digest = format(int(found[f"digest_{at}"] or 0) % 2**64, "016x")
-            shares.append(Share(at, list(wanted.columns.values()), counts, digest))
+            portions = max(1, -(-int(found[f"whole_{at}"]) // PORTION))
+            shares.append(Share(at, list(wanted.columns.values()), counts, digest, portions))
         return shares
 
     def _sums(self, at: int, wanted: Wanted) -> list[Column]:
@@ -131,18 +134,21 @@ class Judged:
                 value = _hashable(self._column(name), kind)
                 hashed += [value.isNull(), value]
         counted = fits | F.startswith(F.col(_why(at)), F.lit(GIVEN_UP))
-        digest = F.sum(F.when(to.isNotNull() & counted, F.xxhash64(*hashed).cast(_HASH)))
+        whole = to.isNotNull() & counted
+        digest = F.sum(F.when(whole, F.xxhash64(*hashed).cast(_HASH)))
         return [
             F.count_if((to == "upsert") & fits).alias(f"sent_{at}"),
             F.count_if((to == "delete") & fits).alias(f"deleted_{at}"),
             F.count_if(to.isNotNull() & ~fits).alias(f"unsendable_{at}"),
+            F.count_if(whole).alias(f"whole_{at}"),
             digest.cast(_HASH).alias(f"digest_{at}"),
         ]
 
     def rows(self, share: Share) -> Iterator[pa.RecordBatch]:
         """Yield the rows that a sink gets, with FATE; of a delete only the keys have values.
 
-        They come in portions, so that the driver holds no more than PORTION rows, give or take.
+        They come in portions, so that the driver holds no more than PORTION rows, give or take. The key decides which
+        portion a row is of.
         """
         wanted = self._wanted[share.at]
         own = self._rows.where(F.col(_to(share.at)).isNotNull() & F.col(_why(share.at)).isNull())
@@ -152,10 +158,11 @@ class Judged:
             (self._column(name) if column.key else F.when(live, self._column(name))).alias(column.name)
             for name, column in wanted.columns.items()
         ]
-        portions = max(1, -(-share.rows // PORTION))
-        for portion in range(portions):
-            mine = own if portions == 1 else own.where(F.pmod(F.xxhash64(*keys), F.lit(portions)) == portion)
-            yield from _arrow(mine.select(*chosen, F.col(_to(share.at)).alias(FATE)))
+        for portion in range(share.portions):
+            of = F.pmod(F.xxhash64(*keys), F.lit(share.portions)) == portion
+            mine = own if share.portions == 1 else own.where(of)
+            for part in _arrow(mine.select(*chosen, F.col(_to(share.at)).alias(FATE))):
+                yield of_portion(part, portion)
 
     def misfits(self, share: Share) -> DataFrame:
         """Return the rows that a sink can't hold: `sink`, `key` as JSON, `reason`, `fate`."""
@@ -180,10 +187,17 @@ def _is_key(rows: DataFrame, key: Mapping[str, str]) -> Column:
     """Return whether a row has the key, by its columns' names at the sink: all rows have an empty one."""
     same = F.lit(True)
     for name, text in key.items():
-        kind = rows.schema[name].dataType
-        value = F.try_to_binary(F.lit(text), F.lit("base64")) if kind == BinaryType() else F.lit(text).try_cast(kind)
-        same &= F.col(quoted(name)).eqNullSafe(value)
+        same &= F.col(quoted(name)).eqNullSafe(_typed(text, rows.schema[name].dataType))
     return same
+
+
+def _typed(text: str, kind: DataType) -> Column:
+    """Return the value that a person typed as text, of a struct as JSON; NULL if it is none of the type."""
+    if isinstance(kind, StructType):
+        return F.from_json(F.lit(text), kind)
+    if kind == BinaryType():
+        return F.try_to_binary(F.lit(text), F.lit("base64"))
+    return F.lit(text).try_cast(kind)
 
 
 def _fate(changes: DataFrame, at: int, one: Wanted) -> Column:

@@ -1,4 +1,4 @@
-"""A Postgres server under test, on loopback, from the wheel that set-up installed. `initdb` refuses root."""
+"""A Postgres server for tests and the demo, on loopback, of the wheel that set-up installed. `initdb` refuses root."""
 
 from __future__ import annotations
 

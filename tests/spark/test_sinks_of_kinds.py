@@ -1,0 +1,126 @@
+"""Sinks of joins, lookups, sessions and histories: what names a row there, and that the sink follows the table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
+from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import SINK_FATES
+from draindown.sinks import refusals, registry
+from draindown.spark.session import configured
+from draindown.spark.targets import shares
+from draindown.spec.sinks import FlowSink
+from tests.derivation import Derivation
+from tests.sinks.fake import FakeServer, FakeSink
+from tests.spark.test_history_flow import SEVERAL, event
+from tests.spark.test_joined_flow import AIRLINES, JOINED, NAMED, Paired
+
+ALSO_TO = {"every": {"postgres": {"url": "postgresql://u:${secret:X}@host:5432/d", "table": "every"}}}
+START = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
+    found = FakeServer()
+
+    def made(spec: FlowSink, place: Any, environ: Mapping[str, str]) -> FakeSink:
+        return FakeSink(found, place)
+
+    monkeypatch.setitem(registry.MAKERS, "postgres", made)
+    yield found
+
+
+def assert_as_the_table(server: FakeServer, layout: FlowLayout, *keys: str) -> None:
+    """The sink has every row of the table under its keys, and the ledger says how it got there."""
+    rows = [
+        {name: value for name, value in row.items() if name != "_changed_at"}
+        for row in TableLog(layout.table).rows("select * from t")
+    ]
+    assert len(server.rows) == len(rows) > 0
+    assert _plain(server.rows.values()) == _plain(rows)
+    assert all(key in row for key in keys for row in server.rows.values())
+    for batch in ledger_table.recent(layout, 9):
+        counts = batch.sinks["every"]
+        assert sum(counts[fate] for fate in SINK_FATES) == batch.applied
+        assert counts["passed"] == 0  # a row without a match has a key that is NULL, and is unsendable
+
+
+def _plain(values: Any) -> list[str]:
+    return sorted(json.dumps(value, default=_text, sort_keys=True) for value in values)
+
+
+def _text(value: Any) -> str:
+    return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else str(value)
+
+
+@pytest.mark.long
+def test_a_sink_follows_a_join(spark: SparkSession, tmp_path: Path, server: FakeServer) -> None:
+    it = Paired(tmp_path / "project", spark, joined={**JOINED, "also_to": ALSO_TO})
+    it.deliver(it.row(1, 10), it.row(2, 200))
+    it.measure(it.station(7, 12))
+    it.run()
+    it.run()
+    it.deliver(it.row(1, 11), it.row(2, op="d", minutes=200))
+    it.measure(it.station(8, 15))
+    it.run()
+    assert len(it.pairs()) == 2
+    assert_as_the_table(server, it.layout("joined"), *it.spec.declared("joined").target.row_keys)
+
+
+@pytest.mark.long
+def test_a_sink_follows_a_lookup(spark: SparkSession, tmp_path: Path, server: FakeServer) -> None:
+    it = Paired(tmp_path / "project", spark, weather=AIRLINES, joined={**NAMED, "also_to": ALSO_TO})
+    it.deliver(it.row(1, 10), it.row(2, 20, "BB"))
+    it.measure({"code": "AA", "seq": 1, "name": "first"})
+    it.run()
+    it.run()
+    it.measure({"code": "AA", "seq": 2, "name": "second"})
+    it.run()
+    assert_as_the_table(server, it.layout("joined"), "id")
+    assert sorted(str(row["name"]) for row in server.rows.values()) == ["None", "second"]
+
+
+@pytest.mark.long
+def test_a_sink_follows_sessions(spark: SparkSession, tmp_path: Path, server: FakeServer) -> None:
+    session = {"time": "at", "gap": "2 minutes", "by": ["k"], "measures": {"n": "count(*)"}}
+    it = Derivation(tmp_path, spark, session=session, also_to=ALSO_TO)
+    it.insert(*(event(number, 3 * number) for number in range(3)))
+    it.derive()
+    assert len(server.rows) == 3
+    it.insert(event(5, 1), event(6, 2))  # joins the first two
+    it.derive()
+    assert len(server.rows) == 2
+    assert_as_the_table(server, it.layout, "k", "session_start")
+
+
+def test_a_sink_follows_a_history_whose_rows_are_named_by_a_struct(
+    spark: SparkSession, tmp_path: Path, server: FakeServer
+) -> None:
+    it = Derivation(tmp_path, spark, appended=True, target=SEVERAL, also_to=ALSO_TO)
+    it.insert(event(1, 0, 1), event(4, 10, 2))
+    it.derive()
+    it.insert(event(2, 5, 3))
+    it.derive()
+    assert len(server.rows) == 3
+    assert_as_the_table(server, it.layout, "k", "__START_AT")
+
+
+def test_a_row_whose_key_is_a_struct_can_be_given_up_as_an_error_spells_it(spark: SparkSession) -> None:
+    kind = "struct<at:timestamp,n:int,text:string>"
+    values = [(START + timedelta(microseconds=at), at, 'a"é') for at in range(3)]
+    with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
+        rows = spark.createDataFrame([(1, value) for value in values], f"k bigint, s {kind}")
+        spelt = '{"at":"2026-03-01T00:00:00.000001Z","n":1,"text":"a\\"é"}'
+        typed = refusals.parsed(f'{{"k":1,"s":{spelt}}}')
+        (found,) = rows.where(shares._is_key(rows, typed)).collect()
+        assert found["s"]["n"] == 1
+        assert rows.where(shares._is_key(rows, {"k": "1", "s": "no json"})).count() == 0
