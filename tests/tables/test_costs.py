@@ -184,7 +184,7 @@ def test_a_plan_reads_no_more_rows_when_the_ledger_grows(asked: Request, costs: 
         commit(asked, number)
     costs.clear()
     main(["--root", asked.root, "plan", "p"])
-    assert costs.rows["ledger"] == 4 + 40
+    assert costs.rows["ledger"] == 3 + 40
 
 
 def test_an_opening_under_the_lease_opens_each_log_once_and_its_own_writes_again(asked: Request, costs: Costs) -> None:

@@ -72,10 +72,12 @@ def _side_tables(layout: FlowLayout, generation: int) -> list[tuple[str, SideTab
 
 def _behind(layout: FlowLayout, path: str, generation: int, purpose: SideTable) -> str | None:
     """Describe how a side table lacks the newest batch that the ledger counts; None if complete or missing."""
-    last = ledger_table.last_with(layout, generation, purpose)
     table = log_of(layout, path)
+    if not table.exists:
+        return None
+    last = ledger_table.last_with(layout, generation, purpose)
     newest = table.last(app_id(layout, generation, purpose))
-    if last is None or not table.exists or (newest is not None and newest >= last):
+    if last is None or (newest is not None and newest >= last):
         return None
     return f"the ledger counts rows of batch {last}, it {'knows none' if newest is None else f'ends at batch {newest}'}"
 
