@@ -342,10 +342,9 @@ _HURT = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("kind", "whole"), [("joined", False), *(pytest.param(one, True, marks=pytest.mark.long) for one in _HURT)]
-)
+@pytest.mark.parametrize(("kind", "whole"), [("joined", False), *((one, True) for one in _HURT)])
 def test_a_hurt_table_is_put_right_by_replay_rebuild_and_reset(
     tmp_path: Path, spark: SparkSession, kind: str, whole: bool
 ) -> None:
