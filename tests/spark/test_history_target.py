@@ -232,6 +232,19 @@ def test_an_interval_is_withdrawn_with_its_events_alone_and_comes_back(
     assert NAME in {one["reason"].removeprefix("gate:") for one in it.quarantine()}
 
 
+@pytest.mark.long
+def test_what_joins_when_an_interval_is_withdrawn_may_lie_in_another_partition(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    it = Withdrawn(spark, tmp_path, SANE, UNIQUE, target=TRACKED | {"partition_by": ["part"]}, columns=COLUMNS)
+    came = [line("k", 1, 1, part="x"), line("k", 3, -5, part="y"), line("k", 7, 1, part="x")]
+    it.deliver(*came)
+    it.drain(spark)
+    it.withdraw()
+    assert _of_k(it) == [(1, None, 1)], "the neighbours join"
+    it.right(came, came[1:2])
+
+
 def _of_k(it: Landing) -> list[tuple[Any, ...]]:
     return [row[1:4] for row in runs(it) if row[0] == "k"]
 

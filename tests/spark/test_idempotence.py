@@ -245,3 +245,17 @@ def test_tables_whose_creation_was_killed_before_their_first_commit_are_created_
     assert (sums["applied"], sums["quarantined"], len(at.rows()), len(at.tombstones())) == (2, 1, 1, 1)
     ours = (at.layout.table, at.layout.quarantine, at.layout.tombstones, at.layout.ledger, at.layout.intake_of(1))
     assert {path: TableLog(path).properties.get("draindown.format") for path in ours} == dict.fromkeys(ours, "1")
+
+
+def test_a_delete_in_an_hour_that_a_clock_repeats_or_skips_is_remembered_as_it_was_written(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    columns = {"id": "string not null", "at": "timestamp_ntz not null", "op": "string"}
+    target = {"keys": ["id"], "sequence_by": ["at"], "apply_as_deletes": "op = 'd'"}
+    it = Landing(tmp_path, source={"timezone": "Europe/Berlin"}, columns=columns, target=target)
+    days = {"k": "2026-03-29", "j": "2026-10-25"}
+    for time, op in (("02:30", "d"), ("02:20", ""), ("02:40", "")):
+        it.deliver(*[json.dumps({"id": id, "at": f"{day}T{time}:00", "op": op}) for id, day in days.items()])
+        it.apply(spark)
+        found = {row["id"]: row["at"].isoformat() for row in it.rows()}
+        assert found == ({id: f"{day}T02:40:00" for id, day in days.items()} if time == "02:40" else {})

@@ -31,8 +31,13 @@ def take(request: Request, drained: Mapping[str, Any] | None) -> StepReport | No
     """
     if request.step not in _AFTER or not drained:
         return None
-    newest = store.read(request.layout, request.run_id, request.step)
+    try:
+        newest = store.read(request.layout, request.run_id, request.step)
+    except ValueError:  # torn: a driver of its own writes another
+        return None
     if newest is None or newest.fused is None or newest.fused.drain != drained.get("start"):
+        return None
+    if newest.fused.exit not in (Exit.DONE, Exit.GATE_FAILED):  # it may fail for what it shared with the drain
         return None
     by = {"owner": request.owner, "at": now().isoformat()}
     with suppress(OSError):  # a lake that takes no note: a driver of its own says what is wrong with it

@@ -32,7 +32,7 @@ def _compare(desk: Desk, request: Request, name: str) -> None:
     place = sink_columns.place_of(request, name)
     with closing(registry.sink_of(request.declared.also_to[name], place)) as target:
         for one in SinkState.read(desk.layout, name).sendings:
-            asked = SinkBatch(place, one.writer, one.number, 0, one.kind, one.number, 0, one.rows, one.digest)
+            asked = SinkBatch(place, one.writer, one.number, 0, one.kind, one.number, one.epoch, one.rows, one.digest)
             there = target.has(asked)
             if one.sent and target.records and (there is None or there.number < one.number):
                 ends = f"ends at batch {there.number}" if there else "has no batch"

@@ -39,7 +39,8 @@ def late_rows(table: str, time: str, accept: int, row: str = "") -> str:
     `accept`: seconds after its `time` from which on a row that arrives is late. The table `applied` has source_table,
     unit, position and arrived_at of the late rows that count all the same.
     """
-    came = f"epoch_us({row}{identifier(time)}) < epoch_us({row}_arrived_at) - {accept * 1_000_000}"
+    late = f"epoch_us({row}{identifier(time)}) < epoch_us({row}_arrived_at) - {accept * 1_000_000}"
+    came = f"coalesce({late}, false)"  # a row without a time is not late
     same = (
         f"a.source_table = {literal(table)} and a.unit = {row}_origin.unit and a.position = {row}_origin.position "
         f"and epoch_us(a.arrived_at) = epoch_us({row}_arrived_at)"

@@ -201,7 +201,7 @@ class Source(Protocol):
         """Return the error of a read that failed."""
 
     def samples(self, most: int) -> list[str]:
-        """Return paths of at most `most` files outside the lake that tasks read; empty if they read none."""
+        """Return paths of at most `most` new files outside the lake that tasks read; empty if they read none."""
 
     def refuse_findings(self, findings: Sequence[Finding]) -> None:
         """Fail a drain, after everything else was drained, if one of its findings about the source must not pass.

@@ -6,6 +6,7 @@ the executor's disk, and the commit names it all the same. So each step on a clu
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -14,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deltalake import DeltaTable
 from pyspark import InheritableThread, SparkContext
 from pyspark.sql import SparkSession
 
 from draindown.base.errors import DraindownError, TerminalError, TransientError, first_line, said
 from draindown.base.formatting import count, shortened, size
 from draindown.lake.documents import make_home
+from draindown.lake.table_log import TableLog
 from draindown.launch.settings import is_local
 from draindown.runs.request import Request
 from draindown.sources.registry import source_of
@@ -33,7 +34,7 @@ _WAIT = "DRAINDOWN_EXECUTOR_WAIT"
 _PATIENCE = "10 minutes"
 """How long to wait for the first executor: a busy cluster queues applications, an elastic one starts machines."""
 _PROBED = "spark.draindown.probed"
-"""Session setting: the lake that this session's executors have been found to share."""
+"""Session setting: the lake that this session's executors have been found to share, and their ids."""
 _ROUNDS = 3
 _DRIVER = "driver"
 _NO_CLASSES = ("DefaultSerializationProxy", "ClassNotFoundException", "NoClassDefFoundError")
@@ -112,14 +113,14 @@ def refuse_unfit(spark: SparkSession, request: Request) -> None:
     """Refuse a cluster whose executors lack Delta, or don't see the lake or the landing directory. No-op if local.
 
     Writes a small Delta table into the flow's home by tasks on all executors, looks for its files here, and has
-    executors read it, and files of the source, back. Once per session and lake. Then a shuffle gets a partition per
-    core.
+    executors read it, and files of the source, back. Again in a later step if another executor has joined. Then a
+    shuffle gets a partition per core.
 
     Raises TransientError `no-executors` if none registers within `$DRAINDOWN_EXECUTOR_WAIT` (10 minutes),
     `cluster-gone`; TerminalError `executors-lack-jars`, `lake-not-shared`, `landing-not-shared`, `bad-wait`.
     """
     lake = request.layout.lake
-    if is_local(str(spark.sparkContext.master)) or spark.conf.get(_PROBED, "") == lake:
+    if is_local(str(spark.sparkContext.master)) or _is_probed(spark, lake):
         return
     make_home(request.layout)
     probe = Path(request.layout.probe(request.start))
@@ -131,7 +132,16 @@ def refuse_unfit(spark: SparkSession, request: Request) -> None:
         shutil.rmtree(probe, ignore_errors=True)
     found = executors(spark.sparkContext)
     spark.conf.set(PARTITIONS, str(max(found.cores if found else 1, 2)))
-    spark.conf.set(_PROBED, lake)
+    spark.conf.set(_PROBED, json.dumps([lake, _ids(spark)]))
+
+
+def _is_probed(spark: SparkSession, lake: str) -> bool:
+    known = json.loads(spark.conf.get(_PROBED, None) or "[null, []]")
+    return known[0] == lake and set(_ids(spark)) <= set(known[1])
+
+
+def _ids(spark: SparkSession) -> list[str]:
+    return [str(one.id()) for one in _registered(spark.sparkContext)]
 
 
 def _patience() -> int:
@@ -150,10 +160,10 @@ def _probe_lake(spark: SparkSession, request: Request, probe: Path, patience: in
             _awaiting_executors(spark, request, patience, lambda: _write(spark, table))
             if all(int(one.completedTasks()) for one in _registered(spark.sparkContext)):
                 break
-        written = DeltaTable(table).file_uris()
-        unseen = [path for path in written if not Path(path.removeprefix("file://")).is_file()]
-        if unseen:
-            raise _lake_unseen(spark, request, f"{len(unseen)} of {len(written)} files that they wrote are not here")
+        log = TableLog(table)
+        if unseen := log.missing_files():
+            number = log.added_files().num_rows
+            raise _lake_unseen(spark, request, f"{len(unseen)} of {number} files that they wrote are not here")
         spark.read.format("delta").load(table).collect()
 
 

@@ -212,7 +212,10 @@ class Client:
             found=f"another driver sends there since, or a transaction outlasted transaction_timeout: {found}"[
                 :_LONGEST
             ],
-            next=self._place.command("run", "if no other run is at work: it takes a higher epoch"),
+            next=[
+                self._place.command("run", "if no other run is at work: it takes a higher epoch"),
+                "raise transaction_timeout of the sink, if no other run was at work: a portion took longer",
+            ],
         )
 
     def _error(self, code: str, found: str, help: str) -> TerminalError:

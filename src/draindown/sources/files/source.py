@@ -50,8 +50,8 @@ class Files(NothingLost):
         return None if home.is_dir() else (f"no directory {home} on this machine", f"mkdir -p {shlex.quote(str(home))}")
 
     def samples(self, most: int) -> list[str]:
-        """Return the oldest files. Raises like `look`."""
-        return [file.path for file in self._listing(clock.now()).files[:most]]
+        """Return the newest files, which nobody clears away yet. Raises like `look`."""
+        return [file.path for file in self._listing(clock.now()).files[-most:]]
 
     def look(self, state: FlowLayout, generation: int, first: int, now: datetime) -> Look:
         """Compare the listing with the intake. Raises TerminalError `source-missing`, `source-unreadable`."""

@@ -238,9 +238,13 @@ def _as_kept(request: Request, writer: Writer, plan: Plan, rows: DataFrame) -> D
 
 
 def _pruning(request: Request, rows: DataFrame) -> Pruning:
-    """Return the file-skipping predicates for the MERGE: the partitions and key ranges of the rows."""
+    """Return the file-skipping predicates for the MERGE: the partitions and key ranges of the rows.
+
+    A history's neighbours of the rows, which may join, can lie in partitions of other events of the same keys.
+    """
     goal, schema = request.flow_spec.target, rows.schema
-    exact = text_safe(schema, goal.partition_by)
+    same = [name for name in goal.partition_by if name in goal.keys or goal.kind.memory != "hidden"]
+    exact = text_safe(schema, same)
     found = rows.agg(F.count("*"), *measures(rows, exact, goal.keys, F.lit(True))).collect()
     return pruning(found, schema, exact, goal.keys)
 

@@ -195,7 +195,9 @@ def _shape_of_table(accepted: Accepted) -> Shape:
     last = _last_definition(accepted.writer)
     assert part is not None, "the kind of the target is history"
     if last is not None:
-        return _shaped(accepted, last["tracked"])
+        shape = _shaped(accepted, last["tracked"])
+        _refuse_changed(accepted.writer, shape)
+        return shape
     return _shaped(accepted, part.tracked([*accepted.writer.flow.columns]))
 
 

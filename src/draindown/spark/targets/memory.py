@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from draindown.lake.table_log import TableLog, identifier, literal
-from draindown.spark.sql import CHANGED_AT
+from draindown.spark.sql import CHANGED_AT, quoted
 from draindown.spark.targets import delta_target
 from draindown.spark.targets.delta_target import Held, Writer, held_rows, write_batch
 from draindown.spark.targets.pruning import Pruning
@@ -52,7 +52,7 @@ def held(spark: SparkSession, writer: Writer, pruning: Pruning) -> Held | None:
     if found is None or (found.is_apart and goal.kind.memory == "tombstones"):
         return None
     if goal.kind.memory == "tombstones" and _number(found.every) <= FEW_HELD:
-        return replace(found, rows=_read(spark, writer))
+        return replace(found, rows=_read(spark, writer, found.rows))
     mine = (
         (F.col("_generation") == writer.generation)
         & (F.col("_batch") == writer.batch)
@@ -66,8 +66,12 @@ def _number(files: Sequence[Mapping[str, Any]]) -> float:
     return sum(float("inf") if file.get("num_records") is None else file["num_records"] for file in files)
 
 
-def _read(spark: SparkSession, writer: Writer) -> DataFrame:
-    """Return the tombstones of other batches, read by this process. Spark would list the table's files in a job."""
+def _read(spark: SparkSession, writer: Writer, held: DataFrame) -> DataFrame:
+    """Return the tombstones of other batches, read by this process. Spark would list the table's files in a job.
+
+    They have the types that Spark reads: of Arrow's alone it would take a time without a zone for one of the session's.
+    """
     mine = f"_generation = {writer.generation} and _batch = {writer.batch} and _kind = {literal(writer.kind)}"
     names = ", ".join(map(identifier, writer.flow.target.essential))
-    return spark.createDataFrame(TableLog(writer.layout.tombstones).query(f"select {names} from t where not ({mine})"))
+    found = TableLog(writer.layout.tombstones).query(f"select {names} from t where not ({mine})")
+    return spark.createDataFrame(found, held.select(*map(quoted, writer.flow.target.essential)).schema)
