@@ -92,12 +92,10 @@ class KafkaTransactions(KafkaTopic):
                 next=f"draindown sink skip {where} --reason TEXT --yes   # gives up what may be there; then fill it",
             )
         marked = self._marked or self._markers.look()
-        if self._marked is None and (marked.epoch is None or batch.epoch < marked.since):
-            return (
-                batch  # sent before there were markers, as before a change of `delivery`: nothing says that it is gone
-            )
         newest, _ = marked.batches.get(batch.writer, (None, 0))
-        return newest
+        older = marked.epoch is None or batch.epoch < marked.since
+        # of what was sent before there were markers, as before a change of `delivery`, nothing says that it is gone
+        return batch if newest is None and older and self._marked is None else newest
 
     def send(self, batch: SinkBatch, columns: Sequence[SinkColumn], rows: Iterable[pyarrow.RecordBatch]) -> None:
         """See `Sink.send`. Returns once the last transaction of the batch is committed."""
