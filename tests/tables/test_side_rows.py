@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from draindown.base.errors import TransientError
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.spark.targets import side_rows
@@ -31,7 +32,7 @@ def rows(batch: int, number: int, zone: str = "Europe/Berlin") -> pa.Table:
 
 
 def written(root: Path, path: str, batch: int, number: int) -> bool:
-    frame: Any = SimpleNamespace(toArrow=lambda: rows(batch, number))
+    frame: Any = SimpleNamespace(toArrow=lambda: rows(batch, number), columns=SCHEMA.names)
     return side_rows.written(frame, path, (app_id(request(root).layout, 1, "quarantine", "source"), batch), number)
 
 
@@ -60,6 +61,28 @@ def test_each_batch_is_written_once_whatever_is_tried_again(tmp_path: Path, seed
 def test_a_table_that_is_not_there_or_has_features_is_left_to_spark(tmp_path: Path) -> None:
     path = str(tmp_path / "side")
     assert not written(tmp_path, path, 1, 3) and not Path(path).exists()
+    write_deltalake(path, rows(0, 1, "UTC").append_column("more", pa.array([1])))
+    assert not written(tmp_path, path, 1, 3) and held(path) == {0: 1}, "it has other columns"
+    path = str(tmp_path / "other")
     features: dict[str, str | None] = {"delta.enableDeletionVectors": "true"}
     write_deltalake(path, rows(0, 1, "UTC"), configuration=features)
     assert not written(tmp_path, path, 1, 3) and held(path) == {0: 1}
+
+
+def test_a_driver_whose_batch_another_one_wrote_meanwhile_ends_before_it_writes_over_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "side")
+    write_deltalake(path, rows(0, 1, "UTC"))
+    takes = side_rows._takes
+
+    def slow(*asked: Any) -> bool:
+        found = takes(*asked)
+        monkeypatch.setattr(side_rows, "_takes", takes)
+        assert written(tmp_path, path, 1, 2)
+        return found
+
+    monkeypatch.setattr(side_rows, "_takes", slow)
+    with pytest.raises(TransientError) as caught:
+        written(tmp_path, path, 1, 3)
+    assert caught.value.code == "lease-lost" and held(path) == {0: 1, 1: 2}
