@@ -144,8 +144,7 @@ class Sink(Protocol):
         None if it has none, or keeps no record. `place`, `writer` and all numbers are those recorded. `batch.epoch` is
         that of the driver which began to send it.
 
-        Raises TerminalError `sink-records` if nobody can tell: the records were begun anew after that driver. Where the
-        sink was not fenced, as nothing will be sent, `batch` is returned then.
+        Raises TerminalError `sink-records` if nobody can tell: the records were begun anew after that driver.
         """
 
     def send(self, batch: SinkBatch, columns: Sequence[SinkColumn], rows: Iterable[pyarrow.RecordBatch]) -> None:

@@ -93,9 +93,7 @@ class KafkaTransactions(KafkaTopic):
             )
         marked = self._marked or self._markers.look()
         newest, _ = marked.batches.get(batch.writer, (None, 0))
-        older = marked.epoch is None or batch.epoch < marked.since
-        # of what was sent before there were markers, as before a change of `delivery`, nothing says that it is gone
-        return batch if newest is None and older and self._marked is None else newest
+        return newest
 
     def send(self, batch: SinkBatch, columns: Sequence[SinkColumn], rows: Iterable[pyarrow.RecordBatch]) -> None:
         """See `Sink.send`. Returns once the last transaction of the batch is committed."""
