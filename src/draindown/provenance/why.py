@@ -120,7 +120,6 @@ class _Table:
 
     def traces(self, found: Sequence[Row], limit: int) -> list[Trace]:
         """Return the traces of rows, which have all columns of the table."""
-        self._refuse_history()
         if isinstance(self._declared, FlowSpec):
             return self._landed.rows(found, every=self._asked.every)
         it = DerivedTable(self._declared, self._layout, limit)
@@ -131,10 +130,10 @@ class _Table:
             for at, row in enumerate(found)
         ]
 
-    def _refuse_history(self) -> None:
+    def _refuse_history(self, flow: FlowSpec) -> None:
         """Refuse a history that records land in: the batch that a row names may only have closed it."""
-        if isinstance(self._declared, FlowSpec) and self._declared.target.kind.memory == "hidden":
-            where, table = f"{self._spec.pipeline} --flow {self._flow}", self._declared.table_name(self._flow)
+        if flow.target.kind.memory == "hidden":
+            where, table = f"{self._spec.pipeline} --flow {self._flow}", flow.table_name(self._flow)
             raise ValueError(
                 f"{table} is a history that records land in, and `why` can't tell yet which record began a row; "
                 f"`draindown as-of {table} TIME` says what it had, `draindown audit {where}` folds all input again"
@@ -142,7 +141,6 @@ class _Table:
 
     def absent(self, key: Mapping[str, Any]) -> Trace:
         """Return the trace of a key that no row of the table has."""
-        self._refuse_history()
         if isinstance(self._declared, FlowSpec):
             return self._landed.absent(key)
         it = DerivedTable(self._declared, self._layout, self._asked.limit)
@@ -187,6 +185,7 @@ class _Table:
     @property
     def _landed(self) -> LandedTable:
         assert isinstance(self._declared, FlowSpec)
+        self._refuse_history(self._declared)
         return LandedTable(self._declared, self._layout, self._asked.root, self._asked.progress)
 
     def _named(self, row: Row) -> dict[str, Any]:

@@ -75,21 +75,23 @@ def described() -> str:
     return "" if context is None or found is None else f"{context.master}, {found}"
 
 
-def jvms(spark: SparkSession) -> int:
-    """Return how many JVMs hold the rows of a batch: the executors, or the driver on a local master."""
+@dataclass(frozen=True)
+class Workers:
+    """The JVMs that run tasks and hold the rows of a batch. `heap`: bytes of each."""
+
+    number: int
+    heap: int
+
+    @property
+    def memory(self) -> int:
+        """Bytes of heap of all."""
+        return self.number * self.heap
+
+
+def workers(spark: SparkSession) -> Workers:
+    """Return the executors of a cluster, at least one, or the driver on a local master."""
     found = executors(spark.sparkContext)
-    return 1 if found is None else max(found.number, 1)
-
-
-def working_memory(spark: SparkSession) -> int:
-    """Return the bytes of heap for the rows of a batch: of all executors, or of the driver on a local master."""
-    return jvms(spark) * task_memory(spark)
-
-
-def task_memory(spark: SparkSession) -> int:
-    """Return the bytes of heap of one process that runs tasks."""
-    found = executors(spark.sparkContext)
-    return session.heap_bytes(spark) if found is None else found.heap
+    return Workers(1, session.heap_bytes(spark)) if found is None else Workers(max(found.number, 1), found.heap)
 
 
 def refuse_other_python(error: BaseException, transform: str) -> None:
@@ -215,7 +217,7 @@ def _explained(spark: SparkSession, request: Request, unseen: Callable[[str], Dr
         raise
     except Exception as error:
         text, context = said(error), spark.sparkContext
-        if _is_stopped(context):
+        if session.context_state() != "at work":
             raise gone(context, request, error) from error
         if any(sign in text for sign in _NO_CLASSES):
             raise _no_jars(spark, error) from error
@@ -234,13 +236,6 @@ def _registered(context: SparkContext) -> list[Any]:
     """Return Spark's summaries of the executors that are registered now, without the driver's own."""
     found = context._jsc.sc().statusStore().executorList(True)
     return [one for one in (found.apply(i) for i in range(found.size())) if str(one.id()) != _DRIVER]
-
-
-def _is_stopped(context: SparkContext) -> bool:
-    try:
-        return bool(context._jsc.sc().isStopped())
-    except Exception:  # noqa: BLE001 - the JVM that would answer has ended
-        return True
 
 
 def gone(context: SparkContext, request: Request, error: BaseException) -> TransientError:

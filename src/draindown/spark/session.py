@@ -9,8 +9,10 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from typing import Literal
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
@@ -121,6 +123,17 @@ def stop(spark: SparkSession) -> None:
 def heap_bytes(spark: SparkSession) -> int:
     """Return the maximum heap of the driver's JVM in bytes."""
     return int(spark._jvm.java.lang.Runtime.getRuntime().maxMemory())  # type: ignore[union-attr]
+
+
+def context_state() -> Literal["at work", "stopped", "gone"]:
+    """Return the state of this process's Spark. During a step only a signal to its JVM, or its master, stops it."""
+    context = SparkContext._active_spark_context
+    try:
+        if context is None:
+            return "gone"
+        return "stopped" if context._jsc.sc().isStopped() else "at work"
+    except (Py4JError, OSError):
+        return "gone"
 
 
 @contextmanager

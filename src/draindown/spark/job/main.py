@@ -10,9 +10,8 @@ import sys
 import traceback
 from collections.abc import Callable
 from datetime import datetime
-from typing import Literal
 
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
 
 from draindown.base.clock import now
@@ -32,6 +31,7 @@ from draindown.runs.request import Request
 from draindown.runs.unfinished import Unfinished
 from draindown.spark import cluster
 from draindown.spark.limits import Stop
+from draindown.spark.session import context_state
 
 _NO_ANSWER = (ConnectionError, Py4JNetworkError)
 _HEAP_EXHAUSTED = 52
@@ -165,7 +165,7 @@ def _stopped(error: Exception, request: Request, stop: Stop) -> TransientError |
 
     On a cluster Spark also ends if the master is gone, or ends the application: `cluster-gone`.
     """
-    ended, context = _ended(error), _context()
+    ended, context = _ended(error), context_state()
     by = signal.Signals(-ended).name if ended in (-signal.SIGTERM, -signal.SIGINT) else stop.why
     if context == "at work" or (by is None and context != "stopped"):
         return None
@@ -189,7 +189,7 @@ def _jvm_gone(error: Exception, request: Request, log: str) -> TransientError | 
     an answer of it was lost is a crash.
     """
     unanswered = any(isinstance(one, _NO_ANSWER) for one in storage.causes(error))
-    if _ended(error) is not None or not unanswered or _context() != "gone":
+    if _ended(error) is not None or not unanswered or context_state() != "gone":
         return None
     return TransientError(
         "jvm-gone",
@@ -202,17 +202,6 @@ def _jvm_gone(error: Exception, request: Request, log: str) -> TransientError | 
         ],
         in_order=True,
     )
-
-
-def _context() -> Literal["at work", "stopped", "gone"]:
-    """Return the state of Spark's context. During a step only a signal to its JVM stops it."""
-    context = SparkContext._active_spark_context
-    try:
-        if context is None:
-            return "gone"
-        return "stopped" if context._jsc.sc().isStopped() else "at work"
-    except (Py4JError, OSError):
-        return "gone"
 
 
 def _out_of_memory(error: Exception, request: Request) -> TerminalError:

@@ -202,8 +202,8 @@ def _drained(
     Returns the backlog before, the reasons for the batch sizes, and the bound that stopped the drain early (None if
     none did).
     """
-    source, heap, layout = request.declared.source, cluster.working_memory(spark), request.layout
-    bound = batch_size.bound_now(layout, source, heap, cluster.jvms(spark))
+    source, workers, layout = request.declared.source, cluster.workers(spark), request.layout
+    bound = batch_size.bound_now(layout, source, workers.memory, workers.number)
     much = batch_size.is_adaptive(source) and pinning.forecast(bound).unpacked > _FEW * bound.bytes
     left = pinning.take(bound, 1 if much else None)
     before = plan.backlog(request, started, state.source)
@@ -212,7 +212,7 @@ def _drained(
     bounded = _stream(spark, request, state) if before.units else None
     while left and bounded is None and (bounded := state.bounds.reached(len(state.rows))) is None:
         state.reached("portion")
-        bound = batch_size.bound_now(layout, source, heap, cluster.jvms(spark))
+        bound = batch_size.bound_now(layout, source, workers.memory, workers.number)
         taken, portion = pinning.taken.slices, min(portion * _GROWTH, _LARGEST)
         left = pinning.take(bound, portion)
         if count := pinning.taken.slices - taken:

@@ -185,7 +185,7 @@ def _shape(accepted: Accepted) -> Shape:
     own = [name for name in accepted.rows.columns if not is_own(name) and name not in accepted.added]
     _refuse_unknown(accepted, part, own)
     shape = _shaped(accepted, part.tracked(own))
-    _refuse_changed(accepted.writer, shape)
+    _refuse_changed(accepted.writer, shape, _last_definition(accepted.writer))
     return shape
 
 
@@ -194,11 +194,10 @@ def _shape_of_table(accepted: Accepted) -> Shape:
     part = accepted.writer.flow.target.history
     last = _last_definition(accepted.writer)
     assert part is not None, "the kind of the target is history"
-    if last is not None:
-        shape = _shaped(accepted, last["tracked"])
-        _refuse_changed(accepted.writer, shape)
-        return shape
-    return _shaped(accepted, part.tracked([*accepted.writer.flow.columns]))
+    tracked = last["tracked"] if last is not None else part.tracked([*accepted.writer.flow.columns])
+    shape = _shaped(accepted, tracked)
+    _refuse_changed(accepted.writer, shape, last)
+    return shape
 
 
 def _shaped(accepted: Accepted, tracked: Sequence[str]) -> Shape:
@@ -239,12 +238,13 @@ def _last_definition(writer: Writer) -> dict[str, list[str]] | None:
     return found
 
 
-def _refuse_changed(writer: Writer, shape: Shape) -> None:
+def _refuse_changed(writer: Writer, shape: Shape, was: Mapping[str, Sequence[str]] | None) -> None:
     """Refuse to fold events of some keys otherwise than those of all others were. A new column may be tracked.
+
+    `was`: what the newest batch folded by; None if there is none.
 
     Raises TerminalError `history-changed`.
     """
-    was = _last_definition(writer)
     if was is None:
         return
     held = {*was["tracked"], *was["untracked"], *was["keys"], *was["sequence_by"]}

@@ -9,9 +9,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from draindown.lake.table_log import TableLog, identifier, literal
-from draindown.spark.sql import CHANGED_AT, quoted
+from draindown.spark.sql import CHANGED_AT
 from draindown.spark.targets import delta_target
 from draindown.spark.targets.delta_target import Held, Writer, held_rows, write_batch
 from draindown.spark.targets.pruning import Pruning
@@ -74,4 +75,5 @@ def _read(spark: SparkSession, writer: Writer, held: DataFrame) -> DataFrame:
     mine = f"_generation = {writer.generation} and _batch = {writer.batch} and _kind = {literal(writer.kind)}"
     names = ", ".join(map(identifier, writer.flow.target.essential))
     found = TableLog(writer.layout.tombstones).query(f"select {names} from t where not ({mine})")
-    return spark.createDataFrame(found, held.select(*map(quoted, writer.flow.target.essential)).schema)
+    schema = held.schema
+    return spark.createDataFrame(found, StructType([schema[name] for name in writer.flow.target.essential]))

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from draindown.ledger.rows import BatchRow
 from draindown.spark import usage
-from draindown.spark.cluster import task_memory
+from draindown.spark.cluster import workers
 from draindown.spark.targets import delta_target, memory, resolution
 from draindown.spark.targets.delta_target import Held
 from draindown.spark.targets.strategy import Accepted
@@ -68,7 +68,7 @@ def _shuffling(accepted: Accepted, spark: SparkSession, held: Size | None) -> Ma
 def joining(accepted: Accepted, spark: SparkSession) -> Mapping[str, str]:
     """Return the join settings of a MERGE whose target is much larger than the persisted batch."""
     weight = usage.persisted(spark).bytes
-    return accepted.tuning.joining(weight, task_memory(spark), str(spark.conf.get(PARTITION_SIZE)))
+    return accepted.tuning.joining(weight, workers(spark).heap, str(spark.conf.get(PARTITION_SIZE)))
 
 
 def candidates(accepted: Accepted, near: Neighbourhood, held: Held | None) -> DataFrame | None:
