@@ -31,7 +31,8 @@ def query(session: Session, types: Mapping[str, str]) -> str | None:
     time = identifier(session.time)
     timed = f"select *, epoch_us({time}) as _us from source where {time} is not null"
     first = f"select *, case when _us - lag(_us) {within}) <= {gap} then 0 else 1 end as _first from ({timed})"
-    numbered = f"select *, sum(_first) {within} rows unbounded preceding) as _session from ({first})"
+    # by range: rows of one instant are of one session, in whichever order both windows have them
+    numbered = f"select *, sum(_first) {within} range unbounded preceding) as _session from ({first})"
     return f"select {', '.join(columns)} from ({numbered}) group by {by}, _session"
 
 
