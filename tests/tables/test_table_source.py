@@ -182,17 +182,19 @@ def test_a_range_whose_pinning_died_is_completed(project: Project, monkeypatch: 
     ]
 
 
-def test_a_rebuild_upstream_is_a_refill(project: Project) -> None:
+@pytest.mark.parametrize("rows", [[1, 2, 3], []], ids=["of rows", "to none"])
+def test_a_rebuild_upstream_is_a_refill(project: Project, rows: list[int]) -> None:
     project.write([1, 2])
     project.publish()
     project.pin()
-    project.write([1, 2, 3], mode="overwrite", note=Swap("p", "t", 2, 1, 3, "r").as_metadata())
+    project.write(rows, mode="overwrite", note=Swap("p", "t", 2, 1, len(rows), "r").as_metadata())
     version = project.publish()
+    assert project.look().units == 1
     (piece,) = project.pin()
     assert _range(piece) == (True, -1, version, 0, 1)
 
 
-@pytest.mark.parametrize("what", ["overwritten", "restored", "recreated", "shortened", "gone", "expired"])
+@pytest.mark.parametrize("what", ["overwritten", "emptied", "restored", "recreated", "shortened", "gone", "expired"])
 def test_what_cant_be_followed_is_red(project: Project, what: str, tmp_path: Path) -> None:
     project.write([1, 2])
     path = Path(project.upstream.table)
@@ -203,6 +205,8 @@ def test_what_cant_be_followed_is_red(project: Project, what: str, tmp_path: Pat
     match what:
         case "overwritten":
             project.write([9], mode="overwrite")
+        case "emptied":
+            project.write([], mode="overwrite")
         case "restored":
             project.write([4])
             DeltaTable(str(path)).restore(0)
@@ -218,7 +222,7 @@ def test_what_cant_be_followed_is_red(project: Project, what: str, tmp_path: Pat
             project.write([5])
             DeltaTable(str(path)).create_checkpoint()
             (path / "_delta_log" / f"{2:020d}.json").unlink()
-    if what in ("overwritten", "restored", "recreated", "expired"):
+    if what in ("overwritten", "emptied", "restored", "recreated", "expired"):
         project.publish()
     with pytest.raises(TerminalError) as error:
         project.look()

@@ -67,8 +67,12 @@ def rows_changed(commit: Commit) -> int:
 
 
 def changes_rows(commit: Commit) -> bool:
-    """Return whether a reader has to read a commit: OPTIMIZE and a batch of duplicates change no row."""
-    return commit.changed_rows and rows_changed(commit) > 0
+    """Return whether a reader has to read a commit: OPTIMIZE and a batch of duplicates change no row.
+
+    A commit that replaces the table as a whole removes rows that its metrics do not count, even if it writes none.
+    """
+    replaces = swap_of(commit) is not None or _foreign(commit) != ""
+    return commit.changed_rows and (replaces or rows_changed(commit) > 0)
 
 
 class Upstream:
