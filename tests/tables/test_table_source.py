@@ -232,6 +232,34 @@ def test_what_cant_be_followed_is_red(project: Project, what: str, tmp_path: Pat
     )
 
 
+def test_a_version_that_is_published_while_a_plan_looks_is_left_to_the_next_one(project: Project) -> None:
+    project.write([1, 2])
+    project.publish()
+    project.pin()
+    (unit,) = next(intake.slices(project.layout, 1, 1)).units
+    (table,) = project.source._tables
+    assert table.same(unit) == unit  # the log is open
+    project.write([3])
+    newest = project.publish()
+    changes = table.changes(unit)
+    assert (changes.rows, changes.lost) == (0, "") and table.since(unit, changes, NOW).until == unit.until
+    assert table.readable(unit) == unit.until
+    assert project.look().units == 1 and project.pin()[0]["until"] == newest
+
+
+def test_a_slice_that_another_driver_pins_while_a_log_is_open_is_of_the_same_table(project: Project) -> None:
+    project.write([1, 2])
+    project.publish()
+    project.pin()
+    (table,) = project.source._tables
+    assert table.is_ready  # the log is open
+    project.write([3])
+    newest = project.publish()
+    project.pin()
+    (unit,) = next(intake.slices(project.layout, 1, 2)).units
+    assert unit.until == newest and table.same(unit) == unit and not table.changes(unit).rows
+
+
 def test_the_writing_flow_owes_feed_and_statistics_to_readers(project: Project) -> None:
     request = Request(spec=project.spec, flow="t", step="plan", run_id="r", root="/")
     assert list(map(str, readers.readers(request))) == ["p/d"] and readers.lacking(request, project.upstream) == "", (

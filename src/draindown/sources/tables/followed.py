@@ -128,6 +128,9 @@ class Followed:
             raise self.lost("it is gone")
         if newest is None or log.id != newest.row["table_id"]:
             raise self.lost("it is another table than the one that was read: it was made anew")
+        if log.version < newest.until:  # perhaps another driver pinned it since the log was opened
+            self._upstream.reopen()
+            log = self._upstream.log
         if log.version < newest.until:
             raise self.lost(f"it ends at version {log.version}, and version {newest.until} was read")
         return newest
