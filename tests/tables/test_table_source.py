@@ -29,6 +29,7 @@ from draindown.sources.tables import readers, registered
 from draindown.sources.tables import source as tables
 from draindown.sources.tables.source import Tables, part_way
 from draindown.sources.tables.upstream import FEED
+from draindown.spark.checks import check
 from draindown.spec.models import PipelineSpec
 
 BOUND = Bound(2**30, None, "bucketed by key")
@@ -75,10 +76,10 @@ class Project:
         published.publish(self.upstream, pointer)
         return log.version
 
-    def derived(self) -> None:
-        """Commit the first batch of the derived table."""
-        batch = CommitProperties(app_transactions=[Transaction(app_id(self.layout, 1, "rows"), 0)])
-        write_deltalake(self.layout.table, pa.table({"id": [1]}), commit_properties=batch)
+    def derived(self, batch: int = 0) -> None:
+        """Commit a batch of the derived table, the first one."""
+        once = CommitProperties(app_transactions=[Transaction(app_id(self.layout, 1, "rows"), batch)])
+        write_deltalake(self.layout.table, pa.table({"id": [1]}), mode="append", commit_properties=once)
 
     def look(self) -> Look:
         first = intake.newest(self.layout, 1) + 1
@@ -163,6 +164,25 @@ def test_many_rows_are_bucketed(project: Project, monkeypatch: pytest.MonkeyPatc
     rows = project.pin()
     assert [(row["bucket"], row["buckets"]) for row in rows] == [(0, 3), (1, 3), (2, 3)]
     assert [part_way(project.layout, 1, number) for number in (1, 2, 3, 4)] == [(1, 3), (2, 3), None, None]
+
+
+def test_what_a_check_publishes_is_judged_by_the_version_that_it_read(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A drain that does the other buckets beside a check does not make the version whole that the check has."""
+    monkeypatch.setattr(tables, "ROWS", 2)
+    project.write([1, 2, 3, 4, 5])
+    project.publish()
+    assert len(project.pin()) == 3
+    request = Request(spec=project.spec, flow="d", step="check", run_id="r", root="/")
+    project.derived(0)
+    first = published.unpublished(project.layout)
+    project.derived(1)
+    project.derived(2)
+    whole = published.unpublished(project.layout)
+    assert first is not None and whole is not None
+    found = check._part_way(request, first)
+    assert found is not None and found.detail.startswith("1 of 3 buckets") and check._part_way(request, whole) is None
 
 
 def test_a_range_whose_pinning_died_is_completed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
