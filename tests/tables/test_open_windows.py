@@ -1,4 +1,4 @@
-"""Windows and sessions that rows in time may still change, by what the check's version of a derived table was read of."""
+"""Windows and sessions that rows in time may still change, by the version that a check judges."""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ PER = {"keys": ["id"], "sql": "select id, count(*) c from t group by id"}
 class Project:
     """A table `t` that flow `t` writes, and flow `d` that reads it. The table is written without Spark."""
 
-    def __init__(self, home: Path, per: dict[str, Any] = PER) -> None:
-        flows = {"t": LANDING, "d": {"source": {"table": "t"}, "per": per}}
+    def __init__(self, home: Path, per: dict[str, Any] = PER, **others: Any) -> None:
+        flows = {"t": LANDING, "d": {"source": {"table": "t"}, "per": per}, **others}
         self.spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(home / "lake"), "flows": flows})
         self.upstream = self.spec.layout("t")
 
@@ -312,6 +312,56 @@ def test_another_derivation_is_red(project: Project, tmp_path: Path) -> None:
         other.source.refuse_changed(pinned.units)
     assert error.value.code == "derivation-changed" and project.source.refuse_changed(pinned.units) is None
     assert other.source.look(replace(other.layout), 2, 1, NOW).units == 1, "a new generation fills"
+
+
+def _first_of(table: str) -> dict[str, Any]:
+    """Flows `d` over table t or u, whose derivation does not name it, and `u`."""
+    part = {"keys": ["id"], "sequence_by": ["n"]}
+    return {"u": LANDING, "d": {"source": {"table": table}, "deduplicate": part}}
+
+
+def test_another_table_under_the_same_derivation_is_told_from_one_that_was_made_anew(tmp_path: Path) -> None:
+    right, wrong = Project(tmp_path, **_first_of("t")), Project(tmp_path, **_first_of("u"))
+    digests = {it.spec.declared("d").source.derivation for it in (right, wrong)}  # type: ignore[union-attr]
+    assert len(digests) == 1, "lakes have it"
+    right.write([1, 2])
+    right.publish()
+    write_deltalake(wrong.spec.layout("u").table, pa.table({"id": [7]}), configuration={FEED: "true"})
+    log = TableLog(wrong.spec.layout("u").table)
+    pointer = published.Published(
+        version=0, table_id=log.id, changed_at=None, at=NOW, run_id="r", rows=0, committed_ms=None
+    )
+    published.publish(wrong.spec.layout("u"), pointer)
+    (row,) = wrong.pin()
+    assert row["unit"] == "tables/u"
+    assert right.source.is_void(right.layout, 1) and right.look().units == 1, "no batch of it is in the table"
+    resume.forget_void(right.layout, 1, right.source)
+    (row,) = right.pin()
+    assert (row["unit"], row["rows"]) == ("tables/t", 2)
+    right.derived()
+    (pinned,) = intake.slices(right.layout, 1)
+    for refused in (wrong.look, lambda: wrong.source.refuse_changed(pinned.units)):
+        with pytest.raises(TerminalError) as error:
+            refused()
+        assert error.value.code == "derivation-changed" and len(error.value.next) == 3
+        assert error.value.found == "it was computed from t, and now its source is u"
+
+
+def test_lost_decisions_are_named_with_both_ways_out(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.write([1])
+    project.publish()
+    project.pin()
+    pinned = next(intake.slices(project.layout, 1)).units[0].row
+    shutil.rmtree(project.layout.intake_of(1))
+    intake.create(project.layout, 1, tables.OWN)
+    own = {name: pinned[name] for name in ("unit", "start", "until", "bytes", "unpacked", "records", "arrived_at")}
+    own |= {name: pinned[name] for name in tables.OWN.names}
+    intake.append(project.layout, 1, tables.OWN, [own | {"decided": 3}], NOW, 1)
+    with pytest.raises(TerminalError) as error:
+        project.look()
+    assert error.value.code == "source-replaced" and project.layout.late_decisions in error.value.next[0]
+    assert error.value.next[1].startswith("draindown reset p --flow d")
 
 
 FORMS = ["tables/t", "{lake}/tables/t", "/another/mount/lake/tables/t", "s3a://bucket/lake/tables/t"]
