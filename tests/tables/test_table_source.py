@@ -14,7 +14,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from draindown.base.errors import TerminalError
-from draindown.flow import resume
+from draindown.flow import generations, resume
 from draindown.gate import published
 from draindown.lake.delta import BOUNDED
 from draindown.lake.layout import FlowLayout
@@ -183,6 +183,9 @@ def test_what_a_check_publishes_is_judged_by_the_version_that_it_read(
     assert first is not None and whole is not None
     found = check._part_way(request, first)
     assert found is not None and found.detail.startswith("1 of 3 buckets") and check._part_way(request, whole) is None
+    generations.name_live(project.layout, 2)  # a reset, whose first bucket is yet to be done
+    found = check._part_way(request, first)
+    assert found is not None and found.detail.startswith("no batch of this generation")
 
 
 def test_a_range_whose_pinning_died_is_completed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

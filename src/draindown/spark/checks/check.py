@@ -81,9 +81,11 @@ def _part_way(request: Request, state: Unpublished) -> Finding | None:
     # by the transactions of the version that is judged: a drain may do further buckets meanwhile
     newest = TableLog(layout.table, state.version).last(app_id(layout, generation, "rows"))
     part = part_way(layout, generation, unread_after(newest) - 1)
-    if part is None:
+    if part is None and newest is not None:
         return None
-    detail = f"{part[0]} of {part[1]} buckets of a range of versions are in the table: published once all are"
+    detail = "no batch of this generation is in the table yet, which a reset may have found between two versions"
+    if part is not None:
+        detail = f"{part[0]} of {part[1]} buckets of a range of versions are in the table: published once all are"
     then = f"draindown run {request.spec.pipeline} --flow {request.flow}"
     return Finding(kind="waiting", subject=request.layout.table_name, detail=detail, next=then)
 
