@@ -33,7 +33,7 @@ from draindown.spark.derived.window import Windows
 from draindown.spark.session import configured
 from draindown.spark.targets.pruning import Pruning
 from draindown.spec.derived import DerivedFlow
-from tests.derivation import Derivation
+from tests.derivation import COLUMNS, Derivation
 from tests.landing import Injected
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -648,3 +648,27 @@ def test_a_time_that_has_no_window_is_named(derivation: Callable[..., Derivation
     with pytest.raises(TerminalError) as caught:
         it.derive()
     assert caught.value.code == "group-not-computed" and "flow d of" in caught.value.tried
+
+
+@pytest.mark.parametrize("moves", [False, pytest.param(True, marks=LONG)])
+def test_a_row_with_a_map_that_came_and_went_between_two_versions_touches_nothing(
+    derivation: Callable[..., Derivation], moves: bool
+) -> None:
+    landing = {
+        "source": {"files": "landing/*", "format": "json"},
+        "columns": COLUMNS | {"labels": "map<string, string>"},
+        "target": {"keys": ["id"], "sequence_by": ["seq"]},
+    }
+    it = derivation(beside={"source": landing}, window=WINDOW | {"measures": {"c": "count(labels)"}})
+    it.sql("alter table {t} add column labels map<string, string>")
+    add = "insert into {{t}} select {}, 1, 'a', timestamp'2026-03-01 0{}:00:00', 1, 0.1D, '', null, map('a', 'b')"
+    it.sql(add.format(1, 1))
+    it.derive()
+    if moves:
+        for hour in (2, 3):
+            it.sql(f"update {{t}} set at = timestamp'2026-03-01 0{hour}:00:00'")
+    else:
+        it.sql(add.format(2, 5))
+        it.sql("delete from {t} where id = 2")
+    (row,) = it.derive()
+    assert (row.touched, row.absent, row.irrelevant) == ((2, 0, 2) if moves else (0, 0, 2)) and it.table() == it.whole()
