@@ -672,3 +672,12 @@ def test_a_row_with_a_map_that_came_and_went_between_two_versions_touches_nothin
         it.sql("delete from {t} where id = 2")
     (row,) = it.derive()
     assert (row.touched, row.absent, row.irrelevant) == ((2, 0, 2) if moves else (0, 0, 2)) and it.table() == it.whole()
+
+
+def test_a_double_that_passes_through_follows_its_source(derivation: Callable[..., Derivation]) -> None:
+    it = derivation(deduplicate={"keys": ["k"], "sequence_by": ["at"]})
+    it.insert((*row(1, 0)[:5], 1760000000.0, ""))
+    it.derive()
+    it.upsert((*row(1, 0)[:5], 1760000001.0, ""))
+    (changed,) = it.derive()
+    assert changed.updated == 1 and it.table() == it.whole()

@@ -367,6 +367,16 @@ def test_rows_with_maps_are_netted_whatever_the_order_of_their_entries(spark: Sp
     }
 
 
+def test_doubles_are_equal_within_a_tolerance_where_they_are_computed(spark: SparkSession) -> None:
+    near = (1760000000.0, 1760000001.0)
+    pairs = [near, (nan, nan), (0.0, -0.0), (None, 1.0), (inf, 1.0), (1.0, 1.1)]
+    held = spark.createDataFrame([(at, was) for at, (was, _) in enumerate(pairs)], "k int, x double")
+    fresh = spark.createDataFrame([(at, now) for at, (_, now) in enumerate(pairs)], "k int, x double")
+    for computed, changed in ((("x",), {3, 4, 5}), (None, {3, 4, 5}), ((), {0, 3, 4, 5}), (("y",), {0, 3, 4, 5})):
+        fated = difference.compare(fresh, held, ["k"], computed=computed).collect()
+        assert {row["k"] for row in fated if row[difference.FATE] == difference.UPDATE} == changed, computed
+
+
 def _ranges(kind: Kind, name: str, type: str, starts: Sequence[str]) -> list[Bucket]:
     """The buckets of ranges of one key, two of each second range."""
     parts = tuple(1 + at % 2 for at in range(len(starts) + 1))
