@@ -27,7 +27,7 @@ from draindown.spark.derived.batch import DeriveBatch
 from draindown.spark.derived.change import Difference
 from draindown.spark.derived.difference import BEFORE, DELETE, FATE, INSERT, UNCHANGED, UPDATE, Counts
 from draindown.spark.derived.kind import key_names
-from draindown.spark.derived.late import Sieve, keep, sieves
+from draindown.spark.derived.late import Sieve, keep, keep_none, sieves
 from draindown.spark.derived.registry import kind_of
 from draindown.spark.derived.resolve import Resolved, resolve
 from draindown.spark.derived.scope import Touched, spanned
@@ -106,7 +106,9 @@ class Derivation:
         """The inputs, and rows that came late."""
         work, layout = self.work, self.work.batch.writer.layout
         inputs = SideWrite("inputs", lambda: ledger_inputs.record(layout, work.row, work.read))
-        return [inputs, SideWrite("late", lambda: _keep_late(work))] if work.late else [inputs]
+        # an earlier attempt may have kept some that are late no more, since the flow was edited
+        some = work.late or work.batch.writer.holds(layout.late, "late")
+        return [inputs, SideWrite("late", lambda: _keep_late(work))] if some else [inputs]
 
     @contextmanager
     def resolve(self) -> Iterator[Change]:
@@ -149,7 +151,10 @@ def _next(batch: DeriveBatch) -> str:
 
 def _keep_late(work: Work) -> None:
     batch = work.batch
-    keep(batch.writer, work.late, work.resolved.kind, batch.slice.number, batch.run_id)
+    if work.late:
+        keep(batch.writer, work.late, work.resolved.kind, batch.slice.number, batch.run_id)
+    else:
+        keep_none(batch.writer, work.sources[0].sparkSession)
 
 
 @dataclass(frozen=True)
