@@ -681,3 +681,17 @@ def test_a_double_that_passes_through_follows_its_source(derivation: Callable[..
     it.upsert((*row(1, 0)[:5], 1760000001.0, ""))
     (changed,) = it.derive()
     assert changed.updated == 1 and it.table() == it.whole()
+
+
+@LONG
+def test_a_source_whose_columns_have_other_types_is_named(derivation: Callable[..., Derivation]) -> None:
+    it = derivation(window=WINDOW | {"measures": {"low": "min(n)"}})
+    it.insert(row(1, 0))
+    it.derive()
+    wider = it.spark.read.format("delta").load(it.path).withColumn("n", F.col("n").cast("bigint"))
+    wider.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(it.path)
+    with pytest.raises(TerminalError) as error:
+        it.derive(fill=True)
+    assert error.value.code == "table-mismatch" and error.value.next[0].startswith("draindown rebuild p --flow d")
+    assert "column low is int in the table and bigint by the query" in error.value.found
+    assert "n bigint of table source" in error.value.found
