@@ -218,17 +218,18 @@ def _derived(row: BatchRow) -> dict[str, tuple[int, int]]:
 def not_adding_up(row: BatchRow, wrong: Sequence[str]) -> TerminalError:
     """Return the error that blocks a batch from being published. `wrong` describes each sum that fails.
 
-    A derived flow is proven, not audited, and where its batch was not committed, a reset is a way on.
+    A derived flow is proven, not audited, and a reset compares its table with its source, whatever a batch did to it.
     """
     changed = "the batch may be in the table, but it will not be published"
     own, report = f"{row.pipeline} --flow {row.flow}", f"draindown report {row.pipeline} --json"
     again = f"draindown rebuild {own}   # says what it reads again; its table takes the place of a wrong one"
     next_ = [f"draindown audit {row.pipeline}", report, again]
     if row.form == "derive":
-        next_ = [f"draindown prove {own}   # names the rows of the table that are wrong", report]
+        compare = f"draindown reset {own}   # compares the whole table with its source"
+        next_ = [f"draindown prove {own}   # names the rows of the table that are wrong", report, compare]
     if row.form == "derive" and row.table_version < 0:
         changed = "nothing of this batch is in the table"
-        next_[1] = f"draindown reset {own}   # compares the whole table with its source"
+        next_.remove(report)
     return TerminalError(
         "ledger-does-not-add-up",
         tried=f"close the ledger of flow {row.flow}, generation {row.generation}, batch {row.batch}",
