@@ -431,7 +431,15 @@ def test_a_log_that_was_truncated_and_grew_again_is_never_read_on(layout: FlowLa
     made = source(layout, brokers)
     with pytest.raises(TerminalError):
         made.refuse_lost(layout, 1, 3)
-    assert set(made.losses(1, 3)) == {"t/0:7-12"}
+    for first, cut in ((3, "t/0 [7, 12)"), (2, "t/0 [7, 12)")):
+        for act in (
+            lambda first=first: made.losses(1, first),
+            lambda first=first: made.accept_losses(["t/0:7-12"], {1: first}, by="me", note="n", at=NOW),
+        ):
+            with pytest.raises(TerminalError) as found:
+                act()
+            assert found.value.code == "log-truncated" and cut in found.value.found
+    assert not Path(layout.accepted_losses).exists()
     assert set(made.missing(units(layout))) == {"t/0:6-12"}
     assert len(pinned(layout)) == 2
 

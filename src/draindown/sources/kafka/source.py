@@ -120,13 +120,16 @@ class Kafka(ReadInOrder):
         _refuse(self._unread(state, generation), self._layout)
 
     def losses(self, generation: int, first: int) -> Mapping[str, str]:
-        """Return ranges that were never read and are gone, pinned or not, each with what the brokers hold instead."""
+        """Return ranges that were never read and are gone, pinned or not, each with what the brokers hold instead.
+
+        Raises TerminalError `log-truncated`: which records were written anew is unknown, so nobody can give them up.
+        """
         return {loss.span.range: loss.detail for loss in self._losses(generation, first)}
 
     def accept_losses(
         self, ranges: Sequence[str], reading: Mapping[int, int], *, by: str, note: str, at: datetime
     ) -> None:
-        """Give up ranges that are lost. Called under the lease. Raises TerminalError `not-lost`."""
+        """Give up ranges that are lost. Called under the lease. Raises TerminalError `not-lost`, `log-truncated`."""
         known = {loss.span.range: loss for one in reading.items() for loss in self._losses(*one)}
         if not set(ranges) <= set(known):
             raise not_lost(ranges, list(known.values()), self._layout)
@@ -136,7 +139,10 @@ class Kafka(ReadInOrder):
         waiting = [unit for one in intake.slices(self._layout, generation, first) for unit in one.units]
         have = self._compared(positions.newest(self._layout, generation))
         pinned = of_pinned(self._at_brokers(self.left_of(waiting)), have)
-        return [*pinned, *self._unread(self._layout, generation).losses]
+        found = [*pinned, *self._unread(self._layout, generation).losses]
+        if cut := [loss for loss in found if loss.kind == "log-truncated"]:
+            raise lost(cut, self._layout, "nothing was given up: other records may come at these offsets")
+        return found
 
     @property
     def _have(self) -> Mapping[tuple[str, int], Available]:
