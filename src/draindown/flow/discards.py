@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from draindown.flow import generations, integrity
-from draindown.flow.generations import cards
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import literal, log_of
@@ -31,11 +30,6 @@ def discard_input(
     source.give_up(wanted, unread, by=by, note=note, at=at)
     if unread:
         generations.leave_out(layout, unread, by=by, at=at)
-
-
-def given_up(source: Source, layout: FlowLayout) -> frozenset[str]:
-    """Return the units that a person gave up before any batch read them. Later generations leave them out, too."""
-    return source.given_up({unit for one in cards(layout).values() for unit in one.get("without", ())})
 
 
 def not_read(layout: FlowLayout, generation: int, records: Mapping[str, Origin]) -> set[Origin]:

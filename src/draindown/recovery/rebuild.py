@@ -21,7 +21,7 @@ from typing import Any, Literal
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
-from draindown.flow import checkpoint, discards, generations
+from draindown.flow import checkpoint, generations
 from draindown.flow.generations import Card, card
 from draindown.lake import documents
 from draindown.lake.documents import read_json, write_json
@@ -163,7 +163,7 @@ def plan(request: Request) -> RebuildPlan:
         _refuse_other_contract(request, begun)
     source, fills = source_of(request), request.declared.source.begins_with_fill
     generation = generations.next_number(layout, live) if begun is None else begun.generation
-    left = [] if fills or begun else _read_by(layout, live, 0, discards.given_up(source, layout))
+    left = [] if fills or begun else _read_by(layout, live, 0, source.given_up())
     left = _left(layout, begun) if begun and state == "begun" else left
     new = source.look(layout, generation, FIRST, now()) if fills and begun is None else None
     if new is not None and not new.units:
@@ -301,7 +301,7 @@ def begin(request: Request, *, by: str, accept_missing: bool) -> Rebuild:
         begun.previous,
         at,
         by,
-        without=tuple(discards.given_up(source_of(request), layout)),
+        without=tuple(source_of(request).given_up()),
         rebuilt=True,
     )
     missing = () if layout.own_intakes else found.missing  # an intake of its own holds only what is there

@@ -176,9 +176,9 @@ class Files(NothingLost):
         """Discard parked files, and files of slices that no batch has read."""
         parked.give_up(self._flow.layout, units, catalog.find(self._flow.layout, unread), by=by, note=note, at=at)
 
-    def given_up(self, left_out: Collection[str]) -> frozenset[str]:
+    def given_up(self) -> frozenset[str]:
         """Return the files that a person discarded before any batch read them."""
-        return parked.given_up(self._flow.layout, left_out)
+        return parked.given_up(self._flow.layout)
 
     def headers(self, units: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002 - one query gives all
         """Return the CSV header of every file, by path."""
