@@ -303,6 +303,7 @@ def _close_files(
     from draindown.base.clock import now
     from draindown.base.formatting import count, printable
     from draindown.flow import discards
+    from draindown.recovery.losses import reading
     from draindown.recovery.opening import Needs, open_flow
     from draindown.sources.files import parked
     from draindown.sources.registry import source_of
@@ -318,7 +319,8 @@ def _close_files(
             if verb == "retry":
                 parked.retry(layout, wanted, by=person(), note=note, now=now())
             else:
-                source = source_of(here.request(spec, flow, "drain", run_id))
-                discards.discard_input(source, layout, wanted, by=person(), note=note, at=now())
+                request = here.request(spec, flow, "drain", run_id)
+                said = {"by": person(), "note": note, "at": now()}
+                discards.discard_input(source_of(request), layout, wanted, **said, reading=reading(request))
     done = "will be looked at again" if verb == "retry" else "discarded"
     out.result({verb: wanted}, f"{count(len(wanted), 'file')} {done}")
