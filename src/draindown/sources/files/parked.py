@@ -18,7 +18,7 @@ from draindown.base.errors import TerminalError
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import literal, log_of
-from draindown.sources.files.catalog import KnownFile
+from draindown.sources.files.catalog import KnownFile, find
 
 State = Literal["parked", "retried", "discarded", "touched"]
 _SCHEMA = pa.schema(
@@ -113,10 +113,31 @@ def give_up(
 
     Raises TerminalError `not-parked` before it changes anything.
     """
+    _refuse_read(layout, [path for path in paths if path not in unread])
     discard(layout, [path for path in paths if path not in unread], by=by, note=note, now=at)
     done, newest = given_up(layout), latest(layout)
     fresh = [file for path, file in unread.items() if path not in done]
     record(layout, (_unread(file, newest.get(file.path), by, note) for file in fresh), at)
+
+
+def _refuse_read(layout: FlowLayout, paths: Sequence[str]) -> None:
+    """Refuse files that are in the table already: to discard them would take no row away."""
+    parked = {event.path for event in open_files(layout)}
+    if read := sorted(find(layout, [path for path in paths if path not in parked])):
+        flow, shown = (
+            f"{layout.pipeline} --flow {layout.flow}",
+            f"{', '.join(read[:5])}{' ...' if len(read) > 5 else ''}",
+        )
+        raise TerminalError(
+            "not-parked",
+            tried=f"discard {len(paths)} files of flow {layout.flow}",
+            found=f"a batch has read {shown}: its rows are in the table, or were refused",
+            changed="nothing",
+            next=[
+                f"draindown quarantine list {flow}   # the rows that were refused",
+                f"draindown rebuild {flow} --accept-missing   # once it is taken away: a table without its rows",
+            ],
+        )
 
 
 def _unread(file: KnownFile, newest: Event | None, by: str, note: str) -> Event:
