@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -320,7 +321,7 @@ def _close_files(
                 parked.retry(layout, wanted, by=person(), note=note, now=now())
             else:
                 request = here.request(spec, flow, "drain", run_id)
-                said = {"by": person(), "note": note, "at": now()}
-                discards.discard_input(source_of(request), layout, wanted, **said, reading=reading(request))
+                give_up = partial(discards.discard_input, source_of(request), layout, wanted, reading=reading(request))
+                give_up(by=person(), note=note, at=now())
     done = "will be looked at again" if verb == "retry" else "discarded"
     out.result({verb: wanted}, f"{count(len(wanted), 'file')} {done}")
