@@ -16,7 +16,7 @@ from draindown.runs.request import Again, Request
 from draindown.sources import intake
 from draindown.sources.batch_size import bound_for
 from draindown.sources.kafka import accepted, positions
-from draindown.sources.kafka.offsets import Span
+from draindown.sources.kafka.offsets import Loss, Span
 from draindown.sources.registry import source_of
 from tests.flowfiles import AT, checkpoint
 from tests.tables.test_audit_records import World
@@ -103,7 +103,7 @@ def test_what_was_given_up_as_lost_is_missing_to_nobody_who_reads_again(
             [f"draindown {code} p --flow f --accept-missing --yes"],
         )
     assert reset.plan(asked).missing == rebuild.plan(asked).missing == ("t/0:0-4",)
-    accepted.accept(asked.layout, [span], by="me", note="aged out", at=AT)
+    accepted.accept(asked.layout, [Loss("offsets-lost", span, "")], by="me", note="aged out", at=AT)
     replay.refuse_gone(source_of(asked), asked.layout, found.left)
     read = [(one.name, one.start, one.until) for part in found.left for one in replay.read_of(source, part).units]
     assert read == [("t/0", 2, 4), ("t/1", 7, 9), ("t/0", 4, 6)]

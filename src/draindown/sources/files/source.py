@@ -164,7 +164,7 @@ class Files(NothingLost):
                 next=[
                     f"{_PUT_BACK}, then: {self._again}",
                     f"draindown audit {self._flow.layout.pipeline}",
-                    self.leaving_out(list(wrong)[:_SHOWN]),
+                    self.leaving_out(wrong),
                 ],
             )
 
