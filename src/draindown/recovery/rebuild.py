@@ -21,7 +21,7 @@ from typing import Any, Literal
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
-from draindown.flow import checkpoint, discards, generations
+from draindown.flow import checkpoint, generations
 from draindown.flow.generations import Card, card
 from draindown.lake import documents
 from draindown.lake.documents import read_json, write_json
@@ -33,6 +33,7 @@ from draindown.recovery.input_gone import NO_ROWS, input_gone, nothing_to_rebuil
 from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.batch_size import bound_now
+from draindown.sources.port import Source
 from draindown.sources.registry import source_of
 from draindown.sources.slices import FIRST, Slice
 from draindown.spec.names import START_AT
@@ -163,8 +164,8 @@ def plan(request: Request) -> RebuildPlan:
         _refuse_other_contract(request, begun)
     source, fills = source_of(request), request.declared.source.begins_with_fill
     generation = generations.next_number(layout, live) if begun is None else begun.generation
-    left = [] if fills or begun else _read_by(layout, live, 0, discards.given_up(source, layout))
-    left = _left(layout, begun) if begun and state == "begun" else left
+    left = [] if fills or begun else _read_by(layout, live, 0, source.given_up())
+    left = _left(source, layout, begun) if begun and state == "begun" else left
     new = source.look(layout, generation, FIRST, now()) if fills and begun is None else None
     if new is not None and not new.units:
         told = [f"{one.subject} {one.detail}" for one in new.findings]
@@ -188,10 +189,11 @@ def plan(request: Request) -> RebuildPlan:
     )
 
 
-def _left(layout: FlowLayout, begun: Rebuild) -> list[Slice]:
+def _left(source: Source, layout: FlowLayout, begun: Rebuild) -> list[Slice]:
     """Return what the generation has not read and nobody agreed to leave out."""
     staged, number = layout.beside(begun.generation), begun.generation
-    return _read_by(layout, number, generations.first_unread(staged, number), generations.without(staged, number))
+    left_out = generations.without(staged, number) | source.given_up()
+    return _read_by(layout, number, generations.first_unread(staged, number), left_out)
 
 
 def _read_by(layout: FlowLayout, generation: int, first: int, left_out: frozenset[str]) -> list[Slice]:
@@ -296,16 +298,10 @@ def begin(request: Request, *, by: str, accept_missing: bool) -> Rebuild:
         generations.name_live(layout, found.previous)
         write_json(layout.rebuild, asdict(begun))
     staged = layout.beside(begun.generation)
-    own = card(staged, begun.generation) or Card(
-        begun.generation,
-        begun.previous,
-        at,
-        by,
-        without=tuple(discards.given_up(source_of(request), layout)),
-        rebuilt=True,
-    )
+    own = card(staged, begun.generation) or Card(begun.generation, begun.previous, at, by, rebuilt=True)
     missing = () if layout.own_intakes else found.missing  # an intake of its own holds only what is there
-    own = replace(own, without=tuple(sorted({*own.without, *missing})))
+    # given up before it began, or since: `discard_input` refuses what it has read
+    own = replace(own, without=tuple(sorted({*own.without, *missing, *source_of(request).given_up()})))
     generations.begin_staged(staged, own)
     return begun
 
