@@ -13,17 +13,22 @@ from draindown.provenance.model import Batch, Fate, Place
 from draindown.provenance.records import Names, Values
 from draindown.provenance.scan import Found
 
+Judged = Iterator[tuple[Found, Fate, str, Values | None]]
+Judge = Callable[[Sequence[tuple[Found, Values]], "Contents", "Ends"], Judged]
+
 
 @dataclass(frozen=True)
 class Contents:
     """How records of a key compare. `order`: the sequence columns; `content`: columns that a row has unchanged.
 
-    `keeps_all`: whether the table is a history, in which no record loses against another of its key.
+    `keeps_all`: whether the table is a history, in which no record loses against another of its key. `judge`: what
+    tells the fates of accepted records of one batch, with their sequences, if no record replaces another one whole.
     """
 
     order: Names
     content: Names
     keeps_all: bool = False
+    judge: Judge | None = None
 
     def sequence(self, found: Found) -> Values | None:
         """Return the sequence of a record; None if it can't be read."""
@@ -84,6 +89,9 @@ def _in_batch(
         return
     if how.keeps_all:
         yield from ((one, "applied", f"an event of the key, {shown(how.order, at)}", at) for one, at in known)
+        return
+    if how.judge is not None:
+        yield from how.judge(known, how, ends)
         return
     won = known[0][1]
     tied = [one for one, at in known if at == won]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,15 @@ from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE, BatchRow
 from draindown.ledger.rows import Place as BatchPlace
-from draindown.provenance import fates
+from draindown.provenance import fates, merged
 from draindown.provenance.fates import Contents, Ends
 from draindown.provenance.model import Absent, Batch, Place, State, Trace
 from draindown.provenance.records import Names, Values, json_values, plain
 from draindown.provenance.scan import Found, Progress, Scan, is_about
 from draindown.sources.slices import unread_after
 from draindown.spec.landing import FlowSpec
+from draindown.spec.names import is_own
+from draindown.spec.partial import Partial
 
 _ORIGIN, _CHANGED_AT = "_origin", "_changed_at"
 Row = Mapping[str, Any]
@@ -66,6 +68,7 @@ class LandedTable:
         return traces
 
     def _keyed(self, found: Sequence[Row], by_row: Sequence[BatchRow | None], every: bool) -> list[Trace]:
+        every = every or self._flow.target.partial is not None  # its columns are from records of several batches
         keys = [tuple(row[name] for name in self._keys) for row in found]
         hidden = unusable(self._flow, self._root)
         read = ledger_table.with_records(self._layout) if every else [one for one in by_row if one]
@@ -102,15 +105,23 @@ class LandedTable:
         gone: Sequence[str],
         read: Sequence[str] = (),
     ) -> Trace:
+        said = self._merged_from(records) if self._flow.target.partial is not None else self._won(records, batch)
+        missing = [] if batch else [f"no batch of the ledger has its stamp {row.get(_CHANGED_AT)}"]
+        told = None if batch is None else Batch.of(batch, read)
+        return self._new(key, "landed", said, row=row, batch=told, records=records, gone=[*missing, *gone])
+
+    def _won(self, records: Sequence[Place], batch: BatchRow | None) -> str:
         won = next((one for one in records if one.fate == "applied" and self._is_of(one, batch)), None)
         said = (
             f"the record at {won.unit}:{won.position}" if won else "the record behind it is not among what can be read"
         )
         lost = sum(one.fate in ("superseded", "duplicate") and self._is_of(one, batch) for one in records)
-        said += f"; {lost} lost against it in its batch" if lost else ""
-        missing = [] if batch else [f"no batch of the ledger has its stamp {row.get(_CHANGED_AT)}"]
-        told = None if batch is None else Batch.of(batch, read)
-        return self._new(key, "landed", said, row=row, batch=told, records=records, gone=[*missing, *gone])
+        return said + (f"; {lost} lost against it in its batch" if lost else "")
+
+    @staticmethod
+    def _merged_from(records: Sequence[Place]) -> str:
+        gave = [f"{one.unit}:{one.position}" for one in records if one.fate == "applied"]
+        return f"merged from {', '.join(gave)}" if gave else "no record behind it is among what can be read"
 
     @staticmethod
     def _is_of(place: Place, batch: BatchRow | None) -> bool:
@@ -211,7 +222,14 @@ class LandedTable:
         made = made_by(self._flow.transform, self._root) if self._flow.transform else set()
         known = [] if made is None else [name for name in plain(self._flow) if name not in made]
         content = tuple(name for name in known if row is None or name in row)
-        return Contents(order, content, keeps_all=self._flow.target.history is not None)
+        part = self._flow.target.partial
+        judge = None if part is None else partial(merged.fates, self._merged(row, part))
+        return Contents(order, content, keeps_all=self._flow.target.history is not None, judge=judge)
+
+    def _merged(self, row: Row | None, part: Partial) -> Names:
+        """Return the columns of the table of which each has a sequence of its own."""
+        names = self._flow.columns if row is None else [name for name in row if not is_own(name)]
+        return tuple(part.columns(list(names)))
 
     def _deletes(self, key: Values) -> dict[BatchPlace, Values]:
         """Return at which sequence each batch deleted a key."""
