@@ -182,7 +182,7 @@ def _as_text(row: Row, sequences: Mapping[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "keys"), [("some", 1_000), *(pytest.param(name, 5_000, marks=pytest.mark.long) for name in _SHAPES)]
+    ("name", "keys"), [("some", 500), *(pytest.param(name, 5_000, marks=pytest.mark.long) for name in _SHAPES)]
 )
 def test_thousands_of_keys_in_batches_equal_the_fold_of_each_column(spark: SparkSession, name: str, keys: int) -> None:
     draw, shape = Random(name), _SHAPES[name]
