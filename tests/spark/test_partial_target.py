@@ -251,8 +251,26 @@ def test_why_names_the_records_that_each_value_is_from(landing: Callable[..., La
         ("001.json", 1): ("applied", "seq 1: b of the row"),
         ("001.json", 2): ("applied", "seq 5: part, seq of the row"),
         ("002.json", 1): ("applied", "seq 3: a of the row"),
-        ("002.json", 2): ("superseded", "seq 2: no column of the row is from it now"),
-        ("002.json", 3): ("duplicate", "seq 3: a of the row"),
+        ("002.json", 2): ("superseded", "seq 2: no value of the row is from it now"),
+        ("002.json", 3): ("duplicate", "seq 3: the same change again"),
     }
     assert found.said.startswith("merged from ") and found.said.count(".json:") == 3
     assert (told("g").state, told("n").state) == ("deleted", "never-seen")
+
+
+@pytest.mark.long
+def test_a_column_that_input_adds_is_merged_like_any_other(
+    landing: Callable[..., Landing], spark: SparkSession
+) -> None:
+    it = landing(drift={"new": "add"})
+    for some in (
+        [line("k", 1, extra="e"), line("k", 3, a=1)],
+        [line("k", 2, extra="f", more="m")],
+        [line("k", 1, b="x")],
+    ):
+        it.deliver(*some)
+        it.apply(spark)
+    (row,) = it.rows(f"seq, a, b, extra, more, {SEQUENCES}")
+    assert dict(row.pop(SEQUENCES)) == {"a": 3, "b": 1, "extra": 2, "more": 2}
+    assert row == {"seq": 3, "a": 1, "b": "x", "extra": "f", "more": "m"}
+    assert audit(it.spec, "f", root=it.home).clean

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,15 @@ from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE, BatchRow
 from draindown.ledger.rows import Place as BatchPlace
-from draindown.provenance import fates, merged
-from draindown.provenance.fates import Contents, Ends
+from draindown.provenance import events, fates, merged
+from draindown.provenance.deletes import deletes_of
+from draindown.provenance.fates import Contents, Ends, Judge
 from draindown.provenance.model import Absent, Batch, Place, State, Trace
 from draindown.provenance.records import Names, Values, json_values, plain
 from draindown.provenance.scan import Found, Progress, Scan, is_about
 from draindown.sources.slices import unread_after
 from draindown.spec.landing import FlowSpec
 from draindown.spec.names import is_own
-from draindown.spec.partial import Partial
 
 _ORIGIN, _CHANGED_AT = "_origin", "_changed_at"
 Row = Mapping[str, Any]
@@ -68,7 +68,10 @@ class LandedTable:
         return traces
 
     def _keyed(self, found: Sequence[Row], by_row: Sequence[BatchRow | None], every: bool) -> list[Trace]:
-        every = every or self._flow.target.partial is not None  # its columns are from records of several batches
+        shows_all, goal = every, self._flow.target
+        every = (
+            every or goal.partial is not None or goal.history is not None
+        )  # rows are from records of several batches
         keys = [tuple(row[name] for name in self._keys) for row in found]
         hidden = unusable(self._flow, self._root)
         read = ledger_table.with_records(self._layout) if every else [one for one in by_row if one]
@@ -90,9 +93,9 @@ class LandedTable:
                 self._withheld(key) if every else (),
             )
             own = [hit for hit in hits if is_about(hit, key)]
-            records = fates.places(own, batches, self._contents(row), ends)
+            records = fates.places(own, batches, self._contents(key, row, every=shows_all), ends)
             gone = [*scan.gone, *([hidden] if hidden else [])]
-            told = dict(zip(self._keys, key, strict=True))
+            told = {name: row[name] for name in self._flow.target.row_keys}
             traces.append(self._trace(told, row, batch, records, gone, ranges.get(batch.place, ()) if batch else ()))
         return traces
 
@@ -105,10 +108,15 @@ class LandedTable:
         gone: Sequence[str],
         read: Sequence[str] = (),
     ) -> Trace:
-        said = self._merged_from(records) if self._flow.target.partial is not None else self._won(records, batch)
+        said = self._told(records, batch)
         missing = [] if batch else [f"no batch of the ledger has its stamp {row.get(_CHANGED_AT)}"]
         told = None if batch is None else Batch.of(batch, read)
         return self._new(key, "landed", said, row=row, batch=told, records=records, gone=[*missing, *gone])
+
+    def _told(self, records: Sequence[Place], batch: BatchRow | None) -> str:
+        if self._flow.target.history is not None:
+            return events.told(records)
+        return self._merged_from(records) if self._flow.target.partial is not None else self._won(records, batch)
 
     def _won(self, records: Sequence[Place], batch: BatchRow | None) -> str:
         won = next((one for one in records if one.fate == "applied" and self._is_of(one, batch)), None)
@@ -158,7 +166,7 @@ class LandedTable:
             hits += scan.waiting(self._unread(), self._keys, {values})
         withdrawn, deletes = self._withdrawn(values), self._deletes(values)
         withheld = [sequence for sequence, state, _ in withdrawn if state != "released"]
-        places = fates.places(hits, batches, self._contents(None), Ends(None, None, deletes, withheld))
+        places = fates.places(hits, batches, self._contents(values, None), Ends(None, None, deletes, withheld))
         gone = [*scan.gone, *([hidden] if hidden else [])]
         state, said, then = self._verdict(values, places, deletes, withdrawn, hits, gone)
         by = max(deletes, key=lambda place: deletes[place], default=None) if state == "deleted" else None
@@ -195,6 +203,8 @@ class LandedTable:
             sure = any(one.refused and one.key == values for one in hits)
             what = "has the key" if sure else "may have the key: its text holds it, and it can't be read"
             return "refused", f"each of {number} that were refused {what}", self._refused_next(hits)
+        if places and self._flow.target.history is not None and self._of_key(self._layout.table, values):
+            return "superseded", "its records are in other rows of the key: none begins there", []
         if places:
             audit = f"draindown audit {pipeline} --flow {flow}   # whether the table lost rows"
             return "superseded", "its records were accepted, and the table has none of them", [audit]
@@ -217,32 +227,39 @@ class LandedTable:
         generation = generations.generation(self._layout)
         return unread_after(TableLog(self._layout.table).last(app_id(self._layout, generation, "rows")))
 
-    def _contents(self, row: Row | None) -> Contents:
+    def _contents(self, key: Values, row: Row | None, *, every: bool = True) -> Contents:
         order: Names = tuple(self._flow.target.sequence_by)
         made = made_by(self._flow.transform, self._root) if self._flow.transform else set()
         known = [] if made is None else [name for name in plain(self._flow) if name not in made]
         content = tuple(name for name in known if row is None or name in row)
-        part = self._flow.target.partial
-        judge = None if part is None else partial(merged.fates, self._merged(row, part))
-        return Contents(order, content, keeps_all=self._flow.target.history is not None, judge=judge)
+        return Contents(order, content, self._judge(key, row, every=every))
 
-    def _merged(self, row: Row | None, part: Partial) -> Names:
-        """Return the columns of the table of which each has a sequence of its own."""
-        names = self._flow.columns if row is None else [name for name in row if not is_own(name)]
-        return tuple(part.columns(list(names)))
+    def _judge(self, key: Values, row: Row | None, *, every: bool) -> Judge | None:
+        """Return what tells the fates of records, of a table in which none replaces another whole.
+
+        `every`: also of a history's records that are about other rows of the key.
+        """
+        goal, deletes = self._flow.target, deletes_of(self._flow)
+        if goal.partial is not None:
+            names = self._flow.columns if row is None else [name for name in row if not is_own(name)]
+            return merged.Judge(tuple(goal.partial.columns(list(names))), deletes)
+        if goal.history is None:
+            return None
+        rows, hidden = (self._of_key(path, key) for path in (self._layout.table, self._layout.hidden))
+        return events.Judge(events.Events.of(rows, hidden, tuple(goal.sequence_by)), deletes, only=not every)
+
+    def _of_key(self, path: str, key: Values) -> list[Row]:
+        log = TableLog(path)
+        some = log.rows(f"select * from t where {_is(self._keys, key)}") if log.exists else []
+        return [row for row in some if tuple(row[name] for name in self._keys) == key]
 
     def _deletes(self, key: Values) -> dict[BatchPlace, Values]:
         """Return at which sequence each batch deleted a key."""
-        log = TableLog(self._layout.tombstones)
-        if not log.exists:
-            return {}
-        names, order = self._flow.target.essential, self._flow.target.sequence_by
-        own = ", ".join(map(identifier, [*names, "_generation", "_kind", "_batch"]))
-        some = log.rows(f"select {own} from t where {_is(self._keys, key)}")
+        order, memory = self._flow.target.sequence_by, self._flow.target.kind.memory
         return {
             (row["_generation"], row["_kind"], row["_batch"]): tuple(row[name] for name in order)
-            for row in some
-            if tuple(row[name] for name in self._keys) == key
+            for row in (self._of_key(self._layout.memory(memory), key) if memory else ())
+            if row.get("_delete", True)  # of hidden events some are no deletes
         }
 
     def _withheld(self, key: Values) -> list[Values]:

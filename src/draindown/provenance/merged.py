@@ -2,52 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from draindown.provenance.fates import Contents, Ends, shown
+from draindown.provenance.deletes import Deletes
+from draindown.provenance.fates import Contents, Ends, Judged, Known, shown
 from draindown.provenance.model import Fate
 from draindown.provenance.records import Names, Values
 from draindown.provenance.scan import Found
 from draindown.spec.partial import SEQUENCES
 
-Known = Sequence[tuple[Found, Values]]
 
+@dataclass(frozen=True)
+class Judge:
+    """Tells the fates of the records of one key, as its row shows them now.
 
-def fates(partial: Names, known: Known, how: Contents, ends: Ends) -> Iterator[tuple[Found, Fate, str, Values | None]]:
-    """Yield accepted records of one batch with their fates, as the row shows them now.
-
-    `partial`: the columns of which each has a sequence of its own. `known`: the records with their sequences.
+    `partial`: the columns of which each has a sequence of its own. `deletes`: whether a record deletes its key.
     """
-    dead = max(ends.deletes.values(), default=None)
-    told = set[str]()
-    for one, at in known:
-        words, gave = shown(how.order, at), _given(one, at, partial, how, ends.row)
-        mark = f"{at} {gave}"
-        if at in ends.deletes.values():
-            first = mark not in told
-            yield one, "deleted" if first else "duplicate", f"deletes what is not after {words}", at
-        elif gave:
-            first = mark not in told
-            yield one, "applied" if first else "duplicate", f"{words}: {', '.join(gave)} of the row", at
-        elif dead is not None and at < dead:
-            yield one, "superseded", f"{words} is before the delete at {shown(how.order, dead)}", at
+
+    partial: Names
+    deletes: Deletes
+    _told: set[tuple[Values, bool, tuple[str, ...]]] = field(default_factory=set)
+
+    def __call__(self, known: Known, how: Contents, ends: Ends) -> Judged:
+        """Yield the accepted records of one batch, with their sequences, in order."""
+        for one, at in sorted(known, key=lambda pair: (pair[1], pair[0].unit.name, pair[0].record.position)):
+            yield one, *self._fate(one, at, how, ends), at
+
+    def _fate(self, one: Found, at: Values, how: Contents, ends: Ends) -> tuple[Fate, str]:
+        words, dead = shown(how.order, at), max(ends.deletes.values(), default=None)
+        is_delete = self.deletes(one)
+        if is_delete or (is_delete is None and at in ends.deletes.values()):
+            if at not in ends.deletes.values():
+                return "superseded", f"{words}: a newer delete came with it"
+            again, fate, said = self._is_told(at, True, ()), "deleted", f"{words}: clears what is not after it"
         else:
-            yield one, "superseded", f"{words}: no column of the row is from it now", at
-        told.add(mark)
+            gave = _given(one, at, self.partial, how, ends.row)
+            if not gave and dead is not None and at <= dead:
+                return "superseded", f"{words} is not after the delete at {shown(how.order, dead)}"
+            if not gave:
+                return "superseded", f"{words}: no value of the row is from it now"
+            again, fate, said = self._is_told(at, False, gave), "applied", f"{words}: {', '.join(gave)} of the row"
+        return ("duplicate", f"{words}: the same change again") if again else (fate, said)  # type: ignore[return-value]
+
+    def _is_told(self, at: Values, is_delete: bool, gave: tuple[str, ...]) -> bool:
+        mark = at, is_delete, gave
+        again = mark in self._told
+        self._told.add(mark)
+        return again
 
 
-def _given(one: Found, at: Values, partial: Names, how: Contents, row: Mapping[str, Any] | None) -> list[str]:
+def _given(one: Found, at: Values, partial: Names, how: Contents, row: Mapping[str, Any] | None) -> tuple[str, ...]:
     """Return the columns of the row that are of a record, by its sequence and values."""
     if row is None:
-        return []
+        return ()
     when = {name: _values(value) for name, value in dict(row.get(SEQUENCES) or ()).items()}
-    read = [name for name in how.content if name in partial and when.get(name) == at]
-    values = one.record.read(tuple(read))
+    read = tuple(name for name in how.content if name in partial and when.get(name) == at)
+    values = one.record.read(read)
     own = [name for name, value in zip(read, values or (), strict=False) if value is not None and value == row[name]]
     # what a transform made is not in the record: there the sequence alone tells
     made = [name for name in partial if when.get(name) == at and name not in how.content]
-    return [*own, *made, *(how.order if how.of(row) == at else ())]
+    return (*own, *made, *(how.order if how.of(row) == at else ()))
 
 
 def _values(at: Any) -> Values:
