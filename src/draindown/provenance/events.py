@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from draindown.provenance.deletes import Deletes
+from draindown.provenance.deletes import Deletes, deletes_of
 from draindown.provenance.fates import Contents, Ends, Judged, Known, shown
-from draindown.provenance.model import Fate
+from draindown.provenance.judging import Asked, of_key
+from draindown.provenance.model import Fate, Place
 from draindown.provenance.records import Names, Values
 from draindown.provenance.scan import Found
 from draindown.spec.names import END_AT, START_AT
 
 Row = Mapping[str, Any]
+_IS_HIDDEN = "_delete"
+"""A column that hidden events have, and rows have not."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,27 @@ class Events:
         starts = {bound(row, START_AT) for row in rows}
         found |= {end: None for row in rows if (end := bound(row, END_AT)) is not None and end not in starts}
         return cls(found | {tuple(row[name] for name in order): row for row in rows})
+
+
+class Historical:
+    """Of histories."""
+
+    def judge(self, asked: Asked) -> Judge:
+        """Return what tells which rows of the history each record is in."""
+        rows, hidden = (of_key(asked.flow, path, asked.key) for path in (asked.layout.table, asked.layout.hidden))
+        events = Events.of(rows, hidden, tuple(asked.flow.target.sequence_by))
+        return Judge(events, deletes_of(asked.flow), only=not asked.every)
+
+    def said(self, records: Sequence[Place]) -> str:
+        """Return which records begin and end the row."""
+        by: dict[str, list[str]] = {}
+        for one in records:
+            if one.fate in ("applied", "deleted"):
+                by.setdefault(one.why.rpartition(": ")[2], []).append(f"{one.unit}:{one.position}")
+        begins, ends, inner = (by.get(f"{what} the row", []) for what in ("begins", "ends", "in"))
+        said = f"begins with the record at {begins[0]}" if begins else "the record that it begins with can't be read"
+        said += f"; {len(inner)} more in it" if inner else ""
+        return said + (f"; ends with that at {ends[0]}" if ends else "")
 
 
 @dataclass(frozen=True)
@@ -66,6 +90,10 @@ class Judge:
                 ("withdrawn", f"{words}: the gate withdrew it") if out else ("unclear", f"{words}: no event is known")
             )
         event = self.events.by_sequence[at]
+        if (
+            at in ends.withheld and event is not None and _IS_HIDDEN in event
+        ):  # it stays among them when it is withdrawn
+            return "withdrawn", f"{words}: the gate withdrew it"
         if event is None and deletes is False:
             return "superseded", f"{words}: a delete has the same sequence"
         if event is not None and (deletes or not how.same(one, event)):
@@ -94,15 +122,3 @@ def bound(row: Row, name: str) -> Values | None:
     """Return start or end of a row as a tuple of the sequence's columns."""
     at = row[name]
     return None if at is None else tuple(at.values()) if isinstance(at, dict) else (at,)
-
-
-def told(records: Iterable[Any]) -> str:
-    """Return which records begin and end a row, in words. `records`: places of the row."""
-    by: dict[str, list[str]] = {}
-    for one in records:
-        if one.fate in ("applied", "deleted"):
-            by.setdefault(one.why.rpartition(": ")[2], []).append(f"{one.unit}:{one.position}")
-    begins, ends, inner = (by.get(f"{what} the row", []) for what in ("begins", "ends", "in"))
-    said = f"begins with the record at {begins[0]}" if begins else "the record that it begins with can't be read"
-    said += f"; {len(inner)} more in it" if inner else ""
-    return said + (f"; ends with that at {ends[0]}" if ends else "")

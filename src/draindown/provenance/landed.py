@@ -12,20 +12,20 @@ from draindown.audit.keys import made_by, unusable
 from draindown.flow import generations, quarantine, withdrawals
 from draindown.flow.quarantine import Filter
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, identifier, literal, rows
+from draindown.lake.table_log import TableLog, literal, rows
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE, BatchRow
 from draindown.ledger.rows import Place as BatchPlace
-from draindown.provenance import events, fates, merged
-from draindown.provenance.deletes import deletes_of
-from draindown.provenance.fates import Contents, Ends, Judge
+from draindown.provenance import fates
+from draindown.provenance.fates import Contents, Ends
+from draindown.provenance.judges import JUDGES
+from draindown.provenance.judging import Asked, of_key
 from draindown.provenance.model import Absent, Batch, Place, State, Trace
 from draindown.provenance.records import Names, Values, json_values, plain
 from draindown.provenance.scan import Found, Progress, Scan, is_about
 from draindown.sources.slices import unread_after
 from draindown.spec.landing import FlowSpec
-from draindown.spec.names import is_own
 
 _ORIGIN, _CHANGED_AT = "_origin", "_changed_at"
 Row = Mapping[str, Any]
@@ -37,6 +37,7 @@ class LandedTable:
     def __init__(self, flow: FlowSpec, layout: FlowLayout, root: Path, progress: Progress) -> None:
         self._flow, self._layout, self._root, self._progress = flow, layout, root, progress
         self._keys: Names = tuple(flow.target.keys)
+        self._judging = JUDGES.get(flow.target.kind.name)
 
     def rows(self, found: Sequence[Row], *, every: bool = False) -> list[Trace]:
         """Trace rows of the table, which have all of its columns.
@@ -68,10 +69,7 @@ class LandedTable:
         return traces
 
     def _keyed(self, found: Sequence[Row], by_row: Sequence[BatchRow | None], every: bool) -> list[Trace]:
-        shows_all, goal = every, self._flow.target
-        every = (
-            every or goal.partial is not None or goal.history is not None
-        )  # rows are from records of several batches
+        shows_all, every = every, every or self._judging is not None
         keys = [tuple(row[name] for name in self._keys) for row in found]
         hidden = unusable(self._flow, self._root)
         read = ledger_table.with_records(self._layout) if every else [one for one in by_row if one]
@@ -108,15 +106,10 @@ class LandedTable:
         gone: Sequence[str],
         read: Sequence[str] = (),
     ) -> Trace:
-        said = self._told(records, batch)
+        said = self._won(records, batch) if self._judging is None else self._judging.said(records)
         missing = [] if batch else [f"no batch of the ledger has its stamp {row.get(_CHANGED_AT)}"]
         told = None if batch is None else Batch.of(batch, read)
         return self._new(key, "landed", said, row=row, batch=told, records=records, gone=[*missing, *gone])
-
-    def _told(self, records: Sequence[Place], batch: BatchRow | None) -> str:
-        if self._flow.target.history is not None:
-            return events.told(records)
-        return self._merged_from(records) if self._flow.target.partial is not None else self._won(records, batch)
 
     def _won(self, records: Sequence[Place], batch: BatchRow | None) -> str:
         won = next((one for one in records if one.fate == "applied" and self._is_of(one, batch)), None)
@@ -125,11 +118,6 @@ class LandedTable:
         )
         lost = sum(one.fate in ("superseded", "duplicate") and self._is_of(one, batch) for one in records)
         return said + (f"; {lost} lost against it in its batch" if lost else "")
-
-    @staticmethod
-    def _merged_from(records: Sequence[Place]) -> str:
-        gave = [f"{one.unit}:{one.position}" for one in records if one.fate == "applied"]
-        return f"merged from {', '.join(gave)}" if gave else "no record behind it is among what can be read"
 
     @staticmethod
     def _is_of(place: Place, batch: BatchRow | None) -> bool:
@@ -203,7 +191,7 @@ class LandedTable:
             sure = any(one.refused and one.key == values for one in hits)
             what = "has the key" if sure else "may have the key: its text holds it, and it can't be read"
             return "refused", f"each of {number} that were refused {what}", self._refused_next(hits)
-        if places and self._flow.target.history is not None and self._of_key(self._layout.table, values):
+        if places and of_key(self._flow, self._layout.table, values):
             return "superseded", "its records are in other rows of the key: none begins there", []
         if places:
             audit = f"draindown audit {pipeline} --flow {flow}   # whether the table lost rows"
@@ -232,33 +220,16 @@ class LandedTable:
         made = made_by(self._flow.transform, self._root) if self._flow.transform else set()
         known = [] if made is None else [name for name in plain(self._flow) if name not in made]
         content = tuple(name for name in known if row is None or name in row)
-        return Contents(order, content, self._judge(key, row, every=every))
-
-    def _judge(self, key: Values, row: Row | None, *, every: bool) -> Judge | None:
-        """Return what tells the fates of records, of a table in which none replaces another whole.
-
-        `every`: also of a history's records that are about other rows of the key.
-        """
-        goal, deletes = self._flow.target, deletes_of(self._flow)
-        if goal.partial is not None:
-            names = self._flow.columns if row is None else [name for name in row if not is_own(name)]
-            return merged.Judge(tuple(goal.partial.columns(list(names))), deletes)
-        if goal.history is None:
-            return None
-        rows, hidden = (self._of_key(path, key) for path in (self._layout.table, self._layout.hidden))
-        return events.Judge(events.Events.of(rows, hidden, tuple(goal.sequence_by)), deletes, only=not every)
-
-    def _of_key(self, path: str, key: Values) -> list[Row]:
-        log = TableLog(path)
-        some = log.rows(f"select * from t where {_is(self._keys, key)}") if log.exists else []
-        return [row for row in some if tuple(row[name] for name in self._keys) == key]
+        judging = self._judging
+        judge = None if judging is None else judging.judge(Asked(self._flow, self._layout, key, row, every))
+        return Contents(order, content, judge)
 
     def _deletes(self, key: Values) -> dict[BatchPlace, Values]:
         """Return at which sequence each batch deleted a key."""
         order, memory = self._flow.target.sequence_by, self._flow.target.kind.memory
         return {
             (row["_generation"], row["_kind"], row["_batch"]): tuple(row[name] for name in order)
-            for row in (self._of_key(self._layout.memory(memory), key) if memory else ())
+            for row in (of_key(self._flow, self._layout.memory(memory), key) if memory else ())
             if row.get("_delete", True)  # of hidden events some are no deletes
         }
 
@@ -284,13 +255,3 @@ class LandedTable:
                 why = f"{row['reason']}; id {row['quarantine_id'][:12]}"
                 told.append((values[: len(keys)], values[len(keys) :], row["state"], why))
         return told
-
-
-def _is(names: Names, key: Values) -> str:
-    """Return a condition of which all rows of a key are true, in the SQL of a query; other rows may be."""
-    texts = [
-        f"{identifier(name)} = {literal(value)}"
-        for name, value in zip(names, key, strict=True)
-        if isinstance(value, str)
-    ]
-    return " and ".join(texts) or "true"

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from draindown.provenance.deletes import Deletes
+from draindown.provenance.deletes import Deletes, deletes_of
 from draindown.provenance.fates import Contents, Ends, Judged, Known, shown
-from draindown.provenance.model import Fate
+from draindown.provenance.judging import Asked
+from draindown.provenance.model import Fate, Place
 from draindown.provenance.records import Names, Values
 from draindown.provenance.scan import Found
+from draindown.spec.names import is_own
 from draindown.spec.partial import SEQUENCES
+
+
+class Merged:
+    """Of rows that are merged column by column."""
+
+    def judge(self, asked: Asked) -> Judge:
+        """Return what tells which values of the row each record gave."""
+        part, row = asked.flow.target.partial, asked.row
+        assert part is not None, "the kind of the target is partial"
+        names = asked.flow.columns if row is None else [name for name in row if not is_own(name)]
+        return Judge(tuple(part.columns(list(names))), deletes_of(asked.flow))
+
+    def said(self, records: Sequence[Place]) -> str:
+        """Return which records the row has values of."""
+        gave = [f"{one.unit}:{one.position}" for one in records if one.fate == "applied"]
+        return f"merged from {', '.join(gave)}" if gave else "no record behind it is among what can be read"
 
 
 @dataclass(frozen=True)
