@@ -210,7 +210,7 @@ class _Merge:
         """Return the outcome per key, of frames with one record each."""
         shape, held = self.shape, F.col(_HELD)
         groups = range(len(shape.partial) + 1)
-        values = {name: self._result(0, name, _AT) for name in shape.sequence_by}
+        values = {name: self._result(0, name, _AT) for name in shape.sequence_by if name not in shape.keys}
         values |= {name: self._result(0, name) for name in shape.whole}
         values |= {name: self._result(i, name) for i, name in enumerate(shape.partial, 1)}
         gains = reduce(Column.__or__, [F.col(f"{_GAINS}{i}") for i in groups])
