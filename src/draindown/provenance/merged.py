@@ -41,7 +41,7 @@ class Judge:
 
     partial: Names
     deletes: Deletes
-    _told: set[tuple[Values, bool, tuple[str, ...]]] = field(default_factory=set)
+    _told: set[tuple[Values, Values | None]] = field(default_factory=set)
 
     def __call__(self, known: Known, how: Contents, ends: Ends) -> Judged:
         """Yield the accepted records of one batch, with their sequences, in order."""
@@ -54,18 +54,23 @@ class Judge:
         if is_delete or (is_delete is None and at in ends.deletes.values()):
             if at not in ends.deletes.values():
                 return "superseded", f"{words}: a newer delete came with it"
-            again, fate, said = self._is_told(at, True, ()), "deleted", f"{words}: clears what is not after it"
+            again, fate, said = self._is_told(at, None), "deleted", f"{words}: clears what is not after it"
         else:
             gave = _given(one, at, self.partial, how, ends.row)
             if not gave and dead is not None and at <= dead:
                 return "superseded", f"{words} is not after the delete at {shown(how.order, dead)}"
             if not gave:
                 return "superseded", f"{words}: no value of the row is from it now"
-            again, fate, said = self._is_told(at, False, gave), "applied", f"{words}: {', '.join(gave)} of the row"
+            again, fate, said = (
+                self._is_told(at, one.record.read(how.content)),
+                "applied",
+                f"{words}: {', '.join(gave)} of the row",
+            )
         return ("duplicate", f"{words}: the same change again") if again else (fate, said)  # type: ignore[return-value]
 
-    def _is_told(self, at: Values, is_delete: bool, gave: tuple[str, ...]) -> bool:
-        mark = at, is_delete, gave
+    def _is_told(self, at: Values, content: Values | None) -> bool:
+        """Return whether a record was told with the same sequence and content; None: a delete."""
+        mark = at, content
         again = mark in self._told
         self._told.add(mark)
         return again
