@@ -38,7 +38,8 @@ _PROBED = "spark.draindown.probed"
 _ROUNDS = 3
 _DRIVER = "driver"
 _NO_CLASSES = ("DefaultSerializationProxy", "ClassNotFoundException", "NoClassDefFoundError")
-_UNSEEN = ("FileNotFoundException", "No such file", "does not exist", "Mkdirs failed", "Permission denied")
+_CLOSED = ("Mkdirs failed", "Permission denied")
+_UNSEEN = ("FileNotFoundException", "No such file", "does not exist", *_CLOSED)
 _OTHER_PYTHON = ("PYTHON_VERSION_MISMATCH", "Cannot run program")
 
 
@@ -282,14 +283,25 @@ def _no_jars(spark: SparkSession, error: BaseException) -> TerminalError:
 
 
 def _lake_unseen(spark: SparkSession, request: Request, detail: str) -> TerminalError:
+    lake, home = request.layout.lake, Path(request.layout.home)
+    whose = _owner(home)
+    if any(sign in detail for sign in _CLOSED):
+        detail += f"; on this host {home} is {whose}'s and closed to others"
     return TerminalError(
         "lake-not-shared",
-        tried=f"write to the lake {request.layout.lake} by executors and read it back, {_where(spark)}",
+        tried=f"write to the lake {lake} by executors and read it back, {_where(spark)}",
         found=detail,
         changed="nothing",
-        next=f"mount {request.layout.lake} at the same path on this host and on all workers, writable by this user "
-        "and by the user that executors run as   # then the same command again",
+        next=f"mount {lake} at the same path on this host and on all workers, and run these as {whose}, "
+        "whose alone the directories of a flow are   # then the same command again",
     )
+
+
+def _owner(path: Path) -> str:
+    try:
+        return path.owner()
+    except KeyError:  # a user of a container has a number, and perhaps no name
+        return f"user {path.stat().st_uid}"
 
 
 def _landing_unseen(spark: SparkSession, request: Request, files: Sequence[str], detail: str) -> TerminalError:
