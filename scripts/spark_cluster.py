@@ -77,6 +77,12 @@ class SparkCluster:
         """Return the processes of executors that workers run now."""
         return [one for worker in self._workers for one in _below(worker.pid) if _EXECUTOR in _words(one)]
 
+    def spent(self) -> float:
+        """Return the CPU seconds of all executors that have ended, with what they started, once none is left."""
+        self._await("end executors", lambda: not self.executors())
+        times = [psutil.Process(worker.pid).cpu_times() for worker in self._workers]
+        return float(sum(one.children_user + one.children_system for one in times))
+
     def kill_worker(self) -> None:
         """End the last worker, and with it its executor, as the loss of a host would."""
         worker = self._workers.pop()
