@@ -22,6 +22,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import psutil
+import pyspark
 
 from draindown.airflow.process import die_with_parent
 from draindown.base.errors import DraindownError, TerminalError
@@ -98,7 +99,8 @@ class SparkCluster:
         self._master.wait()
 
     def stop(self) -> None:
-        """End workers and master, and wait."""
+        """End workers and master, and wait. An executor whose task does not end is killed."""
+        left = [one for worker in self._workers for one in _below(worker.pid)]
         for process in (*self._workers, self._master):
             if process is not None and process.poll() is None:
                 process.send_signal(signal.SIGTERM)
@@ -107,10 +109,14 @@ class SparkCluster:
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
+        for one in left:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
 
     def _run(self, part: str, *arguments: str, before: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         command = [*before, str(spark_submit().parent / "spark-class"), f"org.apache.spark.deploy.{part}", *arguments]
-        environ = {**os.environ, **spark_python(), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
+        environ = {**os.environ, **spark_python(), "SPARK_HOME": str(Path(pyspark.__file__).parent)}
+        environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
         with (self.home / "console.log").open("ab") as out:
             return subprocess.Popen(
                 command,

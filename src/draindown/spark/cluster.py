@@ -99,7 +99,7 @@ def refuse_other_python(error: BaseException, transform: str) -> None:
     """Raise TerminalError `executors-lack-python` if a task failed because it found no Python, or another version."""
     text = said(error)
     if any(sign in text for sign in _OTHER_PYTHON):
-        line = next(line.strip() for line in text.splitlines() if any(sign in line for sign in _OTHER_PYTHON))
+        line = next(line.strip(": ") for line in text.splitlines() if any(sign in line for sign in _OTHER_PYTHON))
         raise TerminalError(
             "executors-lack-python",
             tried=f"run the Python code of transform {transform} in tasks",
@@ -230,7 +230,7 @@ def _explained(spark: SparkSession, request: Request, unseen: Callable[[str], Dr
 def _cause(text: str) -> str:
     """Return the line of Spark's message that names the file: that of the first sign of a missing one."""
     lines = text.splitlines()
-    return next((line.strip() for line in lines if any(sign in line for sign in _UNSEEN)), lines[0] if lines else "")
+    return next((line.strip(": ") for line in lines if any(sign in line for sign in _UNSEEN)), "".join(lines[:1]))
 
 
 def _registered(context: SparkContext) -> list[Any]:
