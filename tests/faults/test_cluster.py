@@ -55,6 +55,18 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     started.broker.stop()
 
 
+_STARTED: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def no_driver_is_left() -> Iterator[None]:
+    """End drivers that a test which failed left at their gate."""
+    yield
+    while _STARTED:
+        if (driver := _STARTED.pop()).poll() is None:
+            killed(driver)
+
+
 class Project:
     """A pipeline of some flows of one input, and drivers that run it: keyed, appended, from a topic, and windows.
 
@@ -106,13 +118,15 @@ class Project:
 
     def start(self, master: str, **environ: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "draindown.cli", "--root", str(self.home), "run", "p", "--json"]
-        return subprocess.Popen(
+        driver = subprocess.Popen(
             command,
             env=os.environ | {"DRAINDOWN_MASTER": master, "SPARK_LOCAL_IP": "127.0.0.1"} | environ,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+        _STARTED.append(driver)
+        return driver
 
     def run(self, master: str, **environ: str) -> tuple[int, dict[str, Any]]:
         return ended(self.start(master, **environ))
@@ -204,6 +218,13 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, dict[str, Any]]:
         pytest.fail(f"exit {process.returncode}: {out[-2000:]}\n{err[-4000:]}")
 
 
+def killed(driver: subprocess.Popen[str]) -> None:
+    """Kill a driver with its JVM, and wait."""
+    for one in (*psutil.Process(driver.pid).children(recursive=True), driver):
+        one.kill()
+    driver.communicate()
+
+
 def until(there: Callable[[], object], process: subprocess.Popen[str]) -> None:
     """Wait for a condition that a running driver brings about."""
     end = time.monotonic() + _PATIENCE
@@ -264,9 +285,7 @@ def test_a_driver_that_is_killed_within_a_batch_leaves_nothing_of_it_and_the_nex
     tmp_path: Path, cluster: SparkCluster
 ) -> None:
     project, delivered, driver = _at_gate(tmp_path, cluster)
-    for one in (*psutil.Process(driver.pid).children(recursive=True), driver):
-        one.kill()
-    driver.communicate()
+    killed(driver)
     assert not TableLog(project.spec.layout("keyed").table).exists
     _goes_on(project, project.start(cluster.address), delivered)
 
