@@ -292,8 +292,8 @@ def _lake_unseen(spark: SparkSession, request: Request, detail: str) -> Terminal
         tried=f"write to the lake {lake} by executors and read it back, {_where(spark)}",
         found=detail,
         changed="nothing",
-        next=f"mount {lake} at the same path on this host and on all workers, and run these as {whose}, "
-        "whose alone the directories of a flow are   # then the same command again",
+        next=f"mount {lake} at the same path on this host and on all workers, and run these as {whose}: "
+        "the directories of a flow are closed to others   # then the same command again",
     )
 
 
