@@ -26,9 +26,10 @@ from draindown.flow.generations import Card, card
 from draindown.lake import documents
 from draindown.lake.documents import read_json, write_json
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, log_of
+from draindown.lake.table_log import log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
+from draindown.recovery import spec_changes
 from draindown.recovery.input_gone import NO_ROWS, input_gone, nothing_to_rebuild
 from draindown.runs.request import Request
 from draindown.sources import intake
@@ -36,11 +37,9 @@ from draindown.sources.batch_size import bound_now
 from draindown.sources.port import Source
 from draindown.sources.registry import source_of
 from draindown.sources.slices import FIRST, Slice
-from draindown.spec.names import START_AT
 
 State = Literal["new", "begun", "swapped"]
 _NO_CONTRACT = {"also_to", "expectations", "quarantine", "maintenance", "deadline", "max_batches"}
-_DELTA_NAMES = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,7 @@ def plan(request: Request) -> RebuildPlan:
     return RebuildPlan(
         pipeline=layout.pipeline,
         flow=layout.flow,
-        keyed=request.declared.target.kind.addressable,
+        keyed=request.declared.target.kind.keyed,
         previous=live if begun is None else begun.previous,
         generation=generation,
         state=state,
@@ -185,7 +184,7 @@ def plan(request: Request) -> RebuildPlan:
         forgotten=max(0, before - known) if state == "new" and not fills else 0,
         table_bytes=log_of(layout, layout.table).size,
         free_bytes=shutil.disk_usage(_existing(layout.home)).free,
-        changes=tuple(_changes(request)) if state != "swapped" else (),
+        changes=tuple(spec_changes.changes(request)) if state != "swapped" else (),
     )
 
 
@@ -240,29 +239,6 @@ def _contract(request: Request) -> str:
     code = sorted(home.rglob("*.py")) if flow.transform else []
     said["code"] = {str(file.relative_to(home)): hashlib.sha256(file.read_bytes()).hexdigest() for file in code}
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
-
-
-def _changes(request: Request) -> list[str]:
-    table, flow = TableLog(request.layout.table), request.declared
-    if not table.exists:
-        return ["the table is gone: it is made anew"]
-    partitions, held = table.partition_columns, table.column_types
-    found = []
-    if partitions != flow.target.partition_by:
-        found.append(f"partition_by: {partitions} -> {flow.target.partition_by}")
-    if (START_AT in held) != (flow.target.history is not None):
-        found.append(f"rows: {'the history of each key' if flow.target.history else 'no history any more'}")
-    if flow.transform:
-        return [*found, f"columns: those that {flow.transform} gives"]
-    if flow.known_columns is None:
-        return [*found, "columns: those that the query gives"]
-    wanted = {name: _DELTA_NAMES.get(column.stored, column.stored) for name, column in flow.columns.items()}
-    for name, kind in wanted.items():
-        if name not in held:
-            found.append(f"column {name}: new, {kind}")
-        elif isinstance(held[name], str) and held[name] != kind:
-            found.append(f"column {name}: {held[name]} -> {kind}")
-    return found + [f"column {name}: gone" for name in held if name not in wanted and not name.startswith("_")]
 
 
 def refuse_incomplete(request: Request, found: RebuildPlan) -> None:

@@ -86,7 +86,7 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
     return ResetPlan(
         pipeline=layout.pipeline,
         flow=layout.flow,
-        keyed=kind.addressable,
+        keyed=kind.keyed,
         previous=live,
         generation=live if fresh and live is not None else generations.next_number(layout, live),
         slices=len(again),
