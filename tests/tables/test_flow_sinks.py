@@ -121,6 +121,15 @@ def test_a_database_that_was_restored_from_an_older_copy_is_found(tmp_path: Path
     assert symptoms(asked) == {}
 
 
+def test_a_batch_from_before_the_sink_recorded_any_is_not_missed_there(tmp_path: Path, server: FakeServer) -> None:
+    """`delivery` became exactly once after it."""
+    asked = with_sink(drained(tmp_path))
+    filled(asked, replace(sending(asked, 1), recorded=False))
+    assert symptoms(asked) == {}
+    filled(asked, sending(asked, 1))
+    assert "sink-behind" in symptoms(asked)
+
+
 def test_a_sink_that_does_not_answer_ends_the_plan_of_a_drain_and_no_idle_plan(
     tmp_path: Path, server: FakeServer
 ) -> None:

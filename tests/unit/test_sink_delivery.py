@@ -57,7 +57,8 @@ class MemorySink:
             self.sends += 1
             for key, value in rows:
                 self.table[key] = value
-            self.batches[batch.writer] = batch
+            if self.records:
+                self.batches[batch.writer] = batch
         if self.dies == "after":
             raise Crash
 
@@ -121,6 +122,41 @@ def test_other_rows_of_a_batch_that_may_be_there_are_refused(layout: FlowLayout,
             _deliver(layout, sink, 1, rows)
         assert raised.value.code == "sink-differs"
     assert sink.table.get(2) in (None, "b")
+
+
+@pytest.mark.parametrize("dies", ["before", "after"])
+def test_a_batch_that_was_begun_without_a_record_is_not_sent_with_one(layout: FlowLayout, dies: str) -> None:
+    """The sink is recording, is not while a driver dies, and is again: it says that it lacks what it may have."""
+    sink = MemorySink()
+    _deliver(layout, sink, 0, {1: "a"})
+    sink.records, sink.dies = False, dies
+    with pytest.raises(Crash):
+        _deliver(layout, sink, 1, {1: "b"})
+    sink.records, sink.dies = True, ""
+    before = SinkState.read(layout, "s")
+    for _ in range(2):
+        with pytest.raises(TerminalError, match="delivery") as raised:
+            _deliver(layout, sink, 1, {1: "b"})
+        assert raised.value.code == "sink-records"
+    assert SinkState.read(layout, "s") == before
+    sink.records = False  # as `next` has it: the old delivery ends the batch
+    _deliver(layout, sink, 1, {1: "b"})
+    sink.records = True
+    _deliver(layout, sink, 1, {1: "b"})
+    _deliver(layout, sink, 2, {1: "c"})
+    assert (sink.table, sink.sends) == ({1: "c"}, 4 if dies == "after" else 3)
+    known = SinkState.read(layout, "s").of("w")
+    assert known is not None and known.recorded
+
+
+def test_a_batch_that_was_begun_with_a_record_goes_on_without_one(layout: FlowLayout) -> None:
+    sink = MemorySink(dies="after")
+    with pytest.raises(Crash):
+        _deliver(layout, sink, 0, {1: "a"})
+    sink.records, sink.dies = False, ""
+    _deliver(layout, sink, 0, {1: "a"})
+    known = SinkState.read(layout, "s").of("w")
+    assert known is not None and (known.sent, known.recorded, sink.sends) == (True, False, 2)
 
 
 def test_a_batch_without_rows_is_not_sent(layout: FlowLayout) -> None:

@@ -40,7 +40,8 @@ ALL_PORTIONS = -1
 class Sending:
     """A batch on its way. `sent`: the sink has it. Until then it may have all of it, a part, or nothing.
 
-    `refused`: the system behind the sink refused a row of it. `epoch`: of the driver that wrote it down.
+    `refused`: the system behind the sink refused a row of it. `epoch`: of the driver that wrote it down. `recorded`:
+    whether the sink recorded batches then, as `Sink.records`; that changes with `delivery`.
     """
 
     writer: str
@@ -51,6 +52,7 @@ class Sending:
     sent: bool = False
     refused: bool = False
     epoch: int = 0
+    recorded: bool = True
 
 
 @dataclass(frozen=True)

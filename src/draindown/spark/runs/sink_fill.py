@@ -189,7 +189,8 @@ def _send(work: _Work, progress: Callable[[str], None]) -> Filled:
     end = work.batch(work.fill.portions, 0, "")
     deleted = work.target.retain(end, columns, work.keys())
     work.flow.check()
-    _ended(work, Sending(end.writer, end.number, FILL, rows, end.digest, sent=True))
+    recorded = work.target.records
+    _ended(work, Sending(end.writer, end.number, FILL, rows, end.digest, sent=True, recorded=recorded))
     return Filled(work.name, work.fill.version, rows, unsendable, deleted)
 
 
