@@ -14,6 +14,7 @@ from benchmarks.works import (
     kinds,
     longevity,
     seen,
+    sinks,
     small,
     upkeep,
 )
@@ -37,5 +38,6 @@ ALL: dict[str, Work] = {
         derived.WORK,
         kinds.WORK,
         cluster.WORK,
+        sinks.WORK,
     )
 }
