@@ -130,7 +130,7 @@ def test_after_a_rebuild_each_sink_gets_what_differs_from_the_version_before(
     servers: dict[str, FakeServer],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(version_changes, "PORTION", 1)
+    monkeypatch.setattr(version_changes, "PORTION", 3)
     flow = landing({"columns": KINDS, "target": BEFORE, "also_to": ALSO_TO})
     flow.deliver(*ROWS)
     flow.drain(spark)
