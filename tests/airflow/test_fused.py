@@ -19,6 +19,8 @@ from airflow.sdk.observability import stats
 from draindown.airflow import fused
 from draindown.base.clock import now
 from draindown.base.exits import Exit
+from draindown.gate.published import Published, publish
+from draindown.gate.waivers import waive
 from draindown.planning import plan
 from draindown.runs import report as reports
 from draindown.runs import store
@@ -75,6 +77,66 @@ def test_a_gate_that_fails_after_its_drain_is_red_in_its_own_task_and_judged_ane
     (told / f"{CHECK}.code").unlink()
     (told / f"{CHECK}.error").unlink()
     assert steps.run(CHECK)[CHECK] == "success" and calls(told) == [DRAIN, CHECK]
+
+
+def test_a_gate_failure_is_not_taken_over_once_an_expectation_was_waived(told: Path, steps: Steps) -> None:
+    (told / f"{CHECK}.code").write_text(str(int(Exit.GATE_FAILED)))
+    (told / f"{CHECK}.error").write_text("gate-failed")
+    steps.run(DRAIN)
+    drain = Request.decode(json.loads((told / f"{DRAIN}.argv").read_text())[-1])
+    waive(drain.layout, "delays", by="me", reason="known")
+    for what in ("code", "error"):
+        (told / f"{CHECK}.{what}").unlink()
+    assert steps.run(CHECK)[CHECK] == "success" and calls(told) == [DRAIN, CHECK]
+
+
+@pytest.mark.parametrize("tasks", [(DRAIN,), (DRAIN, CHECK)], ids=["check never begun", "check killed"])
+def test_what_a_run_published_is_announced_by_the_next_one_if_its_own_tasks_did_not(
+    told: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch, tasks: tuple[str, ...]
+) -> None:
+    """Airflow takes a task for failed, perhaps for good, whose driver has published."""
+    if CHECK in tasks:
+        (told / f"{CHECK}.silent").touch()
+    steps.run(*tasks)
+    _publish(told, 3, rows=7)
+    later = _idle_run(told, steps, monkeypatch, 2)
+    assert (later.states[CHECK], later.states[DRAIN]) == ("success", "skipped")
+    assert (later.events[CHECK]["version"], later.events[CHECK]["rows"]) == (3, 7)
+    assert CHECK in _idle_run(told, steps, monkeypatch, 3).skipped, "once"
+
+
+def test_what_a_check_announced_or_a_person_published_is_not_announced_again(
+    told: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps.run(DRAIN)
+    _publish(told, 3, rows=7)
+    assert steps.run(CHECK)[CHECK] == "success" and steps.events[CHECK]["rows"] == 7
+    assert CHECK in _idle_run(told, steps, monkeypatch, 2).skipped
+    request = _publish(told, 4, rows=1, start="")
+    assert fused.unannounced(request.layout) is None and CHECK in _idle_run(told, steps, monkeypatch, 3).skipped
+
+
+def _publish(told: Path, version: int, *, rows: int, start: str | None = None) -> Request:
+    """Do what the newest driver's check does that passes its gate. Return the request of its drain."""
+    drain = Request.decode(json.loads((told / f"{DRAIN}.argv").read_text())[-1])
+    assert drain.announces
+    own = drain.following("check").start if start is None else start
+    at = {"changed_at": None, "at": now(), "run_id": drain.run_id, "start": own}
+    publish(drain.layout, Published(version=version, table_id="t", rows=9, changed_rows=rows, **at))
+    return drain
+
+
+def _idle_run(told: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch, number: int) -> Steps:
+    """A later run that has nothing to do."""
+    nothing = ALL.model_copy(update={"drain": False, "check": False, "compact": False})
+    monkeypatch.setattr(plan, "plan", lambda request, now, source=None: (nothing, []))
+    (told / f"{CHECK}.outcome").write_text("idle")
+    (told / f"{CHECK}.silent").unlink(missing_ok=True)
+    run = Steps(steps.dag, run_id=f"manual__{number}")
+    run.run("plan-all")
+    if "first.plan" not in run.skipped:
+        run.run("first.plan", DRAIN, CHECK)
+    return run
 
 
 def test_a_driver_that_dies_after_its_drain_is_a_dead_check_and_no_red_drain(

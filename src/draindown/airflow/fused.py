@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from draindown.base.clock import now
 from draindown.base.exits import Exit
-from draindown.lake.documents import create_json
+from draindown.lake.documents import create_json, read_json
+from draindown.lake.layout import FlowLayout
 from draindown.runs import store
 from draindown.runs.report import PlanPart, StepReport
 from draindown.runs.request import STEPS, Request, Step
+
+if TYPE_CHECKING:
+    from draindown.gate.published import Published
 
 _AFTER = STEPS[STEPS.index("drain") + 1 :]
 
@@ -39,11 +43,48 @@ def take(request: Request, drained: Mapping[str, Any] | None) -> StepReport | No
         return None
     if newest.fused.exit not in (Exit.DONE, Exit.GATE_FAILED):  # it may fail for what it shared with the drain
         return None
-    by = {"owner": request.owner, "at": now().isoformat()}
+    if newest.fused.exit == Exit.GATE_FAILED and _is_outdated(request.layout, newest):
+        return None
     with suppress(OSError):  # a lake that takes no note: a driver of its own says what is wrong with it
-        if create_json(request.layout.taken(request.run_id, request.step, newest.start), by):
+        if create_json(request.layout.taken(request.run_id, request.step, newest.start), _by(request)):
             return newest
     return None
+
+
+def unannounced(layout: FlowLayout) -> Published | None:
+    """Return the published version if a check of a task published it and no task announced it; None otherwise.
+
+    The task failed for good after that, or it was never begun, as the check was done by the drain's driver. None too if
+    the run's reports are gone: what it noted went with them.
+    """
+    from draindown.gate.published import published  # imports deltalake
+
+    pointer = published(layout)
+    if pointer is None or not pointer.start or store.read(layout, pointer.run_id, "plan") is None:
+        return None
+    return pointer if read_json(layout.announced(pointer.run_id, "check", pointer.start)) is None else None
+
+
+def announce(request: Request, pointer: Published) -> None:
+    """Note that the asset event of this task is about what `pointer` published, so that no later one is."""
+    if pointer.start:
+        with suppress(OSError):  # the event comes all the same, and another one with the next run
+            create_json(request.layout.announced(pointer.run_id, "check", pointer.start), _by(request))
+
+
+def _is_outdated(layout: FlowLayout, failed: StepReport) -> bool:
+    """Return whether rows or waivers changed since the gate failed, so that it may not fail again."""
+    from draindown.gate.waivers import waivers
+    from draindown.lake.table_log import log_of
+
+    if any(waiver.at > failed.finished_at for waiver in waivers(layout).values()):
+        return True
+    table = log_of(layout, layout.table)
+    return failed.check is not None and table.exists and table.version != failed.check.version
+
+
+def _by(request: Request) -> dict[str, str]:
+    return {"owner": request.owner, "at": now().isoformat()}
 
 
 def ended(request: Request, report: StepReport | None, code: int) -> int:
