@@ -167,6 +167,20 @@ def test_a_batch_without_rows_is_not_sent(layout: FlowLayout) -> None:
     assert SinkState.read(layout, "s").sendings == ()
 
 
+@pytest.mark.parametrize("rows", [{2: "b"}, {}])
+@pytest.mark.parametrize("stale", ["", sink_state.SWAPPED])
+def test_a_batch_by_an_edited_spec_leaves_the_sink_stale_once_the_edit_is_undone(
+    layout: FlowLayout, rows: dict[int, str], stale: str
+) -> None:
+    _deliver(layout, MemorySink(), 0, {1: "a"})
+    replace(SinkState.read(layout, "s"), stale=stale).write(layout, "s")
+    deliver(layout, MemorySink(), _batch(1, rows), (), lambda: list(rows.items()), "edited")  # type: ignore[arg-type]
+    _deliver(layout, MemorySink(), 2, {3: "c"})
+    state = SinkState.read(layout, "s")
+    assert state.why_stale("print") == state.why_stale("edited") == sink_state.EDITED
+    assert not state.is_of_base
+
+
 class LeaseLost(Exception):
     """Another driver took over."""
 

@@ -46,8 +46,8 @@ def deliver(
     if is_done:
         _note(layout, name, state, sink, batch, sent=True)
     elif not batch.rows:
-        if not state.filled:
-            begun(state, fingerprint, layout).write(layout, name)
+        if (after := begun(state, fingerprint, layout)) != state:
+            after.write(layout, name)
     else:
         state = _note(layout, name, begun(state, fingerprint, layout), sink, batch, sent=False)
         reached(f"noted-{name}")

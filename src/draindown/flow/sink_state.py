@@ -197,10 +197,16 @@ def _has_rows(layout: FlowLayout) -> bool:
 
 
 def begun(state: SinkState, fingerprint: str, layout: FlowLayout) -> SinkState:
-    """Return the state of a sink that gets its first batch: stale if the table holds rows that it never got."""
-    if state.filled:
-        return state
-    return replace(state, filled=fingerprint, stale=state.stale or (ADDED if _has_rows(layout) else ""))
+    """Return the state of a sink that gets a batch by the spec with `fingerprint`.
+
+    It is stale from then on if the table holds rows that it never got, or if it has rows by another spec: putting that
+    back does not undo what was judged by this one.
+    """
+    if not state.filled:
+        return replace(state, filled=fingerprint, stale=state.stale or (ADDED if _has_rows(layout) else ""))
+    if state.filled != fingerprint and state.stale in ("", SWAPPED):
+        return replace(state, stale=EDITED)
+    return state
 
 
 def in_flight(layout: FlowLayout) -> dict[str, Sending]:
