@@ -15,6 +15,7 @@ from benchmarks.works import (
     longevity,
     scd2,
     seen,
+    sinks,
     small,
     upkeep,
 )
@@ -39,5 +40,6 @@ ALL: dict[str, Work] = {
         kinds.WORK,
         scd2.WORK,
         cluster.WORK,
+        sinks.WORK,
     )
 }
