@@ -221,6 +221,8 @@ def test_a_history_is_looked_up_at_a_time(tmp_path: Path, right: dict[str, Any])
     found = load(tmp_path, of_history({"columns": {"m": "mm", "at": "since", "x": "y"}}, right)).declared("d")
     assert isinstance(found, DerivedFlow) and found.target.row_keys == ["id"]
     assert found.lookup is not None and (found.lookup.time, found.lookup.result_time) == ("at", "at")
+    assert "the rows with its k whose at it says something else of" in found.lookup.touches
+    assert "the row of r valid at its at that has its k" in found.lookup.in_words
     renamed = of_history({"on": ["k", "then"], "columns": ["m"]}, right)
     renamed["flows"]["d"]["source"] = {"tables": [{"table": "r", "keys": {"k": "kk", "then": "seen"}}, LEFT_AT]}
     found = load(tmp_path, renamed).declared("d")

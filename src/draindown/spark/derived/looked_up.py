@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived import valid_at
@@ -18,6 +19,7 @@ from draindown.spark.derived.scope import HIGH, LOW, Bucket, KeyRange, Scope, pr
 from draindown.spark.sql import quoted
 from draindown.spark.targets.pruning import Pruning
 from draindown.spec.lookup import Lookup
+from draindown.spec.names import END_AT
 from draindown.spec.table_source import SourceTable
 
 _HIT, _TIME = "_hit", "_time"
@@ -117,6 +119,10 @@ class _History(_LookedUp):
 
     time: str
 
+    def since(self, rows: DataFrame, earliest: str) -> Mapping[str, str]:
+        """Return that a row ends at the earliest time or later, or not at all. Of a struct Delta skips no file."""
+        return {} if isinstance(rows.schema[END_AT].dataType, StructType) else {END_AT: earliest}
+
     def _left_rows(self, changed: DataFrame, sources: Sequence[DataFrame]) -> DataFrame:
         """Return the left rows with values of `on` of changed rows at whose time another row is valid, or none."""
         rows = changed.where(self.belongs())
@@ -146,6 +152,11 @@ class LookedUp(WholeScopes):
         told = (spec.scope_keys, spec.on, spec.own(1), at, spec.own(0), kept)
         looked_up = _History(*told, spec.time) if spec.time else _LookedUp(*told)
         return [looked_up if one.table == spec.table else kept for one in self.tables]
+
+    @property
+    def asked(self) -> str | None:
+        """The time of a left row."""
+        return self.spec.time
 
     @property
     def found(self) -> str | None:

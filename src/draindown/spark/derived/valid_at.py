@@ -65,6 +65,13 @@ def narrowing(stretches: DataFrame, time: Column) -> list[Column]:
     return [*([] if low is None else [time >= low]), *([] if high is None else [time < high])]
 
 
+def earliest(keys: DataFrame) -> str | None:
+    """Return the least time of touched keys, with LOW, as text; None if there is none, or none that a literal has."""
+    found = keys.agg(F.min(LOW).cast("string")).first()
+    text = None if found is None else found[0]
+    return text if text is not None and _is_literal(keys.schema[LOW].dataType, text) else None
+
+
 def _is_literal(kind: DataType, text: str) -> bool:
     """Return whether a value is the same after a cast of its text: not of years before 1 or after 9999, with a sign."""
     name = kind.typeName()
