@@ -212,3 +212,5 @@ def test_files_whose_rows_all_ended_before_are_left_out_and_no_other(held: list[
     bare = [{name: one for name, one in file.items() if name != "null_count.id"} for file in files]
     assert Pruning(since={"id": str(low)}).files(SCHEMA, bare) == bare, "without a count any may be open"
     assert Pruning(since={"id": "1"}).only(["day"]) == Pruning()
+    both = Pruning(values={"day": ["2026-01-01"]}, since={"id": "1"})
+    assert both.narrowed(SCHEMA, files) == both.without("day") == Pruning(since={"id": "1"})

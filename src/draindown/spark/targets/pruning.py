@@ -49,7 +49,7 @@ class Pruning:
 
     def without(self, column: str) -> Pruning:
         """Return the predicates on other columns."""
-        return self.only(name for name in (*self.values, *self.ranges) if name != column)
+        return self.only(name for name in (*self.values, *self.ranges, *self.since) if name != column)
 
     def narrowed(self, schema: StructType, files: Sequence[Mapping[str, Any]]) -> Pruning:
         """Return as few predicates as exclude the same files. Arguments as in `files`.
