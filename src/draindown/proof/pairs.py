@@ -74,7 +74,7 @@ def _side(part: Pairing, side: int, tables: Sequence[SourceTable], types: Sequen
         low, high = (one * 1_000_000 for one in part.bound)
         counts = f"coalesce({right} - {left} between {low} and {high}, false)"
     if side and isinstance(part, Lookup) and part.time:
-        conditions.append(_valid(f"r.{identifier(part.result_time)}", "s", types[part.place_of(1, tables)]))
+        conditions.append(_valid(f"_r.{identifier(part.result_time)}", "_s", types[part.place_of(1, tables)]))
     # a left row may have NULL in `on`, which nothing matches
     equal = {name: own[name] for name in dict.fromkeys([*part.on, *named])}
     return SourceRows(
