@@ -96,8 +96,8 @@ class Table:
     def __str__(self) -> str:
         parts = []
         if self.merge:
-            what = "file with both open and closed rows, or small" if self.apart else "small file"
-            parts.append(f"{count(sum(p.small for p in self.merge), what)} in {_partitions(self.merge)}")
+            what, how = ("file", " to be written with open and closed rows apart") if self.apart else ("small file", "")
+            parts.append(f"{count(sum(p.small for p in self.merge), what)}{how} in {_partitions(self.merge)}")
         if self.purge:
             rows, deleted = sum(p.rows for p in self.purge), sum(p.deleted for p in self.purge)
             parts.append(f"{deleted / rows:.0%} deleted rows in {_partitions(self.purge)}")
