@@ -263,7 +263,10 @@ ASKED = {
 }
 
 
-def test_a_lookup_at_a_time_follows_events_of_the_history_that_come_late(paired: Callable[..., Paired]) -> None:
+@pytest.mark.parametrize("moves", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_a_lookup_at_a_time_follows_events_of_the_history_that_come_late(
+    paired: Callable[..., Paired], moves: bool
+) -> None:
     it = paired(weather=PAST, joined=ASKED)
 
     def airline(code: str, minutes: int, name: str | None, **more: Any) -> dict[str, Any]:
@@ -284,6 +287,8 @@ def test_a_lookup_at_a_time_follows_events_of_the_history_that_come_late(paired:
     assert names() == [(1, "-"), (2, "American"), (3, "American Airlines"), (4, "-"), (5, "-"), (6, "-")]
     (row,) = ledger_table.recent(it.layout("joined"), 1)
     assert (row.touched, row.updated, row.unchanged) == (1, 1, 0) and it.proven("joined")
+    if not moves:
+        return
     # a row of either side moves, in one batch: to another time, to another key, and what a run is ended by
     it.deliver(it.row(1, 20), it.row(6, 60, "UA"))
     it.measure(airline("UA", 60, None, op="d"))
