@@ -151,6 +151,7 @@ def test_a_file_that_another_commit_changed_meanwhile_fails_the_rewrite(
     assert apart(it.files()) and it.rows() == before
 
 
+@pytest.mark.long
 def test_a_landed_history_is_compacted_and_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     it, came = Landing(tmp_path, spark, target=TRACKED), list[str]()
     for number in range(3):
