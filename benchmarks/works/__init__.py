@@ -13,6 +13,7 @@ from benchmarks.works import (
     kafka,
     kinds,
     longevity,
+    scd2,
     seen,
     small,
     upkeep,
@@ -36,6 +37,7 @@ ALL: dict[str, Work] = {
         upkeep.WORK,
         derived.WORK,
         kinds.WORK,
+        scd2.WORK,
         cluster.WORK,
     )
 }

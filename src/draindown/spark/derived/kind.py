@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from pyspark.sql import Column, DataFrame
@@ -129,6 +129,10 @@ class Kind(Protocol):
         """The result's column that is the number of source rows of a key; None without one."""
 
     @property
+    def computed(self) -> Collection[str] | None:
+        """The result's columns that follow from several rows: their doubles depend on the order of these. None: all."""
+
+    @property
     def found(self) -> str | None:
         """The result's column that says whether a row found the one that it looks up; None without one."""
 
@@ -182,6 +186,11 @@ class WholeScopes:
     def counted(self) -> str | None:
         """None: no column counts the source rows of a key."""
         return None
+
+    @property
+    def computed(self) -> Collection[str] | None:
+        """None of the columns: values pass through as they are in a row of the source."""
+        return ()
 
     @property
     def found(self) -> str | None:

@@ -41,7 +41,8 @@ def difference(kind: Kind, sources: Sequence[DataFrame], scope: Scope, held: Dat
     None if it has none.
     """
     fresh = result(kind, sources, scope)
-    return compare(fresh, None if held is None else scope.within(held, kind.scope_keys), kind.row_keys, kind.counted)
+    own = None if held is None else scope.within(held, kind.scope_keys)
+    return compare(fresh, own, kind.row_keys, kind.counted, kind.computed)
 
 
 def result(kind: Kind, sources: Sequence[DataFrame], scope: Scope, part: Column | None = None) -> DataFrame:
