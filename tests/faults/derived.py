@@ -66,6 +66,7 @@ _COLUMNS = {
     "statuses": 'id, __START_AT, __END_AT, seq, op, carrier, "at", delay, noise',
     "paired": "id, carrier, delay, window_start, late",
     "named": "id, carrier, c, carriers_found",
+    "asked": "id, seq, was, noted, statuses_found",
 }
 _SOURCE = pa.schema(
     [("id", pa.int64()), ("carrier", pa.string()), ("at", pa.timestamp("us", "UTC")), ("delay", pa.int32())]

@@ -21,6 +21,7 @@ from draindown.proof.pinned import pinned
 from draindown.provenance.model import Absent, Batch, State, Trace
 from draindown.sources.tables import late
 from draindown.spec.derived import DerivedFlow
+from draindown.spec.lookup import Lookup
 
 Row = Mapping[str, Any]
 
@@ -77,7 +78,8 @@ class DerivedTable:
         part = self._flow.derivation
         made = list(getattr(part, "made", ())) if self._flow.history else []
         paired = list(getattr(part, "times", None) or ())[:1]
-        return [*times, *made, *paired]
+        asked = [part.result_time] if isinstance(part, Lookup) and part.time else []
+        return [*times, *made, *paired, *asked]
 
     def _sources(self) -> tuple[Sequence[TableLog], int, list[str]]:
         """Return the sources at the versions that the newest batch read; where these are gone, as they are now."""

@@ -103,6 +103,8 @@ def _paired(flow: DerivedFlow, part: Pairing, table: SourceTable, source: Types)
     side = [one.table for one in part.sides].index(table.table)
     if isinstance(part, Join) and part.times:
         yield from _time((flow.kind, "times", str(side)), part.times[side], f"table {table}", source)
+    if side == 0 and isinstance(part, Lookup) and part.time and part.time not in source:
+        yield (flow.kind, "as_of"), f"{part.time!r} is no column of table {table}{unlike(part.time, source)}"
     if side == 1 and part.chosen is not None:
         for at, name in enumerate(part.chosen):
             if name not in source:

@@ -176,8 +176,11 @@ class Again:
 def again_of(work: Work, at: int) -> Again:
     """Return what is read again of source table number `at`. Its log is read once, and so are its files' statistics."""
     table, rows = work.batch.slice.tables[at], work.sources[at]
-    possible = work.resolved.kind.relations[at].source_pruning(work.scope.pruning)
-    files = TableLog(table.path, table.at).files([*possible.values, *possible.ranges])
+    relation, scope = work.resolved.kind.relations[at], work.scope
+    possible = relation.source_pruning(scope.pruning)
+    if isinstance(scope, Touched) and scope.earliest is not None:
+        possible = replace(possible, since=relation.since(rows, scope.earliest))
+    files = TableLog(table.path, table.at).files([*possible.values, *possible.ranges, *possible.since])
     pruning = possible.narrowed(rows.schema, files)
     found = pruning.files(rows.schema, files)
     size = Size(sum(file.get("num_records") or 0 for file in found), sum(file["size_bytes"] for file in found))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from pyspark.sql import Column, DataFrame
@@ -68,6 +68,9 @@ class Relation(Protocol):
     def source_pruning(self, keys: Pruning) -> Pruning:
         """Return predicates that every source row of some keys satisfies. `keys`: predicates on the result's keys."""
 
+    def since(self, rows: DataFrame, earliest: str) -> Mapping[str, str]:
+        """Return what bounds the rows that keys need whose least time is `earliest`, as `Pruning.since` has it."""
+
 
 class Direct:
     """A relation each of whose rows shows its keys itself."""
@@ -84,6 +87,10 @@ class Direct:
     def within(self: Relation, rows: DataFrame, scope: Scope) -> DataFrame:
         """Return the rows with their keys that are in the scope."""
         return scope.within(self.keyed(rows), key_names(self))
+
+    def since(self, rows: DataFrame, earliest: str) -> Mapping[str, str]:  # noqa: ARG002
+        """Return nothing: rows of any time may be needed."""
+        return {}
 
     def hottest(self, changed: DataFrame, sources: Sequence[DataFrame]) -> tuple[str, int] | None:  # noqa: ARG002
         """Return None: a row touches as many keys as it has."""
@@ -112,6 +119,10 @@ class Kind(Protocol):
     @property
     def span(self) -> Span | None:
         """What of a scope has to be read again, by time; None if all of it has."""
+
+    @property
+    def asked(self) -> str | None:
+        """The source's column with the time at which a row asks a history; None if none is asked."""
 
     @property
     def counted(self) -> str | None:
@@ -165,6 +176,11 @@ class WholeScopes:
     @property
     def span(self) -> None:
         """None: the result may depend on any row of a scope."""
+
+    @property
+    def asked(self) -> str | None:
+        """None: no history is asked."""
+        return None
 
     @property
     def counted(self) -> str | None:

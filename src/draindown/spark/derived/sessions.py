@@ -64,6 +64,11 @@ class Sessions:
         return Span(spec.time, spec.gap, spec.START, spec.END)
 
     @property
+    def asked(self) -> str | None:
+        """None: no history is asked."""
+        return None
+
+    @property
     def counted(self) -> str | None:
         """The first measure that is `count(*)`."""
         return count_column(self.spec.measures)

@@ -48,6 +48,11 @@ class Windows(Direct):
         """None: a scope is one window."""
 
     @property
+    def asked(self) -> str | None:
+        """None: no history is asked."""
+        return None
+
+    @property
     def counted(self) -> str | None:
         """The first measure that is `count(*)`."""
         return count_column(self.spec.measures)
