@@ -14,7 +14,7 @@ import pyarrow as pa
 from draindown.base.clock import now
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier, stream
-from draindown.proof import histories, pairs, ranking, sessions, windows
+from draindown.proof import folds, histories, pairs, ranking, sessions, windows
 from draindown.proof.certificate import SHOWN, Certificate, Falsehood, What, snapshot
 from draindown.proof.digest import digest
 from draindown.proof.source_rows import late_rows
@@ -26,6 +26,7 @@ from draindown.spec.lookup import Lookup
 from draindown.spec.names import is_own
 from draindown.spec.pairing import Pairing
 from draindown.spec.per import Per
+from draindown.spec.processor import Processor
 from draindown.spec.ranking import Deduplicate, Top
 from draindown.spec.session import Session
 from draindown.spec.window import Window
@@ -47,8 +48,15 @@ def statement(flow: DerivedFlow, sources: Sequence[TableLog]) -> str | None:
             return pairs.query(part, flow.source.read, types)
         case History() as history:
             return histories.query(history, types[0])
-        case Per():
+        case Per() | Processor():
             return None
+
+
+def is_provable(flow: DerivedFlow, sources: Sequence[TableLog]) -> bool:
+    """Return whether `prove` can be asked: there is a statement, or a fold whose order is certain to be Spark's."""
+    if isinstance(flow.derivation, Processor):
+        return folds.is_provable(sources[0].column_types)
+    return statement(flow, sources) is not None
 
 
 def prove(
@@ -62,10 +70,9 @@ def prove(
     """Recompute the flow's table from `sources` and compare it with `table`: each at the version it was opened with.
 
     `share`: the share of the keys to compare, 0 to 1. `decided`: the newest decision about late rows that counts.
-    Requires a `statement`.
+    Requires that it `is_provable`. Raises TerminalError `group-not-computed` where a processor can't fold a key.
     """
-    sql, begun = statement(flow, sources), time.monotonic()
-    assert sql is not None
+    begun, engine = time.monotonic(), f"duckdb {duckdb.__version__}"
     with closing(duckdb.connect()) as db:
         db.execute("set timezone = 'UTC'")
         for name, one in zip(pairs.SOURCES, sources, strict=False):
@@ -73,7 +80,11 @@ def prove(
         _leave_out_late(db, layout, flow, decided)
         _load(db, "held", table, [name for name in table.column_types if not is_own(name)])
         keys = flow.target.row_keys
-        db.execute(f"create table expected as {sql}")
+        if isinstance(flow.derivation, Processor):
+            engine = folds.ENGINE
+            folds.expect(db, flow.derivation, sources[0], table)
+        else:
+            db.execute(f"create table expected as {statement(flow, sources)}")
         _times_as_numbers(db, flow.times)
         _keep(db, keys, share)
         expected, found = (_number(db, f"select count(*) from {name}") for name in ("expected", "held"))
@@ -82,7 +93,7 @@ def prove(
             pipeline=layout.pipeline,
             flow=layout.flow,
             kind=flow.kind,
-            engine=f"duckdb {duckdb.__version__}",
+            engine=engine,
             sources=[snapshot(one) for one in sources],
             table=snapshot(table),
             share=share,

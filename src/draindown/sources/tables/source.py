@@ -141,8 +141,7 @@ class Tables(ReadInOrder, NothingLost):
 
     def _followed(self, newest: Slice) -> list[tuple[Followed, Unit]]:
         """Return each table with its unit of the newest slice. Raises like `refuse_lost`."""
-        if newest.units[0].row["derivation"] != self._source.derivation:
-            raise derivation_changed(self._layout, "go on with")
+        refuse_derivation(self._layout, self._source, newest.units, "go on with")
         units = by_table(self._source, newest.units)
         return [(table, table.same(unit)) for table, unit in zip(self._tables, units, strict=True)]
 
@@ -248,8 +247,7 @@ class Tables(ReadInOrder, NothingLost):
 
         Raises TerminalError `source-replaced`, `derivation-changed`.
         """
-        if any(unit.row["derivation"] != self._source.derivation for unit in units):
-            raise derivation_changed(self._layout, "go on with")
+        refuse_derivation(self._layout, self._source, units, "go on with")
         named = {table.table: table for table in self._tables}
         for unit in units:
             table = named[table_of_unit(unit.name)]
@@ -298,12 +296,26 @@ class TablesPinning:
         """Nothing is open."""
 
 
-def derivation_changed(layout: FlowLayout, tried: str) -> TerminalError:
-    """Return the error for a flow whose table was computed by another derivation than it has now. `tried`: a verb."""
-    return TerminalError(
+def refuse_derivation(layout: FlowLayout, source: TableSource, units: Sequence[Unit], tried: str) -> None:
+    """Refuse a flow whose table was computed by another derivation than it has now. `tried`: a verb.
+
+    Raises TerminalError `derivation-changed`, or `processor-missing` where the code that it names is not there.
+    """
+    if all(unit.row["derivation"] == source.derivation for unit in units):
+        return
+    if source.lacking:
+        raise TerminalError(
+            "processor-missing",
+            tried=f"{tried} flow {layout.flow} of pipeline {layout.pipeline}",
+            found=source.lacking,
+            changed="nothing",
+            next=f"draindown run {layout.pipeline} --flow {layout.flow}   # once the file is there",
+        )
+    raise TerminalError(
         "derivation-changed",
         tried=f"{tried} flow {layout.flow} of pipeline {layout.pipeline}",
-        found="its derivation, its sources or its columns are not those that the table was computed by",
+        found="its derivation, its sources, its columns or the code that it names are not those that the table was "
+        "computed by",
         changed="nothing",
         next=[
             f"draindown reset {layout.pipeline} --flow {layout.flow}   # compares the whole table, in place",

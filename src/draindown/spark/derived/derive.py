@@ -125,15 +125,19 @@ class Derivation:
 
 
 def narrowed(work: Work, held: Held | None, kept: ExitStack) -> Work:
-    """Return the work with the part of its scopes that has to be read again, which the table's rows show.
+    """Return the work with the part of its scopes that has to be read again, which the table's rows or a memory show.
 
     A replay reads the scopes whole: it repairs tables, and one that lacks rows does not show where these would end.
     """
-    span, scope = work.resolved.kind.span, work.scope
-    is_replay = work.batch.writer.ledger_kind != "source"
-    if span is None or held is None or is_replay or not isinstance(scope, Touched):
+    kind, scope, writer = work.resolved.kind, work.scope, work.batch.writer
+    if writer.ledger_kind != "source" or not isinstance(scope, Touched):
         return work
-    return replace(work, scope=spanned(scope, span, held.rows, work.scope_keys, kept))
+    if kind.memory is not None:
+        spark = work.sources[0].sparkSession
+        return replace(work, scope=kind.memory.narrowed(spark, writer, scope, kept))
+    if kind.span is None or held is None:
+        return work
+    return replace(work, scope=spanned(scope, kind.span, held.rows, work.scope_keys, kept))
 
 
 def _tried(batch: DeriveBatch) -> str:
@@ -200,20 +204,23 @@ def settings_of(spark: SparkSession, work: Work, held: Held | None, read: Sequen
 
 def _recomputed(work: Work, held: Held | None, again: Sequence[Again], kept: ExitStack) -> Difference:
     """Recompute the keys and compare them with the table. Frames stay persisted until `kept` closes."""
-    sources = [one.possible for one in again]
-    fated = recompute.difference(work.resolved.kind, sources, work.scope, None if held is None else held.rows)
+    kind, sources = work.resolved.kind, [one.possible for one in again]
+    keyed = recompute.keyed(kind, sources, work.scope)
+    fresh, remembered = (kind.result(*keyed), None) if kind.memory is None else kind.memory.recomputed(keyed, kept)
+    fated = recompute.compared(kind, fresh, work.scope, None if held is None else held.rows)
     counts = Counts({}, 0, 0, 0)
     if work.batch.slice.is_fill or work.row.touched:  # else nothing changed of what the query reads
         kept.enter_context(persisted(fated))
         parts, schema = work.batch.flow.target.partition_by, work.resolved.schema
         texts = [name for name in parts if schema[name].dataType.typeName() == "string"]
-        kind = work.resolved.kind
         counts = difference.count(fated, kind.row_keys, kind.counted, texts, kind.scope_keys, kind.found)
         notes.missed(work.batch, counts)
         _refuse_blank(work, texts, counts.blank)
         _refuse_twice(work, held, counts.twice)
+    else:
+        remembered = None
     acts = fated.where(F.col(FATE).isin(*difference.ACTS)).withColumn(CHANGED_AT, F.lit(work.batch.changed_at))
-    return Difference(work, acts.drop(BEFORE), _output(work, counts), held)
+    return Difference(work, acts.drop(BEFORE), _output(work, counts), held, remembered)
 
 
 @contextmanager
@@ -232,8 +239,10 @@ def _group_named(work: Work, again: Sequence[Again]) -> Iterator[None]:
         every = (relation.keyed(rows) for relation, rows in zip(kind.relations, sources, strict=True))
         keyed = work.scope.within(next(one for one in every if {*names} <= {*one.columns}), names)
         whole = partial(recompute.result, kind, sources, work.scope)
-        found = failing.failing(whole, work.scope_keys, keyed, names)
-        raise _not_computed(work.batch, f"{found}: {failing.reason(error)}") from error
+        found = (
+            failing.named(error) or f"{failing.failing(whole, work.scope_keys, keyed, names)}: {failing.reason(error)}"
+        )
+        raise _not_computed(work.batch, found) from error
 
 
 def _not_computed(batch: DeriveBatch, found: str) -> TerminalError:
@@ -246,7 +255,7 @@ def _not_computed(batch: DeriveBatch, found: str) -> TerminalError:
         changed="nothing of this batch was written; other flows go on",
         next=[
             f"correct the rows of that group where they come from, run their flow, then {_run_again(layout)}",
-            "have the expression take such a value (try_divide, nullif, a decimal), then "
+            "have the expression, or the processor, take such a value (try_divide, nullif, a decimal), then "
             f"draindown rebuild {layout.pipeline} --flow {layout.flow}",
         ],
     )

@@ -196,6 +196,12 @@ def _new_table(spark: SparkSession, path: str, schema: StructType) -> DeltaTable
     return builder.property(formats.PROPERTY, str(formats.FORMAT))
 
 
+def make_beside(spark: SparkSession, path: str, schema: StructType) -> None:
+    """Create a side table if there is none: a write that creates it would not set the format property."""
+    if not TableLog(path).exists:
+        _new_table(spark, path, schema).execute()
+
+
 def append(writer: TableWriter, rows: DataFrame, metadata: str) -> None:
     """Append `rows` in one commit whose `userMetadata` is the batch's ledger row. A retry appends nothing.
 
@@ -222,15 +228,24 @@ class Clauses:
     insert: str | None = None
 
 
-def merge(writer: TableWriter, source: DataFrame, on: str, clauses: Clauses, pruning: Pruning, metadata: str) -> None:
-    """Merge `source` into the target. The only function that issues MERGE.
+def merge(
+    writer: TableWriter,
+    source: DataFrame,
+    on: str,
+    clauses: Clauses,
+    pruning: Pruning,
+    metadata: str | None,
+    side: tuple[str, str] | None = None,
+) -> None:
+    """Merge `source` into the target, or into `side`, path and purpose of a table beside it. Only this issues MERGE.
 
     `metadata`, the batch's ledger row, becomes the commit's `userMetadata`. `on` is the match condition on `t` and `s`;
     at most one row of `source` may match a row of the table. Updated and inserted rows get the values of `source`, and
     NULL in table columns that `source` lacks. `pruning` is added to the match condition, for file skipping.
     """
     spark = source.sparkSession
-    table = DeltaTable.forPath(spark, writer.layout.table)
+    path, purpose = side or (writer.layout.table, "rows")
+    table = DeltaTable.forPath(spark, path)
     schema = table.toDF().schema
     condition = F.expr(on)
     for possible in pruning.conditions(schema, "t"):
@@ -239,7 +254,9 @@ def merge(writer: TableWriter, source: DataFrame, on: str, clauses: Clauses, pru
         quoted(f.name): F.col(f"s.{quoted(f.name)}") if f.name in source.columns else F.lit(None).cast(f.dataType)
         for f in schema
     }
-    with configured(spark, writer.settings("rows", metadata)), _restrictions(writer):
+    # a retry whose first attempt wrote other rows beside the target, which Delta would skip, replaces them
+    settings = {} if side and writer.holds(path, purpose) else writer.settings(purpose, metadata)
+    with configured(spark, settings), restricted.named(writer.layout, path):
         changes = table.alias("t").merge(source.alias("s"), condition)
         if clauses.delete is not None:
             changes = changes.whenMatchedDelete(F.expr(clauses.delete) if clauses.delete else None)
@@ -299,8 +316,7 @@ def write_batch(
     if writer.holds(path, purpose):
         rows.write.format("delta").mode("overwrite").option("replaceWhere", where).save(path)
         return
-    if not TableLog(path).exists:  # create first: a write that creates the table would not set the format property
-        _new_table(rows.sparkSession, path, rows.schema).execute()
+    make_beside(rows.sparkSession, path, rows.schema)
     with configured(rows.sparkSession, writer.settings(purpose)):
         rows.write.format("delta").mode("append").save(path)
 
