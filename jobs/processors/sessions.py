@@ -10,11 +10,11 @@ class Sessionizer:
 
     def process(self, snapshot, rows):
         """Count the events of the session, which `expire: 30 minutes` ends."""
-        events, pages = (snapshot["events"], snapshot["pages"]) if snapshot else (0, [])
-        pages = sorted({*pages, *(row["page"] for row in rows if row["page"] is not None)})
-        last = rows[-1]["event_time"]
-        return [], {"session_end": last + self.GAP, "events": events + len(rows), "pages": pages}
+        events, items = (snapshot["events"], snapshot["items"]) if snapshot else (0, [])
+        items = sorted({*items, *(row["item"] for row in rows if row["item"] is not None)})
+        last = rows[-1]["happened_at"]
+        return [], {"session_end": last + self.GAP, "events": events + len(rows), "items": items}
 
     def running(self, snapshot):
         """Return the session as it is at its newest event."""
-        return [snapshot | {"pages": len(snapshot["pages"])}]
+        return [snapshot | {"items": len(snapshot["items"])}]

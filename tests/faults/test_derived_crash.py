@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.faults import derived
-from tests.faults.derived import DERIVED, ENDS, FLOWS, GAPS, PAIRS, History
+from tests.faults.derived import DERIVED, ENDS, FLOWS, FOLDED, GAPS, PAIRS, History
 from tests.faults.trial import Trial, conclude
 
 _SEEDS = 20
@@ -83,6 +83,22 @@ def test_a_derived_flow_that_was_killed_is_right_after_its_next_run(tmp_path: Pa
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.campaign)])
 def test_a_join_and_a_lookup_that_were_killed_are_right(tmp_path: Path, spark: SparkSession, seed: int) -> None:
     _play(tmp_path, range(seed, seed + 1), ("paired", "named"), spark, PAIRS)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_processor_that_was_killed_in_every_gap_is_right(tmp_path: Path, spark: SparkSession) -> None:
+    history, trials = History(tmp_path / "0", spark, 5, FOLDED), list[Trial]()
+    for gaps in ((*GAPS, "remembered", ENDS[0]), ("remembered", ENDS[1]), ENDS[2:3], ("remembered", *ENDS[3:])):
+        trial = Trial("F37", f"seed 5, baskets: {', '.join(gaps)}", f"SIGKILL at {', '.join(gaps)} of one batch")
+        history.change()
+        history.it.run("flights")
+        _kill(trial, history, gaps, "baskets")
+        derived.drained(trial, history.it, "baskets", spark)
+        derived.hold(trial, history, "baskets")
+        trials.append(trial)
+    trials[-1].promise("nothing is left to do", not history.it.waits("baskets"))
+    conclude(*trials)
 
 
 @pytest.mark.campaign

@@ -13,11 +13,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import yaml
 
 from draindown.base.errors import TerminalError
 from draindown.processors import loading, plain
 from draindown.processors.fold import Calls, Failed, KeyFold, Made, Shape, State
 from draindown.processors.values import exact, record, unheld
+from draindown.runs.request import Request
+from draindown.spec import loader
+from draindown.spec.derived import DerivedFlow
+from draindown.spec.project import rooted
 from draindown.testing import Processor
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -223,13 +228,23 @@ def test_plain_rows_are_ordered_by_time_then_content() -> None:
     }
 
 
-SESSIONS: dict[str, Any] = {
-    "by": ["user_id"],
-    "order_by": ["event_time"],
-    "expire": "30 minutes",
-    "columns": {"session_end": "timestamp", "events": "bigint", "pages": "bigint"},
-    "snapshot": {"session_end": "timestamp", "events": "bigint", "pages": "array<string>"},
-}
+EXAMPLE = ROOT / "examples" / "user_events" / "sessions.yaml"
+SESSIONS: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text())["flows"]["user_sessions"]["processor"]
+CLASS = SESSIONS.pop("class")
+SESSIONS["order_by"] = SESSIONS["order_by"][:1]
+
+
+def test_the_example_is_a_pipeline_of_this_project() -> None:
+    spec = rooted(loader.load_alone(EXAMPLE, ROOT, {}), ROOT)
+    flow = spec.flows["user_sessions"]
+    assert isinstance(flow, DerivedFlow) and flow.kind == "processor" and flow.source.lacking == ""
+    assert flow.stored_columns == ["user_id", "segment_start", "position", "session_end", "events", "items"]
+    request = Request(spec=spec, flow="user_sessions", step="drain", run_id="r", root=str(ROOT))
+    again = Request.decode(request.encode())
+    assert again == request and again.declared.source.derivation == flow.source.derivation
+    elsewhere = Request.decode(request.model_copy(update={"root": "/elsewhere"}).encode()).declared.source
+    assert elsewhere.lacking.startswith("no file /elsewhere/jobs/processors/sessions.py")
+    assert elsewhere.derivation != flow.source.derivation
 
 
 def _events(draw: Random, number: int) -> list[dict[str, Any]]:
@@ -237,30 +252,30 @@ def _events(draw: Random, number: int) -> list[dict[str, Any]]:
     return [
         {
             "user_id": draw.choice((None, "a", "b")),
-            "event_time": start + timedelta(minutes=draw.choice((0, 30, 31, draw.randrange(400)))),
-            "page": draw.choice((None, "x", "y", "z")),
+            "happened_at": start + timedelta(minutes=draw.choice((0, 30, 31, draw.randrange(400)))),
+            "item": draw.choice((None, "x", "y", "z")),
         }
         for _ in range(number)
     ]
 
 
 def test_the_example_is_a_sessionizer() -> None:
-    make, _ = loading.load(str(ROOT), "sessions.Sessionizer")
+    make, _ = loading.load(str(ROOT), CLASS)
     sessions, events = Processor(make, **SESSIONS), _events(Random(1), 200)
     sessions.check(events)
     expected = []
     for user in (None, "a", "b"):
-        own = sorted((one for one in events if one["user_id"] == user), key=lambda one: one["event_time"])
+        own = sorted((one for one in events if one["user_id"] == user), key=lambda one: one["happened_at"])
         runs: list[list[dict[str, Any]]] = []
         for one in own:
-            if not runs or one["event_time"] - runs[-1][-1]["event_time"] > timedelta(minutes=30):
+            if not runs or one["happened_at"] - runs[-1][-1]["happened_at"] > timedelta(minutes=30):
                 runs.append([])
             runs[-1].append(one)
         for run in runs:
-            row = {"user_id": user, "segment_start": run[0]["event_time"], "position": 1}
-            row["session_end"] = run[-1]["event_time"] + timedelta(minutes=30)
-            pages = {one["page"] for one in run} - {None}
-            expected.append({**row, "events": len(run), "pages": len(pages)})
+            row = {"user_id": user, "segment_start": run[0]["happened_at"], "position": 1}
+            row["session_end"] = run[-1]["happened_at"] + timedelta(minutes=30)
+            items = {one["item"] for one in run} - {None}
+            expected.append({**row, "events": len(run), "items": len(items)})
     assert len(expected) > 5 and sorted(map(repr, sessions.rows(events))) == sorted(map(repr, expected))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,8 +12,10 @@ import duckdb
 import pyarrow as pa
 
 from draindown.base.clock import now
+from draindown.base.errors import TerminalError
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier, stream
+from draindown.processors.fold import Failed
 from draindown.proof import folds, histories, pairs, ranking, sessions, windows
 from draindown.proof.certificate import SHOWN, Certificate, Falsehood, What, snapshot
 from draindown.proof.digest import digest
@@ -82,7 +84,8 @@ def prove(
         keys = flow.target.row_keys
         if isinstance(flow.derivation, Processor):
             engine = folds.ENGINE
-            folds.expect(db, flow.derivation, sources[0], table)
+            with _named(layout):
+                folds.expect(db, flow.derivation, sources[0], table)
         else:
             db.execute(f"create table expected as {statement(flow, sources)}")
         _times_as_numbers(db, flow.times)
@@ -105,6 +108,21 @@ def prove(
             at=now(),
             seconds=round(time.monotonic() - begun, 3),
         )
+
+
+@contextmanager
+def _named(layout: FlowLayout) -> Iterator[None]:
+    """Replace the error of a fold that can't go on by TerminalError `group-not-computed`."""
+    try:
+        yield
+    except Failed as error:
+        raise TerminalError(
+            "group-not-computed",
+            tried=f"fold the rows of flow {layout.flow} of pipeline {layout.pipeline} in plain Python",
+            found=str(error),
+            changed="nothing",
+            next=f"draindown run {layout.pipeline} --flow {layout.flow}   # once the class takes such rows, then prove",
+        ) from error
 
 
 def _used(flow: DerivedFlow, source: TableLog) -> list[str]:

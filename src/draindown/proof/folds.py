@@ -43,9 +43,11 @@ def expect(db: duckdb.DuckDBPyConnection, part: Processor, source: TableLog, tab
     schema = table.columns(columns)
     made, _ = loading.load(part.root, part.of)
     rows = _ordered(db, part, names)
-    batches = _batches(_results(Calls(part.shape(made)), part, rows), schema)
-    db.register("_folded", pa.RecordBatchReader.from_batches(schema, batches))
+    db.register("_folded", schema.empty_table())
     db.execute("create table expected as select * from _folded")
+    for batch in _batches(_results(Calls(part.shape(made)), part, rows), schema):
+        db.register("_folded", pa.Table.from_batches([batch]))
+        db.execute("insert into expected select * from _folded")
     db.unregister("_folded")
 
 

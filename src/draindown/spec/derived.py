@@ -152,7 +152,7 @@ class DerivedFlow(Model):
     def time(self) -> str | None:
         """The column of the source with the time of a row; None of kinds without one."""
         found = self.derivation
-        return found.time if isinstance(found, Window | Session) else None
+        return found.time if isinstance(found, Window | Session | Processor) else None
 
     @property
     def interval(self) -> tuple[str, str] | None:
