@@ -9,6 +9,7 @@ from benchmarks.works import (
     dag,
     derived,
     drain,
+    fold,
     growth,
     kafka,
     kinds,
@@ -36,6 +37,7 @@ ALL: dict[str, Work] = {
         upkeep.WORK,
         derived.WORK,
         kinds.WORK,
+        fold.WORK,
         cluster.WORK,
     )
 }

@@ -40,8 +40,12 @@ WINDOW: dict[str, Any] = {"time": "at", "size": "1 hour", "group_by": ["carrier"
 FIRST: dict[str, Any] = {"keys": ["carrier"], "sequence_by": ["at"]}
 SESSION: dict[str, Any] = {"time": "at", "gap": "30 minutes", "by": ["carrier"], "measures": {"n": "count(*)"}}
 FOLD: dict[str, Any] = {
-    **{"class": "shop.Basket", "by": ["carrier"], "order_by": ["at"], "expire": "1 hour"},
-    **{"columns": {"n": "bigint"}, "snapshot": {"n": "bigint"}},
+    "class": "shop.Basket",
+    "by": ["carrier"],
+    "order_by": ["at"],
+    "expire": "1 hour",
+    "columns": {"n": "bigint"},
+    "snapshot": {"n": "bigint"},
 }
 TOP: dict[str, Any] = {"by": ["carrier"], "order_by": ["delay desc", "at"], "rows": 3}
 EVENTS: dict[str, Any] = {**FLIGHTS, "target": {}}
@@ -219,7 +223,8 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
         (
             {},
             "hourly.source",
-            "needs one of window, session, per, deduplicate, top, join, lookup, processor or `target: {stored_as_scd_type: 2}`",
+            "needs one of window, session, per, deduplicate, top, join, lookup, processor or "
+            "`target: {stored_as_scd_type: 2}`",
         ),
         ({"window": WINDOW, "per": PER}, "hourly.source", "has window and per"),
         ({"window": WINDOW | {"slide": "2 hours"}}, "hourly.window.slide", "more than size"),

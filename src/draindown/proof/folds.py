@@ -58,7 +58,7 @@ def _ordered(
     order = ", ".join(f"{identifier(one.column)} asc nulls last" for one in total_order(part, names))
     time = identifier(part.time)
     cursor = db.cursor()
-    found = cursor.execute(
+    found = cursor.sql(
         f"select epoch_us({time}) as _us, {listed(names)} from source where {time} is not null "
         f"order by {listed(part.by)}, {order}"
     )

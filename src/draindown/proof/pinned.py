@@ -16,8 +16,9 @@ from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.sources import intake
 from draindown.sources.slices import Unit, unread_after
+from draindown.sources.tables.derivation import refuse_derivation
 from draindown.sources.tables.followed import Followed
-from draindown.sources.tables.source import by_table, part_way, refuse_derivation
+from draindown.sources.tables.source import by_table, part_way
 from draindown.spec.table_source import SourceTable, TableSource
 
 

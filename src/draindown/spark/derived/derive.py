@@ -19,10 +19,10 @@ from pyspark.sql.types import StructType
 
 from draindown.base.errors import TerminalError
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog
 from draindown.ledger import inputs as ledger_inputs
 from draindown.ledger.rows import BatchRow, conserve, not_adding_up
 from draindown.spark.derived import difference, failing, history, images, notes, recompute
+from draindown.spark.derived.again import Again, again_of, settings_of
 from draindown.spark.derived.batch import DeriveBatch
 from draindown.spark.derived.change import Difference
 from draindown.spark.derived.difference import BEFORE, DELETE, FATE, INSERT, UNCHANGED, UPDATE, Counts
@@ -38,9 +38,7 @@ from draindown.spark.sql import CHANGED_AT, quoted
 from draindown.spark.targets import delta_target
 from draindown.spark.targets.batch import SideWrite, apply
 from draindown.spark.targets.delta_target import Held
-from draindown.spark.targets.pruning import Pruning
 from draindown.spark.targets.strategy import Change
-from draindown.spark.tuning import PARTITIONS, Size
 
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -154,52 +152,6 @@ def _next(batch: DeriveBatch) -> str:
 def _keep_late(work: Work) -> None:
     batch = work.batch
     keep(batch.writer, work.late, work.resolved.kind, batch.slice.number, batch.run_id)
-
-
-@dataclass(frozen=True)
-class Again:
-    """What is read again of a source table: the rows that `pruning` admits, in files of this `size` by their log.
-
-    `files`: the number of these files, and of all that the table has.
-    """
-
-    rows: DataFrame
-    pruning: Pruning
-    size: Size
-    files: tuple[int, int]
-
-    @property
-    def possible(self) -> DataFrame:
-        """The rows that may belong to touched keys."""
-        rows = self.rows
-        for condition in self.pruning.conditions(rows.schema):
-            rows = rows.where(condition)
-        return rows
-
-
-def again_of(work: Work, at: int) -> Again:
-    """Return what is read again of source table number `at`. Its log is read once, and so are its files' statistics."""
-    table, rows = work.batch.slice.tables[at], work.sources[at]
-    possible = work.resolved.kind.relations[at].source_pruning(work.scope.pruning)
-    files = TableLog(table.path, table.at).files([*possible.values, *possible.ranges])
-    pruning = possible.narrowed(rows.schema, files)
-    found = pruning.files(rows.schema, files)
-    size = Size(sum(file.get("num_records") or 0 for file in found), sum(file["size_bytes"] for file in found))
-    return Again(rows, pruning, size, (len(found), len(files)))
-
-
-def settings_of(spark: SparkSession, work: Work, held: Held | None, read: Sequence[Again]) -> Mapping[str, str]:
-    """Return the session settings by the size of what is read again and of what it is compared with."""
-    tuning = work.batch.tuning
-    again = Size(sum(one.size.rows for one in read), sum(one.size.bytes for one in read))
-    size = None if held is None else Size(held.number, held.bytes)
-    tasks, partitions = spark.sparkContext.defaultParallelism, int(str(spark.conf.get(PARTITIONS)))
-    weight = again.bytes + (size.bytes if size else 0)
-    found = dict(tuning.evaluation(again.rows, size.rows if size else 0)) | dict(
-        tuning.shuffling(weight, tasks, partitions)
-    )
-    found |= dict(tuning.adapting(weight))
-    return found | dict(tuning.writing(size, again, work.batch.flow.maintenance.copy_on_write))
 
 
 def _recomputed(work: Work, held: Held | None, again: Sequence[Again], kept: ExitStack) -> Difference:
