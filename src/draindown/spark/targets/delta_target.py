@@ -235,9 +235,9 @@ def merge(
     metadata: str | None,
     side: tuple[str, str] | None = None,
 ) -> None:
-    """Merge `source` into the target, or into `side`, path and purpose of a table beside it. Only this issues MERGE.
+    """Merge `source` into the target, or into `side`, path and purpose of another table. Only this issues MERGE.
 
-    `metadata`, the batch's ledger row, becomes the commit's `userMetadata`. `on`: the condition on `t` and `s`, by which
+    `metadata`, the batch's ledger row, becomes the commit's `userMetadata`. `on`: condition on `t` and `s`, by which
     a row of the table matches at most one of `source`. Updated and inserted rows get the values of `source`, NULL in
     columns that it lacks. `pruning` is added to the condition, for file skipping.
     """
