@@ -63,6 +63,8 @@ def do(home: Path, request: Request) -> int:
         (home / "pids").write_text(f"{os.getpid()} {child.pid}")
         time.sleep(600)
     print(f"the job's own words about {name}", flush=True)
+    if request.after:  # what Spark says within the first moment may still go to the log of the step before
+        _await(Path(request.layout.log(request.run_id, request.step, request.start)))
     print(f"WARN: Spark's words about {name}", file=sys.stderr, flush=True)
     code = int(_told(home, name, "code") or 0)
     error = _told(home, name, "error")
@@ -98,6 +100,12 @@ def do(home: Path, request: Request) -> int:
     if _told(home, name, "silent") is None:
         write(request.layout, *with_sums(request.layout, [report]))
     return code
+
+
+def _await(path: Path) -> None:
+    until = time.monotonic() + 30
+    while not path.exists() and time.monotonic() < until:
+        time.sleep(0.01)
 
 
 def _replayed(request: Request) -> str:

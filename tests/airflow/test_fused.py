@@ -19,6 +19,8 @@ from airflow.sdk.observability import stats
 from draindown.airflow import fused
 from draindown.base.clock import now
 from draindown.base.exits import Exit
+from draindown.gate.published import Published, publish
+from draindown.gate.waivers import waive
 from draindown.planning import plan
 from draindown.runs import report as reports
 from draindown.runs import store
@@ -75,6 +77,35 @@ def test_a_gate_that_fails_after_its_drain_is_red_in_its_own_task_and_judged_ane
     (told / f"{CHECK}.code").unlink()
     (told / f"{CHECK}.error").unlink()
     assert steps.run(CHECK)[CHECK] == "success" and calls(told) == [DRAIN, CHECK]
+
+
+def test_a_gate_failure_is_not_taken_over_once_an_expectation_was_waived(told: Path, steps: Steps) -> None:
+    (told / f"{CHECK}.code").write_text(str(int(Exit.GATE_FAILED)))
+    (told / f"{CHECK}.error").write_text("gate-failed")
+    steps.run(DRAIN)
+    drain = Request.decode(json.loads((told / f"{DRAIN}.argv").read_text())[-1])
+    waive(drain.layout, "delays", by="me", reason="known")
+    for what in ("code", "error"):
+        (told / f"{CHECK}.{what}").unlink()
+    assert steps.run(CHECK)[CHECK] == "success" and calls(told) == [DRAIN, CHECK]
+
+
+def test_what_a_drain_s_driver_published_is_announced_by_the_next_run_if_its_own_did_not(
+    told: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps.run(DRAIN)  # and Airflow takes it for failed: the task of the check is never begun
+    drain = Request.decode(json.loads((told / f"{DRAIN}.argv").read_text())[-1])
+    pointer = Published(version=3, table_id="t", changed_at=None, at=now(), run_id=drain.run_id, rows=9, changed_rows=7)
+    publish(drain.layout, pointer)
+    nothing = ALL.model_copy(update={"drain": False, "check": False, "compact": False})
+    monkeypatch.setattr(plan, "plan", lambda request, now, source=None: (nothing, []))
+    (told / f"{CHECK}.outcome").write_text("idle")
+    (later, latest) = (Steps(steps.dag, run_id=f"manual__{number}") for number in (2, 3))
+    assert "first.check" not in later.skipped | set(later.run("plan-all", "first.plan", DRAIN, CHECK)) - {CHECK}
+    assert (later.states[CHECK], later.states[DRAIN]) == ("success", "skipped")
+    assert (later.events[CHECK]["version"], later.events[CHECK]["rows"]) == (3, 7)
+    latest.run("plan-all")
+    assert CHECK in latest.skipped, "once"
 
 
 def test_a_driver_that_dies_after_its_drain_is_a_dead_check_and_no_red_drain(

@@ -25,6 +25,7 @@ from draindown.ledger import table as ledger_table
 from draindown.ledger.inputs import Input
 from draindown.planning.explanation import Explanation, explain
 from draindown.planning.plan import plan
+from draindown.proof.certificate import Certificate
 from draindown.proof.compare import prove
 from draindown.recovery import reset
 from draindown.recovery.opening import Needs, open_flow
@@ -122,9 +123,12 @@ class Chain:
         return plan(self.request(flow, "plan"), now())[0].drain
 
     def proven(self, flow: str) -> bool:
+        return self.proof(flow).holds
+
+    def proof(self, flow: str) -> Certificate:
         declared = self.spec.declared(flow)
         assert isinstance(declared, DerivedFlow)
-        return prove(self.layout(flow), declared, self.sources(flow), TableLog(self.layout(flow).table)).holds
+        return prove(self.layout(flow), declared, self.sources(flow), TableLog(self.layout(flow).table))
 
     def sources(self, flow: str) -> list[TableLog]:
         """The tables that a flow reads, as they are published."""

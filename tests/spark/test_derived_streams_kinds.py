@@ -166,7 +166,8 @@ class World(Chain):
         """Compare tables with the model and with DuckDB, and their ledgers with both accounts."""
         for kind in kinds or self.kinds:
             assert self.found(kind) == self.expected(kind), kind
-            assert self.proven(kind), kind
+            proof = self.proof(kind)
+            assert proof.holds, (kind, proof)
             rows = [row for row in ledger_table.recent(self.layout(kind), 10_000) if row.kind == "source"]
             assert len({(row.generation, row.batch) for row in rows}) == len(rows)
             for row in rows:

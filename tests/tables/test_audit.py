@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from draindown.audit import columnar
 from draindown.audit.cells import unlike
 from draindown.audit.keys import KeyRecount, made_by
 from draindown.audit.model import Audit
@@ -32,6 +33,7 @@ from draindown.ledger.rows import BatchRow
 from draindown.recovery.opening import lease_of
 from draindown.sources import intake
 from draindown.sources.files import catalog
+from draindown.spec.landing import FlowSpec
 from draindown.spec.lease import LeaseSpec
 from draindown.spec.models import PipelineSpec
 from tests.flowfiles import ORIGIN, REFUSED, stamp
@@ -515,6 +517,10 @@ APPENDED: dict[str, tuple[Callable[[World], object], list[tuple[str, str]]]] = {
     "one twice, one lost": (lambda w: w.origins.__setitem__(1, w.origins[0]), [("double-origin", "0.json:1")]),
     "a refused one": (lambda w: w.origins.__setitem__(2, (w.path(0), 4)), [("appended-positions", "0.json")]),
     "a blank one": (lambda w: w.origins.__setitem__(2, (w.path(0), 3)), [("appended-positions", "0.json")]),
+    "two others with the same sum": (
+        lambda w: w.origins.__setitem__(slice(1, 3), [(w.path(0), p) for p in (3, 4)]),
+        [("appended-positions", "0.json")],
+    ),
     "one of another file": (
         lambda w: w.origins.__setitem__(2, (w.path(1), 6)),
         [("appended-records", "0.json"), ("appended-records", "1.json")],
@@ -795,3 +801,28 @@ def _timed(root: Path, content: bytes, source: dict[str, Any], held: datetime) -
     world.committed, world.refused, world.tombstones = [replace(row, superseded=records - 1)], [], []
     world.target = [("a", held)]  # type: ignore[list-item]
     return world.audit()
+
+
+_OF_TIMES = {"n": "int not null", "at": "timestamp not null"}
+_BY_TIME = {"keys": ["n"], "sequence_by": ["at"]}
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+def test_times_of_96_bits_are_instants_of_any_year(tmp_path: Path, zone: str) -> None:
+    """As Spark has them. pyarrow's nanoseconds without a zone wrap round outside of 1677 to 2262."""
+    times = [datetime(year, 6, 1, 12, 30, 0, 250_000, tzinfo=UTC) for year in (1600, 1969, 2024, 2300, 9999)]
+    path = str(tmp_path / "x.parquet")
+    of = pa.table({"at": pa.array(times, pa.timestamp("us", "UTC")), "n": range(5)})
+    pq.write_table(of, path, use_deprecated_int96_timestamps=True)
+    assert pq.ParquetFile(path).schema.column(0).physical_type == "INT96"
+    read, types = columnar.blocks(path, "parquet")
+    (block,) = read(["at"])
+    assert block.column("at").to_pylist() == times and types["at"] == pa.timestamp("us", "UTC")
+    source = {"files": "x/*", "format": "parquet", "timezone": zone}
+    flows = {"f": {"source": source, "columns": _OF_TIMES, "target": _BY_TIME}}
+    declared = PipelineSpec.model_validate({"pipeline": "p", "lake": str(tmp_path), "flows": flows}).declared("f")
+    assert isinstance(declared, FlowSpec)
+    keys = KeyRecount(declared, tmp_path)
+    for name in ("raw", "target"):
+        keys.add(name, [pa.array(range(5), pa.int32()), block.column("at")])
+    assert not [*keys.doubled(), *keys.compare(all_files=True)] and not keys.uncast()

@@ -46,7 +46,11 @@ class Landed:
             "source": {"table": "d"},
             "window": {"time": "window_start", "size": "1 day", "measures": {"n": "sum(c)"}},
         }
-        document = {"pipeline": "p", "lake": str(home / "lake"), "flows": {"f": landing, "d": derived, "e": over}}
+        other = landing | {"columns": {"id": "bigint", "seen": "timestamp"}}
+        pairs = {"left": "f", "right": "g", "on": ["id"], "times": ["at", "seen"], "within": "1 hour"}
+        both = {"source": {"tables": ["f", "g"]}, "join": pairs | {"columns": {"seen": "seen"}}, "accept": "1 day"}
+        flows = {"f": landing, "g": other, "d": derived, "e": over, "j": both}
+        document = {"pipeline": "p", "lake": str(home / "lake"), "flows": flows}
         self.spec, self.home = PipelineSpec.model_validate(document), home
         path = home / "dags" / "pipelines" / "p.yaml"
         path.parent.mkdir(parents=True)
@@ -201,9 +205,24 @@ def test_the_command_tells_and_draws_it(tmp_path: Path, capsys: pytest.CaptureFi
     assert "2026-03-01" in capsys.readouterr().out
 
 
+def test_each_side_of_a_join_has_its_own_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    it, ask = Landed(tmp_path, 1), ["--root", str(tmp_path), "lateness", "p", "--flow", "j", "--json"]
+    seen = [row for row in it.rows if row["at"]][:7]
+    rows = [{"id": row["id"], "seen": row["at"], "_arrived_at": row["_arrived_at"]} for row in seen]
+    write_deltalake(it.spec.layout("g").table, pa.Table.from_pylist(rows))
+    found = []
+    for more in ((), ("--table", "g")):
+        assert main([*ask, *more]) == 0
+        said = json.loads(capsys.readouterr().out)
+        found.append((said["table"], said["time"], said["rows"], said["accept"]))
+    timed = sum(row["at"] is not None for row in it.rows)
+    assert found == [("f", "at", timed, 86400), ("g", "seen", 7, 86400)]
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
+        (("--flow", "j", "--table", "h"), 2, "flow j has rows of f, g"),
         (("--flow", "f"), 2, "say which column of table f"),
         (("--flow", "f", "--time", "id"), 78, "times are at"),
         (("--flow", "e"), 78, "no-arrival"),

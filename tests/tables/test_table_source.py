@@ -14,7 +14,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from draindown.base.errors import TerminalError
-from draindown.flow import resume
+from draindown.flow import generations, resume
 from draindown.gate import published
 from draindown.lake.delta import BOUNDED
 from draindown.lake.layout import FlowLayout
@@ -29,6 +29,7 @@ from draindown.sources.tables import readers, registered
 from draindown.sources.tables import source as tables
 from draindown.sources.tables.source import Tables, part_way
 from draindown.sources.tables.upstream import FEED
+from draindown.spark.checks import check
 from draindown.spec.models import PipelineSpec
 
 BOUND = Bound(2**30, None, "bucketed by key")
@@ -44,8 +45,8 @@ PER = {"keys": ["id"], "sql": "select id, count(*) c from t group by id"}
 class Project:
     """A table `t` that flow `t` writes, and flow `d` that reads it. The table is written without Spark."""
 
-    def __init__(self, home: Path, per: dict[str, Any] = PER) -> None:
-        flows = {"t": LANDING, "d": {"source": {"table": "t"}, "per": per}}
+    def __init__(self, home: Path, per: dict[str, Any] = PER, **others: Any) -> None:
+        flows = {"t": LANDING, "d": {"source": {"table": "t"}, "per": per}, **others}
         self.spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(home / "lake"), "flows": flows})
         self.upstream = self.spec.layout("t")
 
@@ -75,10 +76,10 @@ class Project:
         published.publish(self.upstream, pointer)
         return log.version
 
-    def derived(self) -> None:
-        """Commit the first batch of the derived table."""
-        batch = CommitProperties(app_transactions=[Transaction(app_id(self.layout, 1, "rows"), 0)])
-        write_deltalake(self.layout.table, pa.table({"id": [1]}), commit_properties=batch)
+    def derived(self, batch: int = 0) -> None:
+        """Commit a batch of the derived table, the first one."""
+        once = CommitProperties(app_transactions=[Transaction(app_id(self.layout, 1, "rows"), batch)])
+        write_deltalake(self.layout.table, pa.table({"id": [1]}), mode="append", commit_properties=once)
 
     def look(self) -> Look:
         first = intake.newest(self.layout, 1) + 1
@@ -165,6 +166,28 @@ def test_many_rows_are_bucketed(project: Project, monkeypatch: pytest.MonkeyPatc
     assert [part_way(project.layout, 1, number) for number in (1, 2, 3, 4)] == [(1, 3), (2, 3), None, None]
 
 
+def test_what_a_check_publishes_is_judged_by_the_version_that_it_read(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A drain that does the other buckets beside a check does not make the version whole that the check has."""
+    monkeypatch.setattr(tables, "ROWS", 2)
+    project.write([1, 2, 3, 4, 5])
+    project.publish()
+    assert len(project.pin()) == 3
+    request = Request(spec=project.spec, flow="d", step="check", run_id="r", root="/")
+    project.derived(0)
+    first = published.unpublished(project.layout)
+    project.derived(1)
+    project.derived(2)
+    whole = published.unpublished(project.layout)
+    assert first is not None and whole is not None
+    found = check._part_way(request, first)
+    assert found is not None and found.detail.startswith("1 of 3 buckets") and check._part_way(request, whole) is None
+    generations.name_live(project.layout, 2)  # a reset, whose first bucket is yet to be done
+    found = check._part_way(request, first)
+    assert found is not None and found.detail.startswith("no batch of this generation")
+
+
 def test_a_range_whose_pinning_died_is_completed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "ROWS", 2)
     project.write([1, 2, 3, 4, 5])
@@ -182,17 +205,19 @@ def test_a_range_whose_pinning_died_is_completed(project: Project, monkeypatch: 
     ]
 
 
-def test_a_rebuild_upstream_is_a_refill(project: Project) -> None:
+@pytest.mark.parametrize("rows", [[1, 2, 3], []], ids=["of rows", "to none"])
+def test_a_rebuild_upstream_is_a_refill(project: Project, rows: list[int]) -> None:
     project.write([1, 2])
     project.publish()
     project.pin()
-    project.write([1, 2, 3], mode="overwrite", note=Swap("p", "t", 2, 1, 3, "r").as_metadata())
+    project.write(rows, mode="overwrite", note=Swap("p", "t", 2, 1, len(rows), "r").as_metadata())
     version = project.publish()
+    assert project.look().units == 1
     (piece,) = project.pin()
     assert _range(piece) == (True, -1, version, 0, 1)
 
 
-@pytest.mark.parametrize("what", ["overwritten", "restored", "recreated", "shortened", "gone", "expired"])
+@pytest.mark.parametrize("what", ["overwritten", "emptied", "restored", "recreated", "shortened", "gone", "expired"])
 def test_what_cant_be_followed_is_red(project: Project, what: str, tmp_path: Path) -> None:
     project.write([1, 2])
     path = Path(project.upstream.table)
@@ -203,6 +228,8 @@ def test_what_cant_be_followed_is_red(project: Project, what: str, tmp_path: Pat
     match what:
         case "overwritten":
             project.write([9], mode="overwrite")
+        case "emptied":
+            project.write([], mode="overwrite")
         case "restored":
             project.write([4])
             DeltaTable(str(path)).restore(0)
@@ -218,7 +245,7 @@ def test_what_cant_be_followed_is_red(project: Project, what: str, tmp_path: Pat
             project.write([5])
             DeltaTable(str(path)).create_checkpoint()
             (path / "_delta_log" / f"{2:020d}.json").unlink()
-    if what in ("overwritten", "restored", "recreated", "expired"):
+    if what in ("overwritten", "emptied", "restored", "recreated", "expired"):
         project.publish()
     with pytest.raises(TerminalError) as error:
         project.look()
@@ -226,6 +253,34 @@ def test_what_cant_be_followed_is_red(project: Project, what: str, tmp_path: Pat
         "source-replaced",
         "draindown reset p --flow d",
     )
+
+
+def test_a_version_that_is_published_while_a_plan_looks_is_left_to_the_next_one(project: Project) -> None:
+    project.write([1, 2])
+    project.publish()
+    project.pin()
+    (unit,) = next(intake.slices(project.layout, 1, 1)).units
+    (table,) = project.source._tables
+    assert table.same(unit) == unit  # the log is open
+    project.write([3])
+    newest = project.publish()
+    changes = table.changes(unit)
+    assert (changes.rows, changes.lost) == (0, "") and table.since(unit, changes, NOW).until == unit.until
+    assert table.readable(unit) == unit.until
+    assert project.look().units == 1 and project.pin()[0]["until"] == newest
+
+
+def test_a_slice_that_another_driver_pins_while_a_log_is_open_is_of_the_same_table(project: Project) -> None:
+    project.write([1, 2])
+    project.publish()
+    project.pin()
+    (table,) = project.source._tables
+    assert table.is_ready  # the log is open
+    project.write([3])
+    newest = project.publish()
+    project.pin()
+    (unit,) = next(intake.slices(project.layout, 1, 2)).units
+    assert unit.until == newest and table.same(unit) == unit and not table.changes(unit).rows
 
 
 def test_the_writing_flow_owes_feed_and_statistics_to_readers(project: Project) -> None:
@@ -260,6 +315,56 @@ def test_another_derivation_is_red(project: Project, tmp_path: Path) -> None:
         other.source.refuse_changed(pinned.units)
     assert error.value.code == "derivation-changed" and project.source.refuse_changed(pinned.units) is None
     assert other.source.look(replace(other.layout), 2, 1, NOW).units == 1, "a new generation fills"
+
+
+def _first_of(table: str) -> dict[str, Any]:
+    """Flows `d` over table t or u, whose derivation does not name it, and `u`."""
+    part = {"keys": ["id"], "sequence_by": ["n"]}
+    return {"u": LANDING, "d": {"source": {"table": table}, "deduplicate": part}}
+
+
+def test_another_table_under_the_same_derivation_is_told_from_one_that_was_made_anew(tmp_path: Path) -> None:
+    right, wrong = Project(tmp_path, **_first_of("t")), Project(tmp_path, **_first_of("u"))
+    digests = {it.spec.declared("d").source.derivation for it in (right, wrong)}  # type: ignore[union-attr]
+    assert len(digests) == 1, "lakes have it"
+    right.write([1, 2])
+    right.publish()
+    write_deltalake(wrong.spec.layout("u").table, pa.table({"id": [7]}), configuration={FEED: "true"})
+    log = TableLog(wrong.spec.layout("u").table)
+    pointer = published.Published(
+        version=0, table_id=log.id, changed_at=None, at=NOW, run_id="r", rows=0, committed_ms=None
+    )
+    published.publish(wrong.spec.layout("u"), pointer)
+    (row,) = wrong.pin()
+    assert row["unit"] == "tables/u"
+    assert right.source.is_void(right.layout, 1) and right.look().units == 1, "no batch of it is in the table"
+    resume.forget_void(right.layout, 1, right.source)
+    (row,) = right.pin()
+    assert (row["unit"], row["rows"]) == ("tables/t", 2)
+    right.derived()
+    (pinned,) = intake.slices(right.layout, 1)
+    for refused in (wrong.look, lambda: wrong.source.refuse_changed(pinned.units)):
+        with pytest.raises(TerminalError) as error:
+            refused()
+        assert error.value.code == "derivation-changed" and len(error.value.next) == 3
+        assert error.value.found == "it was computed from t, and now its source is u"
+
+
+def test_lost_decisions_are_named_with_both_ways_out(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.write([1])
+    project.publish()
+    project.pin()
+    pinned = next(intake.slices(project.layout, 1)).units[0].row
+    shutil.rmtree(project.layout.intake_of(1))
+    intake.create(project.layout, 1, tables.OWN)
+    own = {name: pinned[name] for name in ("unit", "start", "until", "bytes", "unpacked", "records", "arrived_at")}
+    own |= {name: pinned[name] for name in tables.OWN.names}
+    intake.append(project.layout, 1, tables.OWN, [own | {"decided": 3}], NOW, 1)
+    with pytest.raises(TerminalError) as error:
+        project.look()
+    assert error.value.code == "source-replaced" and project.layout.late_decisions in error.value.next[0]
+    assert error.value.next[1].startswith("draindown reset p --flow d")
 
 
 FORMS = ["tables/t", "{lake}/tables/t", "/another/mount/lake/tables/t", "s3a://bucket/lake/tables/t"]

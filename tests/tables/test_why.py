@@ -163,6 +163,16 @@ def test_what_cant_be_asked_is_named(tmp_path: Path, ask: Ask, words: tuple[str,
     assert said in " ".join(ask(lake, *words, code=2).split())
 
 
+@pytest.mark.parametrize(("text", "code"), [("2.6", 2), ("3.0", 0), ("3", 0), ("three", 2)])
+def test_a_number_that_a_key_can_t_be_is_not_taken_for_another(tmp_path: Path, ask: Ask, text: str, code: int) -> None:
+    lake = LandedLake(tmp_path, g={"source": {"table": "f"}, "deduplicate": {"keys": ["n"], "sequence_by": ["id"]}})
+    lake.drain([json.dumps({"id": "a", "n": 3})])
+    held = {"id": ["a"], "n": pa.array([3], pa.int32()), "_changed_at": pa.array([NOW], pa.timestamp("us", "UTC"))}
+    write_deltalake(lake.spec.layout("g").table, pa.table(held))
+    said = ask(lake, "g", "--key", text, code=code)
+    assert code == 0 or text in said
+
+
 class _Stamped(Hourly):
     """Its source has the stamps that a drain writes."""
 

@@ -47,7 +47,16 @@ def test_both_accounts_of_a_derived_flow_add_up() -> None:
 def test_a_derived_batch_that_does_not_add_up_is_refused(name: str) -> None:
     with pytest.raises(TerminalError) as error:
         conserve(replace(_DERIVED, **{name: getattr(_DERIVED, name) + 1}))
-    assert error.value.code == "ledger-does-not-add-up"
+    assert error.value.code == "ledger-does-not-add-up" and error.value.in_order
+    assert error.value.changed == "nothing of this batch is in the table"
+    assert [step.split()[1] for step in error.value.next] == ["prove", "reset"], "a derived flow is not audited"
+
+
+def test_a_derived_batch_that_was_committed_otherwise_stays_red() -> None:
+    with pytest.raises(TerminalError) as error:
+        conserve(replace(_DERIVED, inserted=7, table_version=3))
+    assert "may be in the table" in error.value.changed
+    assert [step.split()[1] for step in error.value.next] == ["prove", "report"]
 
 
 def test_a_row_from_before_derived_flows_is_a_landing_row() -> None:

@@ -13,6 +13,7 @@ from draindown.runs.request import Request
 from draindown.spec import loader
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.models import PipelineSpec
+from draindown.spec.pairing import Pairing, side_problems
 
 LEFT = {
     "source": {"files": "x/*", "format": "json"},
@@ -174,6 +175,37 @@ def test_what_cant_work_is_named_with_its_line(
 def test_what_the_keys_forbid_is_named(tmp_path: Path, parts: dict[str, Any], path: str, part: str) -> None:
     problems = refused(tmp_path, document(parts))
     assert any(f": flows.d.{path}: " in one and part in one for one in problems), problems
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("kind", ["join", "lookup"])
+def test_a_key_may_not_have_the_name_of_another_column_of_the_left_table(
+    tmp_path: Path, kind: str, known: bool
+) -> None:
+    """`id` would be the order's in the result, and the customer's where rows are sought."""
+    columns = {"id": "bigint not null", "customer_id": "bigint", "at": "timestamp not null"}
+    left = LEFT | {"columns": columns}
+    right = BY_KEY | {"columns": {"cid": "bigint not null", "at": "timestamp not null", "m": "int"}}
+    right["target"] = {"keys": ["cid"], "sequence_by": ["at"]}
+    tables: list[Any] = [{"table": "l", "keys": {"id": "customer_id"}}, {"table": "r", "keys": {"id": "cid"}}]
+    part: dict[str, Any] = {"on": ["id"], "columns": ["m"]}
+    part |= {"left": "l", "right": "r"} if kind == "join" else {"table": "r"}
+    content = document({kind: part}, left=left, right=right)
+    content["flows"]["d"]["source"] = {"tables": tables}
+    if known:
+        (problem,) = refused(tmp_path, content)
+        assert f": flows.d.{kind}.on[0]: 'id' is customer_id of table l, which has another column" in problem
+        assert "call it customer_id here" in problem
+    else:  # a drain shows the columns
+        left["transform"] = "x.y"
+        flow = load(tmp_path, content).declared("d")
+        assert isinstance(flow, DerivedFlow) and isinstance(flow.derivation, Pairing)
+        types = {"l": dict.fromkeys(columns, "bigint"), "r": {"cid": "bigint", "m": "int"}}
+        assert [place for place, _ in side_problems(flow.derivation, types)] == [("on", "0")]
+    tables[:] = ["l", {"table": "r", "keys": {"customer_id": "cid"}}]
+    content["flows"]["d"][kind] = part | {"on": ["customer_id"]}
+    left.pop("transform", None)
+    load(tmp_path, content)
 
 
 def test_a_key_has_one_type(tmp_path: Path) -> None:

@@ -267,10 +267,11 @@ class StepOperator(SparkSubmitOperator):
         if self.asset is not None:
             if report.outcome == "idle":
                 # a success would be an asset event, although nothing was published
-                earlier = _published_by(request)
+                earlier = _published_by(request) or fused.unannounced(request.layout)
                 if earlier is None:
                     raise AirflowSkipException("nothing new to publish")
                 numbers |= {"version": earlier.version, "rows": earlier.changed_rows}
+                fused.announce(request, earlier)
             context["outlet_events"][self.asset].extra = numbers
         return numbers
 

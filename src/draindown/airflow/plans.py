@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, BaseXCom
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 
-from draindown.airflow import secrets
+from draindown.airflow import fused, secrets
 from draindown.airflow.outcome import fail
 from draindown.airflow.plan_log import log_plan
 from draindown.airflow.requests import left_out, project_root, refuse_contradictions, request_for
@@ -49,7 +49,9 @@ class PlanAllOperator(BaseOperator):
         try:
             refuse_contradictions(self.spec, context)
             with secrets.in_environment(self.spec):
-                found = idle(self._requests(context, not_for), self.spec.graph)
+                requests = self._requests(context, not_for)
+                found = idle(requests, self.spec.graph)
+            found = {flow: report for flow, report in found.items() if not fused.unannounced(requests[flow].layout)}
         except DraindownError as error:
             fail_unreached(self.spec, self.spec.flows, "plan", context, error)
         for flow, why in not_for.items():
@@ -88,6 +90,7 @@ class PlanOperator(BaseOperator):
         try:
             with secrets.in_environment(self.spec):
                 report = planned(request)
+            waiting = fused.unannounced(request.layout)
         except DraindownError as error:
             with contextlib.suppress(OSError):  # a plan reports its own errors, but not a connection that is missing
                 if store.read(request.layout, request.run_id, "plan", request.start) is None:
@@ -95,9 +98,12 @@ class PlanOperator(BaseOperator):
             fail(error)
         part = report.plan
         assert part is not None, "a plan that can't be made is an error"
+        if waiting is not None and not part.check:
+            why = f"version {waiting.version} was published by run {waiting.run_id}, and no asset event says so yet"
+            part = part.model_copy(update={"check": True, "reasons": part.reasons | {"check": why}})
         log_plan(self.log, part, [f"{f.kind}: {f.subject}: {f.detail}" for f in report.findings])
         found: dict[str, Any] = part.model_dump(mode="json")
-        if report.outcome == "idle" and not request.force:
+        if report.outcome == "idle" and not request.force and not part.check:
             context["ti"].xcom_push(key=BaseXCom.XCOM_RETURN_KEY, value=found)
             skipped = [f"{self.flow}.{step}" for step in STEPS[1:]]
             raise DownstreamTasksSkipped(tasks=skipped)  # type: ignore[no-untyped-call]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.orc as orc
-import pyarrow.parquet as parquet
 
-from draindown.audit import written
+from draindown.audit import columnar, written
 from draindown.audit.cells import CellReader, unlike
 from draindown.audit.keys import MOST
 from draindown.audit.model import Collector, Residue
@@ -32,8 +30,9 @@ class FileFacts:
     `lines` excludes the CSV header and treats a quoted line end as part of its record, as the ledger does. `physical`:
     physical lines and blank ones, which the intake counts; None if records are no lines.
     `accepted`: records that were not refused.
-    `held`, `held_positions`: number of records that the flow applied, released ones included, and the sum of
-    their positions. `changed`: the file no longer has the hash that the intake recorded.
+    `held`, `held_positions`, `held_squares`: number of records that the flow applied, released ones included, the sum
+    of their positions, and that of the squares of these. `changed`: the file no longer has the hash that the intake
+    recorded.
     """
 
     path: str
@@ -42,9 +41,15 @@ class FileFacts:
     accepted: int = 0
     held: int = 0
     held_positions: int = 0
+    held_squares: int = 0
     changed: bool = False
     physical: tuple[int, int] | None = None
     residues: list[Residue] = field(default_factory=list)
+
+    def hold(self, position: int) -> None:
+        """Count a record that the flow applied."""
+        self.held, self.held_positions = self.held + 1, self.held_positions + position
+        self.held_squares += position * position
 
     @property
     def records(self) -> int:
@@ -114,7 +119,7 @@ def _text(
             facts.accepted += 1
         if row is None or refusals.is_released(row):
             sink.take(record)
-            facts.held, facts.held_positions = facts.held + 1, facts.held_positions + record.position
+            facts.hold(record.position)
         facts.lines += 1
     facts.lines += facts.blank
     facts.physical = (file.lines, file.blank) if file else None
@@ -227,7 +232,7 @@ def _columnar(
     facts = FileFacts(path)
     if not Path(path).stat().st_size:
         return facts
-    blocks, present = columnar_blocks(path, flow.source.format)
+    blocks, present = columnar.blocks(path, flow.source.format)
     fields = {name: flow.fields[name] for name in (keys.names if keys else [])}
     cells = {name: flow.fields[name] for name in judged if flow.fields[name] in present}
     wanted = [field for field in fields.values() if field in present]
@@ -257,6 +262,8 @@ def _columnar(
     kept_out = [position for position in out if position <= facts.lines]
     facts.held = facts.lines - len(kept_out)
     facts.held_positions = facts.lines * (facts.lines + 1) // 2 - sum(kept_out)
+    squares = facts.lines * (facts.lines + 1) * (2 * facts.lines + 1) // 6
+    facts.held_squares = squares - sum(position * position for position in kept_out)
     _beyond(facts, path, {position: 0 for position in refused if position > facts.lines})
     return facts
 
@@ -308,43 +315,3 @@ def _as_cast(flow: FlowSpec, name: str, found: Any) -> Any:
     if form is None or not (pa.types.is_string(found.type) or pa.types.is_large_string(found.type)):
         return found
     return pa.array([None if text is None else form(text) for text in found.to_pylist()], pa.string())
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """A row group of which no column is read."""
-
-    num_rows: int
-
-
-Blocks = Callable[[list[str]], Iterator[Any]]
-"""Blocks of rows with the columns asked for, in the file's order. A block without columns still knows its rows."""
-
-
-def _parquet(path: str) -> tuple[Blocks, Mapping[str, pa.DataType]]:
-    reader = parquet.ParquetFile(path)
-
-    def blocks(wanted: list[str]) -> Iterator[Any]:
-        for group in range(reader.num_row_groups):
-            rows = reader.metadata.row_group(group).num_rows
-            yield reader.read_row_group(group, columns=wanted) if wanted else _Rows(rows)
-
-    return blocks, {field.name: field.type for field in reader.schema_arrow}
-
-
-def _orc(path: str) -> tuple[Blocks, Mapping[str, pa.DataType]]:
-    reader = orc.ORCFile(path)
-
-    def blocks(wanted: list[str]) -> Iterator[Any]:
-        for stripe in range(reader.nstripes):
-            yield reader.read_stripe(stripe, columns=wanted or None)
-
-    return blocks, {field.name: field.type for field in reader.schema}
-
-
-_COLUMNAR = {"parquet": _parquet, "orc": _orc}
-
-
-def columnar_blocks(path: str, form: str) -> tuple[Blocks, Mapping[str, pa.DataType]]:
-    """Return a reader of a columnar file's rows in blocks, and the types of its columns."""
-    return _COLUMNAR[form](path)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 
 from draindown.audit.keys import MOST, duck_type
 from draindown.audit.keys import zone_of as duck_zone
 from draindown.audit.model import Residue
+from draindown.base.duck import connect
 from draindown.base.formatting import count
 from draindown.lake.table_log import TableLog, identifier
 from draindown.spec.certain import condition
@@ -62,8 +62,7 @@ class HistoryRecount:
         self._part, self._flow = part, flow
         self.names = list(flow.columns)
         self._types = {name: duck_type(column.type) for name, column in flow.columns.items()}
-        self._db = duckdb.connect(config={"temp_directory": str(temporary), "autoinstall_known_extensions": "false"})
-        self._db.execute(f"set timezone = '{duck_zone(flow.source.timezone)}'")
+        self._db = connect(temporary, duck_zone(flow.source.timezone))
         if unfolded(flow) is None:
             declared = ", ".join(f"{identifier(name)} {kind}" for name, kind in self._types.items())
             for name in _TABLES:

@@ -147,7 +147,8 @@ def _rows_of(context: AuditContext) -> int:
 _UNIT, _POSITION = f"{identifier('_origin')}['unit']", f"{identifier('_origin')}['position']"
 _DOUBLED = f"""select {_UNIT} as unit, {_POSITION} as position, count(*) as rows from t
     group by {_UNIT}, {_POSITION} having count(*) > 1 order by unit, position limit {MOST}"""
-_BY_UNIT = f"""select {_UNIT} as unit, count(*) as rows, coalesce(sum({_POSITION}), 0) as positions from t
+_BY_UNIT = f"""select {_UNIT} as unit, count(*) as rows, coalesce(sum({_POSITION}), 0) as positions,
+    coalesce(sum(cast({_POSITION} as decimal(19, 0)) * cast({_POSITION} as decimal(19, 0))), 0) as squares from t
     group by {_UNIT} order by unit"""
 
 
@@ -157,14 +158,18 @@ def _origins(context: AuditContext, facts: Sequence[FileFacts], *, all_files: bo
     for row in table.rows(_DOUBLED):
         where = f"{row['unit']}:{row['position']}"
         context.expect("double-origin", where, 1, row["rows"], "rows of one record")
-    held = {row["unit"]: (int(row["rows"]), int(row["positions"])) for row in table.rows(_BY_UNIT)}
+    held = {row["unit"]: tuple(int(row[n]) for n in ("rows", "positions", "squares")) for row in table.rows(_BY_UNIT)}
     for fact in facts:
-        rows, positions = held.pop(fact.path, (0, 0))
+        rows, *sums = held.pop(fact.path, (0, 0, 0))
         context.expect("appended-records", fact.path, fact.held, rows, "records of the file against rows of its origin")
         if rows == fact.held:
-            what = "sum of the records' positions against that of the rows"
-            context.expect("appended-positions", fact.path, fact.held_positions, positions, what)
-    for unit, (rows, _) in held.items() if all_files else ():
+            # which rows they are by two sums of powers: exchanged rows change one of them at least, but for rare chance
+            for what, own, found in zip(
+                ("positions", "squared positions"), (fact.held_positions, fact.held_squares), sums, strict=True
+            ):
+                told = f"sum of the records' {what} against that of the rows"
+                context.expect("appended-positions", fact.path, own, found, told)
+    for unit, (rows, *_) in held.items() if all_files else ():
         context.expect("origin-from-nowhere", str(unit), 0, rows, "rows of no file that was read")
 
 

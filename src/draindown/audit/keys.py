@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 
 from draindown.audit.model import Residue
+from draindown.base.duck import connect
 from draindown.base.formatting import count
 from draindown.spec.landing import FlowSpec
 
@@ -96,8 +96,7 @@ class KeyRecount:
         types = [duck_type(flow.columns[name].type) for name in self.names]
         self._slots = [f"c{i}" for i in range(len(self.names))]
         self._casts = ", ".join(f"try_cast({s} as {t}) as {s}" for s, t in zip(self._slots, types, strict=True))
-        self._db = duckdb.connect(config={"temp_directory": str(temporary), "autoinstall_known_extensions": "false"})
-        self._db.execute(f"set timezone = '{zone_of(flow.source.timezone)}'")
+        self._db = connect(temporary, zone_of(flow.source.timezone))
         declared = ", ".join(f"{s} {t}" for s, t in zip(self._slots, types, strict=True))
         for name in _TABLES:
             self._db.execute(f"create table {name} ({declared})")

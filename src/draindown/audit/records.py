@@ -12,7 +12,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
 from draindown.audit.cells import CellReader
@@ -25,6 +24,7 @@ from draindown.audit.origins import id_of
 from draindown.audit.pinned import Piece
 from draindown.audit.raw import RawRecord
 from draindown.base.clock import EPOCH
+from draindown.base.duck import connect
 from draindown.base.formatting import count
 from draindown.base.ranges import Range, common, holds, joined, minus
 from draindown.lake.table_log import TableLog, identifier, log_of, stream
@@ -86,7 +86,7 @@ class Records:
         self._sure = {log: common(ranges, kept.get(log, [])) for log, ranges in self._accounted.items()}
         self._unsure = {log: minus(ranges, kept.get(log, [])) for log, ranges in self._accounted.items()}
         self.whole = not any(self._unsure.values()) and not context.lost and not context.refused_since
-        self._db = duckdb.connect(config={"temp_directory": str(temporary), "autoinstall_known_extensions": "false"})
+        self._db = connect(temporary)
         self._db.execute("create table raw (unit varchar, log varchar, position bigint, held boolean)")
         self._read()
         self._recount()

@@ -178,10 +178,11 @@ def _next(one: Explanation) -> list[tuple[str, str]]:
     from draindown.base.formatting import count
 
     if one.waits:
-        return [("next", f"waits for {' and '.join(one.waits)}, which published nothing yet")]
-    if not one.sources:
+        return [("next" if not at else "", text) for at, text in enumerate(one.waits)]
+    applied = f"recomputes what {count(one.applied, 'late row')} touch that were applied, yet to be counted"
+    if not one.sources and not one.applied:
         return [("next", "reads nothing: no row of its sources changed since its newest batch")]
-    lines: list[tuple[str, str]] = []
+    lines: list[tuple[str, str]] = [("next", applied)] if one.applied else []
     for read in one.sources:
         what = (
             f"all rows, at version {read.until}"

@@ -21,8 +21,11 @@ def lateness(
     ctx: typer.Context,
     pipeline: PipelineName,
     flow: OneFlow = None,
+    of: Annotated[
+        str | None, typer.Option("--table", help="Which of the tables that the flow reads. Default: the first.")
+    ] = None,
     time: Annotated[
-        str | None, typer.Option(help="Column with the time of a row. Default: that of the flow's window or session.")
+        str | None, typer.Option(help="Column with the time of a row. Default: that of the window, session or join.")
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw it into this file, as SVG.", dir_okay=False, writable=True)
@@ -38,7 +41,7 @@ def lateness(
 
     spec, out = setting(ctx).spec(pipeline), Output(as_json)
     name = one_flow(spec, flow)
-    asked, accept = _asked(spec, name, time)
+    asked, accept = _asked(spec, name, of, time)
     found = measured(asked, [] if accept is None else [accept])
     if plot is not None:
         plot.write_text(_picture(f"{spec.pipeline}/{found.table}: {found.time}", found, accept))
@@ -47,24 +50,29 @@ def lateness(
     out.result(data, _text(spec.pipeline, found, accept))
 
 
-def _asked(spec: PipelineSpec, flow: str, time: str | None) -> tuple[Asked, int | None]:
+def _asked(spec: PipelineSpec, flow: str, of: str | None, time: str | None) -> tuple[Asked, int | None]:
     """Return which rows are asked about, and which delay the flow accepts, in seconds. Raises a usage error."""
     from draindown.planning.lateness import Asked
     from draindown.spec.derived import DerivedFlow
 
     declared, layout = spec.declared(flow), spec.layout(flow)
+    tables = {one.table: one for one in declared.source.read} if isinstance(declared, DerivedFlow) else {}
+    if of is not None and of not in (tables or [layout.table_name]):
+        known = ", ".join(tables) or layout.table_name
+        raise typer.BadParameter(f"flow {flow} has rows of {known}", param_hint="--table")
     if not isinstance(declared, DerivedFlow):
         if time is None:
             raise typer.BadParameter(
                 f"say which column of table {layout.table_name} has the time of a row", param_hint="--time"
             )
         return Asked(layout, time), None
-    column = time or declared.time
+    table = tables[of or next(iter(tables))]
+    column = time or declared.derivation.timed_by(table.table)
     if column is None:
         raise typer.BadParameter(
-            f"a {declared.kind} has no time of its own: say which column has it", param_hint="--time"
+            f"a {declared.kind} has no time of its own: say which column of {table.table} has it", param_hint="--time"
         )
-    return Asked.of_source(layout, declared.source.read[0], column), declared.accept
+    return Asked.of_source(layout, table, column), declared.accept
 
 
 def _text(pipeline: str, found: Lateness, accept: int | None) -> str:

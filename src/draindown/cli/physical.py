@@ -48,11 +48,11 @@ def _batch(
 ) -> DeriveBatch:
     """Return the batch that would read these pieces. It is planned, never run."""
     from draindown.base.clock import now
-    from draindown.sources.tables import late
     from draindown.spark.derived.batch import DeriveBatch, TableSlice, Versions
     from draindown.spark.targets.delta_target import TableWriter
 
-    layout, is_idle = spec.layout(name), not any(piece.rows for piece in pieces)
+    layout, (counted, decided) = spec.layout(name), pieces[0].decided
+    is_idle = not any(piece.commits for piece in pieces) and counted == decided
     versions = [
         Versions(
             path=table.path,
@@ -64,11 +64,10 @@ def _batch(
         )
         for table, piece in zip(tables, pieces, strict=True)
     ]
-    decided = late.newest(layout)
     return DeriveBatch(
         writer=TableWriter(layout, flow, generation, 0, "source"),
         flow=flow,
-        slice=TableSlice(0, versions, decided=(decided, decided)),
+        slice=TableSlice(0, versions, decided=(counted, decided)),
         run_id="",
         changed_at=now(),
         started_at=now(),

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 
+from draindown.base.duck import connected
 from draindown.base.formatting import count
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier, log_of
@@ -116,7 +116,7 @@ def _differing(
 
 def _except(left: pa.Table, right: pa.Table, names: Iterable[str]) -> int:
     columns = ", ".join(f"{identifier(name)}::varchar" for name in names)
-    with duckdb.connect() as db:
+    with connected() as db:
         db.register("a", left)
         db.register("b", right)
         sql = f"select count(*) from (select {columns} from a except all select {columns} from b)"
@@ -132,7 +132,7 @@ def _states(path: str) -> Iterator[str]:
 
 def _fingerprint(rows: pa.Table) -> str:
     columns = ", ".join(f"{identifier(name)}::varchar" for name in sorted(set(rows.column_names).difference(_STAMPS)))
-    with duckdb.connect() as db:
+    with connected() as db:
         db.register("rows", rows)
         sql = f"select count(*), sum(hash(row({columns})))::varchar from rows"
         return str(db.execute(sql).fetchone())

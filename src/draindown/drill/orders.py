@@ -7,7 +7,6 @@ tell orders apart.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import duckdb
 
 from draindown.base.clock import EPOCH
+from draindown.base.duck import connected
 from draindown.base.formatting import count, printable, value_text
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier
@@ -74,8 +74,7 @@ def _compared(
         odd = ", ".join(sorted(set(names[0]) ^ set(names[1])))
         yield Difference(flow, what, "all rows", f"columns {odd} are not in both")
         return
-    with closing(duckdb.connect()) as db:
-        db.execute("set timezone = 'UTC'")
+    with connected() as db:
         for name, log in zip(("e", "h"), logs, strict=True):
             stamp = [_STAMP] if _STAMP in log.column_types else []
             listed = ", ".join(map(identifier, [*names[0], *stamp]))
@@ -96,7 +95,7 @@ def _by_key(
 ) -> Iterator[Difference]:
     others = [name for name in types if name not in keys]
     same = " and ".join(f"e.{identifier(key)} is not distinct from h.{identifier(key)}" for key in keys)
-    wrong = [differs(name, types[name] in _FLOATS) for name in others]
+    wrong = [differs(name, "0" if types[name] in _FLOATS else None) for name in others]
     key = ", ".join(f"coalesce(e.{identifier(one)}, h.{identifier(one)})::varchar" for one in keys)
     values = ", ".join(
         f"e.{identifier(n)}::varchar, h.{identifier(n)}::varchar, {w}" for n, w in zip(others, wrong, strict=True)

@@ -6,9 +6,11 @@ from datetime import UTC, datetime
 
 from draindown.base.formatting import count
 from draindown.flow import generations
-from draindown.lake.layout import FlowLayout
+from draindown.lake.layout import FlowLayout, table_of_unit
 from draindown.lake.table_log import TableLog, identifier, moment
+from draindown.lake.transactions import app_id
 from draindown.sources import intake
+from draindown.sources.slices import slice_of
 from draindown.spec.derived import DerivedFlow
 
 
@@ -18,12 +20,15 @@ def open_windows(layout: FlowLayout, flow: DerivedFlow, version: int) -> str:
     One is open if it ends after the commit of the source version that the newest batch read. Any other one may
     change too, but only by rows that come late.
     """
-    done = generations.first_unread(layout, generations.generation(layout)) - 1 if flow.interval else 0
-    read = next(intake.slices(layout, generations.generation(layout), done), None) if done else None
-    if read is None or flow.interval is None:
+    if flow.interval is None:
+        return ""
+    table, generation = TableLog(layout.table, version), generations.generation(layout)
+    newest = table.last(app_id(layout, generation, "rows"))
+    read = None if newest is None else next(intake.slices(layout, generation, slice_of(newest)), None)
+    if read is None:
         return ""
     (start, end), (unit,) = flow.interval, read.units  # windows and sessions are over one table
-    commits = TableLog(unit.name, unit.until).commits(1)
+    commits = TableLog(layout.other_table(table_of_unit(unit.name)), unit.until).commits(1)
     if not commits or commits[0].version != unit.until:
         return ""
     at = datetime.fromtimestamp(commits[0].timestamp / 1000, UTC)
@@ -31,7 +36,7 @@ def open_windows(layout: FlowLayout, flow: DerivedFlow, version: int) -> str:
         f"select count(*) as n, cast(min({identifier(start)}) as varchar) as since from t "
         f"where {identifier(end)} > {moment(at)}"
     )
-    (row,) = TableLog(layout.table, version).rows(sql)
+    (row,) = table.rows(sql)
     if not row["n"]:
         return ""
     ends = "ends" if row["n"] == 1 else "end"

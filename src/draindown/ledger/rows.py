@@ -216,13 +216,24 @@ def _derived(row: BatchRow) -> dict[str, tuple[int, int]]:
 
 
 def not_adding_up(row: BatchRow, wrong: Sequence[str]) -> TerminalError:
-    """Return the error that blocks a batch from being published. `wrong` describes each sum that fails."""
+    """Return the error that blocks a batch from being published. `wrong` describes each sum that fails.
+
+    A derived flow is proven, not audited, and where its batch was not committed, a reset is a way on.
+    """
+    changed = "the batch may be in the table, but it will not be published"
+    own, report = f"{row.pipeline} --flow {row.flow}", f"draindown report {row.pipeline} --json"
+    next_ = [f"draindown audit {row.pipeline}", report]
+    if row.form == "derive":
+        next_ = [f"draindown prove {own}   # names the rows of the table that are wrong", report]
+    if row.form == "derive" and row.table_version < 0:
+        changed = "nothing of this batch is in the table"
+        next_[1] = f"draindown reset {own}   # compares the whole table with its source"
     return TerminalError(
         "ledger-does-not-add-up",
         tried=f"close the ledger of flow {row.flow}, generation {row.generation}, batch {row.batch}",
         found="; ".join(wrong),
-        changed="the batch may be in the table, but it will not be published",
-        next=[f"draindown audit {row.pipeline}", f"draindown report {row.pipeline} --json"],
+        changed=changed,
+        next=next_,
         in_order=True,
     )
 

@@ -19,6 +19,7 @@ from draindown.planning.reach import Columns, Reach, Span, changed_files, reach,
 from draindown.sources import intake
 from draindown.sources.batch_size import batch_seconds
 from draindown.sources.slices import FIRST, Unit
+from draindown.sources.tables import late
 from draindown.sources.tables.followed import Followed, Piece
 from draindown.sources.tables.source import by_table, part_way
 from draindown.spec.derived import DerivedFlow
@@ -33,8 +34,9 @@ class Explanation:
     """A derived flow in words, and what it reads.
 
     Attributes:
-        waits: source tables that have published nothing yet; then `sources` is empty.
+        waits: in words, the source tables that can't be read yet and why; then `sources` is empty.
         sources: what the next run reads again of each source table; empty if nothing changed in them.
+        applied: late rows that were applied since the newest batch, which the next run counts.
         result: what it reads of the result, to compare; None if it reads nothing of it.
         batches: recent batches of which the ledger knows what they read again.
         images: images of changed rows in these batches. `reread`: rows in the files that they read again.
@@ -52,6 +54,7 @@ class Explanation:
     row_keys: tuple[str, ...]
     waits: tuple[str, ...] = ()
     sources: tuple[Reach, ...] = ()
+    applied: int = 0
     result: Reach | None = None
     batches: int = 0
     images: int = 0
@@ -65,6 +68,7 @@ def explain(state: FlowState, flow: DerivedFlow, now: datetime) -> Explanation:
     """Explain a flow. Raises TerminalError `source-replaced`, `generation-damaged`, `checkpoint-damaged`."""
     derivation, tables = flow.derivation, [Followed(one, state) for one in flow.source.read]
     rows = [row for row in ledger_table.recent(state, _RECENT) if row.kind == "source" and row.reread]
+    waited_for = [table.finding() for table in tables if not table.is_ready]
     known = Explanation(
         state.pipeline,
         state.flow,
@@ -72,14 +76,16 @@ def explain(state: FlowState, flow: DerivedFlow, now: datetime) -> Explanation:
         derivation.touches,
         tuple(derivation.scope_keys),
         tuple(derivation.keys),
-        waits=tuple(one.name for one in tables if not one.is_ready),
+        waits=tuple(f"{one.subject} {one.detail}" for one in waited_for),
         batches=len(rows),
         images=sum(row.records for row in rows),
         reread=sum(row.reread for row in rows),
     )
     if not known.waits:
-        sources, result = _reads(state, flow, tables, now)
+        pieces = next_pieces(state, flow, tables, now)
+        sources, result = _reads(state, flow, tables, pieces)
         known = replace(known, sources=sources, result=result, seconds=expected_seconds(state, sources))
+        known = replace(known, applied=_applied(state, pieces))
     return replace(known, advice=_advice(known))
 
 
@@ -91,12 +97,20 @@ def expected_seconds(state: FlowState, sources: Sequence[Reach]) -> float | None
     return None if took is None else round(start_seconds(state, (row.run_id for row in reversed(rows))) + took, 1)
 
 
+def _applied(state: FlowState, pieces: Sequence[Piece]) -> int:
+    """Return the number of late rows that changes alone do not bring: a fill finds all rows."""
+    before, until = pieces[0].decided
+    if any(piece.start is None for piece in pieces) or before == until:
+        return 0
+    after, counted = (len(late.applied(state, number)) for number in (until, before))
+    return after - counted
+
+
 def _reads(
-    state: FlowState, flow: DerivedFlow, tables: Sequence[Followed], now: datetime
+    state: FlowState, flow: DerivedFlow, tables: Sequence[Followed], pieces: Sequence[Piece]
 ) -> tuple[tuple[Reach, ...], Reach | None]:
-    """Return `sources` and `result` of the next run."""
-    pieces = next_pieces(state, flow, tables, now)
-    if not any(piece.rows for piece in pieces):
+    """Return `sources` and `result` of the run that reads the pieces."""
+    if not any(piece.commits for piece in pieces):
         return (), None
     columns: list[Columns] = [list(flow.derivation.sought(one)) for one in flow.source.read]
     logs = [TableLog(table.path) for table in tables]
@@ -120,14 +134,23 @@ def _reads(
 
 
 def next_pieces(state: FlowState, flow: DerivedFlow, tables: Sequence[Followed], now: datetime) -> list[Piece]:
-    """Return what the next run reads of each source table, all of which are ready; pieces without rows if nothing."""
-    return [_new(table, unit, now) for table, unit in zip(tables, _read_last(state, flow), strict=True)]
+    """Return what the next run reads of each source table, all of which are ready.
+
+    Pieces without commits if nothing changed. All rows of all tables are compared where one of them was rebuilt.
+    """
+    units = _read_last(state, flow)
+    found = [_new(table, unit, now) for table, unit in zip(tables, units, strict=True)]
+    if any(piece.start is None for piece in found):
+        found = [table.fill(now, unit) for table, unit in zip(tables, units, strict=True)]
+        units = [None]
+    counted = 0 if units[0] is None else units[0].row["decided"]
+    return [replace(piece, decided=(counted, late.newest(state))) for piece in found]
 
 
 def _read_last(state: FlowState, flow: DerivedFlow) -> list[Unit | None]:
     """Return the unit of each source table that the newest batch read; None where a fill is yet to be done.
 
-    Of a range of versions of which a bucket is yet to be read, the changes are still to be read.
+    Of a range of versions of which a bucket is yet to be read, changes and decisions are still to be read.
     """
     generation, number = state.live_generation, state.live_checkpoint.first_unread - 1
     last = next(intake.slices(state, generation, number), None) if number >= FIRST else None
@@ -136,7 +159,11 @@ def _read_last(state: FlowState, flow: DerivedFlow) -> list[Unit | None]:
     units = by_table(flow.source, last.units)
     if part_way(state, generation, number) is None:
         return units
-    return [None if one is None or one.row["fill"] else replace(one, until=one.start) for one in units]
+    return [None if one is None or one.row["fill"] else _before(one) for one in units]
+
+
+def _before(unit: Unit) -> Unit:
+    return replace(unit, until=unit.start, row={**unit.row, "decided": unit.row["decided_from"]})
 
 
 def _new(table: Followed, unit: Unit | None, now: datetime) -> Piece:

@@ -6,13 +6,14 @@ Exact, not estimated: DuckDB reads both columns of every row.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
 import duckdb
 
+from draindown.base.duck import connected
 from draindown.base.errors import TerminalError
 from draindown.gate import published
 from draindown.lake.layout import FlowLayout
@@ -110,14 +111,14 @@ def lost(asked: Asked, end: str, delays: Sequence[int]) -> list[Cover]:
     """Return, by watermark delay in seconds, the rows that a stream with it would have dropped.
 
     Such a row came when its window had ended: the latest time among the rows that arrived before it, less the delay,
-    was not before the end. `end`: the end, in DuckDB's SQL, from `us`, the row's time in microseconds since 1970. Rows
+    was not before the end. `end`: the end, in DuckDB's SQL, from `_us`, the row's time in microseconds since 1970. Rows
     that arrived at one moment are one batch. Raises as `lateness`.
     """
     with _rows(asked) as (db, _):
         total = int(_row(db, "select count(late) from rows")[0])
         db.execute(
             "create temp table seen as select arrived, max(newest) over (order by arrived rows between unbounded "
-            "preceding and 1 preceding) as newest from (select arrived, max(us) as newest from rows group by arrived)"
+            "preceding and 1 preceding) as newest from (select arrived, max(_us) as newest from rows group by arrived)"
         )
         found = []
         for delay in delays:
@@ -129,14 +130,13 @@ def lost(asked: Asked, end: str, delays: Sequence[int]) -> list[Cover]:
 
 @contextmanager
 def _rows(asked: Asked) -> Iterator[tuple[duckdb.DuckDBPyConnection, TableLog]]:
-    """Yield a connection with the table `rows`: us, arrived and late, in microseconds; NULL without a time."""
+    """Yield a connection with the table `rows`: _us, arrived and late, in microseconds; NULL without a time."""
     log = _read(asked)
     time, arrived = identifier(asked.time), identifier(ARRIVED_AT)
-    with closing(duckdb.connect()) as db:
-        db.execute("set timezone = 'UTC'")
+    with connected() as db:
         db.register("_read", stream(log.table, f"select {time}, {arrived} from t"))
         db.execute(
-            f"create temp table rows as select epoch_us({time}) as us, epoch_us({arrived}) as arrived, "
+            f"create temp table rows as select epoch_us({time}) as _us, epoch_us({arrived}) as arrived, "
             f"epoch_us({arrived}) - epoch_us({time}) as late from _read"
         )
         db.unregister("_read")
@@ -185,7 +185,7 @@ def _delays(db: duckdb.DuckDBPyConnection, shares: Sequence[float]) -> list[floa
 
 def _days(db: duckdb.DuckDBPyConnection) -> list[Day]:
     quantiles = ", ".join(f"quantile_disc(late, {share})" for share in (0.5, 0.95, 0.99))
-    sql = f"select make_timestamp(us)::date as day, count(*), {quantiles}, max(late) from rows where us is not null"
+    sql = f"select make_timestamp(_us)::date as day, count(*), {quantiles}, max(late) from rows where _us is not null"
     rows = db.execute(f"{sql} group by day order by day").fetchall()
     return [Day(day, number, *(value / 1_000_000 for value in values)) for day, number, *values in rows]
 

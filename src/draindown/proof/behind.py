@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -12,6 +11,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from draindown.base.duck import connected
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier, literal, moment, rows, stream
 from draindown.proof import folds, histories, pairs, ranking, sessions, windows
@@ -44,7 +44,7 @@ def _in_time(asked: SourceRows, flow: DerivedFlow, table: str) -> SourceRows:
     time, accept = flow.derivation.timed_by(table), flow.accept
     assert time is not None and accept is not None
     why = " or ".join(filter(None, [asked.otherwise, "it came later than `accept` allows"]))
-    return replace(asked, counts=f"{asked.counts} and not ({late_rows(table, time, accept, 's.')})", otherwise=why)
+    return replace(asked, counts=f"{asked.counts} and not ({late_rows(table, time, accept, '_s.')})", otherwise=why)
 
 
 def _of_kind(flow: DerivedFlow, sources: Sequence[TableLog]) -> list[SourceRows]:
@@ -76,8 +76,7 @@ def source_rows(
     opened with.
     """
     placed = results.append_column(ROW, pa.array(range(results.num_rows), pa.int64()))
-    with closing(duckdb.connect()) as db:
-        db.execute("set timezone = 'UTC'")
+    with connected() as db:
         db.register("results", placed)
         db.register("applied", late.applied(layout, decided))
         return [
@@ -94,17 +93,18 @@ def _of_source(
     db.execute("create or replace temp table source as select * from _rows")
     db.unregister("_rows")
     same = "is not distinct from" if asked.null_is_value else "="
-    on = [f"s.{identifier(own)} {same} r.{identifier(name)}" for name, own in asked.equal.items()]
+    on = [f"_s.{identifier(own)} {same} _r.{identifier(name)}" for name, own in asked.equal.items()]
     order = f" order by {asked.order}" if asked.order else ""
     db.execute(
-        f"create or replace temp table found as select s, {ROW}, nth, coalesce({asked.counts}, false) as {COUNTS} from "
-        f"(select r, s, r.{ROW} as {ROW}, row_number() over (partition by r.{ROW}{order}) as nth "
-        f"from results r join source s on {' and '.join([*on, asked.condition])})"
+        f"create or replace temp table found as "
+        f"select _s, {ROW}, nth, coalesce({asked.counts}, false) as {COUNTS} from "
+        f"(select _r, _s, _r.{ROW} as {ROW}, row_number() over (partition by _r.{ROW}{order}) as nth "
+        f"from results _r join source _s on {' and '.join([*on, asked.condition])})"
     )
     numbers = db.execute(f"select {ROW}, count(*) filter ({COUNTS}) from found group by all").fetchall()
     first = f"row_number() over (partition by {ROW} order by {COUNTS} desc, nth)"
     few = db.sql(
-        f"select unnest(s), {ROW}, {COUNTS} from found qualify {first} <= {limit} order by {ROW}, {COUNTS} desc, nth"
+        f"select unnest(_s), {ROW}, {COUNTS} from found qualify {first} <= {limit} order by {ROW}, {COUNTS} desc, nth"
     )
     return rows(few.to_arrow_table()), {int(row): int(number) for row, number in numbers}
 

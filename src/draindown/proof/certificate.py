@@ -86,7 +86,7 @@ class Certificate:
     @property
     def holds(self) -> bool:
         """Whether the table equals the query."""
-        return self.differing == 0
+        return self.differing == 0 and not self.falsehoods
 
     @property
     def over(self) -> str:

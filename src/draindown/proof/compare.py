@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from draindown.base.clock import now
+from draindown.base.duck import connected
 from draindown.base.errors import TerminalError
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier, stream
@@ -75,8 +76,7 @@ def prove(
     Requires that it `is_provable`. Raises TerminalError `group-not-computed` where a processor can't fold a key.
     """
     begun, engine = time.monotonic(), f"duckdb {duckdb.__version__}"
-    with closing(duckdb.connect()) as db:
-        db.execute("set timezone = 'UTC'")
+    with connected() as db:
         for name, one in zip(pairs.SOURCES, sources, strict=False):
             _load(db, name, one, _used(flow, one))
         _leave_out_late(db, layout, flow, decided)
@@ -88,10 +88,11 @@ def prove(
                 folds.expect(db, flow.derivation, sources[0], table)
         else:
             db.execute(f"create table expected as {statement(flow, sources)}")
+        _complete(db)
         _times_as_numbers(db, flow.times)
         _keep(db, keys, share)
         expected, found = (_number(db, f"select count(*) from {name}") for name in ("expected", "held"))
-        differing, falsehoods = _differences(db, table, keys)
+        differing, falsehoods = _differences(db, keys)
         return Certificate(
             pipeline=layout.pipeline,
             flow=layout.flow,
@@ -127,13 +128,12 @@ def _named(layout: FlowLayout) -> Iterator[None]:
 
 def _used(flow: DerivedFlow, source: TableLog) -> list[str]:
     """Return the columns that the query names, or might name."""
-    window, types = flow.window, source.column_types
+    part, types = flow.derivation, source.column_types
     own = ["_origin"] if isinstance(flow.derivation, Pairing) and "_origin" in types else []
     own = own if flow.accept is None else ["_arrived_at", "_origin"]
-    if window is None:
-        return [*(name for name in types if not is_own(name)), *own]
-    text = " ".join((window.time, *window.group_by, *window.measures.values())).lower()
-    return [*(name for name in types if name.lower() in text), *own]
+    if isinstance(part, Window):
+        return [*windows.columns([part.time, *part.group_by], part.measures, types), *own]
+    return [*(name for name in types if not is_own(name)), *own]
 
 
 def _leave_out_late(db: duckdb.DuckDBPyConnection, layout: FlowLayout, flow: DerivedFlow, decided: int) -> None:
@@ -173,44 +173,57 @@ def _key_hash(keys: Sequence[str]) -> str:
     return f"md5_number_lower(concat_ws(chr(1), {parts}))"
 
 
-def _differences(
-    db: duckdb.DuckDBPyConnection, table: TableLog, keys: Sequence[str]
-) -> tuple[int, Sequence[Falsehood]]:
-    others = [name for name in _columns(db, "expected") if name not in keys]
-    floats = {name for name in others if str(table.column_types.get(name)) in ("float", "double")}
-    wrong = [differs(name, name in floats) for name in others]
+def _complete(db: duckdb.DuckDBPyConnection) -> None:
+    """Give both sides the columns of either: one that the table lacks, or that only an earlier query made, is NULL."""
+    columns = {name: dict(_described(db, name)) for name in ("expected", "held")}
+    for name, other in (("held", "expected"), ("expected", "held")):
+        for column, kind in columns[other].items():
+            if column not in columns[name] and not windows.is_scale(column):
+                db.execute(f"alter table {name} add column {identifier(column)} {kind}")
+
+
+def _differences(db: duckdb.DuckDBPyConnection, keys: Sequence[str]) -> tuple[int, Sequence[Falsehood]]:
+    columns = [name for name, _ in _described(db, "expected")]
+    others = [name for name in columns if name not in keys and not windows.is_scale(name)]
+    scales = {name: f"e.{identifier(windows.scale_of(name))}" for name in others if windows.scale_of(name) in columns}
+    wrong = [differs(name, scales.get(name)) for name in others]
     same = " and ".join(f"e.{identifier(key)} is not distinct from h.{identifier(key)}" for key in keys)
     names = [*(f"coalesce(e.{identifier(key)}, h.{identifier(key)})" for key in keys)]
     for name, differ in zip(others, wrong, strict=True):
         names += [f"e.{identifier(name)}", f"h.{identifier(name)}", differ]
     listed = ", ".join(f"{text} as c{at}" for at, text in enumerate(names))
     what = (
-        f"case when e._is is null then 'unexpected' when h._is is null then 'missing' when h._n > 1 then 'doubled' "
-        f"when {' or '.join(wrong) or 'false'} then 'wrong' end"
+        f"case when e._n is null then 'unexpected' when h._n is null or h._n < e._n then 'missing' "
+        f"when h._n > e._n then 'doubled' when {' or '.join(wrong) or 'false'} then 'wrong' end"
     )
     grouped = ", ".join(map(identifier, keys))
     db.execute(
-        f"create table falsehoods as select {what} as what, {listed} from (select *, true as _is from expected) e "
-        f"full join (select *, true as _is, count(*) over (partition by {grouped}) as _n from held) h on {same}"
+        f"create table falsehoods as select {what} as what, {listed} from "
+        f"(select *, count(*) over (partition by {grouped}) as _n from expected) e "
+        f"full join (select *, count(*) over (partition by {grouped}) as _n from held) h on {same}"
     )
     db.execute("delete from falsehoods where what is null")
     key = ", ".join(f"c{at}" for at in range(len(keys)))
-    number = _number(db, f"select count(distinct ({key})) from falsehoods")
+    number = _number(db, f"select count(*) from (select distinct {key} from falsehoods)")  # NULL is a key
     rows = db.execute(
         f"select * from falsehoods qualify row_number() over (partition by {key}) = 1 order by all limit {SHOWN}"
     ).fetchall()
     return number, [_falsehood(row, keys, others) for row in rows]
 
 
-def differs(name: str, is_float: bool) -> str:
-    """Return the condition that a column of rows `e` and `h` differs; doubles by more than TOLERANCE."""
+def differs(name: str, scale: str | None) -> str:
+    """Return the condition that a column of rows `e` and `h` differs.
+
+    `scale`: the size of what the column adds up, in SQL: both may differ by a share of it, TOLERANCE, as by one of
+    themselves. None: not at all.
+    """
     one, other = f"e.{identifier(name)}", f"h.{identifier(name)}"
     exact = f"{one} is distinct from {other}"
-    if not is_float:
+    if scale is None:
         return f"({exact})"
     # NaN equals itself and is greater than any number, so it and infinity are within any share of themselves
     near = f"isfinite({one}) and isfinite({other}) and "
-    near += f"abs({one} - {other}) <= {TOLERANCE} * greatest(abs({one}), abs({other}))"
+    near += f"abs({one} - {other}) <= {TOLERANCE} * greatest(abs({one}), abs({other}), {scale})"
     return f"({exact} and not coalesce({near}, false))"
 
 
@@ -222,8 +235,10 @@ def _falsehood(row: Sequence[Any], keys: Sequence[str], others: Sequence[str]) -
 
 def _shown(name: str, value: Any) -> Any:
     """Return the start of a window, session or bucket, which the query has in microseconds since 1970, as a time."""
-    is_start = name in (Window.START, Session.START, Join.BUCKET) and isinstance(value, int)
-    return datetime.fromtimestamp(value / 1_000_000, UTC).isoformat() if is_start else value
+    if name in (Window.START, Session.START, Join.BUCKET) and isinstance(value, int):
+        with suppress(ValueError, OverflowError):  # Python's times are those of the years 1 to 9999
+            return datetime.fromtimestamp(value / 1_000_000, UTC).isoformat()
+    return value
 
 
 def _wrong(values: Sequence[Any], others: Sequence[str]) -> Iterator[tuple[str, tuple[Any, Any]]]:
@@ -233,8 +248,9 @@ def _wrong(values: Sequence[Any], others: Sequence[str]) -> Iterator[tuple[str, 
             yield name, (expected, found)
 
 
-def _columns(db: duckdb.DuckDBPyConnection, name: str) -> Sequence[str]:
-    return [column[0] for column in db.execute(f"select * from {name} limit 0").description or ()]
+def _described(db: duckdb.DuckDBPyConnection, name: str) -> Sequence[tuple[str, str]]:
+    """Return the columns of a table with their types."""
+    return db.execute(f"select column_name, column_type from (describe {name})").fetchall()
 
 
 def _number(db: duckdb.DuckDBPyConnection, sql: str) -> int:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
-import duckdb
-
+from draindown.base.duck import connected
 from draindown.lake.table_log import TableLog, identifier, stream
 from draindown.spec.names import is_own
 
@@ -17,10 +14,11 @@ def digest(table: TableLog) -> str:
     (`_changed_at`) are left out.
     """
     names = [identifier(name) for name in sorted(table.column_types) if not is_own(name)]
-    texts = ", ".join(f"coalesce(cast({name} as varchar), chr(0))" for name in names)
-    row = f"md5_number_lower(concat_ws(chr(1), {texts}))"
-    with closing(duckdb.connect()) as db:
-        db.execute("set timezone = 'UTC'")
+    texts = (f"cast({name} as varchar)" for name in names)
+    # with its length, so that no two rows have one text
+    parts = ", ".join(f"coalesce(length({text}) || ':' || {text}, '-')" for text in texts)
+    row = f"md5_number_lower(concat({parts}))"
+    with connected() as db:
         db.register("held", stream(table.table, f"select {', '.join(names)} from t"))
         found = db.execute(f"select coalesce(sum({row}::hugeint) % 18446744073709551616, 0) from held").fetchone()
     assert found is not None  # an aggregate without groups has one row

@@ -53,7 +53,7 @@ def query(part: History, types: Mapping[str, str]) -> str | None:
 
 def behind(part: History) -> SourceRows:
     """Return the events of a row: from its start on, before its end."""
-    at, start, end = _at(part.sequence_by, "s."), f"r.{identifier(part.START)}", f"r.{identifier(part.END)}"
+    at, start, end = _at(part.sequence_by, "_s."), f"_r.{identifier(part.START)}", f"_r.{identifier(part.END)}"
     within = f"{at} >= {start} and ({end} is null or {at} < {end})"
     span = (part.sequence_by[0], part.START, part.END) if len(part.sequence_by) == 1 else None
     return SourceRows({name: name for name in part.scope_keys}, span=span, condition=within)

@@ -53,10 +53,10 @@ def _side(part: Pairing, side: int, tables: Sequence[SourceTable], types: Sequen
     named = [name for name in part.named_by(side) if name not in ORIGIN_KEY]
     conditions = []
     if part.has_origin(side):
-        conditions.append(f"s._origin.unit || ':' || s._origin.position = r.{ORIGIN_KEY[side]}")
+        conditions.append(f"_s._origin.unit || ':' || _s._origin.position = _r.{ORIGIN_KEY[side]}")
     counts = "true"
     if side and isinstance(part, Join) and part.times:
-        left, right = (f"epoch_us({row}.{identifier(one)})" for row, one in zip("rs", part.times, strict=True))
+        left, right = (f"epoch_us({row}.{identifier(one)})" for row, one in zip(("_r", "_s"), part.times, strict=True))
         low, high = (one * 1_000_000 for one in part.bound)
         counts = f"coalesce({right} - {left} between {low} and {high}, false)"
     # a left row may have NULL in `on`, which nothing matches

@@ -38,8 +38,8 @@ def behind(part: Deduplicate | Top, types: Mapping[str, str]) -> SourceRows:
     """Return the rows of a key or group in their order, in which the result has one row of each position."""
     columns = [name for name in types if not is_own(name)]
     keeps_last = isinstance(part, Deduplicate) and part.keep == "last"
-    order = _ordered(total_order(part, columns, descending=keeps_last), "s.")
-    position = f"r.{identifier(part.POSITION)}" if isinstance(part, Top) else "1"
+    order = _ordered(total_order(part, columns, descending=keeps_last), "_s.")
+    position = f"_r.{identifier(part.POSITION)}" if isinstance(part, Top) else "1"
     keys = {name: name for name in part.scope_keys}
     return SourceRows(
         keys, order=order, counts=f"nth = {position}", otherwise="another row has this place in the order"

@@ -6,21 +6,22 @@ from collections.abc import Mapping
 
 from draindown.lake.table_log import identifier
 from draindown.proof.source_rows import SourceRows
-from draindown.proof.windows import measure
+from draindown.proof.windows import measure, scales
 from draindown.spec.session import Session
 
 
 def query(session: Session, types: Mapping[str, str]) -> str | None:
     """Return the whole query over the table `source`; None if a measure has no form of certain meaning.
 
-    `types`: Delta's types by column of the source. Starts and ends of sessions are microseconds since 1970.
+    `types`: Delta's types by column of the source. Starts and ends of sessions are microseconds since 1970. The
+    columns of `windows.scales` are in it too.
     """
     measures = {name: measure(text, types) for name, text in session.measures.items()}
     if None in measures.values():
         return None
     by, gap = ", ".join(map(identifier, session.by)), session.gap * 1_000_000
     within = f"over (partition by {by} order by _us"
-    named = [f"{text} as {identifier(name)}" for name, text in measures.items()]
+    named = [f"{text} as {identifier(name)}" for name, text in (measures | scales(session.measures, types)).items()]
     columns = [
         *map(identifier, session.by),
         f"min(_us) as {session.START}",
@@ -31,19 +32,20 @@ def query(session: Session, types: Mapping[str, str]) -> str | None:
     time = identifier(session.time)
     timed = f"select *, epoch_us({time}) as _us from source where {time} is not null"
     first = f"select *, case when _us - lag(_us) {within}) <= {gap} then 0 else 1 end as _first from ({timed})"
-    numbered = f"select *, sum(_first) {within} rows unbounded preceding) as _session from ({first})"
+    # by range: rows of one instant are of one session, in whichever order both windows have them
+    numbered = f"select *, sum(_first) {within} range unbounded preceding) as _session from ({first})"
     return f"select {', '.join(columns)} from ({numbered}) group by {by}, _session"
 
 
 def first_end(session: Session) -> str:
-    """Return the end of the session of a row at `us` alone, in microseconds since 1970."""
-    return f"us + {session.gap * 1_000_000}"
+    """Return the end of the session of a row at `_us` alone, in microseconds since 1970."""
+    return f"_us + {session.gap * 1_000_000}"
 
 
 def behind(session: Session) -> SourceRows:
     """Return the rows of a session: from its start to a gap before its end, or those at its start if it has no end."""
-    time, gap = f"epoch_us(s.{identifier(session.time)})", session.gap * 1_000_000
-    start = f"epoch_us(r.{session.START})"
-    within = f"{time} between {start} and coalesce(epoch_us(r.{session.END}) - {gap}, {start})"
+    time, gap = f"epoch_us(_s.{identifier(session.time)})", session.gap * 1_000_000
+    start = f"epoch_us(_r.{session.START})"
+    within = f"{time} between {start} and coalesce(epoch_us(_r.{session.END}) - {gap}, {start})"
     span = (session.time, session.START, session.END)
     return SourceRows({name: name for name in session.by}, span=span, condition=within)

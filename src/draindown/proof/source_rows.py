@@ -10,7 +10,7 @@ from draindown.lake.table_log import identifier, literal
 
 @dataclass(frozen=True)
 class SourceRows:
-    """The rows of one source table behind rows of the result, in DuckDB's SQL: `r` is a result's row, `s` a source's.
+    """The rows of one source table behind rows of the result, in DuckDB's SQL: `_r` is a result's row, `_s` a source's.
 
     Attributes:
         equal: columns of the source by the column of the result that has the same value.

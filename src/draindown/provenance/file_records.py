@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from draindown.audit import columnar, written
 from draindown.audit import files as audited
-from draindown.audit import written
 from draindown.audit.raw import DocumentFile, FieldReader, TextFile
 from draindown.audit.values import zone_of
 from draindown.base.clock import now
@@ -68,7 +68,7 @@ class FileRecords:
     def _rows(self, unit: Unit) -> Iterator[Record]:
         if not Path(unit.name).stat().st_size:
             return
-        blocks, present = audited.columnar_blocks(unit.name, self._flow.source.format)
+        blocks, present = columnar.blocks(unit.name, self._flow.source.format)
         read, position = _RowReader(self._flow), 0
         for block in blocks(list(present)):
             for row in rows(block if isinstance(block, pa.Table) else pa.Table.from_batches([block])):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
+from draindown.base.duck import connected
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier, literal, rows
 from draindown.proof.behind import literal_of
@@ -88,14 +89,14 @@ class _Table:
         """Return texts of a key as values. Raises ValueError."""
         if list(given) == [ORIGIN]:
             return {ORIGIN: given[ORIGIN]}
-        with closing(duckdb.connect()) as db:
-            db.execute("set timezone = 'UTC'")
+        with connected() as db:
             texts = [_typed(name, self._types.get(name, "string")) for name in given]
             values = [_moment(self._types.get(name, ""), text) for name, text in given.items()]
             try:
                 (found,) = rows(db.sql(f"select {', '.join(texts)}", params=values).to_arrow_table())
             except duckdb.Error as error:
                 raise ValueError(str(error).partition("\n")[0]) from None
+        _refuse_rounded(given, found)
         return found
 
     @property
@@ -201,6 +202,19 @@ def _numbers(it: DerivedTable, number: Sequence[Mapping[int, int]], at: int) -> 
 
 def _moment(kind: str, text: str | None) -> str | None:
     return text if text is None or kind not in _TIMES else parse_time(text).isoformat()
+
+
+def _refuse_rounded(given: Mapping[str, str | None], found: Mapping[str, Any]) -> None:
+    """Raise ValueError for a number that its column can't have: the cast would ask for another row."""
+    for name, text in given.items():
+        value = found[name]
+        if text is not None and isinstance(value, int | Decimal) and not isinstance(value, bool):
+            try:
+                same = Decimal(text.strip()) == value
+            except ArithmeticError:
+                same = True  # a form of a number that only DuckDB reads, such as 0x10
+            if not same:
+                raise ValueError(f"{name} can't be {text}: its type takes it for {value}")
 
 
 def _typed(name: str, kind: str) -> str:

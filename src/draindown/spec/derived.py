@@ -149,12 +149,6 @@ class DerivedFlow(Model):
         return found.measures if isinstance(found, Window | Session) else {}
 
     @property
-    def time(self) -> str | None:
-        """The column of the source with the time of a row; None of kinds without one."""
-        found = self.derivation
-        return found.time if isinstance(found, Window | Session | Processor) else None
-
-    @property
     def interval(self) -> tuple[str, str] | None:
         """The columns of the table with the start and the end of a row's time; None of kinds without."""
         found = self.derivation

@@ -129,13 +129,20 @@ class Pairing(Part):
 
     def column_problems(self, left: Sequence[str], right: Sequence[str]) -> Iterator[Problem]:
         """Yield columns of the result that would have one name, by their path in the part."""
-        first, second = self.of_left(left), self.of_right(right)
+        own = self.own(0)
+        # a list, as a column of the left table that bears the name of a key would replace it in `of_left`
+        first, second = [*self.on, *(column for column in left if column not in own)], self.of_right(right)
         one, other = self.sides
+        keys = {key.lower(): (str(at), column) for at, (key, column) in enumerate(zip(self.on, own, strict=True))}
         for name in repeated([*self.made(), *first, *second]):
             in_first, in_second = (name.lower() in map(str.lower, names) for names in (first, second))
             of = f"table {one}" if in_first and in_second else "the result"
             if in_second:
                 yield ("columns",), f"{name!r} is a column of {of} and of table {other}: give the latter's another name"
+            elif name.lower() in keys and name not in self.made():
+                at, key = keys[name.lower()]
+                why = f"is {key} of table {one}, which has another column of that name"
+                yield ("on", at), f"{name!r} {why}: call it {key} here, and in the `keys` of the other table"
             else:
                 yield ("columns",), f"{name!r} is a column of the result and of table {one}: rename it where it lands"
 

@@ -118,7 +118,7 @@ class Followed:
         commits, rows = count(new.commits, "commit"), count(new.rows, "row")
         return f"{commits} of table {self.name} since version {new.start}, {rows} changed"
 
-    def same(self, newest: Unit | None) -> Unit:
+    def same(self, newest: Unit) -> Unit:
         """Return the unit of the newest slice if the table is the one that it pins.
 
         Raises TerminalError `source-replaced`.
@@ -126,8 +126,11 @@ class Followed:
         log = self._upstream.log
         if not log.exists:
             raise self.lost("it is gone")
-        if newest is None or log.id != newest.row["table_id"]:
+        if log.id != newest.row["table_id"]:
             raise self.lost("it is another table than the one that was read: it was made anew")
+        if log.version < newest.until:  # perhaps another driver pinned it since the log was opened
+            self._upstream.reopen()
+            log = self._upstream.log
         if log.version < newest.until:
             raise self.lost(f"it ends at version {log.version}, and version {newest.until} was read")
         return newest

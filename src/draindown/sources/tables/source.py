@@ -10,8 +10,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from draindown.base.errors import TerminalError, TransientError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
@@ -19,30 +17,17 @@ from draindown.lake.layout import FlowLayout, table_of_unit, table_unit
 from draindown.lake.table_log import TableLog, log_of
 from draindown.lake.transactions import app_id
 from draindown.sources import intake
-from draindown.sources.batch_size import Bound
-from draindown.sources.port import Forecast, Look, NothingLost, Progress, ReadInOrder, Taken
+from draindown.sources.port import Forecast, Look, NothingLost, Progress, ReadInOrder
 from draindown.sources.slices import FIRST, Slice, Unit
 from draindown.sources.tables import late
-from draindown.sources.tables.derivation import refuse_derivation
+from draindown.sources.tables.derivation import CHANGED, derivation_changed
 from draindown.sources.tables.division import Division, divided, extents
 from draindown.sources.tables.followed import Followed, Piece
+from draindown.sources.tables.pinning import OWN, Rows, TablesPinning
 from draindown.spec.table_source import TableSource
 
-OWN = pa.schema(
-    [
-        *(("table_id", pa.string()), ("derivation", pa.string()), ("fill", pa.bool_())),
-        *(("changes", pa.bool_()), ("rows", pa.int64()), ("bucket", pa.int64()), ("buckets", pa.int64())),
-        *(("decided_from", pa.int64()), ("decided", pa.int64()), ("division", pa.string())),
-    ]
-)
-"""Columns of the intake beside those of `Unit`, whose `start` is exclusive, and -1 for a fill, which reads all.
-
-`division`: the `Division` of the buckets, as text.
-"""
 ROWS = 2_000_000
 """Rows of the sources that one batch compares: more of them are bucketed by key."""
-Rows = list[dict[str, Any]]
-"""The units of one slice, as rows of the intake: one for each table."""
 
 
 class Tables(ReadInOrder, NothingLost):
@@ -102,7 +87,7 @@ class Tables(ReadInOrder, NothingLost):
         units = self._followed(newest)
         decided = newest.units[0].row["decided"], late.newest(self._layout)
         if decided[1] < decided[0]:
-            raise self._tables[0].lost("decisions about its late rows are gone, by which rows were counted")
+            raise _decisions_gone(self._layout, str(self._source), decided)
         changes = [table.changes(unit) for table, unit in units]
         if any(one.rebuilt for one in changes):
             return self._fill(now, [unit for _, unit in units])
@@ -136,15 +121,27 @@ class Tables(ReadInOrder, NothingLost):
         The fill with which a generation begins can be pinned again until a batch of it is in the table.
         """
         newest = _newest(state, generation)
-        if newest is None or newest.units[0].row["derivation"] == self._source.derivation:
+        if newest is None or self._as_pinned(newest.units) is None:
             return False
         return log_of(state, state.table).last(app_id(state, generation, "rows")) is None
 
     def _followed(self, newest: Slice) -> list[tuple[Followed, Unit]]:
         """Return each table with its unit of the newest slice. Raises like `refuse_lost`."""
-        refuse_derivation(self._layout, self._source, newest.units, "go on with")
-        units = by_table(self._source, newest.units)
-        return [(table, table.same(unit)) for table, unit in zip(self._tables, units, strict=True)]
+        self._refuse_other(newest.units)
+        units = zip(self._tables, by_table(self._source, newest.units), strict=True)
+        return [(table, table.same(unit)) for table, unit in units if unit is not None]
+
+    def _as_pinned(self, units: Sequence[Unit]) -> str | None:
+        """Return in words what the flow derives otherwise than when units were pinned; None if nothing is other."""
+        if any(unit.row["derivation"] != self._source.derivation for unit in units):
+            return CHANGED
+        read, now = {table_of_unit(unit.name) for unit in units}, {one.table for one in self._source.read}
+        # the digest of one table under its own names does not say which
+        return None if read == now else f"it was computed from {_listed(read)}, and now its source is {_listed(now)}"
+
+    def _refuse_other(self, units: Sequence[Unit]) -> None:
+        if found := self._as_pinned(units):
+            raise derivation_changed(self._layout, self._source, "go on with", found)
 
     def pin(self, generation: int, now: datetime, progress: Progress | None = None) -> TablesPinning:  # noqa: ARG002
         """Begin to pin what was published since the newest slice."""
@@ -248,7 +245,7 @@ class Tables(ReadInOrder, NothingLost):
 
         Raises TerminalError `source-replaced`, `derivation-changed`.
         """
-        refuse_derivation(self._layout, self._source, units, "go on with")
+        self._refuse_other(units)
         named = {table.table: table for table in self._tables}
         for unit in units:
             table = named[table_of_unit(unit.name)]
@@ -272,29 +269,23 @@ class Tables(ReadInOrder, NothingLost):
         return f"draindown reset {self._layout.pipeline} --flow {self._layout.flow}"
 
 
-class TablesPinning:
-    """Pins slices that are known."""
+def _decisions_gone(layout: FlowLayout, source: str, decided: tuple[int, int]) -> TerminalError:
+    reset = f"draindown reset {layout.pipeline} --flow {layout.flow}"
+    return TerminalError(
+        "source-replaced",
+        tried=f"follow {source} for flow {layout.flow} of pipeline {layout.pipeline}",
+        found=f"{layout.late_decisions}: late rows were counted by decisions up to number {decided[0]}, and it ends at "
+        f"number {decided[1]}",
+        changed="nothing",
+        next=[
+            f"restore {layout.late_decisions} from a copy, as a whole",
+            f"{reset}   # compares the whole table with its source; rows whose decisions are gone are late again",
+        ],
+    )
 
-    def __init__(self, layout: FlowLayout, generation: int, slices: list[Rows], now: datetime) -> None:
-        self._layout, self._generation, self._now, self._left = layout, generation, now, slices
-        self.taken = Taken()
 
-    def forecast(self, bound: Bound) -> Forecast:  # noqa: ARG002
-        """Return the buckets that are left."""
-        return Forecast(len(self._left), sum(unit["unpacked"] for units in self._left for unit in units))
-
-    def take(self, bound: Bound, most: int | None = None) -> bool:  # noqa: ARG002
-        """Pin all buckets, however many: the slices of one range belong together."""
-        number = intake.newest(self._layout, self._generation)
-        for units in self._left:
-            number += 1
-            intake.append(self._layout, self._generation, OWN, units, self._now, number)
-        self.taken = Taken(self.taken.slices + len(self._left), self.taken.units + sum(map(len, self._left)))
-        self._left = []
-        return False
-
-    def close(self) -> None:
-        """Nothing is open."""
+def _listed(tables: Iterable[str]) -> str:
+    return " and ".join(sorted(tables))
 
 
 def unfinished(newest: Slice | None) -> list[Rows]:

@@ -67,8 +67,12 @@ def rows_changed(commit: Commit) -> int:
 
 
 def changes_rows(commit: Commit) -> bool:
-    """Return whether a reader has to read a commit: OPTIMIZE and a batch of duplicates change no row."""
-    return commit.changed_rows and rows_changed(commit) > 0
+    """Return whether a reader has to read a commit: OPTIMIZE and a batch of duplicates change no row.
+
+    A commit that replaces the table as a whole removes rows that its metrics do not count, even if it writes none.
+    """
+    replaces = swap_of(commit) is not None or _foreign(commit) != ""
+    return commit.changed_rows and (replaces or rows_changed(commit) > 0)
 
 
 class Upstream:
@@ -79,15 +83,24 @@ class Upstream:
         self.path = self.layout.table
 
     @cached_property
+    def _newest_pointer(self) -> published.Published | None:
+        return published.published(self.layout)
+
+    @cached_property
     def pointer(self) -> published.Published | None:
         """What the flow that writes the table published; None before the first time."""
-        found = published.published(self.layout)
-        return found if found is not None and self.log.exists and found.table_id == self.log.id else None
+        log, found = self.log, self._newest_pointer
+        return found if found is not None and log.exists and found.table_id == log.id else None
 
     @cached_property
     def log(self) -> TableLog:
-        """The table at its newest version."""
+        """The table at its newest version, which is none before `pointer`: that is read first."""
+        _ = self._newest_pointer  # the other way round, a version published in between would lack its commits
         return TableLog(self.path)
+
+    def reopen(self) -> None:
+        """Open the log anew, at its newest version. The pointer stays."""
+        self.log = TableLog(self.path)
 
     @property
     def has_feed(self) -> bool:

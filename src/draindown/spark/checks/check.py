@@ -17,9 +17,12 @@ from draindown.gate import page as gate_page
 from draindown.gate import published, refusal, suite_validation, waivers
 from draindown.gate import suite as gate_suite
 from draindown.gate.published import Published, Unpublished
+from draindown.lake.table_log import TableLog
+from draindown.lake.transactions import app_id
 from draindown.runs import report
 from draindown.runs.report import CheckPart, Expectation, StepReport
 from draindown.runs.request import Request
+from draindown.sources.slices import unread_after
 from draindown.sources.tables.source import part_way
 from draindown.spark import cluster
 from draindown.spark.checks import aggregate, judge
@@ -53,7 +56,7 @@ def check(request: Request, spark: SparkSession) -> StepReport:
     if state is None:
         return report.of(request, started, "idle")
     cluster.refuse_unfit(spark, request)
-    if unpublishable := _part_way(request):
+    if unpublishable := _part_way(request, state):
         return report.of(request, started, "idle", findings=[unpublishable])
     rows = unpublished_rows(spark, request.layout.table, state) if state.pending and state.changed else None
     rows = rows if rows and _anything(rows, state) else None
@@ -70,16 +73,19 @@ def check(request: Request, spark: SparkSession) -> StepReport:
     return report.of(request, started, "done", check=part.model_copy(update={"published_after": after}))
 
 
-def _part_way(request: Request) -> Finding | None:
+def _part_way(request: Request, state: Unpublished) -> Finding | None:
     """Return the finding that a derived table is between two versions of its source; None if it is not."""
     if not isinstance(request.declared, DerivedFlow):
         return None
-    generation = generations.generation(request.layout)
-    # by the table's own transactions: after a crash the ledger may lack the newest batch
-    part = part_way(request.layout, generation, generations.first_unread(request.layout, generation) - 1)
-    if part is None:
+    layout, generation = request.layout, generations.generation(request.layout)
+    # by the transactions of the version that is judged: a drain may do further buckets meanwhile
+    newest = TableLog(layout.table, state.version).last(app_id(layout, generation, "rows"))
+    part = part_way(layout, generation, unread_after(newest) - 1)
+    if part is None and newest is not None:
         return None
-    detail = f"{part[0]} of {part[1]} buckets of a range of versions are in the table: published once all are"
+    detail = "no batch of this generation is in the table yet, which a reset may have found between two versions"
+    if part is not None:
+        detail = f"{part[0]} of {part[1]} buckets of a range of versions are in the table: published once all are"
     then = f"draindown run {request.spec.pipeline} --flow {request.flow}"
     return Finding(kind="waiting", subject=request.layout.table_name, detail=detail, next=then)
 

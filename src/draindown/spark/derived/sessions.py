@@ -74,8 +74,8 @@ class Sessions:
         within = Window.partitionBy(*names).orderBy(at)
         timed = rows.withColumn(_MICROS, micros(spec.time))
         first = F.when(at - F.lag(at).over(within) <= gap, 0).otherwise(1)
-        so_far = within.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-        numbered = timed.withColumn(_FIRST, first).withColumn(_SESSION, F.sum(_FIRST).over(so_far))
+        # by range, as without a frame: rows of one instant are of one session, in whichever order they are sorted
+        numbered = timed.withColumn(_FIRST, first).withColumn(_SESSION, F.sum(_FIRST).over(within))
         measures = [F.expr(exact_measure(text, rows)).alias(name) for name, text in spec.measures.items()]
         grouped = numbered.groupBy(
             *(F.col(own).alias(name) for own, name in zip(names, spec.by, strict=True)), _SESSION

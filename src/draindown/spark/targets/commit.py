@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from draindown.base.progress import StepHook
@@ -22,6 +23,7 @@ def close(layout: FlowLayout, row: BatchRow, reached: StepHook) -> BatchRow:
     commit = ledger_table.last_commit(layout.table)
     found = ledger_rows.closed(commit)
     if found is None or found.place != row.place:
+        row = replace(row, table_version=commit.version)
         raise ledger_rows.not_adding_up(row, [f"version {commit.version} of the table is not this batch's commit"])
     ledger_table.record(layout, [found])
     reached("recorded")

@@ -1,0 +1,61 @@
+"""Rows of Parquet and ORC files in blocks, by pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.orc as orc
+import pyarrow.parquet as parquet
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A row group of which no column is read."""
+
+    num_rows: int
+
+
+_INSTANT = pa.timestamp("us", "UTC")
+Blocks = Callable[[list[str]], Iterator[Any]]
+"""Blocks of rows with the columns asked for, in the file's order. A block without columns still knows its rows."""
+
+
+def _parquet(path: str) -> tuple[Blocks, Mapping[str, pa.DataType]]:
+    # Spark takes INT96 for an instant; as nanoseconds, which is how it is read by default, most years don't fit
+    reader = parquet.ParquetFile(path, coerce_int96_timestamp_unit="us")
+    leaves = [reader.schema.column(at) for at in range(len(reader.schema))]
+    instants = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
+
+    def with_instants(block: pa.Table) -> pa.Table:
+        for at, name in enumerate(block.column_names):
+            if name in instants:
+                block = block.set_column(at, name, block.column(at).cast(_INSTANT))
+        return block
+
+    def read(wanted: list[str]) -> Iterator[Any]:
+        for group in range(reader.num_row_groups):
+            rows = reader.metadata.row_group(group).num_rows
+            yield with_instants(reader.read_row_group(group, columns=wanted)) if wanted else _Rows(rows)
+
+    return read, {f.name: _INSTANT if f.name in instants else f.type for f in reader.schema_arrow}
+
+
+def _orc(path: str) -> tuple[Blocks, Mapping[str, pa.DataType]]:
+    reader = orc.ORCFile(path)
+
+    def read(wanted: list[str]) -> Iterator[Any]:
+        for stripe in range(reader.nstripes):
+            yield reader.read_stripe(stripe, columns=wanted or None)
+
+    return read, {field.name: field.type for field in reader.schema}
+
+
+_COLUMNAR = {"parquet": _parquet, "orc": _orc}
+
+
+def blocks(path: str, form: str) -> tuple[Blocks, Mapping[str, pa.DataType]]:
+    """Return a reader of a columnar file's rows in blocks, and the types of its columns."""
+    return _COLUMNAR[form](path)
