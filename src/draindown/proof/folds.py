@@ -94,12 +94,12 @@ def _batches(rows: Iterator[dict[str, Any]], schema: pa.Schema) -> Iterator[pa.R
 
 def behind(part: Processor) -> SourceRows:
     """Return the rows of a result row's segment: of its key, from the segment's start to the first longer gap."""
-    time, start = identifier(part.time), f"epoch_us(r.{part.START})"
-    same = " and ".join(f"o.{identifier(name)} is not distinct from r.{identifier(name)}" for name in part.by)
+    time, start = identifier(part.time), f"epoch_us(_r.{part.START})"
+    same = " and ".join(f"_o.{identifier(name)} is not distinct from _r.{identifier(name)}" for name in part.by)
     spaced = (
-        f"select epoch_us(o.{time}) as us, us - lag(us) over (order by us) as gap "
-        f"from source o where {same} and epoch_us(o.{time}) >= {start}"
+        f"select epoch_us(_o.{time}) as us, us - lag(us) over (order by us) as gap "
+        f"from source _o where {same} and epoch_us(_o.{time}) >= {start}"
     )
     end = f"(select min(us) from ({spaced}) where gap > {part.expire * 1_000_000})"
-    within = f"epoch_us(s.{time}) >= {start} and epoch_us(s.{time}) < coalesce({end}, {2**63 - 1})"
+    within = f"epoch_us(_s.{time}) >= {start} and epoch_us(_s.{time}) < coalesce({end}, {2**63 - 1})"
     return SourceRows({name: name for name in part.by}, condition=within)
