@@ -90,22 +90,53 @@ def test_a_gate_failure_is_not_taken_over_once_an_expectation_was_waived(told: P
     assert steps.run(CHECK)[CHECK] == "success" and calls(told) == [DRAIN, CHECK]
 
 
-def test_what_a_drain_s_driver_published_is_announced_by_the_next_run_if_its_own_did_not(
+@pytest.mark.parametrize("tasks", [(DRAIN,), (DRAIN, CHECK)], ids=["check never begun", "check killed"])
+def test_what_a_run_published_is_announced_by_the_next_one_if_its_own_tasks_did_not(
+    told: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch, tasks: tuple[str, ...]
+) -> None:
+    """Airflow takes a task for failed, perhaps for good, whose driver has published."""
+    if CHECK in tasks:
+        (told / f"{CHECK}.silent").touch()
+    steps.run(*tasks)
+    _publish(told, 3, rows=7)
+    later = _idle_run(told, steps, monkeypatch, 2)
+    assert (later.states[CHECK], later.states[DRAIN]) == ("success", "skipped")
+    assert (later.events[CHECK]["version"], later.events[CHECK]["rows"]) == (3, 7)
+    assert CHECK in _idle_run(told, steps, monkeypatch, 3).skipped, "once"
+
+
+def test_what_a_check_announced_or_a_person_published_is_not_announced_again(
     told: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps.run(DRAIN)  # and Airflow takes it for failed: the task of the check is never begun
+    steps.run(DRAIN)
+    _publish(told, 3, rows=7)
+    assert steps.run(CHECK)[CHECK] == "success" and steps.events[CHECK]["rows"] == 7
+    assert CHECK in _idle_run(told, steps, monkeypatch, 2).skipped
+    request = _publish(told, 4, rows=1, start="")
+    assert fused.unannounced(request.layout) is None and CHECK in _idle_run(told, steps, monkeypatch, 3).skipped
+
+
+def _publish(told: Path, version: int, *, rows: int, start: str | None = None) -> Request:
+    """Do what the newest driver's check does that passes its gate. Return the request of its drain."""
     drain = Request.decode(json.loads((told / f"{DRAIN}.argv").read_text())[-1])
-    pointer = Published(version=3, table_id="t", changed_at=None, at=now(), run_id=drain.run_id, rows=9, changed_rows=7)
-    publish(drain.layout, pointer)
+    assert drain.announces
+    own = drain.following("check").start if start is None else start
+    at = {"changed_at": None, "at": now(), "run_id": drain.run_id, "start": own}
+    publish(drain.layout, Published(version=version, table_id="t", rows=9, changed_rows=rows, **at))
+    return drain
+
+
+def _idle_run(told: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch, number: int) -> Steps:
+    """A later run that has nothing to do."""
     nothing = ALL.model_copy(update={"drain": False, "check": False, "compact": False})
     monkeypatch.setattr(plan, "plan", lambda request, now, source=None: (nothing, []))
     (told / f"{CHECK}.outcome").write_text("idle")
-    (later, latest) = (Steps(steps.dag, run_id=f"manual__{number}") for number in (2, 3))
-    assert "first.check" not in later.skipped | set(later.run("plan-all", "first.plan", DRAIN, CHECK)) - {CHECK}
-    assert (later.states[CHECK], later.states[DRAIN]) == ("success", "skipped")
-    assert (later.events[CHECK]["version"], later.events[CHECK]["rows"]) == (3, 7)
-    latest.run("plan-all")
-    assert CHECK in latest.skipped, "once"
+    (told / f"{CHECK}.silent").unlink(missing_ok=True)
+    run = Steps(steps.dag, run_id=f"manual__{number}")
+    run.run("plan-all")
+    if "first.plan" not in run.skipped:
+        run.run("first.plan", DRAIN, CHECK)
+    return run
 
 
 def test_a_driver_that_dies_after_its_drain_is_a_dead_check_and_no_red_drain(

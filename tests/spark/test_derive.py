@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from draindown.base.errors import TerminalError
 from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
+from draindown.ledger import target_log
 from draindown.proof import windows as proof_windows
 from draindown.proof.compare import prove
 from draindown.sources.tables.division import Division
@@ -126,7 +127,7 @@ def test_a_change_without_effect_leaves_an_empty_commit(
     it.upsert(row(1, 0, n=2), row(2, 5, n=0))
     (moved,) = it.derive()
     assert (moved.touched, moved.unchanged) == (1, 1), "the sum is the same"
-    newest = ledger_table.last_commit(it.layout.table)
+    newest = target_log.last_commit(it.layout.table)
     assert newest.rows_changed == (0, 0, 0) and TableLog(it.layout.table).version == newest.version
 
 

@@ -20,7 +20,7 @@ from draindown.recovery.opening import lease_of
 from draindown.runs import report, starts, store, unfinished
 from draindown.runs.driver_log import DriverLog
 from draindown.runs.report import Backlog, PlanPart
-from draindown.runs.request import Request, new_start
+from draindown.runs.request import Request, Step, new_start
 from draindown.spec.lease import LeaseSpec
 from tests.flowfiles import AT, commit, drained, request
 
@@ -204,6 +204,18 @@ def test_a_run_at_work_that_left_no_report_yet_is_shown(tmp_path: Path, capsys: 
         code, said = reported(asked, capsys, "--run", asked.run_id)
         assert code == 0 and "UNFINISHED p/f drain is at work since" in said and str(os.getpid()) in said
     assert reported(asked, capsys, "--run", asked.run_id)[0] == 78
+
+
+@pytest.mark.parametrize("step", ["check", "compact"])
+def test_a_step_at_work_without_a_drain_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], step: Step
+) -> None:
+    """What `lease-held` says to type while a compaction holds the lease."""
+    asked = request(tmp_path).model_copy(update={"step": step})
+    project(asked)
+    with at_work.at_work(asked):
+        code, said = reported(asked, capsys, "--run", asked.run_id)
+    assert code == 0 and f"UNFINISHED p/f {step} is at work since" in said
 
 
 def test_report_and_its_list_say_which(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

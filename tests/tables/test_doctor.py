@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from draindown.base.clock import now
 from draindown.doctor.examination import examine, examine_setup
@@ -221,6 +221,20 @@ def test_what_heals_by_itself_is_a_note(tmp_path: Path, change: Damage, code: st
     health = examine(asked)
     assert codes(health) | {"unpublished"} == {code, "unpublished"}  # no check ran
     assert (codes(health, "wrong"), health.exit) == (set(), 0)
+
+
+def test_the_command_of_a_second_replay_of_a_range_goes_on_with_it(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    units = (str(Path(asked.root) / "in/0.json"),)
+    first, second = (asked.model_copy(update={"replay": Again(units=units, again=again)}) for again in (False, True))
+    pin(asked.layout, find(first))
+    done = CommitProperties(app_transactions=[Transaction(app_id(asked.layout, 1, "rows", find(first).kind), 0)])
+    held = DeltaTable(asked.layout.table).to_pyarrow_table()
+    write_deltalake(asked.layout.table, held.slice(0, 0), mode="append", commit_properties=done)
+    assert not find(first).left
+    pin(asked.layout, find(second))
+    (symptom,) = (one for one in examine(asked).symptoms if one.code == "replay-unfinished")
+    assert symptom.next == f"draindown replay p --flow f --file {units[0]} --again --yes"
 
 
 def _failed(asked: Request, run: str, code: str, *, batches: int = 0) -> None:

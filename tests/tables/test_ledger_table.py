@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from draindown.audit.recount import audit
+from draindown.base.errors import TerminalError
 from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
-from draindown.ledger.rows import BatchRow
-from tests.flowfiles import drained
+from draindown.ledger import target_log
+from draindown.ledger.rows import BatchRow, Swap
+from draindown.runs.request import Request
+from draindown.spark.targets.commit import close
+from tests.flowfiles import commit, drained
 
 
 def test_a_ledger_whose_slices_were_called_cuts_is_read_and_goes_on(tmp_path: Path) -> None:
@@ -24,6 +31,69 @@ def test_a_ledger_whose_slices_were_called_cuts_is_read_and_goes_on(tmp_path: Pa
     assert not audit(asked.spec, asked.flow, root=tmp_path).residues
     ledger_table.record(asked.layout, [BatchRow("p", "f", 1, 2, "r", slice=3, table_version=9)])
     assert [row.slice for row in ledger_table.recent(asked.layout, 9)] == [1, 2, 3]
+
+
+@pytest.fixture
+def false(tmp_path: Path) -> Request:
+    """A flow whose third batch counts two records and wrote one. It is in the table, and in no ledger."""
+    asked = drained(tmp_path)
+    commit(asked, 2, records=2, recorded=False)
+    return asked
+
+
+def _code(work: Callable[[], object]) -> str:
+    with pytest.raises(TerminalError) as caught:
+        work()
+    return caught.value.code
+
+
+def test_a_batch_that_does_not_add_up_stops_the_flow_until_another_table_takes_its_place(false: Request) -> None:
+    layout = false.layout
+    assert _code(lambda: ledger_table.heal(layout)) == "ledger-does-not-add-up"
+    assert _code(lambda: ledger_table.heal(layout, 1)) == "ledger-does-not-add-up"
+    assert [row.batch for _, row in target_log.lacking(layout, ledger_table.recent(layout, 9), 9, 1)] == [2]
+    swap = CommitProperties(custom_metadata={"userMetadata": Swap("p", "f", 2, 0, 2, "again").as_metadata()})
+    held = DeltaTable(layout.table).to_pyarrow_table()
+    write_deltalake(layout.table, held.slice(0, 2), mode="overwrite", commit_properties=swap)
+    assert ledger_table.heal(layout, 2) == [] and not list(target_log.lacking(layout, [], 1, 2))
+
+
+def test_a_reset_goes_on_over_a_batch_that_does_not_add_up(false: Request) -> None:
+    """It compares the whole table with the input, and so puts right what that batch wrote."""
+    assert ledger_table.heal(false.layout, 2) == []
+    commit(false, 0, generation=2, recorded=False)
+    assert [row.place for row in ledger_table.heal(false.layout, 2)] == [(2, "source", 0)]
+
+
+def test_what_does_not_add_up_is_not_published(false: Request) -> None:
+    layout = false.layout
+    last = DeltaTable(layout.table).version()
+    assert _code(lambda: target_log.verify(layout, -1, last, 1)) == "ledger-does-not-add-up"
+    assert _code(lambda: target_log.verify(layout, last - 1, last, 1)) == "ledger-does-not-add-up"
+    target_log.verify(layout, -1, last - 1, 1)
+    target_log.verify(layout, last, last, 1)
+    target_log.verify(layout, -1, last, 2)  # a reset will compare it
+    for rows, code in ((2, ""), (3, "ledger-does-not-add-up")):
+        swap = CommitProperties(custom_metadata={"userMetadata": Swap("p", "f", 2, 1, rows, "again").as_metadata()})
+        held = DeltaTable(layout.table).to_pyarrow_table()
+        write_deltalake(layout.table, held.slice(0, 2), mode="overwrite", commit_properties=swap)
+        version = DeltaTable(layout.table).version()
+        if code:
+            assert _code(lambda: target_log.verify(layout, -1, version, 2)) == code  # noqa: B023
+        else:
+            target_log.verify(layout, -1, version, 2)
+
+
+def test_a_batch_is_closed_by_its_own_commit_whatever_was_committed_after_it(tmp_path: Path) -> None:
+    asked, steps = drained(tmp_path), list[str]()
+    commit(asked, 2, recorded=False)
+    table = DeltaTable(asked.layout.table)
+    table.optimize.compact()
+    table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    assert table.version() > target_log.last_commit(asked.layout.table).version - 1
+    (row,) = (row for _, row in target_log.lacking(asked.layout, ledger_table.recent(asked.layout, 9), 9))
+    assert close(asked.layout, row, steps.append).batch == 2 and steps == ["merged", "recorded"]
+    assert _code(lambda: close(asked.layout, replace(row, batch=3), steps.append)) == "ledger-does-not-add-up"
 
 
 def _as_of_earlier_versions(path: str) -> None:

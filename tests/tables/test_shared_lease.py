@@ -33,7 +33,7 @@ from draindown.lease import locks
 from draindown.lease.holder import holder
 from draindown.lease.lease import Lease
 from draindown.lease.shared import CLOCK, KEPT, LONGEST, RELEASED, SAFE, Clock, Epochs
-from draindown.ledger import table as ledger_table
+from draindown.ledger import target_log
 from draindown.recovery import fencing
 from draindown.recovery.opening import lease_of
 from draindown.runs.request import Request
@@ -512,11 +512,11 @@ def test_who_wakes_before_its_fence_writes_none(tmp_path: Path) -> None:
 def test_a_fence_is_not_taken_for_the_commit_that_was_just_made(tmp_path: Path) -> None:
     path, mark = str(tmp_path / "t"), json.dumps({FENCE: {}})
     delta.append(path, pa.table({"id": [1]}))
-    mine = ledger_table.last_commit(path).version
+    mine = target_log.last_commit(path).version
     for _ in range(3):
         assert delta.fence(path, ["x"], mark)
     assert TableLog(path).version == mine + 3
-    assert ledger_table.last_commit(path).version == mine
+    assert target_log.last_commit(path).version == mine
 
 
 def test_a_write_that_says_it_is_a_fence_is_none(tmp_path: Path) -> None:

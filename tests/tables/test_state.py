@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.cli import main
 from draindown.doctor.examination import examine
@@ -86,6 +89,17 @@ def test_a_note_is_read_as_it_was_written_and_forgotten_only_as_itself(tmp_path:
     assert release_intent.pending(layout) == later
     release_intent.forget(layout, later)
     assert release_intent.pending(layout) is None
+
+
+@pytest.mark.parametrize(("days", "due"), [(0, False), (2, True), (-365, True)])
+def test_old_files_are_due_a_day_after_the_last_time_whatever_a_clock_said_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: int, due: bool
+) -> None:
+    layout: FlowLayout = drained(tmp_path).layout
+    compaction.remember_vacuumed(layout, "table", files=3, run_id="r")
+    log: Any = SimpleNamespace(path="t", properties={}, has_expired_files=lambda hours: True)
+    monkeypatch.setattr(compaction, "now", lambda: now() + timedelta(days=days, hours=1))
+    assert list(compaction._expired(layout, [("table", log)], 1)) == ([("table", "t")] if due else [])
 
 
 @pytest.mark.parametrize("content", TORN.values(), ids=TORN)

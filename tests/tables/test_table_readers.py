@@ -21,6 +21,7 @@ from draindown.lake.transactions import app_id
 from draindown.planning import compaction
 from draindown.runs.request import Request
 from draindown.sources import intake
+from draindown.sources.batch_size import Bound
 from draindown.sources.tables import readers, registered
 from draindown.sources.tables import source as tables
 from draindown.sources.tables.registered import Reader
@@ -61,7 +62,7 @@ def test_a_reader_registers_before_it_pins(project: Project, monkeypatch: pytest
     pinning = project.source.pin(1, datetime.now(UTC))
     monkeypatch.setattr(intake, "append", crash)
     with pytest.raises(OSError, match="no space"):
-        pinning.take(tables.Bound(1, None, ""))
+        pinning.take(Bound(1, None, ""))
     assert reader(project) == Reader("p", "d", TableLog(project.upstream.table).id, version, snapshot=True)
 
 
@@ -103,9 +104,7 @@ def test_a_rebuild_that_took_the_place_of_its_table_keeps_no_older_files(
     generations.name_live(project.layout, 1)
     generations.begin_staged(staged, generations.Card(2, 1, "2026", "me", rebuilt=True))
     Path(staged.rebuild).write_text("{}")
-    tables.Tables(project.source._source, staged, Path("/"), "r").pin(2, datetime.now(UTC)).take(
-        tables.Bound(1, None, "")
-    )
+    tables.Tables(project.source._source, staged, Path("/"), "r").pin(2, datetime.now(UTC)).take(Bound(1, None, ""))
     assert len(list(intake.slices(staged, 2))) == buckets
     age(project.upstream.table, days=8)
     assert {one.staged: (one.version, one.snapshot) for one in registered.readers(project.upstream)} == {

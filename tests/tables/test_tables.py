@@ -13,7 +13,7 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from draindown.lake import delta
 from draindown.lake.table_log import TableLog
@@ -198,3 +198,49 @@ def test_days_that_python_does_not_have_are_left_out(path: str, day: str) -> Non
         "min.n": 1,
         "max.n": 1,
     }
+
+
+def _version(path: str, number: int) -> None:
+    write_deltalake(path, pa.table({"id": [number]}), mode="append")
+
+
+def _found(log: TableLog, limit: int | None = None) -> list[tuple[int, int]]:
+    """Number and time of each commit."""
+    return [(one.version, one.timestamp) for one in log.commits(limit)]
+
+
+def test_commits_have_their_own_numbers_whatever_came_after_the_log_was_opened(tmp_path: Path) -> None:
+    """deltalake numbers the newest commits of the log from the version that was opened on."""
+    path = str(tmp_path / "t")
+    _version(path, 0)
+    early = TableLog(path)
+    assert early.version == 0
+    for number in (1, 2, 3):
+        _version(path, number)
+    now = dict(_found(TableLog(path)))
+    assert sorted(now) == [0, 1, 2, 3] and now[0] < now[3]
+    assert _found(early) == [(0, now[0])]
+    assert _found(TableLog(path, 2), 2) == [(2, now[2]), (1, now[1])]
+    assert _found(TableLog(path, 2)) == [(2, now[2]), (1, now[1]), (0, now[0])]
+    DeltaTable(path).create_checkpoint()
+    Path(path, "_delta_log", f"{1:020d}.json").unlink()
+    assert _found(TableLog(path, 3), 9) == [(3, now[3]), (2, now[2]), (0, now[0])]
+
+
+def test_a_commit_that_comes_while_commits_are_read_shifts_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "t")
+    _version(path, 0)
+    _version(path, 1)
+    log, read = TableLog(path), DeltaTable.history
+    expected, coming = _found(TableLog(path)), [2, 3]
+
+    def late(table: DeltaTable, limit: int | None = None) -> Any:
+        if coming:
+            _version(path, coming.pop(0))
+        return read(table, limit)
+
+    assert log.version == 1
+    monkeypatch.setattr(DeltaTable, "history", late)
+    assert _found(log) == expected and not coming

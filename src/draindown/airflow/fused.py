@@ -1,7 +1,6 @@
 """Steps that the driver of a run's drain does after it: which they are, and their reports, each taken once by its task.
 
-A task that is cleared or retried finds its report taken, and starts a driver of its own. A report that no task took,
-because the drain's task failed after its driver was done, has published what no asset event is about.
+A task that is cleared or retried finds its report taken, and starts a driver of its own.
 """
 
 from __future__ import annotations
@@ -47,36 +46,30 @@ def take(request: Request, drained: Mapping[str, Any] | None) -> StepReport | No
     if newest.fused.exit == Exit.GATE_FAILED and _is_outdated(request.layout, newest):
         return None
     with suppress(OSError):  # a lake that takes no note: a driver of its own says what is wrong with it
-        if _note(request, request.run_id, newest):
+        if create_json(request.layout.taken(request.run_id, request.step, newest.start), _by(request)):
             return newest
     return None
 
 
 def unannounced(layout: FlowLayout) -> Published | None:
-    """Return the published version if the report of its check is one that no task took; None otherwise."""
+    """Return the published version if a check of a task published it and no task announced it; None otherwise.
+
+    The task failed for good after that, or it was never begun, as the check was done by the drain's driver. None too if
+    the run's reports are gone: what it noted went with them.
+    """
     from draindown.gate.published import published  # imports deltalake
 
     pointer = published(layout)
-    return pointer if pointer is not None and _untaken(layout, pointer) else None
+    if pointer is None or not pointer.start or store.read(layout, pointer.run_id, "plan") is None:
+        return None
+    return pointer if read_json(layout.announced(pointer.run_id, "check", pointer.start)) is None else None
 
 
 def announce(request: Request, pointer: Published) -> None:
-    """Note that an asset event of this task is about what `pointer` published, so that no later one is."""
-    if report := _untaken(request.layout, pointer):
-        _note(request, pointer.run_id, report)
-
-
-def _untaken(layout: FlowLayout, pointer: Published) -> StepReport | None:
-    """Return the report of the check that published, unless a driver of its own wrote it or a task took it."""
-    try:
-        done = [one for one in store.starts(layout, pointer.run_id) if one.check and one.outcome == "done"]
-    except ValueError:  # torn: nobody knows who published
-        return None
-    judged = [one for one in done if one.check and one.check.published_after != one.check.published_before]
-    newest = judged[-1] if judged else None
-    if newest is None or newest.fused is None:
-        return None
-    return newest if read_json(layout.taken(pointer.run_id, "check", newest.start)) is None else None
+    """Note that the asset event of this task is about what `pointer` published, so that no later one is."""
+    if pointer.start:
+        with suppress(OSError):  # the event comes all the same, and another one with the next run
+            create_json(request.layout.announced(pointer.run_id, "check", pointer.start), _by(request))
 
 
 def _is_outdated(layout: FlowLayout, failed: StepReport) -> bool:
@@ -90,10 +83,8 @@ def _is_outdated(layout: FlowLayout, failed: StepReport) -> bool:
     return failed.check is not None and table.exists and table.version != failed.check.version
 
 
-def _note(request: Request, run_id: str, report: StepReport) -> bool:
-    """Note that a task takes a report over. Return whether it is the first to do so."""
-    by = {"owner": request.owner, "at": now().isoformat()}
-    return create_json(request.layout.taken(run_id, report.step, report.start), by)
+def _by(request: Request) -> dict[str, str]:
+    return {"owner": request.owner, "at": now().isoformat()}
 
 
 def ended(request: Request, report: StepReport | None, code: int) -> int:

@@ -117,7 +117,7 @@ class StepOperator(SparkSubmitOperator):
         try:
             part = self._planned(context)
             self._skip_unless_wanted(part, request)
-            request = request.model_copy(update={"then": fused.then(self.step, part)})
+            request = request.model_copy(update={"then": fused.then(self.step, part), "announces": True})
             self.prepare(request, short=self.step != "drain" or (part is not None and part.is_little))
             self._secrets = secrets.of_connections(self.spec)
         except DraindownError as error:
@@ -265,13 +265,14 @@ class StepOperator(SparkSubmitOperator):
         assert report is not None, "verdict() refuses success without a report"
         numbers = summary(report)
         if self.asset is not None:
+            pointer = _published_by(request) or fused.unannounced(request.layout)
             if report.outcome == "idle":
                 # a success would be an asset event, although nothing was published
-                earlier = _published_by(request) or fused.unannounced(request.layout)
-                if earlier is None:
+                if pointer is None:
                     raise AirflowSkipException("nothing new to publish")
-                numbers |= {"version": earlier.version, "rows": earlier.changed_rows}
-                fused.announce(request, earlier)
+                numbers |= {"version": pointer.version, "rows": pointer.changed_rows}
+            if pointer is not None:
+                fused.announce(request, pointer)
             context["outlet_events"][self.asset].extra = numbers
         return numbers
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from draindown.audit.context import AuditContext, differences, where_of
 from draindown.lake.commits import Commit
 from draindown.ledger import rows as ledger_rows
-from draindown.ledger import table as ledger_table
+from draindown.ledger import target_log
 from draindown.ledger.rows import BatchRow, Swap
 
 
@@ -18,9 +18,7 @@ def rebuilt_against_log(context: AuditContext, commits: Mapping[int, Commit]) ->
     """
     found = swaps(context, commits)
     for version, swap in found.items():
-        rows = [
-            ledger_rows.from_commit(commit) for commit in ledger_table.made(context.layout, swap.generation, version)
-        ]
+        rows = [ledger_rows.from_commit(commit) for commit in target_log.made(context.layout, swap.generation, version)]
         made = {row.batch: row for row in rows if row is not None}
         if made:
             _against_ledger(context, swap, version, made)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import TYPE_CHECKING
 
 from draindown.base.errors import next_steps
 from draindown.base.formatting import printable
+from draindown.runs.request import STEPS
 
 if TYPE_CHECKING:
     from draindown.runs.report import StepReport
@@ -28,11 +30,12 @@ def others(spec: PipelineSpec, flows: Sequence[str], shown: Sequence[StepReport]
 
 
 def unreported(spec: PipelineSpec, flows: Sequence[str], run: str) -> Iterator[str]:
-    """Yield, per flow, what is known of a drain of the run that left no report: it is at work, or its driver died."""
+    """Yield what is known of steps of the run that left no report: they are at work, or their driver died."""
     from draindown.flow.at_work import look
 
-    for flow in flows:
-        found = look(spec.layout(flow), spec.pipeline, run, "drain")
+    steps = [step for step in STEPS if step != "plan"]
+    for flow, step in product(flows, steps):
+        found = look(spec.layout(flow), spec.pipeline, run, step)
         if found.state in ("at work", "died"):
             lines = [f"UNFINISHED  {spec.pipeline}/{flow}  {found}"]
             lines += [f"          {label}: {step}" for label, step in next_steps({"next": found.next})]

@@ -143,7 +143,7 @@ def look_at_replays(desk: Desk) -> None:
     desk.say("replays", f"{count(len(begun))} unfinished")
     for one in begun:
         text = f"replay {one.id} did {one.done} of {count(len(one.parts), 'batch', 'batches')}"
-        desk.note("replay-unfinished", "replays", text, desk.command("replay", f" {one.asked} --yes"))
+        desk.note("replay-unfinished", "replays", text, desk.command("replay", f" {one.options} --yes"))
     if waiting is None or desk.at_work:
         return
     if waiting.is_applied(desk.layout) and set(waiting.ids) - quarantine.released(desk.layout, waiting.ids).keys():

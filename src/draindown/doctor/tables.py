@@ -12,6 +12,7 @@ from draindown.lake.commits import Commit
 from draindown.lake.table_log import log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
+from draindown.ledger import target_log
 from draindown.ledger.rows import from_commit
 from draindown.runs import report, store
 from draindown.runs.request import Request
@@ -63,7 +64,7 @@ def look_at_target(desk: Desk) -> None:
 def _foreign(desk: Desk, version: int) -> list[Commit]:
     layout, last = desk.layout, desk.recorded.last_version
     ahead = version if last is None or last > version else version - last
-    commits = ledger_table.commits(layout, min(ahead, _HEALED)) if ahead else []
+    commits = target_log.commits(layout, min(ahead, _HEALED)) if ahead else []
     ours = (layout.pipeline, layout.flow)
     rows = [(commit, from_commit(commit)) for commit in commits if not commit.is_fence]
     return [
@@ -100,7 +101,7 @@ def _batches(desk: Desk, source: int) -> str:
 
 def _lacking(desk: Desk, lacking: int, audit: str) -> None:
     what = f"it lacks {count(lacking, 'batch', 'batches')} that the table holds"
-    commits = (from_commit(commit) for commit in ledger_table.commits(desk.layout, _HEALED))
+    commits = (from_commit(commit) for commit in target_log.commits(desk.layout, _HEALED))
     mine = {row.batch for row in commits if row and row.kind == "source" and row.generation == desk.generation}
     have = {number for of, number in ledger_table.batches(desk.layout, "source") if of == desk.generation}
     if len(mine - have) >= lacking:
@@ -168,8 +169,8 @@ def look_at_published(desk: Desk, request: Request) -> None:
         text = "it names a version of another table: the table was made anew"
         desk.wrong("published-other-table", "published", text, run)
     elif pointer.version > state.version:
-        text = f"version {pointer.version} is published, the table ends at version {state.version}"
-        desk.wrong("published-ahead", "published", text, desk.command("reset"))
+        text = f"version {pointer.version} is published, the table ends at version {state.version}: "
+        desk.wrong("published-ahead", "published", text + "it was put back from a copy", run)
     elif state.published is None:
         text = f"version {pointer.version} was published, the table has another commit of that number, not judged: "
         desk.wrong("published-other-commit", "published", text + "it was put back from a copy", run)

@@ -33,7 +33,7 @@ def resume(layout: FlowLayout) -> int:
     generations.refuse_lost(layout, generation, log_of(layout, layout.table).last(app_id(layout, generation, "rows")))
     refuse_behind(layout, checkpoint, generation)
     refuse_other_intake(layout, checkpoint, generation)
-    ledger_table.heal(layout)
+    ledger_table.heal(layout, generation)
     return generation
 
 

@@ -31,6 +31,7 @@ class Published(BaseModel):
             version number, in a table restored from a copy.
         distinct: ids of uniqueness expectations that hold over all rows of that version.
         changed_rows: number of rows that this version published.
+        start: the start of the check that published it, if its task announces that by an asset event.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -44,6 +45,7 @@ class Published(BaseModel):
     committed_ms: int | None = None
     distinct: tuple[str, ...] = ()
     changed_rows: int = 0
+    start: str = ""
 
 
 @dataclass(frozen=True)

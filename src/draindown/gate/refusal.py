@@ -40,7 +40,7 @@ def refusal(layout: FlowLayout, part: CheckPart, *, keyed: bool) -> Refused:
             *(command for _ in refused for command in _about_rows(layout)),
             *(f"draindown gate show {layout.pipeline} --flow {layout.flow}" for _ in range(len(failed) > len(refused))),
             *(_gate("quarantine", layout, e) for e in single[:_COMMANDS]),
-            *(f"{_gate('waive', layout, e)} --reason TEXT" for e in judged[:_COMMANDS]),
+            *(f'{_gate("waive", layout, e)} --for "1 day" --reason TEXT' for e in judged[:_COMMANDS]),
             *([f"draindown validate {layout.pipeline}   # once the suite is corrected"] if judged != failed else ()),
         ],
     )

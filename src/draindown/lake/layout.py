@@ -273,6 +273,10 @@ class FlowLayout:
         """Return the path of the JSON file of the task that took over the report of a start of another driver."""
         return self._of_start(run_id, step, start, ".taken")
 
+    def announced(self, run_id: str, step: str, start: str) -> str:
+        """Return the path of the JSON file of the task whose asset event is about what a start published."""
+        return self._of_start(run_id, step, start, ".announced")
+
     def _of_start(self, run_id: str, step: str, start: str, ending: str) -> str:
         return f"{self.run_reports(run_id)}/{step}{f'@{safe_name(start)}' if start else ''}{ending}"
 

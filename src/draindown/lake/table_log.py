@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -130,8 +130,28 @@ class TableLog:
         wanted = (self.version + 1 if limit is None else limit) if self.exists else 0
         if wanted > self._asked:
             with torn.named(self.path):
-                self._commits, self._asked = [Commit.of(entry) for entry in self.table.history(wanted)], wanted
+                self._commits, self._asked = self._history(wanted), wanted
         return self._commits[: max(0, wanted)]
+
+    def _history(self, wanted: int) -> list[Commit]:
+        """Return the newest commits up to this version, newest first.
+
+        deltalake reads the newest commits that the log has by now, whatever version was opened, and numbers them down
+        from that version, as if none had come after it and none were missing: the names of the files tell the numbers.
+        """
+        before = self._numbers()
+        while True:
+            found = self.table.history(wanted + sum(number > self.version for number in before))
+            after = self._numbers()
+            if before[:1] == after[:1]:  # none was committed meanwhile
+                break
+            before = after
+        numbered = (replace(Commit.of(entry), version=number) for entry, number in zip(found, before, strict=False))
+        return [commit for commit in numbered if commit.version <= self.version][:wanted]
+
+    def _numbers(self) -> list[int]:
+        names = (path.stem for path in (Path(self.path) / "_delta_log").glob("*.json"))
+        return sorted((int(name) for name in names if name.isdigit()), reverse=True)
 
     def commits_since(self, version: int) -> list[Commit]:
         """Return the commits after `version` that the log still has, newest first."""

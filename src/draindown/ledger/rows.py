@@ -222,7 +222,8 @@ def not_adding_up(row: BatchRow, wrong: Sequence[str]) -> TerminalError:
     """
     changed = "the batch may be in the table, but it will not be published"
     own, report = f"{row.pipeline} --flow {row.flow}", f"draindown report {row.pipeline} --json"
-    next_ = [f"draindown audit {row.pipeline}", report]
+    again = f"draindown rebuild {own}   # says what it reads again; its table takes the place of a wrong one"
+    next_ = [f"draindown audit {row.pipeline}", report, again]
     if row.form == "derive":
         next_ = [f"draindown prove {own}   # names the rows of the table that are wrong", report]
     if row.form == "derive" and row.table_version < 0:
@@ -262,6 +263,14 @@ def closed(commit: Commit) -> BatchRow | None:
     expected = commit.note[_KEY]
     pairs = {name: (int(expected.get(name, 0)), getattr(row, name)) for name in ("inserted", "updated", "deleted")}
     return conserve(row, fates_seen=pairs)
+
+
+def adds_up(commit: Commit) -> bool:
+    """Return whether `closed` accepts a commit."""
+    try:
+        return closed(commit) is not None
+    except TerminalError:
+        return False
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
@@ -13,10 +13,10 @@ import pyarrow as pa
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.lake import delta
-from draindown.lake.commits import Commit
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import UNREADABLE, TableLog, literal, log_of, moment
-from draindown.ledger.rows import ACCOUNT, GATE, RUNS, TIMES, BatchKind, BatchRow, closed, from_commit, swap_of
+from draindown.lake.table_log import UNREADABLE, literal, log_of, moment
+from draindown.ledger import target_log
+from draindown.ledger.rows import ACCOUNT, GATE, RUNS, TIMES, BatchKind, BatchRow, closed, from_commit
 
 _TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
@@ -33,7 +33,6 @@ SCHEMA = pa.schema(
 )
 _LOOK_BACK = 100
 """Newest commits of the target to search for batches missing from the ledger. A crash leaves at most one."""
-_FENCES = 10  # newest commits among which at least one is not a fence, however many drivers took over in a row
 
 
 def record(layout: FlowLayout, rows: Sequence[BatchRow]) -> None:
@@ -48,53 +47,21 @@ def record_rebuilt(layout: FlowLayout, generation: int, version: int) -> None:
 
     Raises TerminalError `ledger-does-not-add-up`.
     """
-    rows = [row for commit in reversed(made(layout, generation, version)) if (row := closed(commit))]
+    rows = [row for commit in reversed(target_log.made(layout, generation, version)) if (row := closed(commit))]
     if rows:
         flat = pa.Table.from_pylist([_flat(row) for row in rows], schema=SCHEMA)
         delta.append(layout.ledger, flat, app=(f"ledger:{generation}:source", rows[-1].batch), widen=True)
 
 
-def commits(layout: FlowLayout, limit: int) -> list[Commit]:
-    """Return the target's newest commits, newest first, at most `limit`.
-
-    A commit that swapped in a rebuilt generation is replaced by the commits of its batches, all with its version.
-    """
-    found: list[Commit] = []
-    for commit in log_of(layout, layout.table).commits(limit):
-        swap = swap_of(commit)
-        mine = swap and (swap.pipeline, swap.flow) == (layout.pipeline, layout.flow)
-        found += made(layout, swap.generation, commit.version) if swap and mine else [commit]
-    return found[:limit]
-
-
-def last_commit(path: str) -> Commit:
-    """Return a table's newest commit that is not a fence. A fence of a driver that has lost its lease is harmless."""
-    newest = TableLog(path).commits(_FENCES)
-    return next((commit for commit in newest if not commit.is_fence), newest[0])
-
-
-def made(layout: FlowLayout, generation: int, version: int) -> list[Commit]:
-    """Return the commits of a rebuilt generation's batches, newest first, as commits of target version `version`.
-
-    They are read from the log of the rebuilt table, which is kept. Return nothing if that log is gone.
-    """
-    history = log_of(layout, layout.beside(generation).table).commits()
-    return [replace(commit, version=version) for commit in history if from_commit(commit)]
-
-
-def heal(layout: FlowLayout) -> list[BatchRow]:
+def heal(layout: FlowLayout, generation: int = 0) -> list[BatchRow]:
     """Append the batches of the target's newest commits that the ledger lacks. Return the added rows, oldest first.
 
-    Raises TerminalError `ledger-does-not-add-up` until someone resolves it. The batch that made the commit raised the
-    same error.
+    Raises TerminalError `ledger-does-not-add-up` until a rebuild or a reset has replaced what the batch wrote. The
+    batch that made the commit raised the same error. `generation`: as for `target_log.lacking`.
     """
-    known = {row.place for row in recent(layout, _LOOK_BACK)}
     added = []
-    for commit in reversed(commits(layout, _LOOK_BACK)):
-        row = from_commit(commit)
-        if row is None or (row.pipeline, row.flow) != (layout.pipeline, layout.flow):
-            continue
-        if row.place not in known and closed(commit):
+    for commit, row in reversed(list(target_log.lacking(layout, recent(layout, _LOOK_BACK), _LOOK_BACK, generation))):
+        if closed(commit):
             record(layout, [row])
             added.append(row)
     return added
@@ -184,7 +151,7 @@ def source_after(layout: FlowLayout, version: int) -> list[BatchRow]:
     """
     known = _where(layout, f"kind = 'source' and table_version > {int(version)}")
     places = {row.place for row in known}
-    found = map(from_commit, commits(layout, _LOOK_BACK))
+    found = map(from_commit, target_log.commits(layout, _LOOK_BACK))
     mine = [row for row in found if row and (row.pipeline, row.flow) == (layout.pipeline, layout.flow)]
     late = [row for row in mine if row.kind == "source" and row.table_version > version and row.place not in places]
     return sorted([*known, *late], key=lambda row: (row.generation, row.table_version, row.batch))

@@ -208,8 +208,8 @@ def _expired(layout: FlowLayout, present: Iterable[tuple[str, TableLog]], retain
     last = vacuumed(layout)
     for label, log in present:
         at = (last.get(label) or {}).get("at")
-        recently = at is not None and now() - datetime.fromisoformat(at) < VACUUM_EVERY
-        if recently:
+        # a time in the future is that of a clock that was wrong
+        if at is not None and timedelta(0) <= now() - datetime.fromisoformat(at) < VACUUM_EVERY:
             continue
         # the longer of both retentions, as Delta applies them, rounded up to whole hours
         hours = -(-max(RETAIN_FLOOR, retain, retention_of(log)) // 3600)

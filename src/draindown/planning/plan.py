@@ -18,7 +18,8 @@ from draindown.gate import published
 from draindown.lake import storage
 from draindown.lake.layout import FlowLayout
 from draindown.ledger import table as ledger_table
-from draindown.ledger.rows import BatchRow, from_commit
+from draindown.ledger import target_log
+from draindown.ledger.rows import BatchRow
 from draindown.planning import compaction
 from draindown.recovery import replay
 from draindown.runs import report, store
@@ -208,12 +209,9 @@ def _why_drain(state: FlowState, seen: Look, ledger: Sequence[BatchRow]) -> str:
     return "; ".join(reasons)
 
 
-def _unrecorded(layout: FlowState, ledger: Sequence[BatchRow]) -> int:
-    """Return how many batches among the table's newest commits the ledger lacks."""
-    have = {row.place for row in ledger}
-    rows = (from_commit(commit) for commit in ledger_table.commits(layout, _HISTORY))
-    mine = [row for row in rows if row and (row.pipeline, row.flow) == (layout.pipeline, layout.flow)]
-    return sum(row.place not in have for row in mine)
+def _unrecorded(state: FlowState, ledger: Sequence[BatchRow]) -> int:
+    """Return how many batches among the table's newest commits the next drain adds to the ledger."""
+    return sum(1 for _ in target_log.lacking(state, ledger, _HISTORY, state.live_generation))
 
 
 def _why_check(layout: FlowState) -> str:

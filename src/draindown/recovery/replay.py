@@ -64,6 +64,11 @@ class Replay:
         return f"replay:{self.id}"
 
     @property
+    def options(self) -> str:
+        """What it was asked for, as options of the command that goes on with it. The same range was read before it."""
+        return self.asked + (" --again" if "-" in self.id else "")
+
+    @property
     def units(self) -> int:
         """Number of units that it reads."""
         return sum(len(part.slice.units) for part in self.parts)

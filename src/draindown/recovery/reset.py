@@ -118,7 +118,8 @@ def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) 
     if request.declared.also_to and not loses_table:
         sink_state.refuse_in_flight(layout)
     if found.table_aside and not {layout.table, layout.ledger} & set(found.damaged):
-        ledger_table.heal(layout)  # before the table and its commits are put aside
+        # before the table and its commits are put aside, but for a batch that doesn't add up: it goes with them
+        ledger_table.heal(layout, found.generation)
     if loses_table:  # before the table goes: batches on their way to sinks can't be finished then
         sink_state.mark_stale(layout, sink_state.ASIDE)
     integrity.put_aside(layout, found.generation, target=found.table_aside)

@@ -17,6 +17,7 @@ from draindown.lake.table_log import TableLog, log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
+from draindown.ledger import target_log
 from draindown.ledger.rows import Swap
 from draindown.recovery.rebuild import Rebuild, damaged_staging, forget, is_swapped, unfinished
 from draindown.runs.request import Request
@@ -131,10 +132,7 @@ def _swapped_at(layout: FlowLayout, generation: int) -> int:
     for commit in log_of(layout, layout.table).commits():
         swap = ledger_rows.swap_of(commit)
         if swap and (swap.pipeline, swap.flow, swap.generation) == (layout.pipeline, layout.flow, generation):
-            wrote = commit.rows_written
-            if wrote != swap.rows:
-                wrong = [f"rows of the rebuilt table: {swap.rows} beside the live one, {wrote} in its place"]
-                raise ledger_rows.not_adding_up(ledger_table.recent(layout.beside(generation), 1)[0], wrong)
+            target_log.verify_swap(commit, swap)
             return commit.version
     raise TerminalError(
         "rebuild-damaged",

@@ -99,6 +99,7 @@ class Request(BaseModel):
     then: tuple[Step, ...] = Field(
         default=(), description="steps that the same driver does next, if this one ends well"
     )
+    announces: bool = Field(default=False, description="what a check publishes is announced by its task's asset event")
     after: str = Field(default="", description="start of the drain whose driver does this step; empty: its own driver")
 
     @model_validator(mode="before")

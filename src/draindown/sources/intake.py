@@ -80,7 +80,8 @@ def append(
     """
     create(layout, generation, own)
     found = [{**unit, "first_seen": now, "slice": number} for unit in units]
-    table = pa.Table.from_pylist(found, schema=pa.schema([*COLUMNS, *own]))
+    held = _log(layout, generation).column_types  # a stream reads it: columns that came later are of the next intake
+    table = pa.Table.from_pylist(found, schema=pa.schema([*COLUMNS, *(one for one in own if one.name in held)]))
     if not delta.append(layout.intake_of(generation), table, app=(_APP, number)):
         raise TransientError(
             "lease-lost",

@@ -73,9 +73,17 @@ class Followed:
         """Return what was published since the newest slice. Raises TerminalError `source-replaced`."""
         until = self._until(newest)
         found = self._upstream.between(newest.until, until) if until > newest.until else Changes(())
-        if found.lost:
-            raise self.lost(found.lost)
+        lost = found.lost or self._other_commit(newest)
+        if lost:
+            raise self.lost(lost)
         return found
+
+    def _other_commit(self, newest: Unit) -> str:
+        """Return why the version of the newest slice is not the one that was read; empty if it is, or nobody knows."""
+        read, now = newest.row.get("committed_ms"), self.committed_ms(newest.until)
+        if read is None or now is None or now <= read:  # one that was made again is later
+            return ""
+        return f"version {newest.until} is another commit than the one that was read: it was put back from a copy"
 
     def _until(self, newest: Unit | None) -> int:
         """Return the version to read: the published one, but none that is older than the newest slice has."""
@@ -134,6 +142,11 @@ class Followed:
         if log.version < newest.until:
             raise self.lost(f"it ends at version {log.version}, and version {newest.until} was read")
         return newest
+
+    def committed_ms(self, version: int) -> int | None:
+        """Return when a version was committed, by the table's log; None if the log has no such commit any more."""
+        log = self._upstream.log
+        return next((one.timestamp for one in log.commits(log.version - version + 1) if one.version == version), None)
 
     def lost(self, why: str) -> TerminalError:
         """Return the error for a table that can't be followed."""

@@ -17,11 +17,13 @@ OWN = pa.schema(
         *(("table_id", pa.string()), ("derivation", pa.string()), ("fill", pa.bool_())),
         *(("changes", pa.bool_()), ("rows", pa.int64()), ("bucket", pa.int64()), ("buckets", pa.int64())),
         *(("decided_from", pa.int64()), ("decided", pa.int64()), ("division", pa.string())),
+        ("committed_ms", pa.int64()),
     ]
 )
 """Columns of the intake beside those of `Unit`, whose `start` is exclusive, and -1 for a fill, which reads all.
 
-`division`: the `Division` of the buckets, as text.
+`division`: the `Division` of the buckets, as text. `committed_ms`: the time of the commit `until` by the table's log,
+which tells it from another one of that number; intakes of earlier versions lack it.
 """
 Rows = list[dict[str, Any]]
 """The units of one slice, as rows of the intake: one for each table."""

@@ -207,6 +207,7 @@ class Tables(ReadInOrder, NothingLost):
             "decided_from": piece.decided[0],
             "decided": piece.decided[1],
             "division": str(division),
+            "committed_ms": table.committed_ms(piece.until),
         }
 
     def missing(self, units: Iterable[Unit]) -> dict[str, Finding]:  # noqa: ARG002

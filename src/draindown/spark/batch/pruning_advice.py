@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from draindown.base.findings import Finding
 from draindown.lake.layout import FlowLayout
-from draindown.ledger import table as ledger_table
+from draindown.ledger import target_log
 from draindown.ledger.rows import BatchRow
 from draindown.spark.targets.delta_target import Held
 from draindown.spark.targets.pruning import Pruning
@@ -68,7 +68,7 @@ class Skipping:
     def _changed(self, row: BatchRow) -> int:
         if not row.inserted + row.updated + row.deleted:
             return 0
-        return sum(map(ledger_table.last_commit(self.layout.table).metric, _TOUCHED))
+        return sum(map(target_log.last_commit(self.layout.table).metric, _TOUCHED))
 
     def _advice(self) -> str:
         goal = self.flow.target

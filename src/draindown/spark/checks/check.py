@@ -19,6 +19,7 @@ from draindown.gate import suite as gate_suite
 from draindown.gate.published import Published, Unpublished
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
+from draindown.ledger import target_log
 from draindown.runs import report
 from draindown.runs.report import CheckPart, Expectation, StepReport
 from draindown.runs.request import Request
@@ -58,6 +59,9 @@ def check(request: Request, spark: SparkSession) -> StepReport:
     cluster.refuse_unfit(spark, request)
     if unpublishable := _part_way(request, state):
         return report.of(request, started, "idle", findings=[unpublishable])
+    since = state.published.version if state.published else -1
+    generation = generations.generation(request.layout)
+    target_log.verify(request.layout, since, state.version, generation)  # a drain beside may not have closed its batch
     rows = unpublished_rows(spark, request.layout.table, state) if state.pending and state.changed else None
     rows = rows if rows and _anything(rows, state) else None
     expectations = [] if rows is None else _expectations(request, state, rows)
@@ -187,4 +191,5 @@ def _pointer(request: Request, state: Unpublished, rows: Rows, judged: list[Expe
         rows=rows.table.count(),
         distinct=tuple(aggregate.proofs(request.suite, rows.table.schema, judged)),
         changed_rows=rows.changed_rows,
+        start=request.start if request.announces else "",
     )

@@ -87,7 +87,7 @@ def _report(
     )
     told = schema_drift.findings(request.layout, request.declared, request.run_id)
     if left:
-        again = f"draindown replay {request.spec.pipeline} --flow {request.flow} {wanted.asked} --yes"
+        again = f"draindown replay {request.spec.pipeline} --flow {request.flow} {wanted.options} --yes"
         detail = f"{count(left, 'batch', 'batches')} of it left, which no other run does"
         told = [*told, Finding(kind="stopped", subject=f"replay {wanted.id}", detail=detail, next=again)]
     outcome: Outcome = "bounded" if left else "done" if rows else "idle"

@@ -88,7 +88,7 @@ def _chosen(request: Request) -> list[dict[str, Any]]:
             "too-many-rows",
             tried=f"replay {len(wanted):,} refused rows",
             found=f"at most {MOST:,} go into one replay",
-            next=f"draindown quarantine replay {request.spec.pipeline} --reason REASON",
+            next=f"draindown quarantine replay {request.spec.pipeline} --flow {request.flow} --reason REASON",
         )
     if not wanted:
         return []

@@ -9,18 +9,19 @@ from draindown.base.progress import StepHook
 from draindown.lake.layout import FlowLayout
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
+from draindown.ledger import target_log
 from draindown.ledger.rows import BatchRow
 
 
 def close(layout: FlowLayout, row: BatchRow, reached: StepHook) -> BatchRow:
-    """Compare the batch's counts with the metrics of the target's newest commit, then record and return its ledger row.
+    """Compare the batch's counts with the metrics of its commit, then record and return its ledger row.
 
     `reached` is called with `merged` before and `recorded` after.
 
-    Raises TerminalError `ledger-does-not-add-up` if the counts differ or the commit is not this batch's.
+    Raises TerminalError `ledger-does-not-add-up` if the counts differ or no such commit is this batch's.
     """
     reached("merged")
-    commit = ledger_table.last_commit(layout.table)
+    commit = target_log.commit_of(layout, row)
     found = ledger_rows.closed(commit)
     if found is None or found.place != row.place:
         row = replace(row, table_version=commit.version)

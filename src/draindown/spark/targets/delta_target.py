@@ -20,7 +20,7 @@ from draindown.lake import delta, formats
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import WriterId, app_id
-from draindown.ledger import table as ledger_table
+from draindown.ledger import target_log
 from draindown.ledger.rows import BatchKind, BatchRow, not_adding_up
 from draindown.spark.session import configured
 from draindown.spark.sql import ddl, quoted
@@ -320,7 +320,7 @@ def written(row: BatchRow, path: str, expected: int, fate: str) -> None:
 
     Raises TerminalError `ledger-does-not-add-up`.
     """
-    wrote = ledger_table.last_commit(path).rows_written
+    wrote = target_log.last_commit(path).rows_written
     if wrote != expected:
         raise not_adding_up(row, [f"{fate}: {expected} in the batch, {wrote} written to {path}"])
 
