@@ -161,9 +161,9 @@ class Numbers(NothingLost):
     def give_up(self, units: Sequence[str], unread: Collection[str], *, by: str, note: str, at: datetime) -> None:
         if unknown := set(units) - set(unread):
             raise TerminalError("not-parked", tried="give lists up", found=", ".join(unknown), next="stop")
-        write_json(self._given_up, {"ranges": sorted({*self.given_up(()), *units})})
+        write_json(self._given_up, {"ranges": sorted({*self.given_up(), *units})})
 
-    def given_up(self, left_out: Collection[str]) -> frozenset[str]:
+    def given_up(self) -> frozenset[str]:
         return frozenset((read_json(self._given_up) or {}).get("ranges", ()))
 
     @property

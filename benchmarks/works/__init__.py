@@ -14,6 +14,7 @@ from benchmarks.works import (
     kafka,
     kinds,
     longevity,
+    scd2,
     seen,
     small,
     upkeep,
@@ -38,6 +39,7 @@ ALL: dict[str, Work] = {
         derived.WORK,
         kinds.WORK,
         fold.WORK,
+        scd2.WORK,
         cluster.WORK,
     )
 }

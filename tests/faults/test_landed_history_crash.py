@@ -30,8 +30,10 @@ def _gaps(seed: int) -> tuple[str, str]:
 class Events:
     """A history that gets random events of few keys, and all that came."""
 
+    flow = FLOW
+
     def __init__(self, home: Path, seed: int) -> None:
-        self.it, self.draw, self.came = Landing(home, **FLOW), Random(seed), list[str]()
+        self.it, self.draw, self.came = Landing(home, **self.flow), Random(seed), list[str]()
 
     def change(self) -> None:
         lines = []
@@ -54,14 +56,14 @@ class Events:
 
 def _kill(trial: Trial, story: Events, seed: int) -> None:
     for gap in _gaps(seed):
-        lakes.killed(trial, story.it.home, (gap, 1), flow=FLOW)
+        lakes.killed(trial, story.it.home, (gap, 1), flow=story.flow)
 
 
-def _play(where: Path, seeds: range, spark: SparkSession) -> None:
+def play(where: Path, seeds: range, spark: SparkSession, kind: type[Events] = Events, name: str = "history") -> None:
     """Per seed: a batch, more events, a driver killed in gap after gap, the next run, and one more batch."""
-    stories = {seed: Events(where / str(seed), seed) for seed in seeds}
+    stories = {seed: kind(where / str(seed), seed) for seed in seeds}
     trials = {
-        seed: Trial("F3", f"seed {seed}, history: {', '.join(_gaps(seed))}", "SIGKILL in gap after gap, by drivers")
+        seed: Trial("F3", f"seed {seed}, {name}: {', '.join(_gaps(seed))}", "SIGKILL in gap after gap, by drivers")
         for seed in seeds
     }
     for story in stories.values():
@@ -87,10 +89,10 @@ def test_seeds_meet_each_gap() -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("first", range(0, _SEEDS, _TOGETHER))
 def test_histories_that_were_killed_in_gap_after_gap_are_right(tmp_path: Path, spark: SparkSession, first: int) -> None:
-    _play(tmp_path, range(first, first + _TOGETHER), spark)
+    play(tmp_path, range(first, first + _TOGETHER), spark)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_history_whose_driver_was_killed_is_right_after_its_next_run(tmp_path: Path, spark: SparkSession) -> None:
-    _play(tmp_path, range(4, 5), spark)
+    play(tmp_path, range(4, 5), spark)

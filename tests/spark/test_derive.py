@@ -34,7 +34,7 @@ from draindown.spark.derived.window import Windows
 from draindown.spark.session import configured
 from draindown.spark.targets.pruning import Pruning
 from draindown.spec.derived import DerivedFlow
-from tests.derivation import Derivation
+from tests.derivation import COLUMNS, Derivation
 from tests.landing import Injected
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -649,3 +649,50 @@ def test_a_time_that_has_no_window_is_named(derivation: Callable[..., Derivation
     with pytest.raises(TerminalError) as caught:
         it.derive()
     assert caught.value.code == "group-not-computed" and "flow d of" in caught.value.tried
+
+
+@pytest.mark.parametrize("moves", [False, pytest.param(True, marks=LONG)])
+def test_a_row_with_a_map_that_came_and_went_between_two_versions_touches_nothing(
+    derivation: Callable[..., Derivation], moves: bool
+) -> None:
+    landing = {
+        "source": {"files": "landing/*", "format": "json"},
+        "columns": COLUMNS | {"labels": "map<string, string>"},
+        "target": {"keys": ["id"], "sequence_by": ["seq"]},
+    }
+    it = derivation(beside={"source": landing}, window=WINDOW | {"measures": {"c": "count(labels)"}})
+    it.sql("alter table {t} add column labels map<string, string>")
+    add = "insert into {{t}} select {}, 1, 'a', timestamp'2026-03-01 0{}:00:00', 1, 0.1D, '', null, map('a', 'b')"
+    it.sql(add.format(1, 1))
+    it.derive()
+    if moves:
+        for hour in (2, 3):
+            it.sql(f"update {{t}} set at = timestamp'2026-03-01 0{hour}:00:00'")
+    else:
+        it.sql(add.format(2, 5))
+        it.sql("delete from {t} where id = 2")
+    (row,) = it.derive()
+    assert (row.touched, row.absent, row.irrelevant) == ((2, 0, 2) if moves else (0, 0, 2)) and it.table() == it.whole()
+
+
+def test_a_double_that_passes_through_follows_its_source(derivation: Callable[..., Derivation]) -> None:
+    it = derivation(deduplicate={"keys": ["k"], "sequence_by": ["at"]})
+    it.insert((*row(1, 0)[:5], 1760000000.0, ""))
+    it.derive()
+    it.upsert((*row(1, 0)[:5], 1760000001.0, ""))
+    (changed,) = it.derive()
+    assert changed.updated == 1 and it.table() == it.whole()
+
+
+@LONG
+def test_a_source_whose_columns_have_other_types_is_named(derivation: Callable[..., Derivation]) -> None:
+    it = derivation(window=WINDOW | {"measures": {"low": "min(n)"}})
+    it.insert(row(1, 0))
+    it.derive()
+    wider = it.spark.read.format("delta").load(it.path).withColumn("n", F.col("n").cast("bigint"))
+    wider.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(it.path)
+    with pytest.raises(TerminalError) as error:
+        it.derive(fill=True)
+    assert error.value.code == "table-mismatch" and error.value.next[0].startswith("draindown rebuild p --flow d")
+    assert "column low is int in the table and bigint by the query" in error.value.found
+    assert "n bigint of table source" in error.value.found

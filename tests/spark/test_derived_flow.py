@@ -440,7 +440,8 @@ def test_a_query_that_spark_refused_runs_once_it_is_corrected(chain: Callable[..
     with pytest.raises(TerminalError) as error:
         it.drain("carriers")
     assert error.value.code == "invalid-derivation" and list(error.value.next) == [
-        "draindown run p --flow carriers   # once the file is corrected"
+        "draindown run p --flow carriers   # once the file is corrected",
+        "draindown reset p --flow carriers   # once the source is corrected",
     ]
     it.spec = PipelineSpec.model_validate(it.document | {"flows": it.document["flows"] | {"carriers": CARRIERS}})
     assert it.waits("carriers")

@@ -354,6 +354,29 @@ def test_only_what_came_is_netted_without_a_shuffle(spark: SparkSession) -> None
     assert [tuple(row) for row in images.net(rows, ["n"], changes=True).collect()] == [(1, 2, 2)]
 
 
+def test_rows_with_maps_are_netted_whatever_the_order_of_their_entries(spark: SparkSession) -> None:
+    one, other = "map('a', map(1, 2), 'b', null)", "map('b', null, 'a', map(1, 2))"
+    nested = "{m} as m, named_struct('m', {m}) as s, array({m}, null) as a, {sign} as " + images.SIGN
+    parts = [nested.format(m=m, sign=sign) for m, sign in ((one, 1), (other, -1), ("map('a', map(1, 3))", 1))]
+    rows = spark.sql(" union all ".join(f"select {part}" for part in [*parts, *parts[2:]]))
+    found = images.net(rows, ["m", "s", "a"], changes=True)
+    assert [one.dataType for one in found.schema][:3] == [one.dataType for one in rows.schema][:3]
+    assert {(row["s"]["m"]["a"][1], row[images.NET], row[images.IMAGES]) for row in found.collect()} == {
+        (2, 0, 2),
+        (3, 2, 2),
+    }
+
+
+def test_doubles_are_equal_within_a_tolerance_where_they_are_computed(spark: SparkSession) -> None:
+    near = (1760000000.0, 1760000001.0)
+    pairs = [near, (nan, nan), (0.0, -0.0), (None, 1.0), (inf, 1.0), (1.0, 1.1)]
+    held = spark.createDataFrame([(at, was) for at, (was, _) in enumerate(pairs)], "k int, x double")
+    fresh = spark.createDataFrame([(at, now) for at, (_, now) in enumerate(pairs)], "k int, x double")
+    for computed, changed in ((("x",), {3, 4, 5}), (None, {3, 4, 5}), ((), {0, 3, 4, 5}), (("y",), {0, 3, 4, 5})):
+        fated = difference.compare(fresh, held, ["k"], computed=computed).collect()
+        assert {row["k"] for row in fated if row[difference.FATE] == difference.UPDATE} == changed, computed
+
+
 def _ranges(kind: Kind, name: str, type: str, starts: Sequence[str]) -> list[Bucket]:
     """The buckets of ranges of one key, two of each second range."""
     parts = tuple(1 + at % 2 for at in range(len(starts) + 1))

@@ -135,9 +135,18 @@ class World:
         late.decide(Place(self.layout, 1, 0), chosen, "applied", by="me", note="", at=START)
 
     def derive(
-        self, buckets: int = 1, *, fill: bool = False, dying: str = "", until: int | None = None
+        self,
+        buckets: int = 1,
+        *,
+        fill: bool = False,
+        dying: str = "",
+        until: int | None = None,
+        edited: DerivedFlow | None = None,
     ) -> list[BatchRow]:
-        """Derive what changed and was decided since the last call; with `dying`, each batch dies there once."""
+        """Derive what changed and was decided since the last call; with `dying`, each batch dies there once.
+
+        `edited`: the flow as somebody has edited it by the second attempt.
+        """
         starts: Sequence[int | None] = [None] * len(self.paths) if fill or self.consumed is None else self.consumed
         ends = [TableLog(path).version if until is None else until for path in self.paths.values()]
         decided = 0 if fill or self.consumed is None else self.decided, late.newest(self.layout)
@@ -145,7 +154,7 @@ class World:
         rows, self.filled = [], self.batch + 1 if starts[0] is None else self.filled
         for at in range(buckets):
             self.slices.append(TableSlice(self.batch + 1, tables, Bucket(at, buckets), decided))
-            rows.append(self._tried(self.slices[-1], self.batch, dying))
+            rows.append(self._tried(self.slices[-1], self.batch, dying, edited=edited))
             self.batch += 1
         self.consumed, self.decided = ends, decided[1]
         return rows
@@ -158,7 +167,14 @@ class World:
         again = replace(piece, tables=tables, decided=(piece.decided[0], self.decided))
         return self._tried(again, number, kind="replay")
 
-    def _tried(self, piece: TableSlice, number: int, dying: str = "", kind: str = "source") -> BatchRow:
+    def _tried(
+        self,
+        piece: TableSlice,
+        number: int,
+        dying: str = "",
+        kind: str = "source",
+        edited: DerivedFlow | None = None,
+    ) -> BatchRow:
         at = datetime(2026, 5, 1, tzinfo=UTC) + timedelta(seconds=number)
         writer = TableWriter(self.layout, self.flow, 1, number, kind)
         left = [dying] if dying else []
@@ -174,7 +190,7 @@ class World:
         try:
             return derive(self.spark, batch)
         except Injected:
-            return derive(self.spark, batch)
+            return derive(self.spark, replace(batch, flow=edited or self.flow))
 
     def table(self) -> Counter[tuple[Any, ...]]:
         rows = TableLog(self.layout.table).rows("select window_start, carrier, flights, delay from t")
@@ -223,6 +239,23 @@ def test_the_table_depends_on_the_rows_alone(spark: SparkSession, tmp_path: Path
     assert it.apart() == Counter(there), "also those that were applied"
     (filled,) = it.derive(fill=True)
     assert it.table() == expected and not filled.applied and filled.late == len(kept), "a fill finds the same"
+
+
+@pytest.mark.parametrize("accept", [60 * 86_400, pytest.param(None, marks=pytest.mark.long)])
+def test_rows_that_an_attempt_found_late_are_not_listed_once_the_flow_accepts_them(
+    spark: SparkSession, tmp_path: Path, accept: int | None
+) -> None:
+    """The first fill wrote them down and failed; another `accept` voids its slices, and the same batch runs anew."""
+    it, base = World(tmp_path, spark), START.replace(tzinfo=UTC)
+    rows = [(at, "A", base, 1, ("u", at), base + ACCEPT * 2) for at in range(2)]
+    it.insert(*rows)
+    pinned_slice(it.layout, 1, fill=True)
+    place = Place(it.layout, 1, 2)
+    (row,) = it.derive(fill=True, dying="late", edited=it.flow.model_copy(update={"accept": accept}))
+    assert row.late == 0 and it.table() == windows(rows) and TableLog(it.layout.late).version > 0, (
+        "an attempt wrote some"
+    )
+    assert late.counts(place)["open"] == 0 and not late.listed(place, None)
 
 
 @pytest.mark.long

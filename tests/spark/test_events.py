@@ -258,3 +258,14 @@ def test_thousands_of_histories_in_batches_equal_the_fold_of_their_events(
             _compare(kept, models)
             seen.update({name: number for name, number in counts.items() if name in WHYS})
     assert tuple(WHYS) == RUNS and min(seen[name] for name in RUNS) > 20, seen
+
+
+def test_an_event_that_lost_its_sequence_after_it_was_hidden_is_no_duplicate(spark: SparkSession) -> None:
+    kept = Kept(spark, _SHAPES["one"])
+    first = {"h": 1, "n": 1, "t": _START, "a": "a", "op": "u", "u": 1, "x": None}
+    with configured(spark, {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}):
+        kept.step("batch", [first, first | {"n": 2}])  # the first is hidden: the row holds the second whole
+        assert kept.step("batch", [first])["duplicate"] == 1
+        assert kept.step("batch", [first | {"a": "b"}])["applied"] == 1
+        counts = kept.step("batch", [first])
+    assert (counts["superseded"], counts["duplicate"]) == (1, 0)

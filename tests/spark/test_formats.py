@@ -435,7 +435,7 @@ def test_a_file_that_only_the_engine_cannot_read_is_named_and_left_out(
     assert ("odd" in report.error["found"], "good" in report.error["found"]) == (True, False)
     assert here.parked() == {"brotli": "unsupported-compression"}
     here.write_pipeline()
-    assert main(["--root", str(here.home), *shlex.split(report.error["next"][0])[1:]]) == 0
+    assert main(["--root", str(here.home), *shlex.split(report.error["next"][0], comments=True)[1:]]) == 0
     report, code = here.attempt()
     assert code == Exit.DONE, report.error
     assert sorted(row["id"] for row in here.rows()) == [1, 2]

@@ -51,7 +51,7 @@ def fuzz(landing: Make, form: str, seeds: Sequence[int]) -> str | None:
 
 def _leave_out(here: Any, error: Mapping[str, Any]) -> set[str]:
     """Type the command that the error names; the files that it names."""
-    commands = [shlex.split(step) for step in error["next"] if "quarantine discard" in step]
+    commands = [shlex.split(step, comments=True) for step in error["next"] if "quarantine discard" in step]
     if error["code"] not in ("file-unreadable", "lines-differ") or not commands:
         return set()
     here.write_pipeline()

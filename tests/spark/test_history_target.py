@@ -22,6 +22,8 @@ from draindown.doctor.examination import examine
 from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow, conserve
+from draindown.provenance.model import Trace
+from draindown.provenance.why import Question, why
 from draindown.recovery import rebuild as rebuild_plan
 from draindown.recovery import reset
 from draindown.recovery.opening import Needs, open_flow
@@ -252,6 +254,56 @@ def _of_k(it: Landing) -> list[tuple[Any, ...]]:
 def _raw(it: Landing, id: str) -> str:
     (found,) = [row["raw"] for row in it.quarantine() if row["quarantine_id"] == id]
     return str(found)
+
+
+@pytest.mark.long
+def test_why_names_the_records_that_a_row_begins_with_has_and_ends_with(
+    landing: Callable[..., Landing], spark: SparkSession
+) -> None:
+    it = landing()
+    it.deliver(
+        line("k", 1, 1), line("k", 4, 2), line("k", 2, 1, b="x"), line("k", 2, 1), delete("g", 4), line("k", 4, 2)
+    )
+    it.apply(spark)
+    it.deliver(line("k", 3, 1, b="y"), delete("k", 6), line("k", 6, 9), line("g", 4, 1), line("k", 3, 1, b="y"))
+    it.apply(spark)
+    assert runs(it) == [("k", 1, 4, 1, "y"), ("k", 4, 6, 2, None)]
+
+    def told(every: bool = False, **key: str) -> list[Trace]:
+        return why(Question(it.spec, "f", it.home, key, 10, every, lambda _: it.spec, lambda _: None))
+
+    first, second = told(id="k")
+    assert first.key == {"id": "k", "__START_AT": 1}
+    assert _fates(first) == {
+        ("001.json", 1): ("applied", "seq 1: begins the row"),
+        ("001.json", 3): ("applied", "seq 2: in the row"),
+        ("001.json", 4): ("superseded", "seq 2: less by its content than the event that counts"),
+        ("002.json", 1): ("applied", "seq 3: in the row"),
+        ("002.json", 5): ("duplicate", "seq 3: the same change again"),
+        ("001.json", 2): ("applied", "seq 4: ends the row"),
+        ("001.json", 6): ("duplicate", "seq 4: the same change again"),
+    }
+    assert first.said.startswith("begins with the record at ") and "; 2 more in it; ends with that at" in first.said
+    assert _fates(second) == {
+        ("001.json", 2): ("applied", "seq 4: begins the row"),
+        ("001.json", 6): ("duplicate", "seq 4: the same change again"),
+        ("002.json", 2): ("deleted", "seq 6: ends the row"),
+        ("002.json", 3): ("superseded", "seq 6: a delete has the same sequence"),
+    }
+    assert told(id="k", __START_AT="4")[0] == second
+    assert len(_fates(told(True, id="k", __START_AT="4")[0])) == 9
+    (none,) = told(id="k", __START_AT="2")
+    assert (none.state, none.said) == ("superseded", "its records are in other rows of the key: none begins there")
+    (gone,) = told(id="g")
+    assert gone.state == "deleted" and _fates(gone)["002.json", 4] == (
+        "superseded",
+        "seq 4: a delete has the same sequence",
+    )
+    assert told(id="n")[0].state == "never-seen"
+
+
+def _fates(trace: Trace) -> dict[tuple[str, int], tuple[str, str]]:
+    return {(Path(one.unit).name, one.position): (one.fate, one.why) for one in trace.records}
 
 
 @pytest.mark.long

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from draindown.audit.histories import HistoryRecount, unfolded
+from draindown.audit.histories import HistoryRecount
+from draindown.audit.record_tables import unfolded
 from draindown.lake.table_log import TableLog
 from draindown.spec.landing import FlowSpec
 from tests.folding import Row, fold

@@ -20,7 +20,7 @@ from draindown.ledger.rows import BatchRow
 from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.kafka import accepted, positions
-from draindown.sources.kafka.offsets import Span
+from draindown.sources.kafka.offsets import Loss, Span
 from tests.flowfiles import AT, ORIGIN, about, count_as_spark
 
 SOURCE = {"kafka": {"topics": ["t"], "bootstrap_servers": "h:1"}, "format": "json"}
@@ -94,14 +94,14 @@ def test_an_input_that_is_not_what_was_pinned_is_named(tmp_path: Path, wrong: In
 )
 def test_what_was_given_up_as_lost_need_not_be_read(tmp_path: Path, read: Input, found: list[str]) -> None:
     asked = flow(tmp_path, [[read, READ[0][1]], READ[1]])
-    accepted.accept(asked.layout, [LOST], by="me", note="aged out", at=AT)
+    accepted.accept(asked.layout, [Loss("offsets-lost", LOST, "")], by="me", note="aged out", at=AT)
     assert kinds(asked) == found
 
 
 def test_a_slice_that_is_given_up_whole_leaves_no_input(tmp_path: Path) -> None:
     asked = flow(tmp_path, [[READ[0][1]], READ[1]])
     assert kinds(asked) == ["inputs-unit"]
-    accepted.accept(asked.layout, [SLICES[0][0]], by="me", note="aged out", at=AT)
+    accepted.accept(asked.layout, [Loss("offsets-lost", SLICES[0][0], "")], by="me", note="aged out", at=AT)
     assert kinds(asked) == []
 
 

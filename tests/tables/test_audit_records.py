@@ -27,7 +27,7 @@ from draindown.ledger.rows import BatchRow
 from draindown.runs.request import Request
 from draindown.sources import intake, raw
 from draindown.sources.kafka import accepted, positions
-from draindown.sources.kafka.offsets import Span
+from draindown.sources.kafka.offsets import Loss, Span
 from tests.flowfiles import AT, ORIGIN, REFUSED, about, stamp
 
 SOURCE: dict[str, Any] = {"kafka": {"topics": ["t"], "bootstrap_servers": "h:1"}, "format": "json"}
@@ -310,7 +310,7 @@ def test_a_gap_that_was_given_up_as_lost_is_none(tmp_path: Path) -> None:
     del world.raw["t/0", 4]
     world.kept[2] = Span("t", 0, "x", 5, 6)
     layout = about(tmp_path, {"source": SOURCE, "columns": COLUMNS, "target": {}}).layout
-    accepted.accept(layout, [Span("t", 0, "x", 4, 5)], by="me", note="aged out", at=AT)
+    accepted.accept(layout, [Loss("offsets-lost", Span("t", 0, "x", 4, 5), "")], by="me", note="aged out", at=AT)
     assert kinds(world.audit()) == []
 
 

@@ -26,6 +26,7 @@ from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.planning import plan as planner
+from draindown.recovery import rebuild
 from draindown.recovery import replay as replay_plan
 from draindown.recovery import reset as reset_plan
 from draindown.runs.request import Again, Request
@@ -257,6 +258,45 @@ def test_what_was_given_up_unread_is_left_out_of_every_later_generation(tmp_path
         write_checkpoint(asked, expected, offsets=1, commits=1)  # else the same reset goes on
     fresh.unlink()
     assert reset_plan.plan(asked).missing == ()
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_file_that_was_read_is_not_given_up_with_its_later_bytes(tmp_path: Path, back: bool) -> None:
+    asked = drained(tmp_path)
+    path = tmp_path / "in/0.json"
+    read = path.read_text()
+    path.write_text('{"id": "0", "n": 2}\n{"id": "9", "n": 2}\n')
+    take_in(asked, heap_bytes=1024**3, now=AT)
+    discards.discard_input(source_of(asked), asked.layout, [str(path)], by="me", note="came again as 9.json", at=AT)
+    assert reset(asked, accept_missing=True).missing == (str(path),)
+    write_checkpoint(asked, 2, offsets=1, commits=1)
+    if back:
+        path.write_text(read)
+    found = rebuild.plan(asked)
+    assert source_of(asked).given_up() == set() and found.units == 2
+    assert found.missing == (() if back else (str(path),))
+    assert back or code_of(lambda: rebuild.refuse_incomplete(asked, found)) == "rebuild-input-gone"
+
+
+@pytest.mark.parametrize("touched", [False, True])
+def test_a_file_stays_given_up_whatever_lies_at_its_path_later(tmp_path: Path, touched: bool) -> None:
+    asked = drained(tmp_path)
+    path = tmp_path / "in/2.json"
+    path.write_text('{"id": "2", "n": 1}\n')
+    take_in(asked, heap_bytes=1024**3, now=AT)
+    if touched:
+        os.utime(path, (1, 1))
+        take_in(asked, heap_bytes=1024**3, now=AT)
+    discards.discard_input(source_of(asked), asked.layout, [str(path)], by="me", note="", at=AT)
+    events = len(parked.events(asked.layout))
+    take_in(asked, heap_bytes=1024**3, now=AT)
+    assert len(parked.events(asked.layout)) == events
+    os.utime(path, (2, 2))
+    take_in(asked, heap_bytes=1024**3, now=AT)
+    path.write_text("other bytes, and longer than before")
+    take_in(asked, heap_bytes=1024**3, now=AT)
+    assert source_of(asked).given_up() == {str(path)}
+    assert reset(asked).units == 2
 
 
 def test_a_restore_that_takes_no_batch_back_is_no_loss(tmp_path: Path) -> None:

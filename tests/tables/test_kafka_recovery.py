@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from draindown.lake import delta
 from draindown.recovery import losses, rebuild, replay, reset
 from draindown.runs.request import Again, Request
 from draindown.sources import intake
+from draindown.sources.batch_size import bound_for
 from draindown.sources.kafka import accepted, positions
-from draindown.sources.kafka.offsets import Span
+from draindown.sources.kafka.offsets import Loss, Span
 from draindown.sources.registry import source_of
 from tests.flowfiles import AT, checkpoint
 from tests.tables.test_audit_records import World
@@ -101,7 +103,7 @@ def test_what_was_given_up_as_lost_is_missing_to_nobody_who_reads_again(
             [f"draindown {code} p --flow f --accept-missing --yes"],
         )
     assert reset.plan(asked).missing == rebuild.plan(asked).missing == ("t/0:0-4",)
-    accepted.accept(asked.layout, [span], by="me", note="aged out", at=AT)
+    accepted.accept(asked.layout, [Loss("offsets-lost", span, "")], by="me", note="aged out", at=AT)
     replay.refuse_gone(source_of(asked), asked.layout, found.left)
     read = [(one.name, one.start, one.until) for part in found.left for one in replay.read_of(source, part).units]
     assert read == [("t/0", 2, 4), ("t/1", 7, 9), ("t/0", 4, 6)]
@@ -148,10 +150,21 @@ def test_raw_records_do_not_stand_for_what_came_at_the_offsets_of_a_log_that_was
     aside, anew = (shlex.split(_words(step)) for step in caught.value.next)
     assert caught.value.code == "log-truncated" and caught.value.in_order
     assert anew == ["draindown", "rebuild", "p", "--flow", "f", "--accept-missing"]
+    for act in (lambda: losses.found(asked), lambda: losses.accept(asked, ["t/0:3-6"], by="me", note="3 a.m.")):
+        with pytest.raises(TerminalError) as refused:
+            act()
+        assert refused.value.code == "log-truncated" and refused.value.next == caught.value.next
     examined(asked, Brokers({"t": ("x", [[0, 6], [0, 9]])}), monkeypatch)  # three came at offsets that were read before
     units = [unit for one in intake.slices(asked.layout, 1) for unit in one.units]
     assert all(one.kept for one in source_of(asked).located(units) if one.until > one.start)
     assert aside[0] == "mv"
     Path(aside[1]).rename(aside[2])
     assert not any(one.kept for one in source_of(asked).located(units))
+    examined(asked, Brokers({"t": ("x", [[0, 8], [0, 9]])}), monkeypatch)
     assert rebuild.plan(asked).missing == ()
+    staged = asked.model_copy(update={"staged": rebuild.begin(asked, by="me", accept_missing=True).generation})
+    anew_source = source_of(staged)
+    with closing(anew_source.pin(2, AT)) as pinning:
+        pinning.take(bound_for(asked.flow_spec.source, heap_bytes=1024**3))
+    fresh = [unit for one in intake.slices(staged.layout, 2) for unit in anew_source.left_of(one.units)]
+    assert [(one.name, one.start, one.until) for one in fresh] == [("t/0", 0, 8), ("t/1", 7, 9)]

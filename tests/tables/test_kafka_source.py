@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +260,61 @@ def test_absent_records_need_a_reason(
         made.refuse_miscounted(1, one.units, {"t/0": read})
 
 
+def test_absent_records_can_be_accepted_once_a_batch_missed_them(layout: FlowLayout) -> None:
+    brokers = Brokers({"t": ("a", [[0, 10], [0, 5]])})
+    made = source(layout, brokers)
+    made.pin(1, NOW).take(Bound(1024**2, 20, "20 records"))
+    (one,) = intake.slices(layout, 1)
+    accept = partial(made.accept_losses, reading={1: 1}, by="me", note="trimmed by hand", at=NOW)
+    assert made.losses(1, 1) == {}
+    with pytest.raises(TerminalError) as found:
+        accept(["t/0:0-10"])
+    assert found.value.code == "not-lost"
+    for read, wrong in (({"t/0": 8, "t/1": 5}, "t/0"), ({"t/0": 10, "t/1": 0}, "t/1"), ({"t/0": 7, "t/1": 5}, "t/0")):
+        with pytest.raises(TerminalError) as found:
+            made.refuse_miscounted(1, one.units, read)
+        assert found.value.code == "records-absent"
+        (name,) = made.losses(1, 1)
+        assert name.startswith(wrong) and f"--range {name} " in found.value.next[-1]
+    accept(["t/0:0-10"])
+    assert made.losses(1, 1) == {}
+    looking = MAKERS["kafka"](made._source, layout, Path("/"), "")  # an audit, long after
+    for some in (made, looking):
+        some.refuse_miscounted(1, one.units, {"t/0": 7, "t/1": 5})
+        assert [(unit.name, unit.start, unit.until) for unit in some.left_of(one.units)] == [
+            ("t/0", 0, 10),
+            ("t/1", 0, 5),
+        ]
+        for read in ({"t/0": 7, "t/1": 4}, {"t/0": 11, "t/1": 5}):
+            with pytest.raises(TerminalError) as found:
+                some.refuse_miscounted(1, one.units, read)
+            assert found.value.code == "records-absent"
+    made.refuse_miscounted(1, one.units, {"t/0": 10, "t/1": 5})
+    assert made.losses(1, 1) == {}, "they were all there in the end"
+    brokers.topics["t"][1][0][0] = 10
+    assert list(made_again := source(layout, brokers).losses(1, 1)) == ["t/0:0-10"], made_again
+    source(layout, brokers).accept_losses(["t/0:0-10"], {1: 1}, by="me", note="aged out", at=NOW)
+    assert [unit.name for unit in source(layout, brokers).left_of(one.units)] == ["t/1"]
+
+
+@pytest.mark.parametrize("read", [{"t/0": 7}, {"t/0": 11}])
+def test_a_topic_that_became_compacted_explains_what_is_absent(layout: FlowLayout, read: dict[str, int]) -> None:
+    brokers = Brokers({"t": ("a", [[0, 10]])})
+    source(layout, brokers).pin(1, NOW).take(SMALL)
+    brokers.compacted = frozenset({"t"})
+    (one,) = intake.slices(layout, 1)
+    looking = MAKERS["kafka"](source(layout, brokers)._source, layout, Path("/"), "")
+    if read["t/0"] > 10:
+        with pytest.raises(TerminalError) as found:
+            source(layout, brokers).refuse_miscounted(1, one.units, read)
+        assert found.value.code == "records-absent" and len(found.value.next) == 1
+        return
+    for _ in range(2):
+        source(layout, brokers).refuse_miscounted(1, one.units, read)
+    looking.refuse_miscounted(1, one.units, read)
+    assert source(layout, brokers).losses(1, 1) == {}
+
+
 def test_a_pinned_topic_that_is_another_one_is_refused(layout: FlowLayout) -> None:
     brokers = Brokers({"t": ("a", [[0, 10]])})
     made = source(layout, brokers)
@@ -431,7 +487,15 @@ def test_a_log_that_was_truncated_and_grew_again_is_never_read_on(layout: FlowLa
     made = source(layout, brokers)
     with pytest.raises(TerminalError):
         made.refuse_lost(layout, 1, 3)
-    assert set(made.losses(1, 3)) == {"t/0:7-12"}
+    for first, cut in ((3, "t/0 [7, 12)"), (2, "t/0 [7, 12)")):
+        for act in (
+            lambda first=first: made.losses(1, first),
+            lambda first=first: made.accept_losses(["t/0:7-12"], {1: first}, by="me", note="n", at=NOW),
+        ):
+            with pytest.raises(TerminalError) as found:
+                act()
+            assert found.value.code == "log-truncated" and cut in found.value.found
+    assert not Path(layout.accepted_losses).exists()
     assert set(made.missing(units(layout))) == {"t/0:6-12"}
     assert len(pinned(layout)) == 2
 

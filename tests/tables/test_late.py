@@ -399,3 +399,8 @@ def test_doctor_tells_of_open_late_rows(tmp_path: Path) -> None:
     write_deltalake(it.layout.table, pa.table({"c": [1]}), commit_properties=done)
     request = Request(spec=it.spec, flow="d", step="drain", run_id="r", root=str(tmp_path))
     assert "late-rows" in {one.code for one in examine(request).symptoms}
+    path = tmp_path / "dags" / "pipelines" / "p.yaml"
+    without = json.loads(path.read_text())
+    del without["flows"]["d"]["accept"]
+    found = examine(request.model_copy(update={"spec": PipelineSpec.model_validate(without)}))
+    assert "late-rows" not in {one.code for one in found.symptoms} and "late" not in found.looked, "none is late now"

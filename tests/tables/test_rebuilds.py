@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,15 @@ from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import Swap
 from draindown.planning import plan
-from draindown.recovery import rebuild, reset
+from draindown.recovery import losses, rebuild, reset
 from draindown.recovery import swap as recovery_swap
 from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.files import catalog
 from draindown.sources.kafka import positions
 from draindown.sources.kafka.offsets import Span
-from tests.flowfiles import AT, REFUSED, about, commit, count_as_spark, drained, foreign, request, restore
+from draindown.sources.registry import source_of
+from tests.flowfiles import AT, REFUSED, about, commit, count_as_spark, drained, foreign, request, restore, take_in
 from tests.flowfiles import checkpoint as write_checkpoint
 from tests.tables.test_audit_records import SOURCE
 
@@ -110,6 +112,41 @@ def test_what_the_source_no_longer_holds_stops_it_until_someone_agrees(tmp_path:
     shutil.rmtree(asked.layout.intake_of(1))  # read once, and nobody knows what
     assert rebuild.plan(asked).forgotten == 2
     assert code_of(lambda: begin(asked)) == "rebuild-input-gone"
+
+
+def test_what_is_given_up_while_a_rebuild_is_begun_is_left_out_of_it_or_refused(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    begun = begin(asked)
+    names = [tmp_path / "in" / f"{number}.json" for number in (2, 3)]
+    for path in names:
+        path.write_text(f'{{"id": "{path.stem}", "n": 1}}\n')
+    take_in(asked, heap_bytes=1024**3, now=AT)
+    give_up = partial(discards.discard_input, source_of(asked), asked.layout, by="me", note="", at=AT)
+    give_up([str(names[0])], reading=losses.reading(asked))
+    assert rebuild.plan(asked).units == 3
+    assert begin(asked) == begun
+    staged = read_all(asked, begun, batches=4)
+    assert generations.without(staged.layout, 2) == generations.without(asked.layout, 1) == {str(names[0])}
+    with pytest.raises(TerminalError) as caught:
+        give_up([str(names[1])], reading=losses.reading(asked))
+    assert (caught.value.code, "--abort" in caught.value.next[0]) == ("not-parked", True)
+    assert source_of(asked).given_up() == {str(names[0])}
+    rebuild.abort(asked.layout)
+    give_up([str(names[1])], reading=losses.reading(asked))
+    assert source_of(asked).given_up() == set(map(str, names))
+
+
+def test_a_rebuild_goes_on_without_a_file_that_was_given_up_and_lost(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    begin(asked)
+    path = tmp_path / "in/2.json"
+    path.write_text('{"id": "2", "n": 1}\n')
+    take_in(asked, heap_bytes=1024**3, now=AT)
+    path.unlink()
+    assert code_of(lambda: begin(asked)) == "rebuild-input-gone"
+    discards.discard_input(source_of(asked), asked.layout, [str(path)], by="me", note="", at=AT)
+    begin(asked)
+    assert generations.without(asked.layout.beside(2), 2) == {str(path)}
 
 
 def test_one_that_was_begun_goes_on_only_as_it_was_begun(tmp_path: Path) -> None:

@@ -242,7 +242,7 @@ class TestSource:
         for _ in range(2):
             discards.discard_input(world.source, layout, [name], by="me", note="", at=AT)
         assert generations.without(layout, 1) == {name}
-        assert discards.given_up(world.source, layout) == {name}
+        assert world.source.given_up() == {name}
         plan = reset.plan(world.asked)
         assert (plan.slices, plan.units, plan.missing, plan.unit) == (1, 1, (), world.source.unit)
         refused = read.name if world.source.unit == "file" else read.range

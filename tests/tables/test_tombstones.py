@@ -5,12 +5,15 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
+from pyspark.sql.types import StructType
 
+from draindown.base.errors import TerminalError
 from draindown.flow import orphan_memory
 from draindown.lake import delta
 from draindown.lake.table_log import TableLog
@@ -19,6 +22,7 @@ from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.recovery import reset as reset_plan
 from draindown.runs.request import Request
+from draindown.spark.targets.mismatch import refuse_mismatch
 from tests.flowfiles import AT, checkpoint, commit, drained
 
 REPLAY = "replay:abc"
@@ -145,3 +149,19 @@ def test_an_undone_reset_takes_its_tombstones_along(tmp_path: Path) -> None:
     remember(asked, 0, generation=2)
     assert reset_plan.undo(asked.layout, by="me") == 1
     assert kept(asked) == {"1 source 1"}
+
+
+def test_deletes_remembered_without_a_column_of_the_sequence_ask_for_a_rebuild(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    held = StructType().add("id", "string").add("n", "integer").add("_changed_at", "timestamp")
+    act = partial(refuse_mismatch, asked.layout, asked.flow_spec, held, held)
+    act()
+    remember(asked, 0)
+    with pytest.raises(TerminalError) as caught:
+        act()
+    assert caught.value.code == "table-mismatch" and "without n" in caught.value.found
+    assert any("draindown rebuild p --flow f" in step for step in caught.value.next)
+    shutil.rmtree(asked.layout.tombstones)
+    row = {"id": "a", "n": 1, "_generation": 1, "_batch": 0, "_kind": "source"}
+    delta.append(asked.layout.tombstones, pa.Table.from_pylist([row]))
+    act()

@@ -184,7 +184,6 @@ def test_a_history_needs_a_table_with_all_events(tmp_path: Path) -> None:
     ("part", "path", "words"),
     [
         ({"target": FLIGHTS["target"] | {"track_history": ["delay"]}}, "target.track_history", "is of a history"),
-        ({"target": FLIGHTS["target"] | {"ignore_null_updates": True}}, "target.ignore_null_updates", "`per` query"),
         ({"target": FLIGHTS["target"] | {"from_snapshot": True}}, "target.from_snapshot", "whole snapshots"),
     ],
 )

@@ -8,7 +8,8 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from draindown.audit import files, invariants, raw
+from draindown.audit import columnar as audited
+from draindown.audit import invariants, raw
 from draindown.sources.files.columnar import COLUMNAR
 from draindown.sources.files.formats import INSPECTORS
 from draindown.spark.contract.records import READERS
@@ -48,7 +49,7 @@ def test_nothing_is_decided_by_the_name_of_a_format_or_of_a_kind_of_target() -> 
 def test_every_format_and_kind_is_registered_on_every_side() -> None:
     columnar = {name for name, form in FORMATS.items() if form.columnar}
     assert set(INSPECTORS) == set(READERS) == set(FORMATS)
-    assert set(COLUMNAR) == set(files._COLUMNAR) == columnar
+    assert set(COLUMNAR) == set(audited._COLUMNAR) == columnar
     assert set(raw._FIELDS) == set(FORMATS) - columnar
     assert set(registry._STRATEGIES) == set(invariants._INVARIANTS) == set(get_args(Name))
 

@@ -74,7 +74,8 @@ def _write(spec: PipelineSpec, name: str) -> str:
         return "append"
     if target.history is not None:
         return _cell(target.history.in_words)
-    return f"newest row per {_cell(', '.join(target.keys))}, ordered by {_cell(', '.join(target.sequence_by))}"
+    newest = "newest row" if target.partial is None else "newest value of each column"
+    return f"{newest} per {_cell(', '.join(target.keys))}, ordered by {_cell(', '.join(target.sequence_by))}"
 
 
 def _cell(text: str) -> str:

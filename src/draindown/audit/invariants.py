@@ -10,9 +10,11 @@ import pyarrow as pa
 
 from draindown.audit.context import AuditContext
 from draindown.audit.files import FileFacts
-from draindown.audit.histories import HistoryRecount, unfolded
+from draindown.audit.histories import HistoryRecount
 from draindown.audit.keys import MOST, KeyRecount, unusable
+from draindown.audit.merged_rows import MergedRecount
 from draindown.audit.model import Collector
+from draindown.audit.record_tables import unfolded
 from draindown.audit.records import Records
 from draindown.audit.withdrawals import withheld_keys
 from draindown.base.formatting import count
@@ -104,7 +106,11 @@ class Historical:
 
     def __init__(self, context: AuditContext, temporary: Path) -> None:
         self._why_not = unfolded(context.flow)
-        self._recount = HistoryRecount(context.flow, temporary)
+        self._recount = self._recounted(context, temporary)
+
+    @staticmethod
+    def _recounted(context: AuditContext, temporary: Path) -> HistoryRecount | MergedRecount:
+        return HistoryRecount(context.flow, temporary)
 
     @property
     def keys(self) -> Collector | None:
@@ -131,9 +137,21 @@ class Historical:
         self.settle(context, [], all_files=records.whole)
 
 
+class Merged(Historical):
+    """The table is the fold of each column over all raw records of a key, and its tombstones are the newest deletes."""
+
+    @staticmethod
+    def _recounted(context: AuditContext, temporary: Path) -> MergedRecount:
+        found, tombstones = MergedRecount(context.flow, temporary), log_of(context.layout, context.layout.tombstones)
+        if tombstones.exists:
+            found.deletes(tombstones, _finished(context))
+        return found
+
+
 _INVARIANTS: Mapping[str, Callable[[AuditContext, Path], Invariant]] = {
     "append": Appended,
     "upsert": Upserted,
+    "partial": Merged,
     "history": Historical,
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -303,6 +304,7 @@ def _close_files(
     from draindown.base.clock import now
     from draindown.base.formatting import count, printable
     from draindown.flow import discards
+    from draindown.recovery.losses import reading
     from draindown.recovery.opening import Needs, open_flow
     from draindown.sources.files import parked
     from draindown.sources.registry import source_of
@@ -318,7 +320,8 @@ def _close_files(
             if verb == "retry":
                 parked.retry(layout, wanted, by=person(), note=note, now=now())
             else:
-                source = source_of(here.request(spec, flow, "drain", run_id))
-                discards.discard_input(source, layout, wanted, by=person(), note=note, at=now())
+                request = here.request(spec, flow, "drain", run_id)
+                give_up = partial(discards.discard_input, source_of(request), layout, wanted, reading=reading(request))
+                give_up(by=person(), note=note, at=now())
     done = "will be looked at again" if verb == "retry" else "discarded"
     out.result({verb: wanted}, f"{count(len(wanted), 'file')} {done}")

@@ -15,15 +15,17 @@ from draindown.sources.tables import late, readers, registered
 from draindown.sources.tables.late import Place
 from draindown.sources.tables.registered import BEHIND, GONE, Waiting
 from draindown.sources.tables.source import part_way
+from draindown.spec.derived import DerivedFlow
 
 
-def look_at_source(desk: Desk) -> None:
+def look_at_source(desk: Desk, flow: DerivedFlow) -> None:
     """Examine what a derived flow has yet to read, and how much of a range of versions is done.
 
     Raises TerminalError like `Tables.look`: the source is another table, or lost what was not read yet.
     """
     first = desk.checkpoint.first_unread
-    _look_at_late(desk, generations.first_unread(desk.layout, desk.generation))
+    if flow.accept is not None:  # else rows that were once late are not: all of them count
+        _look_at_late(desk, generations.first_unread(desk.layout, desk.generation))
     found = desk.source.look(desk.layout, desk.generation, first, now())
     done = part_way(desk.layout, desk.generation, first - 1)
     said = [f"{count(intake.newest(desk.layout, desk.generation), 'slice')} pinned", *found.reasons]

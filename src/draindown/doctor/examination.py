@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 from draindown.base.errors import DraindownError
@@ -55,7 +56,7 @@ def examine(request: Request) -> Health:
             _look(desk, part, look)
         _look(desk, "published", lambda desk: look_at_published(desk, request))
         if isinstance(request.declared, DerivedFlow):
-            _look(desk, "source", look_at_source)
+            _look(desk, "source", partial(look_at_source, flow=request.declared))
         elif request.declared.source.raw_files:
             _look(desk, "source", look_at_files)
         else:

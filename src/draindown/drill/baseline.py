@@ -72,7 +72,7 @@ class Baseline:
     @property
     def keyed(self) -> bool:
         """Whether the flow has keys."""
-        return self.scratch.spec.flow(self.scratch.flow).target.kind.addressable
+        return self.scratch.spec.flow(self.scratch.flow).target.kind.keyed
 
     @property
     def patience(self) -> float:

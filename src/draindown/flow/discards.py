@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
+from draindown.base.errors import TerminalError
+from draindown.base.formatting import count
 from draindown.flow import generations, integrity
-from draindown.flow.generations import cards
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import literal, log_of
@@ -18,24 +19,47 @@ from draindown.sources.port import Source
 
 
 def discard_input(
-    source: Source, layout: FlowLayout, units: Iterable[str], *, by: str, note: str, at: datetime
+    source: Source,
+    layout: FlowLayout,
+    units: Iterable[str],
+    *,
+    by: str,
+    note: str,
+    at: datetime,
+    reading: Mapping[int, int] | None = None,
 ) -> None:
     """Give up units for good: those that the source keeps out, and those that no batch of the live generation has read.
 
+    `reading`: the first slice that no batch has read, of the live generation and of that of a rebuild in progress; by
+    default of the live one alone. What the rebuild has read is refused: it would bring the rows. What it has not read
+    it leaves out once it goes on.
+
     Call it under the lease. Idempotent. Raises TerminalError `not-parked` before it changes anything.
     """
-    wanted, number = list(dict.fromkeys(units)), generations.generation(layout)
-    first = generations.first_unread(layout, number)
-    waiting = [one for one in intake.of_units(layout, number, wanted) if one.number >= first]
-    unread = {name for name in wanted if any(one.only([name]).units for one in waiting)}
+    wanted, live = list(dict.fromkeys(units)), generations.generation(layout)
+    first = generations.first_unread(layout, live)
+    unread = _among(layout, live, wanted, range(first, _END))
+    for number, until in (reading or {}).items():
+        if number != live and (read := sorted(_among(layout, number, unread, range(until)))):
+            raise TerminalError(
+                "not-parked",
+                tried=f"discard {count(len(wanted), source.unit)} of flow {layout.flow} of pipeline {layout.pipeline}",
+                found=f"a rebuild that was begun has read {generations.shown(read)}: its table would have the rows",
+                changed="nothing",
+                next=f"draindown rebuild {layout.pipeline} --flow {layout.flow} --abort --yes   # then discard again",
+            )
     source.give_up(wanted, unread, by=by, note=note, at=at)
     if unread:
         generations.leave_out(layout, unread, by=by, at=at)
 
 
-def given_up(source: Source, layout: FlowLayout) -> frozenset[str]:
-    """Return the units that a person gave up before any batch read them. Later generations leave them out, too."""
-    return source.given_up({unit for one in cards(layout).values() for unit in one.get("without", ())})
+_END = 2**63  # a slice that never comes
+
+
+def _among(layout: FlowLayout, generation: int, names: Collection[str], slices: range) -> set[str]:
+    """Return those of `names` that one of these slices holds."""
+    held = [one for one in intake.of_units(layout, generation, list(names)) if one.number in slices]
+    return {name for name in names if any(one.only([name]).units for one in held)}
 
 
 def not_read(layout: FlowLayout, generation: int, records: Mapping[str, Origin]) -> set[Origin]:

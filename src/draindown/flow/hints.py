@@ -42,6 +42,8 @@ _MISSING = ("", "na", "n/a", "nan", "null", "none", "nil", "-", "?", "\\n")
 _BOOLEANS = ("y", "n", "yes", "no", "t", "f", "on", "off", "0", "1")
 NULLED = "NULL after the transform"
 """Detail of a record that lacks a key or sequence only after the contract took it."""
+_AGAIN = "and deliver the file again under a new name"
+"""How often records end in a file is counted when it is taken in."""
 _CONVERT = "declare it as string and convert it in a transform"
 
 
@@ -90,7 +92,10 @@ def _malformed(flow: FlowSpec, raw: str, detail: str) -> str:
 def _dialect(flow: FlowSpec, record: str, detail: str) -> str:
     """Suggest another dialect for a record whose cells can't be told apart, or more than its header has."""
     source = flow.source
-    if re.fullmatch(r"\d+ cells under a header of \d+", detail):
+    counted = re.fullmatch(r"\d+ cells under a header of \d+", detail)
+    if counted and source.dialect.quote is None and '"' in record:
+        return f"if cells are quoted, leave out quote: none; where quotes hold line ends, {_AGAIN.removeprefix('and ')}"
+    if counted:
         return "have cells that hold the delimiter quoted; a header must name every cell"
     if "quote" not in detail:
         return ""
@@ -104,9 +109,9 @@ def _dialect(flow: FlowSpec, record: str, detail: str) -> str:
 
 def _no_object(text: str) -> str:
     if text.startswith("["):
-        return "one object a line is wanted, this is a JSON array: say multiline: true"
+        return f"one object a line is wanted, this is a JSON array: say multiline: true, {_AGAIN}"
     if text in ("{", "}", "},", "]") or re.match(r'"[^"]*"\s*:', text):  # not `{"a": 1`, which may be torn
-        return "one object a line is wanted, this one spans several lines: say multiline: true"
+        return f"one object a line is wanted, this one spans several lines: say multiline: true, {_AGAIN}"
     if "," in text and not text.startswith("{"):
         return "this is no JSON; if it is a csv, say format: csv"
     return ""

@@ -98,6 +98,12 @@ def by_batch(layout: FlowLayout, where: str = "") -> dict[Place, list[Input]]:
     return found
 
 
+def has_any(layout: FlowLayout, units: Collection[str]) -> bool:
+    """Return whether some batch, or an attempt at one, read one of these units."""
+    names = ", ".join(literal(name) for name in units) or "null"
+    return bool(log_of(layout, layout.inputs).rows(f"select 1 as one from t where unit in ({names}) limit 1"))
+
+
 def among(places: Collection[Place]) -> str:
     """Return SQL that is true for the inputs of these batches."""
     return " or ".join(f"({_is(*place)})" for place in places) or "false"

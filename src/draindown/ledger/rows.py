@@ -20,8 +20,9 @@ from draindown.lake.transactions import WriterId
 Place = tuple[int, str, int]
 """Key of a batch, unique within a flow: generation, kind, number."""
 BatchKind = Literal["source", "quarantine", "replay", "gate"]
-BatchForm = Literal["land", "derive", "history"]
-"""What a batch does: records to rows of a target by a contract, or to its history; touched keys to it by a query."""
+BatchForm = Literal["land", "derive", "history", "partial"]
+"""What a batch does: records to rows of a target by a contract, to its history, or to its columns one by one; touched
+keys to it by a query."""
 GATE: BatchKind = "gate"
 """Kind of a batch that moves rows from the target to the quarantine."""
 FATES = ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")
@@ -59,17 +60,23 @@ class BatchRow:
         updated = closed + reopened + changed
         deleted = joined + removed       (rows whose first event is within another row now, or counts no more)
 
+    A batch that merges column by column (`form`: partial) has records as the first account, too. `applied` are records
+    that gave the row of their key a value, and deletes; rows are inserted, updated and deleted as the commit says:
+
+        records = applied + superseded + duplicate + quarantined + late
+
     `units`, `bytes`, `records`: sums of the batch's inputs, which are in the table `inputs`. A batch that reads no
     source (kinds quarantine and gate) has records and no units.
     `irrelevant`: images without a trace in what the query reads, such as an update of other columns.
     `absent`: touched keys that neither the query returns nor the table has.
     `reread`: rows in the files of the sources that could hold rows of touched keys; 0 in rows of older versions.
-    `remembered`: deletes of keys that the target did not hold; of a history the events that were added to the hidden.
-    `history`: by which columns a history was folded, as JSON.
+    `remembered`: deletes of keys that the target did not hold, or of which it keeps newer columns; of a history the
+    events that were added to the hidden.
+    `history`: by which columns a history was folded, or rows were merged, as JSON.
     `changed_at`: timestamp of the rows that the batch changed, later than that of every earlier batch.
     `start`: the start of the step that committed the batch; "" in rows of older versions.
     `sinks`: by sink, what became of the rows there: applied = sent + deleted + passed + unsendable. A sink of refused
-    rows has their number as `quarantined` in the place of applied.
+    rows has their number as `quarantined` in the place of applied; of rows that are merged it is those that differ.
     """
 
     pipeline: str
@@ -132,9 +139,14 @@ class BatchRow:
     @property
     def applied(self) -> int:
         """Rows that changed the target or the tombstones; of a history the events that count."""
-        if self.form == "history":
+        if self.form in ("history", "partial"):
             return self.events
         return self.inserted + self.updated + self.deleted + self.remembered
+
+    @property
+    def offered(self) -> int:
+        """Rows that each sink is asked to take: those applied; of rows that are merged, those that differ."""
+        return self.inserted + self.updated + self.deleted if self.form == "partial" else self.applied
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as a flat, JSON-ready dict, including `applied`. Times are ISO 8601."""
@@ -198,7 +210,7 @@ def _sent(row: BatchRow) -> dict[str, tuple[int, int]]:
     """Return the sum of each sink: every row that was applied, or refused, has one fate there."""
     return {
         f"{'quarantined' if 'quarantined' in counts else 'applied'} = {' + '.join(SINK_FATES)} (sink {name})": (
-            counts.get("quarantined", row.applied),
+            counts.get("quarantined", row.offered),
             sum(counts.get(fate, 0) for fate in SINK_FATES),
         )
         for name, counts in row.sinks.items()
@@ -218,17 +230,18 @@ def _derived(row: BatchRow) -> dict[str, tuple[int, int]]:
 def not_adding_up(row: BatchRow, wrong: Sequence[str]) -> TerminalError:
     """Return the error that blocks a batch from being published. `wrong` describes each sum that fails.
 
-    A derived flow is proven, not audited, and where its batch was not committed, a reset is a way on.
+    A derived flow is proven, not audited, and a reset compares its table with its source, whatever a batch did to it.
     """
     changed = "the batch may be in the table, but it will not be published"
     own, report = f"{row.pipeline} --flow {row.flow}", f"draindown report {row.pipeline} --json"
     again = f"draindown rebuild {own}   # says what it reads again; its table takes the place of a wrong one"
     next_ = [f"draindown audit {row.pipeline}", report, again]
     if row.form == "derive":
-        next_ = [f"draindown prove {own}   # names the rows of the table that are wrong", report]
+        compare = f"draindown reset {own}   # compares the whole table with its source"
+        next_ = [f"draindown prove {own}   # names the rows of the table that are wrong", report, compare]
     if row.form == "derive" and row.table_version < 0:
         changed = "nothing of this batch is in the table"
-        next_[1] = f"draindown reset {own}   # compares the whole table with its source"
+        next_.remove(report)
     return TerminalError(
         "ledger-does-not-add-up",
         tried=f"close the ledger of flow {row.flow}, generation {row.generation}, batch {row.batch}",

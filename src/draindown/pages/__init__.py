@@ -38,6 +38,7 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
     | {"keys": "touched"}
     | {name: name for name in ("inserted", "updated", "deleted", "unchanged", "absent")},
     "history": {name: name for name in (*_LANDED, *RUNS)} | {"hidden": "remembered"},
+    "partial": {name: name for name in (*_LANDED, "inserted", "updated", "deleted", "remembered")},
 }
 """Columns of the ledger as the page shows it, by form of the batches: heading to name in `FlowView.ledger`."""
 

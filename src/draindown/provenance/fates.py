@@ -13,17 +13,22 @@ from draindown.provenance.model import Batch, Fate, Place
 from draindown.provenance.records import Names, Values
 from draindown.provenance.scan import Found
 
+Known = Sequence[tuple[Found, Values]]
+"""Accepted records with their sequences."""
+Judged = Iterator[tuple[Found, Fate, str, Values | None]]
+Judge = Callable[[Known, "Contents", "Ends"], Judged]
+
 
 @dataclass(frozen=True)
 class Contents:
     """How records of a key compare. `order`: the sequence columns; `content`: columns that a row has unchanged.
 
-    `keeps_all`: whether the table is a history, in which no record loses against another of its key.
+    `judge`: what tells the fates of accepted records of one batch, where no record replaces another one whole.
     """
 
     order: Names
     content: Names
-    keeps_all: bool = False
+    judge: Judge | None = None
 
     def sequence(self, found: Found) -> Values | None:
         """Return the sequence of a record; None if it can't be read."""
@@ -82,8 +87,8 @@ def _in_batch(
     known = sorted(((one, at) for one, at in accepted if at is not None), key=lambda pair: pair[1], reverse=True)
     if not known:
         return
-    if how.keeps_all:
-        yield from ((one, "applied", f"an event of the key, {shown(how.order, at)}", at) for one, at in known)
+    if how.judge is not None:
+        yield from how.judge(known, how, ends)
         return
     won = known[0][1]
     tied = [one for one, at in known if at == won]

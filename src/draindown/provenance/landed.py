@@ -12,13 +12,15 @@ from draindown.audit.keys import made_by, unusable
 from draindown.flow import generations, quarantine, withdrawals
 from draindown.flow.quarantine import Filter
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, identifier, literal, rows
+from draindown.lake.table_log import TableLog, literal, rows
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE, BatchRow
 from draindown.ledger.rows import Place as BatchPlace
 from draindown.provenance import fates
 from draindown.provenance.fates import Contents, Ends
+from draindown.provenance.judges import JUDGES
+from draindown.provenance.judging import Asked, of_key
 from draindown.provenance.model import Absent, Batch, Place, State, Trace
 from draindown.provenance.records import Names, Values, json_values, plain
 from draindown.provenance.scan import Found, Progress, Scan, is_about
@@ -35,6 +37,7 @@ class LandedTable:
     def __init__(self, flow: FlowSpec, layout: FlowLayout, root: Path, progress: Progress) -> None:
         self._flow, self._layout, self._root, self._progress = flow, layout, root, progress
         self._keys: Names = tuple(flow.target.keys)
+        self._judging = JUDGES.get(flow.target.kind.name)
 
     def rows(self, found: Sequence[Row], *, every: bool = False) -> list[Trace]:
         """Trace rows of the table, which have all of its columns.
@@ -66,6 +69,7 @@ class LandedTable:
         return traces
 
     def _keyed(self, found: Sequence[Row], by_row: Sequence[BatchRow | None], every: bool) -> list[Trace]:
+        shows_all, every = every, every or self._judging is not None
         keys = [tuple(row[name] for name in self._keys) for row in found]
         hidden = unusable(self._flow, self._root)
         read = ledger_table.with_records(self._layout) if every else [one for one in by_row if one]
@@ -87,9 +91,9 @@ class LandedTable:
                 self._withheld(key) if every else (),
             )
             own = [hit for hit in hits if is_about(hit, key)]
-            records = fates.places(own, batches, self._contents(row), ends)
+            records = fates.places(own, batches, self._contents(key, row, every=shows_all), ends)
             gone = [*scan.gone, *([hidden] if hidden else [])]
-            told = dict(zip(self._keys, key, strict=True))
+            told = {name: row[name] for name in self._flow.target.row_keys}
             traces.append(self._trace(told, row, batch, records, gone, ranges.get(batch.place, ()) if batch else ()))
         return traces
 
@@ -102,15 +106,18 @@ class LandedTable:
         gone: Sequence[str],
         read: Sequence[str] = (),
     ) -> Trace:
+        said = self._won(records, batch) if self._judging is None else self._judging.said(records)
+        missing = [] if batch else [f"no batch of the ledger has its stamp {row.get(_CHANGED_AT)}"]
+        told = None if batch is None else Batch.of(batch, read)
+        return self._new(key, "landed", said, row=row, batch=told, records=records, gone=[*missing, *gone])
+
+    def _won(self, records: Sequence[Place], batch: BatchRow | None) -> str:
         won = next((one for one in records if one.fate == "applied" and self._is_of(one, batch)), None)
         said = (
             f"the record at {won.unit}:{won.position}" if won else "the record behind it is not among what can be read"
         )
         lost = sum(one.fate in ("superseded", "duplicate") and self._is_of(one, batch) for one in records)
-        said += f"; {lost} lost against it in its batch" if lost else ""
-        missing = [] if batch else [f"no batch of the ledger has its stamp {row.get(_CHANGED_AT)}"]
-        told = None if batch is None else Batch.of(batch, read)
-        return self._new(key, "landed", said, row=row, batch=told, records=records, gone=[*missing, *gone])
+        return said + (f"; {lost} lost against it in its batch" if lost else "")
 
     @staticmethod
     def _is_of(place: Place, batch: BatchRow | None) -> bool:
@@ -147,7 +154,7 @@ class LandedTable:
             hits += scan.waiting(self._unread(), self._keys, {values})
         withdrawn, deletes = self._withdrawn(values), self._deletes(values)
         withheld = [sequence for sequence, state, _ in withdrawn if state != "released"]
-        places = fates.places(hits, batches, self._contents(None), Ends(None, None, deletes, withheld))
+        places = fates.places(hits, batches, self._contents(values, None), Ends(None, None, deletes, withheld))
         gone = [*scan.gone, *([hidden] if hidden else [])]
         state, said, then = self._verdict(values, places, deletes, withdrawn, hits, gone)
         by = max(deletes, key=lambda place: deletes[place], default=None) if state == "deleted" else None
@@ -184,6 +191,8 @@ class LandedTable:
             sure = any(one.refused and one.key == values for one in hits)
             what = "has the key" if sure else "may have the key: its text holds it, and it can't be read"
             return "refused", f"each of {number} that were refused {what}", self._refused_next(hits)
+        if places and of_key(self._flow, self._layout.table, values):
+            return "superseded", "its records are in other rows of the key: none begins there", []
         if places:
             audit = f"draindown audit {pipeline} --flow {flow}   # whether the table lost rows"
             return "superseded", "its records were accepted, and the table has none of them", [audit]
@@ -206,25 +215,22 @@ class LandedTable:
         generation = generations.generation(self._layout)
         return unread_after(TableLog(self._layout.table).last(app_id(self._layout, generation, "rows")))
 
-    def _contents(self, row: Row | None) -> Contents:
+    def _contents(self, key: Values, row: Row | None, *, every: bool = True) -> Contents:
         order: Names = tuple(self._flow.target.sequence_by)
         made = made_by(self._flow.transform, self._root) if self._flow.transform else set()
         known = [] if made is None else [name for name in plain(self._flow) if name not in made]
         content = tuple(name for name in known if row is None or name in row)
-        return Contents(order, content, keeps_all=self._flow.target.history is not None)
+        judging = self._judging
+        judge = None if judging is None else judging.judge(Asked(self._flow, self._layout, key, row, every))
+        return Contents(order, content, judge)
 
     def _deletes(self, key: Values) -> dict[BatchPlace, Values]:
         """Return at which sequence each batch deleted a key."""
-        log = TableLog(self._layout.tombstones)
-        if not log.exists:
-            return {}
-        names, order = self._flow.target.essential, self._flow.target.sequence_by
-        own = ", ".join(map(identifier, [*names, "_generation", "_kind", "_batch"]))
-        some = log.rows(f"select {own} from t where {_is(self._keys, key)}")
+        order, memory = self._flow.target.sequence_by, self._flow.target.kind.memory
         return {
             (row["_generation"], row["_kind"], row["_batch"]): tuple(row[name] for name in order)
-            for row in some
-            if tuple(row[name] for name in self._keys) == key
+            for row in (of_key(self._flow, self._layout.memory(memory), key) if memory else ())
+            if row.get("_delete", True)  # of hidden events some are no deletes
         }
 
     def _withheld(self, key: Values) -> list[Values]:
@@ -249,13 +255,3 @@ class LandedTable:
                 why = f"{row['reason']}; id {row['quarantine_id'][:12]}"
                 told.append((values[: len(keys)], values[len(keys) :], row["state"], why))
         return told
-
-
-def _is(names: Names, key: Values) -> str:
-    """Return a condition of which all rows of a key are true, in the SQL of a query; other rows may be."""
-    texts = [
-        f"{identifier(name)} = {literal(value)}"
-        for name, value in zip(names, key, strict=True)
-        if isinstance(value, str)
-    ]
-    return " and ".join(texts) or "true"

@@ -83,7 +83,8 @@ class _Table:
     @property
     def key_columns(self) -> Sequence[str]:
         """The columns that name a row; ORIGIN of a table without keys."""
-        return self._declared.target.row_keys or [ORIGIN]
+        declared = self._declared
+        return (declared.target.keys if isinstance(declared, FlowSpec) else declared.target.row_keys) or [ORIGIN]
 
     def key(self, given: Mapping[str, str | None]) -> dict[str, Any]:
         """Return texts of a key as values. Raises ValueError."""
@@ -131,15 +132,6 @@ class _Table:
             for at, row in enumerate(found)
         ]
 
-    def _refuse_history(self, flow: FlowSpec) -> None:
-        """Refuse a history that records land in: the batch that a row names may only have closed it."""
-        if flow.target.kind.memory == "hidden":
-            where, table = f"{self._spec.pipeline} --flow {self._flow}", flow.table_name(self._flow)
-            raise ValueError(
-                f"{table} is a history that records land in, and `why` can't tell yet which record began a row; "
-                f"`draindown as-of {table} TIME` says what it had, `draindown audit {where}` folds all input again"
-            )
-
     def absent(self, key: Mapping[str, Any]) -> Trace:
         """Return the trace of a key that no row of the table has."""
         if isinstance(self._declared, FlowSpec):
@@ -186,7 +178,6 @@ class _Table:
     @property
     def _landed(self) -> LandedTable:
         assert isinstance(self._declared, FlowSpec)
-        self._refuse_history(self._declared)
         return LandedTable(self._declared, self._layout, self._asked.root, self._asked.progress)
 
     def _named(self, row: Row) -> dict[str, Any]:

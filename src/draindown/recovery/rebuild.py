@@ -21,25 +21,25 @@ from typing import Any, Literal
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
-from draindown.flow import checkpoint, discards, generations
+from draindown.flow import checkpoint, generations
 from draindown.flow.generations import Card, card
 from draindown.lake import documents
 from draindown.lake.documents import read_json, write_json
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, log_of
+from draindown.lake.table_log import log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
+from draindown.recovery import spec_changes
 from draindown.recovery.input_gone import NO_ROWS, input_gone, nothing_to_rebuild
 from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.batch_size import bound_now
+from draindown.sources.port import Source
 from draindown.sources.registry import source_of
 from draindown.sources.slices import FIRST, Slice
-from draindown.spec.names import START_AT
 
 State = Literal["new", "begun", "swapped"]
 _NO_CONTRACT = {"also_to", "expectations", "quarantine", "maintenance", "deadline", "max_batches"}
-_DELTA_NAMES = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,8 @@ def plan(request: Request) -> RebuildPlan:
         _refuse_other_contract(request, begun)
     source, fills = source_of(request), request.declared.source.begins_with_fill
     generation = generations.next_number(layout, live) if begun is None else begun.generation
-    left = [] if fills or begun else _read_by(layout, live, 0, discards.given_up(source, layout))
-    left = _left(layout, begun) if begun and state == "begun" else left
+    left = [] if fills or begun else _read_by(layout, live, 0, source.given_up())
+    left = _left(source, layout, begun) if begun and state == "begun" else left
     new = source.look(layout, generation, FIRST, now()) if fills and begun is None else None
     if new is not None and not new.units:
         told = [f"{one.subject} {one.detail}" for one in new.findings]
@@ -172,7 +172,7 @@ def plan(request: Request) -> RebuildPlan:
     return RebuildPlan(
         pipeline=layout.pipeline,
         flow=layout.flow,
-        keyed=request.declared.target.kind.addressable,
+        keyed=request.declared.target.kind.keyed,
         previous=live if begun is None else begun.previous,
         generation=generation,
         state=state,
@@ -184,14 +184,15 @@ def plan(request: Request) -> RebuildPlan:
         forgotten=max(0, before - known) if state == "new" and not fills else 0,
         table_bytes=log_of(layout, layout.table).size,
         free_bytes=shutil.disk_usage(_existing(layout.home)).free,
-        changes=tuple(_changes(request)) if state != "swapped" else (),
+        changes=tuple(spec_changes.changes(request)) if state != "swapped" else (),
     )
 
 
-def _left(layout: FlowLayout, begun: Rebuild) -> list[Slice]:
+def _left(source: Source, layout: FlowLayout, begun: Rebuild) -> list[Slice]:
     """Return what the generation has not read and nobody agreed to leave out."""
     staged, number = layout.beside(begun.generation), begun.generation
-    return _read_by(layout, number, generations.first_unread(staged, number), generations.without(staged, number))
+    left_out = generations.without(staged, number) | source.given_up()
+    return _read_by(layout, number, generations.first_unread(staged, number), left_out)
 
 
 def _read_by(layout: FlowLayout, generation: int, first: int, left_out: frozenset[str]) -> list[Slice]:
@@ -240,29 +241,6 @@ def _contract(request: Request) -> str:
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
-def _changes(request: Request) -> list[str]:
-    table, flow = TableLog(request.layout.table), request.declared
-    if not table.exists:
-        return ["the table is gone: it is made anew"]
-    partitions, held = table.partition_columns, table.column_types
-    found = []
-    if partitions != flow.target.partition_by:
-        found.append(f"partition_by: {partitions} -> {flow.target.partition_by}")
-    if (START_AT in held) != (flow.target.history is not None):
-        found.append(f"rows: {'the history of each key' if flow.target.history else 'no history any more'}")
-    if flow.transform:
-        return [*found, f"columns: those that {flow.transform} gives"]
-    if flow.known_columns is None:
-        return [*found, "columns: those that the query gives"]
-    wanted = {name: _DELTA_NAMES.get(column.stored, column.stored) for name, column in flow.columns.items()}
-    for name, kind in wanted.items():
-        if name not in held:
-            found.append(f"column {name}: new, {kind}")
-        elif isinstance(held[name], str) and held[name] != kind:
-            found.append(f"column {name}: {held[name]} -> {kind}")
-    return found + [f"column {name}: gone" for name in held if name not in wanted and not name.startswith("_")]
-
-
 def refuse_incomplete(request: Request, found: RebuildPlan) -> None:
     """Raise TerminalError `rebuild-input-gone` if the input is no longer complete."""
     if not (found.missing or found.forgotten):
@@ -296,16 +274,10 @@ def begin(request: Request, *, by: str, accept_missing: bool) -> Rebuild:
         generations.name_live(layout, found.previous)
         write_json(layout.rebuild, asdict(begun))
     staged = layout.beside(begun.generation)
-    own = card(staged, begun.generation) or Card(
-        begun.generation,
-        begun.previous,
-        at,
-        by,
-        without=tuple(discards.given_up(source_of(request), layout)),
-        rebuilt=True,
-    )
+    own = card(staged, begun.generation) or Card(begun.generation, begun.previous, at, by, rebuilt=True)
     missing = () if layout.own_intakes else found.missing  # an intake of its own holds only what is there
-    own = replace(own, without=tuple(sorted({*own.without, *missing})))
+    # given up before it began, or since: `discard_input` refuses what it has read
+    own = replace(own, without=tuple(sorted({*own.without, *missing, *source_of(request).given_up()})))
     generations.begin_staged(staged, own)
     return begun
 

@@ -80,13 +80,13 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
     if rows and not kind.idempotent:
         raise _would_double(layout, rows)
     source, reads = source_of(request), live or 1
-    given_up = discards.given_up(source, layout)
+    given_up = source.given_up()
     again = [some for one in intake.slices(layout, reads) if (some := one.but(given_up)).units]
     fresh = live is not None and _is_fresh(layout, live)
     return ResetPlan(
         pipeline=layout.pipeline,
         flow=layout.flow,
-        keyed=kind.addressable,
+        keyed=kind.keyed,
         previous=live,
         generation=live if fresh and live is not None else generations.next_number(layout, live),
         slices=len(again),
@@ -134,7 +134,7 @@ def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) 
     previous = own.previous if own else found.previous
     # with an intake of its own, the new generation pins what is there: there is nothing to leave out of it
     missing = () if layout.own_intakes else found.missing
-    without = tuple(sorted({*missing, *discards.given_up(source_of(request), layout)}))
+    without = tuple(sorted({*missing, *source_of(request).given_up()}))
     fresh = Card(found.generation, previous, now().isoformat(timespec="seconds"), by, without)
     generations.make_live(layout, fresh)
 

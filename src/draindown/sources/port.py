@@ -218,11 +218,8 @@ class Source(Protocol):
         Called under the lease. Idempotent. Raises TerminalError `not-parked` before it changes anything.
         """
 
-    def given_up(self, left_out: Collection[str]) -> frozenset[str]:
-        """Return the units that a person gave up before any batch read them. Every later generation leaves them out.
-
-        `left_out`: the units that some generation left out.
-        """
+    def given_up(self) -> frozenset[str]:
+        """Return the units that a person gave up before any batch read them. Every later generation leaves them out."""
 
     def read_up_to(self, generation: int, first: int) -> None:
         """Take note that no batch reads the slices before `first` again. Called under the lease, after a drain."""
@@ -315,7 +312,7 @@ class ReadInOrder(KeepsAll):
         """Return the names as they are."""
         return list(asked)
 
-    def given_up(self, left_out: Collection[str]) -> frozenset[str]:  # noqa: ARG002
+    def given_up(self) -> frozenset[str]:
         """Return nothing: no unit is given up."""
         return frozenset()
 

@@ -34,7 +34,7 @@ from draindown.spec.window import Window
 
 FLOATS = ("float", "double")
 TOLERANCE = 1e-9
-"""Doubles within this relative distance are equal: the sum of a group depends on the order of its rows."""
+"""Computed doubles within this relative distance are equal: the sum of a group depends on the order of its rows."""
 
 
 Derivation = Window | Session | Per | Deduplicate | Top | Join | Lookup | Processor | History

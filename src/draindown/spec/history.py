@@ -17,10 +17,13 @@ HISTORY = "target: {stored_as_scd_type: 2}"
 """What asks for the kind `history` in a flow."""
 
 
-def _check_tracked(given: Any) -> list[str] | dict[str, list[str]]:
+def check_columns(
+    given: Any, wanted: str = "a list of columns, or {except: [columns]}"
+) -> list[str] | dict[str, list[str]]:
+    """Return a list of columns, or {except: list of columns}. Raises ValueError for all else: it must be `wanted`."""
     names = given.get(EXCEPT) if isinstance(given, dict) and set(given) == {EXCEPT} else given
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise ValueError("must be a list of columns, or {except: [columns]}")
+        raise ValueError(f"must be {wanted}")
     for name in names:
         check_column_name(name)
     if twice := repeated(names):
@@ -29,23 +32,14 @@ def _check_tracked(given: Any) -> list[str] | dict[str, list[str]]:
 
 
 _NAMES = {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}
-Tracked = Annotated[
-    list[str] | dict[str, list[str]],
-    PlainValidator(_check_tracked),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                _NAMES,
-                {
-                    "type": "object",
-                    "properties": {EXCEPT: _NAMES},
-                    "required": [EXCEPT],
-                    "additionalProperties": False,
-                },
-            ]
-        }
-    ),
-]
+COLUMNS_SCHEMA: dict[str, list[dict[str, Any]]] = {
+    "anyOf": [
+        _NAMES,
+        {"type": "object", "properties": {EXCEPT: _NAMES}, "required": [EXCEPT], "additionalProperties": False},
+    ]
+}
+"""The JSON Schema of what `check_columns` takes."""
+Tracked = Annotated[list[str] | dict[str, list[str]], PlainValidator(check_columns), WithJsonSchema(COLUMNS_SCHEMA)]
 
 
 class History(Part):

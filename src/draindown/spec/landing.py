@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from draindown.spec import expression_names, sinks
 from draindown.spec.base import Model, Problem, refuse
 from draindown.spec.column_types import Column
-from draindown.spec.history import History
+from draindown.spec.history import EXCEPT, History
 from draindown.spec.names import RESERVED_COLUMNS, ColumnName, Dotted, Expression, Identifier, near
 from draindown.spec.sinks import FlowSink
 from draindown.spec.source import FIELD
@@ -94,6 +94,7 @@ class FlowSpec(Model):
                 *self._expression_problems(),
                 *sinks.problems(self.also_to, self.target.keys, self._sent_names, refuses=True),
                 *self._history_problems(),
+                *self._partial_problems(),
             ]
         )
         return self
@@ -253,6 +254,15 @@ class FlowSpec(Model):
             if not sink.is_of_refused:
                 way = "give the sink to a flow that derives the history from an append table (source: {table: NAME})"
                 yield ("also_to", name), f"rows of a history that records land in are not sent; {way}"
+
+    def _partial_problems(self) -> Iterable[Problem]:
+        part = self.target.partial
+        for place, name in () if part is None else part.named:
+            column = self.columns.get(name)
+            if column is None and not self.transform:
+                yield ("target", *place), f"{name!r} is in no column{near(name, self.columns)}"
+            elif column is not None and not column.nullable and EXCEPT not in place and not self.transform:
+                yield ("target", *place), f"{name!r} is `not null`: a record without it is refused"
 
     def _name_problem(self, part: str, name: str) -> str | None:
         column = self.columns.get(name)

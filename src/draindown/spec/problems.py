@@ -29,8 +29,8 @@ _LATER = frozenset(("changes", "watermark")) | {
 
 
 _WAYS_OUT = {
-    "ignore_null_updates": "columns are not merged one by one. Append all events, and take the newest value of each "
-    "in a `per` query: (max(struct(updated_at, status)) filter (where status is not null)).status",
+    "ignore_null_updates": "it is of flows that read files or topics. Append all events, and take the newest value of "
+    "each in a `per` query: (max(struct(updated_at, status)) filter (where status is not null)).status",
     **dict.fromkeys(
         ("snapshot", "snapshots", "from_snapshot", "auto_cdc_from_snapshot"),
         "whole snapshots are not compared: of a key that one lacks nobody knows whether it is deleted or late. Append "

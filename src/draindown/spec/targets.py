@@ -14,7 +14,8 @@ from pydantic import (
 from draindown.spec.base import Model, Problem, refuse, repeated
 from draindown.spec.history import History, Tracked
 from draindown.spec.names import ColumnName, Expression, Identifier, SuiteName
-from draindown.spec.target_kinds import APPEND, HISTORY, UPSERT, TargetKind
+from draindown.spec.partial import IGNORE, Ignored, Partial
+from draindown.spec.target_kinds import APPEND, HISTORY, PARTIAL, UPSERT, TargetKind
 from draindown.spec.units import Duration, Size, SizeOrNone
 
 RETAIN_FLOOR = 7 * 86400
@@ -56,6 +57,11 @@ class Target(Model):
     track_history: Tracked | None = Field(
         default=None, description="Of a history: columns that begin another row where they change; absent: all."
     )
+    ignore_null_updates: Ignored = Field(
+        default=False,
+        description="Columns of which a NULL in a record leaves the value that the row has; true: all but keys and "
+        "sequence. The newest value of each counts, whenever it comes.",
+    )
     partition_by: PartitionBy = Field(default_factory=list)
 
     @property
@@ -63,7 +69,14 @@ class Target(Model):
         """The kind of table that the keys ask for."""
         if self.stored_as_scd_type == 2:
             return HISTORY
-        return UPSERT if self.keys else APPEND
+        return APPEND if not self.keys else UPSERT if self.partial is None else PARTIAL
+
+    @property
+    def partial(self) -> Partial | None:
+        """How rows are merged column by column; None where records replace rows whole."""
+        if self.ignore_null_updates is False:
+            return None
+        return Partial(self.keys, self.sequence_by, self.ignore_null_updates)
 
     @property
     def history(self) -> History | None:
@@ -112,8 +125,20 @@ class Target(Model):
             problems += [((name,), f"names {twice!r} twice") for twice in repeated(getattr(self, name))]
         if self.stored_as_scd_type == 1 and self.track_history is not None:
             problems.append((("track_history",), "is of a history: stored_as_scd_type: 2"))
-        refuse([*problems, *self._history_problems()])
+        refuse([*problems, *self._history_problems(), *self._partial_problems()])
         return self
+
+    def _partial_problems(self) -> list[Problem]:
+        if self.partial is None:
+            return []
+        if not self.keys:
+            return [((IGNORE,), "needs keys: an append table keeps every record as it is")]
+        if self.stored_as_scd_type == 2:
+            way = "keep the newest values with stored_as_scd_type: 1, or write whole records to the history"
+            return [
+                ((IGNORE,), f"not of a history: which values a row had depends on records that it no longer has; {way}")
+            ]
+        return list(self.partial.problems())
 
     def _history_problems(self) -> list[Problem]:
         if self.stored_as_scd_type == 1:

@@ -7,7 +7,7 @@ is another file, which intake inspects.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -18,7 +18,7 @@ from draindown.base.errors import TerminalError
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import literal, log_of
-from draindown.sources.files.catalog import KnownFile
+from draindown.sources.files.catalog import KnownFile, find
 
 State = Literal["parked", "retried", "discarded", "touched"]
 _SCHEMA = pa.schema(
@@ -113,27 +113,51 @@ def give_up(
 
     Raises TerminalError `not-parked` before it changes anything.
     """
+    _refuse_read(layout, [path for path in paths if path not in unread])
     discard(layout, [path for path in paths if path not in unread], by=by, note=note, now=at)
-    # A changed file is parked with its current size. That event must stay the newest one of the file.
-    shut = [event.path for event in open_files(layout) if event.path in unread]
-    discard(layout, shut, by=by, note=note, now=at)
-    done = {path for path, event in latest(layout).items() if event.state == "discarded"}
+    done, newest = given_up(layout), latest(layout)
     fresh = [file for path, file in unread.items() if path not in done]
-    record(layout, (_unread(file, by, note) for file in fresh), at)
+    record(layout, (_unread(file, newest.get(file.path), by, note) for file in fresh), at)
 
 
-def _unread(file: KnownFile, by: str, note: str) -> Event:
+def _refuse_read(layout: FlowLayout, paths: Sequence[str]) -> None:
+    """Refuse files that are in the table already: to discard them would take no row away."""
+    parked = {event.path for event in open_files(layout)}
+    if read := sorted(find(layout, [path for path in paths if path not in parked])):
+        flow, shown = (
+            f"{layout.pipeline} --flow {layout.flow}",
+            f"{', '.join(read[:5])}{' ...' if len(read) > 5 else ''}",
+        )
+        raise TerminalError(
+            "not-parked",
+            tried=f"discard {len(paths)} files of flow {layout.flow}",
+            found=f"a batch has read {shown}: its rows are in the table, or were refused",
+            changed="nothing",
+            next=[
+                f"draindown quarantine list {flow}   # the rows that were refused",
+                f"draindown rebuild {flow} --accept-missing   # once it is taken away: a table without its rows",
+            ],
+        )
+
+
+def _unread(file: KnownFile, newest: Event | None, by: str, note: str) -> Event:
+    """Return the event of a file that is given up unread.
+
+    An event of the bytes that lie there now keeps their size and mtime: otherwise intake would judge them again.
+    """
+    there = file if newest is None or newest.state == "retried" else newest
     detail = f"slice {file.slice} was pinned with it, and no batch reads it"
-    return Event(file.path, file.size, file.mtime_ns, "discarded", reason=_LEFT_OUT, detail=detail, by=by, note=note)
+    return Event(file.path, there.size, there.mtime_ns, "discarded", reason=_LEFT_OUT, detail=detail, by=by, note=note)
 
 
-def given_up(layout: FlowLayout, left_out: Collection[str]) -> frozenset[str]:
-    """Return the files that a person discarded before any batch read them. `left_out`: those a generation lacks."""
-    return frozenset(
-        path
-        for path, event in latest(layout).items()
-        if event.state == "discarded" and (event.reason == _LEFT_OUT or path in left_out)
-    )
+def given_up(layout: FlowLayout) -> frozenset[str]:
+    """Return the files that a person gave up before any batch read them.
+
+    Whatever becomes of a path later: the file that a slice pinned stays given up. A file whose new bytes were discarded
+    after a batch had read the old ones is none of them.
+    """
+    sql = f"select distinct path from t where state = 'discarded' and reason = {literal(_LEFT_OUT)}"
+    return frozenset(row["path"] for row in log_of(layout, layout.parked).rows(sql))
 
 
 def retry(

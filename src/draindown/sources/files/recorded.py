@@ -11,6 +11,7 @@ from draindown.base.findings import Finding
 from draindown.sources.files.inspection import sha256_of
 from draindown.sources.files.listing import shown
 from draindown.sources.slices import Unit
+from draindown.spec.sources import FilesSource
 
 REDELIVER = "deliver the new content under another name; it is read then"
 
@@ -48,6 +49,18 @@ class PinnedFile:
     def of(cls, unit: Unit) -> PinnedFile:
         """Return the file that a unit names."""
         return cls(unit.name, unit.bytes, unit.row["mtime_ns"], unit.row["sha256"])
+
+
+def other_form(unit: Unit, source: FilesSource) -> str:
+    """Return in words how a file was taken in, if what was counted then is not what `source` reads by; else "".
+
+    Lines, records and header are counted once, by the source as it is then. A file that was taken in under a header is
+    read without one as it is: the header is its first line.
+    """
+    row, by_line = unit.row, not (source.documents or source.form.columnar)
+    if (row["lines"] is not None) != by_line:
+        return "as documents or columns" if by_line else "line by line"
+    return "without a header" if source.has_header and row["header"] is None and row["lines"] > row["blank"] else ""
 
 
 def differences(files: Iterable[Recorded]) -> dict[str, Finding]:

@@ -14,19 +14,21 @@ from draindown.base.formatting import count
 from draindown.lake.documents import absolute
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import Snapshot
+from draindown.ledger import inputs
 from draindown.sources import intake
 from draindown.sources.batch_size import Bound
 from draindown.sources.files import catalog, listing, parked
 from draindown.sources.files.batching import forecast
 from draindown.sources.files.listing import Listing, directory_of
 from draindown.sources.files.pinning import FilesOf, FilesPinning, Sorted, sort_out
-from draindown.sources.files.recorded import PinnedFile, differences
+from draindown.sources.files.recorded import PinnedFile, differences, other_form
 from draindown.sources.intake import Waiting
 from draindown.sources.port import Forecast, Look, NothingLost, Progress
 from draindown.sources.slices import Unit
 from draindown.spec.sources import FilesSource
 
 _SHOWN = 5
+_PUT_BACK = "put the flow's source back as it was then, if it was changed (format, multiline, quote, escape, header)"
 
 
 class Files(NothingLost):
@@ -89,8 +91,29 @@ class Files(NothingLost):
         """Files lie where they are, in no order: what was not seen yet can't have been lost."""
 
     def missing(self, units: Iterable[Unit]) -> dict[str, Finding]:
-        """Return the files that are gone, or whose bytes are other ones."""
-        return differences(map(PinnedFile.of, units))
+        """Return the files that are gone, or whose bytes are other ones. Raises TerminalError `form-changed`."""
+        asked = list(units)
+        found = differences(map(PinnedFile.of, asked))
+        self._refuse_other_form([unit for unit in asked if unit.name not in found])
+        return found
+
+    def _refuse_other_form(self, units: Sequence[Unit]) -> None:
+        """Refuse files that were taken in under another `format`, `multiline` or `header`: they would be misread."""
+        found = {unit.name: form for unit in units if (form := other_form(unit, self._flow.source))}
+        if found:
+            layout, shown = self._flow.layout, [f"{path}: {form}" for path, form in list(found.items())[:_SHOWN]]
+            more = [f"and {len(found) - _SHOWN:,} more"] if len(found) > _SHOWN else []
+            raise TerminalError(
+                "form-changed",
+                tried=f"read {count(len(units), 'file')} of flow {layout.flow} as the source says now",
+                found=f"taken in by another form of the source: {'; '.join([*shown, *more])}",
+                changed="nothing of these files was read",
+                next=[
+                    f"{_PUT_BACK}, then: {self._again}",
+                    "deliver them again under new names and take these away, then: "
+                    f"draindown rebuild {layout.pipeline} --flow {layout.flow} --accept-missing",
+                ],
+            )
 
     def open_findings(self, state: FlowLayout) -> list[Finding]:
         """Return the finding `parked` if files are parked."""
@@ -100,7 +123,7 @@ class Files(NothingLost):
         return [Finding(kind="parked", subject=count(number, "file"), detail=detail, next=next_)] if number else []
 
     def refuse_changed(self, units: Sequence[Unit]) -> None:
-        """Check that the files are as the intake recorded them. Raises TerminalError `input-changed`."""
+        """Check that files are as intake recorded them. Raises TerminalError `input-changed`, and as `missing`."""
         found = self.missing(units)
         if found:
             raise TerminalError(
@@ -120,8 +143,7 @@ class Files(NothingLost):
                 f"{back} {rebuild} --yes",
                 f"draindown {rebuild} --accept-missing --yes   # its rows will be missing",
             ]
-        discard = self.leaving_out(changed[:_SHOWN])
-        return [f"{back} run {layout.pipeline}", f"{discard}   # it is never read"]
+        return [f"{back} run {layout.pipeline}", self.leaving_out(changed[:_SHOWN])]
 
     def refuse_miscounted(self, number: int, units: Sequence[Unit], read: Mapping[str, int]) -> None:
         """Compare lines or rows with those that the intake counted. Files whose records may span lines are not.
@@ -137,10 +159,22 @@ class Files(NothingLost):
             raise TerminalError(
                 "lines-differ",
                 tried=f"read slice {number} of flow {self._flow.layout.flow}",
-                found="; ".join(list(wrong.values())[:_SHOWN]),
+                found="; ".join(list(wrong.values())[:_SHOWN]) + "; their bytes are as they were",
                 changed="nothing of this batch is in the table",
-                next=[f"draindown audit {self._flow.layout.pipeline}", self.leaving_out(wrong)],
+                next=[
+                    f"{_PUT_BACK}, then: {self._again}",
+                    f"draindown audit {self._flow.layout.pipeline}",
+                    self.leaving_out(wrong),
+                ],
             )
+
+    @property
+    def _again(self) -> str:
+        """The command that reads the batch again once the source is as it was: a rebuild goes on by one contract."""
+        layout = self._flow.layout
+        if layout.staged:
+            return f"draindown rebuild {layout.pipeline} --flow {layout.flow} --abort --yes   # and begin it anew"
+        return f"draindown run {layout.pipeline}"
 
     def refuse_findings(self, findings: Sequence[Finding]) -> None:
         """Fail if a file's content changed after it was read, or if this machine could read none of the new files.
@@ -176,18 +210,27 @@ class Files(NothingLost):
         """Discard parked files, and files of slices that no batch has read."""
         parked.give_up(self._flow.layout, units, catalog.find(self._flow.layout, unread), by=by, note=note, at=at)
 
-    def given_up(self, left_out: Collection[str]) -> frozenset[str]:
+    def given_up(self) -> frozenset[str]:
         """Return the files that a person discarded before any batch read them."""
-        return parked.given_up(self._flow.layout, left_out)
+        return parked.given_up(self._flow.layout)
 
     def headers(self, units: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002 - one query gives all
         """Return the CSV header of every file, by path."""
         return catalog.headers(self._flow.layout) if self._flow.source.has_header else {}
 
     def leaving_out(self, units: Iterable[str]) -> str:
-        """Return the command that discards files unread."""
-        layout, chosen = self._flow.layout, " ".join(f"--path {shlex.quote(path)}" for path in units)
-        return f"draindown quarantine discard {layout.pipeline} --flow {layout.flow} --files {chosen} --yes"
+        """Return the command that discards files unread.
+
+        In a rebuild that reads again what the live table has, it is the one that throws the rebuild away.
+        """
+        layout, names = self._flow.layout, list(units)
+        flow, chosen = (
+            f"{layout.pipeline} --flow {layout.flow}",
+            " ".join(f"--path {shlex.quote(path)}" for path in names),
+        )
+        if layout.staged and inputs.has_any(layout.live, names):
+            return f"draindown rebuild {flow} --abort --yes   # throws away what it has read; the live table stays"
+        return f"draindown quarantine discard {flow} --files {chosen} --yes   # never read: all its records"
 
 
 def _told(findings: Sequence[Finding]) -> str:

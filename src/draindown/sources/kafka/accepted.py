@@ -1,36 +1,70 @@
-"""Losses that a person accepted: ranges of offsets that nobody reads any more, each with its reason."""
+"""Losses that a person accepted, and records that a batch did not find: ranges of offsets, each with its reason.
+
+losses    accepted: nobody reads them any more; of the kind `records-absent`, fewer records than offsets may be there
+absent    what the newest batch that was refused for it did not find: a person may accept it
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple
 from datetime import datetime
 from typing import Any
 
 from draindown.lake.documents import kept, write_json
 from draindown.lake.layout import FlowLayout
-from draindown.sources.kafka.offsets import Span
+from draindown.sources.kafka.offsets import Loss, LossKind, Span
 
 _WITHOUT = "the losses that were accepted are red again, and can be accepted again"
+_ABSENT: LossKind = "records-absent"
 
 
 def accepted(layout: FlowLayout) -> list[Span]:
-    """Return the accepted ranges. Raises TerminalError `state-damaged`."""
-    return [Span(*one["span"]) for one in _kept(layout)]
+    """Return the ranges that are given up. Raises TerminalError `state-damaged`."""
+    return [_span(one) for one in _kept(layout)["losses"] if one["kind"] != _ABSENT]
 
 
-def accept(layout: FlowLayout, spans: Iterable[Span], *, by: str, note: str, at: datetime) -> None:
-    """Write down that ranges are given up. Idempotent. Call it under the lease."""
+def may_lack(layout: FlowLayout) -> list[Span]:
+    """Return the ranges in which records may be absent, as a person accepted. Raises as `accepted`."""
+    return [_span(one) for one in _kept(layout)["losses"] if one["kind"] == _ABSENT]
+
+
+def accept(layout: FlowLayout, losses: Iterable[Loss], *, by: str, note: str, at: datetime) -> None:
+    """Write down that losses are accepted. Idempotent. Call it under the lease."""
     have = _kept(layout)
-    known = {Span(*one["span"]) for one in have}
-    fresh = [
-        {"span": list(astuple(span)), "reason": note, "by": by, "at": at.isoformat(timespec="seconds")}
-        for span in spans
-        if span not in known
-    ]
-    if fresh:
-        write_json(layout.accepted_losses, {"losses": [*have, *fresh]})
+    known = {(_span(one), one["kind"]) for one in have["losses"]}
+    said = {"reason": note, "by": by, "at": at.isoformat(timespec="seconds")}
+    new = [one for one in losses if (one.span, one.kind) not in known]
+    if new:
+        fresh = [{"span": list(astuple(one.span)), "kind": one.kind} | said for one in new]
+        left = [one for one in have["absent"] if _span(one) not in {loss.span for loss in new}]
+        write_json(layout.accepted_losses, {"losses": [*have["losses"], *fresh], "absent": left})
 
 
-def _kept(layout: FlowLayout) -> Sequence[dict[str, Any]]:
-    return kept(layout.accepted_losses, lambda content: list(content["losses"]), without=_WITHOUT) or []
+def absent(layout: FlowLayout) -> list[Loss]:
+    """Return the ranges in which a batch did not find all records. Raises as `accepted`."""
+    return [Loss(_ABSENT, _span(one), one["detail"]) for one in _kept(layout)["absent"]]
+
+
+def note_absent(layout: FlowLayout, losses: Iterable[Loss]) -> None:
+    """Write down in which ranges a batch did not find all records; none once it did. Call it under the lease."""
+    have = _kept(layout)
+    found = [{"span": list(astuple(one.span)), "detail": one.detail} for one in losses]
+    if found != have["absent"]:
+        write_json(layout.accepted_losses, {"losses": have["losses"], "absent": found})
+
+
+def _span(one: Mapping[str, Any]) -> Span:
+    return Span(*one["span"])
+
+
+def _kept(layout: FlowLayout) -> dict[str, list[dict[str, Any]]]:
+    found = kept(layout.accepted_losses, _parsed, without=_WITHOUT)
+    return {"losses": [], "absent": []} if found is None else found
+
+
+def _parsed(content: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    losses = [{"kind": "offsets-lost"} | one for one in content["losses"]]
+    for one in losses:
+        _span(one)
+    return {"losses": losses, "absent": list(content.get("absent", ()))}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-LossKind = Literal["topic-gone", "topic-recreated", "partition-gone", "offsets-lost", "log-truncated"]
+LossKind = Literal["topic-gone", "topic-recreated", "partition-gone", "offsets-lost", "log-truncated", "records-absent"]
 
 
 @dataclass(frozen=True, order=True)

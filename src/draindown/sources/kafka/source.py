@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -17,7 +16,8 @@ from draindown.lake.layout import FlowLayout
 from draindown.sources import intake, raw
 from draindown.sources.batch_size import Bound
 from draindown.sources.kafka import backlog, bounds, positions, retention
-from draindown.sources.kafka.accepted import accept, accepted
+from draindown.sources.kafka.absence import miscounted, noted, records_absent
+from draindown.sources.kafka.accepted import absent, accept, accepted, may_lack
 from draindown.sources.kafka.client import Client, Sample, Seen
 from draindown.sources.kafka.losses import by_unit, lost, not_lost, of_pinned, recreated, unknown
 from draindown.sources.kafka.offsets import Available, Loss, Span, Unread, led_anew, reaching_down, unread, without
@@ -34,7 +34,7 @@ class Kafka(ReadInOrder):
     unit = "range"
 
     def __init__(self, source: KafkaSource, layout: FlowLayout, root: Path, run_id: str) -> None:  # noqa: ARG002
-        self._source, self._layout = source, layout
+        self._source, self._layout, self._run_id = source, layout, run_id
         self._client: Client | None = None
         self._seen: Seen | None = None
         self._truncated_to: dict[tuple[Span, int | None], int | None] = {}
@@ -96,9 +96,8 @@ class Kafka(ReadInOrder):
     def pin(self, generation: int, now: datetime, progress: Progress | None = None) -> KafkaPinning:  # noqa: ARG002
         """Begin to pin what is unread. Raises as `refuse_lost`."""
         intake.create(self._layout, generation, positions.OWN)
-        found, seen = self._unread(self._layout, generation), self._look()
+        found = self._unread(self._layout, generation)
         _refuse(found, self._layout)
-        compacted = [topic for topic, policy in seen.policies.items() if policy.compacted]
         spans = sorted(found.spans)
         sample = self._sampled(spans, self._kept_of(spans, generation))
         return KafkaPinning(
@@ -108,7 +107,7 @@ class Kafka(ReadInOrder):
             now=now,
             record_bytes=self._record_bytes([]),
             oldest=sample.oldest,
-            compacted=compacted,
+            compacted=sorted(self._compacted),
             before=intake.newest(self._layout, generation),
         )
 
@@ -120,23 +119,36 @@ class Kafka(ReadInOrder):
         _refuse(self._unread(state, generation), self._layout)
 
     def losses(self, generation: int, first: int) -> Mapping[str, str]:
-        """Return ranges that were never read and are gone, pinned or not, each with what the brokers hold instead."""
+        """Return ranges that were never read and are gone, pinned or not, each with what the brokers hold instead.
+
+        Raises TerminalError `log-truncated`: which records were written anew is unknown, so nobody can give them up.
+        """
         return {loss.span.range: loss.detail for loss in self._losses(generation, first)}
 
     def accept_losses(
         self, ranges: Sequence[str], reading: Mapping[int, int], *, by: str, note: str, at: datetime
     ) -> None:
-        """Give up ranges that are lost. Called under the lease. Raises TerminalError `not-lost`."""
+        """Give up ranges that are lost. Called under the lease. Raises TerminalError `not-lost`, `log-truncated`."""
         known = {loss.span.range: loss for one in reading.items() for loss in self._losses(*one)}
         if not set(ranges) <= set(known):
             raise not_lost(ranges, list(known.values()), self._layout)
-        accept(self._layout, (known[name].span for name in ranges), by=by, note=note, at=at)
+        accept(self._layout, [known[name] for name in ranges], by=by, note=note, at=at)
 
     def _losses(self, generation: int, first: int) -> list[Loss]:
         waiting = [unit for one in intake.slices(self._layout, generation, first) for unit in one.units]
         have = self._compared(positions.newest(self._layout, generation))
         pinned = of_pinned(self._at_brokers(self.left_of(waiting)), have)
-        return [*pinned, *self._unread(self._layout, generation).losses]
+        found = [*pinned, *self._unread(self._layout, generation).losses, *self._absent(generation)]
+        if cut := [loss for loss in found if loss.kind == "log-truncated"]:
+            raise lost(cut, self._layout, "nothing was given up: other records may come at these offsets")
+        return found
+
+    def _absent(self, generation: int) -> list[Loss]:
+        """Return the ranges of a generation in which a batch, of whatever kind, did not find all records."""
+        if not (lacking := absent(self._layout)):
+            return []
+        mine = [span_of(unit) for one in intake.slices(self._layout, generation) for unit in one.units]
+        return [one for one in lacking if not without(one.span, mine)]
 
     @property
     def _have(self) -> Mapping[tuple[str, int], Available]:
@@ -265,31 +277,18 @@ class Kafka(ReadInOrder):
         """Refuse a batch that lacks records which nothing explains. Raises TerminalError `records-absent`.
 
         Transactions leave offsets without a record (markers, aborted ones), and compaction removes records. Where
-        neither is, each pinned offset has its record.
+        neither is, and nobody accepted it, each pinned offset has its record.
         """
-        pinned: dict[str, int] = defaultdict(int)
-        for unit in units:
-            pinned[unit.name] += unit.until - unit.start
         gaps = {unit.name for unit in units if self._source.transactional or unit.row["compacted"]}
-        wrong = {
-            name: read.get(name, 0)
-            for name, size in pinned.items()
-            if read.get(name, 0) != size and not (name in gaps and read.get(name, 0) < size)
-        }
+        wrong = miscounted(units, read, gaps, may_lack(self._layout))
+        if self._run_id:  # an audit has none: it changes nothing, and asks no broker
+            wrong = noted(self._layout, units, wrong, lambda: self._compacted)
         if wrong:
-            raise TerminalError(
-                "records-absent",
-                tried=f"read slice {number} of flow {self._layout.flow}",
-                found="; ".join(
-                    f"{name}: {count(n, 'record')} at {pinned[name]:,} offsets"
-                    for name, n in list(wrong.items())[:_SHOWN]
-                ),
-                changed=_NOTHING,
-                next=[
-                    f"draindown run {self._layout.pipeline}   # once the source says `transactional: true`, if "
-                    "producers write in transactions",
-                ],
-            )
+            raise records_absent(number, units, wrong, self._layout, _NOTHING)
+
+    @property
+    def _compacted(self) -> set[str]:
+        return {topic for topic, policy in self._look().policies.items() if policy.compacted}
 
     def read_failed(self, failure: Failure, units: Sequence[Unit]) -> DraindownError:
         """Return the error of a read that failed. Lost offsets are told from others by asking the brokers."""

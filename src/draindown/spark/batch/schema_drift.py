@@ -142,11 +142,13 @@ def _refused(
 ) -> TerminalError:
     layout = batch.writer.layout
     flow, run = f"flow {layout.flow}", f"draindown run {layout.pipeline} --flow {layout.flow}"
+    if layout.staged:  # it goes on by the contract that it began with, and no other
+        run = f"draindown rebuild {layout.pipeline} --flow {layout.flow} --abort --yes   # and begin it anew"
     steps = [f"{one} of {flow}, then: {run}" for one in more]
     steps.append(f"set drift: {{{', '.join(policies)}}} for {flow}, then: {run}")
-    if batch.kind == "source":
+    if batch.kind == "source" and batch.input.by_name:
         units = list(dict.fromkeys(batch.input.name(one.unit) for one in seen))
-        steps.append(f"{batch.input.leaving_out(units[:_SHOWN])}   (never read; all its records)")
+        steps.append(batch.input.leaving_out(units[:_SHOWN]))
     policy = batch.writer.flow.drift
     return TerminalError(
         "drift-refused",

@@ -39,7 +39,12 @@ def named(spark: SparkSession, flow: FlowSpec, layout: FlowLayout, read: Input) 
             tried=f"read {count(len(read.units), read.noun)} of flow {layout.flow}",
             found="; ".join(f"{name}: {why}" for name, why in list(found.items())[:5]),
             changed="nothing of this batch is in the table",
-            next=[read.leaving_out(found), f"draindown run {layout.pipeline}"],
+            next=[
+                read.leaving_out(found),
+                f"draindown rebuild {layout.pipeline} --flow {layout.flow} --yes"
+                if layout.staged
+                else f"draindown run {layout.pipeline}",
+            ],
             in_order=True,
         ) from error
 

@@ -18,16 +18,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from draindown.base.errors import TerminalError
-from draindown.lake.layout import FlowLayout
 from draindown.ledger import inputs as ledger_inputs
 from draindown.ledger.rows import BatchRow, conserve, not_adding_up
-from draindown.spark.derived import difference, failing, history, images, notes, recompute
+from draindown.spark.derived import difference, failing, history, images, notes, recompute, remedies
 from draindown.spark.derived.again import Again, again_of, settings_of
 from draindown.spark.derived.batch import DeriveBatch
 from draindown.spark.derived.change import Difference
 from draindown.spark.derived.difference import BEFORE, DELETE, FATE, INSERT, UNCHANGED, UPDATE, Counts
 from draindown.spark.derived.kind import key_names
-from draindown.spark.derived.late import Sieve, keep, sieves
+from draindown.spark.derived.late import Sieve, keep, keep_none, sieves
 from draindown.spark.derived.registry import kind_of
 from draindown.spark.derived.resolve import Resolved, resolve
 from draindown.spark.derived.scope import Touched, spanned
@@ -76,7 +75,8 @@ def opened(spark: SparkSession, batch: DeriveBatch, kept: ExitStack) -> Opened:
     count = sieves(spark, layout, batch.flow, batch.slice.decided, kind_of(batch.flow).relations)
     rows = [images.at(spark, one.path, one.at, sieve.own) for one, sieve in zip(tables, count, strict=True)]
     sources = [sieve.counting(one) for one, sieve in zip(rows, count, strict=True)]
-    return Opened(count, rows, sources, resolve(batch.flow, sources, _tried(batch), _next(batch), batch.places))
+    resolved = resolve(batch.flow, sources, _tried(batch), remedies.once_corrected(batch), batch.places)
+    return Opened(count, rows, sources, resolved)
 
 
 def read(spark: SparkSession, batch: DeriveBatch, kept: ExitStack) -> Derivation:
@@ -89,7 +89,7 @@ def read(spark: SparkSession, batch: DeriveBatch, kept: ExitStack) -> Derivation
         except failing.ERRORS as error:
             if not failing.is_of_data(error):
                 raise
-            raise _not_computed(batch, f"the key of a row: {failing.reason(error)}") from error
+            raise remedies.not_computed(batch, f"the key of a row: {failing.reason(error)}") from error
 
 
 @dataclass(frozen=True)
@@ -104,14 +104,17 @@ class Derivation:
         """The inputs, and rows that came late."""
         work, layout = self.work, self.work.batch.writer.layout
         inputs = SideWrite("inputs", lambda: ledger_inputs.record(layout, work.row, work.read))
-        return [inputs, SideWrite("late", lambda: _keep_late(work))] if work.late else [inputs]
+        # an earlier attempt may have kept some that are late no more, since the flow was edited
+        some = work.late or work.batch.writer.holds(layout.late, "late")
+        return [inputs, SideWrite("late", lambda: _keep_late(work))] if some else [inputs]
 
     @contextmanager
     def resolve(self) -> Iterator[Change]:
         """Recompute the touched keys and compare them with the table."""
         work, writer = self.work, self.work.batch.writer
         spark = work.sources[0].sparkSession
-        delta_target.prepare(spark, writer, StructType(list(work.resolved.schema)).add(CHANGED_AT, "timestamp"))
+        with remedies.source_types_named(work):
+            delta_target.prepare(spark, writer, StructType(list(work.resolved.schema)).add(CHANGED_AT, "timestamp"))
         held = delta_target.held_rows(spark, writer.layout.table, work.scope.pruning, narrow=True)
         with ExitStack() as kept:
             work = narrowed(work, held, kept)
@@ -143,15 +146,12 @@ def _tried(batch: DeriveBatch) -> str:
     return f"resolve the {batch.flow.kind} of flow {layout.flow} of pipeline {layout.pipeline} in Spark"
 
 
-def _next(batch: DeriveBatch) -> str:
-    """Return what helps once the query is corrected: a table that an earlier one computed is compared as a whole."""
-    layout, verb = batch.writer.layout, "reset" if batch.writer.batch else "run"
-    return f"draindown {verb} {layout.pipeline} --flow {layout.flow}   # once the file is corrected"
-
-
 def _keep_late(work: Work) -> None:
     batch = work.batch
-    keep(batch.writer, work.late, work.resolved.kind, batch.slice.number, batch.run_id)
+    if work.late:
+        keep(batch.writer, work.late, work.resolved.kind, batch.slice.number, batch.run_id)
+    else:
+        keep_none(batch.writer, work.sources[0].sparkSession)
 
 
 def _recomputed(work: Work, held: Held | None, again: Sequence[Again], kept: ExitStack) -> Difference:
@@ -194,27 +194,7 @@ def _group_named(work: Work, again: Sequence[Again]) -> Iterator[None]:
         found = (
             failing.named(error) or f"{failing.failing(whole, work.scope_keys, keyed, names)}: {failing.reason(error)}"
         )
-        raise _not_computed(work.batch, found) from error
-
-
-def _not_computed(batch: DeriveBatch, found: str) -> TerminalError:
-    layout = batch.writer.layout
-    read = " and ".join(one.path for one in batch.slice.tables)
-    return TerminalError(
-        "group-not-computed",
-        tried=f"recompute the keys of flow {layout.flow} of pipeline {layout.pipeline} from {read}",
-        found=found,
-        changed="nothing of this batch was written; other flows go on",
-        next=[
-            f"correct the rows of that group where they come from, run their flow, then {_run_again(layout)}",
-            "have the expression, or the processor, take such a value (try_divide, nullif, a decimal), then "
-            f"draindown rebuild {layout.pipeline} --flow {layout.flow}",
-        ],
-    )
-
-
-def _run_again(layout: FlowLayout) -> str:
-    return f"draindown run {layout.pipeline} --flow {layout.flow}"
+        raise remedies.not_computed(work.batch, found) from error
 
 
 def _output(work: Work, counts: Counts) -> BatchRow:
@@ -246,13 +226,13 @@ def _refuse_twice(work: Work, held: Held | None, number: int) -> None:
     """Refuse keys with several rows, of the query or of the table. Raises TerminalError `result-not-unique`."""
     if not number:
         return
-    whose, mended, keys = f"the query returns several rows for {number}", _next(work.batch), ", ".join(work.row_keys)
+    whose, mended = f"the query returns several rows for {number}", remedies.once_corrected(work.batch)
     if held is not None:
         by_key = work.scope.within(held.rows, work.scope_keys).groupBy(*map(quoted, work.row_keys)).count()
         if doubled := by_key.where("count > 1").count():
             whose = f"somebody wrote them or the keys were others before: the table has several rows for {doubled}"
-            mended = _rebuild(work, "")
-    raise _refused(work, "result-not-unique", f"{whose} of them; keys are {keys}", mended)
+            mended = [_rebuild(work, "")]
+    raise _refused(work, "result-not-unique", f"{whose} of them; keys are {', '.join(work.row_keys)}", mended)
 
 
 def _refuse_blank(work: Work, texts: Sequence[str], number: int) -> None:
@@ -275,7 +255,7 @@ def _rebuild(work: Work, when: str) -> str:
     return f"draindown rebuild {layout.pipeline} --flow {layout.flow}{when}"
 
 
-def _refused(work: Work, code: str, found: str, next_: str) -> TerminalError:
+def _refused(work: Work, code: str, found: str, next_: str | Sequence[str]) -> TerminalError:
     layout, changed = work.batch.writer.layout, "nothing of this batch was written"
     tried = f"recompute the keys of flow {layout.flow} of pipeline {layout.pipeline}"
     return TerminalError(code, tried=tried, found=found, changed=changed, next=next_)

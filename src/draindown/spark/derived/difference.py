@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DoubleType, FloatType
+from pyspark.sql.types import DoubleType, FloatType
 
 from draindown.spark.sql import quoted
 from draindown.spark.targets.partition_values import unstorable
@@ -23,12 +23,19 @@ ACTS = (INSERT, UPDATE, DELETE)
 _OLD = "_old"
 
 
-def compare(fresh: DataFrame, held: DataFrame | None, keys: Sequence[str], counted: str | None = None) -> DataFrame:
+def compare(
+    fresh: DataFrame,
+    held: DataFrame | None,
+    keys: Sequence[str],
+    counted: str | None = None,
+    computed: Collection[str] | None = (),
+) -> DataFrame:
     """Return one row per key, with the columns of `fresh`, BEFORE and FATE. NULL equals NULL in keys and values.
 
     A row to delete has its keys, and NULL elsewhere. `held`: the table's rows of the same keys, with the columns of
     `fresh` and possibly more; None if there are none. A column that only an earlier query gave is NULL, or differs.
-    `counted`: the column of `fresh` that counts rows of the source.
+    `counted`: the column of `fresh` that counts rows of the source. `computed`: its columns in which doubles are equal
+    within TOLERANCE; None for all.
     """
     if held is None:
         return fresh.withColumns({BEFORE: F.lit(None).cast("bigint"), FATE: F.lit(INSERT)})
@@ -37,7 +44,8 @@ def compare(fresh: DataFrame, held: DataFrame | None, keys: Sequence[str], count
     new = fresh.select(F.struct(*map(quoted, fresh.columns)).alias("_new"))
     same = [_field("_new", key).eqNullSafe(_field(_OLD, key)) for key in keys]
     paired = new.join(old, reduce(Column.__and__, same), "full_outer")
-    differs = [_differs(name, fresh.schema[name].dataType) for name in fresh.columns if name not in keys]
+    near = [name for name in fresh.columns if _is_float(fresh, name) and (computed is None or name in computed)]
+    differs = [_differs(name, near=name in near) for name in fresh.columns if name not in keys]
     changed = reduce(Column.__or__, [*differs, *(_field(_OLD, name).isNotNull() for name in left)], F.lit(False))
     fate = (
         F.when(F.col(_OLD).isNull(), INSERT)
@@ -116,11 +124,15 @@ def _field(side: str, name: str) -> Column:
     return F.col(f"{side}.{quoted(name)}")
 
 
-def _differs(name: str, kind: DataType) -> Column:
+def _is_float(frame: DataFrame, name: str) -> bool:
+    return isinstance(frame.schema[name].dataType, DoubleType | FloatType)
+
+
+def _differs(name: str, *, near: bool) -> Column:
     old, new = _field(_OLD, name), _field("_new", name)
-    if not isinstance(kind, DoubleType | FloatType):
+    if not near:
         return ~old.eqNullSafe(new)
     # NaN is greater than any number and equals itself, so the distance to NaN or infinity is within any share of it
     finite = (F.abs(old) < F.lit(float("inf"))) & (F.abs(new) < F.lit(float("inf")))
-    near = finite & (F.abs(old - new) <= TOLERANCE * F.greatest(F.abs(old), F.abs(new)))
-    return ~(old.eqNullSafe(new) | F.coalesce(near, F.lit(False)))
+    within = finite & (F.abs(old - new) <= TOLERANCE * F.greatest(F.abs(old), F.abs(new)))
+    return ~(old.eqNullSafe(new) | F.coalesce(within, F.lit(False)))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, MapType, StructType, VariantType
+from pyspark.sql.types import DataType, StructType, VariantType
 
 from draindown.spark.sql import quoted
 from draindown.spec.names import is_own
@@ -50,8 +50,8 @@ def _names(frame: DataFrame) -> list[str]:
 
 
 def _groups(kind: DataType) -> bool:
-    """Return whether Spark can group by a type: not by a map or a variant, or by what contains one."""
+    """Return whether Spark can group by a type: not by a variant, or by what contains one. It sorts maps by key."""
     if isinstance(kind, StructType):
         return all(_groups(field.dataType) for field in kind)
-    element = getattr(kind, "elementType", None)
-    return not isinstance(kind, MapType | VariantType) and (element is None or _groups(element))
+    inner = (getattr(kind, name, None) for name in ("elementType", "keyType", "valueType"))
+    return not isinstance(kind, VariantType) and all(one is None or _groups(one) for one in inner)

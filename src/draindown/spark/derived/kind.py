@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from typing import Protocol
@@ -121,6 +121,10 @@ class Kind(Protocol):
         """The result's column that is the number of source rows of a key; None without one."""
 
     @property
+    def computed(self) -> Collection[str] | None:
+        """The result's columns that follow from several rows: their doubles depend on the order of these. None: all."""
+
+    @property
     def found(self) -> str | None:
         """The result's column that says whether a row found the one that it looks up; None without one."""
 
@@ -187,6 +191,11 @@ class WholeScopes:
     def counted(self) -> str | None:
         """None: no column counts the source rows of a key."""
         return None
+
+    @property
+    def computed(self) -> Collection[str] | None:
+        """None of the columns: values pass through as they are in a row of the source."""
+        return ()
 
     @property
     def found(self) -> str | None:

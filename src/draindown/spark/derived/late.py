@@ -178,3 +178,9 @@ def keep(writer: TableWriter, late: Sequence[Late], kind: Kind, number: int, run
         F.lit(run_id).alias("run_id"),
     )
     write_batch(writer, rows, writer.layout.late, "late")
+
+
+def keep_none(writer: TableWriter, spark: SparkSession) -> None:
+    """Remove the late rows that an earlier attempt of the batch wrote. Idempotent."""
+    held = spark.read.format("delta").load(writer.layout.late)
+    write_batch(writer, held.where(F.lit(False)), writer.layout.late, "late")

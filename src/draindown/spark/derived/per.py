@@ -30,6 +30,10 @@ class PerKey(WholeScopes):
         """The tables, each with its own key columns."""
         return [KeyedTable(one.table, self.spec.keys, self.spec.sought(one), one.row_keys) for one in self.tables]
 
+    @property
+    def computed(self) -> None:
+        """All columns: which of them the query aggregates is not known."""
+
     def wrong(self, row: BatchRow) -> list[str]:
         """Return whether keys were counted that no image touched. A query may leave out any key."""
         return ["keys were recomputed that no image touched"] if row.touched and not row.used else []

@@ -38,7 +38,8 @@ def difference(kind: Kind, sources: Sequence[DataFrame], scope: Scope, held: Dat
 
 def compared(kind: Kind, fresh: DataFrame, scope: Scope, held: DataFrame | None) -> DataFrame:
     """Return the rows of the keys of `scope` with their fate. `fresh`: the query's; `held`: as in `difference`."""
-    return compare(fresh, None if held is None else scope.within(held, kind.scope_keys), kind.row_keys, kind.counted)
+    own = None if held is None else scope.within(held, kind.scope_keys)
+    return compare(fresh, own, kind.row_keys, kind.counted, kind.computed)
 
 
 def result(kind: Kind, sources: Sequence[DataFrame], scope: Scope, part: Column | None = None) -> DataFrame:

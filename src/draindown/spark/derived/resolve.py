@@ -47,7 +47,7 @@ def resolve(
     flow: DerivedFlow,
     sources: Sequence[DataFrame],
     tried: str,
-    next: str,
+    next: str | Sequence[str],
     places: Mapping[str, str] = MappingProxyType({}),
 ) -> Resolved:
     """Resolve a flow's derivation over its sources. Runs no job.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Window
@@ -53,6 +53,11 @@ class Sessions:
     def counted(self) -> str | None:
         """The first measure that is `count(*)`."""
         return count_column(self.spec.measures)
+
+    @property
+    def computed(self) -> Collection[str]:
+        """The measures."""
+        return self.spec.measures
 
     @property
     def found(self) -> str | None:

@@ -54,7 +54,7 @@ def prove(
         chosen = Share(share)
         expected = kind.result(*(one.within(own, chosen) for one, own in zip(kind.relations, rows, strict=True)))
         held = chosen.within(images.at(spark, table.path, table.version), kind.scope_keys)
-        fated = difference.compare(expected, held, kind.row_keys)
+        fated = difference.compare(expected, held, kind.row_keys, computed=kind.computed)
         with persisted(fated):
             differing, falsehoods = _falsehoods(fated, kind)
             keys = difference.count(fated, kind.row_keys).keys

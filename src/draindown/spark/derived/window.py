@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -108,6 +108,11 @@ class Windows(Direct):
     def belongs(self) -> Column:
         """Return whether a row has a time."""
         return _column(self.spec.time).isNotNull()
+
+    @property
+    def computed(self) -> Collection[str]:
+        """The measures."""
+        return self.spec.measures
 
     @property
     def found(self) -> str | None:

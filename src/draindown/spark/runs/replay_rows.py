@@ -48,6 +48,7 @@ from draindown.spark.targets.commit import stamp_after
 from draindown.spark.targets.delta_target import Writer
 from draindown.spark.targets.outlets import outlets_of
 from draindown.spec.history import History
+from draindown.spec.partial import SEQUENCES
 
 MOST = 100_000
 """Maximum rows of one replay, because they pass through the driver's memory."""
@@ -179,6 +180,7 @@ def _restored(request: Request, spark: SparkSession, rows: Sequence[Mapping[str,
     without = {CHANGED_AT, *json_rows.unwritable(schema)}
     if request.flow_spec.target.history is not None:  # kept are the events of a row, not its start and end
         without |= {*History.made}
+    without.add(SEQUENCES)  # a row that was withdrawn before its table was merged has none
     held = StructType([field for field in schema if field.name not in without])
     data = [(row["value"].decode(),) for row in rows]
     whole = relation(spark, {"raw": TEXT}, data).persist(StorageLevel.MEMORY_AND_DISK)

@@ -260,11 +260,12 @@ def refuse_impossible(request: Request, expectation: str) -> None:
 
     Raises TerminalError `withdraw-needs-keys` or `unknown-expectation`.
     """
-    if not request.flow_spec.target.kind.addressable:
+    kind = request.flow_spec.target.kind
+    if not kind.addressable:
         raise TerminalError(
             "withdraw-needs-keys",
             tried=f"withdraw rows of flow {request.flow} of pipeline {request.spec.pipeline}",
-            found="it appends: its rows have no key that would keep them out",
+            found=kind.inseparable,
             next=[_waive(request, expectation), "add a rule to the contract: it refuses such rows from now on"],
         )
     waivers.refuse_unknown(request.layout, expectation, gate_suite.names(request.suite), _tried(request, expectation))

@@ -81,6 +81,11 @@ class SliceInput:
         failure = self.reader.failure(error)
         return None if failure is None else self.source.read_failed(failure, self.units)
 
+    @property
+    def by_name(self) -> bool:
+        """As `Source.by_name`."""
+        return self.source.by_name
+
     def leaving_out(self, units: Iterable[str]) -> str:
         """Return the command that leaves units out of the batch."""
         return self.source.leaving_out(units)
@@ -97,6 +102,7 @@ class GivenRecords:
     number: int = 0
     noun: str = "unit"
     units: Sequence[Unit] = ()
+    by_name: bool = False
     settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def read(self, spark: SparkSession, flow: FlowSpec, spool: str) -> list[Read]:  # noqa: ARG002

@@ -96,5 +96,9 @@ class Input(Protocol):
     def failed(self, error: BaseException) -> DraindownError | None:
         """Return the error for people, if an engine's error says that the source failed; else None."""
 
+    @property
+    def by_name(self) -> bool:
+        """Whether a person can leave units out one by one."""
+
     def leaving_out(self, units: Iterable[str]) -> str:
         """Return the command that leaves units out of the batch."""

@@ -15,7 +15,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from draindown.base.errors import TerminalError
 from draindown.lake import delta, formats
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
@@ -25,8 +24,9 @@ from draindown.ledger.rows import BatchKind, BatchRow, not_adding_up
 from draindown.spark.session import configured
 from draindown.spark.sql import ddl, quoted
 from draindown.spark.targets import restricted, side_rows
+from draindown.spark.targets.mismatch import refuse_mismatch
 from draindown.spark.targets.pruning import Pruning
-from draindown.spark.targets.table_schema import bounded, differences, nullable, other_form
+from draindown.spark.targets.table_schema import bounded, nullable
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.landing import FlowSpec
 
@@ -140,7 +140,7 @@ def prepare(spark: SparkSession, writer: TableWriter, schema: StructType) -> Non
     if not TableLog(path).exists:
         _create(spark, path, schema, flow)
         return
-    _refuse_mismatch(writer, DeltaTable.forPath(spark, path).toDF().schema, schema)
+    refuse_mismatch(writer.layout, flow, DeltaTable.forPath(spark, path).toDF().schema, schema)
     widen(spark, path, schema)
 
 
@@ -152,26 +152,6 @@ def widen(spark: SparkSession, path: str, schema: StructType) -> None:
     missing = [f"{quoted(f.name)} {ddl(f.dataType)}" for f in schema if f.name not in held.names]
     if missing:
         spark.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({', '.join(missing)})")
-
-
-def _refuse_mismatch(writer: TableWriter, held: StructType, schema: StructType) -> None:
-    path, flow = writer.layout.table, writer.flow
-    differing = list(differences(held, schema))
-    differing += other_form(held, schema) if isinstance(writer, Writer) else ()
-    partitions = TableLog(path).partition_columns
-    if partitions != flow.target.partition_by:
-        differing.append(f"the table is partitioned by {partitions}, the spec by {flow.target.partition_by}")
-    if differing:
-        raise TerminalError(
-            "table-mismatch",
-            tried=f"write to {path}",
-            found="; ".join(differing),
-            next=[
-                f"put the spec back, then: draindown run {writer.layout.pipeline}",
-                f"draindown rebuild {writer.layout.pipeline} --flow {writer.layout.flow}   "
-                "# reads all input again into a table as the spec says it",
-            ],
-        )
 
 
 def _create(spark: SparkSession, path: str, schema: StructType, flow: FlowSpec | DerivedFlow) -> None:

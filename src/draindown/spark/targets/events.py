@@ -161,10 +161,10 @@ def judged(
         }
     )
     beaten, twin, out = F.col("_beaten"), F.col("_twin"), F.col("_out")
-    if released:  # a hidden copy may be known: the event counts again if no other is greater
-        peers = ordered.rangeBetween(Window.currentRow, Window.currentRow)
-        frame = frame.withColumn("_top", F.max(~F.col("_beaten")).over(peers))
-    same = F.when(F.col("_top"), "applied").otherwise("superseded") if released else F.lit("duplicate")
+    # a hidden copy may be known that lost its sequence since then to a greater event
+    peers = ordered.rangeBetween(Window.currentRow, Window.currentRow)
+    frame = frame.withColumn("_top", F.max(~F.col("_beaten")).over(peers))
+    same = F.when(F.col("_top"), "applied" if released else "duplicate").otherwise("superseded")
     fate = F.when(out, "superseded").when(~beaten, "applied").when(twin, same).otherwise("superseded")
     return frame.withColumns({FATE: F.when(~F.col(_KNOWN), fate), _COUNTS: ~beaten & ~out}).drop(
         "_beaten", "_twin", "_out", "_top"

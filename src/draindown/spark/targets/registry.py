@@ -6,11 +6,17 @@ from collections.abc import Mapping
 
 from draindown.spark.targets.append import Append
 from draindown.spark.targets.history import Historical
+from draindown.spark.targets.partial import Merging
 from draindown.spark.targets.strategy import TargetStrategy
 from draindown.spark.targets.upsert import Upsert
 from draindown.spec.landing import FlowSpec
 
-_STRATEGIES: Mapping[str, TargetStrategy] = {"append": Append(), "upsert": Upsert(), "history": Historical()}
+_STRATEGIES: Mapping[str, TargetStrategy] = {
+    "append": Append(),
+    "upsert": Upsert(),
+    "partial": Merging(),
+    "history": Historical(),
+}
 
 
 def strategy_of(flow: FlowSpec) -> TargetStrategy:

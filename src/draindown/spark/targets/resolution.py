@@ -94,9 +94,9 @@ def compare(
     A delete at equal sequence wins, as over any row, and writes a tombstone: if the withdrawn row is released later, it
     stays deleted.
     """
-    frame = _with(winners, target, keys, sequence, "_held")
-    frame = _with(frame, _latest(tombstones, keys, sequence), keys, sequence, "_deleted")
-    frame = _with(frame, _latest(withheld, keys, sequence), keys, sequence, "_withheld")
+    frame = beside(winners, target, keys, sequence, "_held")
+    frame = beside(frame, latest(tombstones, keys, sequence), keys, sequence, "_deleted")
+    frame = beside(frame, latest(withheld, keys, sequence), keys, sequence, "_withheld")
     own, held, deleted = F.struct(*_columns(sequence)), F.col("_held"), F.col("_deleted")
     is_delete, kept_out = F.col("_delete"), F.col("_withheld")
     stays_out = kept_out.isNotNull() & ((own < kept_out) | (~is_delete & (own == kept_out)))
@@ -145,9 +145,10 @@ def has_ties(counts: Mapping[str, int]) -> bool:
     return counts.get(_TIE, 0) > 0
 
 
-def _with(
+def beside(
     frame: DataFrame, other: DataFrame | None, keys: Sequence[str], sequence: Sequence[str], name: str
 ) -> DataFrame:
+    """Return `frame` with the sequence that `other`, one row per key, has of each key: a struct `name`, or NULL."""
     if other is None:
         kinds = ", ".join(f"{quoted(c)}: {frame.schema[c].dataType.simpleString()}" for c in sequence)
         return frame.withColumn(name, F.lit(None).cast(f"struct<{kinds}>"))
@@ -155,7 +156,8 @@ def _with(
     return frame.join(held, list(keys), "left")
 
 
-def _latest(tombstones: DataFrame | None, keys: Sequence[str], sequence: Sequence[str]) -> DataFrame | None:
+def latest(tombstones: DataFrame | None, keys: Sequence[str], sequence: Sequence[str]) -> DataFrame | None:
+    """Return the greatest sequence of each key."""
     if tombstones is None:
         return None
     latest = tombstones.groupBy(*_columns(keys)).agg(F.max(F.struct(*_columns(sequence))).alias("_s"))

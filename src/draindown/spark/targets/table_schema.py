@@ -10,6 +10,7 @@ from draindown.spark.sql import CHANGED_AT, ddl
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.landing import FlowSpec
 from draindown.spec.names import START_AT
+from draindown.spec.partial import IGNORE, SEQUENCES
 
 
 def differences(held: StructType, schema: StructType) -> Iterator[str]:
@@ -26,10 +27,14 @@ def differences(held: StructType, schema: StructType) -> Iterator[str]:
 
 
 def other_form(held: StructType, schema: StructType) -> Iterator[str]:
-    """Yield, in words, that one of both is the schema of a history and the other is not."""
+    """Yield, in words, that one of both is the schema of a history, or of merged rows, and the other is not."""
     if (START_AT in held.names) != (START_AT in schema.names):
         has, says = ("a history", "single rows") if START_AT in held.names else ("single rows", "a history")
         yield f"the table holds {has}, the spec says {says} (stored_as_scd_type)"
+    if (SEQUENCES in held.names) != (SEQUENCES in schema.names):
+        merged = SEQUENCES in held.names
+        has, says = ("columns merged one by one", "whole records")[:: 1 if merged else -1]
+        yield f"the table holds {has}, the spec says {says} ({IGNORE})"
 
 
 def nullable(schema: StructType) -> StructType:

@@ -1,0 +1,46 @@
+"""Refuse a table that is not as its flow says it now."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import StructType
+
+from draindown.base.errors import TerminalError
+from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
+from draindown.spark.targets.table_schema import differences, other_form
+from draindown.spec.derived import DerivedFlow
+from draindown.spec.landing import FlowSpec
+
+
+def refuse_mismatch(layout: FlowLayout, flow: FlowSpec | DerivedFlow, held: StructType, schema: StructType) -> None:
+    """Refuse to write rows of `schema` to the target, of schema `held`, or to what is remembered beside it.
+
+    Raises TerminalError `table-mismatch`.
+    """
+    path = layout.table
+    differing = list(differences(held, schema))
+    differing += other_form(held, schema) if isinstance(flow, FlowSpec) else ()
+    partitions = TableLog(path).partition_columns
+    if partitions != flow.target.partition_by:
+        differing.append(f"the table is partitioned by {partitions}, the spec by {flow.target.partition_by}")
+    if differing := [*differing, *_not_remembered(layout, flow)]:
+        raise TerminalError(
+            "table-mismatch",
+            tried=f"write to {path}",
+            found="; ".join(differing),
+            next=[
+                f"put the spec back, then: draindown run {layout.pipeline}",
+                f"draindown rebuild {layout.pipeline} --flow {layout.flow}   "
+                "# reads all input again into a table as the spec says it",
+            ],
+        )
+
+
+def _not_remembered(layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> list[str]:
+    """Return what the tombstones lack of keys and sequence: without it, which change is newer can't be told."""
+    log = TableLog(layout.tombstones)
+    if flow.target.kind.memory != "tombstones" or not log.exists:
+        return []
+    held = log.column_types
+    lacking = [name for name in flow.target.essential if name not in held]
+    return [f"deletes are remembered without {', '.join(lacking)}, which keys or sequence name"] if lacking else []
