@@ -30,12 +30,14 @@ from draindown.spark.runs.replay_input import replay
 from tests.folding import fold
 from tests.landing import Injected
 from tests.spark.test_derived_flow import FLIGHTS, START, Chain
+from tests.spark.test_processed import CODE, write
 
 HISTORIES, TOGETHER = 50, 25
+_TOGETHER = [("joined", "looked", "statuses"), ("visits", "newest", "worst"), ("baskets",)]
 _ROWS = (150, tables.ROWS)
 """Rows that one batch compares: changes are several batches, or one."""
 _GAP, _LOW, _HIGH = timedelta(minutes=10), timedelta(minutes=-10), timedelta(minutes=30)
-_STEPS = ("begun", "read", "inputs", "merged", "recorded")
+_STEPS = ("begun", "read", "inputs", "remembered", "merged", "recorded")
 GATES = {
     "source": {"files": "gates/*", "format": "json"},
     "columns": {
@@ -94,6 +96,17 @@ KINDS: dict[str, Any] = {
     },
     "newest": _ONE | {"deduplicate": {"keys": ["carrier"], "sequence_by": ["at"], "keep": "last"}},
     "worst": _ONE | {"top": {"by": ["carrier"], "order_by": ["delay desc"], "rows": 2}},
+    "baskets": _ONE
+    | {
+        "processor": {
+            "class": "shop.Basket",
+            "by": ["carrier"],
+            "order_by": ["at"],
+            "expire": "10 minutes",
+            "columns": {"n": "bigint", "sum": "bigint"},
+            "snapshot": {"n": "bigint", "last": "array<bigint>"},
+        }
+    },
     "statuses": {
         "source": {"table": "events"},
         "target": {
@@ -114,6 +127,7 @@ _COLUMNS = {
     "visits": "carrier, session_start, session_end, n, delay",
     "newest": "carrier, id",
     "worst": "carrier, position, id",
+    "baskets": 'carrier, segment_start, position, n, "sum"',
     "statuses": 'id, "__START_AT", "__END_AT", seq, carrier, delay',
     "told": 'id, "__START_AT", "__END_AT", seq, carrier, temp',
     "asked": "id, delay, temp, by, told_found",
@@ -131,6 +145,7 @@ class World(Chain):
         super().__init__(home, spark, **{"gates": GATES, **beside}, **{one: KINDS[one] for one in kinds})
         self.kinds, self.landing = kinds, ("flights", "gates", *beside)
         (home / "gates").mkdir()
+        write(home, CODE)
         self.events: dict[str, list[Row]] = {"flights": [], "gates": []}
         self.held: tuple[list[Row], list[Row]] = ([], [])
         self.newest: dict[str, dict[int, Row]] = {"flights": {}, "gates": {}}
@@ -221,6 +236,27 @@ def _visits(flights: Sequence[Row], _gates: Sequence[Row], _: Sequence[Row]) -> 
     return found
 
 
+def _baskets(flights: Sequence[Row], _gates: Sequence[Row], _: Sequence[Row]) -> Found:
+    """Every second row of a run gives one, with the sum of it and the row before; the run's end gives one more."""
+    found: Found = Counter()
+    for carrier, own in _by_carrier(flights):
+        rows = sorted(
+            (row for row in own if row["at"] is not None),
+            key=lambda row: (row["at"], *((not known, value) for known, value in [_known(row["delay"], 0)]), row["id"]),
+        )
+        runs: list[list[Row]] = []
+        for row in rows:
+            if not runs or row["at"] - runs[-1][-1]["at"] > _GAP:
+                runs.append([])
+            runs[-1].append(row)
+        for run in runs:
+            numbers = [row["delay"] for row in run]
+            made = [(at, sum(one or 0 for one in numbers[at - 2 : at])) for at in range(2, len(run) + 1, 2)]
+            made.append((-len(run), numbers[-1]))
+            found.update((carrier, run[0]["at"], at, *row) for at, row in enumerate(made, 1))
+    return found
+
+
 def _newest(flights: Sequence[Row], _gates: Sequence[Row], _: Sequence[Row]) -> Found:
     """The greatest time, then the greatest of the other columns by name: delay, id. NULL loses."""
 
@@ -283,6 +319,7 @@ _MODELS: dict[str, Callable[[Sequence[Row], Sequence[Row], Sequence[Row]], Found
     "joined": _joined,
     "looked": _looked,
     "visits": _visits,
+    "baskets": _baskets,
     "newest": _newest,
     "worst": _worst,
     "statuses": _statuses,
@@ -352,7 +389,7 @@ def _died(it: World, kind: str, step: str) -> bool:
     return False
 
 
-GROUPS = [("joined", "looked", "statuses"), ("visits", "newest", "worst"), ("told", "asked", "recalled")]
+GROUPS = [("joined", "looked", "statuses"), ("visits", "newest", "worst"), ("told", "asked", "recalled"), ("baskets",)]
 
 
 @pytest.mark.long
@@ -387,6 +424,7 @@ _HURT = {
     "joined": "update {t} set temp = 99 where id % 2 = 1",
     "looked": "update {t} set temp = 99 where id % 2 = 1",
     "visits": "update {t} set n = 99 where carrier = '1a'",
+    "baskets": "update {t} set n = 99 where carrier = '1a'",
     "newest": "update {t} set noise = 'x' where carrier = '1a'",
     "worst": "update {t} set noise = 'x' where carrier = '1a'",
     "recalled": "update {t} set temp = 99 where id % 2 = 1",

@@ -123,7 +123,8 @@ class DerivedTable:
             state, said = "left-out", "source rows have its key, and none of them makes a row with it"
             reasons = sorted({one.why for one in sources if one.why})
             said += f": {'; '.join(reasons)}" if reasons else ""
-        if sources and all(number.values()) and not self._flow.history and self._flow.session is None:
+        made_of_each = not (self._flow.history or self._flow.session or self._flow.processor)
+        if sources and all(number.values()) and made_of_each:
             state, said = "unknown", "source rows make a row with this key, and the table lacks it"
             then = [f"draindown prove {pipeline} --flow {flow}"]
         if any("`accept`" in one.why for one in sources):

@@ -99,7 +99,7 @@ def finish(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> R
         last = log_of(layout, layout.table).last(app_id(layout, number, "rows"))
         assert last is not None, "a swapped table knows its batches"
         version = _swapped_at(layout, number)
-        for memory in ("tombstones", "hidden"):
+        for memory in ("tombstones", "hidden", "snapshots"):
             if log_of(staged, staged.memory(memory)).exists:
                 app = (app_id(layout, number, memory), last)
                 delta.replace(layout.memory(memory), staged.memory(memory), app=app)

@@ -40,12 +40,20 @@ def difference(kind: Kind, sources: Sequence[DataFrame], scope: Scope, held: Dat
     `sources`: at least all rows of these keys, of each source. `held`: at least all rows of the table of these keys;
     None if it has none.
     """
-    fresh = result(kind, sources, scope)
+    return compared(kind, result(kind, sources, scope), scope, held)
+
+
+def compared(kind: Kind, fresh: DataFrame, scope: Scope, held: DataFrame | None) -> DataFrame:
+    """Return the rows of the keys of `scope` with their fate. `fresh`: the query's; `held`: as in `difference`."""
     own = None if held is None else scope.within(held, kind.scope_keys)
     return compare(fresh, own, kind.row_keys, kind.counted, kind.computed)
 
 
 def result(kind: Kind, sources: Sequence[DataFrame], scope: Scope, part: Column | None = None) -> DataFrame:
     """Return the query over the rows of the keys of `scope`. `part`: a condition on `key_names`, or None for all."""
-    within = scope if part is None else Part(scope, part)
-    return kind.result(*(one.within(rows, within) for one, rows in zip(kind.relations, sources, strict=True)))
+    return kind.result(*keyed(kind, sources, scope if part is None else Part(scope, part)))
+
+
+def keyed(kind: Kind, sources: Sequence[DataFrame], scope: Scope) -> list[DataFrame]:
+    """Return what the query needs of the rows of its sources, for the keys of `scope`."""
+    return [one.within(rows, scope) for one, rows in zip(kind.relations, sources, strict=True)]

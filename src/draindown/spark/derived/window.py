@@ -124,6 +124,10 @@ class Windows(Direct):
         """None: nothing is looked up."""
         return None
 
+    @property
+    def memory(self) -> None:
+        """None: the source has all that is needed."""
+
     def wrong(self, row: BatchRow) -> list[str]:
         """A window that changes touch has rows now, or had some, and so is in the table."""
         return [f"{row.absent} touched windows without rows are not in the table"] if row.absent else []
