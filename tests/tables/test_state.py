@@ -9,7 +9,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
@@ -20,6 +22,7 @@ from draindown.flow.release_intent import Pending
 from draindown.gate import published, waivers
 from draindown.lake import transactions
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
 from draindown.planning import compaction
 from draindown.recovery import rebuild, replay, reset
 from draindown.recovery import swap as recovery_swap
@@ -100,6 +103,17 @@ def test_old_files_are_due_a_day_after_the_last_time_whatever_a_clock_said_then(
     log: Any = SimpleNamespace(path="t", properties={}, has_expired_files=lambda hours: True)
     monkeypatch.setattr(compaction, "now", lambda: now() + timedelta(days=days, hours=1))
     assert list(compaction._expired(layout, [("table", log)], 1)) == ([("table", "t")] if due else [])
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_only_a_table_with_statistics_of_the_ends_is_written_apart_by_them(tmp_path: Path, known: bool) -> None:
+    """Rows that a lookup takes from a history have its columns, and files that nobody divided by them."""
+    rows = pa.table({"k": [1, 2], "__START_AT": [1, 1], "__END_AT": pa.array([None, 2], pa.int64())})
+    named = "k,__END_AT" if known else "k"
+    for _ in range(2):
+        write_deltalake(str(tmp_path), rows, mode="append", configuration={"delta.dataSkippingStatsColumns": named})
+    (found,) = compaction.partitions(TableLog(str(tmp_path)), 100)
+    assert (found.apart, found.mixed) == (known, 2 if known else 0)
 
 
 @pytest.mark.parametrize("content", TORN.values(), ids=TORN)

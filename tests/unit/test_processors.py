@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from draindown.base.errors import TerminalError
-from draindown.processors import loading, plain
+from draindown.base.errors import TerminalError, TransientError
+from draindown.processors import loading, plain, stream
 from draindown.processors.fold import Calls, Failed, KeyFold, Made, Shape, State
 from draindown.processors.values import exact, record, unheld
 from draindown.runs.request import Request
@@ -200,15 +200,18 @@ def test_a_class_is_loaded_from_its_file_as_it_is_now(tmp_path: Path) -> None:
         if text is not None:
             path.write_text(text)
         with pytest.raises(TerminalError) as error:
-            loading.load(str(tmp_path), "shop.Basket")
+            loading.load(str(tmp_path), "shop.Basket", loading.digest(str(tmp_path), "shop.Basket"))
         assert error.value.code == code and str(path) in f"{error.value.tried} {error.value.found}"
     seen = set()
     for number in (1, 2):
         path.write_text(f"class Basket:\n    n = {number}\n    def process(self, snapshot, rows): return [], None\n")
-        found, _ = loading.load(str(tmp_path), "shop.Basket")
-        seen.add(loading.digest(str(tmp_path), "shop.Basket"))
-        assert found.n == number
-    assert len(seen) == 2
+        code = loading.digest(str(tmp_path), "shop.Basket")
+        found, _ = loading.load(str(tmp_path), "shop.Basket", code)
+        assert found.n == number and not seen.intersection([code])
+        for earlier in seen:
+            with pytest.raises(TransientError, match="derivation-changed"):
+                loading.load(str(tmp_path), "shop.Basket", earlier)
+        seen.add(code)
 
 
 def test_plain_rows_are_ordered_by_time_then_content() -> None:
@@ -260,7 +263,7 @@ def _events(draw: Random, number: int) -> list[dict[str, Any]]:
 
 
 def test_the_example_is_a_sessionizer() -> None:
-    make, _ = loading.load(str(ROOT), CLASS)
+    make, _ = loading.load(str(ROOT), CLASS, loading.digest(str(ROOT), CLASS))
     sessions, events = Processor(make, **SESSIONS), _events(Random(1), 200)
     sessions.check(events)
     expected = []
@@ -314,3 +317,10 @@ def test_a_class_that_depends_on_more_than_snapshot_and_rows_is_found(make: type
 def test_what_the_file_would_refuse_is_refused() -> None:
     with pytest.raises(ValueError, match="is the name of another column of the result"):
         Processor(Running, **{**SESSIONS, "columns": {"position": "int"}})
+
+
+def test_a_time_that_python_does_not_have_is_named_with_its_key() -> None:
+    times = pa.array([0, 253_402_300_800_000_000], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    with pytest.raises(stream.Beyond) as error:
+        stream.pylist(times)
+    assert error.value.at == 1 and "years 1 to 9999" in str(error.value)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from draindown.base.errors import TerminalError, first_line
+from draindown.base.errors import TerminalError, TransientError, first_line
 from draindown.base.formatting import shortened
 
 DIRECTORY = Path("jobs", "processors")
@@ -24,20 +24,35 @@ def path_of(root: str, dotted: str) -> Path:
 def digest(root: str, dotted: str) -> str:
     """Return a digest of the file of a class; empty if it can't be read."""
     try:
-        return hashlib.sha256(path_of(root, dotted).read_bytes()).hexdigest()[:16]
+        return _digest(path_of(root, dotted).read_bytes())
     except OSError:
         return ""
 
 
-def load(root: str, dotted: str) -> tuple[type, ModuleType]:
-    """Return the class `module.Class` of `<root>/jobs/processors/`, and its module.
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
-    Raises TerminalError `processor-missing`, `processor-failed`.
+
+def load(root: str, dotted: str, code: str) -> tuple[type, ModuleType]:
+    """Return the class `module.Class` of `<root>/jobs/processors/`, and its module. `code`: the digest of its file.
+
+    Raises TerminalError `processor-missing`, `processor-failed`, TransientError `derivation-changed` if the file has
+    another digest by now.
     """
     path, name = path_of(root, dotted), dotted.rpartition(".")[2]
-    if not path.is_file():
-        raise missing(dotted, f"no file {path}")
-    module = _imported(path, dotted.rpartition(".")[0])
+    try:
+        content = path.read_bytes()
+    except OSError:
+        raise missing(dotted, f"no file {path}") from None
+    if _digest(content) != code:
+        raise TransientError(
+            "derivation-changed",
+            tried=f"load processor {dotted} from {DIRECTORY}/",
+            found=f"{path} was changed since this run began",
+            changed="nothing of this batch is in the table",
+            next="run the pipeline again",
+        )
+    module = _imported(content, path, dotted.rpartition(".")[0])
     found = getattr(module, name, None)
     if not isinstance(found, type) or not callable(getattr(found, "process", None)):
         raise missing(dotted, f"{path} has no class {name} with a method process(snapshot, rows)")
@@ -55,14 +70,14 @@ def missing(dotted: str, found: str) -> TerminalError:
     )
 
 
-def _imported(path: Path, name: str) -> ModuleType:
+def _imported(content: bytes, path: Path, name: str) -> ModuleType:
     qualified = f"draindown_processors.{name}"
     spec = importlib.util.spec_from_file_location(qualified, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[qualified] = module
     try:
-        exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
+        exec(compile(content, str(path), "exec"), module.__dict__)
     except Exception as error:
         raise TerminalError(
             "processor-failed",

@@ -60,7 +60,10 @@ class Partition:
         keys = list(zip(*(pylist(batch.column(at)) for at in range(width)), strict=True))
         resumed, times = batch.column(width), batch.column(width + 1).to_pylist()
         names = batch.schema.names[width + 2 :]
-        values = [pylist(batch.column(at)) for at in range(width + 2, batch.num_columns)]
+        try:
+            values = [pylist(batch.column(at)) for at in range(width + 2, batch.num_columns)]
+        except Beyond as error:
+            raise Failed(f"[PROCESSOR_FAILED] {_named(keys[error.at])}: {error}") from error
         rows = [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
         at = 0
         for until in _ends(keys):
@@ -110,13 +113,27 @@ class Partition:
         return pa.RecordBatch.from_arrays(found, schema=self._schema)
 
 
+class Beyond(Failed):
+    """A column has a time in row `at` that Python's calendar, of the years 1 to 9999, does not have."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__("a time is not within the years 1 to 9999, which are all that Python has")
+        self.at = at
+
+
 def pylist(column: pa.Array) -> list[Any]:
     """Return the values as `to_pylist` does, which is slow for times: it asks pandas, value by value."""
     if not pa.types.is_timestamp(column.type) or column.type.unit != "us":
         return list(column.to_pylist())
     epoch = datetime(1970, 1, 1, tzinfo=UTC if column.type.tz else None)
     micros = column.cast(pa.int64()).to_pylist()
-    return [None if one is None else epoch + timedelta(microseconds=one) for one in micros]
+    found: list[Any] = []
+    try:
+        for one in micros:
+            found.append(None if one is None else epoch + timedelta(microseconds=one))
+    except OverflowError:
+        raise Beyond(len(found)) from None
+    return found
 
 
 def _ends(keys: Sequence[tuple[Any, ...]]) -> Iterator[int]:

@@ -41,7 +41,7 @@ def expect(db: duckdb.DuckDBPyConnection, part: Processor, source: TableLog, tab
     names = [name for name in source.column_types if not is_own(name)]
     columns = [*part.keys, *part.columns]
     schema = table.columns(columns)
-    made, _ = loading.load(part.root, part.of)
+    made, _ = loading.load(part.root, part.of, part.code)
     rows = _ordered(db, part, names)
     db.register("_folded", schema.empty_table())
     db.execute("create table expected as select * from _folded")

@@ -110,6 +110,11 @@ class Processor(Part):
         return {}
 
     @property
+    def code(self) -> str:
+        """The digest of the class's file; empty if it can't be read, or the project is not known."""
+        return self._code
+
+    @property
     def told(self) -> str:
         """The digest of the class's file: another one is another fold."""
         return f" code {self._code}"

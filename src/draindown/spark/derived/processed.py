@@ -115,7 +115,7 @@ class Processed(WholeScopes):
         order = [F.col(quoted(one.column)).asc_nulls_last() for one in total_order(spec, names)]
         first = [*(F.col(key).asc() for key in keys), F.col(RESUMED).isNull().asc(), F.col(MICROS).asc(), *order]
         schema = StructType([*(StructField(key, rows.schema[key].dataType) for key in keys), *_made(spec)])
-        fold = stream.folding(spec.shape(_loaded(spec.root, spec.of, spec.told)), width, to_arrow_schema(schema))
+        fold = stream.folding(spec.shape(_loaded(spec.root, spec.of, spec.code)), width, to_arrow_schema(schema))
         sorted_ = given.repartition(*keys).sortWithinPartitions(*first)
         typed = F.lit(None).cast(rows.schema[spec.time].dataType).alias(_KIND)
         return sorted_.mapInArrow(fold, schema).select("*", typed)
@@ -155,12 +155,11 @@ def _struct(columns: Any) -> StructType:
 
 @lru_cache(maxsize=8)
 def _loaded(root: str, dotted: str, code: str) -> type:
-    """Return the class of a processor. `code`: of its file, so that another one is loaded again.
+    """Return the class of a processor. `code`: the digest of its file, so that another one is loaded again.
 
     Raises as `loading.load`.
     """
-    del code
-    found, module = loading.load(root, dotted)
+    found, module = loading.load(root, dotted, code)
     for one in (module, values, fold, stream):
         # the Python workers of an executor import none of them
         cloudpickle.register_pickle_by_value(one)  # type: ignore[no-untyped-call]

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from draindown.processors.stream import AT, NUMBER, POSITION, SNAPSHOT, START, STAYS
 from draindown.spark.derived import difference
@@ -65,6 +66,10 @@ class Resumed:
         keys = self.touched.keys
         own = [F.col(have).alias(wanted) for have, wanted in zip(keys.columns, names, strict=False)]
         return keys.where(F.col(_STATE).isNotNull()).select(*own, F.col(_STATE).alias(name))
+
+
+def _types(schema: StructType) -> list[tuple[str, str]]:
+    return [(one.name, one.dataType.simpleString()) for one in schema]
 
 
 def _or_none(condition: Column, bound: str) -> Column:
@@ -129,6 +134,10 @@ class Snapshots:
         fresh = fresh.withColumn(GENERATION, F.lit(writer.generation))
         path, stamped = writer.layout.snapshots, fresh.withColumn(CHANGED_AT, F.lit(changed_at))
         delta_target.make_beside(spark, path, stamped.schema)
+        if _types(spark.read.format("delta").load(path).schema) != _types(stamped.schema):
+            # of an earlier form of the class: they spare nothing, and can't be compared
+            nothing = stamped.where(F.lit(False)).write.format("delta").mode("overwrite")
+            nothing.option("overwriteSchema", "true").save(path)
         held, mine = self._held(spark, writer, scope.pruning.only(by)), None
         if held is not None:
             mine = scope.kept(held.rows, by) if isinstance(scope, Resumed) else scope.within(held.rows, by)

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, IntegralType, LongType, StructType
 
 from draindown.spark.sql import quoted
 from draindown.spark.tuning import TUNING
@@ -92,7 +92,7 @@ class Pruning:
         found = [_among(column(name), schema[name].dataType, values) for name, values in self.values.items()]
         found += [_within(column(name), schema[name].dataType, ranges) for name, ranges in self.ranges.items()]
         return found + [
-            column(name).isNull() | (column(name) >= F.lit(low).cast(schema[name].dataType))
+            column(name).isNull() | (column(name) >= F.lit(low).cast(_comparable(schema[name].dataType)))
             for name, low in self.since.items()
         ]
 
@@ -279,6 +279,11 @@ def _order(kind: str) -> Callable[[str], Any]:
     if kind == "date":
         return lambda text: date.fromisoformat(text).toordinal()
     return str.encode
+
+
+def _comparable(kind: DataType) -> DataType:
+    """Return the type in which a column is compared with a value that may be beyond its own: an integer's is bigint."""
+    return LongType() if isinstance(kind, IntegralType) else kind
 
 
 def _among(column: Column, kind: DataType, values: Sequence[str | None]) -> Column:
