@@ -82,7 +82,8 @@ def env(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
         "AIRFLOW__WORKERS__EXECUTION_API_RETRY_WAIT_MAX": 10,
         "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": 30,
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": False,
-        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[*]"}),
+        "AIRFLOW_CONN_SPARK_DEFAULT": environ.get("AIRFLOW_CONN_SPARK_DEFAULT")
+        or json.dumps({"conn_type": "spark", "host": "local[*]"}),
         "DRAINDOWN_ROOT": project,
     }
     if project == ROOT:

@@ -22,6 +22,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import psutil
+import pyspark
 
 from draindown.airflow.process import die_with_parent
 from draindown.base.errors import DraindownError, TerminalError
@@ -52,11 +53,8 @@ class SparkCluster:
         """The master's address, as a Spark master or a connection has it."""
         return f"spark://127.0.0.1:{self._ports[0]}"
 
-    def start(self, workers: int = 2, *, blind_to: Path | None = None) -> SparkCluster:
-        """Start the master and workers, and wait until all are alive.
-
-        `blind_to`: a directory that is an empty one of their own to the workers, as on a host without the mount; that
-        takes the right to mount.
+    def start(self, workers: int = 2, *, under: Sequence[str] = ()) -> SparkCluster:
+        """Start the master and workers, and wait until all are alive. `under`: the command that runs a worker's.
 
         Raises TerminalError `cluster-not-up`.
         """
@@ -66,30 +64,30 @@ class SparkCluster:
         self._master = self._run("master.Master", "--host", "127.0.0.1", "--port", port, "--webui-port", page)
         self._await("start a master", lambda: self._state()["status"] == "ALIVE")
         for _ in range(workers):
-            self.start_worker(blind_to=blind_to)
+            self.start_worker(under)
         self._await("start workers", lambda: self._state()["aliveworkers"] == workers)
         return self
 
-    def start_worker(self, *, blind_to: Path | None = None) -> None:
-        """Start one more worker. `blind_to`: see `start`."""
+    def start_worker(self, under: Sequence[str] = ()) -> None:
+        """Start one more worker. `under`: see `start`."""
         sizes = ("--cores", "1", "--memory", f"{self.memory}m", "--webui-port", "0")
         place = ("--host", "127.0.0.1", "--work-dir", str(self.home / "work"), self.address)
-        hidden = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs tmpfs "$0" && exec "$@"', str(blind_to))
-        self._workers.append(self._run("worker.Worker", *sizes, *place, before=hidden if blind_to else ()))
+        self._workers.append(self._run("worker.Worker", *sizes, *place, before=under))
 
     def executors(self) -> list[psutil.Process]:
         """Return the processes of executors that workers run now."""
-        found = []
-        for worker in self._workers:
-            with suppress(psutil.NoSuchProcess):
-                children = psutil.Process(worker.pid).children(recursive=True)
-                found += [one for one in children if _EXECUTOR in one.cmdline()]
-        return found
+        return [one for worker in self._workers for one in _below(worker.pid) if _EXECUTOR in _words(one)]
+
+    def spent(self) -> float:
+        """Return the CPU seconds of all executors that have ended, with what they started, once none is left."""
+        self._await("end executors", lambda: not self.executors())
+        times = [psutil.Process(worker.pid).cpu_times() for worker in self._workers]
+        return float(sum(one.children_user + one.children_system for one in times))
 
     def kill_worker(self) -> None:
         """End the last worker, and with it its executor, as the loss of a host would."""
         worker = self._workers.pop()
-        for one in (*psutil.Process(worker.pid).children(recursive=True), worker):
+        for one in (*_below(worker.pid), worker):
             with suppress(psutil.NoSuchProcess, ProcessLookupError):
                 one.kill()
         worker.wait()
@@ -101,7 +99,8 @@ class SparkCluster:
         self._master.wait()
 
     def stop(self) -> None:
-        """End workers and master, and wait."""
+        """End workers and master, and wait. An executor whose task does not end is killed."""
+        left = [one for worker in self._workers for one in _below(worker.pid)]
         for process in (*self._workers, self._master):
             if process is not None and process.poll() is None:
                 process.send_signal(signal.SIGTERM)
@@ -110,10 +109,14 @@ class SparkCluster:
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
+        for one in left:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
 
     def _run(self, part: str, *arguments: str, before: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         command = [*before, str(spark_submit().parent / "spark-class"), f"org.apache.spark.deploy.{part}", *arguments]
-        environ = {**os.environ, **spark_python(), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
+        environ = {**os.environ, **spark_python(), "SPARK_HOME": str(Path(pyspark.__file__).parent)}
+        environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
         with (self.home / "console.log").open("ab") as out:
             return subprocess.Popen(
                 command,
@@ -145,6 +148,27 @@ class SparkCluster:
     def _not_up(self, tried: str, found: str) -> TerminalError:
         log = self.home / "console.log"
         return TerminalError("cluster-not-up", tried=tried, found=f"{found}; it says more in {log}", next="make setup")
+
+
+def _below(pid: int) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).children(recursive=True)
+    return []
+
+
+def _words(process: psutil.Process) -> list[str]:
+    """Return a process's command line; of one that has ended nothing, whether its parent has waited for it or not."""
+    with suppress(psutil.NoSuchProcess):
+        return process.cmdline()
+    return []
+
+
+def blind_to(place: Path) -> Sequence[str]:
+    """Return the command under which a worker sees an empty directory there, as on a host without the mount.
+
+    It takes the right to mount.
+    """
+    return ("unshare", "-m", "sh", "-c", 'mount -t tmpfs tmpfs "$0" && exec "$@"', str(place))
 
 
 def main(arguments: list[str]) -> int:

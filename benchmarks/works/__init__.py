@@ -9,12 +9,14 @@ from benchmarks.works import (
     dag,
     derived,
     drain,
+    fold,
     growth,
     kafka,
     kinds,
     longevity,
     scd2,
     seen,
+    sinks,
     small,
     upkeep,
 )
@@ -37,7 +39,9 @@ ALL: dict[str, Work] = {
         upkeep.WORK,
         derived.WORK,
         kinds.WORK,
+        fold.WORK,
         scd2.WORK,
         cluster.WORK,
+        sinks.WORK,
     )
 }

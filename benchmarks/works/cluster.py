@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
+from contextlib import contextmanager
 
 from benchmarks.contenders import Contender, draindown
 from benchmarks.measure import Cost, apart, watched
@@ -23,6 +22,7 @@ from scripts.spark_cluster import SparkCluster
 _MEMORY = 2048
 """MiB of each worker; draindown's executors take 1 GB of it unless told otherwise, as here."""
 _ONE, _TWO = "1 worker", "2 workers"
+_EXECUTORS = "executors_cpu_s"
 _LANDING, _DERIVED = "a year of flights, from nothing", "departures_hourly, first fill"
 _FLOWS = {_LANDING: "flights", _DERIVED: "departures_hourly"}
 
@@ -40,19 +40,16 @@ CONTENDERS = (
 
 
 @contextmanager
-def _cluster(home: Path, workers: int) -> Iterator[str]:
-    cluster = SparkCluster(home, memory=_MEMORY)
+def _cluster(contender: Contender, place: Place) -> Iterator[SparkCluster | None]:
+    """Start the cluster of a contender, and end it with the block; None for one that has none."""
+    if not contender.name.endswith((_ONE, _TWO)):
+        yield None
+        return
+    cluster = SparkCluster(place.home / "cluster", memory=_MEMORY)
     try:
-        yield cluster.start(workers).address
+        yield cluster.start(1 if contender.name.endswith(_ONE) else 2)
     finally:
         cluster.stop()
-
-
-def _master(contender: Contender, place: Place) -> AbstractContextManager[str]:
-    """Return the context that yields the master of a contender."""
-    if contender.name.endswith((_ONE, _TWO)):
-        return _cluster(place.home / "cluster", 1 if contender.name.endswith(_ONE) else 2)
-    return nullcontext(contender.name.removeprefix("draindown, "))
 
 
 def _measure(bench: Bench) -> list[Sample]:
@@ -69,11 +66,15 @@ def _measure(bench: Bench) -> list[Sample]:
 
 def _series(bench: Bench, contender: Contender, place: Place, turn: int) -> list[Sample]:
     samples = []
-    with _master(contender, place) as master:
+    with _cluster(contender, place) as cluster:
+        master = cluster.address if cluster else contender.name.removeprefix("draindown, ")
         for kind, flow in _FLOWS.items():
+            before = cluster.spent() if cluster else 0.0
             cost = watched(_run(place, master, flow))
-            samples.append(Sample(contender.name, kind, cost, turn + 1))
-            say(f"  {kind}, {contender.name}: {cost.wall_s:.1f} s, {cost.cpu_s:.1f} CPU s, exit {cost.exit_code}")
+            facts = {_EXECUTORS: cluster.spent() - before} if cluster else {}
+            samples.append(Sample(contender.name, kind, cost, turn + 1, facts=facts))
+            told = "".join(f", of executors {seconds:.1f}" for seconds in facts.values())
+            say(f"  {kind}, {contender.name}: {cost.wall_s:.1f} s, CPU s {cost.cpu_s:.1f}{told}, exit {cost.exit_code}")
     samples[0] = bench.judged(contender, place, samples[0])
     return samples
 
@@ -93,12 +94,20 @@ def _run(place: Place, master: str, flow: str) -> Callable[[], int]:
 def _findings(samples: Sequence[Sample]) -> list[Finding]:
     rows: list[Row] = []
     for kind in kinds(samples):
-        one, two = (median(of(samples, kind, f"draindown, {name}"), "wall_s") for name in (_ONE, _TWO))
+        groups = {name: of(samples, kind, f"draindown, {name}") for name in (_ONE, _TWO)}
+        one, two = (median(group, "wall_s") for group in groups.values())
         alone = median(of(samples, kind, "draindown, local[1]"), "wall_s")
-        rows.append(
-            {"run": kind, "2 workers over 1, wall": ratio(two, one), "1 worker over local[1]": ratio(one, alone)}
-        )
+        ratios = {"2 workers over 1, wall": ratio(two, one), "1 worker over local[1]": ratio(one, alone)}
+        rows.append({"run": kind, **ratios, **_parts(groups[_ONE])})
     return [Finding(f"What a second worker gains, on {os.cpu_count()} cores that the driver shares", rows)]
+
+
+def _parts(group: Sequence[Sample]) -> Row:
+    """Return which part of the work more workers can share, and which stays that of the driver, in CPU seconds."""
+    spent, whole = median(group, _EXECUTORS), median(group, "cpu_s")
+    if spent is None or whole is None:
+        return {}
+    return {"executor's CPU s": round(spent, 1), "CPU s of driver, master, worker": round(whole - spent, 1)}
 
 
 WORK = Work(

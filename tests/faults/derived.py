@@ -23,6 +23,7 @@ from draindown.runs.request import Request, Step
 from tests.faults.lakes import Driver
 from tests.faults.trial import Trial
 from tests.spark.test_derived_flow import CARRIERS, DAILY, HOURLY, START, Chain
+from tests.spark.test_processed import CODE, write
 
 FLOWS = {"hourly": HOURLY, "daily": DAILY, "carriers": CARRIERS}
 DERIVED = tuple(FLOWS)
@@ -43,6 +44,20 @@ PAIRS = {
     "named": {"source": {"tables": ["flights", "carriers"]}, "lookup": _NAMED},
 }
 """A join and a lookup, over the landing table and tables derived from it."""
+FOLDED = {
+    "baskets": {
+        "source": {"table": "flights"},
+        "processor": {
+            "class": "shop.Basket",
+            "by": ["carrier"],
+            "order_by": ["at"],
+            "expire": "5 hours",
+            "columns": {"n": "bigint", "sum": "bigint"},
+            "snapshot": {"n": "bigint", "last": "array<bigint>"},
+        },
+    }
+}
+"""A processor over the landing table: a row for each second one of a segment, and one for its end."""
 GAPS = ("intake", "begun", "read", "data")
 ENDS = ("commit", "merged", "recorded", "committed")
 """Of a batch: gaps before its commit, in their order; and the commit with those after it."""
@@ -56,6 +71,17 @@ _QUERIES = {
     "carriers": "select carrier, count(*) as c, round(avg(delay), 6) as d from flights group by carrier",
     "paired": "select f.id, f.carrier, f.delay, h.window_start, h.late from flights f left join hourly h "
     'on f.carrier = h.carrier and h.window_start between f."at" - interval 1 hour and f."at" + interval 30 minute',
+    "baskets": "with timed as (select *, row_number() over whole as nth, "
+    '"at" - lag("at") over whole > interval 5 hour as gap from flights where "at" is not null '
+    'window whole as (partition by carrier order by "at", delay nulls last, id)), '
+    "numbered as (select *, sum(coalesce(gap, true)::int) over (partition by carrier order by nth) as run from timed), "
+    'placed as (select *, min("at") over part as start, count(*) over part as size, '
+    "row_number() over (partition by carrier, run order by nth) as place, "
+    "lag(delay) over (partition by carrier, run order by nth) as before from numbered "
+    "window part as (partition by carrier, run)) "
+    "select carrier, start, place // 2 as position, place as n, coalesce(delay, 0) + coalesce(before, 0) as s "
+    "from placed where place % 2 = 0 union all "
+    "select carrier, start, size // 2 + 1, -size, delay from placed where place = size",
     "named": "select f.id, f.carrier, c.c, c.c is not null as carriers_found from flights f "
     "left join (select carrier, count(*) as c from flights group by carrier) c on f.carrier = c.carrier",
 }
@@ -66,6 +92,8 @@ _COLUMNS = {
     "statuses": 'id, __START_AT, __END_AT, seq, op, carrier, "at", delay, noise',
     "paired": "id, carrier, delay, window_start, late",
     "named": "id, carrier, c, carriers_found",
+    "asked": "id, seq, was, noted, statuses_found",
+    "baskets": 'carrier, segment_start, position, n, "sum"',
 }
 _SOURCE = pa.schema(
     [("id", pa.int64()), ("carrier", pa.string()), ("at", pa.timestamp("us", "UTC")), ("delay", pa.int32())]
@@ -96,6 +124,7 @@ class History:
 
     def __init__(self, home: Path, spark: SparkSession, seed: int, flows: Mapping[str, Any] = FLOWS) -> None:
         self.it, self.spark, self.draw = Chain(home, spark, **flows), spark, Random(seed)
+        write(home, CODE)
         self.rows: dict[int, tuple[int, dict[str, Any] | None]] = {}
         self._seen: set[tuple[int, int]] = set()
         self.change()

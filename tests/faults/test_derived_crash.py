@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.faults import derived
-from tests.faults.derived import DERIVED, ENDS, FLOWS, GAPS, PAIRS, History
+from tests.faults.derived import DERIVED, ENDS, FLOWS, FOLDED, GAPS, PAIRS, History
 from tests.faults.trial import Trial, conclude
 
 _SEEDS = 20
@@ -83,6 +83,36 @@ def test_a_derived_flow_that_was_killed_is_right_after_its_next_run(tmp_path: Pa
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.campaign)])
 def test_a_join_and_a_lookup_that_were_killed_are_right(tmp_path: Path, spark: SparkSession, seed: int) -> None:
     _play(tmp_path, range(seed, seed + 1), ("paired", "named"), spark, PAIRS)
+
+
+_OF_ONE_BATCH = (
+    ("intake", "begun", "read"),
+    ("remembered", "data"),
+    ("remembered", "commit"),
+    *zip(ENDS[1:], strict=True),
+)
+
+
+def test_a_processor_meets_every_gap() -> None:
+    assert {gap for gaps in _OF_ONE_BATCH for gap in gaps} == {*GAPS, "remembered", *ENDS}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("gaps", _OF_ONE_BATCH, ids="-".join)
+def test_a_processor_that_was_killed_is_right(tmp_path: Path, spark: SparkSession, gaps: tuple[str, ...]) -> None:
+    history = History(tmp_path / "0", spark, 5, FOLDED)
+    trial = Trial("F37", f"seed 5, baskets: {', '.join(gaps)}", f"SIGKILL at {', '.join(gaps)} of one batch")
+    history.change()
+    history.it.run("flights")
+    _kill(trial, history, gaps, "baskets")
+    derived.drained(trial, history.it, "baskets", spark)
+    derived.hold(trial, history, "baskets")
+    history.change()
+    history.it.run()
+    derived.hold(trial, history, "baskets")
+    trial.promise("nothing is left to do", not history.it.waits("baskets"))
+    conclude(trial)
 
 
 @pytest.mark.campaign

@@ -28,6 +28,30 @@ _PIPELINE: dict[str, Any] = {
         },
     },
 }
+_FOLDED: dict[str, Any] = {
+    **_PIPELINE,
+    "flows": {
+        "orders": {name: part for name, part in _PIPELINE["flows"]["orders"].items() if name != "transform"},
+        "numbered": {
+            "source": {"table": "orders"},
+            "processor": {
+                "class": "numbers.Numbers",
+                "by": ["g"],
+                "order_by": ["at", "n"],
+                "expire": "1 day",
+                "columns": {"n": "bigint", "number": "bigint"},
+                "snapshot": {"rows": "bigint"},
+            },
+        },
+    },
+}
+_KEPT_IN_THE_SNAPSHOT = """\
+class Numbers:
+    def process(self, snapshot, rows):
+        first = snapshot["rows"] if snapshot else 0
+        made = [{"n": row["n"], "number": at} for at, row in enumerate(rows, first + 1)]
+        return made, {"rows": first + len(rows)}
+"""
 _HONEST = (
     "from pyspark.sql import functions as F\n\n\ndef shape(df):\n    return df.withColumn('size', F.length('g'))\n"
 )
@@ -48,11 +72,12 @@ def shape(df):
 """
 
 
-def _project(home: Path, transform: str) -> None:
+def _project(home: Path, pipeline: dict[str, Any], file: str, code: str) -> None:
     (home / "dags" / "pipelines").mkdir(parents=True)
-    (home / "dags" / "pipelines" / "shop.yaml").write_text(json.dumps(_PIPELINE))
-    (home / "jobs" / "transforms").mkdir(parents=True)
-    (home / "jobs" / "transforms" / "orders.py").write_text(transform)
+    (home / "dags" / "pipelines" / "shop.yaml").write_text(json.dumps(pipeline))
+    path = home / "jobs" / file
+    path.parent.mkdir(parents=True)
+    path.write_text(code)
     (home / "in").mkdir()
     draw = Random(1)
     for number in range(9):
@@ -77,7 +102,7 @@ def test_a_transform_that_depends_on_order_is_found(
 ) -> None:
     monkeypatch.setenv("DRAINDOWN_MASTER", "local[2]")
     home, scratch = tmp_path / "project", tmp_path / "scratch"
-    _project(home, transform)
+    _project(home, _PIPELINE, "transforms/orders.py", transform)
     words = ["--root", str(home), "drill", "shuffle", "shop", "--flow", "hourly", "--seeds", "1"]
     code = main([*words, "--scratch", str(scratch), "--json"])
     said = json.loads(capsys.readouterr().out)
@@ -93,3 +118,19 @@ def test_a_transform_that_depends_on_order_is_found(
     assert (first["flow"], first["what"]) == ("orders", "table") and first["key"].startswith("id k")
     assert first["detail"].startswith("size is ") and first["control"].startswith("slice ")
     assert first["shuffled"].startswith("slice ") and not (home / "lake").exists()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_processor_holds_in_any_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAINDOWN_MASTER", "local[2]")
+    home, scratch = tmp_path / "project", tmp_path / "scratch"
+    _project(home, _FOLDED, "processors/numbers.py", _KEPT_IN_THE_SNAPSHOT)
+    words = ["--root", str(home), "drill", "shuffle", "shop", "--flow", "numbered", "--seeds", "1"]
+    exit_code = main([*words, "--scratch", str(scratch), "--json"])
+    said = json.loads(capsys.readouterr().out)
+    (order,) = said["orders"]
+    assert order["failed"] == "" and said["wrong"] == said["unlooked"] == [], said
+    assert exit_code == 0 and said["held"] and order["differences"] == [], said

@@ -30,12 +30,14 @@ from draindown.spark.runs.replay_input import replay
 from tests.folding import fold
 from tests.landing import Injected
 from tests.spark.test_derived_flow import FLIGHTS, START, Chain
+from tests.spark.test_processed import CODE, write
 
 HISTORIES, TOGETHER = 50, 25
+_TOGETHER = [("joined", "looked", "statuses"), ("visits", "newest", "worst"), ("baskets",)]
 _ROWS = (150, tables.ROWS)
 """Rows that one batch compares: changes are several batches, or one."""
 _GAP, _LOW, _HIGH = timedelta(minutes=10), timedelta(minutes=-10), timedelta(minutes=30)
-_STEPS = ("begun", "read", "inputs", "merged", "recorded")
+_STEPS = ("begun", "read", "inputs", "remembered", "merged", "recorded")
 GATES = {
     "source": {"files": "gates/*", "format": "json"},
     "columns": {
@@ -48,7 +50,23 @@ GATES = {
     },
     "target": {"keys": ["id"], "sequence_by": ["seq"], "apply_as_deletes": "op = 'd'"},
 }
+_PAST = {"keys": ["id"], "sequence_by": ["seq"], "track_history": ["temp"], "apply_as_deletes": "op = 'd'"}
+PAST = GATES | {"target": _PAST | {"stored_as_scd_type": 2}}
+_BESIDE: dict[str, tuple[str, Any]] = {
+    "statuses": ("events", FLIGHTS | {"target": {}}),
+    "told": ("gate_events", GATES | {"target": {}}),
+    "recalled": ("past", PAST),
+}
+"""Landing flows of the same files that a kind reads besides flights and gates."""
 _BOTH = {"tables": ["flights", "gates"]}
+
+
+def _asks(history: str) -> Any:
+    """Each flight with the gate of its delay, as a history has it at the flight's sequence."""
+    part = {"table": history, "on": ["delay"], "columns": {"temp": "temp", "carrier": "by"}, "as_of": "seq"}
+    return {"source": {"tables": ["flights", {"table": history, "keys": {"delay": "id"}}]}, "lookup": part}
+
+
 _ONE = {"source": {"table": "flights"}}
 KINDS: dict[str, Any] = {
     "joined": {
@@ -78,6 +96,17 @@ KINDS: dict[str, Any] = {
     },
     "newest": _ONE | {"deduplicate": {"keys": ["carrier"], "sequence_by": ["at"], "keep": "last"}},
     "worst": _ONE | {"top": {"by": ["carrier"], "order_by": ["delay desc"], "rows": 2}},
+    "baskets": _ONE
+    | {
+        "processor": {
+            "class": "shop.Basket",
+            "by": ["carrier"],
+            "order_by": ["at"],
+            "expire": "10 minutes",
+            "columns": {"n": "bigint", "sum": "bigint"},
+            "snapshot": {"n": "bigint", "last": "array<bigint>"},
+        }
+    },
     "statuses": {
         "source": {"table": "events"},
         "target": {
@@ -88,6 +117,9 @@ KINDS: dict[str, Any] = {
             "apply_as_deletes": "op = 'd'",
         },
     },
+    "told": {"source": {"table": "gate_events"}, "target": _PAST | {"stored_as_scd_type": 2}},
+    "asked": _asks("told"),
+    "recalled": _asks("past"),
 }
 _COLUMNS = {
     "joined": "id, gate, delay, temp",
@@ -95,7 +127,11 @@ _COLUMNS = {
     "visits": "carrier, session_start, session_end, n, delay",
     "newest": "carrier, id",
     "worst": "carrier, position, id",
+    "baskets": 'carrier, segment_start, position, n, "sum"',
     "statuses": 'id, "__START_AT", "__END_AT", seq, carrier, delay',
+    "told": 'id, "__START_AT", "__END_AT", seq, carrier, temp',
+    "asked": "id, delay, temp, by, told_found",
+    "recalled": "id, delay, temp, by, past_found",
 }
 Row = dict[str, Any]
 Found = Counter[tuple[Any, ...]]
@@ -105,20 +141,21 @@ class World(Chain):
     """Landing flows of flights and gates, with all events of the flights beside, and derived flows over them."""
 
     def __init__(self, home: Path, spark: SparkSession, *kinds: str) -> None:
-        events = {"events": FLIGHTS | {"target": {}}} if "statuses" in kinds else {}
-        super().__init__(home, spark, **{"gates": GATES, **events}, **{one: KINDS[one] for one in kinds})
-        self.kinds, self.landing = kinds, ("flights", "gates", *events)
+        beside = dict(_BESIDE[kind] for kind in kinds if kind in _BESIDE)
+        super().__init__(home, spark, **{"gates": GATES, **beside}, **{one: KINDS[one] for one in kinds})
+        self.kinds, self.landing = kinds, ("flights", "gates", *beside)
         (home / "gates").mkdir()
-        self.events: list[Row] = []
-        self.held: list[Row] = []
+        write(home, CODE)
+        self.events: dict[str, list[Row]] = {"flights": [], "gates": []}
+        self.held: tuple[list[Row], list[Row]] = ([], [])
         self.newest: dict[str, dict[int, Row]] = {"flights": {}, "gates": {}}
 
     def land(self, flights: Sequence[Row], gates: Sequence[Row]) -> None:
         """Deliver rows of both, and note what the landing tables hold then."""
         self.deliver(*flights)
         (self.home / "gates" / f"{self.files:03}.json").write_text("".join(json.dumps(row) + "\n" for row in gates))
-        self.events += flights
         for table, rows in (("flights", flights), ("gates", gates)):
+            self.events[table] += rows
             for row in rows:
                 known = self.newest[table].get(row["id"])
                 if known is None or row["seq"] > known["seq"]:
@@ -141,7 +178,7 @@ class World(Chain):
             [row | {"at": _time(row["at"])} for row in own.values() if row.get("op") != "d"]
             for own in (self.newest["flights"], self.newest["gates"])
         )
-        return _MODELS[kind](flights, gates, self.events)
+        return _MODELS[kind](flights, gates, self.events["flights" if kind == "statuses" else "gates"])
 
     def found(self, kind: str) -> Found:
         rows = TableLog(self.layout(kind).table).rows(f"select {_COLUMNS[kind]} from t")
@@ -199,6 +236,27 @@ def _visits(flights: Sequence[Row], _gates: Sequence[Row], _: Sequence[Row]) -> 
     return found
 
 
+def _baskets(flights: Sequence[Row], _gates: Sequence[Row], _: Sequence[Row]) -> Found:
+    """Every second row of a run gives one, with the sum of it and the row before; the run's end gives one more."""
+    found: Found = Counter()
+    for carrier, own in _by_carrier(flights):
+        rows = sorted(
+            (row for row in own if row["at"] is not None),
+            key=lambda row: (row["at"], *((not known, value) for known, value in [_known(row["delay"], 0)]), row["id"]),
+        )
+        runs: list[list[Row]] = []
+        for row in rows:
+            if not runs or row["at"] - runs[-1][-1]["at"] > _GAP:
+                runs.append([])
+            runs[-1].append(row)
+        for run in runs:
+            numbers = [row["delay"] for row in run]
+            made = [(at, sum(one or 0 for one in numbers[at - 2 : at])) for at in range(2, len(run) + 1, 2)]
+            made.append((-len(run), numbers[-1]))
+            found.update((carrier, run[0]["at"], at, *row) for at, row in enumerate(made, 1))
+    return found
+
+
 def _newest(flights: Sequence[Row], _gates: Sequence[Row], _: Sequence[Row]) -> Found:
     """The greatest time, then the greatest of the other columns by name: delay, id. NULL loses."""
 
@@ -229,6 +287,26 @@ def _statuses(_flights: Sequence[Row], _gates: Sequence[Row], events: Sequence[R
     )
 
 
+def _told(_flights: Sequence[Row], _gates: Sequence[Row], events: Sequence[Row]) -> Found:
+    rows = [(row, row["start"][0], row["end"] and row["end"][0]) for row in _history(events)]
+    return Counter((row["id"], start, end, row["seq"], row["carrier"], row["temp"]) for row, start, end in rows)
+
+
+def _asked(flights: Sequence[Row], _gates: Sequence[Row], events: Sequence[Row]) -> Found:
+    found, past = Counter[tuple[Any, ...]](), list(_history(events))
+    for one in flights:
+        then = [row for row in past if row["id"] == one["delay"] and row["start"] <= (one["seq"],)]
+        then = [row for row in then if row["end"] is None or (one["seq"],) < row["end"]]
+        assert len(then) <= 1
+        values = (then[0]["temp"], then[0]["carrier"], True) if then else (None, None, False)
+        found[one["id"], one["delay"], *values] += 1
+    return found
+
+
+def _history(events: Sequence[Row]) -> Sequence[Row]:
+    return fold([{"op": None, **row} for row in events], ["id"], ["seq"], ["temp"], lambda event: event["op"] == "d")
+
+
 def _by_carrier(rows: Sequence[Row]) -> list[tuple[str | None, list[Row]]]:
     return [(one, [row for row in rows if row["carrier"] == one]) for one in {row["carrier"] for row in rows}]
 
@@ -241,9 +319,13 @@ _MODELS: dict[str, Callable[[Sequence[Row], Sequence[Row], Sequence[Row]], Found
     "joined": _joined,
     "looked": _looked,
     "visits": _visits,
+    "baskets": _baskets,
     "newest": _newest,
     "worst": _worst,
     "statuses": _statuses,
+    "told": _told,
+    "asked": _asked,
+    "recalled": _asked,
 }
 
 
@@ -276,14 +358,15 @@ class History:
 
 def _change(it: World, histories: Sequence[History], draw: Random, most: int) -> None:
     """Deliver changes of all histories in any order, some a file later, and perhaps a file a second time."""
-    flights, gates = it.held, list[Row]()
+    flights, gates = it.held
     for one in histories:
         some, others = one.rows(most)
         flights, gates = flights + some, gates + others
-    draw.shuffle(flights)
-    some = len(flights) // 6
-    it.held = flights[:some]
-    it.land(flights[some:], gates)
+    for rows in (flights, gates):
+        draw.shuffle(rows)
+    some, few = len(flights) // 6, len(gates) // 6
+    it.held = flights[:some], gates[:few]
+    it.land(flights[some:], gates[few:])
     if draw.random() < 0.5:
         known = draw.choice(sorted((it.home / "landing").iterdir()))
         shutil.copy(known, known.with_name(f"again-{it.files:03}.json"))
@@ -306,10 +389,13 @@ def _died(it: World, kind: str, step: str) -> bool:
     return False
 
 
+GROUPS = [("joined", "looked", "statuses"), ("visits", "newest", "worst"), ("told", "asked", "recalled"), ("baskets",)]
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", range(0, HISTORIES, TOGETHER))
-@pytest.mark.parametrize("kinds", [("joined", "looked", "statuses"), ("visits", "newest", "worst")], ids="-".join)
+@pytest.mark.parametrize("kinds", GROUPS, ids="-".join)
 def test_all_kinds_equal_their_queries_after_any_history(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, ...], first: int
 ) -> None:
@@ -338,8 +424,10 @@ _HURT = {
     "joined": "update {t} set temp = 99 where id % 2 = 1",
     "looked": "update {t} set temp = 99 where id % 2 = 1",
     "visits": "update {t} set n = 99 where carrier = '1a'",
+    "baskets": "update {t} set n = 99 where carrier = '1a'",
     "newest": "update {t} set noise = 'x' where carrier = '1a'",
     "worst": "update {t} set noise = 'x' where carrier = '1a'",
+    "recalled": "update {t} set temp = 99 where id % 2 = 1",
 }
 
 
@@ -354,7 +442,7 @@ def test_a_hurt_table_is_put_right_by_replay_rebuild_and_reset(
     _change(it, [history], draw, 20)
     it.begin()
     _change(it, [history], draw, 8)
-    it.run("flights", "gates", kind)
+    it.run(*it.landing, kind)
     it.hold()
 
     def hurt() -> None:
@@ -382,6 +470,6 @@ def test_a_hurt_table_is_put_right_by_replay_rebuild_and_reset(
     newest = ledger_table.recent(it.layout(kind), 1)[0]
     assert newest.generation == 3 and newest.inserted and newest.updated + newest.deleted, "it repaired the table"
     _change(it, [history], draw, 8)
-    it.run("flights", "gates", kind)
+    it.run(*it.landing, kind)
     it.hold()
     assert not it.waits(kind)

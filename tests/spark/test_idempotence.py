@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.runs.report import StepReport
+from draindown.spark import cluster
 from draindown.spark.sources.files import FilesReader
 from draindown.spark.sources.port import Read
 from draindown.spark.targets import commit, resolution
@@ -259,3 +261,27 @@ def test_a_delete_in_an_hour_that_a_clock_repeats_or_skips_is_remembered_as_it_w
         it.apply(spark)
         found = {row["id"]: row["at"].isoformat() for row in it.rows()}
         assert found == ({id: f"{day}T02:40:00" for id, day in days.items()} if time == "02:40" else {})
+
+
+def test_input_that_changes_once_it_was_read_is_refused_on_a_cluster_before_the_target_is_written(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a lost executor had persisted is read again, and would be other rows."""
+    landing = Landing(tmp_path)
+    landing.deliver('{"id": "k", "seq": 1}')
+    landing.apply(spark)
+    path = landing.deliver('{"id": "k", "seq": 2}')
+    content, before = path.read_bytes(), path.stat()
+
+    def changing(step: str) -> None:
+        if step == "read":
+            landing.land(path.name, b'{"id": "k", "seq": 33}\n')
+
+    monkeypatch.setattr(cluster, "executors", lambda _: cluster.Executors(1, 1, 1024**3, ("here",)))
+    with pytest.raises(TerminalError) as caught:
+        landing.apply(spark, reached=changing)
+    assert caught.value.code == "input-changed" and [row["seq"] for row in landing.rows()] == [1]
+    landing.land(path.name, content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    landing.apply(spark)
+    assert [row["seq"] for row in landing.rows()] == [2] and landing.sums()["records"] == 2

@@ -36,7 +36,8 @@ def test_the_tables_beside_the_flights_are_right(spark: SparkSession, tmp_path: 
     assert written["airlines"] == 16 and written["weather"] > 25_000
     where = {"DRAINDOWN_LAKE": str(tmp_path / "lake"), "DRAINDOWN_LANDING": str(landing)}
     found = {one.pipeline: one for one in loader.load_all(pipelines, where) if isinstance(one, PipelineSpec)}
-    own, inputs, pairs = found["flights_beside"], ("weather", "airlines"), ("flights_weather", "flights_airlines")
+    own, inputs = found["flights_beside"], ("weather", "airlines", "flight_statuses")
+    pairs = ("flights_weather", "flights_airlines", "status_at_departure")
     flows = (*inputs, *pairs, *derived.BESIDE)
     assert set(flows) == set(own.flows)
     assert own.declared("flights_weather").target.row_keys == ["origin", "time_bucket", "flight_id", "observed_at"]
@@ -66,6 +67,13 @@ def test_the_tables_beside_the_flights_are_right(spark: SparkSession, tmp_path: 
         wrong = f"select * from ({named}) n left join airlines using (carrier) where name is distinct from airline"
         assert db.sql(f"select count(*) from ({wrong})").fetchall() == [(0,)]
         assert db.sql(f"select count(*) from ({named}) where airlines_found").fetchall() == [(flights,)]
+        (statuses,) = db.sql(
+            "select count(*), count(*) filter (said is distinct from status_then), count(distinct status_then), "
+            "count(*) filter (status_then <> status) from (select d.*, "
+            'if(h."__END_AT" is null or d.sched_dep < h."__END_AT", h.status, null) as said from status_at_departure d '
+            'asof left join flight_statuses h on d.flight_id = h.flight_id and d.sched_dep >= h."__START_AT")'
+        ).fetchall()
+        assert statuses[:2] == (flights, 0) and statuses[2] > 1 and statuses[3] > 0.5 * flights
     assert TableLog(own.layout("flights_airlines").table).exists
     with duckdb.connect() as db:
         db.execute("set timezone = 'UTC'")

@@ -245,3 +245,57 @@ def test_a_lookup_follows_both_tables_and_tells_what_it_missed(
     assert told["lookup-missed"].startswith("5 rows of 5 rows recomputed, which have no row in table weather")
     assert "carrier AA of table weather alone 5" in told["lookup-amplified"]
     assert not any(it.waits(flow) for flow in it.spec.flows)
+
+
+PAST = {
+    "source": {"files": "weather/*", "format": "json"},
+    "columns": {"code": "string not null", "since": "timestamp not null", "op": "string", "name": "string"},
+    "target": {
+        "keys": ["code"],
+        "sequence_by": ["since"],
+        "stored_as_scd_type": 2,
+        "apply_as_deletes": "op = 'd'",
+    },
+}
+ASKED = {
+    "source": {"tables": ["flights", {"table": "weather", "keys": {"carrier": "code"}}]},
+    "lookup": {"table": "weather", "on": ["carrier"], "columns": ["name"], "as_of": "at"},
+}
+
+
+@pytest.mark.parametrize("moves", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_a_lookup_at_a_time_follows_events_of_the_history_that_come_late(
+    paired: Callable[..., Paired], moves: bool
+) -> None:
+    it = paired(weather=PAST, joined=ASKED)
+
+    def airline(code: str, minutes: int, name: str | None, **more: Any) -> dict[str, Any]:
+        return {"code": code, "since": (START + timedelta(minutes=minutes)).isoformat(), "name": name, **more}
+
+    def names() -> list[tuple[Any, ...]]:
+        found = TableLog(it.layout("joined").table).rows("select id, name, weather_found from t order by id")
+        return [(row["id"], row["name"] if row["weather_found"] else "-") for row in found]
+
+    it.deliver(it.row(1, 0), it.row(2, 50), it.row(3, 99), it.row(4, 100), it.row(5, None), it.row(6, 60, "B6"))
+    it.measure(airline("AA", 50, "American"), airline("AA", 100, None, op="d"))
+    it.run("flights", "weather")
+    it.run()  # the feeds are on from the end of the first drains
+    assert names() == [(1, "-"), (2, "American"), (3, "American"), (4, "-"), (5, "-"), (6, "-")]
+    # a late event splits the run, and one before it begins another: rows outside of the times between stay as they are
+    it.measure(airline("AA", 70, "American Airlines"), airline("AA", 10, None), airline("UA", 0, "United"))
+    it.run("weather", "joined")
+    assert names() == [(1, "-"), (2, "American"), (3, "American Airlines"), (4, "-"), (5, "-"), (6, "-")]
+    (row,) = ledger_table.recent(it.layout("joined"), 1)
+    assert (row.touched, row.updated, row.unchanged) == (1, 1, 0) and it.proven("joined")
+    if not moves:
+        return
+    # a row of either side moves, in one batch: to another time, to another key, and what a run is ended by
+    it.deliver(it.row(1, 20), it.row(6, 60, "UA"))
+    it.measure(airline("UA", 60, None, op="d"))
+    it.run("weather", "flights")
+    report = it.drain("joined")
+    it.check("joined")
+    assert names() == [(1, None), (2, "American"), (3, "American Airlines"), (4, "-"), (5, "-"), (6, "-")]
+    (missed,) = [one for one in report.findings if one.kind == "lookup-missed"]
+    assert missed.subject == "1 row" and "at its at" in missed.detail
+    assert it.proven("joined") and not any(it.waits(flow) for flow in it.spec.flows)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from draindown.lake.table_log import TableLog
+from draindown.ledger.rows import BatchRow
 from draindown.spark.derived import notes
 from draindown.spark.derived.batch import TableSlice, Versions
 from tests.derivation import Derivation
@@ -53,6 +55,48 @@ def test_rows_that_find_nothing_are_told_and_a_row_that_comes_finds_its_way_to_t
     _, amplified, missed = it.notes
     assert (amplified.kind, missed.kind, missed.subject) == ("lookup-amplified", "lookup-missed", "3 rows")
     assert amplified.subject == "1 changed row" and "k a of table names alone 3" in amplified.detail
+
+
+PAST = {
+    "source": {"files": "past/*", "format": "json"},
+    "columns": {"code": "string not null", "since": "timestamp not null", "name": "string"},
+    "target": {"keys": ["code"], "sequence_by": ["since"], "stored_as_scd_type": 2},
+}
+
+
+def test_a_batch_reads_no_file_of_a_history_whose_rows_ended_before_its_times(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    it = Derivation(
+        tmp_path,
+        spark,
+        beside={"past": PAST},
+        source={"tables": ["source", {"table": "past", "keys": {"k": "code"}}]},
+        lookup={"table": "past", "on": ["k"], "columns": ["name"], "as_of": "at"},
+    )
+    past = it.spec.layout("past").table
+    told = "code string, __START_AT timestamp, __END_AT timestamp, since timestamp, name string"
+    spark.sql(f"create table delta.`{past}` ({told}) using delta tblproperties ('delta.enableChangeDataFeed' = 'true')")
+    for row, number in (
+        ("timestamp'2026-01-01 00:00:00Z', timestamp'2026-02-01 00:00:00Z', null, 'old'", 40),
+        ("timestamp'2026-02-01 00:00:00Z', null, null, 'new'", 3),
+    ):
+        spark.sql(f"insert into delta.`{past}` select /*+ coalesce(1) */ concat('z', id), {row} from range({number})")
+    known = TableLog(past).version
+
+    def asked(number: int, k: str, at: datetime) -> BatchRow:
+        since = it.version
+        it.insert((number, 1, k, at, 1, 0.5, ""))
+        fills = number == 1
+        versions = [Versions(it.path, None if fills else since, it.version)]
+        versions += [Versions(past, None if fills else known, known, rows=None if fills else 0)]
+        return it.attempt(TableSlice(number, versions), number - 1)
+
+    assert asked(1, "z1", datetime(2026, 3, 1, tzinfo=UTC)).reread == 1 + 43, "a fill reads all"
+    assert asked(2, "z2", datetime(2026, 2, 2, tzinfo=UTC)).reread <= 2 + 3, "what ended before is left out"
+    assert asked(3, "z39", datetime(2026, 1, 31, tzinfo=UTC)).reread >= 43, "what ended later is not"
+    rows = TableLog(it.layout.table).rows("select name from t order by id")
+    assert [row["name"] for row in rows] == ["new", "new", "old"]
 
 
 def _found(it: Derivation) -> list[str | None]:

@@ -16,10 +16,12 @@ from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import SINK_FATES
 from draindown.sinks import refusals, registry
+from draindown.sources.tables import source as tables
 from draindown.spark.session import configured
 from draindown.spark.targets import shares
 from draindown.spec.sinks import FlowSink
 from tests.derivation import Derivation
+from tests.landing import Injected
 from tests.sinks.fake import FakeServer, FakeSink
 from tests.spark.test_history_flow import SEVERAL, event
 from tests.spark.test_joined_flow import AIRLINES, JOINED, NAMED, Paired
@@ -74,6 +76,40 @@ def test_a_sink_follows_a_join(spark: SparkSession, tmp_path: Path, server: Fake
     it.run()
     assert len(it.pairs()) == 2
     assert_as_the_table(server, it.layout("joined"), *it.spec.declared("joined").target.row_keys)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("step", ["noted-every", "taken-every", "sent-every", "merged"])
+def test_a_sink_follows_a_join_whose_batches_are_run_again(
+    spark: SparkSession, tmp_path: Path, server: FakeServer, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Each row moves to another scope, whose batch is another one than that of the scope which it leaves."""
+    it = Paired(tmp_path / "project", spark, joined={**JOINED, "also_to": ALSO_TO})
+    it.deliver(*(it.row(number, 60 * number) for number in range(8)))
+    it.measure(*(it.station(number, 60 * number + 5) for number in range(8)))
+    it.run()
+    it.run()
+    monkeypatch.setattr(tables, "ROWS", 6)  # changes of many rows are several batches
+    it.deliver(*(it.row(number, 60 * number + 600_000) for number in range(8)))
+    it.measure(*(it.station(number, 60 * number + 600_005) for number in range(8)))
+    it.run("flights", "weather")
+    left, before = [2], server.sent
+
+    def dying(name: str) -> None:
+        left[0] -= name == step
+        if left == [0]:
+            raise Injected(name)
+
+    with pytest.raises(Injected):
+        it.drain("joined", reached=dying)
+    it.run("joined")
+    assert len(it.pairs()) == 8
+    layout = it.layout("joined")
+    assert_as_the_table(server, layout, *it.spec.declared("joined").target.row_keys)
+    counts = [one.sinks["every"] for one in ledger_table.recent(layout, 99)]
+    batches = [one for one in counts if one["sent"] + one["deleted"]]
+    assert server.sent == len(batches) > before + 2, "each batch once"
 
 
 @pytest.mark.long

@@ -6,23 +6,29 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from draindown.base.errors import TransientError
+from draindown.base.clock import now
+from draindown.base.errors import TerminalError, TransientError
 from draindown.cli import main
 from draindown.doctor.examination import examine
 from draindown.flow import sink_columns, sink_state
 from draindown.flow.sink_state import Sending, SinkState
+from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
+from draindown.planning import compaction
 from draindown.planning.plan import plan
-from draindown.recovery import reset
+from draindown.recovery import reset, sink_bases
 from draindown.runs.request import Request
 from draindown.sinks import registry
 from draindown.sinks.port import SinkBatch
+from draindown.sources.tables import readers, registered
+from draindown.sources.tables.registered import Reader
 from draindown.spec.sinks import FlowSink
 from tests.flowfiles import AT, drained, waiting
 from tests.sinks.fake import FakeServer, FakeSink
@@ -47,10 +53,10 @@ def with_sink(asked: Request, **more: Any) -> Request:
     return asked.model_copy(update={"spec": asked.spec.model_copy(update={"flows": {asked.flow: flow}})})
 
 
-def filled(asked: Request, *sendings: Sending, **more: Any) -> SinkState:
+def filled(asked: Request, *sendings: Sending, name: str = "a", **more: Any) -> SinkState:
     known = sink_columns.print_of(asked, asked.declared.also_to["a"])
     state = SinkState(filled=known, sendings=sendings, **more)
-    state.write(asked.layout, "a")
+    state.write(asked.layout, name)
     return state
 
 
@@ -73,11 +79,64 @@ def test_a_sink_that_was_added_to_a_table_with_rows_must_be_filled(tmp_path: Pat
     assert symptoms(asked) == {}
 
 
-def test_an_edited_condition_makes_a_sink_stale(tmp_path: Path, server: FakeServer) -> None:
+@pytest.mark.parametrize(
+    "edited", [{"where": "n > 1"}, {"columns": ["id"]}, {"columns": {"id": "key", "n": "n"}}], ids=str
+)
+def test_plan_and_doctor_ask_for_a_fill_of_a_sink_that_was_edited(
+    tmp_path: Path, server: FakeServer, edited: dict[str, Any]
+) -> None:
     asked = drained(tmp_path)
     filled(with_sink(asked))
-    (found,) = sink_columns.findings(with_sink(asked, where="n > 1"), asked.layout)
+    assert plan(with_sink(asked), AT)[1] == []
+    after = with_sink(asked, **edited)
+    (found,) = plan(after, AT)[1]
+    fill = "draindown sink fill p --flow f --sink a --yes"
+    assert (found.kind, found.subject, found.next) == ("sink-stale", "a", fill)
     assert sink_state.EDITED in found.detail
+    assert symptoms(after) == {"sink-stale": fill}
+    filled(after)
+    assert plan(after, AT)[1] == []
+
+
+def test_a_table_keeps_the_version_before_a_rebuild_until_each_sink_was_compared(
+    tmp_path: Path, server: FakeServer
+) -> None:
+    asked = with_sink(drained(tmp_path))
+    layout, table = asked.layout, TableLog(asked.layout.table)
+    for name in ("a", "b"):
+        filled(asked, name=name)
+    sink_bases.swapped(layout, table.version - 1)
+    reader = Reader("p", "f", table.id, table.version - 1, snapshot=True, sinks=True)
+    assert registered.readers(layout) == [reader]
+    told = examine(asked).looked["readers"]
+    assert "p/f (its sinks) from version" in told
+    assert compaction.kept_back(layout, 0, now() + timedelta(days=20)).startswith("old files stay: p/f (its sinks)")
+    assert not [one for one in examine(asked).symptoms if one.part == "readers"]
+    with pytest.raises(TerminalError) as raised:
+        readers.refuse_declared(asked, "p", "f")
+    assert raised.value.code == "reader-declared"
+    assert sink_bases.readable(layout, (table.version - 1,), accept_missing=False, fill="fill") == [table.version - 1]
+    sink_bases.leave_out(layout, {"a"})  # the other one is gone from the file
+    assert SinkState.read(layout, "b").stale == sink_state.LEFT_OUT
+    assert registered.readers(layout) == [reader]
+    filled(asked)
+    sink_bases.keep(layout)
+    assert registered.readers(layout) == []
+    assert compaction.kept_back(layout, 0, now() + timedelta(days=20)) == ""
+
+
+def test_a_version_whose_files_are_gone_is_named(tmp_path: Path, server: FakeServer) -> None:
+    asked = with_sink(drained(tmp_path))
+    table = TableLog(asked.layout.table)
+    gone = Path(table.path) / table.files()[0]["path"]
+    gone.unlink()
+    with pytest.raises(TerminalError, match=gone.name) as raised:
+        sink_bases.readable(asked.layout, (table.version,), accept_missing=False, fill="fill")
+    assert raised.value.code == "history-gone"
+    assert sink_bases.readable(asked.layout, (table.version,), accept_missing=True, fill="fill") == []
+    with pytest.raises(TerminalError, match="its log") as raised:
+        sink_bases.readable(asked.layout, (table.version + 5,), accept_missing=False, fill="fill")
+    assert raised.value.code == "history-gone"
 
 
 def test_a_batch_that_only_the_sink_has_stops_a_reset_until_it_is_given_up(tmp_path: Path, server: FakeServer) -> None:
@@ -119,6 +178,15 @@ def test_a_database_that_was_restored_from_an_older_copy_is_found(tmp_path: Path
     assert "sink-behind" in symptoms(asked), "it was restored to a state before the fill"
     server.batches[place, "fill:p.f.a:7"] = replace(batch, writer="fill:p.f.a:7")
     assert symptoms(asked) == {}
+
+
+def test_a_batch_from_before_the_sink_recorded_any_is_not_missed_there(tmp_path: Path, server: FakeServer) -> None:
+    """`delivery` became exactly once after it."""
+    asked = with_sink(drained(tmp_path))
+    filled(asked, replace(sending(asked, 1), recorded=False))
+    assert symptoms(asked) == {}
+    filled(asked, sending(asked, 1))
+    assert "sink-behind" in symptoms(asked)
 
 
 def test_a_sink_that_does_not_answer_ends_the_plan_of_a_drain_and_no_idle_plan(

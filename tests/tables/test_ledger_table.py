@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,6 +20,7 @@ from draindown.ledger import target_log
 from draindown.ledger.rows import BatchRow, Swap
 from draindown.runs.request import Request
 from draindown.spark.targets.commit import close
+from draindown.spark.targets.definition import last_definition
 from tests.flowfiles import commit, drained
 
 
@@ -94,6 +97,17 @@ def test_a_batch_is_closed_by_its_own_commit_whatever_was_committed_after_it(tmp
     (row,) = (row for _, row in target_log.lacking(asked.layout, ledger_table.recent(asked.layout, 9), 9))
     assert close(asked.layout, row, steps.append).batch == 2 and steps == ["merged", "recorded"]
     assert _code(lambda: close(asked.layout, replace(row, batch=3), steps.append)) == "ledger-does-not-add-up"
+
+
+def test_a_table_that_was_put_aside_tells_the_next_batch_nothing_of_how_its_rows_were_made(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    row = BatchRow("p", "f", 1, 2, "r", records=1, form="partial", events=1, history='{"keys": ["id"]}')
+    ledger_table.record(asked.layout, [replace(row, table_version=9)])
+    writer: Any = SimpleNamespace(layout=asked.layout)
+    assert last_definition(writer, "partial") == {"keys": ["id"]} and last_definition(writer, "history") is None
+    Path(asked.layout.table).rename(tmp_path / "aside")
+    write_deltalake(asked.layout.table, pa.table({"id": ["x"]}))
+    assert last_definition(writer, "partial") is None
 
 
 def _as_of_earlier_versions(path: str) -> None:

@@ -180,6 +180,7 @@ def test_what_the_log_says_of_each_file(path: str) -> None:
     sizes = {file.parent.name: file.stat().st_size for file in Path(path).glob("day=*/*.parquet")}
 
     assert log.version == 0 and all(Path(path, file.pop("path")).is_file() for file in found)
+    assert [file.pop("null_count.b c") for file in found] == [0, 0]
     assert sorted(found, key=lambda file: str(file["partition.day"])) == [
         {"size_bytes": sizes[f"day={days[0]}"], "num_records": 1, "partition.day": days[0], "min.b c": 1, "max.b c": 1},
         {"size_bytes": sizes[f"day={days[1]}"], "num_records": 2, "partition.day": days[1], "min.b c": 2, "max.b c": 3},
@@ -197,6 +198,8 @@ def test_days_that_python_does_not_have_are_left_out(path: str, day: str) -> Non
         "num_records": 1,
         "min.n": 1,
         "max.n": 1,
+        "null_count.day": 0,
+        "null_count.n": 0,
     }
 
 

@@ -292,7 +292,19 @@ def test_the_kinds_of_expectation_and_their_arguments_are_those_that_gx_has() ->
 NEEDS = {
     "source-missing": lambda root: shutil.rmtree(root / "landing"),
     "transform-missing": lambda root: _transform(root, None),
+    "processor-missing": lambda root: _processor(root),
 }
+_FOLDED = """
+  folded:
+    source: {table: orders}
+    processor:
+      class: orders.Basket
+      by: [status]
+      order_by: [updated_at]
+      expire: 1 day
+      columns: {n: bigint}
+      snapshot: {n: bigint}
+"""
 WITHOUT_FUNCTION = ["x = 1\n", "def other(df): ...\n", "def tidy(df:\n", "import tidied as other\n"]
 WITH_FUNCTION = [
     "def tidy(df): ...\n",
@@ -308,6 +320,11 @@ def _transform(root: Path, text: str | None) -> None:
     path.write_text(path.read_text().replace("    target:", "    transform: orders.tidy\n    target:", 1))
     module = root / "jobs" / "transforms" / "orders.py"
     module.write_text(text) if text is not None else module.unlink()
+
+
+def _processor(root: Path) -> None:
+    path = root / "dags" / "pipelines" / "orders.yaml"
+    path.write_text(path.read_text().rstrip() + _FOLDED)
 
 
 @pytest.mark.parametrize("code", NEEDS)

@@ -128,6 +128,9 @@ def test_airflow_on_this_machine_takes_the_dags_of_a_project(tmp_path: Path, mon
     theirs = airflow_local.env({"DRAINDOWN_AIRFLOW_HOME": str(tmp_path), "DRAINDOWN_ROOT": str(tmp_path / "shop")})
     assert theirs["AIRFLOW__CORE__DAGS_FOLDER"] == str(tmp_path / "shop" / "dags")
     assert not {"DRAINDOWN_LAKE", "DRAINDOWN_LANDING"} & theirs.keys()  # the demo's are not for them
+    connection, cluster = "AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type":"spark","host":"spark://head:7077"}'
+    assert "local[*]" in ours[connection]
+    assert airflow_local.env({"DRAINDOWN_AIRFLOW_HOME": str(tmp_path), connection: cluster})[connection] == cluster
 
 
 def test_airflow_on_this_machine_shows_one_project_that_is_there(

@@ -39,6 +39,14 @@ FLIGHTS: dict[str, Any] = {
 WINDOW: dict[str, Any] = {"time": "at", "size": "1 hour", "group_by": ["carrier"], "measures": {"n": "count(*)"}}
 FIRST: dict[str, Any] = {"keys": ["carrier"], "sequence_by": ["at"]}
 SESSION: dict[str, Any] = {"time": "at", "gap": "30 minutes", "by": ["carrier"], "measures": {"n": "count(*)"}}
+FOLD: dict[str, Any] = {
+    "class": "shop.Basket",
+    "by": ["carrier"],
+    "order_by": ["at"],
+    "expire": "1 hour",
+    "columns": {"n": "bigint"},
+    "snapshot": {"n": "bigint"},
+}
 TOP: dict[str, Any] = {"by": ["carrier"], "order_by": ["delay desc", "at"], "rows": 3}
 EVENTS: dict[str, Any] = {**FLIGHTS, "target": {}}
 HISTORY: dict[str, Any] = {"keys": ["flight_id"], "sequence_by": ["updated_at"], "stored_as_scd_type": 2}
@@ -214,7 +222,8 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
         (
             {},
             "hourly.source",
-            "needs one of window, session, per, deduplicate, top, join, lookup or `target: {stored_as_scd_type: 2}`",
+            "needs one of window, session, per, deduplicate, top, join, lookup, processor or "
+            "`target: {stored_as_scd_type: 2}`",
         ),
         ({"window": WINDOW, "per": PER}, "hourly.source", "has window and per"),
         ({"window": WINDOW | {"slide": "2 hours"}}, "hourly.window.slide", "more than size"),
@@ -313,6 +322,21 @@ def test_a_request_carries_derived_flows_and_their_places(tmp_path: Path) -> Non
         ({"top": TOP, "accept": "2 days"}, "hourly.accept", "top places a row by `order_by`"),
         ({"session": SESSION, "accept": "2 days"}, "hourly.accept", "has keys"),
         ({"window": WINDOW, "accept": "0"}, "hourly.accept", "at least 1"),
+        *(
+            ({"processor": {name: one for name, one in (FOLD | parts).items() if one is not None}}, path, part)
+            for parts, path, part in (
+                ({"expire": None}, "hourly.processor.expire", "no row appears without input, so there is no timer"),
+                ({"class": "Basket"}, "hourly.processor.class", "a class of jobs/processors/"),
+                ({"by": ["speed"]}, "hourly.processor.by[0]", "compares exactly"),
+                ({"order_by": ["delay"]}, "hourly.processor.order_by[0]", "needs a timestamp"),
+                ({"order_by": ["at", "dely"]}, "hourly.processor.order_by[1]", "did you mean 'delay'?"),
+                ({"order_by": ["at", "carrier"]}, "hourly.processor.order_by", "is in `by`"),
+                ({"columns": {"Position": "int"}}, "hourly.processor.columns.Position", "another column of the result"),
+                ({"columns": {"n": "float"}}, "hourly.processor.columns.n", "declare double"),
+                ({"snapshot": {"n": "map<string,int>"}}, "hourly.processor.snapshot.n", "give its parts"),
+                ({"snapshot": {"n": "int not null"}}, "hourly.processor.snapshot.n", "use an expectation"),
+            )
+        ),
     ],
 )
 def test_what_cant_work_is_named_with_its_line(tmp_path: Path, parts: dict[str, Any], path: str, part: str) -> None:

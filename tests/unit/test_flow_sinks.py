@@ -24,6 +24,7 @@ LANDING = {
     "columns": {"id": "string not null", "n": "int not null", "flagged": "boolean"},
     "target": {"keys": ["id"], "sequence_by": ["n"]},
 }
+LANDED_HISTORY = {**LANDING, "target": {**LANDING["target"], "stored_as_scd_type": 2}}
 APPENDING = {**LANDING, "target": {}}
 DERIVED = {"source": {"table": "f"}, "window": {"time": "at", "size": "5 minutes", "measures": {"rows": "count(*)"}}}
 
@@ -52,6 +53,7 @@ def _sink(sink: dict[str, Any], flow: dict[str, Any] = LANDING) -> FlowSink:
         ({"postgres": {**POSTGRES["postgres"], "keys": ["n"]}}, APPENDING, "keys", "known by its origin"),
         ({**POSTGRES, "of": "quarantined"}, DERIVED, "of", "give the sink to the flow that it reads"),
         ({**POSTGRES, "of": "quarantined", "where": "n > 1"}, LANDING, "where", "no column 'n'"),
+        (POSTGRES, LANDED_HISTORY, "a", "give the sink to a flow that derives the history from an append table"),
         ({**POSTGRES, "after": "gate"}, LANDING, "after", "put a derived flow between"),
         ({**KAFKA, "format": "avro"}, LANDING, "format", "values are JSON"),
         ({**POSTGRES, "may_fail": True}, LANDING, "may_fail", "a sink that fails ends its batch"),

@@ -21,7 +21,17 @@ def test_a_generation_that_is_rebuilt_shares_what_is_read_and_decided_and_nothin
     names = [name for name, kind in vars(FlowLayout).items() if isinstance(kind, property)]
     paths = {name: getattr(staged, name) for name in names if isinstance(getattr(live, name), str)}
     apart = {name for name, path in paths.items() if path != getattr(live, name)}
-    assert apart == {"table", "tombstones", "hidden", "quarantine", "ledger", "replaying", "generation", "staging"}
+    assert apart == {
+        "table",
+        "tombstones",
+        "hidden",
+        "snapshots",
+        "quarantine",
+        "ledger",
+        "replaying",
+        "generation",
+        "staging",
+    }
     assert {Path(paths[name]).parent for name in apart - {"staging"}} == {
         Path("/lake/_draindown/p/f/generations/0007/rebuilt")
     }

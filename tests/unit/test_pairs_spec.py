@@ -233,12 +233,115 @@ def test_a_lookup_has_the_keys_of_its_rows(tmp_path: Path) -> None:
     assert found.target.row_keys == ["left_origin"]
 
 
+PAST = RIGHT | {"target": {"keys": ["kk"], "sequence_by": ["at"], "stored_as_scd_type": 2}}
+BY_TWO = RIGHT | {"target": {"keys": ["kk"], "sequence_by": ["rid", "at"], "stored_as_scd_type": 2}}
+
+
+def derived(sequence_by: list[str]) -> dict[str, Any]:
+    target = {"keys": ["kk"], "sequence_by": sequence_by, "stored_as_scd_type": 2}
+    return {"source": {"table": "events"}, "target": target}
+
+
+def of_history(change: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
+    content = document({"lookup": LOOKUP | {"as_of": "at"} | change}, right=right)
+    content["flows"]["events"] = RIGHT | APPEND
+    return content
+
+
+@pytest.mark.parametrize("right", [PAST, derived(["at"])], ids=["landed", "derived"])
+def test_a_history_is_looked_up_at_a_time(tmp_path: Path, right: dict[str, Any]) -> None:
+    found = load(tmp_path, of_history({"columns": {"m": "mm", "at": "since", "x": "y"}}, right)).declared("d")
+    assert isinstance(found, DerivedFlow) and found.target.row_keys == ["id"]
+    assert found.lookup is not None and (found.lookup.time, found.lookup.result_time) == ("at", "at")
+    assert "the rows with its k whose at it says something else of" in found.lookup.touches
+    assert "the row of r valid at its at that has its k" in found.lookup.in_words
+    renamed = of_history({"on": ["k", "then"], "columns": ["m"]}, right)
+    renamed["flows"]["d"]["source"] = {"tables": [{"table": "r", "keys": {"k": "kk", "then": "seen"}}, LEFT_AT]}
+    found = load(tmp_path, renamed).declared("d")
+    assert isinstance(found, DerivedFlow) and found.lookup is not None and found.lookup.result_time == "then"
+
+
+LEFT_AT = {"table": "l", "keys": {"then": "at"}}
+
+
+@pytest.mark.parametrize("how", ["landed", "derived"])
+@pytest.mark.parametrize(
+    ("change", "sequence", "path", "part"),
+    [
+        ({}, ["at"], "", ""),
+        ({}, ["at", "rid"], "", ""),
+        ({"as_of": "n"}, ["rid"], "", ""),
+        ({"as_of": "id"}, ["m", "at"], "", ""),
+        ({"as_of": "n"}, ["at"], "as_of", "n of l is int, and r is valid from a timestamp: the two need one type"),
+        ({}, ["rid", "at"], "as_of", "from a bigint, the first column of its sequence: the two need one type"),
+        ({"as_of": "k"}, ["rid"], "as_of", "k of l is string, and r is valid from a bigint"),
+        ({"as_of": "att"}, ["at"], "as_of", "'att' is no column of table l; did you mean 'at'?"),
+        ({"as_of": "_at"}, ["at"], "as_of", "reserved for draindown"),
+        ({"as_of": None}, ["at"], "as_of", "r is a history, which has several rows of a key: name the column of l"),
+        ({"as_of": "arrival"}, ["at"], "as_of", "depends on when runs happened"),
+        ({"columns": None}, ["at"], "columns", "'x' is a column of table l and of table r"),
+    ],
+)
+def test_what_a_history_cant_be_asked_is_named(
+    tmp_path: Path, how: str, change: dict[str, Any], sequence: list[str], path: str, part: str
+) -> None:
+    right = derived(sequence) if how == "derived" else RIGHT | {"target": derived(sequence)["target"]}
+    right = right | {"columns": RIGHT["columns"] | {"m": "int not null"}} if how == "landed" else right
+    content = of_history({}, right)
+    content["flows"]["events"]["columns"] = RIGHT["columns"] | {"n": "int"}
+    if how == "landed":
+        content["flows"]["r"]["columns"] |= {"n": "int"}
+    content["flows"]["d"]["lookup"] = {k: v for k, v in ({**LOOKUP, "as_of": "at"} | change).items() if v is not None}
+    if not path:
+        load(tmp_path, content)
+        return
+    assert any(f": flows.d.lookup.{path}: " in one and part in one for one in refused(tmp_path, content)), part
+
+
+def test_a_table_that_keeps_no_history_is_refused_with_the_way_to_one(tmp_path: Path) -> None:
+    (problem,) = refused(tmp_path, of_history({}, RIGHT | APPEND))
+    assert "lookup.as_of: r is no history, in which a row is valid from a time on: derive one from it" in problem
+    assert "`as_of: latest` takes" in problem
+
+
+def test_a_history_that_is_looked_up_beside_another_is_one(tmp_path: Path) -> None:
+    """Its rows are those of the left history, so that none overlap either."""
+    content = of_history({"on": ["k"], "columns": {"m": "mm"}, "as_of": "at"}, PAST)
+    content["flows"]["l"] = LEFT | {"target": {"keys": ["k"], "sequence_by": ["n"], "stored_as_scd_type": 2}}
+    content["flows"]["l"]["columns"] = LEFT["columns"] | {"k": "string not null", "n": "int not null"}
+    again = {"table": "d", "on": ["k"], "columns": {"mm": "again"}, "as_of": "n"}
+    content["flows"]["e"] = {"source": {"tables": ["m", "d"]}, "lookup": again}
+    content["flows"]["m"] = LEFT
+    assert load(tmp_path, content).declared("d").target.row_keys == ["k", "__START_AT"]
+    content["flows"]["e"]["lookup"]["as_of"] = "k"
+    load(tmp_path, content)  # what a derived table has, only a run shows
+
+
+def test_a_join_has_no_time_at_which_it_asks(tmp_path: Path) -> None:
+    (problem,) = refused(tmp_path, of_history({}, PAST) | {"flows": join_of_history({"as_of": "at"})})
+    assert "join.as_of: not supported: what a history says of a time is looked up" in problem
+    (problem,) = refused(tmp_path, of_history({}, PAST) | {"flows": join_of_history({})})
+    assert "join.columns: table r is a history, whose rows are named by their start: leave it out" in problem
+    assert "`lookup` with `as_of: <column of l>` takes the one" in problem
+
+
+def join_of_history(change: dict[str, Any]) -> dict[str, Any]:
+    flows = of_history({}, PAST)["flows"]
+    part = {"left": "l", "right": "r", "on": ["k"], "columns": ["m"], **change}
+    return {**flows, "d": {"source": {"tables": TABLES}, "join": part}}
+
+
 @pytest.mark.parametrize(
     ("change", "right", "path", "part"),
     [
         ({"as_of": "arrival"}, BY_KEY, "lookup.as_of", "depends on when runs happened"),
-        ({"as_of": "arrival"}, BY_KEY, "lookup.as_of", "keep the history of the table"),
-        ({"as_of": "at"}, BY_KEY, "lookup.as_of", "out of a history table"),
+        ({"as_of": "arrival"}, BY_KEY, "lookup.as_of", "look up a history of the table"),
+        (
+            {"as_of": "at"},
+            BY_KEY,
+            "lookup.as_of",
+            "r is no history: it keeps one row per kk, and",
+        ),
         ({"table": "s"}, BY_KEY, "lookup.table", "'s' is no table of `source`"),
         ({}, RIGHT, "lookup.on", "lacks rid: rows of r are named by rid"),
         ({}, RIGHT | APPEND, "lookup.table", "`deduplicate` them before"),

@@ -194,3 +194,23 @@ def test_predicates_that_exclude_no_more_files_are_left_out() -> None:
     beyond = Pruning(values={"day": ["+10000-01-01"], "name": ["a"]})
     plain = [{"min.day": "2026-01-01", "max.day": "2026-01-01", "min.name": "b", "max.name": "c"}]
     assert beyond.narrowed(SCHEMA, plain) == beyond
+
+
+@given(
+    st.lists(st.lists(st.one_of(st.none(), st.integers(-9, 9)), min_size=1, max_size=4), max_size=6), st.integers(-9, 9)
+)
+def test_files_whose_rows_all_ended_before_are_left_out_and_no_other(held: list[list[int | None]], low: int) -> None:
+    def file(at: int, ends: list[int | None]) -> dict[str, object]:
+        known = [end for end in ends if end is not None]
+        told = {"min.id": min(known), "max.id": max(known)} if known else {}
+        return {"path": str(at), "null_count.id": len(ends) - len(known), **told}
+
+    files = [file(at, ends) for at, ends in enumerate(held)]
+    found = Pruning(since={"id": str(low)}).files(SCHEMA, files)
+    needed = [any(end is None or end >= low for end in ends) for ends in held]
+    assert [one["path"] for one in found] == [str(at) for at, is_needed in enumerate(needed) if is_needed]
+    bare = [{name: one for name, one in file.items() if name != "null_count.id"} for file in files]
+    assert Pruning(since={"id": str(low)}).files(SCHEMA, bare) == bare, "without a count any may be open"
+    assert Pruning(since={"id": "1"}).only(["day"]) == Pruning()
+    both = Pruning(values={"day": ["2026-01-01"]}, since={"id": "1"})
+    assert both.narrowed(SCHEMA, files) == both.without("day") == Pruning(since={"id": "1"})

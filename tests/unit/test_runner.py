@@ -27,6 +27,7 @@ from draindown.runs import report, store
 from draindown.runs.card import card
 from draindown.runs.report import StepReport
 from draindown.runs.request import Request
+from draindown.spark import cluster
 from draindown.spark.job.main import attempt
 from draindown.spark.limits import Stop
 from tests.flowfiles import AT, request
@@ -189,6 +190,17 @@ def test_an_exhausted_heap_is_named_with_a_larger_one(asked: Request, before: Ca
     told, code = attempt(asked, fails(RuntimeError(EXHAUSTED), before))
     assert told.error is not None and (code, code_of(told)) == (Exit.NEEDS_PERSON, "out-of-memory")
     assert "DRAINDOWN_DRIVER_MEMORY=4096m" in told.error["next"][0]
+
+
+def test_an_exhausted_heap_of_an_executor_is_named_with_its_own_setting(
+    asked: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "described", lambda: "spark://h:7077, 2 executors, 2 cores, 1.0 GB each")
+    lost = "Lost task 0.3 in stage 1.0 (TID 5) (h executor 4): ExecutorLostFailure: Command exited with code 52"
+    told, code = attempt(asked, fails(RuntimeError(lost)))
+    assert told.error is not None and (code, code_of(told)) == (Exit.NEEDS_PERSON, "out-of-memory")
+    assert "executors of spark://h:7077" in told.error["tried"]
+    assert "spark.executor.memory" in told.error["next"][0] and "DRIVER_MEMORY" not in str(told.error)
 
 
 class Mute(Exception):

@@ -17,6 +17,7 @@ from draindown.flow.sink_delivery import deliver
 from draindown.flow.sink_state import SinkState
 from draindown.lake.documents import make_home
 from draindown.lake.layout import FlowLayout
+from draindown.recovery import sink_bases
 from draindown.sinks import refusals
 from draindown.sinks.port import SinkBatch, SinkColumn, SinkPlace
 
@@ -57,7 +58,8 @@ class MemorySink:
             self.sends += 1
             for key, value in rows:
                 self.table[key] = value
-            self.batches[batch.writer] = batch
+            if self.records:
+                self.batches[batch.writer] = batch
         if self.dies == "after":
             raise Crash
 
@@ -123,11 +125,60 @@ def test_other_rows_of_a_batch_that_may_be_there_are_refused(layout: FlowLayout,
     assert sink.table.get(2) in (None, "b")
 
 
+@pytest.mark.parametrize("dies", ["before", "after"])
+def test_a_batch_that_was_begun_without_a_record_is_not_sent_with_one(layout: FlowLayout, dies: str) -> None:
+    """The sink is recording, is not while a driver dies, and is again: it says that it lacks what it may have."""
+    sink = MemorySink()
+    _deliver(layout, sink, 0, {1: "a"})
+    sink.records, sink.dies = False, dies
+    with pytest.raises(Crash):
+        _deliver(layout, sink, 1, {1: "b"})
+    sink.records, sink.dies = True, ""
+    before = SinkState.read(layout, "s")
+    for _ in range(2):
+        with pytest.raises(TerminalError, match="delivery") as raised:
+            _deliver(layout, sink, 1, {1: "b"})
+        assert raised.value.code == "sink-records"
+    assert SinkState.read(layout, "s") == before
+    sink.records = False  # as `next` has it: the old delivery ends the batch
+    _deliver(layout, sink, 1, {1: "b"})
+    sink.records = True
+    _deliver(layout, sink, 1, {1: "b"})
+    _deliver(layout, sink, 2, {1: "c"})
+    assert (sink.table, sink.sends) == ({1: "c"}, 4 if dies == "after" else 3)
+    known = SinkState.read(layout, "s").of("w")
+    assert known is not None and known.recorded
+
+
+def test_a_batch_that_was_begun_with_a_record_goes_on_without_one(layout: FlowLayout) -> None:
+    sink = MemorySink(dies="after")
+    with pytest.raises(Crash):
+        _deliver(layout, sink, 0, {1: "a"})
+    sink.records, sink.dies = False, ""
+    _deliver(layout, sink, 0, {1: "a"})
+    known = SinkState.read(layout, "s").of("w")
+    assert known is not None and (known.sent, known.recorded, sink.sends) == (True, False, 2)
+
+
 def test_a_batch_without_rows_is_not_sent(layout: FlowLayout) -> None:
     sink = MemorySink()
     _deliver(layout, sink, 0, {})
     assert sink.sends == 0
     assert SinkState.read(layout, "s").sendings == ()
+
+
+@pytest.mark.parametrize("rows", [{2: "b"}, {}])
+@pytest.mark.parametrize("stale", ["", sink_state.SWAPPED])
+def test_a_batch_by_an_edited_spec_leaves_the_sink_stale_once_the_edit_is_undone(
+    layout: FlowLayout, rows: dict[int, str], stale: str
+) -> None:
+    _deliver(layout, MemorySink(), 0, {1: "a"})
+    replace(SinkState.read(layout, "s"), stale=stale).write(layout, "s")
+    deliver(layout, MemorySink(), _batch(1, rows), (), lambda: list(rows.items()), "edited")  # type: ignore[arg-type]
+    _deliver(layout, MemorySink(), 2, {3: "c"})
+    state = SinkState.read(layout, "s")
+    assert state.why_stale("print") == state.why_stale("edited") == sink_state.EDITED
+    assert not state.is_of_base
 
 
 class LeaseLost(Exception):
@@ -256,15 +307,91 @@ def test_epochs_only_grow_and_two_drivers_never_share_one(layout: FlowLayout) ->
 
 def test_a_sink_that_batches_went_by_is_stale_once_it_is_back(layout: FlowLayout) -> None:
     _deliver(layout, MemorySink(), 0, {1: "a"})
-    sink_state.leave_out(layout, {"s"})
+    sink_bases.leave_out(layout, {"s"})
     assert SinkState.read(layout, "s").why_stale("print") == ""
-    sink_state.leave_out(layout, {"another"})
+    sink_bases.leave_out(layout, {"another"})
     assert SinkState.read(layout, "s").why_stale("print") == sink_state.LEFT_OUT
 
 
-def test_a_swap_makes_every_sink_stale_and_forgets_what_was_on_its_way(layout: FlowLayout) -> None:
+@pytest.fixture
+def documents(monkeypatch: pytest.MonkeyPatch) -> dict[str, SinkState]:
+    """Documents in memory, of sinks of a table that keeps nothing."""
+    found: dict[str, SinkState] = {}
+    monkeypatch.setattr(SinkState, "read", lambda _, name: found.get(name, SinkState(filled="print")))
+    monkeypatch.setattr(SinkState, "write", lambda state, _, name: found.update({name: state}))
+    monkeypatch.setattr(sink_state, "names", lambda layout: list(found))
+    monkeypatch.setattr(sink_state, "in_flight", lambda layout: {})
+    monkeypatch.setattr(sink_bases, "keep", lambda layout: None)
+    return found
+
+
+def test_a_swap_makes_every_sink_stale_and_an_earlier_reason_stays(
+    layout: FlowLayout, documents: dict[str, SinkState]
+) -> None:
     _deliver(layout, MemorySink(), 0, {1: "a"})
-    sink_state.mark_stale(layout, sink_state.SWAPPED)
-    state = SinkState.read(layout, "s")
-    assert (state.why_stale("print"), state.sendings) == (sink_state.SWAPPED, ())
+    sent = documents["s"].sendings
+    sink_bases.swapped(layout, 3)
+    sink_bases.swapped(layout, 3)
+    state = documents["s"]
+    assert (state.why_stale("print"), state.bases, state.is_of_base) == (sink_state.SWAPPED, (3,), True)
+    assert state.sendings == sent, "doctor still compares them with what the sink has"
     assert replace(state, stale="").why_stale("another") == sink_state.EDITED
+    sink_bases.swapped(layout, 5)
+    assert (documents["s"].bases, documents["s"].is_of_base) == ((3, 5), False)
+    replace(state, stale=sink_state.ADDED, bases=()).write(layout, "s")
+    sink_bases.swapped(layout, 7)
+    assert (documents["s"].stale, documents["s"].is_of_base) == (sink_state.ADDED, False)
+    sink_bases.put_aside(layout)
+    assert (documents["s"].stale, documents["s"].bases) == (sink_state.ASIDE, ())
+
+
+def _lost(documents: Mapping[str, SinkState], versions: Sequence[Mapping[int, int]]) -> dict[int, int | None]:
+    """What a fill sends, by `documents`, from the newest of the versions; None deletes."""
+    state, table = documents["s"], versions[-1]
+    bases = [versions[base] for base in state.bases]
+    gone: dict[int, int | None] = {key: None for base in bases for key in base if key not in table}
+    if state.is_of_base:
+        return gone | {key: value for key, value in table.items() if bases[0].get(key) != value}
+    return gone | dict(table)
+
+
+def test_3000_histories_of_batches_rebuilds_and_fills_end_as_the_table(
+    layout: FlowLayout, documents: dict[str, SinkState]
+) -> None:
+    """A topic, which can't delete by absence. Batches may go by it, fills may die anywhere and begin again."""
+    chance, ends = random.Random(41), [0, 0]
+    for _ in range(3_000):
+        documents["s"] = SinkState(filled="print")
+        topic, versions, went_by = dict[int, int](), list[dict[int, int]]([{}]), False
+
+        def send(rows: Mapping[int, int | None], topic: dict[int, int] = topic) -> None:
+            for key, value in rows.items():
+                topic.pop(key, None) if value is None else topic.update({key: value})
+
+        for _ in range(chance.randrange(1, 9)):
+            act = chance.choice(["batch", "batch", "batch", "by", "swap", "swap", "dies"])
+            if act == "swap":
+                sink_bases.swapped(layout, len(versions) - 1)
+                versions.append({key: chance.randrange(3) for key in range(6) if chance.random() < 0.6})
+            elif act == "dies":
+                why = documents["s"].stale or sink_state.UNFILLED
+                replace(documents["s"], stale=why).write(layout, "s")
+                sent = _lost(documents, versions)
+                send({key: sent[key] for key in chance.sample(sorted(sent), chance.randrange(len(sent) + 1))})
+            else:
+                changes = {key: chance.choice([None, 0, 1, 2]) for key in chance.sample(range(6), 2)}
+                after = {**versions[-1], **changes}
+                live = {key: value for key, value in after.items() if value is not None}
+                applied = {key: live.get(key) for key in changes if live.get(key) != versions[-1].get(key)}
+                versions.append(live)
+                if act == "by":
+                    sink_bases.leave_out(layout, ())
+                    went_by = True
+                else:
+                    send(applied)
+        ends[documents["s"].is_of_base] += 1
+        send(_lost(documents, versions) if documents["s"].stale else {})
+        extra = topic.keys() - versions[-1].keys()
+        assert {key: topic.get(key) for key in versions[-1]} == versions[-1]
+        assert went_by or not extra, "a topic keeps only keys that were deleted while it was left out"
+    assert min(ends) > 300

@@ -97,7 +97,7 @@ def _prove(here: Setting, spec: PipelineSpec, flow: str, share: float, out: Outp
     layout, declared = spec.layout(flow), spec.declared(flow)
     assert isinstance(declared, DerivedFlow)
     with proving(layout, declared.source) as found:
-        if compare.statement(declared, found.sources) is not None:
+        if compare.is_provable(declared, found.sources):
             return compare.prove(layout, declared, found.sources, found.table, share, found.decided)
         from draindown.runs.driver_log import DriverLog
         from draindown.spark.derived.whole import prove as by_spark

@@ -48,20 +48,30 @@ def fill(
     ctx: typer.Context,
     pipeline: PipelineName,
     name: SinkName,
+    accept_missing: Annotated[
+        bool,
+        typer.Option(
+            "--accept-missing", help="Go on if the version from before a rebuild is gone: keys it alone had may stay."
+        ),
+    ] = False,
     flow: OneFlow = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Send a sink every row of the table that it should hold; a database also deletes what the table doesn't have."""
+    """Send a sink what it lacks since a rebuild, else all it should hold; a database deletes what the table lacks."""
     from draindown.base.formatting import count
 
     request, out = _request(ctx, pipeline, flow, name), Output(as_json)
     (state,) = (row for row in _states(request) if row["sink"] == name)
     out.note(f"sink {name} of {request.spec.pipeline}/{request.flow} is stale: {state['stale'] or 'no'}")
     refuse_without(yes)
-    done = _fill(request, name, out)
+    done = _fill(request, name, out, accept_missing)
     gone = "it can't delete what the table doesn't have" if done.deleted is None else f"{done.deleted:,} deleted there"
     text = f"filled sink {name} from version {done.version}: {count(done.rows, 'row')} sent, {gone}"
+    if done.compared:
+        bases = " and ".join(map(str, done.compared))
+        since = f"compared version {done.version} with {bases}, from before a rebuild: {done.gone:,} deleted for it"
+        text = f"{since}; {text}" if done.whole else f"{since}, {count(done.rows, 'row')} sent to sink {name}"
     misfits = f", {done.unsendable:,} it can't hold" if done.unsendable else ""
     out.result(done.as_dict(), text + misfits)
 
@@ -139,7 +149,7 @@ def _key(request: Request, name: str, text: str) -> dict[str, str]:
     return found
 
 
-def _fill(request: Request, name: str, out: Output) -> Filled:
+def _fill(request: Request, name: str, out: Output, accept_missing: bool) -> Filled:
     from draindown.runs.driver_log import DriverLog
     from draindown.spark.runs.sink_fill import fill
     from draindown.spark.session import session, stop
@@ -148,7 +158,7 @@ def _fill(request: Request, name: str, out: Output) -> Filled:
     out.note(f"starting Spark, which talks to {log.path}")
     spark = session(f"draindown {request.spec.pipeline}", short=True, log=log)
     try:
-        return fill(request, spark, name, progress=out.progress)
+        return fill(request, spark, name, accept_missing=accept_missing, progress=out.progress)
     finally:
         out.progress_done()
         stop(spark)

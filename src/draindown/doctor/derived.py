@@ -90,11 +90,14 @@ def _look_at_reader(desk: Desk, one: Waiting, *, is_declared: bool) -> None:
         desk.note("reader-undeclared", "readers", text, forget)
     elif one.age(at) >= GONE:
         text = f"{reader} has not read what changed since {one.since:%Y-%m-%d}: it is not kept for it any more"
-        desk.wrong("reader-gone", "readers", text, f"draindown doctor {reader.pipeline} --flow {reader.flow}")
+        told = _run(one) if reader.sinks else f"draindown doctor {reader.pipeline} --flow {reader.flow}"
+        desk.wrong("reader-gone", "readers", text, told)
     elif one.age(at) >= BEHIND:
         text = f"{reader} has not read what changed since {one.since:%Y-%m-%d}: old files stay for it until it is "
         desk.note("reader-behind", "readers", f"{text}{GONE.days} days", _run(one))
 
 
 def _run(one: Waiting) -> str:
+    if one.reader.sinks:
+        return f"draindown sink list {one.reader.pipeline} --flow {one.reader.flow}   # names what must be filled"
     return f"draindown run {one.reader.pipeline} --flow {one.reader.flow}"

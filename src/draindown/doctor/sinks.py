@@ -6,10 +6,8 @@ from contextlib import closing
 
 from draindown.doctor.model import Desk
 from draindown.flow import sink_columns, sink_state
-from draindown.flow.sink_state import SinkState
 from draindown.runs.request import Request
 from draindown.sinks import registry
-from draindown.sinks.port import SinkBatch
 
 
 def look_at_sinks(desk: Desk, request: Request) -> None:
@@ -31,10 +29,5 @@ def _compare(desk: Desk, request: Request, name: str) -> None:
     """Compare the newest batches that were sent with those that the sink has: it may have been restored from a copy."""
     place = sink_columns.place_of(request, name)
     with closing(registry.sink_of(request.declared.also_to[name], place)) as target:
-        for one in SinkState.read(desk.layout, name).sendings:
-            asked = SinkBatch(place, one.writer, one.number, 0, one.kind, one.number, one.epoch, one.rows, one.digest)
-            there = target.has(asked)
-            if one.sent and target.records and (there is None or there.number < one.number):
-                ends = f"ends at batch {there.number}" if there else "has no batch"
-                text = f"sink {name} {ends} of kind {one.kind}; {one.number} was sent"
-                desk.wrong("sink-behind", "sinks", text, sink_columns.fill_command(request, name))
+        for text in sink_columns.behind(request, desk.layout, name, target):
+            desk.wrong("sink-behind", "sinks", text, sink_columns.fill_command(request, name))

@@ -1,20 +1,21 @@
-"""The columns and keys of a flow's sinks, and whether a sink could take a batch now. No JVM."""
+"""The columns and keys of a flow's sinks, whether a sink could take a batch, and has those that were sent. No JVM."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
 from draindown.base.errors import TerminalError
 from draindown.base.findings import Finding
 from draindown.flow import sink_state
+from draindown.flow.sink_state import SinkState
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import log_of
 from draindown.runs.request import Request
 from draindown.sinks import registry
-from draindown.sinks.port import SinkColumn, SinkPlace
+from draindown.sinks.port import Sink, SinkBatch, SinkColumn, SinkPlace
 from draindown.spec.sinks import ORIGIN_KEY, QUARANTINED, FlowSink
 
 _SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
@@ -89,6 +90,22 @@ def refuse_unready(request: Request, layout: FlowLayout) -> None:
             continue
         with closing(registry.sink_of(sink, place_of(request, name))) as target:
             target.check(list(columns_of(request, sink, types).values()))
+
+
+def behind(request: Request, layout: FlowLayout, name: str, target: Sink) -> Iterator[str]:
+    """Yield in words which batches were sent to a sink and are not recorded there. `target`: the sink.
+
+    A batch that was sent while the sink recorded none is not asked for. Raises the errors of `Sink.has`.
+    """
+    place = place_of(request, name)
+    for one in SinkState.read(layout, name).sendings:
+        if not (one.sent and one.recorded and target.records):
+            continue
+        asked = SinkBatch(place, one.writer, one.number, 0, one.kind, one.number, one.epoch, one.rows, one.digest)
+        there = target.has(asked)
+        if there is None or there.number < one.number:
+            ends = f"ends at batch {there.number}" if there else "has no batch"
+            yield f"sink {name} {ends} of kind {one.kind}; {one.number} was sent"
 
 
 def _types(request: Request, sink: FlowSink, layout: FlowLayout) -> Mapping[str, str] | None:

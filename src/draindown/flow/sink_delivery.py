@@ -36,23 +36,24 @@ def deliver(
     once the sink has all of it, and `sent-NAME` at the end. What it raises, such as a lost lease, ends the delivery
     there: a driver that was frozen while another one went on overwrites nothing of that.
 
-    Raises TerminalError `sink-differs` if other rows of the batch were sent before, and the errors of the sink.
+    Raises TerminalError `sink-differs` if other rows of the batch were sent before, `sink-records` if it was begun
+    while the sink recorded no batches, and the errors of the sink.
     """
     name = batch.place.sink
     state = SinkState.read(layout, name)
     is_done = _is_done(layout, state.of(batch.writer), sink, batch)
     reached(f"counted-{name}")
     if is_done:
-        _note(layout, name, state, batch, sent=True)
+        _note(layout, name, state, sink, batch, sent=True)
     elif not batch.rows:
-        if not state.filled:
-            begun(state, fingerprint, layout).write(layout, name)
+        if (after := begun(state, fingerprint, layout)) != state:
+            after.write(layout, name)
     else:
-        state = _note(layout, name, begun(state, fingerprint, layout), batch, sent=False)
+        state = _note(layout, name, begun(state, fingerprint, layout), sink, batch, sent=False)
         reached(f"noted-{name}")
         _send(layout, sink, batch, columns, _guarded(rows, name, reached), state)
         reached(f"taken-{name}")
-        _note(layout, name, SinkState.read(layout, name), batch, sent=True)
+        _note(layout, name, SinkState.read(layout, name), sink, batch, sent=True)
     reached(f"sent-{name}")
 
 
@@ -80,9 +81,12 @@ def _send(
         raise
 
 
-def _note(layout: FlowLayout, name: str, state: SinkState, batch: SinkBatch, *, sent: bool) -> SinkState:
-    one = Sending(batch.writer, batch.number, batch.kind, batch.rows, batch.digest, sent, epoch=batch.epoch)
-    if state.of(batch.writer) != one:
+def _note(layout: FlowLayout, name: str, state: SinkState, sink: Sink, batch: SinkBatch, *, sent: bool) -> SinkState:
+    said = (batch.writer, batch.number, batch.kind, batch.rows, batch.digest, sent)
+    before, one = state.of(batch.writer), Sending(*said, epoch=batch.epoch, recorded=sink.records)
+    if before is not None and before.sent and before.number == batch.number:
+        one = before  # the sink that got it may have recorded it, or not
+    if before != one:
         state = state.sending(one)
         state.write(layout, name)
     return state
@@ -102,6 +106,8 @@ def _is_done(layout: FlowLayout, known: Sending | None, sink: Sink, batch: SinkB
                 layout, batch, f"{known.rows:,} rows of batch {known.number} were sent before, {known.digest}"
             )
         return True
+    if sink.records and not known.recorded:  # its record would say that it has nothing of the batch
+        raise _unrecorded(layout, batch)
     there = sink.has(replace(batch, epoch=known.epoch))
     if there is not None and there.number >= batch.number:
         same_portions = there.whole or there.portions == batch.portions
@@ -124,5 +130,20 @@ def _differs(layout: FlowLayout, batch: SinkBatch, found: str) -> TerminalError:
         next=[
             f"put back what was changed, then: draindown run {layout.pipeline} --flow {layout.flow}",
             f"draindown sink skip {where} --reason TEXT --yes   # gives up what was sent of it; then fill the sink",
+        ],
+    )
+
+
+def _unrecorded(layout: FlowLayout, batch: SinkBatch) -> TerminalError:
+    where, sink = f"{layout.pipeline} --flow {layout.flow}", batch.place.sink
+    return TerminalError(
+        "sink-records",
+        tried=f"send batch {batch.batch} of kind {batch.kind} of flow {layout.flow} to sink {sink}",
+        found="it was on its way before `delivery` was changed, and the sink recorded no batches then: nobody can tell "
+        "which rows of it are there",
+        changed="nothing",
+        next=[
+            f"put `delivery` of sink {sink} back, then: draindown run {where}   # ends the batch; then change it",
+            f"draindown sink skip {where} --sink {sink} --reason TEXT --yes   # gives up what is there; fill it then",
         ],
     )

@@ -9,7 +9,7 @@ A batch is written down before it is sent, and again once the sink has it. Only 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -40,7 +40,8 @@ ALL_PORTIONS = -1
 class Sending:
     """A batch on its way. `sent`: the sink has it. Until then it may have all of it, a part, or nothing.
 
-    `refused`: the system behind the sink refused a row of it. `epoch`: of the driver that wrote it down.
+    `refused`: the system behind the sink refused a row of it. `epoch`: of the driver that wrote it down. `recorded`:
+    whether the sink recorded batches then, as `Sink.records`; that changes with `delivery`.
     """
 
     writer: str
@@ -51,6 +52,7 @@ class Sending:
     sent: bool = False
     refused: bool = False
     epoch: int = 0
+    recorded: bool = True
 
 
 @dataclass(frozen=True)
@@ -73,14 +75,21 @@ class Skip:
 class Fill:
     """A fill in progress: its `number`, the table's `version`, how many portions it has, and how many are done.
 
-    `fingerprint`: of the sink's spec.
+    `fingerprint`: of the sink's spec. `bases`: the earlier versions that the table is compared with. `whole`: whether
+    every row is sent, or what differs from the base.
     """
 
     number: int
     version: int
     portions: int
     fingerprint: str
+    bases: tuple[int, ...] = ()
+    whole: bool = True
     done: int = 0
+
+    def goes_on(self, asked: Fill) -> bool:
+        """Return whether it is the fill that is asked for, begun by an earlier driver."""
+        return self == replace(asked, number=self.number, done=self.done)
 
 
 @dataclass(frozen=True)
@@ -95,6 +104,7 @@ class SinkState:
         sendings: the newest batch of each writer, oldest first.
         given_up: what a person gave up: who, when, why and which batch.
         skips: rows that are not sent, of batches on their way and of a fill in progress.
+        bases: versions of the table that rebuilds replaced, and that the sink has rows of.
     """
 
     filled: str = ""
@@ -104,6 +114,7 @@ class SinkState:
     sendings: tuple[Sending, ...] = ()
     given_up: tuple[Mapping[str, Any], ...] = field(default=())
     skips: tuple[Skip, ...] = ()
+    bases: tuple[int, ...] = ()
 
     @classmethod
     def read(cls, layout: FlowLayout, name: str) -> Self:
@@ -121,10 +132,11 @@ class SinkState:
             filled=str(content["filled"]),
             stale=str(content["stale"]),
             fills=int(content["fills"]),
-            fill=None if fill is None else Fill(**fill),
+            fill=None if fill is None else Fill(**fill | {"bases": tuple(fill.get("bases", ()))}),
             sendings=tuple(Sending(**one) for one in content["sendings"]),
             given_up=tuple(content["given_up"]),
             skips=tuple(Skip(**one) for one in content.get("skips", ())),
+            bases=tuple(content.get("bases", ())),
         )
 
     def write(self, layout: FlowLayout, name: str) -> None:
@@ -150,27 +162,16 @@ class SinkState:
         edited = EDITED if self.filled and self.filled != fingerprint else ""
         return self.stale or edited
 
+    @property
+    def is_of_base(self) -> bool:
+        """Whether the sink has the rows of its only base, and what batches sent since, and nothing else."""
+        return self.stale == SWAPPED and len(self.bases) == 1
+
 
 def names(layout: FlowLayout) -> list[str]:
     """Return the names of all sinks that were ever sent to."""
     home = Path(layout.sinks)
     return sorted(path.stem for path in home.glob("*.json")) if home.is_dir() else []
-
-
-def mark_stale(layout: FlowLayout, why: str) -> None:
-    """Have every sink of the flow be filled again, and forget batches on their way. Idempotent."""
-    for name in names(layout):
-        state = SinkState.read(layout, name)
-        if (state.stale, state.sendings, state.fill) != (why, (), None):
-            replace(state, stale=why, sendings=(), fill=None).write(layout, name)
-
-
-def leave_out(layout: FlowLayout, declared: Container[str]) -> None:
-    """Mark the sinks as stale that are not declared, since a batch goes by them. Idempotent."""
-    for name in names(layout):
-        state = SinkState.read(layout, name)
-        if name not in declared and not state.stale:
-            replace(state, stale=LEFT_OUT).write(layout, name)
 
 
 def stale(layout: FlowLayout, prints: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -196,10 +197,16 @@ def _has_rows(layout: FlowLayout) -> bool:
 
 
 def begun(state: SinkState, fingerprint: str, layout: FlowLayout) -> SinkState:
-    """Return the state of a sink that gets its first batch: stale if the table holds rows that it never got."""
-    if state.filled:
-        return state
-    return replace(state, filled=fingerprint, stale=state.stale or (ADDED if _has_rows(layout) else ""))
+    """Return the state of a sink that gets a batch by the spec with `fingerprint`.
+
+    It is stale from then on if the table holds rows that it never got, or if it has rows by another spec: putting that
+    back does not undo what was judged by this one.
+    """
+    if not state.filled:
+        return replace(state, filled=fingerprint, stale=state.stale or (ADDED if _has_rows(layout) else ""))
+    if state.filled != fingerprint and state.stale in ("", SWAPPED):
+        return replace(state, stale=EDITED)
+    return state
 
 
 def in_flight(layout: FlowLayout) -> dict[str, Sending]:

@@ -74,6 +74,7 @@ def _of_batches(layout: FlowLayout) -> Iterator[FlowTable]:
     yield _written("quarantine", layout.quarantine, "refused and withdrawn rows", ("quarantine_id",), _RESET)
     yield _written("tombstones", layout.tombstones, "deleted keys", (), _RESET)
     yield _written("hidden", layout.hidden, "events that no row of a history holds whole", (), _RESET)
+    yield _written("snapshots", layout.snapshots, "states of a processor's fold", (), "by the next run of each key")
     if layout.has_sinks:
         keys = ("sink", "generation", "kind", "batch", "key")
         again = "by `sink fill`, which finds them again"

@@ -76,9 +76,14 @@ class FlowLayout:
         """Delta table of events that no row of a history holds whole; absent until the first one."""
         return self._of("hidden", self._under("hidden", self.table_name))
 
+    @property
+    def snapshots(self) -> str:
+        """Delta table of the states of a processor's fold; absent until the first one."""
+        return self._of("snapshots", self._under("snapshots", self.flow))
+
     def memory(self, name: str) -> str:
-        """Return the table beside the target by the name that its kind has: `tombstones` or `hidden`."""
-        return {"tombstones": self.tombstones, "hidden": self.hidden}[name]
+        """Return the table beside the target by the name that its kind has: `tombstones`, `hidden` or `snapshots`."""
+        return {"tombstones": self.tombstones, "hidden": self.hidden, "snapshots": self.snapshots}[name]
 
     @property
     def quarantine(self) -> str:

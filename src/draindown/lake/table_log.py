@@ -117,8 +117,14 @@ class TableLog:
 
     @property
     def column_types(self) -> dict[str, Any]:
-        """Delta's types by column, in table order: the name of a primitive type, the JSON of a nested one."""
-        return {field["name"]: field["type"] for field in json.loads(self.table.schema().to_json())["fields"]}
+        """Delta's types by column, in table order: the name of a primitive type, or what describes a nested one."""
+        return {field["name"]: field["type"] for field in self.fields}
+
+    @property
+    def fields(self) -> list[dict[str, Any]]:
+        """The table's columns in table order, as Delta's JSON has them."""
+        found: list[dict[str, Any]] = json.loads(self.table.schema().to_json())["fields"]
+        return found
 
     def last(self, writer: WriterId) -> int | None:
         """Return the newest transaction version of `writer` in the table; None if it has none."""
@@ -190,11 +196,13 @@ class TableLog:
         return pa.RecordBatchReader.from_stream(self.table.get_add_actions(flatten=True)).read_all()
 
     def files(self, columns: Iterable[str] = ()) -> list[dict[str, Any]]:
-        """Return path, size_bytes and num_records per file, and `partition.NAME`, `min.NAME`, `max.NAME` of `columns`.
+        """Return path, size_bytes and num_records per file, and of `columns` what is known.
+
+        That is `partition.NAME`, `min.NAME`, `max.NAME` and `null_count.NAME`.
 
         Values that the log lacks are missing or None. So are dates outside Python's range.
         """
-        told = {f"{what}.{name}" for name in columns for what in ("partition", "min", "max")}
+        told = {f"{what}.{name}" for name in columns for what in ("partition", "min", "max", "null_count")}
         adds = self.added_files()
         found: list[dict[str, Any]] = [{} for _ in range(adds.num_rows)]
         for name in {"path", "size_bytes", "num_records", *told}.intersection(adds.column_names):

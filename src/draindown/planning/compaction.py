@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,6 +18,7 @@ from draindown.lake.documents import read_json, write_json
 from draindown.lake.flow_tables import flow_tables
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, interval_seconds, log_of
+from draindown.planning.open_rows import HistoryFile, end_path, open_share, worth_rewriting
 from draindown.recovery.opening import Needs, open_flow
 from draindown.runs import report
 from draindown.runs.report import CompactPart, StepReport
@@ -41,7 +41,11 @@ RETENTION = "delta.deletedFileRetentionDuration"
 
 @dataclass(frozen=True)
 class Partition:
-    """Files of one partition. `values` are typed. `rows` includes deleted rows. Sizes are bytes."""
+    """Files of one partition. `values` are typed. `rows` includes deleted rows. Sizes are bytes.
+
+    Of a history, whose open rows are kept apart, `small` counts the files that are `worth_rewriting`, `bytes` is their
+    size, and `mixed` counts those among them that are not small and hold both kinds of rows.
+    """
 
     values: tuple[tuple[str, Any], ...]
     files: int
@@ -49,6 +53,8 @@ class Partition:
     bytes: int
     rows: int
     deleted: int
+    mixed: int = 0
+    apart: bool = False
 
     @property
     def name(self) -> str:
@@ -56,8 +62,9 @@ class Partition:
         return "/".join(f"{column}={'null' if value is None else value}" for column, value in self.values) or "all"
 
     def wants_merge(self, *, force: bool = False) -> bool:
-        """Return whether to merge its small files."""
-        return self.small >= (2 if force else SMALL_FILES)
+        """Return whether to merge its small files, or to write open rows of a history apart."""
+        least = 1 if self.apart else 2
+        return self.mixed > 0 or self.small >= (least if force else SMALL_FILES)
 
     def wants_purge(self, *, force: bool = False) -> bool:
         """Return whether to rewrite its files without their deleted rows."""
@@ -77,6 +84,11 @@ class Table:
         return bool(self.merge or self.purge)
 
     @property
+    def apart(self) -> bool:
+        """Whether rows without an end are written into files of their own: it is a history."""
+        return any(partition.apart for partition in (*self.merge, *self.purge))
+
+    @property
     def bytes(self) -> int:
         """Size of the partitions to rewrite."""
         return sum(partition.bytes for partition in {*self.merge, *self.purge})
@@ -84,7 +96,8 @@ class Table:
     def __str__(self) -> str:
         parts = []
         if self.merge:
-            parts.append(f"{count(sum(p.small for p in self.merge), 'small file')} in {_partitions(self.merge)}")
+            what, how = ("file", " to be written with open and closed rows apart") if self.apart else ("small file", "")
+            parts.append(f"{count(sum(p.small for p in self.merge), what)}{how} in {_partitions(self.merge)}")
         if self.purge:
             rows, deleted = sum(p.rows for p in self.purge), sum(p.deleted for p in self.purge)
             parts.append(f"{deleted / rows:.0%} deleted rows in {_partitions(self.purge)}")
@@ -159,7 +172,7 @@ def _tables(layout: FlowLayout) -> list[tuple[str, str]]:
 
 def assess(label: str, log: TableLog, target_file_size: int, *, force: bool = False) -> Table:
     """Return the partitions of a table that need a rewrite. A file is small below half of the target file size."""
-    every = partitions(log, target_file_size)
+    every = partitions(log, target_file_size, force=force)
     return Table(
         label,
         log.path,
@@ -168,24 +181,42 @@ def assess(label: str, log: TableLog, target_file_size: int, *, force: bool = Fa
     )
 
 
-def partitions(log: TableLog, target_file_size: int) -> list[Partition]:
+def partitions(log: TableLog, target_file_size: int, *, force: bool = False) -> list[Partition]:
     """Return all partitions of a table with statistics of their files."""
-    adds = log.added_files()
+    adds, deleted = log.added_files(), log.deleted_rows()
     columns = [name for name in adds.column_names if name.startswith("partition.")]
-    deleted = log.deleted_rows()
-    groups: dict[tuple[tuple[str, Any], ...], Counter[str]] = {}
+    end = end_path(log.fields)
+    without_end = f"null_count.{'.'.join(end)}" if end else ""
+    told = [name for name in ("path", "size_bytes", "num_records", without_end) if name in adds.column_names]
+    groups: dict[tuple[tuple[str, Any], ...], list[HistoryFile]] = {}
     values_of = {name.removeprefix("partition."): _values(adds[name]) for name in columns}
-    for at, row in enumerate(adds.select(["path", "size_bytes", "num_records"]).to_pylist()):
+    for at, row in enumerate(adds.select(told).to_pylist()):
         values = tuple((name, held[at]) for name, held in values_of.items())
-        size = row["size_bytes"]
-        groups.setdefault(values, Counter()).update(
-            files=1,
-            small=int(size < target_file_size // 2),
-            bytes=size,
-            rows=row["num_records"] or 0,
-            deleted=deleted.get(row["path"], 0),
-        )
-    return [Partition(values, **{k: n[k] for k in _COUNTS}) for values, n in groups.items()]
+        kind = open_share(row["num_records"], row.get(without_end))
+        one = HistoryFile(row["size_bytes"], row["num_records"] or 0, deleted.get(row["path"], 0), kind)
+        groups.setdefault(values, []).append(one)
+    ratio = 0 if force else DELETED_RATIO
+    return [
+        _partition(values, files, target_file_size, None if end is None else ratio) for values, files in groups.items()
+    ]
+
+
+def _partition(
+    values: tuple[tuple[str, Any], ...], files: Sequence[HistoryFile], target_file_size: int, ratio: float | None
+) -> Partition:
+    """Return a partition. `ratio`: of a history, the share of deleted rows from which on a file is rewritten."""
+    small = [one for one in files if one.size < target_file_size // 2]
+    chosen = small if ratio is None else worth_rewriting(files, target_file_size, ratio)
+    return Partition(
+        values,
+        files=len(files),
+        small=len(chosen),
+        bytes=sum(one.size for one in (files if ratio is None else chosen)),
+        rows=sum(one.rows for one in files),
+        deleted=sum(one.gone for one in files),
+        mixed=0 if ratio is None else sum(one.is_mixed and one not in small for one in chosen),
+        apart=ratio is not None,
+    )
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
@@ -199,9 +230,6 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
         kind = pa.int32() if pa.types.is_date32(column.type) else pa.int64()
         found = [None if number is None else str(number).encode() for number in column.cast(kind).to_pylist()]
     return found
-
-
-_COUNTS = ("files", "small", "bytes", "rows", "deleted")
 
 
 def _expired(layout: FlowLayout, present: Iterable[tuple[str, TableLog]], retain: int) -> Iterable[tuple[str, str]]:

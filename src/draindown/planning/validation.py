@@ -8,6 +8,7 @@ from pathlib import Path
 
 from draindown.base.errors import TerminalError
 from draindown.gate import suite_validation
+from draindown.processors import loading
 from draindown.runs.request import Request
 from draindown.sources.registry import source_of
 from draindown.spec.landing import FlowSpec
@@ -30,6 +31,8 @@ def warnings(spec: PipelineSpec, root: Path) -> Iterator[TerminalError]:
             yield from _source(spec, name, flow, root)
             yield from _transform(spec, name, flow, root)
             yield from _null_values(spec, name, flow)
+        elif flow.processor is not None:
+            yield from _processor(spec, name, flow.processor.of, root)
 
 
 def _source(spec: PipelineSpec, name: str, flow: FlowSpec, root: Path) -> Iterator[TerminalError]:
@@ -57,7 +60,7 @@ def _null_values(spec: PipelineSpec, name: str, flow: FlowSpec) -> Iterator[Term
 
 
 def _transform(spec: PipelineSpec, name: str, flow: FlowSpec, root: Path) -> Iterator[TerminalError]:
-    problem = _transform_problem(flow.transform, root) if flow.transform else None
+    problem = _code_problem(flow.transform, root / "jobs" / "transforms", "function") if flow.transform else None
     if problem:
         yield TerminalError(
             "transform-missing",
@@ -67,17 +70,28 @@ def _transform(spec: PipelineSpec, name: str, flow: FlowSpec, root: Path) -> Ite
         )
 
 
-def _transform_problem(dotted: str, root: Path) -> str | None:
-    """Return why the function can't be found, or None. Parses its module; importing it would run it."""
-    module, _, function = dotted.rpartition(".")
-    path = root.joinpath("jobs", "transforms", *module.split(".")).with_suffix(".py")
+def _processor(spec: PipelineSpec, name: str, dotted: str, root: Path) -> Iterator[TerminalError]:
+    problem = _code_problem(dotted, root / loading.DIRECTORY, "class")
+    if problem:
+        yield TerminalError(
+            "processor-missing",
+            tried=f"find processor {dotted} of flow {name} of pipeline {spec.pipeline}",
+            found=f"{spec.place_of('flows', name, 'processor') or name}: {problem}",
+            next=f"draindown validate {spec.pipeline}   # once it is there",
+        )
+
+
+def _code_problem(dotted: str, directory: Path, what: str) -> str | None:
+    """Return why a function or class can't be found, or None. Parses its module; importing it would run it."""
+    module, _, named = dotted.rpartition(".")
+    path = directory.joinpath(*module.split(".")).with_suffix(".py")
     try:
         tree = ast.parse(path.read_bytes())
     except OSError as error:
         return f"{path}: {error.strerror or error}"
     except (SyntaxError, ValueError) as error:
         return f"{path}:{getattr(error, 'lineno', None) or 1}: {error}"
-    return None if function in _top_names(tree) else f"{path} has no function {function}"
+    return None if named in _top_names(tree) else f"{path} has no {what} {named}"
 
 
 def _top_names(tree: ast.Module) -> set[str]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from draindown.base.duck import connected
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier, literal, moment, rows, stream
-from draindown.proof import histories, pairs, ranking, sessions, windows
+from draindown.proof import folds, histories, pairs, ranking, sessions, windows
 from draindown.proof.source_rows import SourceRows, late_rows
 from draindown.sources.tables import late
 from draindown.spec.derived import DerivedFlow
@@ -22,6 +22,7 @@ from draindown.spec.history import History
 from draindown.spec.join import Join
 from draindown.spec.lookup import Lookup
 from draindown.spec.per import Per
+from draindown.spec.processor import Processor
 from draindown.spec.ranking import Deduplicate, Top
 from draindown.spec.session import Session
 from draindown.spec.window import Window
@@ -59,6 +60,8 @@ def _of_kind(flow: DerivedFlow, sources: Sequence[TableLog]) -> list[SourceRows]
             return pairs.behind(part, flow.source.read, types)
         case History() as history:
             return [histories.behind(history)]
+        case Processor() as processor:
+            return [folds.behind(processor)]
         case Per() as per:
             return [SourceRows({key: table.column(key) for key in per.keys}) for table in flow.source.read]
 

@@ -6,12 +6,13 @@ Values pass through, so that only keys and times are compared, which mean the sa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from draindown.lake.table_log import identifier
 from draindown.proof.source_rows import SourceRows
 from draindown.spec.join import Join
 from draindown.spec.lookup import Lookup
-from draindown.spec.names import is_own
+from draindown.spec.names import END_AT, START_AT, is_own
 from draindown.spec.pairing import ORIGIN_KEY, Pairing
 from draindown.spec.table_source import SourceTable
 
@@ -34,11 +35,24 @@ def query(part: Pairing, tables: Sequence[SourceTable], types: Sequence[Mapping[
         low, high, length = (one * 1_000_000 for one in (*part.bound, part.bucket))
         on.append(f"{right} - {left} between {low} and {high}")
         columns[Join.BUCKET] = f"{left} - (({left} % {length}) + {length}) % {length}"
+    if isinstance(part, Lookup) and part.time:
+        on.append(_valid(f"l.{identifier(part.time)}", "r", types[at[1]]))
     if isinstance(part, Lookup):
         columns[part.found] = f"r.{identifier(part.own(1)[0])} is not null"
     listed = ", ".join(f"{text} as {identifier(name)}" for name, text in columns.items())
     kind = "left join" if part.is_outer else "join"
     return f"select {listed} from {SOURCES[at[0]]} l {kind} {SOURCES[at[1]]} r on {' and '.join(on)}"
+
+
+def _valid(time: str, row: str, types: Mapping[str, Any]) -> str:
+    """Return the condition that a history's row is valid at a time. `row`: its alias; `types`: those of the history.
+
+    Of a sequence of several columns the first one is compared, as `draindown as-of` does.
+    """
+    kind = types[START_AT]
+    first = "" if isinstance(kind, str) else f".{identifier(kind['fields'][0]['name'])}"
+    start, end = (f"{row}.{identifier(name)}{first}" for name in (START_AT, END_AT))
+    return f"coalesce({start} <= {time} and ({end} is null or {time} < {end}), false)"
 
 
 def behind(part: Pairing, tables: Sequence[SourceTable], types: Sequence[Mapping[str, str]]) -> list[SourceRows]:
@@ -50,7 +64,7 @@ def behind(part: Pairing, tables: Sequence[SourceTable], types: Sequence[Mapping
 def _side(part: Pairing, side: int, tables: Sequence[SourceTable], types: Sequence[Mapping[str, str]]) -> SourceRows:
     known = [name for name in types[part.place_of(side, tables)] if not is_own(name)]
     own = (part.of_right if side else part.of_left)(known) | dict(zip(part.on, part.own(side), strict=True))
-    named = [name for name in part.named_by(side) if name not in ORIGIN_KEY]
+    named = [name for name in part.named_by(side) if name in own]  # not an origin, nor the start of a history's row
     conditions = []
     if part.has_origin(side):
         conditions.append(f"_s._origin.unit || ':' || _s._origin.position = _r.{ORIGIN_KEY[side]}")
@@ -59,6 +73,8 @@ def _side(part: Pairing, side: int, tables: Sequence[SourceTable], types: Sequen
         left, right = (f"epoch_us({row}.{identifier(one)})" for row, one in zip(("_r", "_s"), part.times, strict=True))
         low, high = (one * 1_000_000 for one in part.bound)
         counts = f"coalesce({right} - {left} between {low} and {high}, false)"
+    if side and isinstance(part, Lookup) and part.time:
+        conditions.append(_valid(f"_r.{identifier(part.result_time)}", "_s", types[part.place_of(1, tables)]))
     # a left row may have NULL in `on`, which nothing matches
     equal = {name: own[name] for name in dict.fromkeys([*part.on, *named])}
     return SourceRows(

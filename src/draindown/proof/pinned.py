@@ -16,8 +16,9 @@ from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.sources import intake
 from draindown.sources.slices import Unit, unread_after
+from draindown.sources.tables.derivation import derivation_changed
 from draindown.sources.tables.followed import Followed
-from draindown.sources.tables.source import by_table, derivation_changed, part_way
+from draindown.sources.tables.source import by_table, part_way
 from draindown.spec.table_source import SourceTable, TableSource
 
 
@@ -67,7 +68,7 @@ def pinned(layout: FlowLayout, source: TableSource) -> Pinned:
         what = f"{part[0]} of {part[1]} buckets are in the table" if part else "no batch has derived anything yet"
         raise _impossible(layout, "nothing-to-prove", what, f"draindown run {layout.pipeline} --flow {layout.flow}")
     if found.units[0].row["derivation"] != source.derivation:
-        raise derivation_changed(layout, "prove")
+        raise derivation_changed(layout, source, "prove")
     units = zip(source.read, by_table(source, found.units), strict=True)
     sources = [_opened(layout, one, unit) for one, unit in units]
     result = Pinned(sources, table, found.units[0].row["decided"])

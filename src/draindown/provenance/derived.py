@@ -21,6 +21,7 @@ from draindown.proof.pinned import pinned
 from draindown.provenance.model import Absent, Batch, State, Trace
 from draindown.sources.tables import late
 from draindown.spec.derived import DerivedFlow
+from draindown.spec.lookup import Lookup
 
 Row = Mapping[str, Any]
 
@@ -77,7 +78,8 @@ class DerivedTable:
         part = self._flow.derivation
         made = list(getattr(part, "made", ())) if self._flow.history else []
         paired = list(getattr(part, "times", None) or ())[:1]
-        return [*times, *made, *paired]
+        asked = [part.result_time] if isinstance(part, Lookup) and part.time else []
+        return [*times, *made, *paired, *asked]
 
     def _sources(self) -> tuple[Sequence[TableLog], int, list[str]]:
         """Return the sources at the versions that the newest batch read; where these are gone, as they are now."""
@@ -121,7 +123,8 @@ class DerivedTable:
             state, said = "left-out", "source rows have its key, and none of them makes a row with it"
             reasons = sorted({one.why for one in sources if one.why})
             said += f": {'; '.join(reasons)}" if reasons else ""
-        if sources and all(number.values()) and not self._flow.history and self._flow.session is None:
+        made_of_each = not (self._flow.history or self._flow.session or self._flow.processor)
+        if sources and all(number.values()) and made_of_each:
             state, said = "unknown", "source rows make a row with this key, and the table lacks it"
             then = [f"draindown prove {pipeline} --flow {flow}"]
         if any("`accept`" in one.why for one in sources):

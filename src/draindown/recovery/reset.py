@@ -18,6 +18,7 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import log_of
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE
+from draindown.recovery import sink_bases
 from draindown.recovery.input_gone import NO_ROWS, input_gone
 from draindown.runs.request import Request
 from draindown.sources import intake
@@ -121,7 +122,7 @@ def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) 
         # before the table and its commits are put aside, but for a batch that doesn't add up: it goes with them
         ledger_table.heal(layout, found.generation)
     if loses_table:  # before the table goes: batches on their way to sinks can't be finished then
-        sink_state.mark_stale(layout, sink_state.ASIDE)
+        sink_bases.put_aside(layout)
     integrity.put_aside(layout, found.generation, target=found.table_aside)
     if found.previous is not None and found.previous < found.generation and log_of(layout, layout.table).is_whole:
         discards.forget_unfinished(layout, found.previous)

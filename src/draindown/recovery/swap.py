@@ -10,7 +10,7 @@ import pyarrow as pa
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.base.progress import StepHook, ignore_step
-from draindown.flow import discards, generations, quarantine, sink_state
+from draindown.flow import discards, generations, quarantine
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, log_of
@@ -19,6 +19,7 @@ from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.ledger import target_log
 from draindown.ledger.rows import Swap
+from draindown.recovery import sink_bases
 from draindown.recovery.rebuild import Rebuild, damaged_staging, forget, is_swapped, unfinished
 from draindown.runs.request import Request
 from draindown.sources import intake
@@ -98,7 +99,7 @@ def finish(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> R
         last = log_of(layout, layout.table).last(app_id(layout, number, "rows"))
         assert last is not None, "a swapped table knows its batches"
         version = _swapped_at(layout, number)
-        for memory in ("tombstones", "hidden"):
+        for memory in ("tombstones", "hidden", "snapshots"):
             if log_of(staged, staged.memory(memory)).exists:
                 app = (app_id(layout, number, memory), last)
                 delta.replace(layout.memory(memory), staged.memory(memory), app=app)
@@ -109,7 +110,7 @@ def finish(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> R
         reached("decided")
         ledger_table.record_rebuilt(layout, number, version)
         reached("ledger")
-        sink_state.mark_stale(layout, sink_state.SWAPPED)
+        sink_bases.swapped(layout, version - 1)
         generations.take_place(staged)
     reached("named")
     _clear(staged, begun)

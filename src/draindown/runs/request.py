@@ -7,6 +7,7 @@ import json
 import secrets
 import zlib
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -121,7 +122,9 @@ class Request(BaseModel):
             raise ValueError("a request replays input or refused rows, not both")
         if self.flow not in self.spec.flows:
             raise ValueError(f"the pipeline has no flow {self.flow!r}")
-        object.__setattr__(self, "spec", self.spec.beside(self.neighbours))  # a decoded spec knows no neighbours yet
+        object.__setattr__(
+            self, "spec", self.spec.beside(self.neighbours).placed(Path(self.root))
+        )  # a decoded spec knows no neighbours yet
         return self
 
     @property

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable
 from datetime import UTC
+from json.encoder import encode_basestring
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +31,19 @@ def ready(column: pa.Array) -> list[Any]:
     if convert is None:
         return column.to_pylist()  # type: ignore[no-any-return]
     return [None if value is None else convert(value) for value in column.to_pylist()]
+
+
+def texts(column: pa.Array) -> list[str]:
+    """Return the values of a column as JSON texts, those that `JSON` has for what `ready` returns.
+
+    An encoder that is called per row takes several times as long as one that is chosen per column.
+    """
+    values = ready(column)
+    if pa.types.is_integer(column.type):
+        return ["null" if value is None else str(value) for value in values]
+    if any(holds(column.type) for holds in _AS_TEXT):
+        return ["null" if value is None else encode_basestring(value) for value in values]
+    return [JSON(value) for value in values]
 
 
 def _converter(form: pa.DataType) -> Callable[[Any], Any] | None:
@@ -86,4 +100,8 @@ _SCALARS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]], ...]
     (pa.types.is_date, lambda value: value.isoformat()),
     (pa.types.is_binary, lambda value: base64.b64encode(value).decode()),
     (pa.types.is_large_binary, lambda value: base64.b64encode(value).decode()),
+)
+_AS_TEXT: tuple[Callable[[pa.DataType], bool], ...] = (
+    *(pa.types.is_string, pa.types.is_large_string, pa.types.is_timestamp, pa.types.is_date),
+    *(pa.types.is_decimal, pa.types.is_binary, pa.types.is_large_binary),
 )

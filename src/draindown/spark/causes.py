@@ -10,6 +10,20 @@ from pyspark.errors import PySparkException
 
 from draindown.base.errors import said
 
+HEAP_EXHAUSTED = 52
+"""Exit code of a JVM of Spark, driver or executor, that an OutOfMemoryError ended."""
+
+
+def of_memory(error: BaseException) -> bool:
+    """Return whether an error says that a heap was too small: the driver's, or that of an executor which it ended."""
+    text = said(error)
+    return "OutOfMemoryError" in text or f"Command exited with code {HEAP_EXHAUSTED}" in text
+
+
+def of_lost_executors(error: BaseException) -> bool:
+    """Return whether a job failed because each try of a task lost its executor, whatever ended these."""
+    return "ExecutorLostFailure" in said(error)
+
 
 def causes(error: BaseException) -> Iterator[tuple[str, str, str]]:
     """Yield (Spark's error condition, Java class, message) of an error and its causes, outermost first."""

@@ -38,7 +38,8 @@ _PROBED = "spark.draindown.probed"
 _ROUNDS = 3
 _DRIVER = "driver"
 _NO_CLASSES = ("DefaultSerializationProxy", "ClassNotFoundException", "NoClassDefFoundError")
-_UNSEEN = ("FileNotFoundException", "No such file", "does not exist", "Mkdirs failed", "Permission denied")
+_CLOSED = ("Mkdirs failed", "Permission denied")
+_UNSEEN = ("FileNotFoundException", "No such file", "does not exist", *_CLOSED)
 _OTHER_PYTHON = ("PYTHON_VERSION_MISMATCH", "Cannot run program")
 
 
@@ -98,7 +99,7 @@ def refuse_other_python(error: BaseException, transform: str) -> None:
     """Raise TerminalError `executors-lack-python` if a task failed because it found no Python, or another version."""
     text = said(error)
     if any(sign in text for sign in _OTHER_PYTHON):
-        line = next(line.strip() for line in text.splitlines() if any(sign in line for sign in _OTHER_PYTHON))
+        line = next(line.strip(": ") for line in text.splitlines() if any(sign in line for sign in _OTHER_PYTHON))
         raise TerminalError(
             "executors-lack-python",
             tried=f"run the Python code of transform {transform} in tasks",
@@ -229,7 +230,7 @@ def _explained(spark: SparkSession, request: Request, unseen: Callable[[str], Dr
 def _cause(text: str) -> str:
     """Return the line of Spark's message that names the file: that of the first sign of a missing one."""
     lines = text.splitlines()
-    return next((line.strip() for line in lines if any(sign in line for sign in _UNSEEN)), lines[0] if lines else "")
+    return next((line.strip(": ") for line in lines if any(sign in line for sign in _UNSEEN)), "".join(lines[:1]))
 
 
 def _registered(context: SparkContext) -> list[Any]:
@@ -282,14 +283,25 @@ def _no_jars(spark: SparkSession, error: BaseException) -> TerminalError:
 
 
 def _lake_unseen(spark: SparkSession, request: Request, detail: str) -> TerminalError:
+    lake, home = request.layout.lake, Path(request.layout.home)
+    whose = _owner(home)
+    if any(sign in detail for sign in _CLOSED):
+        detail += f"; on this host {home} is {whose}'s and closed to others"
     return TerminalError(
         "lake-not-shared",
-        tried=f"write to the lake {request.layout.lake} by executors and read it back, {_where(spark)}",
+        tried=f"write to the lake {lake} by executors and read it back, {_where(spark)}",
         found=detail,
         changed="nothing",
-        next=f"mount {request.layout.lake} at the same path on this host and on all workers, writable by this user "
-        "and by the user that executors run as   # then the same command again",
+        next=f"mount {lake} at the same path on this host and on all workers, and run these as {whose}: "
+        "the directories of a flow are closed to others   # then the same command again",
     )
+
+
+def _owner(path: Path) -> str:
+    try:
+        return path.owner()
+    except KeyError:  # a user of a container has a number, and perhaps no name
+        return f"user {path.stat().st_uid}"
 
 
 def _landing_unseen(spark: SparkSession, request: Request, files: Sequence[str], detail: str) -> TerminalError:

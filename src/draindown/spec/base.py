@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from pathlib import Path
 from typing import ClassVar
 
 from pydantic import (
@@ -26,6 +27,19 @@ class Part(Model):
 
     UNTIMED: ClassVar[str] = ""
     """Why no row can be late, of a part whose `timed_by` is None."""
+
+    @property
+    def told(self) -> str:
+        """What the result depends on besides the text of the part, such as the code that it names; empty by default."""
+        return ""
+
+    @property
+    def lacking(self) -> str:
+        """What the part names and this machine lacks, so that `told` is not known; empty by default."""
+        return ""
+
+    def placed(self, root: Path) -> None:
+        """Take the project's directory, in which what the part names is looked for. No-op by default."""
 
     @property
     def margin(self) -> int:

@@ -23,6 +23,7 @@ from draindown.spec.lookup import Lookup
 from draindown.spec.names import ColumnName, Identifier, unlike
 from draindown.spec.pairing import Pairing
 from draindown.spec.per import Per
+from draindown.spec.processor import Processor
 from draindown.spec.ranking import Deduplicate, Top
 from draindown.spec.session import Session
 from draindown.spec.sinks import FlowSink
@@ -36,7 +37,7 @@ TOLERANCE = 1e-9
 """Computed doubles within this relative distance are equal: the sum of a group depends on the order of its rows."""
 
 
-Derivation = Window | Session | Per | Deduplicate | Top | Join | Lookup | History
+Derivation = Window | Session | Per | Deduplicate | Top | Join | Lookup | Processor | History
 KINDS: Mapping[str, type[Derivation]] = {
     "window": Window,
     "session": Session,
@@ -45,6 +46,7 @@ KINDS: Mapping[str, type[Derivation]] = {
     "top": Top,
     "join": Join,
     "lookup": Lookup,
+    "processor": Processor,
     "history": History,
 }
 """The kinds of derivation by name. A new kind is one more entry, and one field below with its part of a flow.
@@ -66,10 +68,13 @@ class DerivedFlow(Model):
         default=None, description="Pairs of rows of two tables, within a bound of time or without."
     )
     lookup: Lookup | None = Field(default=None, description="Columns of another table's row beside each row.")
+    processor: Processor | None = Field(
+        default=None, description="The fold of a class over the rows of each key in their order."
+    )
     accept: Annotated[Duration, Field(ge=1)] | None = Field(
         default=None,
-        description="Rows that arrive later than this after their time are left out of a window, session or join; "
-        "absent: none is late.",
+        description="Rows that arrive later than this after their time are left out of a window, session, join or "
+        "processor; absent: none is late.",
         examples=["2 days"],
     )
     columns: dict[ColumnName, Annotated[Column, AfterValidator(plain)]] = Field(
@@ -129,8 +134,13 @@ class DerivedFlow(Model):
     @property
     def stored_columns(self) -> list[str] | None:
         """The columns of the table; None if only the query shows them."""
-        found = self.derivation
-        return list(found.columns) if isinstance(found, Window | Session) else None
+        match self.derivation:
+            case Window() | Session() as found:
+                return list(found.columns)
+            case Processor() as found:
+                return [*found.keys, *found.columns]
+            case _:
+                return None
 
     @property
     def measures(self) -> Mapping[str, str]:
@@ -187,9 +197,10 @@ class DerivedFlow(Model):
         said = part.model_dump_json(exclude=unsaid) + json.dumps(
             {name: str(kind) for name, kind in self.columns.items()}
         )
-        said += self.source.told + ("" if self.accept is None else f" accept {self.accept}")
+        said += part.told + self.source.told + ("" if self.accept is None else f" accept {self.accept}")
         said += f" keys {part.keys}" if isinstance(part, Pairing) else ""
         self.source._derivation = hashlib.sha256(said.encode()).hexdigest()[:16]
+        self.source._lacking = part.lacking
         by_table = [part.sought(one) for one in self.source.read]
         self.source._sought = {key: [own[at] for own in by_table] for at, key in enumerate(part.scope_keys)}
 
@@ -219,7 +230,7 @@ class DerivedFlow(Model):
     def _accept_problems(self) -> Iterable[Problem]:
         part = self.derivation
         if self.accept is not None and not any(part.timed_by(one.table) for one in self.source.read):
-            timed = "`accept` is about the time of rows in a window, a session or a join with `times`"
+            timed = "`accept` is about the time of rows in a window, a session, a processor or a join with `times`"
             yield ("accept",), f"{self.kind} {part.UNTIMED}: {timed}"
 
     def _target_problems(self) -> Iterable[Problem]:

@@ -95,6 +95,12 @@ class History(Part):
         """Return the columns of the source table by which the events of a key are found."""
         return self.scope_keys
 
+    def stored(self, types: Mapping[str, str]) -> dict[str, str]:
+        """Return the types of the table's columns by name. `types`: those of its events."""
+        order = self.sequence_by
+        at = types[order[0]] if len(order) == 1 else f"struct<{', '.join(f'{name}: {types[name]}' for name in order)}>"
+        return {**types, **dict.fromkeys(self.made, at)}
+
     def tracked(self, columns: Sequence[str]) -> list[str]:
         """Return the columns of the source that begin another row where they change.
 

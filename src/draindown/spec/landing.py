@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from draindown.spec import expression_names, sinks
 from draindown.spec.base import Model, Problem, refuse
 from draindown.spec.column_types import Column
-from draindown.spec.history import EXCEPT, History
+from draindown.spec.history import EXCEPT
 from draindown.spec.names import RESERVED_COLUMNS, ColumnName, Dotted, Expression, Identifier, near
 from draindown.spec.sinks import FlowSink
 from draindown.spec.source import FIELD
@@ -77,11 +77,7 @@ class FlowSpec(Model):
         if self.transform is not None or self.grows:
             return None
         types = {name: column.stored for name, column in self.columns.items()}
-        if self.target.history is None:
-            return types
-        order = self.target.sequence_by
-        at = types[order[0]] if len(order) == 1 else f"struct<{', '.join(f'{name}: {types[name]}' for name in order)}>"
-        return types | dict.fromkeys(History.made, at)
+        return types if self.target.history is None else self.target.history.stored(types)
 
     @model_validator(mode="after")
     def _combination(self) -> FlowSpec:

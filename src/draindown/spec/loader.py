@@ -226,6 +226,7 @@ def _places(path: Path, spec: PipelineSpec, document: Document) -> Iterator[tupl
     for name, flow in spec.flows.items():
         places = [*flow.expressions, *expressions(flow.also_to), ("source", flow.source.kind), ("transform",)]
         if isinstance(flow, DerivedFlow):
+            places.append(flow.part)
             places += [("source", *flow.source.place(at, "pipeline")) for at in range(len(flow.source.read))]
         for place in places:
             whole = ("flows", name, *place)

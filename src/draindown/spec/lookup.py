@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Annotated, ClassVar, Literal
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, ClassVar
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from draindown.spec.base import Problem, refuse
-from draindown.spec.names import Identifier, unlike
+from draindown.spec.names import END_AT, START_AT, ColumnName, Identifier, unlike
 from draindown.spec.pairing import CHOSEN, ORIGIN_KEY, Chosen, Pairing
 from draindown.spec.table_source import SourceTable
 
+LATEST = "latest"
 _ARRIVAL = (
     "arrival: which row is there when another one arrives depends on when runs happened, so no two tables would be "
-    "equal; keep the history of the table (`stored_as_scd_type: 2`), over which `as_of: <time column>` will be exact. "
-    "Until then `latest` is"
+    "equal. Name the column with the time of a row, and look up a history of the table (`stored_as_scd_type: 2`)"
 )
 
 
-def _as_of(given: object) -> object:
-    if isinstance(given, str) and given != "latest":
-        how = (
-            _ARRIVAL
-            if given == "arrival"
-            else f"{given}: a state at a time, out of a history table, can't be looked up yet; use latest"
-        )
-        raise ValueError(how)
+def _as_of(given: str) -> str:
+    if given == "arrival":
+        raise ValueError(_ARRIVAL)
     return given
 
 
 class Lookup(Pairing):
     """One row per row of one table, with columns of the row of another table whose keys are `on`; NULL without one.
 
-    `latest`: it follows the row that is looked up, whenever that changes.
+    `latest`: it follows the row that is looked up, whenever that changes. A time: of the rows of a history the one that
+    starts at or before the time of the row, and does not end, or ends after it.
     """
 
     UNTIMED: ClassVar[str] = "follows both tables, whenever their rows come"
@@ -44,8 +41,11 @@ class Lookup(Pairing):
         description=f"The columns of the looked-up table in the result, {CHOSEN}",
         examples=[["country"], {"name": "user_name"}],
     )
-    as_of: Annotated[Literal["latest"], BeforeValidator(_as_of)] = Field(
-        default="latest", description="Which state of the looked-up row is taken: the one that it has now."
+    as_of: Annotated[ColumnName, AfterValidator(_as_of)] = Field(
+        default=LATEST,
+        description="Which state of the looked-up row is taken: `latest`, the one that it has now; or the column with "
+        "the time of a row, over a history: the one that it had then.",
+        examples=[LATEST, "event_time"],
     )
 
     @property
@@ -64,6 +64,16 @@ class Lookup(Pairing):
         return True
 
     @property
+    def time(self) -> str | None:
+        """The left table's column with the time at which a history is asked; None where the newest state is taken."""
+        return None if self.as_of == LATEST else self.as_of
+
+    @property
+    def result_time(self) -> str:
+        """The result's column with that time: a column of `on` may have another name there."""
+        return dict(zip(self.own(0), self.on, strict=True)).get(self.as_of, self.as_of)
+
+    @property
     def scope_keys(self) -> list[str]:
         """The columns whose values are recomputed together: those that name a row of the left table."""
         return self.named_by(0)
@@ -76,12 +86,21 @@ class Lookup(Pairing):
     @property
     def in_words(self) -> str:
         """The query in words."""
-        return f"each row of the other table with columns of the row of {self.table} that has its {', '.join(self.on)}"
+        row = f"the row of {self.table}" + (f" valid at its {self.time}" if self.time else "")
+        return f"each row of the other table with columns of {row} that has its {', '.join(self.on)}"
 
     @property
     def touches(self) -> str:
         """What a changed row touches, in words."""
-        return f"itself; one of {self.table} every row that has its {', '.join(self.on)}, before and after the change"
+        keys = ", ".join(self.on)
+        if self.time:
+            return f"itself; one of {self.table} the rows with its {keys} whose {self.time} it says something else of"
+        return f"itself; one of {self.table} every row that has its {keys}, before and after the change"
+
+    def of_right(self, columns: Sequence[str]) -> dict[str, str]:
+        """Return the columns of the looked-up table in the result: not start and end, which other changes move."""
+        left_out = (START_AT, END_AT) if self.time else ()
+        return super().of_right([name for name in columns if name not in left_out])
 
     def made(self) -> list[str]:
         """Return the result's columns that neither table has."""
@@ -110,13 +129,49 @@ class Lookup(Pairing):
     def key_problems(self) -> Iterator[Problem]:
         """Yield what the keys of the source tables forbid, by their path in the part, once they are known."""
         right, own = self.sides[1], self.own(1)
-        if self.has_origin(1):
+        if self.time and START_AT not in right.row_keys:
+            yield ("as_of",), f"{_no_history(right)}; `as_of: {LATEST}` takes the state that a row has now"
+        elif self.has_origin(1):
             yield ("table",), f"rows are only appended to {right}, so that a key has several: `deduplicate` them before"
-        elif missing := [key for key in right.row_keys if key not in own]:
+        elif START_AT in right.row_keys and not self.time:
+            what = f"{right} is a history, which has several rows of a key"
+            yield ("as_of",), f"{what}: name the column of {self.sides[0]} with the time at which one is valid"
+        elif missing := [key for key in right.row_keys if key not in own and key != START_AT]:
             keys = ", ".join(right.row_keys)
             yield ("on",), f"lacks {', '.join(missing)}: rows of {right} are named by {keys}, others may have several"
+
+    def time_problems(self, left: Mapping[str, str], right: Mapping[str, str]) -> Iterator[Problem]:
+        """Yield why the time of a left row can't be compared with that of a history. Arguments: types by column."""
+        time, at = left.get(self.time or ""), right.get(START_AT)
+        if time is None or at is None:
+            return
+        first = first_part(at)
+        if time != first and not {time, first} <= _WHOLE:
+            one, other = self.sides
+            whole = "" if first == at else ", the first column of its sequence"
+            why = f"{self.time} of {one} is {time}, and {other} is valid from a {first}{whole}"
+            yield ("as_of",), f"{why}: the two need one type; cast it in the flow that writes the table"
 
     @model_validator(mode="after")
     def _combination(self) -> Lookup:
         refuse(self._listed_problems())
         return self
+
+
+def _no_history(table: SourceTable) -> str:
+    """Return why a table does not say what was valid at a time, and what would."""
+    kept = "target: {keys: ..., sequence_by: ..., stored_as_scd_type: 2}"
+    if not table.row_keys:
+        return f"{table} is no history, in which a row is valid from a time on: derive one from it, `{kept}`"
+    lost = f"{table} is no history: it keeps one row per {', '.join(table.row_keys)}, and earlier ones are gone"
+    return f"{lost}. Land it with `stored_as_scd_type: 2`, or append its changes and derive one, `{kept}`"
+
+
+def first_part(kind: str) -> str:
+    """Return the type of the first field of a struct of plain types, the sequence of a history; or the type itself."""
+    found = _FIRST.match(kind)
+    return found[1] if found else kind
+
+
+_WHOLE = {"tinyint", "smallint", "int", "bigint"}
+_FIRST = re.compile(r"struct<.*?: ?([a-z_]+(?:\(\d+,\d+\))?)[,>]")

@@ -7,6 +7,7 @@ The loader reports each of them at its position.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag, field_validator, model_validator
@@ -91,6 +92,13 @@ class PipelineSpec(Model):
         found._neighbours = neighbours
         reading.name_writers(found.flows, neighbours)
         return found
+
+    def placed(self, root: Path) -> PipelineSpec:
+        """Return the spec, whose flows take what they name from the project's directory, unless they did so before."""
+        for flow in reading.derived(self.flows).values():
+            flow.derivation.placed(root)
+            flow.settle()
+        return self
 
     @property
     def neighbours(self) -> Neighbours:

@@ -84,6 +84,7 @@ Expression = Annotated[str, AfterValidator(check_expression), _SQL]
 Measure = Annotated[str, AfterValidator(check_measure), _SQL]
 Query = Annotated[str, AfterValidator(check_query), _SQL]
 Dotted = Annotated[str, _matches(_DOTTED, "module.function, a function of jobs/transforms/"), _text(_DOTTED)]
+DottedClass = Annotated[str, _matches(_DOTTED, "module.Class, a class of jobs/processors/"), _text(_DOTTED)]
 SuiteName = Annotated[str, _matches(_SUITE, "the name of a suite: expectations/<name>.json"), _text(_SUITE)]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pydantic import Field, PrivateAttr
 
 from draindown.spec.base import Part, Problem, repeated
-from draindown.spec.names import ColumnName, is_own
+from draindown.spec.names import START_AT, ColumnName, is_own
 from draindown.spec.table_source import SourceTable
 
 ORIGIN_KEY = ("left_origin", "right_origin")
@@ -110,6 +110,13 @@ class Pairing(Part):
             return {to: name for name, to in self.renamed.items()}
         return {one: one for one in columns if one not in self.own(1)}
 
+    def time_problems(self, left: Mapping[str, str], right: Mapping[str, str]) -> Iterator[Problem]:  # noqa: ARG002
+        """Yield times of the two tables that can't be compared, by their path in the part: none by default.
+
+        Arguments: types by column of each.
+        """
+        yield from ()
+
     def made(self) -> list[str]:
         """Return the result's columns that neither table has."""
         return [ORIGIN_KEY[side] for side in (0, 1) if self.has_origin(side)]
@@ -124,7 +131,11 @@ class Pairing(Part):
         if chosen is not None and not self.has_origin(1):
             own = self.own(1)
             missing = [key for key in right.row_keys if key not in own and key not in self.renamed]
-            if missing:
+            if START_AT in missing:
+                why = f"table {right} is a history, whose rows are named by their start"
+                one = f"`lookup` with `as_of: <column of {self.sides[0]}>` takes the one that is valid at its time"
+                yield ("columns",), f"{why}: leave it out, and a row meets all of its key; {one}"
+            elif missing:
                 yield ("columns",), f"lacks {', '.join(missing)}: keys of table {right}, which name a row of the result"
 
     def column_problems(self, left: Sequence[str], right: Sequence[str]) -> Iterator[Problem]:
@@ -164,4 +175,5 @@ def side_problems(part: Pairing, tables: Mapping[str, Mapping[str, str]]) -> Ite
             first, second = part.sides
             why = f"{one} of {first} is {left[one]}, and {other} of {second} is {right[other]}: a key has one type"
             yield ("on", str(at)), f"{why}; cast it in the flow that writes the table"
+    yield from part.time_problems(left, right)
     yield from part.column_problems(*([name for name in columns if not is_own(name)] for columns in (left, right)))

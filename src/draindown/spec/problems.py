@@ -37,8 +37,10 @@ _WAYS_OUT = {
         "each with its time and its deletes as rows, and keep the history of that table: "
         "target: {keys: ..., sequence_by: ..., stored_as_scd_type: 2, apply_as_deletes: ...}",
     ),
+    "as_of": "what a history says of a time is looked up: `lookup: {table: HISTORY, on: [...], as_of: <time column>}` "
+    "gives each row the columns of the one row that was valid then",
 }
-"""What Spark's AUTO CDC has and a flow has not, each with what does it now."""
+"""What Spark has, or a part of another kind, and this one has not, each with what does it."""
 
 
 def explain(error: ValidationError, document: Document) -> Iterator[Problem]:

@@ -13,10 +13,10 @@ from draindown.spec.yaml_document import DocumentError, parse
 
 
 def rooted(spec: PipelineSpec, root: Path) -> PipelineSpec:
-    """Return the spec with its lake resolved against the project root."""
+    """Return the spec with its lake, and the code that its flows name, resolved against the project root."""
     if Path(spec.lake).is_absolute():
-        return spec
-    return spec.model_copy(update={"lake": str(root / spec.lake)})
+        return spec.placed(root)
+    return spec.model_copy(update={"lake": str(root / spec.lake)}).placed(root)
 
 
 def suite(root: Path, name: str) -> dict[str, Any]:

@@ -122,7 +122,12 @@ def column_problems(flow: DerivedFlow, at: int, writer: Flow | None) -> Iterator
 def _columns(flows: Flows, found: FlowGraph, table: SourceTable) -> Mapping[str, str] | None:
     """Return the columns of a source table; None if the pipeline file alone does not show them."""
     writer = None if table.pipeline else found.writers.get(table.table)
-    return flows[writer].known_columns if writer else None
+    flow = flows[writer] if writer else None
+    if not isinstance(flow, DerivedFlow) or flow.history is None:
+        return flow.known_columns if flow else None
+    events = found.writers.get(flow.source.read[0].table)
+    types = flows[events].known_columns if events and not flow.source.read[0].pipeline else None
+    return None if types is None or not {*flow.history.sequence_by} <= {*types} else flow.history.stored(types)
 
 
 def readers(pipeline: str, flows: Flows) -> Iterator[tuple[str | None, Reader]]:

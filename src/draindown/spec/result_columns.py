@@ -13,6 +13,7 @@ from draindown.spec.lookup import Lookup
 from draindown.spec.names import unlike
 from draindown.spec.pairing import Pairing
 from draindown.spec.per import Per
+from draindown.spec.processor import Processor
 from draindown.spec.ranking import Deduplicate, Top
 from draindown.spec.session import Session
 from draindown.spec.table_source import SourceTable
@@ -55,6 +56,8 @@ def problems(
             yield from (
                 (("top",), f"adds column {name!r}, which the source has") for name in one.made if name in source
             )
+        case Processor() as one:
+            yield from _folded(one, source)
         case History() as one:
             yield from ((("target", *place), text) for place, text in _history(one, source))
 
@@ -103,6 +106,8 @@ def _paired(flow: DerivedFlow, part: Pairing, table: SourceTable, source: Types)
     side = [one.table for one in part.sides].index(table.table)
     if isinstance(part, Join) and part.times:
         yield from _time((flow.kind, "times", str(side)), part.times[side], f"table {table}", source)
+    if side == 0 and isinstance(part, Lookup) and part.time and part.time not in source:
+        yield (flow.kind, "as_of"), f"{part.time!r} is no column of table {table}{unlike(part.time, source)}"
     if side == 1 and part.chosen is not None:
         for at, name in enumerate(part.chosen):
             if name not in source:
@@ -133,6 +138,18 @@ def _ranked(kind: str, keys: str, part: Deduplicate | Top, order: str, source: T
     for at, (name, _) in enumerate(part.order):
         if name not in source:
             yield (kind, order, str(at)), f"{name!r} is no column of the source{unlike(name, source)}"
+
+
+def _folded(part: Processor, source: Types) -> Iterator[Problem]:
+    """Yield the time, keys and order that the source lacks, and columns by which rows can't be ordered."""
+    yield from _time(("processor", "order_by", "0"), part.time, "the source", source)
+    yield from ((("processor", *place), text) for place, text in _keys("by", part.by, source))
+    for at, name in enumerate(part.order_by[1:], 1):
+        if name not in source:
+            yield ("processor", "order_by", str(at)), f"{name!r} is no column of the source{unlike(name, source)}"
+    for name, kind in source.items():
+        if "map<" in kind:
+            yield ("processor",), f"the source's column {name!r} is {kind}: equal rows are ordered by their content"
 
 
 def _keys(part: str, names: list[str], source: Types) -> Iterator[Problem]:

@@ -74,6 +74,7 @@ class TableSource(Model):
         examples=[["orders", {"table": "customers", "keys": {"customer_id": "id"}}]],
     )
     _derivation: str = PrivateAttr(default="")
+    _lacking: str = PrivateAttr(default="")
     _sought: dict[str, list[str | None]] = PrivateAttr(default_factory=dict)
     _one: SourceTable | None = PrivateAttr(default=None)
 
@@ -86,6 +87,11 @@ class TableSource(Model):
     def derivation(self) -> str:
         """A digest of what the reading flow derives from the tables: another one needs another fill."""
         return self._derivation
+
+    @property
+    def lacking(self) -> str:
+        """Why that digest can't be known on this machine; empty if it is."""
+        return self._lacking
 
     @property
     def sought(self) -> Mapping[str, Sequence[str | None]]:

@@ -8,14 +8,13 @@ the row's id in its value; the key only places it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
 from draindown.sinks.port import FATE, ORIGIN, SinkBatch, SinkColumn
-from draindown.sinks.values import JSON, ready
+from draindown.sinks.values import JSON, ready, texts
 
 Headers = list[tuple[str, bytes]]
 _ID_BYTES = 16
@@ -44,7 +43,7 @@ class Messages:
         batch_of_place = (batch.writer, str(batch.number), batch.digest)
         self._batch = "\x1f".join((place.lake, place.pipeline, place.flow, place.sink, *batch_of_place))
         self._key_at = [self._names.index(name) for name in self._keys]
-        self._placing_at = [self._names.index(name) for name in self._placing]
+        self._fields = [f"{JSON(name)}:" for name in self._names]
         self._headers: Headers = [
             ("flow", f"{place.pipeline}.{place.flow}".encode()),
             ("generation", str(batch.generation).encode()),
@@ -54,27 +53,32 @@ class Messages:
 
     def of(self, rows: pa.RecordBatch) -> Iterator[Message]:
         """Yield a message per row."""
-        columns = [ready(rows.column(name)) for name in self._names]
-        for fate, *values in zip(rows.column(FATE).to_pylist(), *columns, strict=True):
-            yield self._message(values, fate == "delete")
+        columns = [texts(rows.column(name)) for name in self._names]
+        placed = self._placed(rows)
+        for fate, key, *row in zip(rows.column(FATE).to_pylist(), placed, *columns, strict=True):
+            yield self._message(key, row, fate == "delete")
 
-    def _message(self, values: Sequence[Any], gone: bool) -> Message:
-        text = JSON({self._names[at]: values[at] for at in self._key_at})
+    def _message(self, key: bytes | None, row: Sequence[str], gone: bool) -> Message:
+        text = self._object(row, self._key_at)
         id = hashlib.blake2b(f"{self._batch}\x1f{text}".encode(), digest_size=_ID_BYTES).hexdigest()
         headers = [("id", id.encode()), *self._headers]
         if not gone:
-            value = JSON(dict(zip(self._names, values, strict=True))).encode()
+            value = self._object(row, range(len(row))).encode()
         elif self._keyed:
             value = None
         else:
             value, headers = text.encode(), [*headers, ("withdrawn", b"true")]
-        return Message(_placed([values[at] for at in self._placing_at], self._placing), value, headers, text)
+        return Message(key, value, headers, text)
 
+    def _object(self, row: Sequence[str], places: Iterable[int]) -> str:
+        return "{" + ",".join([self._fields[at] + row[at] for at in places]) + "}"
 
-def _placed(values: Sequence[Any], names: Sequence[str]) -> bytes | None:
-    if len(values) > 1:
-        return JSON(dict(zip(names, values, strict=True))).encode()
-    (value,) = values
-    if value is None:
-        return None
-    return (value if isinstance(value, str) else JSON(value)).encode()
+    def _placed(self, rows: pa.RecordBatch) -> list[bytes | None]:
+        """Return what places each row: the only column's value, text as it is, or an object of several."""
+        columns = [rows.column(name) for name in self._placing]
+        if len(columns) > 1:
+            fields = [self._fields[self._names.index(name)] for name in self._placing]
+            parts = [[field + text for text in texts(column)] for field, column in zip(fields, columns, strict=True)]
+            return [("{" + ",".join(row) + "}").encode() for row in zip(*parts, strict=True)]
+        values = ready(columns[0])
+        return [None if one is None else (one if isinstance(one, str) else JSON(one)).encode() for one in values]

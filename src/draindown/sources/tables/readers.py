@@ -27,8 +27,13 @@ def readers(request: Request) -> list[Reader]:
 
 
 def may_read(request: Request, pipeline: str, flow: str) -> bool:
-    """Return whether a flow reads the table as the project's files say, or belongs to a file that can't be loaded."""
+    """Return whether a flow reads the table as the project's files say, or belongs to a file that can't be loaded.
+
+    The flow that writes it reads it for its sinks.
+    """
     declared = {(one.pipeline, one.flow) for one in readers(request)}
+    if request.declared.also_to:
+        declared.add((request.spec.pipeline, request.flow))
     return (pipeline, flow) in declared or pipeline in request.spec.neighbours.unreadable
 
 
@@ -72,11 +77,16 @@ def lacking(request: Request, state: FlowLayout) -> str:
     return f"the table lacks {' and '.join(lacks)} for {', '.join(map(str, names))}" if lacks else ""
 
 
+def lacking_log(log: TableLog) -> Mapping[str, str]:
+    """Return the property without which the log does not lead to versions that a reader needs; empty if it is set."""
+    return {} if interval_seconds(log.properties.get(RETENTION), 0) >= _KEPT_DAYS * 86_400 else {RETENTION: _KEPT}
+
+
 def owed(request: Request, log: TableLog) -> Mapping[str, str]:
     """Return the properties that an existing table lacks for its readers. Statistics concern files written later."""
     has = log.properties
     owed = {FEED: "true"} if has.get(FEED) != "true" else {}
-    owed |= {RETENTION: _KEPT} if owed or interval_seconds(has.get(RETENTION), 0) < _KEPT_DAYS * 86_400 else {}
+    owed |= {RETENTION: _KEPT} if owed else lacking_log(log)
     bounded = has.get(BOUNDED, "").split(",") if has.get(BOUNDED) else []
     more = [name for name in _read_by(request) if name not in bounded and _has_statistics(log, name)]
     return owed | ({BOUNDED: ",".join([*bounded, *more])} if bounded and more else {})

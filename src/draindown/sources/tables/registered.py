@@ -1,6 +1,8 @@
 """The readers of a table: one document each in the home of the flow that writes it, with what it must still read.
 
 A reader writes its document before it pins versions, and again once it has read them; a rebuild of it has a second one.
+A flow that rebuilt its own table has one for its sinks, which are compared with the version from before (see
+`recovery.sink_bases`).
 Maintenance of the table keeps the files that these documents name. A reader that stood still for GONE is let go.
 """
 
@@ -34,6 +36,7 @@ class Reader:
         version: it needs the changes of all later versions.
         snapshot: whether it needs the rows of that version, too, for a fill that it has begun.
         staged: the generation that a rebuild of the reader fills; 0 for its live one.
+        sinks: whether it is the flow that writes the table, for its sinks.
     """
 
     pipeline: str
@@ -42,9 +45,11 @@ class Reader:
     version: int
     snapshot: bool = False
     staged: int = 0
+    sinks: bool = False
 
     def __str__(self) -> str:
-        return f"{self.pipeline}/{self.flow}{' (its rebuild)' if self.staged else ''}"
+        of = " (its rebuild)" if self.staged else " (its sinks)" if self.sinks else ""
+        return f"{self.pipeline}/{self.flow}{of}"
 
     def needs(self, commit: Commit) -> bool:
         """Return whether the reader needs what a later commit added or removed."""

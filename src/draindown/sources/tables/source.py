@@ -20,6 +20,7 @@ from draindown.sources import intake
 from draindown.sources.port import Forecast, Look, NothingLost, Progress, ReadInOrder
 from draindown.sources.slices import FIRST, Slice, Unit
 from draindown.sources.tables import late
+from draindown.sources.tables.derivation import CHANGED, derivation_changed
 from draindown.sources.tables.division import Division, divided, extents
 from draindown.sources.tables.followed import Followed, Piece
 from draindown.sources.tables.pinning import OWN, Rows, TablesPinning
@@ -140,7 +141,7 @@ class Tables(ReadInOrder, NothingLost):
 
     def _refuse_other(self, units: Sequence[Unit]) -> None:
         if found := self._as_pinned(units):
-            raise derivation_changed(self._layout, "go on with", found)
+            raise derivation_changed(self._layout, self._source, "go on with", found)
 
     def pin(self, generation: int, now: datetime, progress: Progress | None = None) -> TablesPinning:  # noqa: ARG002
         """Begin to pin what was published since the newest slice."""
@@ -267,24 +268,6 @@ class Tables(ReadInOrder, NothingLost):
     def leaving_out(self, units: Iterable[str]) -> str:  # noqa: ARG002
         """Return the command that compares the whole table with its source."""
         return f"draindown reset {self._layout.pipeline} --flow {self._layout.flow}"
-
-
-CHANGED = "its derivation, its sources or its columns are not those that the table was computed by"
-
-
-def derivation_changed(layout: FlowLayout, tried: str, found: str = CHANGED) -> TerminalError:
-    """Return the error for a flow whose table was computed by another derivation than it has now. `tried`: a verb."""
-    return TerminalError(
-        "derivation-changed",
-        tried=f"{tried} flow {layout.flow} of pipeline {layout.pipeline}",
-        found=found,
-        changed="nothing",
-        next=[
-            f"draindown reset {layout.pipeline} --flow {layout.flow}   # compares the whole table, in place",
-            f"draindown rebuild {layout.pipeline} --flow {layout.flow}   # computes it beside, and swaps it in",
-            f"put them back as they were, then: draindown run {layout.pipeline}",
-        ],
-    )
 
 
 def _decisions_gone(layout: FlowLayout, source: str, decided: tuple[int, int]) -> TerminalError:

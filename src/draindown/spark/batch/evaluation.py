@@ -12,12 +12,13 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from draindown.base.errors import DraindownError, said
+from draindown.base.errors import DraindownError
 from draindown.flow.schema_drift import Known
 from draindown.spark import cluster
 from draindown.spark.batch import counting
 from draindown.spark.batch.model import Batch, Counted
 from draindown.spark.batch.required_columns import refuse_missing_columns, refuse_missing_values, without_raw
+from draindown.spark.causes import of_lost_executors, of_memory
 from draindown.spark.contract import guarded_transform, transform_errors, transforms, unreadable
 from draindown.spark.contract.parsing import parse
 from draindown.spark.contract.records import records_of
@@ -36,7 +37,9 @@ def evaluated(spark: SparkSession, batch: Batch, known: Known, kept: ExitStack) 
         return _counted(spark, batch, known, kept)
     except (PySparkException, Py4JError) as error:
         cluster.refuse_other_python(error, batch.writer.flow.transform or "")
-        if transform is None or "OutOfMemoryError" in said(error):
+        if of_memory(error) or of_lost_executors(error):  # no row of its own fails
+            raise
+        if transform is None:
             with unreadable.named(spark, batch.writer.flow, batch.writer.layout, batch.input):
                 raise
         return _second(spark, batch, known, kept, transform, error)

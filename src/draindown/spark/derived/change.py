@@ -20,15 +20,22 @@ from draindown.spark.targets.delta_target import Clauses, Held
 
 @dataclass(frozen=True)
 class Difference:
-    """The change of a derive batch: the rows that differ from the table, with their fate."""
+    """The change of a derive batch: the rows that differ from the table, with their fate.
+
+    `kept`: what its kind keeps beside the table of the scopes; None: nothing, or what is there stays.
+    """
 
     work: Work
     acts: DataFrame
     row: BatchRow
     held: Held | None
+    kept: DataFrame | None = None
 
     def remember(self) -> None:
-        """No-op: a derived table has no memory of its own, as its sources have the rows."""
+        """Keep what spares later batches work, of kinds that keep something: the sources have the rows."""
+        memory = self.work.resolved.kind.memory
+        if memory is not None and self.kept is not None:
+            memory.keep(self.work.batch.writer, self.work.scope, self.kept, self.work.batch.changed_at)
 
     def changes(self, was: Mapping[str, Column]) -> DataFrame:
         """Return the rows that differ. NULL equals NULL in keys."""

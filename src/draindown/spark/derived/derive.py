@@ -18,10 +18,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from draindown.base.errors import TerminalError
-from draindown.lake.table_log import TableLog
 from draindown.ledger import inputs as ledger_inputs
 from draindown.ledger.rows import BatchRow, conserve, not_adding_up
 from draindown.spark.derived import difference, failing, history, images, notes, recompute, remedies
+from draindown.spark.derived.again import Again, again_of, settings_of
 from draindown.spark.derived.batch import DeriveBatch
 from draindown.spark.derived.change import Difference
 from draindown.spark.derived.difference import BEFORE, DELETE, FATE, INSERT, UNCHANGED, UPDATE, Counts
@@ -37,9 +37,7 @@ from draindown.spark.sql import CHANGED_AT, quoted
 from draindown.spark.targets import delta_target
 from draindown.spark.targets.batch import SideWrite, apply
 from draindown.spark.targets.delta_target import Held
-from draindown.spark.targets.pruning import Pruning
 from draindown.spark.targets.strategy import Change
-from draindown.spark.tuning import PARTITIONS, Size
 
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -128,15 +126,19 @@ class Derivation:
 
 
 def narrowed(work: Work, held: Held | None, kept: ExitStack) -> Work:
-    """Return the work with the part of its scopes that has to be read again, which the table's rows show.
+    """Return the work with the part of its scopes that has to be read again, which the table's rows or a memory show.
 
     A replay reads the scopes whole: it repairs tables, and one that lacks rows does not show where these would end.
     """
-    span, scope = work.resolved.kind.span, work.scope
-    is_replay = work.batch.writer.ledger_kind != "source"
-    if span is None or held is None or is_replay or not isinstance(scope, Touched):
+    kind, scope, writer = work.resolved.kind, work.scope, work.batch.writer
+    if writer.ledger_kind != "source" or not isinstance(scope, Touched):
         return work
-    return replace(work, scope=spanned(scope, span, held.rows, work.scope_keys, kept))
+    if kind.memory is not None:
+        spark = work.sources[0].sparkSession
+        return replace(work, scope=kind.memory.narrowed(spark, writer, scope, kept))
+    if kind.span is None or held is None:
+        return work
+    return replace(work, scope=spanned(scope, kind.span, held.rows, work.scope_keys, kept))
 
 
 def _tried(batch: DeriveBatch) -> str:
@@ -152,68 +154,25 @@ def _keep_late(work: Work) -> None:
         keep_none(batch.writer, work.sources[0].sparkSession)
 
 
-@dataclass(frozen=True)
-class Again:
-    """What is read again of a source table: the rows that `pruning` admits, in files of this `size` by their log.
-
-    `files`: the number of these files, and of all that the table has.
-    """
-
-    rows: DataFrame
-    pruning: Pruning
-    size: Size
-    files: tuple[int, int]
-
-    @property
-    def possible(self) -> DataFrame:
-        """The rows that may belong to touched keys."""
-        rows = self.rows
-        for condition in self.pruning.conditions(rows.schema):
-            rows = rows.where(condition)
-        return rows
-
-
-def again_of(work: Work, at: int) -> Again:
-    """Return what is read again of source table number `at`. Its log is read once, and so are its files' statistics."""
-    table, rows = work.batch.slice.tables[at], work.sources[at]
-    possible = work.resolved.kind.relations[at].source_pruning(work.scope.pruning)
-    files = TableLog(table.path, table.at).files([*possible.values, *possible.ranges])
-    pruning = possible.narrowed(rows.schema, files)
-    found = pruning.files(rows.schema, files)
-    size = Size(sum(file.get("num_records") or 0 for file in found), sum(file["size_bytes"] for file in found))
-    return Again(rows, pruning, size, (len(found), len(files)))
-
-
-def settings_of(spark: SparkSession, work: Work, held: Held | None, read: Sequence[Again]) -> Mapping[str, str]:
-    """Return the session settings by the size of what is read again and of what it is compared with."""
-    tuning = work.batch.tuning
-    again = Size(sum(one.size.rows for one in read), sum(one.size.bytes for one in read))
-    size = None if held is None else Size(held.number, held.bytes)
-    tasks, partitions = spark.sparkContext.defaultParallelism, int(str(spark.conf.get(PARTITIONS)))
-    weight = again.bytes + (size.bytes if size else 0)
-    found = dict(tuning.evaluation(again.rows, size.rows if size else 0)) | dict(
-        tuning.shuffling(weight, tasks, partitions)
-    )
-    found |= dict(tuning.adapting(weight))
-    return found | dict(tuning.writing(size, again, work.batch.flow.maintenance.copy_on_write))
-
-
 def _recomputed(work: Work, held: Held | None, again: Sequence[Again], kept: ExitStack) -> Difference:
     """Recompute the keys and compare them with the table. Frames stay persisted until `kept` closes."""
-    sources = [one.possible for one in again]
-    fated = recompute.difference(work.resolved.kind, sources, work.scope, None if held is None else held.rows)
+    kind, sources = work.resolved.kind, [one.possible for one in again]
+    keyed = recompute.keyed(kind, sources, work.scope)
+    fresh, remembered = (kind.result(*keyed), None) if kind.memory is None else kind.memory.recomputed(keyed, kept)
+    fated = recompute.compared(kind, fresh, work.scope, None if held is None else held.rows)
     counts = Counts({}, 0, 0, 0)
     if work.batch.slice.is_fill or work.row.touched:  # else nothing changed of what the query reads
         kept.enter_context(persisted(fated))
         parts, schema = work.batch.flow.target.partition_by, work.resolved.schema
         texts = [name for name in parts if schema[name].dataType.typeName() == "string"]
-        kind = work.resolved.kind
         counts = difference.count(fated, kind.row_keys, kind.counted, texts, kind.scope_keys, kind.found)
         notes.missed(work.batch, counts)
         _refuse_blank(work, texts, counts.blank)
         _refuse_twice(work, held, counts.twice)
+    else:
+        remembered = None
     acts = fated.where(F.col(FATE).isin(*difference.ACTS)).withColumn(CHANGED_AT, F.lit(work.batch.changed_at))
-    return Difference(work, acts.drop(BEFORE), _output(work, counts), held)
+    return Difference(work, acts.drop(BEFORE), _output(work, counts), held, remembered)
 
 
 @contextmanager
@@ -232,8 +191,10 @@ def _group_named(work: Work, again: Sequence[Again]) -> Iterator[None]:
         every = (relation.keyed(rows) for relation, rows in zip(kind.relations, sources, strict=True))
         keyed = work.scope.within(next(one for one in every if {*names} <= {*one.columns}), names)
         whole = partial(recompute.result, kind, sources, work.scope)
-        found = failing.failing(whole, work.scope_keys, keyed, names)
-        raise remedies.not_computed(work.batch, f"{found}: {failing.reason(error)}") from error
+        found = (
+            failing.named(error) or f"{failing.failing(whole, work.scope_keys, keyed, names)}: {failing.reason(error)}"
+        )
+        raise remedies.not_computed(work.batch, found) from error
 
 
 def _output(work: Work, counts: Counts) -> BatchRow:

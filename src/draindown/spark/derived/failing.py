@@ -20,7 +20,9 @@ from draindown.base.formatting import printable
 from draindown.spark.sql import quoted
 
 ERRORS = (PySparkException, Py4JJavaError)
-_STATE = re.compile(r"SQLSTATE: 22[0-9A-Z]{3}|java\.lang\.ArithmeticException")
+_NAMED = re.compile(r"\[PROCESSOR_FAILED\] ([^\n]*)")
+"""How the fold of a processor says which key it can't fold, and why."""
+_STATE = re.compile(r"SQLSTATE: 22[0-9A-Z]{3}|\[PROCESSOR_FAILED\]|java\.lang\.ArithmeticException")
 """SQLSTATE class 22 is `data exception`: an error of a value, not of the query or the machine."""
 _SAID = re.compile(r"\[[A-Z0-9_.]+\] [^\n]*?(?= SQLSTATE|\n|$)|java\.lang\.ArithmeticException: [^\n]*")
 _MOST_BITS, _SECONDS = 30, 120
@@ -41,6 +43,12 @@ class Failing:
 def is_of_data(error: BaseException) -> bool:
     """Return whether an error of Spark is about a value of the input."""
     return _STATE.search(said(error)) is not None
+
+
+def named(error: BaseException) -> str | None:
+    """Return which group can't be computed and why, of an error that says so itself; None of others."""
+    found = _NAMED.search(said(error))
+    return found and found[1][:600]
 
 
 def reason(error: BaseException) -> str:

@@ -68,3 +68,16 @@ class KeyedTable(Direct):
             {own[name]: values for name, values in keys.values.items()},
             {own[name]: ranges for name, ranges in keys.ranges.items()},
         )
+
+
+@dataclass(frozen=True)
+class TimedTable(KeyedTable):
+    """A source whose rows are found by their time too. `start`: the result's column with the start of a run of rows."""
+
+    time: str = ""
+    start: str = ""
+
+    def source_pruning(self, keys: Pruning) -> Pruning:
+        """Return the same predicates on the table's own key columns, and the times of the runs."""
+        own, times = super().source_pruning(keys.only(self.scope_keys)), keys.ranges.get(self.start)
+        return Pruning(own.values, {**own.ranges, **({self.time: times} if times else {})})

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
+from datetime import datetime
 from typing import Protocol
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from draindown.ledger.rows import BatchRow
-from draindown.spark.derived.scope import Bucket, KeyRange, Scope, Span
+from draindown.spark.derived.scope import Bucket, KeyRange, Scope, Span, Touched
+from draindown.spark.targets.delta_target import TableWriter
 from draindown.spark.targets.pruning import Pruning
 
 
@@ -68,6 +71,9 @@ class Relation(Protocol):
     def source_pruning(self, keys: Pruning) -> Pruning:
         """Return predicates that every source row of some keys satisfies. `keys`: predicates on the result's keys."""
 
+    def since(self, rows: DataFrame, earliest: str) -> Mapping[str, str]:
+        """Return what bounds the rows that keys need whose least time is `earliest`, as `Pruning.since` has it."""
+
 
 class Direct:
     """A relation each of whose rows shows its keys itself."""
@@ -84,6 +90,10 @@ class Direct:
     def within(self: Relation, rows: DataFrame, scope: Scope) -> DataFrame:
         """Return the rows with their keys that are in the scope."""
         return scope.within(self.keyed(rows), key_names(self))
+
+    def since(self, rows: DataFrame, earliest: str) -> Mapping[str, str]:  # noqa: ARG002
+        """Return nothing: rows of any time may be needed."""
+        return {}
 
     def hottest(self, changed: DataFrame, sources: Sequence[DataFrame]) -> tuple[str, int] | None:  # noqa: ARG002
         """Return None: a row touches as many keys as it has."""
@@ -114,6 +124,10 @@ class Kind(Protocol):
         """What of a scope has to be read again, by time; None if all of it has."""
 
     @property
+    def asked(self) -> str | None:
+        """The source's column with the time at which a row asks a history; None if none is asked."""
+
+    @property
     def counted(self) -> str | None:
         """The result's column that is the number of source rows of a key; None without one."""
 
@@ -125,6 +139,10 @@ class Kind(Protocol):
     def found(self) -> str | None:
         """The result's column that says whether a row found the one that it looks up; None without one."""
 
+    @property
+    def memory(self) -> Memory | None:
+        """What the kind keeps beside the table, so that less of a scope has to be read again; None: nothing."""
+
     def wrong(self, row: BatchRow) -> list[str]:
         """Return what can't be right in the account of a batch, by the kind's invariant."""
 
@@ -133,6 +151,19 @@ class Kind(Protocol):
 
         `keyed`: all rows of each scope, in the order of `relations`.
         """
+
+
+class Memory(Protocol):
+    """What a kind keeps beside its table. It is a function of the source's rows, and only spares work."""
+
+    def narrowed(self, spark: SparkSession, writer: TableWriter, touched: Touched, kept: ExitStack) -> Scope:
+        """Return what of touched scopes has to be read again. Frames stay persisted until `kept` closes."""
+
+    def recomputed(self, keyed: Sequence[DataFrame], kept: ExitStack) -> tuple[DataFrame, DataFrame]:
+        """Return the rows of `Kind.result`, and what is to be kept of the scopes, both from one evaluation."""
+
+    def keep(self, writer: TableWriter, scope: Scope, fresh: DataFrame, changed_at: datetime) -> None:
+        """Replace what is kept of the scopes by `fresh`, under the batch's transaction id. Idempotent."""
 
 
 class Keyed(Protocol):
@@ -163,8 +194,14 @@ class WholeScopes:
         return self.spec.keys
 
     @property
-    def span(self) -> None:
+    def span(self) -> Span | None:
         """None: the result may depend on any row of a scope."""
+        return None
+
+    @property
+    def asked(self) -> str | None:
+        """None: no history is asked."""
+        return None
 
     @property
     def counted(self) -> str | None:
@@ -179,6 +216,11 @@ class WholeScopes:
     @property
     def found(self) -> str | None:
         """None: nothing is looked up."""
+        return None
+
+    @property
+    def memory(self) -> Memory | None:
+        """None: the source has all that is needed."""
         return None
 
 

@@ -1,25 +1,28 @@
-"""Lookups: the rows of one table, each with columns of the row of another one that has its keys."""
+"""Lookups: the rows of one table, each with columns of the row of another one that has its keys, now or at its time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from draindown.ledger.rows import BatchRow
+from draindown.spark.derived import valid_at
 from draindown.spark.derived.keyed_table import KeyedTable
 from draindown.spark.derived.kind import Direct, WholeScopes, key_names
 from draindown.spark.derived.pairs import origin_text, owned, paired
-from draindown.spark.derived.scope import Bucket, KeyRange, Scope, pruning_of
+from draindown.spark.derived.scope import HIGH, LOW, Bucket, KeyRange, Scope, pruning_of
 from draindown.spark.sql import quoted
 from draindown.spark.targets.pruning import Pruning
 from draindown.spec.lookup import Lookup
+from draindown.spec.names import END_AT
 from draindown.spec.table_source import SourceTable
 
-_HIT = "_hit"
+_HIT, _TIME = "_hit", "_time"
 
 
 @dataclass(frozen=True)
@@ -101,11 +104,36 @@ class _LookedUp(Direct):
     def _left_rows(self, changed: DataFrame, sources: Sequence[DataFrame]) -> DataFrame:
         """Return the left rows with values of `on` of changed rows, read by literal predicates on these."""
         named = [F.col(quoted(own)).alias(name) for own, name in zip(self.columns, self.kept, strict=True)]
-        left, values = sources[self.left], changed.where(self.belongs()).select(*named).distinct()
+        values = changed.where(self.belongs()).select(*named).distinct()
+        return self._among(sources[self.left], values).join(values, list(self.kept), "left_semi")
+
+    def _among(self, left: DataFrame, values: DataFrame) -> DataFrame:
+        """Return the left rows for which literal predicates on the values of `on` hold."""
         _, pruning = pruning_of(values, self.kept)
-        for possible in pruning.conditions(left.schema):
-            left = left.where(possible)
-        return left.join(values, list(self.kept), "left_semi")
+        return reduce(DataFrame.where, pruning.conditions(left.schema), left)
+
+
+@dataclass(frozen=True)
+class _History(_LookedUp):
+    """A history that is looked up at the `time` of a left row: a change touches left rows at times of which it is."""
+
+    time: str
+
+    def since(self, rows: DataFrame, earliest: str) -> Mapping[str, str]:
+        """Return that a row ends at the earliest time or later, or not at all. Of a struct Delta skips no file."""
+        return {} if isinstance(rows.schema[END_AT].dataType, StructType) else {END_AT: earliest}
+
+    def _left_rows(self, changed: DataFrame, sources: Sequence[DataFrame]) -> DataFrame:
+        """Return the left rows with values of `on` of changed rows at whose time another row is valid, or none."""
+        rows = changed.where(self.belongs())
+        moved = valid_at.stretches(rows, self.columns, valid_at.values_of(changed, self.columns))
+        named = [F.col(quoted(own)).alias(name) for own, name in zip(self.columns, self.kept, strict=True)]
+        left, time = self._among(sources[self.left], moved.select(*named)), F.col(quoted(self.time))
+        left = reduce(DataFrame.where, valid_at.narrowing(moved, time), left)
+        moved = with_on(moved, self.columns).drop(*self.columns)
+        same = [F.col(quoted(name)) == F.col(f"_on{at}") for at, name in enumerate(self.kept)]
+        meets = (F.col(LOW) <= time) & (F.col(HIGH).isNull() | (time < F.col(HIGH)))
+        return left.join(moved, reduce(Column.__and__, [*same, meets]), "left_semi")
 
 
 @dataclass(frozen=True)
@@ -121,8 +149,14 @@ class LookedUp(WholeScopes):
         spec, left = self.spec, self.spec.sides[0]
         kept = _Kept(left.table, spec.scope_keys, left.row_keys, left.row_keys, own=owned(spec, 0))
         at = spec.place_of(0, self.tables)
-        looked_up = _LookedUp(spec.scope_keys, spec.on, spec.own(1), at, spec.own(0), kept)
+        told = (spec.scope_keys, spec.on, spec.own(1), at, spec.own(0), kept)
+        looked_up = _History(*told, spec.time) if spec.time else _LookedUp(*told)
         return [looked_up if one.table == spec.table else kept for one in self.tables]
+
+    @property
+    def asked(self) -> str | None:
+        """The time of a left row."""
+        return self.spec.time
 
     @property
     def found(self) -> str | None:
@@ -138,8 +172,11 @@ class LookedUp(WholeScopes):
         spec = self.spec
         left, right = (keyed[spec.place_of(side, self.tables)] for side in (0, 1))
         left, hits = with_on(left.drop(*key_names(self)), spec.own(0)), right.withColumn(_HIT, F.lit(True))
-        made = {spec.found: F.col(_HIT).isNotNull()}
-        return paired(spec, left, hits, [f"_on{at}" for at in range(len(spec.on))], made=made, beside=[_HIT])
+        made, condition, beside = {spec.found: F.col(_HIT).isNotNull()}, None, [_HIT]
+        if spec.time:
+            left, hits = left.withColumn(_TIME, F.col(quoted(spec.time))), valid_at.bounded(hits)
+            condition, beside = valid_at.is_valid(F.col(_TIME)), [_HIT, _TIME, valid_at.FROM, valid_at.UNTIL]
+        return paired(spec, left, hits, [f"_on{at}" for at in range(len(spec.on))], condition, made, beside)
 
 
 def with_on(rows: DataFrame, columns: Sequence[str]) -> DataFrame:

@@ -25,7 +25,9 @@ def missed(batch: DeriveBatch, counts: Counts) -> None:
     if lookup is None or not counts.missed:
         return
     rows = sum(number for fate, number in counts.keys.items() if fate != DELETE)
-    found = f"of {count(rows, 'row')} recomputed, which have no row in table {lookup.table}: {lookup.found} is false"
+    when = f" at its {lookup.time}" if lookup.time else ""
+    found = f"of {count(rows, 'row')} recomputed"
+    found += f", which have no row in table {lookup.table}{when}: {lookup.found} is false"
     layout = batch.writer.layout
     where = f"draindown report {layout.pipeline} --flow {layout.flow}"
     batch.note(Finding(kind="lookup-missed", subject=count(counts.missed, "row"), detail=found, next=where))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 
 from draindown.spark.derived import derive, recompute
+from draindown.spark.derived.again import again_of, settings_of
 from draindown.spark.derived.batch import DeriveBatch
 from draindown.spark.derived.scope import Everything
 from draindown.spark.derived.touched import Work
@@ -64,8 +65,8 @@ def physical(spark: SparkSession, batch: DeriveBatch) -> Physical:
         work = _work(spark, batch, kept)
         held = delta_target.held_rows(spark, batch.writer.layout.table, work.scope.pruning, narrow=True)
         work = derive.narrowed(work, held, kept)
-        again = [derive.again_of(work, at) for at in range(len(batch.slice.tables))]
-        kept.enter_context(configured(spark, derive.settings_of(spark, work, held, again)))
+        again = [again_of(work, at) for at in range(len(batch.slice.tables))]
+        kept.enter_context(configured(spark, settings_of(spark, work, held, again)))
         sources = [one.possible for one in again]
         fated = recompute.difference(work.resolved.kind, sources, work.scope, None if held is None else held.rows)
         tree, pushed = marked(_formatted(fated))

@@ -12,19 +12,26 @@ from draindown.spark.derived.difference import compare
 from draindown.spark.derived.images import NET
 from draindown.spark.derived.kind import Kind, key_names
 from draindown.spark.derived.scope import HIGH, LOW, Bucket, Part, Scope, micros
+from draindown.spark.sql import quoted
 
 
 def touched(kind: Kind, netted: Sequence[DataFrame], bucket: Bucket, sources: Sequence[DataFrame] = ()) -> DataFrame:
     """Return the keys of a bucket that changes concern, once each, with the columns `key_names`.
 
-    Of a kind with a span LOW and HIGH follow: the times of the earliest and the latest changed row of a key.
+    Of a kind with a time LOW and HIGH follow: the times of the earliest and the latest changed row of a key.
     `netted`: what `images.net` returned for each source. `sources`: all rows of each; empty for kinds that need none.
     """
-    names, pairs, span = key_names(kind), zip(kind.relations, netted, strict=True), kind.span
-    times = [] if span is None else [micros(span.time).alias(LOW)]
+    names, pairs = key_names(kind), zip(kind.relations, netted, strict=True)
+    times = [one.alias(LOW) for one in _times(kind)]
     found = [relation.touched(rows.where(F.col(NET) != 0), sources).select(*names, *times) for relation, rows in pairs]
     keys = reduce(DataFrame.unionAll, found).where(bucket.has([F.col(name) for name in names]))
-    return keys.distinct() if span is None else keys.groupBy(*names).agg(F.min(LOW).alias(LOW), F.max(LOW).alias(HIGH))
+    return keys.groupBy(*names).agg(F.min(LOW).alias(LOW), F.max(LOW).alias(HIGH)) if times else keys.distinct()
+
+
+def _times(kind: Kind) -> list[Column]:
+    """Return the time of a touched row, by which less is read again; none of kinds whose rows have none."""
+    span = [] if kind.span is None else [micros(kind.span.time)]
+    return span if kind.asked is None else [F.col(quoted(kind.asked))]
 
 
 def difference(kind: Kind, sources: Sequence[DataFrame], scope: Scope, held: DataFrame | None) -> DataFrame:
@@ -33,12 +40,20 @@ def difference(kind: Kind, sources: Sequence[DataFrame], scope: Scope, held: Dat
     `sources`: at least all rows of these keys, of each source. `held`: at least all rows of the table of these keys;
     None if it has none.
     """
-    fresh = result(kind, sources, scope)
+    return compared(kind, result(kind, sources, scope), scope, held)
+
+
+def compared(kind: Kind, fresh: DataFrame, scope: Scope, held: DataFrame | None) -> DataFrame:
+    """Return the rows of the keys of `scope` with their fate. `fresh`: the query's; `held`: as in `difference`."""
     own = None if held is None else scope.within(held, kind.scope_keys)
     return compare(fresh, own, kind.row_keys, kind.counted, kind.computed)
 
 
 def result(kind: Kind, sources: Sequence[DataFrame], scope: Scope, part: Column | None = None) -> DataFrame:
     """Return the query over the rows of the keys of `scope`. `part`: a condition on `key_names`, or None for all."""
-    within = scope if part is None else Part(scope, part)
-    return kind.result(*(one.within(rows, within) for one, rows in zip(kind.relations, sources, strict=True)))
+    return kind.result(*keyed(kind, sources, scope if part is None else Part(scope, part)))
+
+
+def keyed(kind: Kind, sources: Sequence[DataFrame], scope: Scope) -> list[DataFrame]:
+    """Return what the query needs of the rows of its sources, for the keys of `scope`."""
+    return [one.within(rows, scope) for one, rows in zip(kind.relations, sources, strict=True)]

@@ -7,6 +7,7 @@ from draindown.spark.derived.joined import Joined
 from draindown.spark.derived.kind import Kind
 from draindown.spark.derived.looked_up import LookedUp
 from draindown.spark.derived.per import PerKey
+from draindown.spark.derived.processed import Processed
 from draindown.spark.derived.ranked import FirstPerKey, TopOfGroup
 from draindown.spark.derived.sessions import Sessions
 from draindown.spark.derived.window import Windows
@@ -15,6 +16,7 @@ from draindown.spec.history import History
 from draindown.spec.join import Join
 from draindown.spec.lookup import Lookup
 from draindown.spec.per import Per
+from draindown.spec.processor import Processor
 from draindown.spec.ranking import Deduplicate, Top
 from draindown.spec.session import Session
 from draindown.spec.window import Window
@@ -37,5 +39,7 @@ def kind_of(flow: DerivedFlow) -> Kind:
             return FirstPerKey(flow.derivation, flow.source.read[0].table)
         case Top():
             return TopOfGroup(flow.derivation, flow.source.read[0].table)
+        case Processor():
+            return Processed(flow.derivation, flow.source.read[0].table)
         case History():
             return Histories(flow.derivation, flow.source.read[0].table)

@@ -38,7 +38,7 @@ def not_computed(batch: DeriveBatch, found: str) -> TerminalError:
         next=[
             f"correct the rows of that group where they come from, run their flow, then {_anew(batch)}"
             "   # a run would read the same versions again",
-            f"have the expression take such a value (try_divide, nullif, a decimal), then {edited}",
+            f"have the expression, or the processor, take such a value (try_divide, nullif, a decimal), then {edited}",
         ],
     )
 

@@ -136,13 +136,15 @@ class Span:
 class Touched:
     """The keys that changes touch. `keys`: one row per key, `number` of them; persisted by the caller.
 
-    Of a kind with a span, `keys` ends with the columns LOW and HIGH: the times of the earliest and the latest changed
+    `earliest`: the least time of a changed row, of a kind with a time and no span, as text; None if none is known.
+    Of a kind with a time, `keys` ends with the columns LOW and HIGH: the times of the earliest and the latest changed
     row of the key, in microseconds since 1970.
     """
 
     keys: DataFrame
     number: int
     pruning: Pruning
+    earliest: str | None = None
 
     def within(self, rows: DataFrame, names: Sequence[str]) -> DataFrame:
         """Return the rows whose key is touched. NULL equals NULL."""

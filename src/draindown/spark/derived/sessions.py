@@ -10,28 +10,14 @@ from pyspark.sql import functions as F
 
 from draindown.ledger.rows import BatchRow
 from draindown.spark.derived.averages import exact_measure
-from draindown.spark.derived.keyed_table import KeyedTable
+from draindown.spark.derived.keyed_table import TimedTable
 from draindown.spark.derived.kind import key_names
 from draindown.spark.derived.scope import Span, micros
 from draindown.spark.derived.window import count_column
 from draindown.spark.sql import quoted
-from draindown.spark.targets.pruning import Pruning
 from draindown.spec.session import Session
 
 _MICROS, _FIRST, _SESSION = "_micros", "_first", "_session"
-
-
-@dataclass(frozen=True)
-class _Timed(KeyedTable):
-    """A source whose rows are found by their time too. `start`: the result's column of a session's start."""
-
-    time: str = ""
-    start: str = ""
-
-    def source_pruning(self, keys: Pruning) -> Pruning:
-        """Return the same predicates on the table's own key columns, and the times of the sessions."""
-        own, times = super().source_pruning(keys.only(self.scope_keys)), keys.ranges.get(self.start)
-        return Pruning(own.values, {**own.ranges, **({self.time: times} if times else {})})
 
 
 @dataclass(frozen=True)
@@ -52,16 +38,21 @@ class Sessions:
         return self.spec.keys
 
     @property
-    def relations(self) -> Sequence[KeyedTable]:
+    def relations(self) -> Sequence[TimedTable]:
         """The one source, of which only rows with a time belong to a scope."""
         spec = self.spec
-        return [_Timed(self.table, spec.by, spec.by, needed=[spec.time], time=spec.time, start=spec.START)]
+        return [TimedTable(self.table, spec.by, spec.by, needed=[spec.time], time=spec.time, start=spec.START)]
 
     @property
     def span(self) -> Span:
         """The sessions of a scope that changed rows lie in or near."""
         spec = self.spec
         return Span(spec.time, spec.gap, spec.START, spec.END)
+
+    @property
+    def asked(self) -> str | None:
+        """None: no history is asked."""
+        return None
 
     @property
     def counted(self) -> str | None:
@@ -77,6 +68,10 @@ class Sessions:
     def found(self) -> str | None:
         """None: nothing is looked up."""
         return None
+
+    @property
+    def memory(self) -> None:
+        """None: the source has all that is needed."""
 
     def wrong(self, row: BatchRow) -> list[str]:
         """A scope that changes touch has sessions now, or had some, and so is in the table."""

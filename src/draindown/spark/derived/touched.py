@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from draindown.ledger.inputs import Input
 from draindown.ledger.rows import BatchRow
-from draindown.spark.derived import images, notes, recompute
+from draindown.spark.derived import images, notes, recompute, valid_at
 from draindown.spark.derived.batch import DeriveBatch, Versions
 from draindown.spark.derived.images import IMAGES, NET, SIGN
 from draindown.spark.derived.kind import Kind, Relation, key_names
@@ -78,7 +78,10 @@ def touched(
     keys = recompute.touched(kind, netted, piece.bucket, sources)
     kept.enter_context(persisted(keys))
     named = [F.col(own).alias(name) for own, name in zip(key_names(kind), kind.scope_keys, strict=True)]
-    found = Touched(keys, *pruning_of(keys.select(*named), kind.scope_keys))
+    # a replay reads rows as they are now, whose times the changes that it repeats don't show
+    is_bounded = kind.asked is not None and batch.writer.ledger_kind == "source"
+    earliest = valid_at.earliest(keys) if is_bounded else None
+    found = Touched(keys, *pruning_of(keys.select(*named), kind.scope_keys), earliest)
     row = replace(row, touched=found.number)
     notes.amplified(batch, kind, row, netted, sources)
     return Work(batch, sources, resolved, found, row, read, came, late)

@@ -48,6 +48,11 @@ class Windows(Direct):
         """None: a scope is one window."""
 
     @property
+    def asked(self) -> str | None:
+        """None: no history is asked."""
+        return None
+
+    @property
     def counted(self) -> str | None:
         """The first measure that is `count(*)`."""
         return count_column(self.spec.measures)
@@ -118,6 +123,10 @@ class Windows(Direct):
     def found(self) -> str | None:
         """None: nothing is looked up."""
         return None
+
+    @property
+    def memory(self) -> None:
+        """None: the source has all that is needed."""
 
     def wrong(self, row: BatchRow) -> list[str]:
         """A window that changes touch has rows now, or had some, and so is in the table."""

@@ -30,12 +30,11 @@ from draindown.runs.report import DrainPart, Fused, StepReport
 from draindown.runs.request import Request
 from draindown.runs.unfinished import Unfinished
 from draindown.spark import cluster
+from draindown.spark.causes import HEAP_EXHAUSTED, of_memory
 from draindown.spark.limits import Stop
 from draindown.spark.session import context_state
 
 _NO_ANSWER = (ConnectionError, Py4JNetworkError)
-_HEAP_EXHAUSTED = 52
-"""Spark's exit code of a JVM in which a task ran out of memory (SparkExitCode.OOM)."""
 _ENDING_SECONDS = 30.0
 _WHOLE = "whole batches only; the ledger lists them"
 
@@ -143,7 +142,7 @@ def _named(error: Exception, request: Request, stop: Stop) -> DraindownError:
 
 def _foreseen(error: Exception, request: Request, stop: Stop, log: str) -> DraindownError:
     """Return the error that names the cause of a foreign one; `crash` if the cause is not known."""
-    if any(_of_memory(said(one)) for one in storage.causes(error)) or _ended(error) == _HEAP_EXHAUSTED:
+    if any(map(of_memory, storage.causes(error))) or _ended(error) == HEAP_EXHAUSTED:
         return _out_of_memory(error, request)
     refused = storage.refusal(error, request.layout, tried=_tried(request), changed=_WHOLE, again=request.resume)
     if refused is not None:
@@ -154,10 +153,6 @@ def _foreseen(error: Exception, request: Request, stop: Stop, log: str) -> Drain
 
 def _tried(request: Request) -> str:
     return f"{request.step} flow {request.flow} of pipeline {request.spec.pipeline}"
-
-
-def _of_memory(text: str) -> bool:
-    return "OutOfMemoryError" in text or f"Command exited with code {_HEAP_EXHAUSTED}" in text
 
 
 def _stopped(error: Exception, request: Request, stop: Stop) -> TransientError | None:
@@ -208,7 +203,7 @@ def _out_of_memory(error: Exception, request: Request) -> TerminalError:
     heap = spark_settings.heap()
     more = f"export DRAINDOWN_DRIVER_MEMORY={2 * spark_settings.heap_bytes(heap) // 1024**2}m && {request.resume}"
     where = f"a heap of {heap}"
-    if (there := cluster.described()) and "Lost task" in said(error):
+    if (there := cluster.described()) and any("Lost task" in said(one) for one in storage.causes(error)):
         where, more = (
             f"executors of {there}",
             f"set spark.executor.memory in spark-defaults.conf higher, {request.resume}",

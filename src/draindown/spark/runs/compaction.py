@@ -1,4 +1,4 @@
-"""The compact step: OPTIMIZE and purge fragmented partitions, then VACUUM. Changes no row."""
+"""The compact step: rewrite fragmented partitions, by OPTIMIZE and purge or apart, then VACUUM. Changes no row."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from draindown.recovery.opening import Needs
 from draindown.runs import report
 from draindown.runs.report import CompactPart, StepReport
 from draindown.runs.request import Request
+from draindown.spark.runs.open_and_closed import OpenAndClosed
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.session import configured
 from draindown.spark.sql import quoted
@@ -65,7 +66,7 @@ def _compact(request: Request, spark: SparkSession, check: Callable[[], None]) -
     done = Rewritten()
     for table in found.tables:
         check()
-        done += rewrite(spark, table, maintenance.target_file_size)
+        done += rewrite(spark, table, maintenance.target_file_size, force=request.force)
     # move the published version to the rewritten one before VACUUM removes the old files
     check()
     published.carry(layout)
@@ -87,8 +88,11 @@ def _each(table: Table) -> list[Partition]:
     return list(dict.fromkeys((*table.merge, *table.purge)))
 
 
-def rewrite(spark: SparkSession, table: Table, target_file_size: int) -> Rewritten:
+def rewrite(spark: SparkSession, table: Table, target_file_size: int, *, force: bool = False) -> Rewritten:
     """Compact small files and purge deleted rows in the partitions that `table` lists."""
+    if table.apart:
+        files = OpenAndClosed(spark, table.path, target_file_size, 0 if force else compaction.DELETED_RATIO)
+        return sum((Rewritten(*files.rewrite(predicate(some))) for some in _chunks(_each(table))), Rewritten())
     sizes = {
         # skip files of at least half the target size: rewriting them costs much and gains little
         "spark.databricks.delta.optimize.minFileSize": str(target_file_size // 2),

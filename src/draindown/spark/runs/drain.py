@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -297,7 +297,11 @@ def _switch_on_feed(request: Request, spark: SparkSession, layout: FlowLayout) -
     log = TableLog(layout.table)
     if layout.staged or not readers.readers(request) or not log.exists:
         return
-    owed = readers.owed(request, log)
-    if owed:
-        said = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in owed.items())
-        spark.sql(f"ALTER TABLE delta.{quoted(layout.table)} SET TBLPROPERTIES ({said})")
+    set_properties(spark, layout.table, readers.owed(request, log))
+
+
+def set_properties(spark: SparkSession, path: str, properties: Mapping[str, str]) -> None:
+    """Set properties of a table. No-op without any."""
+    if properties:
+        said = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
+        spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ({said})")

@@ -12,6 +12,7 @@ from draindown.base.errors import TerminalError
 from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import generations, resume, sink_state
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
 from draindown.recovery import rebuild as rebuild_plan
 from draindown.recovery import swap
 from draindown.recovery.opening import Needs
@@ -20,9 +21,10 @@ from draindown.runs import report
 from draindown.runs.report import DrainPart, StepReport
 from draindown.runs.request import Request
 from draindown.sources.registry import source_of
+from draindown.sources.tables import readers
 from draindown.spark.limits import Stop
 from draindown.spark.runs.batches import refuse_unresolved
-from draindown.spark.runs.drain import Progress, under_lease
+from draindown.spark.runs.drain import Progress, set_properties, under_lease
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.targets import delta_target
 from draindown.spark.targets.delta_target import TableWriter
@@ -89,6 +91,9 @@ def _resumed(live: FlowLayout, begun: Rebuild, staged: Request) -> int:
 def _swap(staged: Request, spark: SparkSession, reached: StepHook) -> None:
     said, layout = swap.swap(staged), staged.layout
     reached("staged")
+    table = TableLog(layout.live.table)
+    if staged.declared.also_to and table.exists:  # they are compared with the version from before, by the log
+        set_properties(spark, table.path, readers.lacking_log(table))
     writer = TableWriter(layout, staged.declared, layout.staged, said.batches - 1)
     delta_target.swap(spark, writer, said.as_metadata())
     reached("swapped")

@@ -7,7 +7,6 @@ the batch number. Delta skips a second write of the same pair. Of two concurrent
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -189,17 +188,22 @@ def _new_table(spark: SparkSession, path: str, schema: StructType) -> DeltaTable
     return builder.property(formats.PROPERTY, str(formats.FORMAT))
 
 
+def make_beside(spark: SparkSession, path: str, schema: StructType) -> None:
+    """Create a side table if there is none: a write that creates it would not set the format property."""
+    if not TableLog(path).exists:
+        _new_table(spark, path, schema).execute()
+
+
 def append(writer: TableWriter, rows: DataFrame, metadata: str) -> None:
     """Append `rows` in one commit whose `userMetadata` is the batch's ledger row. A retry appends nothing.
 
     `rows` has the table's columns.
     """
-    with configured(rows.sparkSession, writer.settings("rows", metadata)), _restrictions(writer):
+    with (
+        configured(rows.sparkSession, writer.settings("rows", metadata)),
+        restricted.named(writer.layout, writer.layout.table),
+    ):
         rows.write.format("delta").mode("append").save(writer.layout.table)
-
-
-def _restrictions(writer: TableWriter) -> AbstractContextManager[None]:
-    return restricted.named(writer.layout, writer.layout.table)
 
 
 @dataclass(frozen=True)
@@ -215,24 +219,31 @@ class Clauses:
     insert: str | None = None
 
 
-def merge(writer: TableWriter, source: DataFrame, on: str, clauses: Clauses, pruning: Pruning, metadata: str) -> None:
-    """Merge `source` into the target. The only function that issues MERGE.
+def merge(
+    writer: TableWriter,
+    source: DataFrame,
+    on: str,
+    clauses: Clauses,
+    pruning: Pruning,
+    metadata: str | None,
+    side: tuple[str, str] | None = None,
+) -> None:
+    """Merge `source` into the target, or into `side`, path and purpose of another table. Only this issues MERGE.
 
-    `metadata`, the batch's ledger row, becomes the commit's `userMetadata`. `on` is the match condition on `t` and `s`;
-    at most one row of `source` may match a row of the table. Updated and inserted rows get the values of `source`, and
-    NULL in table columns that `source` lacks. `pruning` is added to the match condition, for file skipping.
+    `metadata`, the batch's ledger row, becomes the commit's `userMetadata`. `on`: condition on `t` and `s`, by which
+    a row of the table matches at most one of `source`. Updated and inserted rows get the values of `source`, NULL in
+    columns that it lacks. `pruning` is added to the condition, for file skipping.
     """
-    spark = source.sparkSession
-    table = DeltaTable.forPath(spark, writer.layout.table)
+    path, purpose = side or (writer.layout.table, "rows")
+    table, condition = DeltaTable.forPath(source.sparkSession, path), F.expr(on)
     schema = table.toDF().schema
-    condition = F.expr(on)
     for possible in pruning.conditions(schema, "t"):
         condition = possible & condition
-    values: dict[str, str | Column] = {
-        quoted(f.name): F.col(f"s.{quoted(f.name)}") if f.name in source.columns else F.lit(None).cast(f.dataType)
-        for f in schema
-    }
-    with configured(spark, writer.settings("rows", metadata)), _restrictions(writer):
+    given = {f.name: F.col(f"s.{quoted(f.name)}") for f in schema if f.name in source.columns}
+    values: dict[str, str | Column] = {quoted(f.name): given.get(f.name, F.lit(None).cast(f.dataType)) for f in schema}
+    # Delta would skip a retry whose first attempt wrote other rows beside the target
+    settings = {} if side and writer.holds(path, purpose) else writer.settings(purpose, metadata)
+    with configured(source.sparkSession, settings), restricted.named(writer.layout, path):
         changes = table.alias("t").merge(source.alias("s"), condition)
         if clauses.delete is not None:
             changes = changes.whenMatchedDelete(F.expr(clauses.delete) if clauses.delete else None)
@@ -294,8 +305,7 @@ def write_batch(
     if writer.holds(path, purpose):
         rows.write.format("delta").mode("overwrite").option("replaceWhere", where).save(path)
         return
-    if not TableLog(path).exists:  # create first: a write that creates the table would not set the format property
-        _new_table(rows.sparkSession, path, rows.schema).execute()
+    make_beside(rows.sparkSession, path, rows.schema)
     with configured(rows.sparkSession, writer.settings(purpose)):
         rows.write.format("delta").mode("append").save(path)
 
@@ -319,8 +329,7 @@ def held_rows(spark: SparkSession, path: str, pruning: Pruning, *, narrow: bool 
     that read the table without a version, and a batch still reads its frames after its first write.
     """
     log = TableLog(path)
-    files = log.files([*pruning.values, *pruning.ranges]) if log.exists else []
-    if not files:
+    if not (files := log.files([*pruning.values, *pruning.ranges]) if log.exists else []):
         return None
     frame = spark.read.format("delta").option("versionAsOf", log.version).load(path)
     is_apart = pruning.excludes_all(frame.schema, files)

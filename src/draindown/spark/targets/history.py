@@ -17,7 +17,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType, TimestampType
 
 from draindown.base.errors import TerminalError
-from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.sinks.port import FATE as SENT
 from draindown.spark.contract.origin import arrived
@@ -25,6 +24,7 @@ from draindown.spark.frames import persisted
 from draindown.spark.session import configured
 from draindown.spark.sql import CHANGED_AT, literal, quoted
 from draindown.spark.targets import delta_target, events, folding, memory, resolution, withheld
+from draindown.spark.targets.definition import last_definition
 from draindown.spark.targets.delta_target import Clauses, Writer, written
 from draindown.spark.targets.events import WHY, Shape
 from draindown.spark.targets.neighbourhood import Neighbourhood, candidates, joining, neighbourhood, settings
@@ -185,14 +185,14 @@ def _shape(accepted: Accepted) -> Shape:
     own = [name for name in accepted.rows.columns if not is_own(name) and name not in accepted.added]
     _refuse_unknown(accepted, part, own)
     shape = _shaped(accepted, part.tracked(own))
-    _refuse_changed(accepted.writer, shape, _last_definition(accepted.writer))
+    _refuse_changed(accepted.writer, shape, last_definition(accepted.writer, "history"))
     return shape
 
 
 def _shape_of_table(accepted: Accepted) -> Shape:
     """Return the columns of the table's events, by which the newest batch folded them."""
     part = accepted.writer.flow.target.history
-    last = _last_definition(accepted.writer)
+    last = last_definition(accepted.writer, "history")
     assert part is not None, "the kind of the target is history"
     tracked = last["tracked"] if last is not None else part.tracked([*accepted.writer.flow.columns])
     shape = _shaped(accepted, tracked)
@@ -229,13 +229,6 @@ def _definition(shape: Shape) -> str:
     rest = [name for name in shape.content if name not in shape.tracked]
     said = {"keys": shape.keys, "sequence_by": shape.sequence_by, "tracked": shape.tracked, "untracked": rest}
     return json.dumps(said, separators=(",", ":"))
-
-
-def _last_definition(writer: Writer) -> dict[str, list[str]] | None:
-    """Return what the newest batch folded by; None if there is none."""
-    last = next(iter(ledger_table.recent(writer.layout, 1)), None)
-    found: dict[str, list[str]] | None = json.loads(last.history) if last is not None and last.history else None
-    return found
 
 
 def _refuse_changed(writer: Writer, shape: Shape, was: Mapping[str, Sequence[str]] | None) -> None:

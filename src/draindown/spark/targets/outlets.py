@@ -26,6 +26,7 @@ from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import log_of
 from draindown.ledger.rows import SINK_FATES, BatchRow
+from draindown.recovery import sink_bases
 from draindown.runs.request import Request
 from draindown.sinks import registry
 from draindown.sinks.port import FATE, Sink, SinkBatch, SinkColumn
@@ -113,7 +114,7 @@ class FlowOutlets:
         if self._epoch is None:
             self._epoch = sink_state.next_epoch(layout, connecting)
         connecting()
-        sink_state.leave_out(layout, self.sinks)
+        sink_bases.leave_out(layout, self.sinks)
         with ExitStack() as kept:
             for name, sink in self.sinks.items():
                 target = registry.sink_of(sink, place_of(self.request, name))

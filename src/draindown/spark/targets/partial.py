@@ -16,7 +16,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from draindown.base.errors import TerminalError
-from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.sinks.port import FATE as SENT
 from draindown.spark.contract.origin import arrived
@@ -24,6 +23,7 @@ from draindown.spark.frames import persisted
 from draindown.spark.session import configured
 from draindown.spark.sql import ARRIVED_AT, CHANGED_AT, quoted
 from draindown.spark.targets import delta_target, memory, merging, resolution, withheld
+from draindown.spark.targets.definition import last_definition
 from draindown.spark.targets.delta_target import Clauses, Writer, written
 from draindown.spark.targets.merging import BURIES, COUNTS, Shape
 from draindown.spark.targets.neighbourhood import candidates, joining, neighbourhood, settings
@@ -84,10 +84,14 @@ def _shape(accepted: Accepted, table: StructType) -> Shape:
     missing = [name for _, name in part.named if name not in table.names]
     if missing:
         raise _lacking(writer, missing, [name for name in order if not is_own(name)])
-    partial = part.columns([name for name in order if name in table.names])
-    whole = [name for name in order if name in table.names and name not in partial]
+    was = last_definition(writer, "partial")
+    merged = set(part.columns([name for name in order if name in table.names]))
+    gone = set(order).difference(accepted.rows.columns, added) if was else set()  # left `columns`: as it was before
+    merged = (merged - gone) | gone.intersection(was["partial"] if was else ())
+    partial = [name for name in order if name in merged]
+    whole = [name for name in order if name in table.names and name not in merged]
     shape = Shape(goal.keys, goal.sequence_by, partial, whole)
-    _refuse_changed(writer, shape)
+    _refuse_changed(writer, shape, was)
     return shape
 
 
@@ -106,15 +110,15 @@ def _definition(shape: Shape) -> str:
     return json.dumps(said, separators=(",", ":"))
 
 
-def _refuse_changed(writer: Writer, shape: Shape) -> None:
+def _refuse_changed(writer: Writer, shape: Shape, was: Mapping[str, Sequence[str]] | None) -> None:
     """Refuse to merge records otherwise than those before were. A new column may be of either kind.
+
+    `was`: what the newest batch merged by; None if there is none.
 
     Raises TerminalError `table-mismatch`.
     """
-    last = next(iter(ledger_table.recent(writer.layout, 1)), None)
-    if last is None or not last.history:
+    if was is None:
         return
-    was = json.loads(last.history)
     held = {*was["partial"], *was["whole"]}
     now = {"keys": shape.keys, "sequence_by": shape.sequence_by}
     now["partial"] = [name for name in shape.partial if name in held]

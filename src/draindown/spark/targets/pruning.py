@@ -29,12 +29,13 @@ Range = tuple[str, str]
 class Pruning:
     """Column predicates that every target row with one of the batch's keys satisfies. All values are text.
 
-    `values`: the column has one of these values. `ranges`: the column lies in one of these ranges. An empty `Pruning`
-    matches every row.
+    `values`: the column has one of these values. `ranges`: the column lies in one of these ranges. `since`: the column
+    is not less than this value, or it is NULL. An empty `Pruning` matches every row.
     """
 
     values: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
     ranges: Mapping[str, Sequence[Range]] = field(default_factory=dict)
+    since: Mapping[str, str] = field(default_factory=dict)
 
     def only(self, columns: Iterable[str]) -> Pruning:
         """Return the predicates on `columns` alone, for a table that lacks the others."""
@@ -43,11 +44,12 @@ class Pruning:
             self,
             values={name: values for name, values in self.values.items() if name in kept},
             ranges={name: ranges for name, ranges in self.ranges.items() if name in kept},
+            since={name: low for name, low in self.since.items() if name in kept},
         )
 
     def without(self, column: str) -> Pruning:
         """Return the predicates on other columns."""
-        return self.only(name for name in (*self.values, *self.ranges) if name != column)
+        return self.only(name for name in (*self.values, *self.ranges, *self.since) if name != column)
 
     def narrowed(self, schema: StructType, files: Sequence[Mapping[str, Any]]) -> Pruning:
         """Return as few predicates as exclude the same files. Arguments as in `files`.
@@ -88,7 +90,11 @@ class Pruning:
             return F.col(f"{alias}.{quoted(name)}" if alias else quoted(name))
 
         found = [_among(column(name), schema[name].dataType, values) for name, values in self.values.items()]
-        return found + [_within(column(name), schema[name].dataType, ranges) for name, ranges in self.ranges.items()]
+        found += [_within(column(name), schema[name].dataType, ranges) for name, ranges in self.ranges.items()]
+        return found + [
+            column(name).isNull() | (column(name) >= F.lit(low).cast(schema[name].dataType))
+            for name, low in self.since.items()
+        ]
 
     def excludes_all(self, schema: StructType, files: Sequence[Mapping[str, Any]]) -> bool:
         """Return whether no file holds a row that matches, by predicates on types whose statistics are exact.
@@ -114,7 +120,17 @@ class Pruning:
             for order in [_order(schema[name].dataType.typeName())]
         ]
 
+        firsts = [
+            (name, order, order(low))
+            for name, low in self.since.items()
+            for order in [_order(schema[name].dataType.typeName())]
+        ]
+
         def concerned(file: Mapping[str, Any]) -> bool:
+            for name, order, first in firsts:
+                greatest = _ends(file, name)[1]
+                if file.get(f"null_count.{name}") == 0 and greatest is not None and order(_bound(greatest)) < first:
+                    return False
             if any(name in file and _text(file[name]) not in every for name, every in values.items()):
                 return False
             for name, order, every in ranges:

@@ -1,0 +1,1 @@
+"""Processors of the flows in dags/pipelines/."""

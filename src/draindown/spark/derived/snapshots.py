@@ -1,0 +1,148 @@
+"""The states of a fold that are kept beside its table: what they spare a batch, and how a batch replaces them.
+
+They are a function of the source's rows, as the table is, and only spare work: a key without any is folded whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from draindown.processors.stream import AT, NUMBER, POSITION, SNAPSHOT, START, STAYS
+from draindown.spark.derived import difference
+from draindown.spark.derived.difference import BEFORE, DELETE, FATE, INSERT, UPDATE
+from draindown.spark.derived.scope import HIGH, LOW, Scope, Span, Touched, micros
+from draindown.spark.frames import persisted
+from draindown.spark.sql import CHANGED_AT, quoted
+from draindown.spark.targets import delta_target
+from draindown.spark.targets.delta_target import Clauses, Held, TableWriter
+from draindown.spark.targets.pruning import Pruning, Range
+from draindown.spec.processor import Processor
+
+GENERATION = "_generation"
+_STATE = "_state"
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """The touched keys, and of each only what follows the state that its fold goes on from, up to an end of a segment.
+
+    `touched`: the key, LOW and HIGH in microseconds, NULL for no bound, and the state, NULL for none: a row is in after
+    LOW and up to HIGH. Persisted by the caller.
+    """
+
+    touched: Touched
+    span: Span
+    pruning: Pruning
+
+    def within(self, rows: DataFrame, names: Sequence[str]) -> DataFrame:
+        """Return the rows of the source in the keys' spans, or of the table those that these rows gave."""
+        keys, same = self.touched.matching(names)
+        if names[0].startswith("_"):  # as in `Spanned`
+            at = micros(self.span.time)
+            after = at > F.col(LOW)
+        else:
+            at, state = micros(self.span.start), F.col(_STATE)
+            later = F.col(Processor.POSITION) > state[POSITION]
+            after = (at > state[START]) | ((at == state[START]) & later)
+        return rows.join(keys, same & _or_none(after, LOW) & _or_none(at <= F.col(HIGH), HIGH), "left_semi")
+
+    def kept(self, states: DataFrame, names: Sequence[str]) -> DataFrame:
+        """Return the states of the table that the fold gives again or no more, with that which it goes on from."""
+        keys, same = self.touched.matching(names)
+        at = micros(AT)
+        return states.join(
+            keys, same & _or_none(at >= F.col(LOW), LOW) & _or_none(at <= F.col(HIGH), HIGH), "left_semi"
+        )
+
+    def states(self, names: Sequence[str], name: str) -> DataFrame:
+        """Return the states to go on from, in column `name`, with their keys in the columns `names`."""
+        keys = self.touched.keys
+        own = [F.col(have).alias(wanted) for have, wanted in zip(keys.columns, names, strict=False)]
+        return keys.where(F.col(_STATE).isNotNull()).select(*own, F.col(_STATE).alias(name))
+
+
+def _or_none(condition: Column, bound: str) -> Column:
+    return F.col(bound).isNull() | condition
+
+
+@dataclass(frozen=True)
+class Snapshots:
+    """The table of the states of a processor. `recomputed`: the fold, as rows and states."""
+
+    spec: Processor
+    span: Span
+    recomputed: Callable[[Sequence[DataFrame], ExitStack], tuple[DataFrame, DataFrame]]
+
+    def narrowed(self, spark: SparkSession, writer: TableWriter, touched: Touched, kept: ExitStack) -> Scope:
+        """Return what of the touched keys has to be folded again. It is persisted until `kept` closes.
+
+        `touched` has LOW and HIGH, the times of the earliest and the latest changed row of a key. What is read begins
+        after the newest state before the earliest change, and ends with the last of the segments within a gap of a
+        changed row. It is the same by the states before the change and by those after it, which an attempt that died
+        may have left: an unchanged row is connected to a changed one by rows of both, each at most a gap from the next.
+        """
+        held = self._held(spark, writer, touched.pruning)
+        if held is None:
+            return touched
+        by, gap = self.spec.by, self.spec.expire * 1_000_000
+        keys, same = touched.matching(by)
+        states = held.rows.where(F.col(GENERATION) == writer.generation)
+        state = F.struct(micros(self.span.start).alias(START), micros(AT).alias(AT), NUMBER, POSITION, STAYS, SNAPSHOT)
+        found = states.select(*map(quoted, by), state.alias(_STATE))
+        start, at = F.col(_STATE)[START], F.col(_STATE)[AT]
+        near, before = (start <= F.col(HIGH) + gap) & (at + gap >= F.col(LOW)), at < F.col(LOW)
+        spans = (
+            keys.join(found, same, "left")
+            .groupBy(*keys.columns[: len(by)])
+            .agg(
+                F.max(F.when(before, at)).alias(LOW),
+                # a key without states is folded whole: nobody knows where its segments end
+                F.when(F.count(at) > 0, F.greatest(F.max(HIGH), F.max(F.when(near, at)))).alias(HIGH),
+                F.max_by(F.when(before, F.col(_STATE)), F.when(before, at)).alias(_STATE),
+            )
+        )
+        kept.enter_context(persisted(spans))
+        return Resumed(
+            Touched(spans, touched.number, touched.pruning), self.span, self._pruning(spans, touched.pruning)
+        )
+
+    def _pruning(self, spans: DataFrame, pruning: Pruning) -> Pruning:
+        """Return the predicates on keys, and on times where all spans have both ends."""
+        ends = spans.agg(
+            *(F.timestamp_micros(one).cast("string") for one in (F.min(LOW), F.max(HIGH))),
+            F.count_if(F.col(LOW).isNull() | F.col(HIGH).isNull()),
+        ).first()
+        assert ends is not None  # an aggregate without groups has one row
+        known = not ends[2] and all(text and text[0].isdigit() for text in ends[:2])
+        times: dict[str, Sequence[Range]] = {self.span.start: [(ends[0], ends[1])]} if known else {}
+        return Pruning(pruning.values, {**pruning.ranges, **times})
+
+    def keep(self, writer: TableWriter, scope: Scope, fresh: DataFrame, changed_at: datetime) -> None:
+        """Replace the states of the keys of `scope` by `fresh`, in one commit. Idempotent: equal ones stay."""
+        spark, by = fresh.sparkSession, self.spec.by
+        fresh = fresh.withColumn(GENERATION, F.lit(writer.generation))
+        path, stamped = writer.layout.snapshots, fresh.withColumn(CHANGED_AT, F.lit(changed_at))
+        delta_target.make_beside(spark, path, stamped.schema)
+        held, mine = self._held(spark, writer, scope.pruning.only(by)), None
+        if held is not None:
+            mine = scope.kept(held.rows, by) if isinstance(scope, Resumed) else scope.within(held.rows, by)
+        keys = [*by, self.span.start, AT]
+        fated = difference.compare(fresh, mine, keys).drop(BEFORE).where(F.col(FATE).isin(*difference.ACTS))
+        with persisted(fated):
+            acted = {row[FATE] for row in fated.select(FATE).distinct().collect()}
+            if not acted:
+                return
+            acts = fated.withColumn(CHANGED_AT, F.lit(changed_at))
+            on = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
+            clauses = Clauses(*(f"s.{FATE} = '{one}'" if one in acted else None for one in (DELETE, UPDATE, INSERT)))
+            pruning = Pruning() if held is None else held.pruning
+            delta_target.merge(writer, acts, on, clauses, pruning, None, (path, "snapshots"))
+
+    def _held(self, spark: SparkSession, writer: TableWriter, pruning: Pruning) -> Held | None:
+        return delta_target.held_rows(spark, writer.layout.snapshots, pruning, narrow=True)

@@ -1,0 +1,52 @@
+"""Values of Arrow columns as JSON: the texts of a column are those of its values, one by one."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from draindown.sinks.values import JSON, ready, texts
+
+CHANCE = random.Random(40)
+START = datetime(2026, 3, 1, tzinfo=UTC)
+FLOATS = [0.0, -0.0, 1.5, 1e300, float("nan"), float("inf"), float("-inf")]
+TEXTS = ["", 'a"\\\n\x00\x1f', "é😀\u2028\u2029", "\x7f", "</script>"]
+
+
+def moment() -> datetime:
+    return START + timedelta(microseconds=CHANCE.randrange(10**15))
+
+
+KINDS: dict[str, tuple[pa.DataType, Callable[[], Any]]] = {
+    "text": (pa.string(), lambda: CHANCE.choice(TEXTS)),
+    "large text": (pa.large_string(), lambda: CHANCE.choice(TEXTS)),
+    "bigint": (pa.int64(), lambda: CHANCE.randrange(-(2**63), 2**63)),
+    "tinyint": (pa.int8(), lambda: CHANCE.randrange(-128, 128)),
+    "boolean": (pa.bool_(), lambda: CHANCE.random() < 0.5),
+    "double": (pa.float64(), lambda: CHANCE.choice(FLOATS)),
+    "float": (pa.float32(), lambda: CHANCE.choice([1.5, 0.1, float("inf")])),
+    "date": (pa.date32(), lambda: date(2026, 1, 1) + timedelta(days=CHANCE.randrange(999))),
+    "timestamp": (pa.timestamp("us", "UTC"), moment),
+    "timestamp_ntz": (pa.timestamp("us"), lambda: moment().replace(tzinfo=None)),
+    "decimal": (pa.decimal128(20, 3), lambda: Decimal(CHANCE.randrange(-(10**9), 10**9)).scaleb(-3)),
+    "binary": (pa.binary(), lambda: CHANCE.randbytes(3)),
+    "array": (pa.list_(pa.float64()), lambda: [CHANCE.choice(FLOATS), None]),
+    "struct": (pa.struct([("n", pa.int64()), ("t", pa.string())]), lambda: {"n": 1, "t": CHANCE.choice(TEXTS)}),
+    "map": (pa.map_(pa.string(), pa.decimal128(5, 2)), lambda: [("a", Decimal("1.50")), ("b", None)]),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_texts_of_a_column_are_those_of_its_values(kind: str) -> None:
+    form, made = KINDS[kind]
+    column = pa.array([None if CHANCE.random() < 0.2 else made() for _ in range(500)], form)
+    found = texts(column)
+    assert found == [JSON(value) for value in ready(column)]
+    assert [json.loads(text) for text in found] == ready(column)
