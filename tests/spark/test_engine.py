@@ -6,6 +6,7 @@ import json
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from delta.tables import DeltaTable
@@ -15,7 +16,7 @@ from pyspark.sql import functions as F
 
 from draindown.lake.table_log import TableLog
 from draindown.spark.contract.origin import located
-from draindown.spark.contract.transforms import depends_only_on
+from draindown.spark.contract.transforms import computed_from
 from draindown.spark.runs import termination
 from draindown.spark.session import configured
 from draindown.spark.sources.files import FilesReader
@@ -185,9 +186,9 @@ def test_commit_says_what_a_merge_did_and_why(spark: SparkSession, tmp_path: Pat
 def test_plan_says_what_a_column_depends_on(spark: SparkSession, expression: str, provable: bool) -> None:
     given = spark.createDataFrame([], "id string, region string, seq int, other string")
     made = given.withColumn("p", F.expr(expression))
-    assert depends_only_on(made, "p", {"id", "region"}, given) == provable
+    assert (computed_from(made, "p", {"id", "region"}, given) is not None) == provable
     later = made.withColumn("p", F.upper("p")).select("id", "region", "seq", "p")
-    assert depends_only_on(later, "p", {"id", "region"}, given) == provable
+    assert (computed_from(later, "p", {"id", "region"}, given) is not None) == provable
 
 
 def test_keys_that_count_are_those_of_the_result(spark: SparkSession) -> None:
@@ -195,9 +196,22 @@ def test_keys_that_count_are_those_of_the_result(spark: SparkSession) -> None:
     given = spark.createDataFrame([], "id string")
     before = given.withColumn("p", F.substring("id", 1, 1)).withColumn("id", F.lower("id"))
     after = given.withColumn("id", F.lower("id")).withColumn("p", F.substring("id", 1, 1))
-    assert not depends_only_on(before, "p", {"id"}, given)
-    assert depends_only_on(after, "p", {"id"}, given)
-    assert depends_only_on(given, "id", {"id"}, given)
+    assert computed_from(before, "p", {"id"}, given) is None
+    assert computed_from(after, "p", {"id"}, given) is not None
+    assert computed_from(given, "id", {"id"}, given) == []
+
+
+def test_how_a_column_is_computed_of_keys_is_told_apart(spark: SparkSession) -> None:
+    given = spark.createDataFrame([], "id string, n int")
+
+    def how(expression: Any, *, beside: str = "n") -> list[str] | None:
+        made = given.withColumn("x", F.expr(beside)).withColumn("b", F.crc32("id")).withColumn("p", expression)
+        return computed_from(made, "p", {"id"}, given)
+
+    by = [how(F.expr(text)) for text in ("b % 16", "b % 32", "pmod(b, 16)", "substring(id, 1, 2)")]
+    assert len({json.dumps(one) for one in by}) == 4 and None not in by
+    assert how(F.expr("b % 16")) == how(F.expr("b % 16"), beside="n + 1") == by[0]
+    assert how(F.udf(lambda text: text[:1], "string")("id")) is None
 
 
 def test_thread_of_a_query_lives_as_long_as_the_query_works(spark: SparkSession, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from array import array
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,11 @@ from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
 
 from draindown.flow import quarantine
+from draindown.lake.table_log import TableLog
+from draindown.spark.runs.rebuild import rebuild
 from draindown.spark.runs.replay_rows import replay as replay_rows
 from draindown.spark.session import configured
+from draindown.spark.targets import partitioning
 from draindown.spark.tuning import Tuning
 from tests.landing import Landing
 
@@ -114,6 +118,64 @@ def test_a_bucket_made_of_the_key_prunes(tmp_path: Path, spark: SparkSession) ->
 
     landing.deliver(json.dumps({"name": names[0], "seq": 2}))
     report = landing.apply(spark)
+    assert report.drain is not None and report.drain.totals["updated"] == 1
+
+
+BUCKET = "def bucket(df):\n    return df.withColumn('bucket', F.pmod(F.crc32('name'), F.lit({})))\n"
+BUCKETED = {"keys": ["name"], "sequence_by": ["seq"], "apply_as_deletes": "op = 'd'", "partition_by": ["bucket"]}
+
+
+def bucketed(home: Path, buckets: int) -> Landing:
+    columns = {"name": "string not null", "seq": "int not null", "op": "string"}
+    landing = Landing(home, columns=columns, target=BUCKETED, transform="own.bucket")
+    landing.transform("own", BUCKET.format(buckets))
+    return landing
+
+
+def _places(landing: Landing) -> list[tuple[str, int, int]]:
+    found = QueryBuilder().register("t", DeltaTable(landing.layout.table)).execute("select name, seq, bucket from t")
+    rows = pa.RecordBatchReader.from_stream(found).read_all().to_pylist()
+    return sorted((row["name"], row["seq"], row["bucket"]) for row in rows)
+
+
+def _in(name: str, buckets: int) -> int:
+    return zlib.crc32(name.encode()) % buckets
+
+
+def test_rows_of_another_computation_are_found_wherever_they_are(tmp_path: Path, spark: SparkSession) -> None:
+    landing, names = bucketed(tmp_path, 16), [str(number) for number in range(40)]
+    moved = [name for name in names if _in(name, 16) != _in(name, 32)]
+    stay, gone, again = moved[:3]
+    landing.deliver(*[json.dumps({"name": name, "seq": 1}) for name in names])
+    landing.apply(spark)
+    landing.transform("own", BUCKET.format(32))
+    landing.deliver(*[json.dumps({"name": name, "seq": 2}) for name in names if name not in (stay, gone)])
+    landing.deliver(json.dumps({"name": gone, "seq": 2, "op": "d"}))
+    landing.apply(spark)
+    expected = {name: (name, 2, _in(name, 32)) for name in names} | {stay: (stay, 1, _in(stay, 16))}
+    del expected[gone]
+    assert _places(landing) == sorted(expected.values())
+    landing.transform("own", BUCKET.format(16))  # as it was; rows of in between are not where it looks
+    landing.deliver(json.dumps({"name": again, "seq": 3}))
+    landing.apply(spark)
+    assert _places(landing) == sorted((expected | {again: (again, 3, _in(again, 16))}).values())
+
+
+@pytest.mark.long
+def test_a_rebuild_makes_partitions_of_another_computation_prune_again(tmp_path: Path, spark: SparkSession) -> None:
+    landing, names = bucketed(tmp_path, 16), [str(number) for number in range(40)]
+    landing.deliver(*[json.dumps({"name": name, "seq": 1}) for name in names])
+    landing.drain(spark)
+    first = TableLog(landing.layout.table).properties[partitioning.PROPERTY]
+    landing.transform("own", BUCKET.format(32))
+    rebuild(landing.request("rebuild"), spark, progress=lambda line: None)
+    assert _places(landing) == sorted((name, 1, _in(name, 32)) for name in names)
+    assert TableLog(landing.layout.table).properties[partitioning.PROPERTY] != first
+    for path in _files(landing):
+        if path.parent.name != f"bucket={_in(names[0], 32)}":
+            path.rename(path.with_suffix(".hidden"))
+    landing.deliver(json.dumps({"name": names[0], "seq": 2}))
+    report = landing.drain(spark)
     assert report.drain is not None and report.drain.totals["updated"] == 1
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Sequence
 
@@ -16,6 +18,7 @@ from draindown.spark.batch.model import Batch, Counted
 from draindown.spark.contract import transforms
 from draindown.spark.contract.parsing import WHY
 from draindown.spark.sql import quoted
+from draindown.spark.targets import partitioning
 from draindown.spark.targets.pruning import measures, pruning, text_safe
 
 
@@ -25,11 +28,8 @@ def count_batch(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
     `parsed` is the frame before the transform; `frame` is the frame after it.
     """
     goal = batch.writer.flow.target
-    exact = [
-        name
-        for name in text_safe(frame.schema, goal.partition_by)
-        if transforms.depends_only_on(frame, name, set(goal.keys), parsed)
-    ]
+    computed = _computed(parsed, frame, batch)
+    exact = partitioning.proven(batch.writer.layout.table, computed)
     good = F.col(WHY).isNull() & ~F.col("_blank")
     most = batch.tuning.named_values
     extra = measures(frame, exact, goal.keys, good, most)
@@ -42,7 +42,18 @@ def count_batch(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
         .collect()
     )
     last = newest_sequence(groups) if goal.sequence_by else None
-    return Counted(groups, pruning(groups, frame.schema, exact, goal.keys, most), last)
+    return Counted(groups, pruning(groups, frame.schema, exact, goal.keys, most), last, computed)
+
+
+def _computed(parsed: DataFrame, frame: DataFrame, batch: Batch) -> dict[str, str]:
+    """Return a hash of how each partition column is computed, of those that the keys alone decide."""
+    flow, found = batch.writer.flow, {}
+    for name in text_safe(frame.schema, flow.target.partition_by):
+        how = transforms.computed_from(frame, name, set(flow.target.keys), parsed)
+        if how is not None:  # by the zone, in which times have their days
+            said = json.dumps([frame.schema[name].dataType.simpleString(), flow.source.timezone, how])
+            found[name] = hashlib.sha256(said.encode()).hexdigest()[:16]
+    return found
 
 
 def ledger_row(batch: Batch, counted: Counted) -> BatchRow:

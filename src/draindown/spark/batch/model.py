@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -58,12 +58,14 @@ class Counted:
 
     `groups`: one row per unit, block, blank flag, reason and field, with the row count `n`, the smallest `_id`, and the
     number of rows with drift marks and of rows with unknown fields. `pruning`: file-skipping predicates
-    for the target. `max_sequence`: the greatest sequence of the accepted rows, as text.
+    for the target. `max_sequence`: the greatest sequence of the accepted rows, as text. `computed`: by partition column
+    that the keys alone decide, how it is computed.
     """
 
     groups: Sequence[Row]
     pruning: Pruning
     max_sequence: str | None
+    computed: Mapping[str, str] = field(default_factory=dict)
 
     def rows(self, wanted: Callable[[Row], bool]) -> int:
         """Return the row count of the groups for which `wanted` returns true."""

@@ -92,7 +92,7 @@ class Landed:
         good = self.found.spread(self.frame.where(F.col(WHY).isNull() & ~F.col("_blank")))
         accepted = _accepted(batch, good, counted, counted.accepted, self.found.columns)
         strategy = strategy_of(batch.writer.flow)
-        delta_target.prepare(good.sparkSession, batch.writer, strategy.stored(accepted).schema)
+        delta_target.prepare(good.sparkSession, batch.writer, strategy.stored(accepted).schema, counted.computed)
         return strategy.resolve(accepted, self.row)
 
 

@@ -78,7 +78,8 @@ class Skipping:
             return f"partition by something coarser than {', '.join(many)}, of which a batch has too many, {rebuild}"
         missing = [name for name in goal.partition_by if name not in told.values]
         if missing:
-            return f"have the transform make {', '.join(missing)} of columns in `keys` alone, {rebuild}"
+            made = f"have the transform make {', '.join(missing)} of columns in `keys` alone, by no UDF"
+            return f"{made}; if it was changed, rows of before may lie elsewhere; {rebuild}"
         if not goal.partition_by:
             return (
                 "add what never changes for a row and is alike in a batch, such as the day it was made, to `keys` and "

@@ -160,12 +160,14 @@ def _not_columns(name: str, found: str) -> TerminalError:
     )
 
 
-def depends_only_on(result: DataFrame, column: str, keys: set[str], given: DataFrame) -> bool:
-    """Return whether the plan between `given` and `result` computes `column` from `keys` alone.
+def computed_from(result: DataFrame, column: str, keys: set[str], given: DataFrame) -> list[str] | None:
+    """Return how the plan between `given` and `result` computes `column` from `keys` alone; None if it does not.
 
-    If so, its value can't change for a key, and a predicate on it may prune the target. `keys` are columns of `result`,
-    not of `given`: a transform that lower-cases its key makes one key of several.
+    If it does, the value can't change for a key as long as the same expressions compute it, and a predicate on it may
+    prune the target. They are SQL, from the last to the first; the code of a UDF is not in the plan, so it proves
+    nothing. `keys` are columns of `result`, not of `given`: a transform that lower-cases its key makes one of several.
     """
+    told: list[str] = []
     bottom = given._jdf.queryExecution().analyzed()
     node = result._jdf.queryExecution().analyzed()
     outputs = list(items(node.output()))
@@ -173,19 +175,23 @@ def depends_only_on(result: DataFrame, column: str, keys: set[str], given: DataF
     wanted = {a.exprId().id() for a in outputs if a.name() == column}
     while wanted - final and not node.fastEquals(bottom):
         if node.getClass().getSimpleName() == "Project":
-            wanted = (wanted & final) | _sources(node, wanted - final)
+            made = [one for one in items(node.projectList()) if one.exprId().id() in wanted - final]
+            if any(map(_runs_code, made)):
+                return None
+            told += sorted(one.sql() for one in made if one.getClass().getSimpleName() == "Alias")
+            sources = {a.exprId().id() for one in made for a in items(one.references().toSeq())}
+            wanted = (wanted & final) | sources
         if node.children().size() != 1:
-            return False
+            return None
         node = node.children().head()
-    return bool(wanted) and wanted <= final
+    return told if wanted and wanted <= final else None
 
 
-def _sources(project: Any, wanted: set[int]) -> set[int]:
-    found: set[int] = set()
-    for expression in items(project.projectList()):
-        if expression.exprId().id() in wanted:
-            found |= {a.exprId().id() for a in items(expression.references().toSeq())}
-    return found
+def _runs_code(expression: Any) -> bool:
+    """Return whether a value is computed by code that the plan does not show."""
+    name = str(expression.getClass().getName())
+    is_code = name.endswith("UDF") or not name.startswith("org.apache.spark.sql.catalyst.expressions.")
+    return is_code or any(map(_runs_code, items(expression.children())))
 
 
 def items(scala: Any) -> Iterator[Any]:

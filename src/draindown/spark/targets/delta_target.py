@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from delta.tables import DeltaTable, DeltaTableBuilder
@@ -23,7 +24,7 @@ from draindown.ledger import target_log
 from draindown.ledger.rows import BatchKind, BatchRow, not_adding_up
 from draindown.spark.session import configured
 from draindown.spark.sql import ddl, quoted
-from draindown.spark.targets import restricted, side_rows
+from draindown.spark.targets import partitioning, restricted, side_rows
 from draindown.spark.targets.mismatch import refuse_mismatch
 from draindown.spark.targets.pruning import Pruning
 from draindown.spark.targets.table_schema import bounded, nullable
@@ -128,8 +129,10 @@ def added_columns(spark: SparkSession, writer: Writer) -> list[str]:
     return [name for name in texts if name.lower() not in named]
 
 
-def prepare(spark: SparkSession, writer: TableWriter, schema: StructType) -> None:
-    """Create the target, or add the columns that it lacks.
+def prepare(
+    spark: SparkSession, writer: TableWriter, schema: StructType, computed: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Create the target, or add the columns that it lacks. `computed`: as `partitioning.proven` takes it.
 
     A wider type is refused too. Delta could widen the column in place, but no reader without Spark that we know can
     read such a table (docs/decisions/022).
@@ -138,10 +141,12 @@ def prepare(spark: SparkSession, writer: TableWriter, schema: StructType) -> Non
     """
     path, flow = writer.layout.table, writer.flow
     if not TableLog(path).exists:
-        _create(spark, path, schema, flow)
+        _create(spark, path, schema, flow, computed)
         return
     refuse_mismatch(writer.layout, flow, DeltaTable.forPath(spark, path).toDF().schema, schema)
     widen(spark, path, schema)
+    if flow.target.partition_by:
+        partitioning.keep(spark, path, computed)
 
 
 def widen(spark: SparkSession, path: str, schema: StructType) -> None:
@@ -154,7 +159,13 @@ def widen(spark: SparkSession, path: str, schema: StructType) -> None:
         spark.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({', '.join(missing)})")
 
 
-def _create(spark: SparkSession, path: str, schema: StructType, flow: FlowSpec | DerivedFlow) -> None:
+def _create(
+    spark: SparkSession,
+    path: str,
+    schema: StructType,
+    flow: FlowSpec | DerivedFlow,
+    computed: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     statistics = bounded(schema, flow)
     builder = _new_table(spark, path, schema)
     if flow.target.partition_by:
@@ -162,6 +173,8 @@ def _create(spark: SparkSession, path: str, schema: StructType, flow: FlowSpec |
     builder = builder.property("delta.enableDeletionVectors", "true").property("delta.checkpointInterval", "50")
     if statistics:
         builder = builder.property(delta.BOUNDED, statistics)
+    if computed:
+        builder = builder.property(partitioning.PROPERTY, partitioning.stored(computed))
     builder.execute()
 
 
@@ -260,10 +273,12 @@ def swap(spark: SparkSession, writer: TableWriter, metadata: str) -> None:
     statistics = bounded(rows.schema, flow)
     if TableLog(path).properties.get(delta.BOUNDED, "") != statistics:  # it may name columns that the overwrite drops
         spark.sql(f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES IF EXISTS ('{delta.BOUNDED}')")
+    partitioning.forget(spark, path, writer.layout.table)
     how = {"overwriteSchema": "true", "partitionOverwriteMode": "static", "optimizeWrite": "true"}
     with configured(spark, writer.settings("rows", metadata)), restricted.named(writer.layout, path):
         written = rows.write.format("delta").mode("overwrite").options(**how)
         written.partitionBy(*flow.target.partition_by).save(path)
+    partitioning.take(spark, path, writer.layout.table)
     keep_bounds(spark, path, flow)
 
 
