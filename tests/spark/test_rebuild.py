@@ -138,6 +138,26 @@ def publish(landing: Landing) -> gate_published.Published:
     return gate_published.publish(landing.layout, gate_published.Published(**pointer, run_id="r", rows=1))
 
 
+def test_other_keys_or_another_sequence_need_a_rebuild(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows of the keys that were would stay beside those of the keys that are."""
+    it = Landing(tmp_path, target={"keys": ["id"], "sequence_by": ["seq"]})
+    lines = [json.dumps({"id": "k", "seq": seq, "a": seq}) for seq in (1, 2)]
+    it.deliver(lines[0])
+    it.drain(spark)
+    other = Landing(tmp_path, target={"keys": ["id", "seq"], "sequence_by": ["seq"]})
+    other.deliver(lines[1], name="second.json")
+    with pytest.raises(TerminalError) as caught:
+        other.drain(spark)
+    said = "keys: id of the table's rows, id, seq in the spec"
+    assert (caught.value.code, caught.value.found) == ("table-mismatch", said)
+    assert rebuild(other.request(), spark, progress=lambda line: None).outcome == "done"
+    assert sorted(row["seq"] for row in other.rows("seq")) == [1, 2]
+    it.deliver(lines[0], name="third.json")
+    with pytest.raises(TerminalError) as caught:
+        it.drain(spark)
+    assert caught.value.code == "table-mismatch"
+
+
 @pytest.mark.campaign
 def test_a_rebuild_is_what_a_fresh_flow_makes_and_readers_see_nothing_else(spark: SparkSession, tmp_path: Path) -> None:
     landing = Landing(tmp_path / "one", **OLD)

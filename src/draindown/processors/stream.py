@@ -24,6 +24,9 @@ IS_STATE, START, AT, NUMBER, POSITION, STAYS, SNAPSHOT, ROW = (
 _BATCH = 10_000
 Batches = Iterable[pa.RecordBatch]
 
+FAILED = "[PROCESSOR_FAILED]"
+"""What an error of a fold begins with, in what Spark says of it. A trace shows this name in its place."""
+
 
 def folding(shape: Shape, keys: int, schema: pa.Schema) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     """Return the function of a partition. `keys`: the number of key columns. `schema`: of the output."""
@@ -63,7 +66,7 @@ class Partition:
         try:
             values = [pylist(batch.column(at)) for at in range(width + 2, batch.num_columns)]
         except Beyond as error:
-            raise Failed(f"[PROCESSOR_FAILED] {_named(keys[error.at])}: {error}") from error
+            raise Failed(f"{FAILED} {_named(keys[error.at])}: {error}") from error
         rows = [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
         at = 0
         for until in _ends(keys):
@@ -82,7 +85,7 @@ class Partition:
         try:
             step()
         except Failed as error:
-            raise Failed(f"[PROCESSOR_FAILED] {_named(self._key or ())}: {error}") from error
+            raise Failed(f"{FAILED} {_named(self._key or ())}: {error}") from error
         self._of_made += [self._key or ()] * (len(self._made) - len(self._of_made))
         self._of_states += [self._key or ()] * (len(self._states) - len(self._of_states))
         if len(self._made) + len(self._states) >= _BATCH:

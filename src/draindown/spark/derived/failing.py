@@ -17,12 +17,13 @@ from pyspark.sql import functions as F
 
 from draindown.base.errors import said
 from draindown.base.formatting import printable
+from draindown.processors.stream import FAILED
 from draindown.spark.sql import quoted
 
 ERRORS = (PySparkException, Py4JJavaError)
-_NAMED = re.compile(r"\[PROCESSOR_FAILED\] ([^\n]*)")
+_NAMED = re.compile(re.escape(FAILED) + r" ([^\n]*)")
 """How the fold of a processor says which key it can't fold, and why."""
-_STATE = re.compile(r"SQLSTATE: 22[0-9A-Z]{3}|\[PROCESSOR_FAILED\]|java\.lang\.ArithmeticException")
+_STATE = re.compile(r"SQLSTATE: 22[0-9A-Z]{3}|java\.lang\.ArithmeticException|" + re.escape(FAILED))
 """SQLSTATE class 22 is `data exception`: an error of a value, not of the query or the machine."""
 _SAID = re.compile(r"\[[A-Z0-9_.]+\] [^\n]*?(?= SQLSTATE|\n|$)|java\.lang\.ArithmeticException: [^\n]*")
 _MOST_BITS, _SECONDS = 30, 120

@@ -24,7 +24,7 @@ from draindown.ledger import target_log
 from draindown.ledger.rows import BatchKind, BatchRow, not_adding_up
 from draindown.spark.session import configured
 from draindown.spark.sql import ddl, quoted
-from draindown.spark.targets import partitioning, restricted, side_rows
+from draindown.spark.targets import identity, partitioning, restricted, side_rows
 from draindown.spark.targets.mismatch import refuse_mismatch
 from draindown.spark.targets.pruning import Pruning
 from draindown.spark.targets.table_schema import bounded, nullable
@@ -175,6 +175,8 @@ def _create(
         builder = builder.property(delta.BOUNDED, statistics)
     if computed:
         builder = builder.property(partitioning.PROPERTY, partitioning.stored(computed))
+    if (named := identity.stored(flow)) is not None:
+        builder = builder.property(identity.PROPERTY, named)
     builder.execute()
 
 
@@ -274,11 +276,13 @@ def swap(spark: SparkSession, writer: TableWriter, metadata: str) -> None:
     if TableLog(path).properties.get(delta.BOUNDED, "") != statistics:  # it may name columns that the overwrite drops
         spark.sql(f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES IF EXISTS ('{delta.BOUNDED}')")
     partitioning.forget(spark, path, writer.layout.table)
+    identity.forget(spark, path, writer.layout.table)
     how = {"overwriteSchema": "true", "partitionOverwriteMode": "static", "optimizeWrite": "true"}
     with configured(spark, writer.settings("rows", metadata)), restricted.named(writer.layout, path):
         written = rows.write.format("delta").mode("overwrite").options(**how)
         written.partitionBy(*flow.target.partition_by).save(path)
     partitioning.take(spark, path, writer.layout.table)
+    identity.take(spark, path, writer.layout.table)
     keep_bounds(spark, path, flow)
 
 

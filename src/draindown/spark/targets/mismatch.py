@@ -7,6 +7,7 @@ from pyspark.sql.types import StructType
 from draindown.base.errors import TerminalError
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
+from draindown.spark.targets import identity
 from draindown.spark.targets.table_schema import differences, other_form
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.landing import FlowSpec
@@ -23,7 +24,7 @@ def refuse_mismatch(layout: FlowLayout, flow: FlowSpec | DerivedFlow, held: Stru
     partitions = TableLog(path).partition_columns
     if partitions != flow.target.partition_by:
         differing.append(f"the table is partitioned by {partitions}, the spec by {flow.target.partition_by}")
-    if differing := [*differing, *_not_remembered(layout, flow)]:
+    if differing := [*differing, *_not_remembered(layout, flow), *identity.differing(path, flow)]:
         raise TerminalError(
             "table-mismatch",
             tried=f"write to {path}",
