@@ -34,7 +34,7 @@ PARTS = (
     Part("input that changes", _faults("input")),
     Part(
         "Kafka, and derived flows",
-        _faults("kafka", "derived_crash", "derived_upstream", "history_crash", "landed_history_crash"),
+        _faults("kafka", "derived_crash", "derived_upstream", "history_crash", "landed_history_crash", "partial_crash"),
     ),
     Part("Airflow that is killed", _faults("airflow")),
     Part("bad input by number", ("tests/spark/test_scored_input.py", *_faults("sizes")), _MARKED),

@@ -37,7 +37,7 @@ from tests.flowfiles import AT, checkpoint, commit, drained, places, table_of, t
 
 OFFSETS = "generations/0001/checkpoint/offsets/1"
 TABLES = ("table", "tombstones", "quarantine", "ledger", "inputs", "intake", "parked", "resolutions")
-UNMADE = ("hidden", "raw", "late", "late_decisions")
+UNMADE = ("hidden", "snapshots", "raw", "late", "late_decisions")
 """A table that the flow does not have, which those who open TABLES look for."""
 
 

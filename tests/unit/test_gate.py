@@ -273,7 +273,7 @@ def test_refusal_names_failures_and_survives_pickling(layout: FlowLayout) -> Non
     assert error.code == "gate-failed"
     assert "2 of 9 rows" in error.found
     assert "w:" not in error.found
-    assert error.next[1] == "draindown gate waive flights 'it'\"'\"'s' --flow flights --reason TEXT"
+    assert error.next[1] == "draindown gate waive flights 'it'\"'\"'s' --flow flights --for \"1 day\" --reason TEXT"
     assert pickle.loads(pickle.dumps(error)).as_dict() == error.as_dict()
 
 
@@ -380,7 +380,7 @@ def test_each_failed_expectation_and_a_refused_share_get_the_commands_that_decid
     ]
     for name in ("a", "b"):
         assert f"draindown gate quarantine flights {name} --flow flights" in plain
-        assert f"draindown gate waive flights {name} --flow flights --reason TEXT" in plain
+        assert f'draindown gate waive flights {name} --flow flights --for "1 day" --reason TEXT' in plain
     assert '{"id": "B-1", "amount": null}' in error.found
 
 

@@ -267,7 +267,7 @@ def test_a_failed_share_names_the_way_on() -> None:
         "draindown quarantine list p --flow f",
         "draindown quarantine replay p --flow f --yes   # once the contract or a rule is corrected: lets them in",
         "draindown quarantine discard p --flow f --yes   # gives them up; the next check no longer counts them",
-        "draindown gate waive p refused_share --flow f --reason TEXT",
+        'draindown gate waive p refused_share --flow f --for "1 day" --reason TEXT',
     )
     text = card([step("check", 1, "failed", check=part, error=error.as_dict())])
     assert "failed  refused_share  9 of 9 input rows" in text

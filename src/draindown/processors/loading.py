@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
+from importlib.abc import SourceLoader
 from pathlib import Path
 from types import ModuleType
 
@@ -70,14 +71,30 @@ def missing(dotted: str, found: str) -> TerminalError:
     )
 
 
+class _Read(SourceLoader):
+    """Loads a module from what was read of its file, whatever the file has by now."""
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        self._path, self._content = str(path), content
+
+    def get_filename(self, fullname: str) -> str:  # noqa: ARG002
+        """Return the path, for traces."""
+        return self._path
+
+    def get_data(self, path: str) -> bytes:  # noqa: ARG002
+        """Return the content."""
+        return self._content
+
+
 def _imported(content: bytes, path: Path, name: str) -> ModuleType:
     qualified = f"draindown_processors.{name}"
-    spec = importlib.util.spec_from_file_location(qualified, path)
-    assert spec is not None and spec.loader is not None
+    loader = _Read(path, content)
+    spec = importlib.util.spec_from_loader(qualified, loader)
+    assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[qualified] = module
     try:
-        exec(compile(content, str(path), "exec"), module.__dict__)
+        loader.exec_module(module)
     except Exception as error:
         raise TerminalError(
             "processor-failed",
