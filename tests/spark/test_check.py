@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,9 @@ def test_a_detail_is_spelled_as_its_author_wrote_it() -> None:
     assert result.detail({"kwargs": kwargs}, 0.5).endswith("observed 0.5")
 
 
+WAIVE, DAY = "draindown gate waive flights", '--flow flights --for "1 day" --reason TEXT'
+
+
 class Flow:
     """A flow's target that tests write batches to, and its gate."""
 
@@ -61,13 +65,15 @@ class Flow:
         )
         self.layout = self.spec.layout("flights")
 
-    def metadata(self) -> str:
+    def metadata(self, *, inserted: int = 0, deleted: int = 0) -> str:
         self.batches += 1
-        return BatchRow("flights", "flights", generation=1, batch=self.batches, run_id="r").as_metadata()
+        # of rows that a person released: the share of refused records is of input only
+        row = BatchRow("flights", "flights", generation=1, batch=self.batches, run_id="r", kind="quarantine")
+        return replace(row, records=inserted + deleted, inserted=inserted, deleted=deleted).as_metadata()
 
     def write(self, *rows: tuple[str, str | None]) -> datetime:
         """Append a batch as a drain does: one later `_changed_at`, the ledger row in its commit."""
-        metadata = CommitProperties(custom_metadata={"userMetadata": self.metadata()})
+        metadata = CommitProperties(custom_metadata={"userMetadata": self.metadata(inserted=len(rows))})
         at = START + timedelta(minutes=self.batches)
         schema = pa.schema([("id", pa.string()), ("status", pa.string()), ("_changed_at", pa.timestamp("us", "UTC"))])
         table = pa.Table.from_pylist([dict(zip(schema.names, (*row, at), strict=True)) for row in rows], schema)
@@ -77,7 +83,7 @@ class Flow:
 
     def delete(self, key: str) -> None:
         """Delete a key as a drain does: by a MERGE with the ledger row in its commit."""
-        conf = {"spark.databricks.delta.commitInfo.userMetadata": self.metadata()}
+        conf = {"spark.databricks.delta.commitInfo.userMetadata": self.metadata(deleted=1)}
         with configured(self.spark, conf):
             self.spark.sql(
                 f"MERGE INTO delta.`{self.layout.table}` t USING (SELECT '{key}' AS id) s ON t.id = s.id "
@@ -203,7 +209,7 @@ def test_refusal_names_what_to_type_and_leaves_results(flow: Flow) -> None:
     assert caught.value.next == (
         "draindown gate show flights --flow flights",
         "draindown gate quarantine flights expect_column_values_to_be_in_set:status --flow flights",
-        "draindown gate waive flights expect_column_values_to_be_in_set:status --flow flights --reason TEXT",
+        f"{WAIVE} expect_column_values_to_be_in_set:status {DAY}",
     )
     directory = Path(flow.layout.validations("run 1", "s"))
     assert str(directory / "index.html") in caught.value.changed
@@ -305,7 +311,7 @@ def test_an_expectation_that_could_not_be_judged_is_not_offered_for_a_waiver(flo
     with pytest.raises(refusal.Refused) as caught:
         flow.check(no_set, NOT_NULL)
     assert [command for command in caught.value.next if "gate waive" in command] == [
-        "draindown gate waive flights expect_column_values_to_not_be_null:status --flow flights --reason TEXT"
+        f"{WAIVE} expect_column_values_to_not_be_null:status {DAY}"
     ]
 
 
