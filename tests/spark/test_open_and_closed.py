@@ -113,6 +113,7 @@ def test_open_and_closed_rows_lie_in_different_files_and_no_row_changes(
     assert it.compact(force=True) == (2, 1) and it.rows() != before, "only those that join it"
 
 
+@pytest.mark.long
 def test_what_a_batch_reads_does_not_grow_with_what_ended_long_ago(history: Callable[..., History]) -> None:
     it, read = history(), list[int]()
     for round_ in range(3):

@@ -287,9 +287,8 @@ def test_a_column_that_leaves_the_contract_stays_of_its_kind(
     landing: Callable[..., Landing], spark: SparkSession, target: dict[str, Any]
 ) -> None:
     it = landing(target=target)
-    it.deliver(line("k", 1, a=1, b="x", part="p"), line("r", 1, other=7), line("r", 2, a=1))
+    it.deliver(line("k", 1, a=1, b="x", part="p"))
     it.apply(spark)
-    assert it.rows("_rescued", where="id = 'r'") == [{"_rescued": None}], "it is the newest record's"
     content = json.loads(it.spec.model_dump_json(exclude_none=True))
     flow = content["flows"]["f"]
     for name in ("b", "part"):

@@ -10,7 +10,6 @@ from pydantic import PlainValidator, WithJsonSchema
 
 from draindown.spec.base import Problem
 from draindown.spec.history import COLUMNS_SCHEMA, EXCEPT, check_columns
-from draindown.spec.names import is_own
 
 IGNORE = "ignore_null_updates"
 SEQUENCES = "_sequences"
@@ -37,14 +36,11 @@ class Partial:
     said: bool | list[str] | Mapping[str, list[str]]
 
     def columns(self, names: Sequence[str]) -> list[str]:
-        """Return those of the names of a record's columns of which NULL leaves what the row has.
-
-        Never draindown's own: `_rescued` has what one record had beside its columns.
-        """
+        """Return those of the names of a record's columns of which NULL leaves what the row has."""
         if isinstance(self.said, list):
             return [name for name in names if name in self.said]
         left_out = {*self.keys, *self.sequence_by, *(() if isinstance(self.said, bool) else self.said[EXCEPT])}
-        return [name for name in names if name not in left_out and not is_own(name)]
+        return [name for name in names if name not in left_out]
 
     @property
     def named(self) -> list[tuple[tuple[str, ...], str]]:

@@ -27,12 +27,17 @@ def stored(flow: FlowSpec | DerivedFlow) -> str | None:
     return json.dumps({"keys": list(flow.target.keys), "sequence_by": list(flow.target.sequence_by)})
 
 
-def differing(path: str, flow: FlowSpec | DerivedFlow) -> list[str]:
-    """Return what differs between the rows of the table at `path` and those of a flow, in words.
+def is_known(table: TableLog) -> bool:
+    """Return whether a table says what its rows go by, and so those of the deletes that are remembered beside it."""
+    return PROPERTY in table.properties
+
+
+def differing(table: TableLog, flow: FlowSpec | DerivedFlow) -> list[str]:
+    """Return what differs between the rows of a table and those of a flow, in words.
 
     Nothing of a table without the property: one that an earlier version made, or whose swap was cut short.
     """
-    said, held = stored(flow), TableLog(path).properties.get(PROPERTY)
+    said, held = stored(flow), table.properties.get(PROPERTY)
     if said is None or held is None:
         return []
     was, now = json.loads(held), json.loads(said)

@@ -21,10 +21,14 @@ def refuse_mismatch(layout: FlowLayout, flow: FlowSpec | DerivedFlow, held: Stru
     path = layout.table
     differing = list(differences(held, schema))
     differing += other_form(held, schema) if isinstance(flow, FlowSpec) else ()
-    partitions = TableLog(path).partition_columns
+    log = TableLog(path)
+    partitions = log.partition_columns
     if partitions != flow.target.partition_by:
         differing.append(f"the table is partitioned by {partitions}, the spec by {flow.target.partition_by}")
-    if differing := [*differing, *_not_remembered(layout, flow), *identity.differing(path, flow)]:
+    differing += identity.differing(log, flow)
+    if not identity.is_known(log):
+        differing += _not_remembered(layout, flow)
+    if differing:
         raise TerminalError(
             "table-mismatch",
             tried=f"write to {path}",
