@@ -32,6 +32,7 @@ from draindown.sources.files import catalog
 from draindown.sources.kafka import positions
 from draindown.sources.kafka.offsets import Span
 from draindown.sources.registry import source_of
+from draindown.spec.models import PipelineSpec
 from tests.flowfiles import AT, REFUSED, about, commit, count_as_spark, drained, foreign, request, restore, take_in
 from tests.flowfiles import checkpoint as write_checkpoint
 from tests.tables.test_audit_records import SOURCE
@@ -194,6 +195,19 @@ def test_a_changed_transform_is_another_contract(tmp_path: Path) -> None:
     assert rebuild.plan(asked).state == "begun"
     (home / "shared.py").write_text("FACTOR = 2\n")
     assert code_of(lambda: rebuild.plan(asked)) == "rebuild-other-contract"
+
+
+def test_a_rebuild_goes_on_after_an_upgrade_that_brought_settings(tmp_path: Path) -> None:
+    """The hash that an earlier version wrote of this flow: settings that came later and say nothing are not in it."""
+    document = {"source": {"files": "in/*.json", "format": "json"}}
+    document |= {"columns": {"id": "string not null", "n": "int not null"}}
+    document |= {"target": {"keys": ["id"], "sequence_by": ["n"]}}
+    spec = PipelineSpec.model_validate({"pipeline": "p", "lake": "lake", "flows": {"f": document}})
+    asked = Request(spec=spec, flow="f", step="drain", run_id="r", root=str(tmp_path))
+    assert rebuild._contract(asked)[:16] == "421d54870d4f8859"
+    merged = document | {"target": document["target"] | {"ignore_null_updates": True}}
+    other = PipelineSpec.model_validate({"pipeline": "p", "lake": "lake", "flows": {"f": merged}})
+    assert rebuild._contract(asked.model_copy(update={"spec": other}))[:16] != "421d54870d4f8859"
 
 
 class Died(Exception):

@@ -221,8 +221,8 @@ def _refuse_other_contract(request: Request, begun: Rebuild) -> None:
         raise TerminalError(
             "rebuild-other-contract",
             tried=f"go on with the rebuild of generation {begun.generation} of flow {request.flow}",
-            found=f"the flow or a file of jobs/transforms/ was changed since it was begun ({begun.at}): its first "
-            "batches would have been read by other rules than its last",
+            found=f"the flow, a file of jobs/transforms/ or draindown was changed since it was begun ({begun.at}): its "
+            "first batches would have been read by other rules than its last",
             next=[
                 "put the flow and the transforms back as they were, then try again",
                 f"draindown rebuild {request.spec.pipeline} --flow {request.flow} --abort --yes   # then begin anew",
@@ -234,6 +234,10 @@ def _contract(request: Request) -> str:
     """Return a hash of the spec's row-related settings and the code of all transforms, which may import each other."""
     flow = request.declared
     said = flow.model_dump(mode="json", exclude=_NO_CONTRACT)
+    # settings that came later are in the hash where they say something: a rebuild goes on after an upgrade
+    said = {name: value for name, value in said.items() if (name, value) != ("processor", None)}
+    target = said["target"].items()
+    said["target"] = {name: value for name, value in target if (name, value) != ("ignore_null_updates", False)}
     said["source"] = {name: value for name, value in said["source"].items() if name not in flow.source.beside_rows}
     home = Path(request.root) / "jobs" / "transforms"
     code = sorted(home.rglob("*.py")) if flow.transform else []
