@@ -187,10 +187,8 @@ def partitions(log: TableLog, target_file_size: int, *, force: bool = False) -> 
     columns = [name for name in adds.column_names if name.startswith("partition.")]
     end = end_path(log.fields)
     without_end = f"null_count.{'.'.join(end)}" if end else ""
-    if (
-        without_end not in adds.column_names
-    ):  # no history: its rows were taken from one, and the column has no statistics
-        end = None
+    if without_end not in adds.column_names:
+        end = None  # no history: it has rows of one, and no statistics of their ends
     told = [name for name in ("path", "size_bytes", "num_records", without_end) if name in adds.column_names]
     groups: dict[tuple[tuple[str, Any], ...], list[HistoryFile]] = {}
     values_of = {name.removeprefix("partition."): _values(adds[name]) for name in columns}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
@@ -23,3 +24,18 @@ def last_definition(writer: Writer, form: str) -> dict[str, list[str]] | None:
         return None
     found: dict[str, list[str]] = json.loads(last.history)
     return found
+
+
+def differing(was: Mapping[str, Sequence[str]], now: Mapping[str, Sequence[str]]) -> str:
+    """Return which columns differ, by what they are for, in words; empty if none do."""
+    changed = [name for name in now if sorted(was[name]) != sorted(now[name])]
+    return "; ".join(f"{name}: {', '.join(was[name])} before, {', '.join(now[name]) or 'none'} now" for name in changed)
+
+
+def ways_on(writer: Writer, again: str) -> list[str]:
+    """Return what helps where they differ. `again`: what a rebuild does, in words."""
+    layout = writer.layout
+    return [
+        f"put the spec back, then: draindown run {layout.pipeline}",
+        f"draindown rebuild {layout.pipeline} --flow {layout.flow}   # {again}",
+    ]

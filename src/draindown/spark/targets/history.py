@@ -24,7 +24,7 @@ from draindown.spark.frames import persisted
 from draindown.spark.session import configured
 from draindown.spark.sql import CHANGED_AT, literal, quoted
 from draindown.spark.targets import delta_target, events, folding, memory, resolution, withheld
-from draindown.spark.targets.definition import last_definition
+from draindown.spark.targets.definition import differing, last_definition, ways_on
 from draindown.spark.targets.delta_target import Clauses, Writer, written
 from draindown.spark.targets.events import WHY, Shape
 from draindown.spark.targets.neighbourhood import Neighbourhood, candidates, joining, neighbourhood, settings
@@ -243,19 +243,14 @@ def _refuse_changed(writer: Writer, shape: Shape, was: Mapping[str, Sequence[str
     held = {*was["tracked"], *was["untracked"], *was["keys"], *was["sequence_by"]}
     now = {"keys": shape.keys, "sequence_by": shape.sequence_by}
     now["tracked"] = [name for name in shape.tracked if name in held]
-    changed = [name for name in now if sorted(was[name]) != sorted(now[name])]
-    if not changed:
-        return
-    raise TerminalError(
-        "history-changed",
-        tried=f"fold events into {writer.layout.table}",
-        found="; ".join(f"{name}: {', '.join(was[name])} before, {', '.join(now[name])} now" for name in changed),
-        changed="nothing of this batch is in the table",
-        next=[
-            f"put the spec back, then: draindown run {writer.layout.pipeline}",
-            f"draindown rebuild {writer.layout.pipeline} --flow {writer.layout.flow}   # folds all input anew",
-        ],
-    )
+    if changed := differing(was, now):
+        raise TerminalError(
+            "history-changed",
+            tried=f"fold events into {writer.layout.table}",
+            found=changed,
+            changed="nothing of this batch is in the table",
+            next=ways_on(writer, "folds all input anew"),
+        )
 
 
 def _by_fate(fates: Mapping[str, int]) -> dict[str, Any]:

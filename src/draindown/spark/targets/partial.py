@@ -23,7 +23,7 @@ from draindown.spark.frames import persisted
 from draindown.spark.session import configured
 from draindown.spark.sql import ARRIVED_AT, CHANGED_AT, quoted
 from draindown.spark.targets import delta_target, memory, merging, resolution, withheld
-from draindown.spark.targets.definition import last_definition
+from draindown.spark.targets.definition import differing, last_definition, ways_on
 from draindown.spark.targets.delta_target import Clauses, Writer, written
 from draindown.spark.targets.merging import BURIES, COUNTS, Shape
 from draindown.spark.targets.neighbourhood import candidates, joining, neighbourhood, settings
@@ -121,24 +121,15 @@ def _refuse_changed(writer: Writer, shape: Shape, was: Mapping[str, Sequence[str
         return
     held = {*was["partial"], *was["whole"]}
     now = {"keys": shape.keys, "sequence_by": shape.sequence_by}
-    now["partial"] = [name for name in shape.partial if name in held]
-    said = {"partial": IGNORE}
-    changed = [name for name in now if sorted(was[name]) != sorted(now[name])]
-    if not changed:
-        return
-    raise TerminalError(
-        "table-mismatch",
-        tried=f"merge records into {writer.layout.table}",
-        found="; ".join(
-            f"{said.get(name, name)}: {', '.join(was[name])} before, {', '.join(now[name]) or 'none'} now"
-            for name in changed
-        ),
-        changed="nothing of this batch is in the table",
-        next=[
-            f"put the spec back, then: draindown run {writer.layout.pipeline}",
-            f"draindown rebuild {writer.layout.pipeline} --flow {writer.layout.flow}   # merges all input anew",
-        ],
-    )
+    now[IGNORE] = [name for name in shape.partial if name in held]
+    if changed := differing({**was, IGNORE: was["partial"]}, now):
+        raise TerminalError(
+            "table-mismatch",
+            tried=f"merge records into {writer.layout.table}",
+            found=changed,
+            changed="nothing of this batch is in the table",
+            next=ways_on(writer, "merges all input anew"),
+        )
 
 
 def _counted(found: DataFrame) -> dict[str, Any]:
