@@ -182,6 +182,30 @@ def test_a_history_is_replayed_reset_and_rebuilt(landing: Callable[..., Landing]
     assert {row.form for row in ledger_table.recent(it.layout, 1)} == {"history"}
 
 
+@pytest.mark.long
+def test_a_history_that_is_put_aside_begins_anew_by_another_contract(
+    landing: Callable[..., Landing], spark: SparkSession
+) -> None:
+    """Hidden events of the old one have values that no record gives any more, and some of a file that is gone."""
+    it = landing(target=HISTORY | {"track_history": ["b"]})
+    lost = it.deliver(line("k", 5, b="x"), line("k", 6, b="x"), delete("k", 7))
+    it.deliver(line("k", 3, b="x"), line("k", 4, b="x"), delete("j", 4))
+    it.drain(spark)
+    assert accounts(it)[-1].remembered
+    lost.unlink()
+    content = json.loads(it.spec.model_dump_json(exclude_none=True))
+    content["flows"]["f"]["columns"] |= {"a": "string", "b": "string"}
+    content["flows"]["f"]["transform"] = "upper.run"
+    it.transform("upper", "def run(rows):\n    return rows.withColumn('b', F.upper('b'))\n")
+    it.spec = PipelineSpec.model_validate(content)
+    with open_flow(it.spec, "f", Needs.FINISHED, owner="me", run_id="reset"):
+        found = reset.plan(it.request(), table_aside=True)
+        reset.begin(it.request(), found, by="me", accept_missing=True)
+    it.drain(spark)
+    assert runs(it) == [("k", 3, None, "1", "X")]
+    assert not [one.code for one in examine(it.request()).symptoms if one.level == "wrong"]
+
+
 UNIQUE = {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "id"}}
 
 

@@ -123,7 +123,7 @@ def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) 
         ledger_table.heal(layout, found.generation)
     if loses_table:  # before the table goes: batches on their way to sinks can't be finished then
         sink_bases.put_aside(layout)
-    integrity.put_aside(layout, found.generation, target=found.table_aside)
+    integrity.put_aside(layout, found.generation, target=loses_table)
     if found.previous is not None and found.previous < found.generation and log_of(layout, layout.table).is_whole:
         discards.forget_unfinished(layout, found.previous)
     # the table that took these rows is gone, and the new generation decides about them again
