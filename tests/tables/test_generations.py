@@ -16,6 +16,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from draindown.base.errors import TerminalError
+from draindown.cli.recovery import _plan_text
 from draindown.doctor.examination import examine
 from draindown.doctor.model import Desk
 from draindown.doctor.tables import look_at_memory
@@ -545,7 +546,9 @@ def test_the_hidden_events_of_a_history_go_with_its_table(tmp_path: Path, lose: 
         shutil.rmtree(asked.layout.table)
     if lose == "torn":
         _half(max(Path(asked.layout.table, "_delta_log").glob("*.json")))
-    reset(asked, table_aside=lose == "aside")
+    plan = reset(asked, table_aside=lose == "aside")
+    assert plan.hidden_aside and "hidden events" in (told := _plan_text(plan)) and "no --undo" in told
+    assert code_of(lambda: reset_plan.undo(asked.layout, by="me")) == "nothing-to-undo"
     assert not TableLog(asked.layout.table).exists and not TableLog(asked.layout.hidden).exists
     assert TableLog(f"{asked.layout.aside(2)}/hidden/f").row_count == 1
     desk = Desk(asked.layout, memory="hidden", generation=2)
@@ -558,7 +561,7 @@ def test_the_hidden_events_of_a_history_go_with_its_table(tmp_path: Path, lose: 
 
 def test_hidden_events_stay_where_their_table_does(tmp_path: Path) -> None:
     asked = _remembering(tmp_path)
-    reset(asked)
+    assert not reset(asked).hidden_aside
     assert TableLog(asked.layout.hidden).row_count == 1
 
 

@@ -37,6 +37,7 @@ class ResetPlan:
     `holds_previous`: whether the target holds batches of earlier generations.
     `damaged`: unreadable tables, which will be put aside.
     `table_aside`: the target will be put aside, too, as requested.
+    `hidden_aside`: the target is put aside or gone, and its hidden events will be put aside.
     `derived`: every key is computed again from the source, and only what differs is written.
     """
 
@@ -56,6 +57,7 @@ class ResetPlan:
     damaged: tuple[str, ...] = ()
     table_aside: bool = False
     derived: bool = False
+    hidden_aside: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Return the plan as a flat, JSON-ready dict."""
@@ -103,6 +105,7 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
         damaged=tuple(integrity.damaged(layout)),
         table_aside=table_aside,
         derived=isinstance(request.declared, DerivedFlow),
+        hidden_aside=rows is None and log_of(layout, layout.hidden).exists,
     )
 
 
