@@ -236,6 +236,8 @@ def test_states_that_lack_a_batch_are_all_made_again(tmp_path: Path, spark: Spar
         one.unlink()
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
     assert _is_behind(it)
+    come((250, 1, "a", None, 1, 0.5, ""))  # in no fold
+    assert _is_behind(it)
     come((300, 1, "a", START + timedelta(minutes=80), 1, 0.5, ""))
     assert not _is_behind(it)
     come((301, 1, "b", START + timedelta(minutes=80), 1, 0.5, ""))

@@ -16,7 +16,7 @@ class Definitions:
 
     def __init__(self, context: AuditContext) -> None:
         told = [batch for batch in context.batches if batch.history]
-        newest = max(told, key=lambda batch: (batch.generation, batch.table_version), default=None)
+        newest = max(told, key=lambda batch: (batch.generation, batch.table_version, batch.batch), default=None)
         self.newest: Mapping[str, Sequence[str]] | None = None if newest is None else json.loads(newest.history)
         """Columns by what they are for, such as `tracked`; None if no batch says so."""
         columns = {batch.place: {*chain.from_iterable(json.loads(batch.history).values())} for batch in told}

@@ -139,9 +139,10 @@ class Snapshots:
     ) -> None:
         """Replace the states of the keys of `scope` by `fresh`, in one commit. Idempotent: equal ones stay.
 
-        A batch that changes none commits its transaction alone, by which later ones see that no state is missing.
+        A batch that changes none commits its transaction alone, by which later ones see that no state is missing: if
+        one is, that stays to be seen.
         """
-        if fresh is None or not self._replaced(spark, writer, scope, fresh, changed_at):
+        if not (lack_newest(writer) if fresh is None else self._replaced(spark, writer, scope, fresh, changed_at)):
             _leave(spark, writer)
 
     def _replaced(
