@@ -149,9 +149,10 @@ class Records:
         if places:
             unit, log, position, held = (pa.array(column) for column in zip(*places, strict=True))
             self._insert("raw", pa.table({"unit": unit, "log": log, "position": position, "held": held}))
-        for later, some in fields.items() if self._keys is not None else ():
-            columns = [pa.array(column, pa.string()) for column in zip(*some, strict=True)]
-            self._keys.before(later).add("raw", columns)
+        for later, some in fields.items():
+            if some and self._keys is not None:
+                columns = [pa.array(column, pa.string()) for column in zip(*some, strict=True)]
+                self._keys.before(later).add("raw", columns)
 
     def _insert(self, name: str, rows: pa.Table) -> None:
         self._db.register("incoming", rows)
