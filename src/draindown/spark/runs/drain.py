@@ -138,7 +138,7 @@ def drain(
             source=source,
         )
     source.refuse_findings(done.findings)
-    if done.drain is not None and done.drain.after.units:
+    if done.drain is not None and done.drain.after is not None and done.drain.after.units:
         refuse_expiring(request, plan.look(request, now(), source), now())
     return done
 
