@@ -39,13 +39,8 @@ from draindown.spark.targets.batch import SideWrite, apply
 from draindown.spark.targets.delta_target import Held
 from draindown.spark.targets.strategy import Change
 
-SETTINGS = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
-}
-"""A derived table may not depend on the zone of a machine. Delta refuses old versions by their age alone; whether their
-files are there is known by the readers' documents, and `history` names files that are not.
-"""
+SETTINGS = {"spark.sql.session.timeZone": "UTC"}
+"""A derived table may not depend on the zone of a machine."""
 
 
 def derive(spark: SparkSession, batch: DeriveBatch) -> BatchRow:
