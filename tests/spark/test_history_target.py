@@ -182,6 +182,73 @@ def test_a_history_is_replayed_reset_and_rebuilt(landing: Callable[..., Landing]
     assert {row.form for row in ledger_table.recent(it.layout, 1)} == {"history"}
 
 
+@pytest.mark.long
+def test_a_history_that_is_put_aside_begins_anew_by_another_contract(
+    landing: Callable[..., Landing], spark: SparkSession
+) -> None:
+    """Hidden events of the old one have values that no record gives any more, and some of a file that is gone."""
+    it = landing(target=HISTORY | {"track_history": ["b"]})
+    lost = it.deliver(line("k", 5, b="x"), line("k", 6, b="x"), delete("k", 7))
+    it.deliver(line("k", 3, b="x"), line("k", 4, b="x"), delete("j", 4))
+    it.drain(spark)
+    assert accounts(it)[-1].remembered
+    lost.unlink()
+    content = json.loads(it.spec.model_dump_json(exclude_none=True))
+    content["flows"]["f"]["columns"] |= {"a": "string", "b": "string"}
+    content["flows"]["f"]["transform"] = "upper.run"
+    it.transform("upper", "def run(rows):\n    return rows.withColumn('b', F.upper('b'))\n")
+    it.spec = PipelineSpec.model_validate(content)
+    with open_flow(it.spec, "f", Needs.FINISHED, owner="me", run_id="reset"):
+        found = reset.plan(it.request(), table_aside=True)
+        reset.begin(it.request(), found, by="me", accept_missing=True)
+    it.drain(spark)
+    assert runs(it) == [("k", 3, None, "1", "X")]
+    assert not [one.code for one in examine(it.request()).symptoms if one.level == "wrong"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("target", [HISTORY, KEYED | {"ignore_null_updates": True}], ids=["history", "merged"])
+def test_the_audit_says_which_records_had_a_field_before_it_was_a_column(
+    landing: Callable[..., Landing], spark: SparkSession, target: dict[str, Any]
+) -> None:
+    since, it = now(), landing(target=target)
+    it.deliver(line("k", 1, x="v"), line("j", 1), line("i", 1, x=None))
+    it.drain(spark)
+    assert audit(it.spec, "f", root=it.home).clean
+    content = json.loads(it.spec.model_dump_json(exclude_none=True))
+    content["flows"]["f"]["columns"]["x"] = "string"
+    it.spec = PipelineSpec.model_validate(content)
+    early = "the keys of 1 record with a value in a column that was not there when it was read"
+
+    def right(*, filled: bool) -> None:
+        found = audit(it.spec, "f", root=it.home)
+        assert found.clean, str(found)
+        assert any(one.startswith(early) for one in found.unlooked) != filled, found.unlooked
+
+    right(filled=False)  # before anything was read by the new contract
+    it.deliver(line("k", 2, x="w"), line("j", 2, x="w"))
+    it.drain(spark)
+    right(filled=False)
+    again = it.request().model_copy(update={"replay": Again(since=since, until=now())})
+    assert replay(again, spark, progress=lambda line: None).outcome == "done"
+    right(filled=True)
+
+
+@pytest.mark.long
+def test_the_audit_judges_rows_by_the_columns_that_a_transform_gives(
+    landing: Callable[..., Landing], spark: SparkSession
+) -> None:
+    it = landing(target=HISTORY, transform="days.run")
+    it.transform("days", "def run(rows):\n    return rows.withColumn('day', F.col('seq') + 0).drop('region')\n")
+    it.deliver(line("k", 1), line("k", 2), line("j", 1))
+    it.drain(spark)
+    assert len(it.rows()) == 3
+    found = audit(it.spec, "f", root=it.home)
+    assert found.clean and any("days.run is not run" in one for one in found.unlooked), str(found)
+    spark.sql(f"update delta.`{it.layout.table}` set day = 1 where id = 'k'")
+    assert "row-not-joined" in {one.kind for one in audit(it.spec, "f", root=it.home).residues}
+
+
 UNIQUE = {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "id"}}
 
 

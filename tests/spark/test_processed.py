@@ -19,6 +19,8 @@ from draindown.proof.behind import source_rows
 from draindown.proof.compare import prove
 from draindown.recovery import reset
 from draindown.recovery.opening import Needs, open_flow
+from draindown.spark.derived.snapshots import lack_newest
+from draindown.spark.targets.delta_target import TableWriter
 from draindown.spec.models import PipelineSpec
 from tests.derivation import Derivation
 from tests.landing import Injected
@@ -172,6 +174,10 @@ def test_thousands_of_histories_equal_a_plain_fold(
     assert prove(it.layout, it.flow, [TableLog(it.path)], TableLog(it.layout.table)).holds
 
 
+def _is_behind(it: Derivation) -> bool:
+    return lack_newest(TableWriter(it.layout, it.flow, 1, it.batch))
+
+
 @pytest.mark.long
 def test_what_a_batch_that_died_left_is_replaced_or_kept(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
@@ -195,15 +201,46 @@ def test_what_a_batch_that_died_left_is_replaced_or_kept(
         _held(it, list(world.rows.values()))
         _apply(it, world.step(3))
     it.derive()
-    before = TableLog(it.layout.snapshots).version
+    before = TableLog(it.layout.snapshots).files()
     it.upsert(*[row for row in world.rows.values() if row[3] is not None][:1])  # the same row again
     (row,) = it.derive()
-    assert (row.applied, TableLog(it.layout.snapshots).version) == (0, before)
+    assert (row.applied, TableLog(it.layout.snapshots).files()) == (0, before)
+    assert not _is_behind(it)
     spark.sql(f"delete from delta.`{it.layout.snapshots}`")  # lost: keys are folded whole, and have states again
     _apply(it, world.step(3))
     it.derive()
     _held(it, list(world.rows.values()))
     assert 0 < _states(it).total() < left.total() * 2
+
+
+@pytest.mark.long
+def test_states_that_lack_a_batch_are_all_made_again(tmp_path: Path, spark: SparkSession) -> None:
+    """As after a power cut, or where the table was put back from a copy."""
+    it = folding(tmp_path, spark)
+    rows = [
+        (at * 10 + key, 1, "ab"[key], START + timedelta(minutes=at * 9), 1, 0.5, "")
+        for at in range(9)
+        for key in (0, 1)
+    ]
+
+    def come(*new: Row) -> None:
+        rows.extend(new)
+        it.insert(*new)
+        it.derive()
+        _held(it, rows)
+
+    it.insert(*rows)
+    it.derive()
+    come(*((200 + key, 1, "ab"[key], START + timedelta(minutes=13), 2, 0.5, "") for key in (0, 1)))
+    for one in (Path(it.layout.snapshots) / "_delta_log").glob(f"*{TableLog(it.layout.snapshots).version:020}.*"):
+        one.unlink()
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    assert _is_behind(it)
+    come((250, 1, "a", None, 1, 0.5, ""))  # in no fold
+    assert _is_behind(it)
+    come((300, 1, "a", START + timedelta(minutes=80), 1, 0.5, ""))
+    assert not _is_behind(it)
+    come((301, 1, "b", START + timedelta(minutes=80), 1, 0.5, ""))
 
 
 def test_a_change_reads_what_follows_the_newest_state_before_it(

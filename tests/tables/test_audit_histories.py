@@ -84,11 +84,11 @@ def _table(path: Path, flow: FlowSpec, events: list[Row], wrong: Callable[[list[
 def _found(
     tmp_path: Path, flow: FlowSpec, events: list[Row], wrong: Callable[[list[Row]], None] | None = None
 ) -> set[str]:
-    assert unfolded(flow) is None
-    recount = HistoryRecount(flow, tmp_path)
+    assert unfolded(flow) is None and flow.target.history is not None
+    recount = HistoryRecount(flow, tmp_path, flow.target.history.tracked(list(_FULL)))
     recount.add("raw", _texts(events))
     residues = [*recount.rows(_table(tmp_path / "t", flow, events, wrong)), *recount.fold()]
-    assert recount.uncast() == 0
+    assert recount.uncast() == recount.early() == 0
     return {residue.kind for residue in residues}
 
 
@@ -141,3 +141,63 @@ def test_it_says_what_it_cannot_fold(more: dict[str, Any], why: str) -> None:
     content = _flow().model_dump(exclude_none=True, mode="json")
     content["target"] |= more.pop("target", {})
     assert why in (unfolded(FlowSpec.model_validate(content | more)) or "")
+
+
+def test_keys_are_left_out_of_which_a_record_has_what_was_no_column_when_it_was_read(tmp_path: Path) -> None:
+    flow, events = _flow(), _events(Random(4), 400)
+    assert flow.target.history is not None
+    early, later = ([one for one in events if bool(one["k"] % 3) == is_later] for is_later in (False, True))
+    tracked, unknown = flow.target.history.tracked(list(_FULL)), [one | {"x": None} for one in early]
+
+    def found(name: str, wrong: Callable[[list[Row]], None] | None) -> list[str]:
+        recount = HistoryRecount(flow, tmp_path, tracked)
+        recount.before(["x", "a"]).before(["x"]).add("raw", _texts(early))
+        recount.add("raw", _texts(later))
+        table = _table(tmp_path / name, flow, [*unknown, *later], wrong)
+        kinds = [one.kind for one in (*recount.rows(table), *recount.fold())]
+        assert recount.early() == sum(one["x"] is not None for one in early) > 9
+        return kinds
+
+    def spoil(rows: list[Row]) -> None:
+        with_x = {one["k"] for one in early if one["x"] is not None}
+        for at in (0, 1):  # a key that is left out, and one that is not
+            row = next(row for row in rows if (row["k"] in with_x) == bool(at))
+            row["end"] = (row["start"][0] + 1,) if row["end"] is None else None
+
+    assert not found("t", None)
+    kinds = found("u", spoil)
+    assert kinds.count("row-lost") == kinds.count("row-from-nowhere") == 1
+
+
+_DAYS = [{"k": 1, "at": _START + timedelta(days=at), "a": "x", "day": str(at)} for at in (0, 1)]
+_ROWS = [
+    row | {"__START_AT": row["at"], "__END_AT": end}
+    for row, end in zip(_DAYS, (_START + timedelta(days=1), None), strict=True)
+]
+_MADE = [("k", pa.int32()), *((name, _TYPES["at"]) for name in ("__START_AT", "__END_AT", "at"))]
+_MADE += [("a", pa.string()), ("day", pa.string())]
+_CONTRACT = {"k": "int not null", "at": "timestamp not null", "a": "string"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "more", "tracked", "kinds"),
+    [
+        (_CONTRACT, {}, ["a", "day"], []),
+        (_CONTRACT, {}, ["a"], ["row-not-joined"]),
+        (_CONTRACT, {}, None, []),
+        (_CONTRACT, {}, ["a", "gone"], []),
+        (_CONTRACT, {"track_history": ["day"]}, ["day"], []),
+        (_CONTRACT | {"b": "string"}, {}, ["a", "day"], []),
+        ({"kk": "int", "at": "timestamp not null", "a": "string"}, {}, ["a"], ["row-not-joined"]),
+    ],
+)
+def test_rows_are_judged_by_what_the_newest_batch_tracked_whatever_the_contract_has(
+    tmp_path: Path, columns: dict[str, str], more: dict[str, Any], tracked: list[str] | None, kinds: list[str]
+) -> None:
+    """Of a transform that makes and drops columns, and of a column that no batch has read yet."""
+    target = {"keys": ["k"], "sequence_by": ["at"], "stored_as_scd_type": 2} | more
+    source = {"files": "landing/*", "format": "json"}
+    flow = FlowSpec.model_validate({"source": source, "columns": columns, "transform": "t.f", "target": target})
+    write_deltalake(str(tmp_path / "t"), pa.Table.from_pylist(_ROWS, schema=pa.schema(_MADE)))
+    found = HistoryRecount(flow, tmp_path, tracked).rows(TableLog(str(tmp_path / "t")))
+    assert [one.kind for one in found] == kinds

@@ -87,7 +87,7 @@ def _found(tmp_path: Path, flow: FlowSpec, records: list[Row], wrong: Tamper = l
     recount.add("raw", _texts(records))
     recount.deletes(TableLog(str(tmp_path / "d")), "")
     residues = [*recount.rows(TableLog(str(tmp_path / "t"))), *recount.fold()]
-    assert recount.uncast() == 0
+    assert recount.uncast() == recount.early() == 0
     return {residue.kind for residue in residues}
 
 
@@ -117,3 +117,43 @@ WRONG: dict[str, tuple[Tamper, set[str]]] = {
 def test_it_finds_a_table_that_is_not_the_fold(tmp_path: Path, name: str) -> None:
     wrong, kinds = WRONG[name]
     assert kinds <= _found(tmp_path, _flow(), _records(Random(name), 200), wrong)
+
+
+def test_a_value_of_what_was_no_column_when_it_was_read_is_not_missed(tmp_path: Path) -> None:
+    types = {"k": pa.int32(), "n": pa.int32(), "x": pa.string(), SEQUENCES: pa.map_(pa.string(), pa.int32())}
+    columns = {"k": "int not null", "n": "int not null", "x": "string"}
+    flow = FlowSpec.model_validate(
+        {
+            "source": {"files": "landing/*", "format": "json"},
+            "columns": columns,
+            "target": {"keys": ["k"], "sequence_by": ["n"], "ignore_null_updates": True},
+        }
+    )
+    rows = [{"k": k, "n": 1, "x": None, SEQUENCES: []} for k in (1, 2, 3)]
+    write_deltalake(str(tmp_path / "t"), pa.Table.from_pylist(rows, schema=pa.schema(list(types.items()))))
+    recount = MergedRecount(flow, tmp_path)
+    first, second = (
+        [pa.array(one, pa.string()) for one in some] for some in ((["1"], ["1"], ["v"]), (["2"], ["1"], ["v"]))
+    )
+    recount.before(["x"]).add("raw", first)
+    recount.add("raw", second)
+    recount.before(["x"]).add("raw", [pa.array(one, pa.string()) for one in (["3"], ["1"], [None])])
+    found = [*recount.rows(TableLog(str(tmp_path / "t"))), *recount.fold()]
+    assert [(one.kind, one.where) for one in found] == [("row-lost", "k=2"), ("row-from-nowhere", "k=2")]
+    assert recount.early() == 1
+
+
+def test_rows_are_judged_by_a_key_that_a_transform_makes(tmp_path: Path) -> None:
+    flow = FlowSpec.model_validate(
+        {
+            "source": {"files": "landing/*", "format": "json"},
+            "columns": {"kk": "int", "n": "int not null", "gone": "string"},
+            "transform": "t.f",
+            "target": {"keys": ["k"], "sequence_by": ["n"], "ignore_null_updates": True},
+        }
+    )
+    types = {"k": pa.int32(), "n": pa.int32(), SEQUENCES: pa.map_(pa.string(), pa.int32())}
+    rows = [{"k": k, "n": 1, SEQUENCES: []} for k in (1, 2, 2)]
+    write_deltalake(str(tmp_path / "t"), pa.Table.from_pylist(rows, schema=pa.schema(list(types.items()))))
+    found = MergedRecount(flow, tmp_path).rows(TableLog(str(tmp_path / "t")))
+    assert [(one.kind, one.where) for one in found] == [("double-key", "k=2")]

@@ -16,7 +16,10 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from draindown.base.errors import TerminalError
+from draindown.cli.recovery import _plan_text
 from draindown.doctor.examination import examine
+from draindown.doctor.model import Desk
+from draindown.doctor.tables import look_at_memory
 from draindown.flow import discards, generations, resume, withdrawals
 from draindown.flow.checkpoint import Checkpoint
 from draindown.lake import delta, transactions
@@ -526,6 +529,59 @@ def test_a_table_put_aside_is_filled_anew(tmp_path: Path) -> None:
     assert [row.batch for row in ledger_table.recent(asked.layout, 9)] == [0, 1, 2]
     assert code_of(lambda: reset_plan.undo(asked.layout, by="me")) == "nothing-to-undo"
     assert resume.resume(asked.layout) == 2
+
+
+def _remembering(root: Path) -> Request:
+    """A flow whose batches hid an event."""
+    asked = drained(root)
+    commit(asked, 2, units=0, form="history", events=1, opened=1, remembered=1)
+    delta.append(asked.layout.hidden, pa.table({"id": ["h"]}), app=(app_id(asked.layout, 1, "hidden"), 2))
+    return asked
+
+
+@pytest.mark.parametrize("lose", ["aside", "gone", "torn"])
+def test_the_hidden_events_of_a_history_go_with_its_table(tmp_path: Path, lose: str) -> None:
+    asked = _remembering(tmp_path)
+    if lose == "gone":
+        shutil.rmtree(asked.layout.table)
+    if lose == "torn":
+        _half(max(Path(asked.layout.table, "_delta_log").glob("*.json")))
+    plan = reset(asked, table_aside=lose == "aside")
+    assert plan.hidden_aside and "hidden events" in (told := _plan_text(plan)) and "no --undo" in told
+    assert code_of(lambda: reset_plan.undo(asked.layout, by="me")) == "nothing-to-undo"
+    assert not TableLog(asked.layout.table).exists and not TableLog(asked.layout.hidden).exists
+    assert TableLog(f"{asked.layout.aside(2)}/hidden/f").row_count == 1
+    desk = Desk(asked.layout, memory="hidden", generation=2)
+    look_at_memory(desk)
+    assert not desk.symptoms, "none of the new generation is missing"
+    commit(asked, 0, generation=2, form="history", events=1, opened=1, remembered=1)
+    look_at_memory(again := Desk(asked.layout, memory="hidden", generation=2))
+    assert [one.code for one in again.symptoms] == ["hidden-missing"]
+
+
+def test_hidden_events_stay_where_their_table_does(tmp_path: Path) -> None:
+    asked = _remembering(tmp_path)
+    assert not reset(asked).hidden_aside
+    assert TableLog(asked.layout.hidden).row_count == 1
+
+
+def test_a_reset_that_died_between_a_table_and_its_hidden_events_puts_aside_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, rename = _remembering(tmp_path), Path.rename
+
+    def full(path: Path, to: Path) -> Path:
+        if str(path) == asked.layout.hidden:
+            raise OSError("no space")
+        return rename(path, to)
+
+    with monkeypatch.context() as dying, pytest.raises(OSError, match="no space"):
+        dying.setattr(Path, "rename", full)
+        reset(asked, table_aside=True)
+    assert (TableLog(asked.layout.table).exists, TableLog(asked.layout.hidden).exists) == (False, True)
+    assert code_of(lambda: resume.resume(asked.layout)) == "reset-unfinished"
+    reset(asked)  # as the error says
+    assert not TableLog(asked.layout.hidden).exists
 
 
 def test_a_table_is_not_filled_anew_without_files_that_a_lost_intake_forgot(tmp_path: Path) -> None:

@@ -14,7 +14,9 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError
+from draindown.lake import delta
 from draindown.lake.table_log import TableLog
+from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger import target_log
 from draindown.ledger.rows import BatchRow, Swap
@@ -108,6 +110,19 @@ def test_a_table_that_was_put_aside_tells_the_next_batch_nothing_of_how_its_rows
     Path(asked.layout.table).rename(tmp_path / "aside")
     write_deltalake(asked.layout.table, pa.table({"id": ["x"]}))
     assert last_definition(writer, "partial") is None
+
+
+@pytest.mark.parametrize("kind", ["source", "quarantine", "gate"])
+def test_the_first_batch_of_a_generation_tells_how_rows_are_made_whatever_it_is_of(tmp_path: Path, kind: Any) -> None:
+    """After a reset refused rows may be replayed, or rows be withdrawn, before anything of the source is read."""
+    asked = drained(tmp_path)
+    row = BatchRow("p", "f", 2, 0, "r", kind=kind, records=1, form="history", events=1, history='{"tracked": ["a"]}')
+    ledger_table.record(asked.layout, [replace(row, table_version=9)])
+    writer: Any = SimpleNamespace(layout=asked.layout)
+    assert last_definition(writer, "history") is None, "no batch of it is in the table"
+    held = DeltaTable(asked.layout.table).to_pyarrow_table()
+    delta.append(asked.layout.table, held.slice(0, 0), app=(app_id(asked.layout, 2, "rows", kind), 0))
+    assert last_definition(writer, "history") == {"tracked": ["a"]}
 
 
 def _as_of_earlier_versions(path: str) -> None:

@@ -1,7 +1,7 @@
 """The audit of a history: the rows by themselves, and all raw events folded anew in DuckDB against them.
 
 The fold is written here once more, without code of the drain. Refused records are ignored. Transforms are not run, so
-that of a flow with one only the rows by themselves are judged.
+that of a flow with one only the rows by themselves are judged, by what the newest batch wrote down that it tracks.
 """
 
 from __future__ import annotations
@@ -28,18 +28,23 @@ _EXPECTED = {
 
 
 class HistoryRecount(RecordRecount):
-    """Compares the rows of a history with each other, and with the fold of raw events."""
+    """Compares the rows of a history with each other, and with the fold of raw events.
 
-    def __init__(self, flow: FlowSpec, temporary: Path) -> None:
+    `told`: the columns that the newest batch says it tracked, which a transform may have made; None if none says so.
+    """
+
+    def __init__(self, flow: FlowSpec, temporary: Path, told: Sequence[str] | None) -> None:
         super().__init__(flow, temporary, _EXPECTED)
         part = flow.target.history
         assert part is not None, "the kind of the target is history"
-        self._part = part
+        self._part, self._told = part, told
 
     def rows(self, table: TableLog) -> Iterator[Residue]:
         """Load the rows of the table, and yield a residue for each that the other rows of its key contradict."""
-        self._order = [name for name in table.column_types if name in self._flow.columns]
-        chosen = ", ".join([*map(identifier, self._order), _START, _END])
+        names, tracked = list(table.column_types), self._told or ()
+        self._order = [name for name in names if name in self._flow.columns]
+        some = {*self._order, *self._part.scope_keys, *tracked}
+        chosen = ", ".join([*(identifier(name) for name in names if name in some), _START, _END])
         self._db.register("held", table.query(f"select {chosen} from t"))
         keys, by = self._keys, f"over (partition by {self._keys} order by {_START})"
         yield from self._few(
@@ -58,8 +63,10 @@ class HistoryRecount(RecordRecount):
             from held qualify lead({_START}) {by} < {_END} or ({_END} is null and lead({_START}) {by} is not null)
             or lead({_START}) {by} = {_START}""",
         )
+        if self._told is None or not {*tracked} <= {*names}:
+            return
         # NULL = NULL: these values are compared as values
-        same = [f"lead({identifier(name)}) {by} is not distinct from {identifier(name)}" for name in self._tracked]
+        same = [f"lead({identifier(name)}) {by} is not distinct from {identifier(name)}" for name in tracked]
         yield from self._few(
             "row-not-joined",
             f"""select {keys}, {_START}
@@ -69,14 +76,13 @@ class HistoryRecount(RecordRecount):
     def fold(self) -> Iterator[Residue]:
         """Yield a residue for each row of the fold that the table lacks, and for each of the table that is not in it.
 
-        Keys of which a value can't be cast by DuckDB are left out; see `uncast`.
+        Keys of which a value can't be cast by DuckDB, or was read too early, are left out; see `uncast` and `early`.
         """
         self._insert_all()
         others = [name for name in self._order if name not in self._part.scope_keys]
         columns = ", ".join([*map(identifier, self._part.scope_keys), _START, _END, *map(identifier, others)])
         self._db.execute(f"create or replace temp table folded as {self._folded(others)}")
-        bad = " union ".join(f"select {self._keys} from {name} where _bad" for name in ("raw", "withheld"))
-        judged = f"anti join ({bad}) using ({self._keys})"
+        judged = f"anti join ({self._unjudged}) using ({self._keys})"
         for kind, left, right in (("row-lost", "folded", "held"), ("row-from-nowhere", "held", "folded")):
             sql = f"""select {self._keys}, {_START} from (
                 select {columns} from {left} except all select {columns} from {right}) {judged}"""

@@ -9,6 +9,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from draindown.audit.context import AuditContext
+from draindown.audit.definitions import Definitions
 from draindown.audit.files import FileFacts
 from draindown.audit.histories import HistoryRecount
 from draindown.audit.keys import MOST, KeyRecount, unusable
@@ -19,6 +20,8 @@ from draindown.audit.records import Records
 from draindown.audit.withdrawals import withheld_keys
 from draindown.base.formatting import count
 from draindown.lake.table_log import TableLog, identifier, log_of
+from draindown.spec.names import END_AT, START_AT
+from draindown.spec.partial import SEQUENCES
 
 
 class Invariant(Protocol):
@@ -110,7 +113,8 @@ class Historical:
 
     @staticmethod
     def _recounted(context: AuditContext, temporary: Path) -> HistoryRecount | MergedRecount:
-        return HistoryRecount(context.flow, temporary)
+        newest = Definitions(context).newest
+        return HistoryRecount(context.flow, temporary, None if newest is None else newest.get("tracked"))
 
     @property
     def keys(self) -> Collector | None:
@@ -121,7 +125,11 @@ class Historical:
         """Compare the number of rows with the ledger, rows of a key with each other, and all with the raw records."""
         live = sum(batch.inserted - batch.deleted for batch in context.batches)
         context.expect("row-count", context.layout.table, live, _rows_of(context), "inserted - deleted against rows")
-        context.residues += self._recount.rows(log_of(context.layout, context.layout.table))
+        table = log_of(context.layout, context.layout.table)
+        if lacking := [name for name in self._needed(context) if name not in table.column_types]:
+            context.unlooked.append(f"rows and raw records: the table has no {', '.join(lacking)} yet")
+            return
+        context.residues += self._recount.rows(table)
         if self._why_not or not all_files:
             gone = "the fold of raw records: not all of them are left"
             context.unlooked.append(self._why_not or gone)
@@ -131,6 +139,12 @@ class Historical:
         context.residues += self._recount.fold()
         if unread := self._recount.uncast():
             context.unlooked.append(f"the keys of {count(unread, 'record')} of which this audit can't cast a value")
+        if early := self._recount.early():
+            context.unlooked.append(_early(context, early))
+
+    @staticmethod
+    def _needed(context: AuditContext) -> list[str]:
+        return [*context.flow.target.essential, START_AT, END_AT]
 
     def settle_records(self, context: AuditContext, records: Records) -> None:
         """As for files, with the raw records that the lake keeps."""
@@ -143,9 +157,13 @@ class Merged(Historical):
     @staticmethod
     def _recounted(context: AuditContext, temporary: Path) -> MergedRecount:
         found, tombstones = MergedRecount(context.flow, temporary), log_of(context.layout, context.layout.tombstones)
-        if tombstones.exists:
+        if tombstones.exists and {*context.flow.target.essential} <= {*tombstones.column_types}:
             found.deletes(tombstones, _finished(context))
         return found
+
+    @staticmethod
+    def _needed(context: AuditContext) -> list[str]:
+        return [*context.flow.target.essential, SEQUENCES]
 
 
 _INVARIANTS: Mapping[str, Callable[[AuditContext, Path], Invariant]] = {
@@ -154,6 +172,17 @@ _INVARIANTS: Mapping[str, Callable[[AuditContext, Path], Invariant]] = {
     "partial": Merged,
     "history": Historical,
 }
+
+
+def _early(context: AuditContext, number: int) -> str:
+    """Return why records with values in columns that came later are not judged, and what fills these."""
+    layout = context.layout
+    again = f"draindown replay {layout.pipeline} --flow {layout.flow} --from {_EVER[0]} --to {_EVER[1]} --yes"
+    some = f"the keys of {count(number, 'record')} with a value in a column that was not there when it was read"
+    return f"{some}; this fills it: {again}"
+
+
+_EVER = ("1970-01-01T00:00Z", "9999-01-01T00:00Z")
 
 
 def _rows_of(context: AuditContext) -> int:

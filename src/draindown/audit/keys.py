@@ -111,6 +111,10 @@ class KeyRecount:
         if sum(map(len, pending)) >= _ROWS or len(pending) >= _PARTS:
             self._insert(name)
 
+    def before(self, columns: Sequence[str]) -> KeyRecount:  # noqa: ARG002
+        """Return this: keys and sequence are there from the first record on."""
+        return self
+
     def _insert(self, name: str) -> None:
         """Insert the buffered rows in one statement: each INSERT costs milliseconds, even for a single row."""
         pending = self._pending[name]

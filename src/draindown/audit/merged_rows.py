@@ -36,9 +36,10 @@ class MergedRecount(RecordRecount):
     def rows(self, table: TableLog) -> Iterator[Residue]:
         """Load the rows of the table, and yield a residue for each key that it has more than once."""
         self._order = [name for name in table.column_types if name in self._flow.columns]
+        made = [name for name in self._flow.target.keys if name not in self._order]
         at = f"list_extract(map_extract({identifier(SEQUENCES)}, {{}}), 1)"
         written = [f"{at.format(literal(name))} as {_at(name)}" for name in self._partial]
-        chosen = ", ".join([*map(identifier, self._order), *written])
+        chosen = ", ".join([*map(identifier, (*made, *self._order)), *written])
         self._db.register("held", table.query(f"select {chosen} from t"))
         keys = self._keys
         sql = f"select {keys}, count(*)::varchar || ' rows' from held group by {keys} having count(*) > 1"
@@ -52,7 +53,8 @@ class MergedRecount(RecordRecount):
     def fold(self) -> Iterator[Residue]:
         """Yield a residue for each row of the fold that the table lacks, and for each of the table that is not in it.
 
-        The same for deletes and tombstones. Keys of which a value can't be cast by DuckDB are left out; see `uncast`.
+        The same for deletes and tombstones. Keys of which a value can't be cast by DuckDB, or was read too early, are
+        left out; see `uncast` and `early`.
         """
         self._insert_all()
         keys = self._keys
@@ -64,7 +66,6 @@ class MergedRecount(RecordRecount):
         buried = f"select {keys}, max({self._at}) as _at from tombstones group by {keys}" if self._has_deletes else ""
         none = f"select {keys}, _at from killed where false"
         self._db.execute(f"create or replace temp table buried as {buried or none}")
-        bad = " union ".join(f"select {keys} from {name} where _bad" for name in ("raw", "withheld"))
         columns = ", ".join([*map(identifier, self._order), *map(_at, self._partial)])
         for kind, left, right, chosen in (
             ("row-lost", "folded", "held", columns),
@@ -74,7 +75,8 @@ class MergedRecount(RecordRecount):
         ):
             at = self._at if left in ("folded", "held") else "_at"
             sql = f"""select {keys}, {at} as _said from (
-                select {chosen} from {left} except all select {chosen} from {right}) anti join ({bad}) using ({keys})"""
+                select {chosen} from {left} except all select {chosen} from {right}) anti join ({self._unjudged})
+                using ({keys})"""
             yield from self._few(kind, sql)
 
     @property

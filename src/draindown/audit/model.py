@@ -23,6 +23,9 @@ class Collector(Protocol):
     def add(self, name: str, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
         """Add rows of `raw`, as columns in the order of `names`."""
 
+    def before(self, columns: Sequence[str]) -> Collector:
+        """Return what takes records that were read before these columns were there."""
+
 
 @dataclass(frozen=True)
 class Residue:

@@ -5,14 +5,16 @@ Refused records are ignored. Transforms are not run.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
 from draindown.audit.keys import MOST, duck_type
 from draindown.audit.keys import zone_of as duck_zone
-from draindown.audit.model import Residue
+from draindown.audit.model import Collector, Residue
 from draindown.base.duck import connect
 from draindown.base.formatting import count
 from draindown.lake.table_log import identifier
@@ -53,20 +55,28 @@ class RecordRecount:
         if unfolded(flow) is None:
             declared = ", ".join(f"{identifier(name)} {kind}" for name, kind in self._types.items())
             for name in _TABLES:
-                self._db.execute(f"create table {name} ({declared}, _bad boolean)")
-        self._pending: dict[str, list[pa.Table]] = {name: [] for name in _TABLES}
+                self._db.execute(f"create table {name} ({declared}, _bad boolean, _early boolean)")
+        self._pending = defaultdict[tuple[str, tuple[str, ...]], list[pa.Table]](list)
 
-    def add(self, name: str, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
-        """Add records to `raw` or `withheld`, as columns in the order of `names`."""
-        rows, pending = pa.table(list(columns), names=self.names), self._pending[name]
+    def add(self, name: str, columns: Sequence[pa.Array | pa.ChunkedArray], later: Sequence[str] = ()) -> None:
+        """Add records to `raw` or `withheld`, as columns in the order of `names`.
+
+        `later`: columns that were not there when the records were read: the table has no value of theirs in them.
+        """
+        rows, key = pa.table(list(columns), names=self.names), (name, tuple(later))
+        pending = self._pending[key]
         if pending and pending[0].schema != rows.schema:
-            self._insert(name)
+            self._insert(*key)
         pending.append(rows)
         if sum(map(len, pending)) >= _ROWS:
-            self._insert(name)
+            self._insert(*key)
 
-    def _insert(self, table: str) -> None:
-        pending = self._pending[table]
+    def before(self, columns: Sequence[str]) -> Collector:
+        """Return what takes records that were read before these columns were there."""
+        return _Early(self, columns)
+
+    def _insert(self, table: str, later: tuple[str, ...]) -> None:
+        pending = self._pending[table, later]
         if not pending:
             return
         self._db.register("incoming", pa.concat_tables(pending).combine_chunks())
@@ -75,19 +85,32 @@ class RecordRecount:
         for name, kind in self._types.items():
             casts.append(f"try_cast({identifier(name)} as {kind}) as {identifier(name)}")
             lost.append(f"({identifier(name)} is not null and try_cast({identifier(name)} as {kind}) is null)")
-        self._db.execute(f"insert into {table} select {', '.join(casts)}, {' or '.join(lost)} from incoming")
+        early = " or ".join(f"{identifier(name)} is not null" for name in later) or "false"
+        self._db.execute(f"insert into {table} select {', '.join(casts)}, {' or '.join(lost)}, {early} from incoming")
         self._db.unregister("incoming")
 
     def _insert_all(self) -> None:
-        for name in _TABLES:
-            self._insert(name)
+        for key in list(self._pending):
+            self._insert(*key)
         self._db.execute("set timezone = 'UTC'")
 
     def uncast(self) -> int:
         """Return how many raw and withheld records have a value that DuckDB can't cast to the column's type."""
-        both = "select _bad from raw union all select _bad from withheld"
-        found = self._db.execute(f"select count(*) from ({both}) where _bad").fetchone()
+        return self._number("_bad")
+
+    def early(self) -> int:
+        """Return how many raw records have a value in a column that was not there when they were read."""
+        return self._number("_early")
+
+    def _number(self, of: str) -> int:
+        both = f"select {of} from raw union all select {of} from withheld"
+        found = self._db.execute(f"select count(*) from ({both}) where {of}").fetchone()
         return int(found[0]) if found else 0
+
+    @property
+    def _unjudged(self) -> str:
+        """The SQL of the keys that can't be folded: of records with values that can't be cast, or that came early."""
+        return " union ".join(f"select {self._keys} from {name} where _bad or _early" for name in _TABLES)
 
     @property
     def _keys(self) -> str:
@@ -122,3 +145,24 @@ class RecordRecount:
             )
         if len(rows) == MOST:
             yield Residue(kind, "all keys", "0", count(len(rows)), f"the first {MOST} are listed")
+
+
+@dataclass(frozen=True)
+class _Early:
+    """Takes raw records that were read before the columns `later` were there."""
+
+    recount: RecordRecount
+    later: Sequence[str]
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The columns that it needs."""
+        return self.recount.names
+
+    def add(self, name: str, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
+        """Add rows of `raw`."""
+        self.recount.add(name, columns, self.later)
+
+    def before(self, columns: Sequence[str]) -> Collector:
+        """Return what takes records that were read before these columns were there."""
+        return self.recount.before(columns)

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from draindown.audit.cells import CellReader
 from draindown.audit.context import AuditContext, kind_of, of_source, where_of
+from draindown.audit.definitions import Definitions
 from draindown.audit.envelope import Fields, fields_of
 from draindown.audit.files import raw_residues
 from draindown.audit.keys import MOST
@@ -98,10 +99,10 @@ class Records:
         places_refused = {(row["origin"]["unit"], row["origin"]["position"]) for row in first.values()}
         left = set(first)
         fields_of_record = fields_of(self._context.flow, self._keys.names) if self._keys else None
-        cells = CellReader(self._context.flow, (), self._context.judged)
+        cells, definitions = CellReader(self._context.flow, (), self._context.judged), Definitions(self._context)
         for block in self._blocks():
             places: list[tuple[Any, ...]] = []
-            fields: list[list[str | None]] = []
+            fields = defaultdict[tuple[str, ...], list[list[str | None]]](list)
             for record in block:
                 log, position = (record["unit"], record["log"]), record["position"]
                 if not holds(self._sure.get(log, []), position):
@@ -114,7 +115,7 @@ class Records:
                     kept = RawRecord(position, record["value"] or b"")
                     self._context.residues += raw_residues(log[0], kept, first[id])
                 if held and fields_of_record is not None:
-                    fields += self._fields(fields_of_record, record)
+                    fields[definitions.later(log[0], position)] += self._fields(fields_of_record, record)
                 if held and record["value"] is not None:
                     self._judge(cells, record)
             self._add(places, fields)
@@ -142,12 +143,15 @@ class Records:
         for block in stream(log.table, f"select {names} from t where part = 'records'"):
             yield block.to_pylist()
 
-    def _add(self, places: Sequence[tuple[Any, ...]], fields: Sequence[Sequence[str | None]]) -> None:
+    def _add(
+        self, places: Sequence[tuple[Any, ...]], fields: Mapping[tuple[str, ...], Sequence[Sequence[str | None]]]
+    ) -> None:
         if places:
             unit, log, position, held = (pa.array(column) for column in zip(*places, strict=True))
             self._insert("raw", pa.table({"unit": unit, "log": log, "position": position, "held": held}))
-        if fields and self._keys is not None:
-            self._keys.add("raw", [pa.array(column, pa.string()) for column in zip(*fields, strict=True)])
+        for later, some in fields.items() if self._keys is not None else ():
+            columns = [pa.array(column, pa.string()) for column in zip(*some, strict=True)]
+            self._keys.before(later).add("raw", columns)
 
     def _insert(self, name: str, rows: pa.Table) -> None:
         self._db.register("incoming", rows)

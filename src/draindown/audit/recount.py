@@ -18,6 +18,7 @@ from typing import Any
 
 from draindown.audit.cells import checked
 from draindown.audit.context import AuditContext, Progress, kind_of, of_source, where_of
+from draindown.audit.definitions import Definitions
 from draindown.audit.files import FileFacts, Refusals, recount
 from draindown.audit.generations import generations_of, left_out, refused_before
 from draindown.audit.invariants import invariant_of
@@ -234,7 +235,10 @@ def _raw(context: AuditContext, temporary: Path) -> None:
     for path in refusals.files() - known:
         context.expect("quarantine-without-file", path, "a file that was taken in", "none")
     invariant = invariant_of(context, temporary)
-    facts = [_raw_file(context, row, refusals, invariant.keys, at) for at, row in enumerate(context.files)]
+    keys, definitions = invariant.keys, Definitions(context)
+    collectors = [keys and keys.before(definitions.later(row["path"])) for row in context.files]
+    read = zip(context.files, collectors, strict=True)
+    facts = [_raw_file(context, row, refusals, one, at) for at, (row, one) in enumerate(read)]
     _inputs_against_raw(context, facts)
     unread = [row["path"] for row, fact in zip(context.files, facts, strict=True) if fact is None]
     context.unlooked += _unread(context, unread)

@@ -155,10 +155,11 @@ def _plan_text(plan: ResetPlan) -> str:
         *(f"  put aside    {path}: it can't be read" for path in plan.damaged),
         *["  put aside    the table, as asked: its readers find none until the next run has filled it anew"]
         * plan.table_aside,
+        *["  put aside    the hidden events of its history"] * plan.hidden_aside,
         f"  gone         {gone(plan.missing, plan.forgotten, plan.unit) or 'nothing'}",
         f"  the table    {_meaning(plan)}",
         "  final        no --undo: what is put aside is missing before it"
-        if plan.damaged or plan.table_aside
+        if plan.damaged or plan.table_aside or plan.hidden_aside
         else f"  kept         generation {before}, for: draindown reset {plan.pipeline} --flow {plan.flow} --undo",
     ]
     return "\n".join(lines)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from draindown.base.exits import Exit
 from draindown.base.formatting import columns, count, printable
+from draindown.flow import integrity
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.state import FlowState
 from draindown.lake.layout import FlowLayout
@@ -132,7 +133,9 @@ class Desk:
 
     def reset_or_restore(self, path: str) -> str:
         """What helps where a table is damaged: a reset puts it aside and reads all input again."""
-        return self.command("reset", f"   # or restore {path} from a copy, as a whole")
+        return integrity.made_again(self.layout, path) or self.command(
+            "reset", f"   # or restore {path} from a copy, as a whole"
+        )
 
     def command(self, verb: str, rest: str = "") -> str:
         """Return a draindown command for this flow."""

@@ -124,7 +124,8 @@ def look_at_memory(desk: Desk) -> None:
 
 
 def _look_at_hidden(desk: Desk) -> None:
-    hidden, number = log_of(desk.layout, desk.layout.hidden), desk.recorded.hidden
+    hidden, aside = log_of(desk.layout, desk.layout.hidden), integrity.put_aside_last(desk.layout, desk.layout.hidden)
+    number = (ledger_table.sums(desk.layout, desk.generation) if aside else desk.recorded).hidden
     desk.say("hidden", f"version {hidden.version}" if hidden.exists else "none")
     if number and not hidden.exists:
         text = f"the ledger counts {count(number, 'hidden event')}, they are gone: rows that they explain could change"

@@ -99,15 +99,22 @@ def refuse_torn(layout: FlowLayout) -> None:
 
 
 def _error(layout: FlowLayout, found: Mapping[str, str]) -> TerminalError:
+    again = [way for path in found if (way := made_again(layout, path))]
+    ways = [
+        f"draindown reset {layout.pipeline} --flow {layout.flow}   # puts them aside and reads all input again",
+        f"restore {' and '.join(found)} from a copy, as a whole",
+    ]
     return TerminalError(
         "table-damaged",
         tried=f"read the tables of flow {layout.flow} of pipeline {layout.pipeline}",
         found="; ".join(f"{path}: {words}" for path, words in found.items()),
-        next=[
-            f"draindown reset {layout.pipeline} --flow {layout.flow}   # puts them aside and reads all input again",
-            f"restore {' and '.join(found)} from a copy, as a whole",
-        ],
+        next=again if len(again) == len(found) else ways,
     )
+
+
+def made_again(layout: FlowLayout, path: str) -> str | None:
+    """Return how a damaged table comes back that only spares work; None for all others."""
+    return f"remove {path}, as a whole   # the next runs make its rows again" if path == layout.snapshots else None
 
 
 def _refuse_half_a_reset(layout: FlowLayout) -> None:
@@ -149,9 +156,11 @@ def _is_back(layout: FlowLayout, generation: int, path: str) -> bool:
 def put_aside(layout: FlowLayout, generation: int, *, target: bool = False) -> list[str]:
     """Move each damaged table, as a whole, out of the way of a new generation. Return the new paths.
 
-    `target`: move the target too, even if it is not damaged.
+    `target`: move the target too, even if it is not damaged, and hidden events: they are the other half of a history,
+    and count as known to a fold that may have changed since, or to input that is left out.
     """
-    moved, whole = [], [layout.table] if target and log_of(layout, layout.table).exists else []
+    asked = [layout.table, layout.hidden] if target else []
+    moved, whole = [], [path for path in asked if log_of(layout, path).exists]
     for path in dict.fromkeys([*damaged(layout, files=True), *whole]):
         aside = _aside(layout, generation, path)
         aside.parent.mkdir(parents=True, exist_ok=True)

@@ -37,6 +37,7 @@ class ResetPlan:
     `holds_previous`: whether the target holds batches of earlier generations.
     `damaged`: unreadable tables, which will be put aside.
     `table_aside`: the target will be put aside, too, as requested.
+    `hidden_aside`: the target is put aside or gone, and its hidden events will be put aside.
     `derived`: every key is computed again from the source, and only what differs is written.
     """
 
@@ -56,6 +57,7 @@ class ResetPlan:
     damaged: tuple[str, ...] = ()
     table_aside: bool = False
     derived: bool = False
+    hidden_aside: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Return the plan as a flat, JSON-ready dict."""
@@ -103,6 +105,7 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
         damaged=tuple(integrity.damaged(layout)),
         table_aside=table_aside,
         derived=isinstance(request.declared, DerivedFlow),
+        hidden_aside=rows is None and log_of(layout, layout.hidden).exists,
     )
 
 
@@ -123,7 +126,7 @@ def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) 
         ledger_table.heal(layout, found.generation)
     if loses_table:  # before the table goes: batches on their way to sinks can't be finished then
         sink_bases.put_aside(layout)
-    integrity.put_aside(layout, found.generation, target=found.table_aside)
+    integrity.put_aside(layout, found.generation, target=loses_table)
     if found.previous is not None and found.previous < found.generation and log_of(layout, layout.table).is_whole:
         discards.forget_unfinished(layout, found.previous)
     # the table that took these rows is gone, and the new generation decides about them again

@@ -34,8 +34,9 @@ class Difference:
     def remember(self) -> None:
         """Keep what spares later batches work, of kinds that keep something: the sources have the rows."""
         memory = self.work.resolved.kind.memory
-        if memory is not None and self.kept is not None:
-            memory.keep(self.work.batch.writer, self.work.scope, self.kept, self.work.batch.changed_at)
+        if memory is not None:
+            spark, batch = self.acts.sparkSession, self.work.batch
+            memory.keep(spark, batch.writer, self.work.scope, self.kept, batch.changed_at)
 
     def changes(self, was: Mapping[str, Column]) -> DataFrame:
         """Return the rows that differ. NULL equals NULL in keys."""

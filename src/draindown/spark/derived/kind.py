@@ -162,8 +162,13 @@ class Memory(Protocol):
     def recomputed(self, keyed: Sequence[DataFrame], kept: ExitStack) -> tuple[DataFrame, DataFrame]:
         """Return the rows of `Kind.result`, and what is to be kept of the scopes, both from one evaluation."""
 
-    def keep(self, writer: TableWriter, scope: Scope, fresh: DataFrame, changed_at: datetime) -> None:
-        """Replace what is kept of the scopes by `fresh`, under the batch's transaction id. Idempotent."""
+    def keep(
+        self, spark: SparkSession, writer: TableWriter, scope: Scope, fresh: DataFrame | None, changed_at: datetime
+    ) -> None:
+        """Replace what is kept of the scopes by `fresh`, or leave it as it is if that is None. Idempotent.
+
+        It is committed under the batch's transaction id even if nothing differs.
+        """
 
 
 class Keyed(Protocol):

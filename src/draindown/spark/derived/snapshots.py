@@ -14,18 +14,24 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from draindown.lake.table_log import TableLog
+from draindown.lake.transactions import app_id
+from draindown.ledger import table as ledger_table
 from draindown.processors.stream import AT, NUMBER, POSITION, SNAPSHOT, START, STAYS
+from draindown.recovery import replay
 from draindown.spark.derived import difference
 from draindown.spark.derived.difference import BEFORE, DELETE, FATE, INSERT, UPDATE
 from draindown.spark.derived.scope import HIGH, LOW, Scope, Span, Touched, micros
 from draindown.spark.frames import persisted
+from draindown.spark.session import configured
 from draindown.spark.sql import CHANGED_AT, quoted
-from draindown.spark.targets import delta_target
+from draindown.spark.targets import delta_target, restricted
 from draindown.spark.targets.delta_target import Clauses, Held, TableWriter
 from draindown.spark.targets.pruning import Pruning, Range
 from draindown.spec.processor import Processor
 
 GENERATION = "_generation"
+_PURPOSE = "snapshots"
 _STATE = "_state"
 
 
@@ -93,7 +99,7 @@ class Snapshots:
         may have left: an unchanged row is connected to a changed one by rows of both, each at most a gap from the next.
         """
         held = self._held(spark, writer, touched.pruning)
-        if held is None:
+        if held is None or lack_newest(writer):
             return touched
         by, gap = self.spec.by, self.spec.expire * 1_000_000
         keys, same = touched.matching(by)
@@ -128,14 +134,28 @@ class Snapshots:
         times: dict[str, Sequence[Range]] = {self.span.start: [(ends[0], ends[1])]} if known else {}
         return Pruning(pruning.values, {**pruning.ranges, **times})
 
-    def keep(self, writer: TableWriter, scope: Scope, fresh: DataFrame, changed_at: datetime) -> None:
-        """Replace the states of the keys of `scope` by `fresh`, in one commit. Idempotent: equal ones stay."""
-        spark, by = fresh.sparkSession, self.spec.by
-        fresh = fresh.withColumn(GENERATION, F.lit(writer.generation))
+    def keep(
+        self, spark: SparkSession, writer: TableWriter, scope: Scope, fresh: DataFrame | None, changed_at: datetime
+    ) -> None:
+        """Replace the states of the keys of `scope` by `fresh`, in one commit. Idempotent: equal ones stay.
+
+        A batch that changes none commits its transaction alone, by which later ones see that no state is missing: if
+        one is, that stays to be seen.
+        """
+        if not (lack_newest(writer) if fresh is None else self._replaced(spark, writer, scope, fresh, changed_at)):
+            _leave(spark, writer)
+
+    def _replaced(
+        self, spark: SparkSession, writer: TableWriter, scope: Scope, fresh: DataFrame, changed_at: datetime
+    ) -> bool:
+        """Replace the states of the keys, and return whether any differed."""
+        by, fresh = self.spec.by, fresh.withColumn(GENERATION, F.lit(writer.generation))
         path, stamped = writer.layout.snapshots, fresh.withColumn(CHANGED_AT, F.lit(changed_at))
         delta_target.make_beside(spark, path, stamped.schema)
-        if _types(spark.read.format("delta").load(path).schema) != _types(stamped.schema):
-            # of an earlier form of the class: they spare nothing, and can't be compared
+        is_other = _types(spark.read.format("delta").load(path).schema) != _types(stamped.schema)
+        if is_other or lack_newest(writer):
+            # of an earlier form of the class they spare nothing, and can't be compared; of a table that lacks a batch
+            # nobody knows which are of before it, those of keys outside the scope included
             nothing = stamped.where(F.lit(False)).write.format("delta").mode("overwrite")
             nothing.option("overwriteSchema", "true").save(path)
         held, mine = self._held(spark, writer, scope.pruning.only(by)), None
@@ -146,12 +166,41 @@ class Snapshots:
         with persisted(fated):
             acted = {row[FATE] for row in fated.select(FATE).distinct().collect()}
             if not acted:
-                return
+                return False
             acts = fated.withColumn(CHANGED_AT, F.lit(changed_at))
             on = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
             clauses = Clauses(*(f"s.{FATE} = '{one}'" if one in acted else None for one in (DELETE, UPDATE, INSERT)))
             pruning = Pruning() if held is None else held.pruning
-            delta_target.merge(writer, acts, on, clauses, pruning, None, (path, "snapshots"))
+            delta_target.merge(writer, acts, on, clauses, pruning, None, (path, _PURPOSE))
+        return True
 
     def _held(self, spark: SparkSession, writer: TableWriter, pruning: Pruning) -> Held | None:
         return delta_target.held_rows(spark, writer.layout.snapshots, pruning, narrow=True)
+
+
+def lack_newest(writer: TableWriter) -> bool:
+    """Return whether the states lack the target's newest batch: commits were lost, or an older copy was put in place.
+
+    Each batch commits to them before the target, so that those with the newest batch have all that came before it.
+    """
+    layout, newest = writer.layout, next(iter(ledger_table.recent(writer.layout, 1)), None)
+    if newest is None or newest.generation != writer.generation:
+        return False
+    kinds = [newest.kind] if newest.kind != "replay" else [kind for kind, _ in replay.begun(layout)]
+    table, states = TableLog(layout.table), TableLog(layout.snapshots)
+
+    def last(log: TableLog, purpose: str, kind: str) -> int:
+        found = log.last(app_id(layout, writer.generation, purpose, kind))
+        return -1 if found is None else found
+
+    # a row of the ledger does not say which replay a batch is of: that whose newest batch has its number
+    return all(last(states, _PURPOSE, one) < newest.batch for one in kinds if last(table, "rows", one) == newest.batch)
+
+
+def _leave(spark: SparkSession, writer: TableWriter) -> None:
+    """Commit the batch's transaction without states. No-op if it is there, or if there is no table."""
+    path = writer.layout.snapshots
+    if TableLog(path).exists and not writer.holds(path, _PURPOSE):
+        nothing = spark.read.format("delta").load(path).where(F.lit(False))
+        with configured(spark, writer.settings(_PURPOSE)), restricted.named(writer.layout, path):
+            nothing.write.format("delta").mode("append").save(path)

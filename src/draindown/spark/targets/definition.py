@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from draindown.lake.table_log import TableLog
-from draindown.lake.transactions import app_id
+from draindown.flow import generations
 from draindown.ledger import table as ledger_table
 from draindown.spark.targets.delta_target import Writer
 
@@ -20,7 +19,7 @@ def last_definition(writer: Writer, form: str) -> dict[str, list[str]] | None:
     last = next(iter(ledger_table.recent(layout, 1)), None)
     if last is None or last.form != form or not last.history:
         return None
-    if TableLog(layout.table).last(app_id(layout, last.generation, "rows")) is None:
+    if not generations.knows(layout, last.generation):
         return None
     found: dict[str, list[str]] = json.loads(last.history)
     return found
