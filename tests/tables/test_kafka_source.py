@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -166,6 +167,18 @@ def test_a_later_generation_begins_where_the_first_one_did(layout: FlowLayout) -
     brokers.topics["t"] = ("a", [[7, 12]])
     source(layout, brokers, **at_a_time).pin(2, NOW).take(SMALL)
     assert (pinned(layout, 1), pinned(layout, 2)) == ([[("t/0", 5, 9)]], [[("t/0", 7, 12)]])
+
+
+@pytest.mark.parametrize(("starting", "again"), [("latest", 2), ("earliest", 2), ("2026-01-01", 5)])
+def test_where_the_first_generation_began_is_lost_nothing_is_skipped(
+    layout: FlowLayout, starting: str, again: int
+) -> None:
+    brokers = Brokers({"t": ("a", [[2, 7]])})
+    source(layout, brokers, starting=starting).pin(1, NOW).take(SMALL)
+    brokers.topics["t"][1][0][1] = 20
+    shutil.rmtree(layout.intake_of(1))
+    source(layout, brokers, starting=starting).pin(2, NOW).take(Bound(1024**2, 100, ""))
+    assert pinned(layout, 2) == [[("t/0", again, 20)]]
 
 
 def test_a_topic_that_the_source_names_again_is_read_on(layout: FlowLayout) -> None:

@@ -204,14 +204,14 @@ class Kafka(ReadInOrder):
         """Return where partitions begin that the generation has not read.
 
         The first generation begins as the source says. A later one begins where the first one did, as far as the
-        topics still hold it.
+        topics still hold it. Where that is lost, `latest` would be now, and skip all that was not read.
         """
         for earlier in range(1, generation):
             began = {span.place: span for span in positions.first(state, earlier)}
             if began:
                 ids = {one.place: one.topic_id for one in seen.partitions}
                 return {place: span.start for place, span in began.items() if ids.get(place) == span.topic_id}
-        if self._source.starting == "earliest":
+        if self._source.starting == "earliest" or (generation > 1 and self._source.starting_time is None):
             return {}
         ends = {one.place: one.end for one in seen.partitions}
         if self._source.starting_time is None:
