@@ -191,6 +191,28 @@ def test_a_topic_that_the_source_names_again_is_read_on(layout: FlowLayout) -> N
     assert pinned(layout) == [[("t/0", 0, 5), ("u/0", 0, 5)], [("t/0", 5, 8)], [("u/0", 5, 8)]]
 
 
+@pytest.mark.parametrize(("id", "start"), [("b", 5), ("c", 0)])
+def test_a_topic_that_was_accepted_as_gone_and_comes_back_is_not_read_twice(
+    layout: FlowLayout, id: str, start: int
+) -> None:
+    brokers = Brokers({"t": ("a", [[0, 5]]), "u": ("b", [[0, 5]])})
+
+    def made() -> Kafka:
+        found = source(layout, brokers, kafka={"topics": [], "pattern": "[tu]"})
+        brokers.asked = ["t", "u"]
+        return found
+
+    made().pin(1, NOW).take(SMALL)
+    del brokers.topics["u"]
+    assert list(made().losses(1, 2)) == ["u/0:5-5"]
+    made().accept_losses(["u/0:5-5"], {1: 2}, by="me", note="n", at=NOW)
+    brokers.topics["t"][1][0][1] = 8
+    made().pin(1, NOW).take(SMALL)
+    brokers.topics["u"] = (id, [[0, 7]])
+    made().pin(1, NOW).take(SMALL)
+    assert pinned(layout) == [[("t/0", 0, 5), ("u/0", 0, 5)], [("t/0", 5, 8)], [("u/0", start, 7)]]
+
+
 @pytest.mark.parametrize(
     ("after", "code", "ranges"),
     [
