@@ -39,6 +39,26 @@ def drained(root: Path) -> Request:
     return asked
 
 
+def test_a_replay_notices_that_its_topic_was_created_again_while_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = drained(tmp_path)
+    brokers = Brokers(dict(HELD))
+    examined(asked, brokers, monkeypatch)
+    replaying = asked.model_copy(update={"replay": Again(units=("t/0", "t/1"))})
+    found, source = replay.find(replaying), source_of(asked)
+    replay.refuse_gone(source, asked.layout, found.left)
+    first, second = (replay.read_of(source, part).units for part in found.left)
+    replay.refuse_changed(source, asked.layout, first)
+    brokers.topics = {"t": ("y", [[0, 900], [0, 9]])}
+    for units in (first, second):
+        with pytest.raises(TerminalError) as caught:
+            replay.refuse_changed(source, asked.layout, units)
+        assert caught.value.code == "replay-input-gone" and "t/0 [" in caught.value.found
+        assert [_words(step) for step in caught.value.next] == ["draindown replay p --flow f --from TIME --to TIME"]
+    replay.refuse_changed(source, asked.layout, [unit for unit in first if unit.name == "t/1"])  # the lake has it
+
+
 ACCEPT = 'draindown accept-loss p --flow f --range {} --reason "..." --yes'
 
 
