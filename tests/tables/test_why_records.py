@@ -6,6 +6,8 @@ import csv
 import gzip
 import io
 import json
+import re
+import shutil
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -26,6 +28,7 @@ from draindown.sources.intake import record_id
 from draindown.sources.kafka import positions
 from draindown.sources.kafka.offsets import Span
 from draindown.sources.slices import Unit
+from draindown.spec.kafka import KafkaSource
 from draindown.spec.models import PipelineSpec
 from tests.flowfiles import AT, about, take_in
 from tests.landed_lake import LandedLake
@@ -165,7 +168,12 @@ def test_offsets_that_the_lake_does_not_keep_are_named(tmp_path: Path) -> None:
     assert found["gone"][0].startswith("offsets t/0:0-4 are not in the lake")
     assert _why(spec, tmp_path, id="nobody")["state"] == "unknown"
     DeltaTable(world.layout.raw).delete("position < 100")
-    assert "were last dropped at 20" in _why(spec, tmp_path, id="a")["gone"][0]
+    dropped = _why(spec, tmp_path, id="a")["gone"][0]
+    assert "were last dropped at 20" in dropped
+    shutil.rmtree(world.layout.raw)
+    for told in (dropped, _why(spec, tmp_path, id="a")["gone"][0]):
+        (key,) = re.findall("`([^`]+)`", told)
+        assert key in KafkaSource.model_fields
 
 
 def test_what_waits_is_what_the_live_generation_has_not_read(tmp_path: Path) -> None:
