@@ -350,6 +350,46 @@ def test_a_topic_that_became_compacted_explains_what_is_absent(layout: FlowLayou
     assert source(layout, brokers).losses(1, 1) == {}
 
 
+def test_what_explained_gaps_when_a_slice_was_pinned_explains_them_for_good(layout: FlowLayout) -> None:
+    brokers = Brokers({"t": ("a", [[0, 10]])})
+    source(layout, brokers, transactional=True).pin(1, NOW).take(SMALL)
+    brokers.topics["t"][1][0][1] = 20
+    source(layout, brokers).pin(1, NOW).take(SMALL)
+    made = source(layout, brokers)
+    for some in (made, MAKERS["kafka"](made._source, layout, Path("/"), "")):
+        first, second = intake.slices(layout, 1)
+        some.refuse_miscounted(1, first.units, {"t/0": 7})
+        with pytest.raises(TerminalError) as found:
+            some.refuse_miscounted(2, second.units, {"t/0": 7})
+        assert found.value.code == "records-absent"
+
+
+def test_raw_records_are_as_many_as_were_kept_whatever_the_source_says_by_then(layout: FlowLayout) -> None:
+    brokers = Brokers({"t": ("a", [[0, 15], [0, 4]])})
+    raw.create(layout)
+    common = {"unit": "t/0", "log": "a", "day": NOW.date()}
+    rows = [common | {"part": raw.RANGES, "from": 0, "until": 10}]
+    rows += [common | {"part": raw.RECORDS, "position": at} for at in (0, 1, 2, 3, 5, 6, 9)]
+    delta.append(layout.raw, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
+    made = source(layout, brokers)
+    made.pin(2, NOW).take(Bound(1024**2, 100, ""))
+    (one,) = intake.slices(layout, 2)
+    pieces = made.located(one.units)
+    looking = MAKERS["kafka"](made._source, layout, Path("/"), "")  # an audit, which does not look for them
+    with pytest.raises(TerminalError):
+        looking.refuse_miscounted(1, one.units, {"t/0": 12, "t/1": 4})
+    for _ in range(2):
+        made.refuse_miscounted(1, pieces, {"t/0": 12, "t/1": 4})
+        for read in ({"t/0": 11, "t/1": 4}, {"t/0": 16, "t/1": 4}, {"t/0": 12, "t/1": 3}):
+            with pytest.raises(TerminalError) as found:
+                made.refuse_miscounted(1, pieces, read)
+            assert found.value.code == "records-absent" and "t/0:0-10" not in " ".join(found.value.next)
+    delta.delete(layout.raw, "true")  # older days go
+    looking.refuse_miscounted(1, one.units, {"t/0": 12, "t/1": 4})
+    with pytest.raises(TerminalError):
+        looking.refuse_miscounted(1, one.units, {"t/0": 12, "t/1": 3})
+
+
 def test_a_pinned_topic_that_is_another_one_is_refused(layout: FlowLayout) -> None:
     brokers = Brokers({"t": ("a", [[0, 10]])})
     made = source(layout, brokers)

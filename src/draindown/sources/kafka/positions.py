@@ -32,8 +32,9 @@ OWN = pa.schema(
 )
 """The columns of a Kafka intake besides those of every intake.
 
-`compacted`: whether the topic was compacted when the slice was pinned. `positions`: in the first row of a slice, the
-offsets [start, until) that the slice pins of every partition, as JSON, and the leader epoch of each if it is known.
+`compacted`: whether offsets without a record had a reason when the slice was pinned: the topic was compacted, or the
+source said that it is transactional. `positions`: in the first row of a slice, the offsets [start, until) that the
+slice pins of every partition, as JSON, and the leader epoch of each if it is known.
 """
 
 _RANGE = re.compile(r"(.+):(\d+)-(\d+)")

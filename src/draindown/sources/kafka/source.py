@@ -16,8 +16,8 @@ from draindown.lake.layout import FlowLayout
 from draindown.sources import intake, raw
 from draindown.sources.batch_size import Bound
 from draindown.sources.kafka import backlog, bounds, positions, retention
-from draindown.sources.kafka.absence import miscounted, noted, records_absent
-from draindown.sources.kafka.accepted import absent, accept, accepted, may_lack
+from draindown.sources.kafka.absence import records_absent, unexplained
+from draindown.sources.kafka.accepted import absent, accept, accepted
 from draindown.sources.kafka.anew import passed_over
 from draindown.sources.kafka.client import Client, Sample, Seen
 from draindown.sources.kafka.losses import by_unit, lost, not_lost, of_pinned, recreated, refuse, refuse_unknown
@@ -108,7 +108,7 @@ class Kafka(ReadInOrder):
             now=now,
             record_bytes=self._record_bytes([]),
             oldest=sample.oldest,
-            compacted=sorted(self._compacted),
+            gaps=sorted({span.topic for span in spans} if self._source.transactional else self._compacted),
             before=intake.newest(self._layout, generation),
         )
 
@@ -292,13 +292,13 @@ class Kafka(ReadInOrder):
         """Refuse a batch that lacks records which nothing explains. Raises TerminalError `records-absent`.
 
         Transactions leave offsets without a record (markers, aborted ones), and compaction removes records. Where
-        neither is, and nobody accepted it, each pinned offset has its record.
+        neither is, now or when they were pinned, and nobody accepted it, each pinned offset has its record. What the
+        lake keeps was counted before it was kept: as many records are there again.
         """
         gaps = {unit.name for unit in units if self._source.transactional or unit.row["compacted"]}
-        wrong = miscounted(units, read, gaps, may_lack(self._layout))
-        if self._run_id:  # an audit has none: it changes nothing, and asks no broker
-            wrong = noted(self._layout, units, wrong, lambda: self._compacted)
-        if wrong:
+        # an audit has no run: it changes nothing, and asks no broker
+        compacted = (lambda: self._compacted) if self._run_id else None
+        if wrong := unexplained(self._layout, units, read, gaps, compacted):
             raise records_absent(number, units, wrong, self._layout, _NOTHING)
 
     @property
