@@ -24,7 +24,7 @@ evening := tests/e2e/test_evening.py
 tier = @echo "== $(1) $(2)"; $(PYTEST) -q -p tests.budget --budget $(1).$(2) --durations 10 -m "$(3)" $($(2))
 LINTED := src tests scripts jobs dags plugins benchmarks examples
 
-.PHONY: help setup demo demo-kafka demo-cluster up down test test-long test-all unit test-spark test-kafka test-airflow e2e campaign
+.PHONY: help setup demo demo-kafka demo-cluster up down test test-full test-all test-long unit test-spark test-kafka test-airflow e2e campaign
 .PHONY: mutations check shape schema bench bench-all lock clean
 
 help: ## Print this
@@ -50,22 +50,30 @@ up: setup ## Start Airflow on this machine, with the demo's DAG or, PROJECT=../s
 down: ## Stop it
 	@if [ -x $(PY) ]; then $(PY) scripts/airflow_local.py down; else echo "Nothing is set up, so nothing runs."; fi
 
-test: setup ## Every rule once, within minutes; some tests start Spark, Kafka and Airflow
-	$(call tier,test,unit,not long and not campaign)
-	$(call tier,test,tables,not long and not campaign)
-	$(call tier,test,streams,not long and not campaign)
-	$(call tier,test,airflow,not long and not campaign)
-	$(call tier,test,faults,not long and not campaign)
+SHORT := not full and not long and not campaign
+test: setup ## Every capability once, within ten minutes; some tests start Spark, Kafka and Airflow
+	$(call tier,test,unit,$(SHORT))
+	$(call tier,test,tables,$(SHORT))
+	$(call tier,test,streams,$(SHORT))
+	$(call tier,test,airflow,$(SHORT))
+	$(call tier,test,faults,$(SHORT))
 
-test-long: setup ## What test-all has beyond test: other forms of the same rules, and what takes long
+FULL := full and not long and not campaign
+test-full: setup ## What test-all has beyond test
+	$(call tier,full,tables,$(FULL))
+	$(call tier,full,streams,$(FULL))
+	$(call tier,full,airflow,$(FULL))
+	$(call tier,full,faults,$(FULL))
+
+test-all: test test-full ## Every rule once
+
+test-long: setup ## Other forms of the same rules, and what takes long: an hour and more
 	$(call tier,long,unit,long and not campaign)
 	$(call tier,long,tables,long and not campaign)
 	$(call tier,long,streams,long and not campaign)
 	$(call tier,long,airflow,long and not campaign)
 	$(call tier,long,faults,long and not campaign)
 	$(call tier,long,evening,not campaign)
-
-test-all: test test-long ## Every rule in every form; only the campaign has more
 
 unit: setup ## Tests without a JVM
 	@$(PYTEST) -q $(unit)

@@ -112,15 +112,15 @@ def _append(bench: Bench, place: Place, start: int, rows: int, late_from: int) -
 
 
 def _judge(place: Place, contender: Contender, table: str, samples: list[Sample]) -> None:
-    """Put what the oracle says of a table into the contender's newest sample of it."""
+    """Put what the oracle says of a table into the contender's samples of it, what it lacks into the newest one."""
     tables = place.lake / "tables"
     found = apart(kinds.judge, table, tables / _own(contender, table), tables)
     say(f"    oracle, {contender.name}, {table}: {found.verdict.text}")
     own = [at for at, one in enumerate(samples) if one.contender == contender.name and one.kind.startswith(table)]
     told, facts = found.verdict, {"lost": found.lost, "waiting": found.waiting}
-    samples[own[-1]] = replace(
-        samples[own[-1]], wrong_rows=told.wrong_rows, verdict=told.text, facts={**samples[own[-1]].facts, **facts}
-    )
+    for at in own:
+        samples[at] = replace(samples[at], wrong_rows=told.wrong_rows, verdict=told.text)
+    samples[own[-1]] = replace(samples[own[-1]], facts={**samples[own[-1]].facts, **facts})
 
 
 def _findings(samples: Sequence[Sample]) -> list[Finding]:

@@ -95,6 +95,14 @@ def other_rows_under_the_number_of_a_batch_that_was_given_up_are_applied(bench: 
     assert bench.rows() == {1: ("other", None), 2: ("b", None)}
 
 
+def an_earlier_batch_is_one_of_a_restored_lake_and_is_applied(bench: Bench) -> None:
+    send(bench, 7, upserts({1: ("a", None), 2: ("b", None)}))
+    send(bench, 3, upserts({1: ("again", None)}), epoch=6)
+    assert bench.rows() == {1: ("again", None), 2: ("b", None)}
+    send(bench, 7, upserts({2: ("again", None)}), epoch=6)
+    assert bench.rows() == {1: ("again", None), 2: ("again", None)}, "what it has of the earlier lake is not this batch"
+
+
 def a_lower_epoch_is_refused_where_epochs_are_kept(bench: Bench) -> None:
     if not bench.records:
         return
@@ -158,6 +166,7 @@ EVERY = (
     upserts_and_deletes_are_applied,
     a_batch_that_was_sent_changes_nothing_where_batches_are_recorded,
     other_rows_under_the_number_of_a_batch_that_was_given_up_are_applied,
+    an_earlier_batch_is_one_of_a_restored_lake_and_is_applied,
     a_lower_epoch_is_refused_where_epochs_are_kept,
     what_is_not_kept_is_deleted,
     a_sink_without_a_key_is_refused,

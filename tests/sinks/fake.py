@@ -82,8 +82,7 @@ class FakeSink(Sink):
         self._server.fault("reach")
         self._not_older(batch.epoch)
         known = self.has(batch)
-        is_given_up = known is not None and batch.number == known.number and batch.digest != known.digest
-        return known is None or batch.number > known.number or is_given_up
+        return known is None or (batch.number, batch.digest) != (known.number, known.digest)
 
     def _commit(self, batch: SinkBatch, after: dict[Key, dict[str, Any]]) -> None:
         server = self._server

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -272,6 +273,8 @@ def test_new_rows_are_held_against_all_others(spark: SparkSession) -> None:
     with configured(spark, INTERPRETED):
         proven = aggregate.proofs(suite, old.schema, aggregate.judge(suite, old, old, ["id"]).values())
         assert len(proven) == len(columns)
+        of_open = [replace(one, scope="open") for one in aggregate.judge(suite, old, old, ["id"]).values()]
+        assert aggregate.proofs(suite, old.schema, of_open) == [], "closed rows may hold what open rows don't"
         for new, holds in (([row(20), row(21)], True), ([row(5)], False)):
             changed = spark.createDataFrame(new, SCHEMA)
             table = old.union(changed)

@@ -14,21 +14,25 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from draindown.audit.recount import audit
 from draindown.base.clock import now
 from draindown.base.exits import Exit
 from draindown.base.findings import Finding
-from draindown.flow import discards, schema_drift
+from draindown.flow import discards, quarantine, schema_drift
 from draindown.lake.table_log import TableLog
 from draindown.runs.report import StepReport
 from draindown.runs.request import Again, Request
 from draindown.sources.registry import source_of
-from draindown.spark.contract import drift_marks
+from draindown.spark.contract import drift_marks, envelope
+from draindown.spark.contract.record_frame import Records
 from draindown.spark.runs.replay_input import replay as read_again
+from draindown.spark.runs.replay_rows import replay as replay_rows
 from draindown.spark.sql import STAMPS
 from draindown.spec.formats import FORMATS
+from draindown.spec.landing import FlowSpec
 from tests.landing import Injected
 
 Make = Callable[[Mapping[str, Any]], Any]
@@ -183,6 +187,36 @@ def test_refused_drift_writes_nothing_and_each_way_out_works_on_the_same_cut(
         assert {r["gate"] for r in here.rows("gate", where="id = 'k3'")} == {7}
     elif way == "policy":
         assert json.loads(here.rows("_rescued", where="id = 'k3'")[0]["_rescued"]) == {"gate": "7"}
+
+
+def test_a_record_without_a_value_lacks_every_column_where_it_deletes(spark: SparkSession) -> None:
+    """Else no column of a topic's partition could be missing as soon as it has such a record."""
+    found = spark.createDataFrame([("{}", ["-a"]), (None, None)], "_raw string, _drift array<string>")
+    frame = found.withColumn("_broken", F.lit(None).cast("string"))
+    records = Records(frame, cell=F.col, raw=F.col("_raw"), size=F.lit(0))
+    key, at = {"type": "string not null", "from": "key"}, {"type": "timestamp", "from": "timestamp"}
+    source = {"kafka": {"topics": ["t"], "bootstrap_servers": "b:1"}, "format": "json"}
+    target = {"keys": ["id"], "sequence_by": ["at"]}
+    declared = FlowSpec.model_validate(
+        {"source": source, "columns": {"id": key, "at": at, "a": "int"}, "target": target}
+    )
+    assert declared.deletes_by_null
+    for refuses, marks in ((True, ["-a"]), (False, None)):
+        known = schema_drift.Known(all_records=refuses)
+        rows = envelope.enveloped(records, declared, known).frame.select("_raw", "_drift").collect()
+        assert {row["_raw"]: row["_drift"] for row in rows} == {"{}": ["-a"], None: marks}
+
+
+@pytest.mark.long
+def test_a_row_of_a_file_that_has_the_column_is_released_under_missing_refuse(landing: Make) -> None:
+    here = landing(flow("json", drift={"missing": "refuse"}, rules={"sane": "b is null or b <> 'bad'"}))
+    here.land("1", encoded("json", [row("k1", 1), {"id": "k2", "seq": 1, "op": "u", "b": "bad"}]))
+    assert here.attempt()[1] == Exit.DONE
+    assert len(here.refused()) == 1
+    respecified(here, rules={})
+    ids = tuple(quarantine.identified(here.layout, quarantine.Filter()))
+    replay_rows(here.request("rows", quarantine_ids=ids), here.spark)
+    assert {r["id"] for r in here.rows()} == {"k1", "k2"}
 
 
 def _folded(records: Sequence[Record]) -> dict[str, dict[str, Any]]:

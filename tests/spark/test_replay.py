@@ -26,6 +26,7 @@ from draindown.runs.report import StepReport
 from draindown.runs.request import Again
 from draindown.spark.batch import counting
 from draindown.spark.runs import replay_input
+from draindown.spark.runs import replay_rows as replay_rows_module
 from draindown.spark.runs.drain import drain
 from draindown.spark.runs.replay_rows import replay as replay_rows
 from draindown.spark.sql import STAMPS
@@ -276,6 +277,24 @@ def test_rows_of_one_place_are_applied_once_each(spark: SparkSession, tmp_path: 
         replay_rows(loose.request("rows", quarantine_ids=ids), spark)
         assert [row["id"] for row in loose.rows("id")] == ["bad"]
         assert quarantine.identified(loose.layout, quarantine.Filter()) == ["other"]
+
+
+@pytest.mark.long
+def test_any_number_of_refused_rows_is_replayed_in_portions(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strict = Landing(tmp_path, target=APPEND, rules={"sane": "a >= 0"})
+    strict.deliver(*[json.dumps({"id": f"k{at}", "seq": 1, "a": -at - 1}) for at in range(5)])
+    strict.drain(spark)
+    loose = Landing(tmp_path, target=APPEND, rules={"sane": "a >= -4"})
+    monkeypatch.setattr(replay_rows_module, "MOST", 2)
+    ids = tuple(quarantine.identified(loose.layout, quarantine.Filter()))
+    report = replay_rows(loose.request("rows", quarantine_ids=ids), spark)
+    assert report.drain is not None
+    assert (len(report.drain.batches), report.drain.totals["applied"]) == (3, 4)
+    assert sorted(row["id"] for row in loose.rows("id")) == ["k0", "k1", "k2", "k3"]
+    assert len(quarantine.identified(loose.layout, quarantine.Filter())) == 1
+    healthy(loose)
 
 
 @pytest.mark.long

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from draindown.audit.recount import audit
 from draindown.base.errors import DraindownError, TerminalError
@@ -27,6 +28,7 @@ from draindown.recovery.opening import lease_of
 from draindown.runs.report import StepReport
 from draindown.runs.request import Again, Request
 from draindown.spark.checks.check import check
+from draindown.spark.contract import json_rows
 from draindown.spark.limits import Stop
 from draindown.spark.runs import replay_input
 from draindown.spark.runs.rebuild import rebuild
@@ -138,6 +140,44 @@ class Gated(Landing):
         with lease_of(self.layout, LeaseSpec(), owner="me", run_id="reset"):
             plan = reset_plan.plan(self.request())
             reset_plan.begin(self.request(), plan, by="me", accept_missing=False)
+
+
+def test_kept_values_are_read_with_other_types_than_they_had(spark: SparkSession) -> None:
+    kept = '{"id": "7", "n": 5, "at": "2026-01-01T00:00:00.000001Z", "x": "no number", "s": {"a": 1}}'
+    wanted = "id bigint, n string, at timestamp, x int, s struct<a int>, gone string"
+    frame = spark.createDataFrame([(kept,)], "raw string")
+    schema = spark.createDataFrame([], wanted).schema
+    (row,) = frame.select(json_rows.decoded_as(F.col("raw"), schema).alias("r")).select("r.*").collect()
+    assert (row["id"], row["n"], row["x"], row["s"]["a"], row["gone"]) == (7, "5", None, 1, None)
+    assert row["at"].microsecond == 1
+
+
+@pytest.mark.long
+def test_nothing_is_withdrawn_or_released_while_a_rebuild_is_unfinished(spark: SparkSession, tmp_path: Path) -> None:
+    flow = Gated(spark, tmp_path)
+    flow.feed(row("good", 1, a=1), row("bad", 2))
+    assert flow.withdraw() == {"bad": 2}
+
+    def rebuilt(fault: str | None = None) -> StepReport:
+        def reached(step: str) -> None:
+            if step == fault:
+                raise Injected(step)
+
+        request = flow.request(flow.run_id("rebuild"))
+        return rebuild(request, spark, stop=Stop(), progress=lambda line: None, reached=reached)
+
+    with pytest.raises(Injected):
+        rebuilt("merged")
+    flow.feed(row("worse", 3))
+    for act in (lambda: flow.release(*flow.open("bad")), flow.withdraw):
+        with pytest.raises(TerminalError) as caught:
+            act()
+        assert caught.value.code == "rebuild-unfinished"
+    rebuilt()
+    flow.right(whole=False)
+    flow.release(*flow.open("bad"))
+    del flow.kept_out["bad"]
+    flow.right(whole=False)
 
 
 @pytest.mark.long

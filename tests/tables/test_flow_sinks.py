@@ -10,14 +10,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import yaml
+from deltalake import write_deltalake
 
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError, TransientError
 from draindown.cli import main
 from draindown.doctor.examination import examine
-from draindown.flow import sink_columns, sink_state
+from draindown.flow import sink_columns, sink_identity, sink_state
 from draindown.flow.sink_state import Sending, SinkState
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
@@ -54,8 +56,8 @@ def with_sink(asked: Request, **more: Any) -> Request:
 
 
 def filled(asked: Request, *sendings: Sending, name: str = "a", **more: Any) -> SinkState:
-    known = sink_columns.print_of(asked, asked.declared.also_to["a"])
-    state = SinkState(filled=known, sendings=sendings, **more)
+    known = sink_columns.holds_of(asked, asked.declared.also_to["a"])
+    state = SinkState(filled=known.fingerprint, sendings=sendings, **more)
     state.write(asked.layout, name)
     return state
 
@@ -178,6 +180,65 @@ def test_a_database_that_was_restored_from_an_older_copy_is_found(tmp_path: Path
     assert "sink-behind" in symptoms(asked), "it was restored to a state before the fill"
     server.batches[place, "fill:p.f.a:7"] = replace(batch, writer="fill:p.f.a:7")
     assert symptoms(asked) == {}
+
+
+@pytest.mark.parametrize("is_older", ["sink", "lake", "neither"])
+def test_what_was_restored_stays_known_once_batches_went_on(tmp_path: Path, server: FakeServer, is_older: str) -> None:
+    asked = with_sink(drained(tmp_path))
+    one, place = sending(asked, 1), sink_columns.place_of(asked, "a")
+    there = {"sink": 0, "lake": 4, "neither": 1}[is_older]
+    server.batches[place, one.writer] = SinkBatch(place, one.writer, there, 1, "source", there, 1, 1, "0")
+    for stale in ("", sink_state.SWAPPED, sink_state.UNFILLED):
+        filled(asked, one, stale=stale)
+        sink_columns.note_restored(asked, asked.layout, "a", FakeSink(server, place))
+        keeps = is_older == "neither" or stale == sink_state.UNFILLED
+        assert SinkState.read(asked.layout, "a").stale == (stale if keeps else sink_state.RESTORED)
+
+
+def test_a_lake_is_the_same_one_to_its_sinks_at_another_address(tmp_path: Path, server: FakeServer) -> None:
+    asked = with_sink(drained(tmp_path))
+    before = sink_columns.place_of(asked, "a")
+    assert before.lake == asked.layout.lake, "nothing was sent yet"
+    sink_identity.next_epoch(asked.layout, lambda: None)
+    moved = tmp_path / "moved"
+    Path(asked.layout.lake).rename(moved)
+    asked = asked.model_copy(update={"spec": asked.spec.model_copy(update={"lake": str(moved)})})
+    assert sink_columns.place_of(asked, "a") == before
+    sink_identity.next_epoch(asked.layout, lambda: None)
+    assert sink_columns.place_of(asked, "a") == before
+
+
+def test_a_sink_of_refused_rows_goes_by_these(tmp_path: Path, server: FakeServer) -> None:
+    """The table has rows, and nothing was ever refused."""
+    asked = with_sink(drained(tmp_path), of="quarantined")
+    assert plan(asked, AT)[1] == [] and symptoms(asked) == {}
+    write_deltalake(asked.layout.quarantine, pa.table({"quarantine_id": ["q"]}))
+    assert [one.kind for one in plan(asked, AT)[1]] == ["sink-stale"]
+
+
+def test_conditions_are_judged_in_the_time_zone_of_the_source(tmp_path: Path, server: FakeServer) -> None:
+    asked = with_sink(drained(tmp_path), where="n > 1")
+    source = asked.flow_spec.source.model_copy(update={"timezone": "Europe/Berlin"})
+    flow = asked.flow_spec.model_copy(update={"source": source})
+    edited = asked.model_copy(update={"spec": asked.spec.model_copy(update={"flows": {asked.flow: flow}})})
+    filled(asked)
+    assert [one.kind for one in plan(edited, AT)[1]] == ["sink-stale"], "other rows match now"
+
+
+def test_an_undone_reset_strands_no_batch(tmp_path: Path, server: FakeServer) -> None:
+    asked = with_sink(drained(tmp_path))
+    reset.begin(asked, reset.plan(asked), by="me", accept_missing=False)
+    filled(asked, Sending(app_id(asked.layout, 2, "rows"), 0, "source", 1, "0"))
+    with pytest.raises(TransientError, match="not in the table yet"):
+        reset.undo(asked.layout, by="me")
+    without = asked.model_copy(update={"spec": drained_spec_without(asked)})
+    with pytest.raises(TransientError, match="not in the table yet"):
+        reset.begin(without, reset.plan(without), by="me", accept_missing=False)
+
+
+def drained_spec_without(asked: Request) -> Any:
+    flow = asked.flow_spec.model_copy(update={"also_to": {}})
+    return asked.spec.model_copy(update={"flows": {asked.flow: flow}})
 
 
 def test_a_batch_from_before_the_sink_recorded_any_is_not_missed_there(tmp_path: Path, server: FakeServer) -> None:

@@ -198,6 +198,11 @@ def test_times_come_as_pyarrow_gives_them(layout: FlowLayout) -> None:
     assert rows(found) == found.to_pylist()
 
 
+def test_an_id_of_another_reason_is_known_and_not_chosen(layout: FlowLayout) -> None:
+    assert quarantine.identified(layout, Filter(ids=("bb3",), reason="no such")) == []
+    assert quarantine.identified(layout, Filter(ids=("bb3",))) == ["bb3"]
+
+
 @pytest.mark.parametrize("wanted", ["aa", "zz"])
 def test_an_ambiguous_or_unknown_id_is_refused(layout: FlowLayout, wanted: str) -> None:
     with pytest.raises(TerminalError) as caught:

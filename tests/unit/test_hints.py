@@ -32,6 +32,12 @@ def test_a_line_that_is_a_piece_of_an_object_is(raw: str) -> None:
     assert "several lines" in hint(flow(), {"reason": "malformed", "field": None, "detail": "", "raw": raw})
 
 
+def test_a_time_with_nanoseconds_is_no_missing_value() -> None:
+    detail = "2026-01-01T00:00:00.123456789 has more than microseconds, which a timestamp can't hold"
+    told = hint(flow(), {"reason": "type", "field": "n", "detail": detail, "raw": "{}"})
+    assert "empty" not in told and "six digits" in told
+
+
 def test_who_lacks_a_value_is_advised_what_can_help() -> None:
     assert "leave out `not null`" in hint(flow(), missing("day"))
     for field in ("id", "n"):  # a key and a sequence can't be null

@@ -345,7 +345,7 @@ def test_ci_runs_the_documented_command() -> None:
     runner = ROOT / ".ci" / "run"
 
     assert os.access(runner, os.X_OK)
-    assert runner.read_text().splitlines()[-1] == "exec make test"
+    assert runner.read_text().splitlines()[-1] == "exec make test-all"
 
 
 def refused(function: Any, *arguments: Any) -> TerminalError:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from draindown.base.errors import TerminalError
-from draindown.flow import sink_state
+from draindown.flow import sink_identity, sink_state
 from draindown.flow.sink_delivery import deliver
-from draindown.flow.sink_state import SinkState
+from draindown.flow.sink_state import Holds, SinkState
 from draindown.lake.documents import make_home
 from draindown.lake.layout import FlowLayout
 from draindown.recovery import sink_bases
@@ -54,7 +54,7 @@ class MemorySink:
             raise TerminalError("sink-refused", tried="send", found="key 1", next="draindown sink skip")
         rows = list(rows)
         known = self.batches.get(batch.writer)
-        if not (self.records and known is not None and known.number >= batch.number):
+        if not (self.records and known and (known.number, known.digest) == (batch.number, batch.digest)):
             self.sends += 1
             for key, value in rows:
                 self.table[key] = value
@@ -77,15 +77,16 @@ def layout(tmp_path: Path) -> FlowLayout:
 
 
 PLACE = SinkPlace("lake", "p", "f", "s")
+PRINT = Holds("print", "no such table")
 
 
-def _batch(number: int, rows: Mapping[Any, Any], writer: str = "w", kind: str = "source") -> SinkBatch:
+def _batch(number: int, rows: Mapping[Any, Any], writer: str = "w", kind: str = "source", epoch: int = 1) -> SinkBatch:
     digest = format(hash(tuple(sorted(rows.items()))) & 0xFFFF, "x")
-    return SinkBatch(PLACE, writer, number, 1, kind, number, 1, len(rows), digest)
+    return SinkBatch(PLACE, writer, number, 1, kind, number, epoch, len(rows), digest)
 
 
-def _deliver(layout: FlowLayout, sink: Any, number: int, rows: Mapping[Any, Any], **more: str) -> None:
-    deliver(layout, sink, _batch(number, rows, **more), (), lambda: list(rows.items()), "print")  # type: ignore[arg-type]
+def _deliver(layout: FlowLayout, sink: Any, number: int, rows: Mapping[Any, Any], **more: Any) -> None:
+    deliver(layout, sink, _batch(number, rows, **more), (), lambda: list(rows.items()), PRINT)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("records", [True, False])
@@ -174,7 +175,7 @@ def test_a_batch_by_an_edited_spec_leaves_the_sink_stale_once_the_edit_is_undone
 ) -> None:
     _deliver(layout, MemorySink(), 0, {1: "a"})
     replace(SinkState.read(layout, "s"), stale=stale).write(layout, "s")
-    deliver(layout, MemorySink(), _batch(1, rows), (), lambda: list(rows.items()), "edited")  # type: ignore[arg-type]
+    deliver(layout, MemorySink(), _batch(1, rows), (), lambda: list(rows.items()), Holds("edited", ""))  # type: ignore[arg-type]
     _deliver(layout, MemorySink(), 2, {3: "c"})
     state = SinkState.read(layout, "s")
     assert state.why_stale("print") == state.why_stale("edited") == sink_state.EDITED
@@ -203,7 +204,7 @@ def test_a_driver_that_thaws_after_another_one_took_over_overwrites_nothing(
             raise LeaseLost
 
     with pytest.raises(LeaseLost):
-        deliver(layout, sink, _batch(0, {1: "a"}), (), lambda: [(1, "a")], "print", frozen_at)
+        deliver(layout, sink, _batch(0, {1: "a"}), (), lambda: [(1, "a")], PRINT, frozen_at)
     known = SinkState.read(layout, "s").of("w")
     assert known is not None and (known.number, known.sent) == (1, True)
     assert sink.table == {1: "b"}
@@ -226,7 +227,7 @@ def test_what_the_system_refuses_is_given_up_as_a_row_or_as_a_batch(layout: Flow
     assert state.stale == sink_state.GIVEN_UP and state.skipped("w", 3)[-1].key == {}
     assert sink_state.in_flight(layout), "the batch comes before all others, and is not sent"
     whole = _batch(3, {1: "a", 2: "b"})
-    deliver(layout, sink, replace(whole, rows=0), (), list, "print")  # its digest has the rows that were given up
+    deliver(layout, sink, replace(whole, rows=0), (), list, PRINT)  # its digest has the rows that were given up
     assert sink.table == {}
 
 
@@ -235,8 +236,33 @@ def test_a_fill_may_go_on_without_a_row(layout: FlowLayout) -> None:
     SinkState(fill=sink_state.Fill(7, 1, 2, "print")).write(layout, "s")
     found = sink_state.skip_row(layout, "s", {"id": "1"}, by="me", reason="bad")
     assert found is not None
-    writer = sink_state.fill_writer(layout, "s", 7)
-    assert SinkState.read(layout, "s").skipped(writer, sink_state.ALL_PORTIONS) == [found]
+    begun_again = replace(SinkState.read(layout, "s"), fill=sink_state.Fill(8, 2, 2, "print"))
+    assert begun_again.skipped(sink_state.FILL, sink_state.ALL_PORTIONS) == [found], "batches ran in between"
+
+
+def test_a_batch_that_was_refused_and_given_up_is_passed_over_with_other_rows_too(layout: FlowLayout) -> None:
+    """What the error advises is done first: fewer columns are sent, so the rows are others."""
+    for records in (True, False):
+        sink = MemorySink(records=records, refuses=True)
+        with pytest.raises(TerminalError):
+            _deliver(layout, sink, 3, {1: "a", 2: "b"})
+        with pytest.raises(TerminalError):
+            _deliver(layout, sink, 3, {1: "x", 2: "y"})
+        assert len(sink_state.give_up(layout, "s", by="me", reason="all bad")) == 1
+        deliver(layout, sink, replace(_batch(3, {1: "x", 2: "y"}), rows=0), (), list, PRINT)  # type: ignore[arg-type]
+        sink.refuses = False
+        _deliver(layout, sink, 4, {5: "c"})
+        assert sink.table == {5: "c"}
+        Path(layout.sink("s")).unlink()
+
+
+def test_the_ways_on_from_a_refusal_are_those_of_a_fill(layout: FlowLayout) -> None:
+    known = refusals.refused(PLACE, tried="send", found="no", changed="nothing", key='{"id": 1}')
+    with pytest.raises(TerminalError) as raised, refusals.of_fill("draindown sink fill p --sink s --yes"):
+        raise known
+    change, row, fill = raised.value.next
+    assert change == "change what the row breaks" and " --key " in row
+    assert fill.startswith("draindown sink fill p --sink s --yes ")
 
 
 @pytest.mark.parametrize("text", ["5", "{}", "[1]", '{"id": null}', '{"id": [1]}', "id=5", '{"id": {"a": 1}'])
@@ -284,6 +310,36 @@ def test_10000_histories_of_batches_crashes_retries_and_replays_end_as_the_batch
             assert sink.table == wanted
 
 
+def test_1000_lakes_that_were_restored_send_all_that_they_do_then(
+    layout: FlowLayout, documents: dict[str, SinkState]
+) -> None:
+    """From a copy of the documents, of any age or none. The sink is as it was; its rows of keys apart are left over."""
+    chance, stale = random.Random(42), 0
+    for _ in range(1_000):
+        sink, copies = MemorySink(), [SinkState(filled="print")]
+        for number in range(chance.randrange(1, 6)):
+            documents["s"] = copies[-1]
+            _deliver(layout, sink, number, {chance.randrange(4): chance.randrange(9)})
+            copies.append(documents["s"])
+        age = chance.randrange(len(copies))
+        documents["s"] = copies[age]
+        is_older, wanted = age < len(copies) - 1, dict(sink.table)
+        for number, epoch in zip(range(age, age + 3), (10, 20, 30), strict=True):
+            rows = {chance.randrange(4): chance.randrange(10, 99)}
+            for dies in [*chance.choices(["before", "after"], k=chance.randrange(3)), ""]:
+                sink.dies, epoch = dies, epoch + 1
+                try:
+                    _deliver(layout, sink, number, rows, epoch=epoch)
+                except Crash:
+                    assert dies
+            wanted |= rows
+            assert sink.table == wanted
+        if age == 0 and is_older:  # nothing is known of the writer: the first batch asks
+            assert documents["s"].stale == sink_state.RESTORED
+            stale += 1
+    assert stale > 100
+
+
 def test_only_so_many_writers_are_remembered() -> None:
     state = SinkState()
     for at in range(40):
@@ -293,16 +349,16 @@ def test_only_so_many_writers_are_remembered() -> None:
 
 
 def test_epochs_only_grow_and_two_drivers_never_share_one(layout: FlowLayout) -> None:
-    epochs = [sink_state.next_epoch(layout, lambda: None) for _ in range(12)]
+    epochs = [sink_identity.next_epoch(layout, lambda: None) for _ in range(12)]
     assert epochs == sorted(set(epochs))
     between: list[int] = []
 
     def taken_meanwhile() -> None:
         if not between:
             between.append(0)
-            between[0] = sink_state.next_epoch(layout, lambda: None)
+            between[0] = sink_identity.next_epoch(layout, lambda: None)
 
-    assert sink_state.next_epoch(layout, taken_meanwhile) > between[0] > epochs[-1]
+    assert sink_identity.next_epoch(layout, taken_meanwhile) > between[0] > epochs[-1]
 
 
 def test_a_sink_that_batches_went_by_is_stale_once_it_is_back(layout: FlowLayout) -> None:

@@ -97,7 +97,7 @@ def skip(
     from draindown.flow import sink_columns, sink_state
     from draindown.recovery.opening import Needs, open_flow
 
-    request, out = _request(ctx, pipeline, flow, name), Output(as_json)
+    request, out = _request(ctx, pipeline, flow, name, had=key is None), Output(as_json)
     if key is not None:
         _skip_row(request, name, _key(request, name, key), reason, yes, out)
         return
@@ -110,7 +110,8 @@ def skip(
     with open_flow(request.spec, request.flow, Needs.FINISHED, owner=person(), run_id=request.run_id) as opened:
         lost = sink_state.give_up(opened.layout, name, by=person(), reason=reason)
     again = f"draindown run {request.spec.pipeline} --flow {request.flow}"
-    then = f"next: {again}, then {sink_columns.fill_command(request, name)}"
+    is_there = name in request.declared.also_to
+    then = f"next: {again}" + f", then {sink_columns.fill_command(request, name)}" * is_there
     out.result([asdict(one) for one in lost], f"gave up {count(len(lost), 'batch', 'batches')}; {then}")
 
 
@@ -164,14 +165,16 @@ def _fill(request: Request, name: str, out: Output, accept_missing: bool) -> Fil
         stop(spark)
 
 
-def _request(ctx: typer.Context, pipeline: str, flow: str | None, name: str) -> Request:
-    """Return the request about the flow that has the sink. Raises a usage error if it has no such sink."""
+def _request(ctx: typer.Context, pipeline: str, flow: str | None, name: str, *, had: bool = False) -> Request:
+    """Return the request about the flow that has the sink, or `had` it once. Raises a usage error if none does."""
+    from draindown.flow import sink_state
+
     here = setting(ctx)
     spec = here.spec(pipeline)
     having = [one for one in flows(spec, flow) if name in spec.declared(one).also_to]
     request = request_of(here, pipeline, having[0] if len(having) == 1 else one_flow(spec, flow))
     known = request.declared.also_to
-    if name not in known:
+    if name not in known and not (had and name in sink_state.names(request.layout)):
         raise typer.BadParameter(f"flow {request.flow} has no sink {name}: it has {', '.join(known) or 'none'}")
     return request
 

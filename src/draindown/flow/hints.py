@@ -61,7 +61,9 @@ def hint(flow: FlowSpec, row: Mapping[str, Any]) -> str:
     if reason == "missing":
         return _missing(flow, field, raw, detail)
     if reason == "type" and field in flow.columns:
-        cell, _, _ = detail.rpartition(" is no ")
+        cell, known, _ = detail.rpartition(" is no ")
+        if not known:  # a time with nanoseconds
+            return f"have {field} written with six digits of a second at most, or order rows by another column"
         return _type(cell.strip(), flow.columns[field].type) if flow.written(field) is None else ""
     if reason == "transform":
         return f"let the transform give NULL for such {field} (try_to_date, try_cast), or declare a `format:`"

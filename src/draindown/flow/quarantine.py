@@ -146,7 +146,11 @@ def _these(chosen: pa.Table) -> str:
 
 def identified(layout: FlowLayout, which: Filter) -> list[str]:
     """Return the ids of the open rows that `which` selects. Raises TerminalError `unknown-quarantine-id`."""
-    # an id of a row that is already decided is not an error
+    if which.ids and (which.reason or which.run_id):
+        chosen = identified(layout, Filter(ids=which.ids))  # an id of a row with another reason is not an error
+        of_others = set(identified(layout, replace(which, ids=None)))
+        return [known for known in chosen if known in of_others]
+    # nor is one of a row that is already decided
     states = replace(which, state=None) if which.ids else which
     found = query(layout, "quarantine_id, state", states, "order by quarantine_id")
     ids = found["quarantine_id"].to_pylist()

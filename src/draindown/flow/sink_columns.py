@@ -9,8 +9,8 @@ from typing import Any
 
 from draindown.base.errors import TerminalError
 from draindown.base.findings import Finding
-from draindown.flow import sink_state
-from draindown.flow.sink_state import SinkState
+from draindown.flow import sink_identity, sink_state
+from draindown.flow.sink_state import Holds, SinkState
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import log_of
 from draindown.runs.request import Request
@@ -24,7 +24,7 @@ _SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte":
 def place_of(request: Request, name: str) -> SinkPlace:
     """Return the identity of a sink, which does not depend on the generation."""
     layout = request.layout
-    return SinkPlace(layout.lake, layout.pipeline, layout.flow, name)
+    return SinkPlace(sink_identity.lake_name(layout), layout.pipeline, layout.flow, name)
 
 
 def keys_of(request: Request, sink: FlowSink) -> list[str]:
@@ -40,9 +40,10 @@ def key_names(request: Request, sink: FlowSink) -> list[str]:
     return list(sink.named(keys, keys).values())[: len(keys)]
 
 
-def print_of(request: Request, sink: FlowSink) -> str:
-    """Return the fingerprint of a sink's spec: of what decides which rows it holds."""
-    return sink.fingerprint(keys_of(request, sink))
+def holds_of(request: Request, sink: FlowSink) -> Holds:
+    """Return what decides which rows a sink holds: its spec, and the table that they are from."""
+    fingerprint = sink.fingerprint(keys_of(request, sink), request.declared.zone)
+    return Holds(fingerprint, request.layout.quarantine if sink.is_of_refused else request.layout.table)
 
 
 def columns_of(request: Request, sink: FlowSink, types: Mapping[str, str]) -> dict[str, SinkColumn]:
@@ -67,10 +68,10 @@ def columns_of(request: Request, sink: FlowSink, types: Mapping[str, str]) -> di
 def findings(request: Request, layout: FlowLayout) -> list[Finding]:
     """Return a finding for each sink that must be filled. No-op, and no look at anything, for a flow without sinks."""
     sinks = request.declared.also_to
-    prints = {name: print_of(request, sink) for name, sink in sinks.items()}
+    holds = {name: holds_of(request, sink) for name, sink in sinks.items()}
     return [
         Finding(kind="sink-stale", subject=name, detail=f"is not as the table: {why}", next=fill_command(request, name))
-        for name, why in sink_state.stale(layout, prints)
+        for name, why in sink_state.stale(layout, holds)
     ]
 
 
@@ -93,9 +94,11 @@ def refuse_unready(request: Request, layout: FlowLayout) -> None:
 
 
 def behind(request: Request, layout: FlowLayout, name: str, target: Sink) -> Iterator[str]:
-    """Yield in words which batches were sent to a sink and are not recorded there. `target`: the sink.
+    """Yield in words what the sink has recorded otherwise than it was sent. `target`: the sink.
 
-    A batch that was sent while the sink recorded none is not asked for. Raises the errors of `Sink.has`.
+    It lacks batches if it was restored from an older copy, or is another one than before; it has later ones than the
+    flow knows if the lake was restored. A batch that was sent while the sink recorded none is not asked for. Raises the
+    errors of `Sink.has`.
     """
     place = place_of(request, name)
     for one in SinkState.read(layout, name).sendings:
@@ -103,9 +106,26 @@ def behind(request: Request, layout: FlowLayout, name: str, target: Sink) -> Ite
             continue
         asked = SinkBatch(place, one.writer, one.number, 0, one.kind, one.number, one.epoch, one.rows, one.digest)
         there = target.has(asked)
-        if there is None or there.number < one.number:
+        if there is None or there.number != one.number:
             ends = f"ends at batch {there.number}" if there else "has no batch"
-            yield f"sink {name} {ends} of kind {one.kind}; {one.number} was sent"
+            yield f"sink {name} {ends} of kind {one.kind}; {one.number} was sent last"
+
+
+def note_restored(request: Request, layout: FlowLayout, name: str, target: Sink) -> None:
+    """Mark a sink as stale that has not the batches which were sent to it. Call it under the lease, before a batch.
+
+    The next batch is recorded over the older one, so that nobody could tell afterwards. Raises the errors of
+    `Sink.has`.
+    """
+    try:
+        is_restored = any(behind(request, layout, name, target))
+    except TerminalError as error:
+        if error.code != "sink-records":
+            raise
+        is_restored = True  # its records were begun anew
+    state = SinkState.read(layout, name)
+    if is_restored and (stale := state.because(sink_state.RESTORED)) != state:
+        stale.write(layout, name)
 
 
 def _types(request: Request, sink: FlowSink, layout: FlowLayout) -> Mapping[str, str] | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from draindown.base.errors import TerminalError
 from draindown.base.progress import StepHook, ignore_step
-from draindown.flow.sink_state import Sending, SinkState, begun
+from draindown.flow.sink_state import RESTORED, Holds, Sending, SinkState, begun
 from draindown.lake.layout import FlowLayout
 from draindown.sinks.port import Sink, SinkBatch, SinkColumn
 from draindown.sinks.refusals import CODE
@@ -26,35 +26,49 @@ def deliver(
     batch: SinkBatch,
     columns: Sequence[SinkColumn],
     rows: Rows,
-    fingerprint: str,
+    holds: Holds,
     reached: StepHook = ignore_step,
 ) -> None:
     """Send a batch, unless the sink has it. Writes it down before it is sent, and once the sink has it.
 
-    A batch without rows is not sent. `fingerprint`: of the sink's spec. `reached` is called with `counted-NAME` before
-    anything is written, `noted-NAME` before the first row goes out, `portion-NAME` before each portion, `taken-NAME`
-    once the sink has all of it, and `sent-NAME` at the end. What it raises, such as a lost lease, ends the delivery
-    there: a driver that was frozen while another one went on overwrites nothing of that.
+    A batch without rows is not sent. `holds`: what the sink holds by its spec now. `reached` is called with
+    `counted-NAME` before anything is written, `noted-NAME` before the first row goes out, `portion-NAME` before each
+    portion, `taken-NAME` once the sink has all of it, and `sent-NAME` at the end. What it raises, such as a lost lease,
+    ends the delivery there: a driver that was frozen while another one went on overwrites nothing of that.
 
     Raises TerminalError `sink-differs` if other rows of the batch were sent before, `sink-records` if it was begun
     while the sink recorded no batches, and the errors of the sink.
     """
     name = batch.place.sink
     state = SinkState.read(layout, name)
-    is_done = _is_done(layout, state.of(batch.writer), sink, batch)
+    given_up = state.is_given_up(batch.writer, batch.number)  # then nothing of it counts that was sent before
+    is_done = not given_up and _is_done(layout, state.of(batch.writer), sink, batch)
     reached(f"counted-{name}")
     if is_done:
         _note(layout, name, state, sink, batch, sent=True)
     elif not batch.rows:
-        if (after := begun(state, fingerprint, layout)) != state:
+        if (after := begun(state, holds, layout)) != state:
             after.write(layout, name)
     else:
-        state = _note(layout, name, begun(state, fingerprint, layout), sink, batch, sent=False)
+        state = begun(_unless_ahead(state, sink, batch), holds, layout)
+        state = _note(layout, name, state, sink, batch, sent=False)
         reached(f"noted-{name}")
         _send(layout, sink, batch, columns, _guarded(rows, name, reached), state)
         reached(f"taken-{name}")
         _note(layout, name, SinkState.read(layout, name), sink, batch, sent=True)
     reached(f"sent-{name}")
+
+
+def _unless_ahead(state: SinkState, sink: Sink, batch: SinkBatch) -> SinkState:
+    """Return the state, stale where the sink has a batch of this number or a later one that the flow knows nothing of.
+
+    Batches that were sent are compared when the flow is opened: the first of a writer, and those tried again, ask.
+    """
+    known = state.of(batch.writer)
+    there = sink.has(batch) if known is None or not known.sent else None
+    if there is None or there.number < batch.number or (there.number, there.digest) == (batch.number, batch.digest):
+        return state
+    return state.because(RESTORED)
 
 
 def _guarded(rows: Rows, name: str, reached: StepHook) -> Iterator[pyarrow.RecordBatch]:
@@ -109,7 +123,7 @@ def _is_done(layout: FlowLayout, known: Sending | None, sink: Sink, batch: SinkB
     if sink.records and not known.recorded:  # its record would say that it has nothing of the batch
         raise _unrecorded(layout, batch)
     there = sink.has(replace(batch, epoch=known.epoch))
-    if there is not None and there.number >= batch.number:
+    if there is not None and there.number == batch.number and not _is_older(there, known):
         same_portions = there.whole or there.portions == batch.portions
         if (there.number, there.digest) != (batch.number, batch.digest) or not same_portions:
             raise _differs(layout, batch, f"the sink has {there.rows:,} rows of batch {there.number}, {there.digest}")
@@ -117,6 +131,15 @@ def _is_done(layout: FlowLayout, known: Sending | None, sink: Sink, batch: SinkB
     if not sink.records and not same:  # it may have got a part, and nobody can say which
         raise _differs(layout, batch, f"{known.rows:,} rows of it may have been sent before, {known.digest}")
     return False
+
+
+def _is_older(there: SinkBatch, known: Sending) -> bool:
+    """Return whether a record is not of the batch that is `known` to be on its way: the lake was restored since.
+
+    A driver writes down rows and epoch before it sends. It goes on with what an earlier driver sent only where the rows
+    are the same.
+    """
+    return there.digest != known.digest and there.epoch < known.epoch
 
 
 def _differs(layout: FlowLayout, batch: SinkBatch, found: str) -> TerminalError:

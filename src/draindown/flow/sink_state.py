@@ -2,25 +2,24 @@
 
     sinks/<name>.json            the newest batch of each writer that was sent, or may have been in part; which rows the
                                  sink was filled with; whether it is stale; a fill in progress
-    sinks/epochs/NNNNNNNNNN.json the epochs of drivers that sent, as revisions: each gets a number of its own
 
 A batch is written down before it is sent, and again once the sink has it. Only the holder of the flow's lease writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 from draindown.base.clock import now
 from draindown.base.errors import TransientError
-from draindown.lake.documents import kept, make_home, write_json
+from draindown.lake.documents import kept, write_json
 from draindown.lake.layout import FlowLayout
-from draindown.lake.revisions import Revisions
 from draindown.lake.table_log import log_of
 from draindown.lake.transactions import WriterId
+from draindown.sinks.port import FILL
 
 _MOST = 32  # writers whose newest batch is remembered; each replay is one
 SWAPPED = "a rebuilt table took the place of the one that it was sent from"
@@ -30,10 +29,17 @@ UNFILLED = "a fill of it was begun and has not ended"
 GIVEN_UP = "a batch on its way to it was given up"
 LEFT_OUT = "batches went by while it was not in `also_to`"
 ADDED = "it was added when the table had rows already"
-FILL = "fill"
-"""The kind of a sending that stands for a fill: what was sent before it is no longer asked of the sink."""
+RESTORED = "its newest batches are not those that were sent to it: it, or the lake, was restored from an older copy"
 ALL_PORTIONS = -1
-"""The number of a `Skip` that is about a fill."""
+"""The number of a `Skip` that is about a fill; its writer is `FILL`."""
+
+
+@dataclass(frozen=True)
+class Holds:
+    """What decides what a sink holds: the fingerprint of its spec, and the table that its rows are from."""
+
+    fingerprint: str
+    table: str
 
 
 @dataclass(frozen=True)
@@ -149,8 +155,12 @@ class SinkState:
         return next((one for one in self.sendings if one.writer == writer), None)
 
     def skipped(self, writer: str, number: int) -> list[Skip]:
-        """Return what was given up of a batch, or of a fill."""
-        return [one for one in self.skips if one.writer == writer and one.number in (number, ALL_PORTIONS)]
+        """Return what was given up of a batch, or of fills (`FILL`, `ALL_PORTIONS`)."""
+        return [one for one in self.skips if (one.writer, one.number) == (writer, number)]
+
+    def is_given_up(self, writer: str, number: int) -> bool:
+        """Whether all rows of a batch were given up."""
+        return any(not one.key for one in self.skipped(writer, number))
 
     def sending(self, batch: Sending) -> SinkState:
         """Return the state with `batch` as the newest of its writer."""
@@ -161,6 +171,10 @@ class SinkState:
         """Return why the sink is not as the table, "" if it is. `fingerprint`: of its spec now."""
         edited = EDITED if self.filled and self.filled != fingerprint else ""
         return self.stale or edited
+
+    def because(self, why: str) -> SinkState:
+        """Return the state of a sink that is stale for this reason, unless every row has to be sent anyway."""
+        return replace(self, stale=why) if self.stale in ("", SWAPPED) else self
 
     @property
     def is_of_base(self) -> bool:
@@ -174,39 +188,35 @@ def names(layout: FlowLayout) -> list[str]:
     return sorted(path.stem for path in home.glob("*.json")) if home.is_dir() else []
 
 
-def stale(layout: FlowLayout, prints: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def stale(layout: FlowLayout, sinks: Mapping[str, Holds]) -> Iterator[tuple[str, str]]:
     """Yield the sinks that must be filled, each with the reason.
 
-    `prints`: the fingerprint of each sink's spec now. Reads one document each, and counts the table's rows where a sink
-    got nothing yet.
+    Reads one document each, and counts the rows of its table where a sink got nothing yet.
     """
-    has_rows = None
-    for name, now_is in prints.items():
+    for name, holds in sinks.items():
         state = SinkState.read(layout, name)
-        why = state.why_stale(now_is)
+        why = state.why_stale(holds.fingerprint)
         if not state.filled and not why:
-            has_rows = _has_rows(layout) if has_rows is None else has_rows
-            why = ADDED if has_rows else ""
+            why = ADDED if _has_rows(layout, holds.table) else ""
         if why:
             yield name, why
 
 
-def _has_rows(layout: FlowLayout) -> bool:
-    table = log_of(layout, layout.table)
-    return table.exists and table.row_count != 0
+def _has_rows(layout: FlowLayout, table: str) -> bool:
+    log = log_of(layout, table)
+    return log.exists and log.row_count != 0
 
 
-def begun(state: SinkState, fingerprint: str, layout: FlowLayout) -> SinkState:
-    """Return the state of a sink that gets a batch by the spec with `fingerprint`.
+def begun(state: SinkState, holds: Holds, layout: FlowLayout) -> SinkState:
+    """Return the state of a sink that gets a batch by the spec of `holds`.
 
-    It is stale from then on if the table holds rows that it never got, or if it has rows by another spec: putting that
+    It is stale from then on if the table has rows that it never got, or if it has rows by another spec: putting that
     back does not undo what was judged by this one.
     """
     if not state.filled:
-        return replace(state, filled=fingerprint, stale=state.stale or (ADDED if _has_rows(layout) else ""))
-    if state.filled != fingerprint and state.stale in ("", SWAPPED):
-        return replace(state, stale=EDITED)
-    return state
+        lacks = _has_rows(layout, holds.table)
+        return replace(state, filled=holds.fingerprint, stale=state.stale or (ADDED if lacks else ""))
+    return state.because(EDITED) if state.filled != holds.fingerprint else state
 
 
 def in_flight(layout: FlowLayout) -> dict[str, Sending]:
@@ -238,36 +248,19 @@ def refuse_in_flight(layout: FlowLayout, *, writer: str = "") -> None:
         finishes = {
             "source": f"draindown run {where}   # it finishes the batch; then the same command again",
             "replay": f"draindown doctor {where}   # names the replay; the same one again finishes the batch",
+            "quarantine": f"draindown quarantine replay {where} ...   # with the options as before; finishes the batch",
+            "gate": f"draindown gate quarantine {where} ...   # with the options as before; finishes the batch",
         }
-        again = "the same release or withdrawal again, which finishes the batch"
         raise TransientError(
             "sink-batch-in-flight",
             tried=f"write to flow {layout.flow} of pipeline {layout.pipeline}",
             found=f"batch {one.number} of kind {one.kind} was sent to sink {name}, and is not in the table yet",
             changed="nothing",
             next=[
-                finishes.get(one.kind.partition(":")[0], again),
+                finishes.get(one.kind.partition(":")[0], f"draindown doctor {where}"),
                 f"draindown sink skip {where} --sink {name} --reason TEXT --yes   # gives it up; then fill it",
             ],
         )
-
-
-def next_epoch(layout: FlowLayout, check: Callable[[], None]) -> int:
-    """Claim the next epoch of the flow's sinks. Call it under the lease; `check` raises once that is lost.
-
-    Each driver gets another one, greater than those before. It is at least the time in seconds, so that a lake that was
-    restored from an older copy does not begin below what its sinks know.
-    """
-    make_home(layout)
-    home = Path(layout.sinks)
-    home.mkdir(mode=0o700, exist_ok=True)
-    revisions = Revisions(home / "epochs", lambda content: int(content["epoch"]), "epochs go on from the clock")
-    while True:
-        number, last = revisions.newest()
-        epoch = max((last or 0) + 1, int(now().timestamp()))
-        check()
-        if revisions.put(number, {"epoch": epoch}):
-            return epoch
 
 
 def give_up(layout: FlowLayout, name: str, *, by: str, reason: str) -> list[Sending]:
@@ -305,7 +298,7 @@ def skip_row(layout: FlowLayout, name: str, key: Mapping[str, str], *, by: str, 
     if waiting is not None:
         writer, number = waiting.writer, waiting.number
     elif filling is not None:
-        writer, number = fill_writer(layout, name, filling.number), ALL_PORTIONS
+        writer, number = FILL, ALL_PORTIONS  # a fill that begins again, as batches ran, goes by it too
     else:
         return None
     found = Skip(writer, number, dict(key), by, reason, now().isoformat(timespec="seconds"))

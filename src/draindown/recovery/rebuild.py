@@ -145,6 +145,25 @@ def refuse_half_swapped(layout: FlowLayout, tried: str) -> None:
         )
 
 
+def refuse_begun(layout: FlowLayout, tried: str) -> None:
+    """Refuse a withdrawal, or a release of withdrawn rows, while a rebuild is unfinished.
+
+    What it has read already was decided without that, and takes the table's place. Raises TerminalError
+    `rebuild-unfinished`.
+    """
+    begun = unfinished(layout)
+    if begun is not None:
+        again = f"draindown rebuild {layout.pipeline} --flow {layout.flow}"
+        raise TerminalError(
+            "rebuild-unfinished",
+            tried=tried,
+            found=f"a rebuild was begun, generation {begun.generation}, and each slice that it has read goes by "
+            "the rows that were withdrawn then",
+            changed="nothing",
+            next=[f"{again} --yes   # finishes it", f"{again} --abort --yes   # gives it up"],
+        )
+
+
 def plan(request: Request) -> RebuildPlan:
     """Return what a rebuild would do now, or what remains of one in progress. Read-only.
 

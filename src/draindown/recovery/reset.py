@@ -116,7 +116,7 @@ def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) 
     if not accept_missing:
         refuse_incomplete(request, found)
     loses_table = found.table_aside or found.target == "absent" or layout.table in found.damaged
-    if request.declared.also_to and not loses_table:
+    if not loses_table:  # else no batch of this generation would be run again
         sink_state.refuse_in_flight(layout)
     if found.table_aside and not {layout.table, layout.ledger} & set(found.damaged):
         # before the table and its commits are put aside, but for a batch that doesn't add up: it goes with them
@@ -158,10 +158,12 @@ def refuse_incomplete(request: Request, found: ResetPlan) -> None:
 def undo(layout: FlowLayout, *, by: str) -> int:
     """Return to the generation before the live one, whose checkpoint still exists. Return its number.
 
-    Call it under the lease. Raises TerminalError `nothing-to-undo`, `generation-has-batches`.
+    Call it under the lease. Raises TerminalError `nothing-to-undo`, `generation-has-batches`; TransientError
+    `sink-batch-in-flight`.
     """
     live = generations.generation(layout)
     previous = undoable(layout)
+    sink_state.refuse_in_flight(layout)
     discards.forget_generation(layout, live)  # rows of a batch that began and never committed
     quarantine.release_again(layout, by=by, note=_reopened(live))
     generations.go_back_to(layout, previous)

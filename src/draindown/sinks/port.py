@@ -19,6 +19,8 @@ FATE = "_fate"
 """The column of the record batches that holds each row's fate."""
 ORIGIN = "_origin"
 """The only key column of a flow whose target has no keys: text that names where the row's record was."""
+FILL = "fill"
+"""The kind of a batch that is a portion of a fill: what was sent before it is no longer asked of the sink."""
 _PORTION = b"portion"
 
 
@@ -42,7 +44,7 @@ class SinkPlace:
     """One sink of one flow. It does not depend on the generation, so an epoch excludes drivers of older generations.
 
     Attributes:
-        lake: the id of the lake, or its address where it has none.
+        lake: the name of the lake at its sinks: its address when the flow first sent.
     """
 
     lake: str
@@ -150,9 +152,11 @@ class Sink(Protocol):
     def send(self, batch: SinkBatch, columns: Sequence[SinkColumn], rows: Iterable[pyarrow.RecordBatch]) -> None:
         """Apply a batch: all of it, or nothing of it where the sink has transactions, or whole portions of it.
 
-        Where the sink records batches, a batch whose number is at most the recorded one of its writer is done already,
-        and `rows` is not read. Record batches have the columns by name, and `FATE`. Keys are distinct within a batch.
-        Of a row whose fate is `delete` only the key is read, and columns that place it; others may be NULL.
+        Where the sink records batches, a batch with number, digest and portions of the newest one of its writer is done
+        already, and `rows` is not read. One with a lower number is applied, and recorded as the newest: the lake is an
+        older copy then, and what it does now counts. Record batches have the columns by name, and `FATE`. Keys are
+        distinct within a batch. Of a row whose fate is `delete` only the key is read, and columns that place it; others
+        may be NULL.
         What `rows` raises ends the batch: nothing more of it is sent.
 
         Raises TransientError `sink-fenced` if a higher epoch is known to the sink, and TerminalError `sink-refused`

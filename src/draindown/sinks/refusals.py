@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from draindown.base.errors import TerminalError
 from draindown.sinks.port import SinkPlace
 
 CODE = "sink-refused"
+_OF_BATCH = ("draindown run ", "draindown sink skip ")
 
 
 def refused(
@@ -34,6 +36,18 @@ def refused(
             f"{skip} {end}   # goes on without the batch; then fill the sink",
         ],
     )
+
+
+@contextmanager
+def of_fill(command: str) -> Iterator[None]:
+    """Have a refusal in the block name the ways on of a fill, which `command` goes on with, not those of a batch."""
+    try:
+        yield
+    except TerminalError as error:
+        if error.code == CODE:
+            own = [way for way in error.next if not way.startswith(_OF_BATCH) or " --key " in way]
+            error.next = (*own, f"{command}   # goes on with the fill")
+        raise
 
 
 def parsed(text: str) -> dict[str, str]:

@@ -122,6 +122,11 @@ class DerivedFlow(Model):
         """A derived flow has no transform: its query shapes the rows."""
 
     @property
+    def zone(self) -> str:
+        """The time zone in which the flow's expressions are evaluated."""
+        return "UTC"
+
+    @property
     def grows(self) -> bool:
         """Whether input adds columns to the table: False, they are those of the query."""
         return False

@@ -67,6 +67,11 @@ class FlowSpec(Model):
         return self.target.table or flow_name
 
     @property
+    def zone(self) -> str:
+        """The time zone in which the flow's expressions are evaluated: rules, and conditions of sinks."""
+        return self.source.timezone
+
+    @property
     def grows(self) -> bool:
         """Whether input adds columns to the table."""
         return self.drift.new == "add"

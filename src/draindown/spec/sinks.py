@@ -136,10 +136,14 @@ class FlowSink(Model):
         renamed = chosen if isinstance(chosen, dict) else {name: name for name in chosen}
         return {key: renamed.get(key, key) for key in keys} | {n: to for n, to in renamed.items() if n not in keys}
 
-    def fingerprint(self, keys: Sequence[str]) -> str:
-        """Return a hash of what decides which rows the sink holds, of which columns, and where."""
+    def fingerprint(self, keys: Sequence[str], zone: str) -> str:
+        """Return a hash of what decides which rows the sink holds, of which columns, and where.
+
+        `zone`: the time zone in which `where` is evaluated.
+        """
         target = {name: getattr(self.part, name) for name in self.part.TARGET}
         said = [self.kind, target, self.where, self.columns, self.of, list(keys)]
+        said += [zone] if self.where is not None and zone != "UTC" else []
         return hashlib.sha256(json.dumps(said, default=str).encode()).hexdigest()[:16]
 
 

@@ -43,14 +43,14 @@ class Marked:
     def portions(self, batch: SinkBatch) -> int | None:
         """Return how many portions of a batch are there; None if it is done.
 
-        With other rows under its number none is: a person gave those up.
+        Only the newest batch of a writer is looked for. With other rows under its number none is there: a person gave
+        those up. An earlier number is that of a lake which was restored from an older copy, as epochs exclude older
+        drivers.
         """
         newest, done = self.batches.get(batch.writer, (None, 0))
-        if newest is None or newest.number < batch.number:
+        if newest is None:
             return 0
-        if newest.number > batch.number:
-            return None
-        same = (newest.digest, newest.portions) == (batch.digest, batch.portions)
+        same = (newest.number, newest.digest, newest.portions) == (batch.number, batch.digest, batch.portions)
         return 0 if not same else None if newest.whole else done
 
 

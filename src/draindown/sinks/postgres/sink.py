@@ -158,8 +158,10 @@ class PostgresTable(Sink):
 
     @staticmethod
     def _is_done(opened: psycopg.Connection[Any], records: Records, batch: SinkBatch) -> bool:
-        """Return whether the batch is recorded. With other rows under its number it is not: a person gave those up."""
+        """Return whether the batch is recorded as the newest one.
+
+        With other rows under its number it is not: a person gave those up. Nor is one with a lower number: the lake was
+        restored from an older copy, as epochs exclude older drivers.
+        """
         newest = records.newest(opened, batch.writer)
-        if newest is None or batch.number > newest.number:
-            return False
-        return batch.number < newest.number or batch.digest == newest.digest
+        return newest is not None and (newest.number, newest.digest) == (batch.number, batch.digest)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 5
-_NO_RECORDS = ("malformed", "too_large")
+_NO_RECORDS = ("malformed", "too_large", "null_value")
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,9 @@ def look(batch: Batch, frame: DataFrame, counted: Counted) -> Found:
     """
     policy = batch.writer.flow.drift
     news = _marked(batch, frame, counted) if counted.sum("marked") else News()
-    _refuse(batch, news.new if policy.new == "refuse" else (), news.missing if policy.missing == "refuse" else ())
+    # chosen records of a file say nothing of what the whole file lacks
+    missing = news.missing if policy.missing == "refuse" and batch.kind != "quarantine" else ()
+    _refuse(batch, news.new if policy.new == "refuse" else (), missing)
     if policy.new != "add":
         return Found(_told(batch, counted, news))
     held = delta_target.held_columns(frame.sparkSession, batch.writer)

@@ -70,7 +70,8 @@ def judge(
 
 def proofs(suite: Mapping[str, Any] | None, schema: StructType, judged: Iterable[Expectation]) -> list[str]:
     """Return the ids of the uniqueness questions for which the verdicts prove that the table has no duplicates."""
-    clean = {e.name for e in judged if e.success and not e.unexpected and e.judged_by == "one aggregation"}
+    whole = [e for e in judged if e.scope == "table" and e.judged_by == "one aggregation"]
+    clean = {e.name for e in whole if e.success and not e.unexpected}
     items = [item for item in _items(suite, schema) if item.scope == "table" and item.name in clean]
     return [item.question.about.id for item in items if isinstance(item.question.about, Copies)]
 

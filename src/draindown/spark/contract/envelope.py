@@ -8,6 +8,8 @@ from dataclasses import replace
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from draindown.flow.schema_drift import Known
+from draindown.spark.contract import drift_marks
 from draindown.spark.contract.record_frame import Records
 from draindown.spark.sources.place import ENVELOPE, ENVELOPE_FIELDS
 from draindown.spark.sql import literal
@@ -53,10 +55,19 @@ def _pair(field: str) -> str:
     return f"'{name}', {value}"
 
 
-def enveloped(records: Records, flow: FlowSpec) -> Records:
-    """Return records of which columns are read from what they came in. A text that is not there is not a broken one."""
+def enveloped(records: Records, flow: FlowSpec, known: Known) -> Records:
+    """Return records of which columns are read from what they came in. A text that is not there is not a broken one.
+
+    Where it deletes, it lacks every column, as other deletes may: else no column could be one that a whole unit lacks.
+    """
     has_text = F.col("_raw").isNotNull()
-    marks = {name: F.when(has_text, F.col(name)) for name in ("_broken", "_drift")}
+    lacking = drift_marks.nothing()
+    if known.all_records and flow.deletes_by_null:
+        lacking = drift_marks.of_names((), flow.as_recorded, known)
+    marks = {
+        "_broken": F.when(has_text, F.col("_broken")),
+        "_drift": F.when(has_text, F.col("_drift")).otherwise(lacking),
+    }
     return replace(
         records,
         frame=records.frame.withColumns(marks),

@@ -11,7 +11,7 @@ from functools import reduce
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
 from draindown.spark.sql import quoted
 
@@ -38,6 +38,22 @@ def encode(columns: Sequence[str]) -> Column:
 def decode(json: Column, schema: StructType) -> Column:
     """Return the struct of a row that `encode` wrote; a column that can't be parsed is NULL."""
     return F.from_json(json, schema, dict(_FORM))
+
+
+def decoded_as(json: Column, schema: StructType) -> Column:
+    """Return the struct of a row that `encode` wrote of a table which may have had other types then.
+
+    A value of another type is cast as its text; one that can't be cast is NULL.
+    """
+    row, texts = decode(json, schema), F.from_json(json, "map<string, string>", dict(_FORM))
+    return F.struct(*[_value(row, texts, field).alias(field.name) for field in schema])
+
+
+def _value(row: Column, texts: Column, field: StructField) -> Column:
+    found = row.getField(field.name)
+    if isinstance(field.dataType, ArrayType | MapType | StructType):
+        return found
+    return F.coalesce(found, F.try_element_at(texts, F.lit(field.name)).try_cast(field.dataType))
 
 
 def unwritable(schema: StructType) -> list[str]:

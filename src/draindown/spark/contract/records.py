@@ -32,7 +32,7 @@ def records_of(reads: Iterable[Read], flow: FlowSpec, known: Known = _NOTHING_KN
     found = (READERS[flow.source.format].records(read, recorded, known) for read in reads)
     if any(name != field for name, field in flow.fields.items()):
         found = (_by_column(records, flow.fields) for records in found)
-    return [enveloped(records, flow) if ENVELOPE in records.frame.columns else records for records in found]
+    return [enveloped(records, flow, known) if ENVELOPE in records.frame.columns else records for records in found]
 
 
 def _by_column(records: Records, fields: Mapping[str, str]) -> Records:

@@ -28,8 +28,9 @@ from draindown.flow import discards, drain_part, generations, quarantine, schema
 from draindown.flow.release_intent import Pending, note, release_applied
 from draindown.lake.table_log import TableLog, log_of
 from draindown.ledger import table as ledger_table
-from draindown.ledger.rows import GATE
-from draindown.recovery.opening import Needs
+from draindown.ledger.rows import GATE, BatchRow
+from draindown.recovery.opening import Needs, OpenFlow
+from draindown.recovery.rebuild import refuse_begun
 from draindown.runs import report
 from draindown.runs.report import StepReport
 from draindown.runs.request import Request
@@ -51,49 +52,55 @@ from draindown.spec.history import History
 from draindown.spec.partial import SEQUENCES
 
 MOST = 100_000
-"""Maximum rows of one replay, because they pass through the driver's memory."""
+"""Maximum rows of one batch, because they pass through the driver's memory."""
 
 
 def replay(request: Request, spark: SparkSession) -> StepReport:
     """Parse the rows in `request.quarantine_ids` with the current contract and apply the accepted ones. Idempotent.
 
-    Raises TransientError `lease-held`, `lease-lost`; TerminalError `too-many-rows`, `rows-not-whole`,
-    `rows-not-restorable`, `rows-not-read`, and the errors of a drain.
+    Raises TransientError `lease-held`, `lease-lost`; TerminalError `rows-not-whole`, `rows-not-restorable`,
+    `rows-not-read`, `rebuild-unfinished`, and the errors of a drain.
     """
-    started, layout = now(), request.layout
+    started, layout, done = now(), request.layout, list[BatchRow]()
+    wanted = request.quarantine_ids or ()
+    portions = [wanted[at : at + MOST] for at in range(0, len(wanted), MOST)]
     with open_flow(request, spark, Needs.RESUMED) as flow:
         analysis.refuse_unresolved(request, spark)
-        generation, rows = flow.generation, _chosen(request)
-        refused = [row for row in rows if row["kind"] != GATE]
-        _refuse_unread(request, generation, refused)
-        taken_out = [row for row in rows if row["kind"] == GATE]
-        restored = _restored(request, spark, taken_out) if taken_out else None
-        done, reached = [], flow.guard()
-        for some in _of_one_log(refused):
-            batch = replace(_batch(request, generation, some, started), reached=reached)
-            done.append(process(spark, replace(batch, input=GivenRecords(_reads(spark, request, some)))))
-            release_applied(layout, by=request.owner, reached=reached)
-        if restored is not None:
-            batch = replace(_batch(request, generation, taken_out, started), reached=reached)
-            done.append(restore(spark, replace(batch, releases=[row["quarantine_id"] for row in taken_out]), restored))
-            release_applied(layout, by=request.owner, reached=reached)
-    part, _ = drain_part.part(request, generation, done, replay="refused rows, as chosen")
+        for some in portions[1:]:  # before any row of the first is applied
+            _refuse_unread(request, flow.generation, _chosen(request, some))
+        for some in portions:
+            done += _replayed(request, spark, flow, _chosen(request, some), started)
+    part, _ = drain_part.part(request, flow.generation, done, replay="refused rows, as chosen")
     told = schema_drift.findings(layout, request.flow_spec, request.run_id)
-    return report.of(request, started, "done" if rows else "idle", drain=part, findings=told)
+    return report.of(request, started, "done" if done else "idle", drain=part, findings=told)
 
 
-def _chosen(request: Request) -> list[dict[str, Any]]:
-    wanted = request.quarantine_ids or ()
-    if len(wanted) > MOST:
-        raise TerminalError(
-            "too-many-rows",
-            tried=f"replay {len(wanted):,} refused rows",
-            found=f"at most {MOST:,} go into one replay",
-            next=f"draindown quarantine replay {request.spec.pipeline} --flow {request.flow} --reason REASON",
-        )
-    if not wanted:
-        return []
+def _replayed(
+    request: Request, spark: SparkSession, flow: OpenFlow, rows: Sequence[dict[str, Any]], started: datetime
+) -> list[BatchRow]:
+    """Apply a portion of the rows, and return the ledger rows of its batches."""
+    layout, generation, reached = request.layout, flow.generation, flow.guard()
+    _refuse_unread(request, generation, rows)
+    refused = [row for row in rows if row["kind"] != GATE]
+    taken_out = [row for row in rows if row["kind"] == GATE]
+    restored = _restored(request, spark, taken_out) if taken_out else None
+    done = list[BatchRow]()
+    for some in _of_one_log(refused):
+        batch = replace(_batch(request, generation, some, started), reached=reached)
+        done.append(process(spark, replace(batch, input=GivenRecords(_reads(spark, request, some)))))
+        release_applied(layout, by=request.owner, reached=reached)
+    if restored is not None:
+        batch = replace(_batch(request, generation, taken_out, started), reached=reached)
+        done.append(restore(spark, replace(batch, releases=[row["quarantine_id"] for row in taken_out]), restored))
+        release_applied(layout, by=request.owner, reached=reached)
+    return done
+
+
+def _chosen(request: Request, wanted: Sequence[str]) -> list[dict[str, Any]]:
     rows = quarantine.whole(request.layout, wanted)
+    layout = request.layout
+    if any(row["kind"] == GATE for row in rows):
+        refuse_begun(layout, f"put withdrawn rows back into flow {layout.flow} of pipeline {layout.pipeline}")
     partial = [row for row in rows if row["value"] is None]
     if partial:
         raise TerminalError(
@@ -106,11 +113,12 @@ def _chosen(request: Request) -> list[dict[str, Any]]:
     return rows
 
 
-def _refuse_unread(request: Request, generation: int, rows: Sequence[Mapping[str, Any]]) -> None:
+def _refuse_unread(request: Request, generation: int, chosen: Sequence[Mapping[str, Any]]) -> None:
     """Refuse rows whose own batch is not committed yet, if the target has no keys: both would append them.
 
     Raises TerminalError `rows-not-read`.
     """
+    rows = [row for row in chosen if row["kind"] != GATE]
     if request.flow_spec.target.kind.idempotent:
         return
     unread = discards.not_read(request.layout, generation, {row["quarantine_id"]: _origin(row) for row in rows})

@@ -22,19 +22,20 @@ from pyspark.sql import functions as F
 
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
-from draindown.flow import sink_state
-from draindown.flow.sink_columns import behind, columns_of, fill_command, place_of, print_of
-from draindown.flow.sink_state import FILL, Fill, Sending, SinkState
+from draindown.flow import sink_identity, sink_state
+from draindown.flow.sink_columns import behind, columns_of, fill_command, holds_of, place_of
+from draindown.flow.sink_state import Fill, Sending, SinkState
 from draindown.lake.table_log import TableLog
 from draindown.recovery import sink_bases
 from draindown.recovery.opening import Needs, OpenFlow
 from draindown.runs.request import Request
-from draindown.sinks import registry
-from draindown.sinks.port import FATE, Sink, SinkBatch
+from draindown.sinks import refusals, registry
+from draindown.sinks.port import FATE, FILL, Sink, SinkBatch
 from draindown.spark.runs.fill_rows import FillRows, Portions
 from draindown.spark.runs.opening import open_flow
+from draindown.spark.session import configured
 from draindown.spark.targets.delta_target import TableWriter
-from draindown.spark.targets.outlets import keep_misfits, refuse_unresolved, wanted
+from draindown.spark.targets.outlets import keep_misfits, refuse_unresolved, wanted, zoned
 from draindown.spark.targets.shares import PORTION, Judged, Share, Wanted, was_of
 from draindown.spark.targets.table_files import TableFiles
 
@@ -132,18 +133,18 @@ def fill(
     `history-gone`, and the errors of resuming a flow and of the sink.
     """
     sink = request.declared.also_to[name]
-    with open_flow(request, spark, Needs.RESUMED) as flow, ExitStack() as kept:
+    with open_flow(request, spark, Needs.RESUMED) as flow, configured(spark, zoned(request)), ExitStack() as kept:
         sink_state.refuse_in_flight(flow.layout)
-        source = flow.layout.quarantine if sink.is_of_refused else flow.layout.table
-        epoch = sink_state.next_epoch(flow.layout, flow.check)
-        version, files = _files(request, spark, name, source)
+        holds = holds_of(request, sink)
+        epoch = sink_identity.next_epoch(flow.layout, flow.check)
+        version, files = _files(request, spark, name, holds.table)
         target = kept.enter_context(closing(registry.sink_of(sink, place_of(request, name))))
         rows = FillRows(request, sink, spark)
         every = rows.every(files)
         types = {field.name: field.dataType.simpleString() for field in every.portion(0).schema}
         columns = columns_of(request, sink, {column: kind for column, kind in types.items() if column != FATE})
         refuse_unresolved(request, {name: sink}, every.portion(0))
-        asked = _asked(request, name, target, Fill(epoch, version, 0, print_of(request, sink)), accept_missing)
+        asked = _asked(request, name, target, Fill(epoch, version, 0, holds.fingerprint), accept_missing)
         target.fence(epoch)
         target.check(list(columns.values()))
         parts = list[Portions]()
@@ -153,8 +154,7 @@ def fill(
         parts += [every] if asked.whole else []
         begun = _going_on(request, name, replace(asked, portions=sum(part.portions for part in parts)))
         _begin(request, name, begun)
-        writer = sink_state.fill_writer(flow.layout, name, begun.number)
-        skips = SinkState.read(flow.layout, name).skipped(writer, sink_state.ALL_PORTIONS)
+        skips = SinkState.read(flow.layout, name).skipped(FILL, sink_state.ALL_PORTIONS)
         one = wanted(name, sink, columns, target, skips)
         return _send(_Work(request, name, target, one, parts, every, flow, epoch, begun), progress)
 
@@ -214,7 +214,8 @@ def _send(work: _Work, progress: Callable[[str], None]) -> Filled:
                 keep_misfits(replace(writer, batch=portion), judged.misfits(share), work.request.run_id)
             if share.rows:
                 own = work.batch(portion, share.rows, share.digest, share.portions)
-                work.target.send(own, share.columns, work.guarded(judged, share))
+                with refusals.of_fill(fill_command(work.request, work.name)):
+                    work.target.send(own, share.columns, work.guarded(judged, share))
             rows, gone = rows + share.counts["sent"], gone + share.counts["deleted"]
             unsendable += share.counts["unsendable"]
         work.flow.check()

@@ -30,6 +30,7 @@ from draindown.lake.table_log import log_of
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE, BatchRow
 from draindown.recovery.opening import Needs
+from draindown.recovery.rebuild import refuse_begun
 from draindown.runs import report
 from draindown.runs.report import Expectation, StepReport
 from draindown.runs.request import Request
@@ -112,6 +113,7 @@ def withdraw(
         if found is None:
             agreed(Plan(layout.pipeline, layout.flow, expectation))
         elif agreed(found.plan):
+            refuse_begun(layout, f"withdraw rows of flow {layout.flow} of pipeline {layout.pipeline}")
             done = [_take_out(request, spark, flow.generation, found, started, flow.guard(reached))]
     part, _ = drain_part.part(request, flow.generation, done, bound=f"unpublished rows that make {expectation} fail")
     return report.of(request, started, "done" if done else "idle", drain=part)

@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError, first_line
-from draindown.flow import sink_state
-from draindown.flow.sink_columns import columns_of, place_of, print_of
+from draindown.flow import sink_identity, sink_state
+from draindown.flow.sink_columns import columns_of, holds_of, note_restored, place_of
 from draindown.flow.sink_delivery import deliver
 from draindown.flow.sink_state import SinkState, Skip
 from draindown.lake import delta
@@ -30,6 +30,7 @@ from draindown.recovery import sink_bases
 from draindown.runs.request import Request
 from draindown.sinks import registry
 from draindown.sinks.port import FATE, Sink, SinkBatch, SinkColumn
+from draindown.spark.session import configured
 from draindown.spark.sql import ORIGIN, try_eval
 from draindown.spark.targets import delta_target, shares
 from draindown.spark.targets.batch import BaseBatch, NoOutlets, Outlets
@@ -49,6 +50,11 @@ def outlets_of(request: Request) -> Outlets:
     sinks = request.declared.also_to
     has_any = sinks or sink_state.names(request.layout)
     return FlowOutlets(request, sinks) if has_any and not request.staged else NoOutlets()
+
+
+def zoned(request: Request) -> dict[str, str]:
+    """Return the settings with which conditions of sinks are evaluated, wherever rows are sent from."""
+    return {"spark.sql.session.timeZone": request.declared.zone}
 
 
 def refuse_unresolved(request: Request, sinks: Mapping[str, FlowSink], rows: DataFrame) -> None:
@@ -106,13 +112,14 @@ class FlowOutlets:
     def opened(self, batch: BaseBatch) -> Iterator[None]:
         """Connect to every sink and fence older drivers. Connections last for one batch.
 
-        The first batch of this opening claims its epoch. Raises TransientError `sink-batch-in-flight`, `lease-lost`,
-        and the errors of the sinks.
+        The first batch of this opening claims its epoch, and marks sinks that lack what was sent to them as stale.
+        Raises TransientError `sink-batch-in-flight`, `lease-lost`, and the errors of the sinks.
         """
         layout, connecting = batch.writer.layout, partial(batch.reached, "connecting")
         sink_state.refuse_in_flight(layout, writer=batch.writer.app("rows"))
+        is_first = self._epoch is None
         if self._epoch is None:
-            self._epoch = sink_state.next_epoch(layout, connecting)
+            self._epoch = sink_identity.next_epoch(layout, connecting)
         connecting()
         sink_bases.leave_out(layout, self.sinks)
         with ExitStack() as kept:
@@ -120,6 +127,8 @@ class FlowOutlets:
                 target = registry.sink_of(sink, place_of(self.request, name))
                 self._targets[name] = kept.enter_context(closing(target))
                 target.fence(self._epoch)
+                if is_first:
+                    note_restored(self.request, layout, name, target)
             yield
         self._targets.clear()
 
@@ -127,7 +136,7 @@ class FlowOutlets:
         """Send what the batch applied, and what it refused for the first time."""
         row, applied = change.row, {name: sink for name, sink in self.sinks.items() if not sink.is_of_refused}
         refused = {name: sink for name, sink in self.sinks.items() if sink.is_of_refused}
-        with ExitStack() as kept:
+        with configured(spark, zoned(self.request)), ExitStack() as kept:
             groups = []
             if applied and (row.applied or self._left(batch)):
                 held = spark.read.format("delta").load(batch.writer.layout.table)
@@ -184,9 +193,9 @@ class FlowOutlets:
         counts = dict[str, dict[str, int]]()
         for share, one in zip(group.shares, group.asked, strict=True):
             made, rows_of = self._batch(batch, one.name, share), partial(group.judged.rows, share)
-            known = print_of(self.request, one.spec)
+            holds = holds_of(self.request, one.spec)
             target = self._targets[one.name]
-            deliver(batch.writer.layout, target, made, share.columns, rows_of, known, batch.reached)
+            deliver(batch.writer.layout, target, made, share.columns, rows_of, holds, batch.reached)
             kept = {"quarantined": _refused_rows(batch.writer)} if one.spec.is_of_refused else {}
             counts[one.name] = {**share.counts, **kept}
         return counts

@@ -39,7 +39,7 @@ def rows(spark: SparkSession, writer: Writer, wanted: StructType, besides: Seque
     if besides:
         chosen = relation(spark, {"quarantine_id": TEXT}, [(known,) for known in besides])
         kept = kept.join(chosen, "quarantine_id", "left_anti")
-    return kept.select(json_rows.decode(F.col("raw"), wanted).alias("row")).select("row.*")
+    return kept.select(json_rows.decoded_as(F.col("raw"), wanted).alias("row")).select("row.*")
 
 
 def _released(spark: SparkSession, layout: FlowLayout) -> DataFrame:
