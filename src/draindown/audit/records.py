@@ -149,7 +149,9 @@ class Records:
         if places:
             unit, log, position, held = (pa.array(column) for column in zip(*places, strict=True))
             self._insert("raw", pa.table({"unit": unit, "log": log, "position": position, "held": held}))
-        for later, some in fields.items() if self._keys is not None else ():
+        if self._keys is None:
+            return
+        for later, some in fields.items():
             columns = [pa.array(column, pa.string()) for column in zip(*some, strict=True)]
             self._keys.before(later).add("raw", columns)
 

@@ -70,7 +70,7 @@ def opened(spark: SparkSession, batch: DeriveBatch, kept: ExitStack) -> Opened:
     count = sieves(spark, layout, batch.flow, batch.slice.decided, kind_of(batch.flow).relations)
     rows = [images.at(spark, one.path, one.at, sieve.own) for one, sieve in zip(tables, count, strict=True)]
     sources = [sieve.counting(one) for one, sieve in zip(rows, count, strict=True)]
-    resolved = resolve(batch.flow, sources, _tried(batch), remedies.once_corrected(batch), batch.places)
+    resolved = resolve(batch.flow, sources, _tried(batch), remedies.once_corrected(batch), batch.places, batch.tuning)
     return Opened(count, rows, sources, resolved)
 
 
