@@ -27,6 +27,7 @@ from draindown.spark.derived.scope import Bucket
 from draindown.spark.session import configured
 from draindown.spark.targets.delta_target import TableWriter
 from draindown.spark.targets.outlets import outlets_of
+from draindown.spark.tuning import TUNING
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.models import PipelineSpec
 
@@ -59,7 +60,7 @@ class Derivation:
         beside: Mapping[str, Any] = MappingProxyType({}),
         **parts: Any,
     ) -> None:
-        self.spark, self.notes = spark, list[Finding]()
+        self.spark, self.notes, self.tuning = spark, list[Finding](), TUNING
         landing = {
             "source": {"files": "landing/*", "format": "json"},
             "columns": COLUMNS,
@@ -152,6 +153,7 @@ class Derivation:
             changed_at=at,
             started_at=at,
             reached=reached,
+            tuning=self.tuning,
             note=self.notes.append,
             outlets=outlets_of(Request(spec=self.spec, flow="d", step="drain", run_id="r", root=self.spec.lake)),
         )

@@ -116,6 +116,23 @@ def test_what_a_check_announced_or_a_person_published_is_not_announced_again(
     assert fused.unannounced(request.layout) is None and CHECK in _idle_run(told, steps, monkeypatch, 3).skipped
 
 
+def test_an_event_with_the_numbers_of_one_run_announces_nothing_of_another(
+    told: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver of a later run publishes before the task of this run's check takes over what its driver did."""
+    steps.run(DRAIN)
+    _publish(told, 3, rows=7)
+    other = Steps(steps.dag, run_id="manual__2")
+    other.run("first.plan", DRAIN)
+    later = _publish(told, 4, rows=1)
+    assert steps.run(CHECK)[CHECK] == "success"
+    assert (steps.events[CHECK]["version"], steps.events[CHECK]["rows"]) == (3, 7)
+    waiting = fused.unannounced(later.layout)
+    assert waiting is not None and waiting.version == 4
+    announced = _idle_run(told, steps, monkeypatch, 3)
+    assert (announced.events[CHECK]["version"], announced.events[CHECK]["rows"]) == (4, 1)
+
+
 def _publish(told: Path, version: int, *, rows: int, start: str | None = None) -> Request:
     """Do what the newest driver's check does that passes its gate. Return the request of its drain."""
     drain = Request.decode(json.loads((told / f"{DRAIN}.argv").read_text())[-1])

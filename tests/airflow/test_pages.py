@@ -21,7 +21,8 @@ from draindown.lake.layout import FlowLayout
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.runs import store
-from draindown.runs.report import Backlog, DrainPart, StepReport
+from draindown.runs.report import Backlog, DrainPart, PlanPart, StepReport
+from draindown.runs.request import Step
 
 if TYPE_CHECKING:
     from fastapi.testclient import TestClient
@@ -108,6 +109,27 @@ def test_a_flow_that_cannot_be_read_hides_no_other(project: Path) -> None:
     first, second = pages.flows(project / "dags" / "pipelines", project)
     assert "state-damaged" in first.problem
     assert second.problem == ""
+
+
+def test_what_waits_is_what_the_newest_step_saw_that_looked(project: Path) -> None:
+    """Neither a drain that failed nor a withdrawal looked; the plan of the failed run did."""
+
+    def leave(run_id: str, step: Step, **more: Any) -> None:
+        at = now()
+        who = {"pipeline": "good", "flow": "first", "run_id": run_id, "step": step, "started_at": at, "finished_at": at}
+        store.write(layout, StepReport.model_validate({**who, "outcome": "done", **more}))
+
+    def waiting() -> str:
+        return next(iter(pages.flows(project / "dags" / "pipelines", project))).waiting
+
+    layout = FlowLayout(str(project / "lake"), "good", "first", "first")
+    leave("r1", "plan", plan=PlanPart(backlog=Backlog(units=3, bytes=10), drain=True))
+    leave("r1", "drain", outcome="failed", drain=DrainPart(generation=1))
+    assert waiting().startswith("3 files")
+    leave("r2", "drain", drain=DrainPart(generation=1, bound="unpublished rows that make x fail"))
+    assert waiting().startswith("3 files")
+    leave("r3", "drain", drain=DrainPart(generation=1, before=Backlog(units=3), after=Backlog()))
+    assert waiting() == "nothing"
 
 
 def plugin() -> Any:

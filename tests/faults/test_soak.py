@@ -156,7 +156,7 @@ class Soak:
             if self.round % _AGE_EVERY == 0:
                 self._age(flow)
             assert self.run(flow, "compact") == Exit.DONE
-            vacuum(self.spark, flow.layout.table, RETAIN_FLOOR)
+            vacuum(self.spark, flow.layout.table, RETAIN_FLOOR, lambda: None)
             assert self.run(flow, "check") == Exit.DONE
             pointer = published.published(flow.layout)
             assert pointer and pointer.version == TableLog(flow.layout.table).version, self.round

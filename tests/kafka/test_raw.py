@@ -219,3 +219,25 @@ def test_the_id_is_compared_before_raw_is_written(cluster: Cluster, topic: str, 
         f.run(reached=once("begun", recreate))
     assert found.value.code == "topic-recreated"
     assert held(f) == []
+
+
+@pytest.mark.long
+def test_a_replay_applies_no_record_of_a_topic_that_is_created_again_while_it_reads(
+    cluster: Cluster, topic: str, flow: Flow
+) -> None:
+    cluster.create(topic)
+    cluster.send(topic, [record(n, timestamp=1000 + n) for n in range(6)])
+    f = flow(source={"keep_raw": False}, **KEYED)
+    f.run()
+    before = f.rows("n")
+
+    def recreate() -> None:
+        cluster.delete(topic)
+        cluster.create(topic)
+        cluster.send(topic, [record(n, timestamp=9000 + n) for n in range(20)])
+
+    request = f.request(replay=Again(since=now() - timedelta(hours=1), until=now() + timedelta(hours=1)))
+    with pytest.raises(TerminalError) as found:
+        replay(request, f.spark, progress=lambda _: None, reached=once("begun", recreate))
+    assert found.value.code == "replay-input-gone" and "created again" in found.value.found
+    assert f.rows("n") == before

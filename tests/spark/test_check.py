@@ -20,9 +20,10 @@ from draindown.ledger.rows import BatchRow
 from draindown.runs.report import CheckPart, Expectation
 from draindown.runs.request import Request
 from draindown.spark.checks import gx, result
-from draindown.spark.checks.check import check
+from draindown.spark.checks.check import check, unpublished_rows
 from draindown.spark.session import configured
 from draindown.spec.models import PipelineSpec
+from tests.ageing import age
 from tests.flowfiles import count_as_spark
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -335,6 +336,16 @@ def test_optimize_moves_the_pointer_without_a_verdict(flow: Flow) -> None:
     pointer = gate_published.published(flow.layout)
     assert pointer is not None
     assert (part.changed_rows, pointer.changed_at) == (1, at)
+
+
+def test_an_old_version_that_a_drain_overtook_is_judged_all_the_same(flow: Flow) -> None:
+    flow.write(("a", "landed"))
+    judged = gate_published.unpublished(flow.layout)
+    flow.write(("b", "landed"))
+    age(flow.layout.table, days=8)
+    flow.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    assert judged is not None
+    assert unpublished_rows(flow.spark, flow.layout.table, judged).changed_rows == 1
 
 
 def test_another_table_in_its_place_is_judged_whole(flow: Flow) -> None:

@@ -194,7 +194,7 @@ def test_a_record_without_a_value_lacks_every_column_where_it_deletes(spark: Spa
     found = spark.createDataFrame([("{}", ["-a"]), (None, None)], "_raw string, _drift array<string>")
     frame = found.withColumn("_broken", F.lit(None).cast("string"))
     records = Records(frame, cell=F.col, raw=F.col("_raw"), size=F.lit(0))
-    key, at = {"type": "string not null", "from": "key"}, {"type": "timestamp", "from": "timestamp"}
+    key, at = {"type": "string not null", "from": "key"}, {"type": "timestamp not null", "from": "timestamp"}
     source = {"kafka": {"topics": ["t"], "bootstrap_servers": "b:1"}, "format": "json"}
     target = {"keys": ["id"], "sequence_by": ["at"]}
     declared = FlowSpec.model_validate(
@@ -209,8 +209,8 @@ def test_a_record_without_a_value_lacks_every_column_where_it_deletes(spark: Spa
 
 @pytest.mark.long
 def test_a_row_of_a_file_that_has_the_column_is_released_under_missing_refuse(landing: Make) -> None:
-    here = landing(flow("json", drift={"missing": "refuse"}, rules={"sane": "b is null or b <> 'bad'"}))
-    here.land("1", encoded("json", [row("k1", 1), {"id": "k2", "seq": 1, "op": "u", "b": "bad"}]))
+    here = landing(flow("json", drift={"missing": "refuse"}, rules={"sane": "a is null or a <> 'bad'"}))
+    here.land("1", encoded("json", [row("k1", 1), {"id": "k2", "seq": 1, "a": "bad"}]))
     assert here.attempt()[1] == Exit.DONE
     assert len(here.refused()) == 1
     respecified(here, rules={})

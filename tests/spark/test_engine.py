@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
@@ -212,6 +215,21 @@ def test_how_a_column_is_computed_of_keys_is_told_apart(spark: SparkSession) -> 
     assert len({json.dumps(one) for one in by}) == 4 and None not in by
     assert how(F.expr("b % 16")) == how(F.expr("b % 16"), beside="n + 1") == by[0]
     assert how(F.udf(lambda text: text[:1], "string")("id")) is None
+
+
+def test_a_task_gets_a_class_as_it_was_sent_whatever_an_earlier_one_did_to_it(spark: SparkSession) -> None:
+    class Kept:
+        calls = 0
+
+    def counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            Kept.calls += 1
+        yield pa.RecordBatch.from_pydict({"process": [os.getpid()], "calls": [Kept.calls]})
+
+    rows = spark.range(1, numPartitions=1)
+    found = [rows.mapInArrow(counted, "process bigint, calls bigint").collect()[0] for _ in range(4)]
+    assert len({row["process"] for row in found}) < len(found), "a worker did a task after another"
+    assert [row["calls"] for row in found] == [1] * len(found)
 
 
 def test_thread_of_a_query_lives_as_long_as_the_query_works(spark: SparkSession, tmp_path: Path) -> None:

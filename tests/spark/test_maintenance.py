@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,12 @@ from draindown.gate import published
 from draindown.lake.documents import read_json
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
+from draindown.lease.lease import Lease
 from draindown.planning import compaction
 from draindown.planning.compaction import Partition
 from draindown.runs.report import StepReport
 from draindown.runs.request import Request
+from draindown.spark.runs import compaction as compaction_step
 from draindown.spark.runs.compaction import compact, predicate, vacuum
 from draindown.spec.models import PipelineSpec
 from tests.ageing import age
@@ -28,7 +32,7 @@ ODD = "it's \\ a % day"
 WEEK = 7 * 86400
 
 
-def request(lake: str, **more: Any) -> Request:
+def request(lake: str, maintenance: dict[str, Any] | None = None, **more: Any) -> Request:
     spec = PipelineSpec.model_validate(
         {
             "pipeline": "flights",
@@ -38,6 +42,7 @@ def request(lake: str, **more: Any) -> Request:
                     "source": {"files": "landing/*.json", "format": "json"},
                     "columns": {"id": "int not null", "day": "string"},
                     "target": {"partition_by": ["day"]},
+                    "maintenance": maintenance or {},
                 }
             },
         }
@@ -169,7 +174,7 @@ def test_vacuum_refuses_less_than_a_week(spark: SparkSession, lake: str, retain:
     spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = '{table_keeps}')")
     version = TableLog(path).version
     with pytest.raises(TerminalError) as caught:
-        vacuum(spark, path, retain)
+        vacuum(spark, path, retain, lambda: None)
     assert caught.value.code == "vacuum-below-floor"
     assert TableLog(path).version == version
 
@@ -177,7 +182,7 @@ def test_vacuum_refuses_less_than_a_week(spark: SparkSession, lake: str, retain:
 def test_longer_retention_is_written_into_the_table(spark: SparkSession, lake: str) -> None:
     path = request(lake).layout.table
     write(spark, path, "a", files=1)
-    assert vacuum(spark, path, 40 * 86400) == 0
+    assert vacuum(spark, path, 40 * 86400, lambda: None) == 0
     kept = spark.sql(f"SHOW TBLPROPERTIES delta.`{path}`").collect()
     properties = {row["key"]: row["value"] for row in kept}
     assert properties["delta.deletedFileRetentionDuration"] == f"interval {40 * 86400} seconds"
@@ -208,6 +213,48 @@ def test_vacuum_removes_old_files_once_a_day_and_remembers(spark: SparkSession, 
     assert contents(asked.layout.table) == before
     assert read_json(asked.layout.vacuumed)["tables"]["table"]["files"] == 3
     assert compacted(asked, spark).outcome == "idle"
+
+
+def test_each_write_of_a_compaction_comes_right_after_the_lease_was_looked_at(
+    spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two looks at the lease is one write at most, so none begins after the look that finds it lost."""
+    asked = request(lake, {"retain": "8 days"})
+    path = asked.layout.table
+    for day, files in (("old", 1), ("a", 8), ("b", 8)):
+        write(spark, path, day, files=files, rows=16)
+    spark.sql(f"DELETE FROM delta.`{path}` WHERE day = 'old' OR id % 2 = 0")
+    age(path, days=9)
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    publish(asked.layout)
+    monkeypatch.setattr(compaction_step, "PARTITIONS_AT_ONCE", 1)
+    right, seen = Lease.check, list[list[str]]()
+
+    def written() -> list[str]:
+        pointer = published.published(asked.layout)
+        assert pointer is not None
+        commits = [str(commit.operation) for commit in reversed(TableLog(path).commits(99))]
+        return [*commits, f"published:{pointer.version}", *compaction.vacuumed(asked.layout)]
+
+    def look(lease: Lease) -> None:
+        right(lease)
+        seen.append(written())
+
+    monkeypatch.setattr(Lease, "check", look)
+    compacted(asked, spark)
+    seen.append(written())
+    every = [list((Counter(after) - Counter(before)).elements()) for before, after in pairwise(seen)]
+    assert all(len(set(writes) - {"VACUUM END"}) <= 1 for writes in every), every
+    found = Counter(write.partition(":")[0] for writes in every for write in writes)
+    assert found == {
+        "REORG": 2,
+        "OPTIMIZE": 2,
+        "published": 2,
+        "SET TBLPROPERTIES": 1,
+        "VACUUM START": 1,
+        "VACUUM END": 1,
+        "table": 1,
+    }
 
 
 def test_vacuum_keeps_what_the_published_version_reads(spark: SparkSession, lake: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from unittest import mock
 
@@ -11,11 +12,13 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from draindown.audit.recount import audit
-from draindown.base.errors import TerminalError
+from draindown.base.errors import TerminalError, TransientError
 from draindown.cli import main
 from draindown.flow import generations, quarantine
 from draindown.lake.table_log import TableLog
 from draindown.recovery import rebuild as rebuild_plan
+from draindown.sources.files.source import Files
+from draindown.spark.runs import drain as drain_step
 from draindown.spark.runs.rebuild import rebuild
 from draindown.spark.runs.replay_rows import replay as replay_rows
 from draindown.spark.targets import delta_target
@@ -93,3 +96,25 @@ def test_first_offsets_whose_write_was_cut_short_do_not_stop_the_flow(spark: Spa
     landing.drain(spark)
     assert [(row["batch"], row["records"]) for row in landing.ledger()] == [(0, 2)]
     assert landing.drain(spark).outcome == "idle"
+
+
+@pytest.mark.parametrize(
+    ("step", "written"),
+    [("drained", []), ("feed", ["feed"]), ("looked", ["feed", "source"]), ("", ["feed", "source", "raw"])],
+)
+def test_a_drain_that_lost_its_lease_after_its_last_batch_writes_nothing_more(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, written: list[str]
+) -> None:
+    """What follows the batches: the table's change feed, what the source must still keep, and days of raw records."""
+    landing, found = flow(tmp_path), list[str]()
+    monkeypatch.setattr(drain_step, "_switch_on_feed", lambda *_: found.append("feed"))
+    monkeypatch.setattr(Files, "read_up_to", lambda *_: found.append("source"))
+    monkeypatch.setattr(drain_step, "_drop_raw", lambda *_: found.append("raw"))
+
+    def lose(at: str) -> None:
+        if at == step:
+            (Path(landing.layout.lease) / "driver.lock").unlink()
+
+    with pytest.raises(TransientError, match="lease-lost") if step else nullcontext():
+        drain_step.drain(landing.request(), spark, progress=lambda line: None, reached=lose)
+    assert found == written

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -14,13 +15,13 @@ from pyspark.sql import SparkSession
 
 from draindown.base.errors import TerminalError
 from draindown.lake.table_log import TableLog
-from draindown.processors import fold
 from draindown.proof.behind import source_rows
 from draindown.proof.compare import prove
 from draindown.recovery import reset
 from draindown.recovery.opening import Needs, open_flow
 from draindown.spark.derived.snapshots import lack_newest
 from draindown.spark.targets.delta_target import TableWriter
+from draindown.spark.tuning import TUNING, Tuning
 from draindown.spec.models import PipelineSpec
 from tests.derivation import Derivation
 from tests.landing import Injected
@@ -61,9 +62,10 @@ def write(home: Path, code: str = BASKET) -> None:
     path.write_text(code)
 
 
-def folding(home: Path, spark: SparkSession, **parts: Any) -> Derivation:
+def folding(home: Path, spark: SparkSession, tuning: Tuning = TUNING) -> Derivation:
     write(home)
-    found = Derivation(home, spark, processor=PART, **parts)
+    found = Derivation(home, spark, processor=PART)
+    found.tuning = tuning
     found.spec.placed(home)
     return found
 
@@ -151,11 +153,9 @@ def _states(it: Derivation) -> Counter[tuple[Any, ...]]:
     return _table(it, it.layout.snapshots, "k, segment_start, _at, _number, _position, _stays, _snapshot")
 
 
-def test_thousands_of_histories_equal_a_plain_fold(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fold, "KEPT_EVERY", 3)  # so that segments of a few rows have states within
-    it, world = folding(tmp_path, spark), Histories(HISTORIES, 7)
+def test_thousands_of_histories_equal_a_plain_fold(tmp_path: Path, spark: SparkSession) -> None:
+    tuning = Tuning(kept_every=3)  # so that segments of a few rows have states within
+    it, world = folding(tmp_path, spark, replace(tuning, keys_descending=True)), Histories(HISTORIES, 7)
     _apply(it, world.step(6))
     it.derive(buckets=2)
     _held(it, list(world.rows.values()))
@@ -167,7 +167,7 @@ def test_thousands_of_histories_equal_a_plain_fold(
     assert rows[0].unchanged < rows[0].touched / 2, "rows before the change are not made again"
     states = _states(it)
     assert any(one[5] == "True" for one in states), "states within segments"
-    anew = folding(tmp_path / "anew", spark)
+    anew = folding(tmp_path / "anew", spark, tuning)
     anew.insert(*world.rows.values())
     anew.derive()
     assert states == _states(anew), "states are a function of the source"
@@ -179,11 +179,8 @@ def _is_behind(it: Derivation) -> bool:
 
 
 @pytest.mark.long
-def test_what_a_batch_that_died_left_is_replaced_or_kept(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fold, "KEPT_EVERY", 3)
-    it, world = folding(tmp_path, spark), Histories(60, 3)
+def test_what_a_batch_that_died_left_is_replaced_or_kept(tmp_path: Path, spark: SparkSession) -> None:
+    it, world = folding(tmp_path, spark, Tuning(kept_every=3)), Histories(60, 3)
     _apply(it, world.step(9))
 
     def dying(name: str) -> None:
@@ -243,11 +240,8 @@ def test_states_that_lack_a_batch_are_all_made_again(tmp_path: Path, spark: Spar
     come((301, 1, "b", START + timedelta(minutes=80), 1, 0.5, ""))
 
 
-def test_a_change_reads_what_follows_the_newest_state_before_it(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fold, "KEPT_EVERY", 10)
-    it = folding(tmp_path, spark)
+def test_a_change_reads_what_follows_the_newest_state_before_it(tmp_path: Path, spark: SparkSession) -> None:
+    it = folding(tmp_path, spark, Tuning(kept_every=10))
     rows = [(at, 1, "a", START + timedelta(minutes=at), 1, 0.5, "") for at in range(100)]
     it.insert(*rows)
     # states of an earlier form of the class, which a reset leaves: they give way

@@ -231,7 +231,7 @@ def test_a_rebuild_is_what_a_fresh_flow_makes_and_readers_see_nothing_else(spark
     assert state is not None and state.since is not None
     work = compaction.work(changed.layout, changed.request().flow_spec.maintenance, force=True)
     for one_table in work.tables:
-        rewrite(spark, one_table, 64 * 1024**2)
+        rewrite(spark, one_table, 64 * 1024**2, lambda: None)
     assert TableLog(changed.layout.table, published.version).missing_files() == []
     assert content(changed.layout.table) == content(control.layout.table)
     healthy(changed)

@@ -133,8 +133,9 @@ def _file_gone(asked: Request) -> None:
             "reset-lacks-input",
         ),
         (lambda asked: delta.delete(asked.layout.raw, "unit = 't/1'"), Brokers(HELD), "", ""),
+        (lambda _: None, Brokers({"t": ("x", [[0, 6]])}), "", "reset-lacks-input"),
     ],
-    ids=["file", "range that the topic lost", "range that the topic has"],
+    ids=["file", "range that the topic lost", "range that the topic has", "range of a partition that is gone"],
 )
 def test_raw_records_are_there_for_a_reset_or_it_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Damage, brokers: Brokers, wrong: str, noted: str

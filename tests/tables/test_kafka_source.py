@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -168,6 +169,18 @@ def test_a_later_generation_begins_where_the_first_one_did(layout: FlowLayout) -
     assert (pinned(layout, 1), pinned(layout, 2)) == ([[("t/0", 5, 9)]], [[("t/0", 7, 12)]])
 
 
+@pytest.mark.parametrize(("starting", "again"), [("latest", 2), ("earliest", 2), ("2026-01-01", 5)])
+def test_where_the_first_generation_began_is_lost_nothing_is_skipped(
+    layout: FlowLayout, starting: str, again: int
+) -> None:
+    brokers = Brokers({"t": ("a", [[2, 7]])})
+    source(layout, brokers, starting=starting).pin(1, NOW).take(SMALL)
+    brokers.topics["t"][1][0][1] = 20
+    shutil.rmtree(layout.intake_of(1))
+    source(layout, brokers, starting=starting).pin(2, NOW).take(Bound(1024**2, 100, ""))
+    assert pinned(layout, 2) == [[("t/0", again, 20)]]
+
+
 def test_a_topic_that_the_source_names_again_is_read_on(layout: FlowLayout) -> None:
     brokers = Brokers({"t": ("a", [[0, 5]]), "u": ("b", [[0, 5]])})
     both = {"kafka": {"topics": ["t", "u"]}}
@@ -176,6 +189,28 @@ def test_a_topic_that_the_source_names_again_is_read_on(layout: FlowLayout) -> N
     source(layout, brokers).pin(1, NOW).take(SMALL)
     source(layout, brokers, **both).pin(1, NOW).take(SMALL)
     assert pinned(layout) == [[("t/0", 0, 5), ("u/0", 0, 5)], [("t/0", 5, 8)], [("u/0", 5, 8)]]
+
+
+@pytest.mark.parametrize(("id", "start"), [("b", 5), ("c", 0)])
+def test_a_topic_that_was_accepted_as_gone_and_comes_back_is_not_read_twice(
+    layout: FlowLayout, id: str, start: int
+) -> None:
+    brokers = Brokers({"t": ("a", [[0, 5]]), "u": ("b", [[0, 5]])})
+
+    def made() -> Kafka:
+        found = source(layout, brokers, kafka={"topics": [], "pattern": "[tu]"})
+        brokers.asked = ["t", "u"]
+        return found
+
+    made().pin(1, NOW).take(SMALL)
+    del brokers.topics["u"]
+    assert list(made().losses(1, 2)) == ["u/0:5-5"]
+    made().accept_losses(["u/0:5-5"], {1: 2}, by="me", note="n", at=NOW)
+    brokers.topics["t"][1][0][1] = 8
+    made().pin(1, NOW).take(SMALL)
+    brokers.topics["u"] = (id, [[0, 7]])
+    made().pin(1, NOW).take(SMALL)
+    assert pinned(layout) == [[("t/0", 0, 5), ("u/0", 0, 5)], [("t/0", 5, 8)], [("u/0", start, 7)]]
 
 
 @pytest.mark.parametrize(
@@ -313,6 +348,46 @@ def test_a_topic_that_became_compacted_explains_what_is_absent(layout: FlowLayou
         source(layout, brokers).refuse_miscounted(1, one.units, read)
     looking.refuse_miscounted(1, one.units, read)
     assert source(layout, brokers).losses(1, 1) == {}
+
+
+def test_what_explained_gaps_when_a_slice_was_pinned_explains_them_for_good(layout: FlowLayout) -> None:
+    brokers = Brokers({"t": ("a", [[0, 10]])})
+    source(layout, brokers, transactional=True).pin(1, NOW).take(SMALL)
+    brokers.topics["t"][1][0][1] = 20
+    source(layout, brokers).pin(1, NOW).take(SMALL)
+    made = source(layout, brokers)
+    for some in (made, MAKERS["kafka"](made._source, layout, Path("/"), "")):
+        first, second = intake.slices(layout, 1)
+        some.refuse_miscounted(1, first.units, {"t/0": 7})
+        with pytest.raises(TerminalError) as found:
+            some.refuse_miscounted(2, second.units, {"t/0": 7})
+        assert found.value.code == "records-absent"
+
+
+def test_raw_records_are_as_many_as_were_kept_whatever_the_source_says_by_then(layout: FlowLayout) -> None:
+    brokers = Brokers({"t": ("a", [[0, 15], [0, 4]])})
+    raw.create(layout)
+    common = {"unit": "t/0", "log": "a", "day": NOW.date()}
+    rows = [common | {"part": raw.RANGES, "from": 0, "until": 10}]
+    rows += [common | {"part": raw.RECORDS, "position": at} for at in (0, 1, 2, 3, 5, 6, 9)]
+    delta.append(layout.raw, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
+    made = source(layout, brokers)
+    made.pin(2, NOW).take(Bound(1024**2, 100, ""))
+    (one,) = intake.slices(layout, 2)
+    pieces = made.located(one.units)
+    looking = MAKERS["kafka"](made._source, layout, Path("/"), "")  # an audit, which does not look for them
+    with pytest.raises(TerminalError):
+        looking.refuse_miscounted(1, one.units, {"t/0": 12, "t/1": 4})
+    for _ in range(2):
+        made.refuse_miscounted(1, pieces, {"t/0": 12, "t/1": 4})
+        for read in ({"t/0": 11, "t/1": 4}, {"t/0": 16, "t/1": 4}, {"t/0": 12, "t/1": 3}):
+            with pytest.raises(TerminalError) as found:
+                made.refuse_miscounted(1, pieces, read)
+            assert found.value.code == "records-absent" and "t/0:0-10" not in " ".join(found.value.next)
+    delta.delete(layout.raw, "true")  # older days go
+    looking.refuse_miscounted(1, one.units, {"t/0": 12, "t/1": 4})
+    with pytest.raises(TerminalError):
+        looking.refuse_miscounted(1, one.units, {"t/0": 12, "t/1": 3})
 
 
 def test_a_pinned_topic_that_is_another_one_is_refused(layout: FlowLayout) -> None:

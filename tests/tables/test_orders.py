@@ -13,9 +13,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from draindown.base.errors import TerminalError
-from draindown.drill import shuffle
+from draindown.drill import rounds, shuffle
 from draindown.drill.orders import differences
-from draindown.drill.sandbox import write_project
+from draindown.drill.sandbox import Project, write_project
 from draindown.drill.shuffle import Order, Shuffle, Shuffled
 from draindown.sources import intake
 from draindown.spec.models import PipelineSpec
@@ -89,6 +89,43 @@ def test_every_file_is_pinned_once_whatever_the_order(tmp_path: Path, seed: int)
     mine, theirs = ([unit for part in intake.slices(lake.layout, 1) for unit in part.units] for lake in (one, other))
     assert {_pinned(unit) for unit in mine} == {_pinned(unit) for unit in theirs} and len(theirs) == 12
     assert [len(part.units) for part in intake.slices(other.layout, 1)] == [len(some) for some in made]
+
+
+@pytest.mark.parametrize("files", range(1, 31))
+def test_there_is_a_slice_for_each_round(files: int) -> None:
+    for seed in range(30):
+        made = list(shuffle._cut(range(files), Random(seed)))
+        assert len(made) >= min(files, 3) and [at for some in made for at in some] == list(range(files))
+
+
+@pytest.mark.parametrize("slices", [[9], [3, 30], [4, 4, 5], [2, 9], [1, 3], [2], [1], [0, 4], [0]])
+def test_rounds_divide_the_slices_so_that_derived_flows_go_on_at_last(slices: list[int]) -> None:
+    numbers = set()
+    for seed in range(50):
+        found = rounds.divided({str(at): of for at, of in enumerate(slices)}, Random(seed))
+        (number,) = {len(parts) for parts in found.values()}
+        numbers.add(number)
+        for of, parts in zip(slices, found.values(), strict=True):
+            assert sum(parts) == of and sum(part > 0 for part in parts) == min(of, number)
+            assert (parts[0] > 0) == (of > 0) and (parts[-1] > 0 or of < 2)
+    assert numbers == ({3, 4} if max(slices) > 3 else {max(1, *slices)})
+
+
+def test_a_round_drains_what_is_left_of_its_slices_then_derived_flows_run(tmp_path: Path) -> None:
+    lake = LandedLake(tmp_path, d={"source": {"table": "f"}, **_PARTS[0]})
+    lake.drain(_lines(("a", 1, 1)))  # by the driver that was killed in the second batch
+    copy = Project(lake.home, lake.spec, "d")
+
+    def planned(at: int, *parts: int) -> list[tuple[str, str, int | None]]:
+        plan = [request for request, _ in rounds._round(copy, ["f", "d"], {"f": parts}, at)]
+        assert {request.run_id for request in plan} == {f"round-{at + 1}"}
+        return [(request.flow, request.step, request.max_batches) for request in plan]
+
+    derived = [("d", "drain", None), ("d", "check", None)]
+    assert planned(0, 3, 1) == [("f", "drain", 2), ("f", "check", None), *derived]
+    assert planned(0, 1, 1) == [("f", "check", None), *derived]
+    assert planned(1, 3, 0) == [("f", "check", None), *derived]
+    assert planned(1, 3, 1) == [("f", "drain", 1), ("f", "check", None), *derived]
 
 
 def _pinned(unit: Any) -> tuple[Any, ...]:

@@ -29,8 +29,8 @@ from draindown.recovery import swap as recovery_swap
 from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.files import catalog
-from draindown.sources.kafka import positions
-from draindown.sources.kafka.offsets import Span
+from draindown.sources.kafka import accepted, positions
+from draindown.sources.kafka.offsets import Loss, Span
 from draindown.sources.registry import source_of
 from draindown.spec.models import PipelineSpec
 from tests.flowfiles import AT, REFUSED, about, commit, count_as_spark, drained, foreign, request, restore, take_in
@@ -336,6 +336,32 @@ def test_rows_of_a_topic_that_was_created_again_are_decided_by_what_the_rebuild_
     assert discards.not_read(layout, 2, records) == {("t/0", 3)}
     del records[new["quarantine_id"]]
     assert discards.not_read(layout, 2, records) == set()
+
+
+def test_a_refused_record_that_a_rebuild_could_not_read_stays_open(tmp_path: Path) -> None:
+    asked = about(tmp_path, {"source": SOURCE, "columns": {"n": "int"}, "target": {}})
+    layout, began = asked.layout, rebuild.Rebuild(2, 1, AT.isoformat(), "me", "")
+    for generation in (1, 2):
+        spans = [Span("t", number, "x", 0, 10) for number in (0, 1)]
+        pinned = positions.rows(spans, record_bytes=1.0, oldest={}, now=AT, compacted=())
+        intake.append(layout, generation, positions.OWN, pinned, AT, 1)
+    rows = [
+        {"quarantine_id": intake.record_id(unit, at, "x"), "origin": {"unit": unit, "position": at}}
+        | {"kind": "source", "raw": "x", "raw_length": 1, "generation": 1, "batch": 0}
+        for unit in ("t/0", "t/1")
+        for at in range(10)
+    ]
+    write_deltalake(layout.quarantine, pa.Table.from_pylist(rows, schema=REFUSED))
+    quarantine.release(layout, [intake.record_id("t/0", 1, "x")], by="someone", run_id="replay")
+    lost = [
+        Loss("offsets-lost", Span("t", 0, "x", 0, 4), ""),
+        Loss("records-absent", Span("t", 1, "x", 0, 10), ""),
+        Loss("topic-recreated", Span("t", 1, "old", 3, 9), ""),
+    ]
+    accepted.accept(layout, lost, by="me", note="aged out", at=AT)
+    recovery_swap._decide_again(layout, began, "me")
+    read = {("t/0", at) for at in range(4, 10)} | {("t/1", at) for at in range(10)}
+    assert quarantine.released(layout).keys() == {intake.record_id(unit, at, "x") for unit, at in read}
 
 
 def test_audit_holds_the_ledger_against_the_log_of_the_rebuilt_table(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import csv
 import gzip
 import io
 import json
+import re
+import shutil
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -17,12 +19,16 @@ import pyarrow.parquet as parquet
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from draindown.flow.generations import Card, make_live
 from draindown.provenance.readers import reader_of
 from draindown.provenance.why import Question, why
 from draindown.runs.request import Request
-from draindown.sources import intake
+from draindown.sources import intake, raw
 from draindown.sources.intake import record_id
+from draindown.sources.kafka import positions
+from draindown.sources.kafka.offsets import Span
 from draindown.sources.slices import Unit
+from draindown.spec.kafka import KafkaSource
 from draindown.spec.models import PipelineSpec
 from tests.flowfiles import AT, about, take_in
 from tests.landed_lake import LandedLake
@@ -94,6 +100,10 @@ def test_values_and_positions_are_those_of_the_file(tmp_path: Path, name: str) -
     assert b"k3" in found[3].raw
 
 
+GENERATIONS = [[1, 2], *(pytest.param(some, marks=pytest.mark.long) for some in ([1, 1], [2, 3]))]
+"""Those of the slices of a flow."""
+
+
 def _taken(asked: Request) -> list[Unit]:
     take_in(asked, heap_bytes=1024**3, now=AT)
     return [unit for one in intake.slices(asked.layout, 1) for unit in one.units]
@@ -124,7 +134,7 @@ def _world(root: Path, **more: Any) -> tuple[World, PipelineSpec]:
         {"id": key, "at": at(position), "n": n, "_changed_at": stamp_of(batch)}
         for key, position, n, batch in (("a", 3, 3, 0), ("b", 4, 0, 1), ("d", 5, 7, 1))
     ]
-    dead = {"id": "c", "at": at(8), "_generation": 1, "_batch": 0, "_kind": "source"}
+    dead = {"id": "c", "at": at(8), "_generation": world.generations[0], "_batch": 0, "_kind": "source"}
     for path, some, schema in ((world.layout.table, rows, _TABLE), (world.layout.tombstones, [dead], _DEAD)):
         write_deltalake(path, pa.Table.from_pylist(some, schema=schema), mode="overwrite", schema_mode="overwrite")
     return world, spec
@@ -140,8 +150,11 @@ def _world(root: Path, **more: Any) -> tuple[World, PipelineSpec]:
         ("nobody", "never-seen", []),
     ],
 )
-def test_offsets_of_kept_records_are_named(tmp_path: Path, key: str, state: str, fates: list[Any]) -> None:
-    _, spec = _world(tmp_path)
+@pytest.mark.parametrize("generations", GENERATIONS)
+def test_offsets_of_kept_records_are_named(
+    tmp_path: Path, key: str, state: str, fates: list[Any], generations: list[int]
+) -> None:
+    _, spec = _world(tmp_path, generations=generations)
     found = _why(spec, tmp_path, id=key)
     assert (found["state"], _fates(found)) == (state, fates)
     assert all(one["raw"] for one in found["records"] if one["fate"] == "applied") and found["gone"] == []
@@ -155,13 +168,39 @@ def test_offsets_that_the_lake_does_not_keep_are_named(tmp_path: Path) -> None:
     assert found["gone"][0].startswith("offsets t/0:0-4 are not in the lake")
     assert _why(spec, tmp_path, id="nobody")["state"] == "unknown"
     DeltaTable(world.layout.raw).delete("position < 100")
-    assert "were last dropped at 20" in _why(spec, tmp_path, id="a")["gone"][0]
+    dropped = _why(spec, tmp_path, id="a")["gone"][0]
+    assert "were last dropped at 20" in dropped
+    shutil.rmtree(world.layout.raw)
+    for told in (dropped, _why(spec, tmp_path, id="a")["gone"][0]):
+        (key,) = re.findall("`([^`]+)`", told)
+        assert key in KafkaSource.model_fields
 
 
-def test_rows_of_a_table_without_keys_are_named_by_their_origin(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_what_waits_is_what_the_live_generation_has_not_read(tmp_path: Path) -> None:
+    records = World(tmp_path).records | {("t/0", 6): ("e", b'{"n": 1}')}
+    kept = [*(span for some in SLICES for span in some), Span("t", 0, "x", 6, 7)]
+    world, spec = _world(tmp_path, kept=kept)
+    make_live(world.layout, Card(2, 1, AT.isoformat(), "me", ()))
+    assert _why(spec, tmp_path, id="c")["state"] == "deleted", "nothing is pinned again yet"
+    write_deltalake(world.layout.raw, _raw("t/0", 6, *records["t/0", 6]), mode="append")
+    spans = [Span("t", 0, "x", 0, 7), Span("t", 1, "x", 7, 9)]
+    pinned = positions.rows(spans, record_bytes=1.0, oldest={}, now=AT, compacted=())
+    intake.append(world.layout, 2, positions.OWN, pinned, AT, 1)
+    found = _why(spec, tmp_path, id="e")
+    assert (found["state"], _fates(found)) == ("waiting", [("t/0", 6, "waiting")])
+
+
+def _raw(unit: str, position: int, key: str, value: bytes | None) -> pa.Table:
+    row = {"part": raw.RECORDS, "unit": unit, "log": "x", "position": position, "day": AT.date(), "value": value}
+    return pa.Table.from_pylist([row | {"key": key.encode(), "timestamp": at(position)}], raw.SCHEMA)
+
+
+@pytest.mark.parametrize("generations", GENERATIONS)
+def test_rows_of_a_table_without_keys_are_named_by_their_origin(tmp_path: Path, generations: list[int]) -> None:
+    world = World(tmp_path, generations=generations)
     spec = world.write().spec
-    assert _fates(_why(spec, tmp_path, _origin="t/0:3")) == [("t/0", 3, "applied")]
+    for position in (3, 5):
+        assert _fates(_why(spec, tmp_path, _origin=f"t/0:{position}")) == [("t/0", position, "applied")]
     refused = _why(spec, tmp_path, _origin="t/0:1")
     assert (
         refused["state"] == "refused" and "malformed" in refused["said"] and "quarantine show p" in refused["next"][0]

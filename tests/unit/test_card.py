@@ -205,11 +205,15 @@ def test_an_error_shows_its_four_parts_and_never_cuts_a_command() -> None:
         assert name in text
 
 
-def test_a_drain_that_failed_says_nothing_of_a_backlog_that_it_does_not_report() -> None:
+@pytest.mark.parametrize("batches", [[], [batch()]])
+def test_a_step_that_did_not_look_what_waits_says_nothing_of_a_backlog(batches: list[dict[str, Any]]) -> None:
     error = {"code": "crash", "tried": "drain", "found": "boom", "changed": "nothing", "next": ["draindown run p"]}
-    lost = drained(before=Backlog(), after=Backlog(), batches=[], totals={})
-    assert "backlog" in card([lost])
-    assert "backlog" not in card([lost.model_copy(update={"outcome": "failed", "error": error})])
+    looked = drained(before=Backlog(), after=Backlog(), batches=batches, totals={})
+    assert "backlog   nothing -> nothing" in card([looked])
+    part = DrainPart(generation=2, batches=batches, bound="rebuild of generation 2: it was in the table's place before")
+    for outcome in ("done", "idle", "failed"):
+        said = card([step("drain", 1, outcome, drain=part, error=error if outcome == "failed" else None)])
+        assert "backlog" not in said and "no new input" not in said and part.bound in said
 
 
 def test_the_worst_card_is_short_and_narrow() -> None:

@@ -122,15 +122,18 @@ def test_keys_come_first_and_keep_their_names_at_the_sink() -> None:
 
 
 def test_the_fingerprint_follows_what_decides_the_rows_of_the_sink() -> None:
-    same = _sink(POSTGRES).fingerprint(["id"])
-    assert _sink({"postgres": {**POSTGRES["postgres"], "timeout": "5 seconds"}}).fingerprint(["id"]) == same
+    same = _sink(POSTGRES).fingerprint(["id"], "UTC")
+    assert _sink({"postgres": {**POSTGRES["postgres"], "timeout": "5 seconds"}}).fingerprint(["id"], "UTC") == same
     others = [
         {**POSTGRES, "where": "flagged"},
         {**POSTGRES, "columns": ["id"]},
         {"postgres": {**POSTGRES["postgres"], "table": "others"}},
     ]
-    assert len({_sink(one).fingerprint(["id"]) for one in others} | {same}) == 4
-    assert _sink(POSTGRES).fingerprint(["id", "n"]) != same
+    assert len({_sink(one).fingerprint(["id"], "UTC") for one in others} | {same}) == 4
+    assert _sink(POSTGRES).fingerprint(["id", "n"], "UTC") != same
+    assert _sink(POSTGRES).fingerprint(["id"], "Europe/Berlin") == same, "there is no condition"
+    judged = _sink({**POSTGRES, "where": "hour(at) > 9"})
+    assert judged.fingerprint(["id"], "Europe/Berlin") != judged.fingerprint(["id"], "UTC")
 
 
 def _row(**sinks: dict[str, int]) -> BatchRow:

@@ -167,7 +167,24 @@ def test_an_accepted_loss_is_gone_by_and_what_follows_is_read() -> None:
     found = unread([held(2, 9, id=B)], [span(0, 3)], accepted=[span(3, 3)])
     assert (found.spans, found.losses) == ((span(2, 9, id=B),), ())
     found = unread([held(0, 4)], [span(0, 3), span(0, 4, 1)], accepted=[span(4, 4, 1)])
-    assert (found.spans, found.losses) == ((span(3, 4),), ())
+    assert (found.spans, found.losses) == ((span(3, 4), span(4, 4, 1)), ())
+
+
+@pytest.mark.parametrize("other", [[held(0, 9)], []], ids=["a partition", "a topic"])
+def test_what_was_accepted_as_gone_and_comes_back_is_read_on_or_is_another_log(other: list[Available]) -> None:
+    known, accepted = [span(0, len(other) * 9), span(0, 4, 1)][1 - len(other) :], [span(4, 4, 1)]
+    found = unread(other, known, accepted=accepted)
+    assert found.losses == ()
+    taken, _ = take(found.spans, 100)
+    back = unread([*other, held(0, 7, 1)], taken, accepted=accepted)
+    assert (back.spans[-1], back.losses) == (span(4, 7, 1), ())
+    shorter = unread([*other, held(0, 3, 1)], taken, accepted=accepted)
+    assert [(one.kind, one.span) for one in shorter.losses] == [("log-truncated", span(3, 4, 1))]
+    aged = unread([*other, held(6, 7, 1)], taken, accepted=accepted)
+    assert [(one.kind, one.span) for one in aged.losses] == [("offsets-lost", span(4, 6, 1))]
+    if not other:
+        anew = unread([held(0, 7, 1, id=B)], taken, accepted=accepted)
+        assert (anew.spans, anew.losses) == ((span(0, 7, 1, id=B),), ())
 
 
 def test_a_loss_that_was_accepted_in_part_is_a_loss() -> None:

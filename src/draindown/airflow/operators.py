@@ -265,8 +265,9 @@ class StepOperator(SparkSubmitOperator):
         assert report is not None, "verdict() refuses success without a report"
         numbers = summary(report)
         if self.asset is not None:
-            pointer = _published_by(request) or fused.unannounced(request.layout)
+            pointer = _published_by(request)
             if report.outcome == "idle":
+                pointer = pointer or fused.unannounced(request.layout)
                 # a success would be an asset event, although nothing was published
                 if pointer is None:
                     raise AirflowSkipException("nothing new to publish")

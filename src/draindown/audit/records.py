@@ -149,8 +149,10 @@ class Records:
         if places:
             unit, log, position, held = (pa.array(column) for column in zip(*places, strict=True))
             self._insert("raw", pa.table({"unit": unit, "log": log, "position": position, "held": held}))
+        if self._keys is None:
+            return
         for later, some in fields.items():
-            if some and self._keys is not None:
+            if some:  # none if no record of the block can be read
                 columns = [pa.array(column, pa.string()) for column in zip(*some, strict=True)]
                 self._keys.before(later).add("raw", columns)
 

@@ -10,6 +10,7 @@ from draindown.base.clock import now
 from draindown.base.formatting import age, count, size
 from draindown.base.ranges import Range, joined, minus
 from draindown.doctor.model import Desk
+from draindown.flow import generations
 from draindown.lake.table_log import log_of, moment
 from draindown.ledger import table as ledger_table
 from draindown.recovery import losses
@@ -94,10 +95,9 @@ def look_at_raw(desk: Desk, request: Request) -> None:
     units = desk.source.left_of([unit for one in read for unit in one.units if unit.until > unit.start])
     if log.exists and keep:
         _look_at_days(desk, keep, {one.number for one in read})
-    if gone := desk.source.missing(units):
-        text = (
-            f"neither the lake nor the source has {count(len(gone), 'range')} of {len(units)} that were read, such as "
-        )
+    anew = generations.next_number(desk.layout, desk.generation)
+    if gone := desk.source.missing_anew(units, desk.generation, anew):
+        text = f"a new generation would not read {count(len(gone), 'range')} of {len(units)} that were read, such as "
         again = "reset" if request.declared.target.kind.idempotent else "rebuild"
         help = desk.command(again, "   # its plan says how much it would do without")
         desk.note("reset-lacks-input", "raw records", text + next(iter(gone)), help)

@@ -19,6 +19,7 @@ from draindown.drill.process import Ended, Process
 from draindown.drill.sandbox import Project, Scratch
 from draindown.lake.table_log import TableLog
 from draindown.runs import store
+from draindown.runs.request import Request
 
 Tell = Callable[[str], None]
 """Called with a line of text for people when a phase begins."""
@@ -125,17 +126,27 @@ def make(scratch: Scratch, *, nth: int | None, times: int, seed: int, tell: Tell
 
 
 @contextmanager
-def struck(project: Project, place: tuple[str, int], act: str, **more: int) -> Iterator[Process]:
+def struck(
+    project: Project, place: tuple[str, int], act: str, *, most: int | None = None, **more: int
+) -> Iterator[Process]:
     """Run a driver on a copy with one fault planned; kill its process group on leaving the block.
 
-    `place`: step and batch at which `act` ("kill", "term" or "wait") happens; `more`: further fields of the plan.
+    `place`: step and batch at which `act` ("kill", "term" or "wait") happens; `most`: batches that the driver may do;
+    `more`: further fields of the plan.
     """
+    with driving(project, [(project.request(STRUCK, most=most), {"place": place, "act": act, **more})]) as driver:
+        yield driver
+
+
+@contextmanager
+def driving(project: Project, plan: Sequence[tuple[Request, Mapping[str, Any]]]) -> Iterator[Process]:
+    """Run a driver that does requests in turn, each with the fields of its entry in the plan; kill it as `struck`."""
     for mark in ("fired", "go", "outcome.json"):
         (project.root / mark).unlink(missing_ok=True)
-    plan = project.root / "plan.json"
-    entry = {"request": project.request(STRUCK).encode(), "home": str(project.root), "place": place, "act": act}
-    plan.write_text(json.dumps([entry | more]))
-    arguments = ["-m", "draindown.spark.job.fault_driver", str(plan)]
+    written = project.root / "plan.json"
+    entries = [{"request": one.encode(), "home": str(project.root), **fields} for one, fields in plan]
+    written.write_text(json.dumps(entries))
+    arguments = ["-m", "draindown.spark.job.fault_driver", str(written)]
     with process.running(arguments, cwd=project.root, log=project.root / "driver.log") as driver:
         yield driver
 

@@ -17,7 +17,7 @@ from draindown.base.errors import TerminalError
 from draindown.drill import copied_files, topic_ends
 from draindown.drill.material import Material, Wanted
 from draindown.lake.layout import FlowLayout
-from draindown.runs.request import Request
+from draindown.runs.request import Request, Step
 from draindown.sources.files.listing import directory_of
 from draindown.spec.kafka import KafkaSource
 from draindown.spec.loader import DIRECTORY, load
@@ -44,9 +44,17 @@ class Project:
         """The paths of the copy's tables and files."""
         return self.spec.layout(self.flow)
 
-    def request(self, run_id: str) -> Request:
-        """Return a request to drain the copy."""
-        return Request(spec=self.spec, flow=self.flow, step="drain", run_id=run_id, owner="drill", root=str(self.root))
+    def request(self, run_id: str, step: Step = "drain", most: int | None = None) -> Request:
+        """Return a request to do a step of the copy, a drain of at most so many batches."""
+        return Request(
+            spec=self.spec,
+            flow=self.flow,
+            step=step,
+            run_id=run_id,
+            owner="drill",
+            root=str(self.root),
+            max_batches=most,
+        )
 
 
 @dataclass(frozen=True)

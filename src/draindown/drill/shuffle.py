@@ -6,10 +6,11 @@ are the same, and a copy does what a drain does after its driver died with all i
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,12 +20,13 @@ import pyarrow as pa
 from draindown.base.errors import TerminalError
 from draindown.base.exits import Exit
 from draindown.base.formatting import count
-from draindown.drill import baseline, isolation, process
+from draindown.drill import baseline, isolation, process, rounds
 from draindown.drill.baseline import Tell
 from draindown.drill.copied_files import copied
 from draindown.drill.isolation import Before
 from draindown.drill.material import Wanted
 from draindown.drill.orders import Difference, differences
+from draindown.drill.rounds import Rounds
 from draindown.drill.sandbox import Project, refuse_bad_place, write_project
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
@@ -33,10 +35,9 @@ from draindown.spec.derived import DerivedFlow
 from draindown.spec.models import PipelineSpec
 from draindown.spec.sources import FilesSource
 
-_PATIENCE = 3600  # seconds of one run of a copy
 _SOON = 60  # seconds within which a killed process must end
 _STEPS = ("begun", "read", "merged", "recorded")
-_FEW = 2  # files; fewer have one order
+_PIECES = 3  # slices at least, where there are as many files: a round for each
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ class Order:
 
     `slices`: by landing flow, the files of each slice, as their places in the control's order. `kills`: by landing
     flow, where its first driver was killed; empty where it ended before. `failed`: why the copy could not be drained;
-    empty if it was.
+    empty if it was. `rounds`: by landing flow, how many slices were drained each time before the derived flows ran;
+    empty without derived flows.
     """
 
     seed: int
@@ -70,6 +72,7 @@ class Order:
     kills: Mapping[str, str]
     differences: Sequence[Difference] = ()
     failed: str = ""
+    rounds: Rounds = field(default_factory=dict)
 
     @property
     def held(self) -> bool:
@@ -102,6 +105,7 @@ class Shuffled:
         lines = []
         for one in self.orders:
             made = ", ".join(f"{flow}: {count(len(some), 'slice')}" for flow, some in one.slices.items())
+            made += f", {_in_rounds(one.rounds)}" if one.rounds else ""
             lines.append(f"seed {one.seed}  {'held' if one.held else 'DIFFERS'}  {made}")
             lines += [f"  {flow}: {where}" for flow, where in one.kills.items() if where]
             lines += [f"  {difference}" for difference in one.differences]
@@ -203,10 +207,12 @@ def _project(asked: Shuffle, spec: PipelineSpec, name: str) -> Project:
 def _drain(project: Project, flows: Sequence[str]) -> str:
     """Run all flows of a copy until each has read what those before it published. Return why it failed, or nothing."""
     for _ in range(1 + sum(project.spec.is_derived(name) for name in flows)):
-        done = baseline.call(project, _PATIENCE, "run", project.spec.pipeline, "--no-compact")
+        done = baseline.call(project, rounds.PATIENCE, "run", project.spec.pipeline, "--no-compact")
         if done.code != Exit.DONE:
             (project.root / "run.log").write_text(done.out + done.err)
             return f"{done.error.get('code') or f'exit {done.code}'}: see {project.root / 'run.log'}"
+        if all(report["step"] == "plan" for report in json.loads(done.out)["reports"]):
+            break
     return ""
 
 
@@ -216,11 +222,15 @@ def _each(
     for seed in asked.seeds:
         copy, draw = _project(asked, spec, f"seed-{seed}"), Random(seed)
         slices = {name: _pin(control.spec.layout(name), copy.spec.layout(name), draw) for name in landing}
-        made = ", ".join(f"{count(len(some), 'slice')} of {name}" for name, some in slices.items())
-        tell(f"seed {seed}: {made}")
-        kills = {name: _killed(replace(copy, flow=name), len(some), draw) for name, some in slices.items()}
-        order = Order(seed, slices, kills, failed=_drain(copy, flows))
-        if not order.failed:
+        number = {name: len(some) for name, some in slices.items()}
+        parts = rounds.divided(number, draw) if len(flows) > len(landing) else {}
+        made = [f"{count(some, 'slice')} of {name}" for name, some in number.items()]
+        tell(f"seed {seed}: {', '.join([*made, *([_in_rounds(parts)] if parts else [])])}")
+        first = {name: parts[name][0] if parts else some for name, some in number.items()}
+        kills = {name: _killed(replace(copy, flow=name), first[name], number[name], draw) for name in landing}
+        failed = (rounds.run(copy, flows, parts) if parts else "") or _drain(copy, flows)
+        order = Order(seed, slices, kills, failed=failed, rounds=parts)
+        if not failed:
             order = replace(order, differences=list(differences(control.spec, copy.spec, flows)))
         tell(f"seed {seed}: {'no difference' if order.held else 'DIFFERS'}")
         yield order
@@ -244,24 +254,28 @@ def _pin(control: FlowLayout, copy: FlowLayout, draw: Random) -> list[list[int]]
     return slices
 
 
-def _killed(copy: Project, slices: int, draw: Random) -> str:
-    """Drain a copy's flow by a driver that is killed in some batch. Return where; empty if it ended before."""
-    place = draw.choice(_STEPS), draw.randrange(max(slices, 1))
-    with baseline.struck(copy, place, "kill") as driver:
-        jvm = process.wait_for_fault(copy.root, driver, _PATIENCE)
-        code = process.code_of(driver, _SOON if jvm else _PATIENCE)
+def _killed(copy: Project, first: int, slices: int, draw: Random) -> str:
+    """Drain a copy's flow by a driver that is killed in a batch of the first ones. Return where; empty if it ended."""
+    place = draw.choice(_STEPS), draw.randrange(max(first, 1))
+    with baseline.struck(copy, place, "kill", most=first) as driver:
+        jvm = process.wait_for_fault(copy.root, driver, rounds.PATIENCE)
+        code = process.code_of(driver, _SOON if jvm else rounds.PATIENCE)
     is_dead = code == -signal.SIGKILL and jvm is not None and process.gone(jvm)
     return f"its driver was killed in batch {place[1] + 1} of {slices}, {place[0]}" if is_dead else ""
 
 
 def _cut(places: Sequence[int], draw: Random) -> Iterator[list[int]]:
     """Yield the places in pieces of random sizes: some of one, some of many."""
-    most = max(1, draw.randint(1, max(1, len(places) // _FEW)))
+    most = draw.randint(1, max(1, len(places) // _PIECES))
     at = 0
     while at < len(places):
         size = draw.randint(1, most)
         yield list(places[at : at + size])
         at += size
+
+
+def _in_rounds(parts: Rounds) -> str:
+    return f"in {count(max(map(len, parts.values())), 'round')}"
 
 
 def _nothing(spec: PipelineSpec, flow: str, found: str) -> TerminalError:

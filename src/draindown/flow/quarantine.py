@@ -146,17 +146,14 @@ def _these(chosen: pa.Table) -> str:
 
 def identified(layout: FlowLayout, which: Filter) -> list[str]:
     """Return the ids of the open rows that `which` selects. Raises TerminalError `unknown-quarantine-id`."""
-    if which.ids and (which.reason or which.run_id):
-        chosen = identified(layout, Filter(ids=which.ids))  # an id of a row with another reason is not an error
+    if which.ids and (which.reason or which.run_id):  # an id of a row with another reason is not an error
         of_others = set(identified(layout, replace(which, ids=None)))
-        return [known for known in chosen if known in of_others]
-    # nor is one of a row that is already decided
-    states = replace(which, state=None) if which.ids else which
+        return [known for known in identified(layout, Filter(ids=which.ids)) if known in of_others]
+    states = replace(which, state=None) if which.ids else which  # nor is one of a row that is already decided
     found = query(layout, "quarantine_id, state", states, "order by quarantine_id")
     ids = found["quarantine_id"].to_pylist()
     for wanted in which.ids or ():
-        matching = sum(known.startswith(wanted) for known in ids)
-        if matching != 1:
+        if (matching := sum(known.startswith(wanted) for known in ids)) != 1:
             raise _unknown(layout, wanted, matching)
     return [known for known, state in zip(ids, found["state"].to_pylist(), strict=True) if state == "open"]
 
@@ -205,8 +202,7 @@ def resolve(
 ) -> int:
     """Record a decision about rows and return how many were recorded. Idempotent: rows already decided are skipped."""
     decided = _decided(layout, ids)
-    fresh = [known for known in dict.fromkeys(ids) if known not in decided]
-    return _decide(layout, fresh, action, by, note, run_id)
+    return _decide(layout, [known for known in dict.fromkeys(ids) if known not in decided], action, by, note, run_id)
 
 
 def reopen(layout: FlowLayout, ids: Sequence[str], *, by: str, note: str) -> int:

@@ -36,6 +36,9 @@ _LEAN = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.databricks.delta.autoCompact.enabled": "false",
+    # else Delta refuses a version by its age alone, even while all its files are there: those that a derived flow or a
+    # fill of a sink reads are kept for it, and an unpublished one that a check judges was the newest a moment before
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",

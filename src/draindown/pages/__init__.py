@@ -121,9 +121,9 @@ def _flow(spec: PipelineSpec, name: str) -> FlowView:
 
 
 def _waiting(layout: FlowLayout) -> str:
-    for run_id in store.runs(layout, _RUNS):  # the report of a replay has no backlog
+    for run_id in store.runs(layout, _RUNS):
         drained, planned = store.read(layout, run_id, "drain"), store.read(layout, run_id, "plan")
-        if drained and drained.drain and not drained.drain.replay:
+        if drained and drained.drain and drained.drain.after is not None:
             return backlog_words(drained.drain.after)
         if planned and planned.plan and not planned.plan.replay:
             return backlog_words(planned.plan.backlog)

@@ -36,12 +36,12 @@ class KeptRecords:
     def _since(self) -> str:
         log = TableLog(self._layout.raw)
         if not log.exists:
-            return "the flow keeps no raw records (`raw_for` of its source)"
+            return "the flow keeps no raw records (`keep_raw` of its source)"
         dropped = next((one for one in log.commits() if one.operation == "DELETE"), None)
         if dropped is None:
             return "they were read before the flow kept raw records, or the records were put aside"
         at = datetime.fromtimestamp(dropped.timestamp / 1000, UTC)
-        return f"days that are older than `raw_for` were last dropped at {at:%Y-%m-%d %H:%M} UTC"
+        return f"days that are older than `keep_raw` were last dropped at {at:%Y-%m-%d %H:%M} UTC"
 
     def records(self, unit: Unit, needles: Collection[bytes] = ()) -> Iterator[Record]:
         """Yield the records of a range of offsets that the lake has."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from draindown.base.clock import EPOCH
 from draindown.base.formatting import count
-from draindown.flow import quarantine
+from draindown.flow import generations, quarantine
 from draindown.flow.quarantine import Filter
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import literal, rows
@@ -55,6 +55,10 @@ class Scan:
         self._reader = reader_of(flow, layout)
         self.gone: dict[str, None] = {}
 
+    @property
+    def _live(self) -> int:
+        return generations.generation(self._layout)
+
     def ranges(self, batches: Iterable[BatchRow]) -> dict[Place, list[str]]:
         """Return the ranges that batches read, as `unit:from-until`."""
         return {
@@ -86,24 +90,28 @@ class Scan:
         return self._judged(found)
 
     def at(self, unit: str, positions: Collection[int]) -> list[Found]:
-        """Return the records at positions of a unit, from the newest slice that has each."""
-        wanted, found = set(positions), dict[int, Found]()
-        for piece in (_with_log(one) for part in intake.of_units(self._layout, 1, [unit]) for one in part.units):
-            own = [at for at in wanted if piece.start <= at <= piece.until]
-            if not own:
-                continue
-            near = replace(piece, start=max(piece.start, min(own)), until=min(piece.until, max(own) + 1))
-            if not self._is_gone(near):
-                found |= {
-                    record.position: Found(WAITING, piece, record, None)
-                    for record in self._records(near, ())
-                    if record.position in wanted
-                }
+        """Return the records at positions of a unit, from the newest slice that has each, of the newest generation."""
+        left, found = set(positions), dict[int, Found]()
+        for number in _intakes(self._layout, range(self._live, 0, -1)):
+            wanted = frozenset(left)
+            held = intake.of_units(self._layout, number, [unit])
+            for piece in (_with_log(one) for part in held for one in part.units):
+                own = [at for at in wanted if piece.start <= at < piece.until + (not piece.log)]
+                if not own:
+                    continue
+                left.difference_update(own)
+                near = replace(piece, start=max(piece.start, min(own)), until=min(piece.until, max(own) + 1))
+                if not self._is_gone(near):
+                    found |= {
+                        record.position: Found(WAITING, piece, record, None)
+                        for record in self._records(near, ())
+                        if record.position in wanted
+                    }
         return self._judged(list(found.values()))
 
     def waiting(self, first: int, names: Names, keys: Collection[Values]) -> list[Found]:
-        """Return the records with these keys in slices from `first` on, and in units that no slice has yet."""
-        pinned = (_with_log(unit) for one in intake.slices(self._layout, 1, first) for unit in one.units)
+        """Return the records with these keys in slices of the live generation from `first` on, and in no slice yet."""
+        pinned = (_with_log(unit) for one in intake.slices(self._layout, self._live, first) for unit in one.units)
         new = self._reader.waiting(self._root)
         return [hit for units in (pinned, new) for unit in units for hit in self._in_unit(unit, names, keys)]
 
@@ -145,13 +153,17 @@ class Scan:
         """Return the units that batches read, with what the intake knows of them."""
         read = self._inputs(batches)
         names = {one.unit for some in read.values() for one in some}
-        known: dict[str, list[tuple[int, Unit]]] = defaultdict(list)
+        known: dict[tuple[str, str], list[tuple[int, Unit]]] = defaultdict(list)
         few = len(names) <= _MANY
-        for one in intake.of_units(self._layout, 1, names) if few else intake.slices(self._layout, 1):
-            for unit in one.units:
-                known[unit.name].append((one.number, unit))
+        for number in _intakes(self._layout, sorted({place[0] for place in read})):
+            for one in intake.of_units(self._layout, number, names) if few else intake.slices(self._layout, number):
+                for unit in one.units:
+                    known[self._layout.intake_of(number), unit.name].append((one.number, unit))
         return {
-            place: [_piece(one, known[one.unit], batches[place].slice, batches[place]) for one in some]
+            place: [
+                _piece(one, known[self._layout.intake_of(place[0]), one.unit], batches[place].slice, batches[place])
+                for one in some
+            ]
             for place, some in read.items()
         }
 
@@ -200,6 +212,11 @@ class Scan:
             elif one.key is not None or one.place == WAITING:
                 judged.append(one)
         return judged
+
+
+def _intakes(layout: FlowLayout, numbers: Iterable[int]) -> list[int]:
+    """Return one generation of each intake, in order: they may share one."""
+    return list({layout.intake_of(number): number for number in numbers}.values())
 
 
 def is_about(found: Found, key: Values) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from draindown.base.errors import TerminalError
+from draindown.base.findings import Finding
 from draindown.lake.layout import FlowLayout
 from draindown.sources.port import Source
 
@@ -16,6 +17,11 @@ NO_ROWS = "their rows will be missing"
 def input_gone(code: Code, source: Source, *, tried: str, found: str, without: Sequence[str]) -> TerminalError:
     """Return the error `code`. `found`: which input is gone. `without`: the commands that do without it."""
     return TerminalError(code, tried=tried, found=found, next=[*source.bringing_back, *without])
+
+
+def regained(source: Source, lacking: Mapping[str, Finding]) -> tuple[str, ...]:
+    """Return the commands after which less is missing; none where `source.bringing_back` says how."""
+    return () if source.bringing_back else tuple(dict.fromkeys(one.next for one in lacking.values() if one.next))
 
 
 def nothing_to_rebuild(layout: FlowLayout, found: str, next: list[str]) -> TerminalError:

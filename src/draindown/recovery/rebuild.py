@@ -30,7 +30,7 @@ from draindown.lake.table_log import log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.recovery import spec_changes
-from draindown.recovery.input_gone import NO_ROWS, input_gone, nothing_to_rebuild
+from draindown.recovery.input_gone import NO_ROWS, input_gone, nothing_to_rebuild, regained
 from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.batch_size import bound_now
@@ -63,7 +63,8 @@ class RebuildPlan:
     `state`: `new`; `begun` (the same command continues it; units and slices are the remaining ones); or `swapped` (only
     the steps after the swap remain).
     `unit`: noun of the source's units.
-    `missing`: units that are gone or changed at the source.
+    `missing`: units that are gone or changed at the source, or that the generation would not read.
+    `first`: commands after which less is missing.
     `forgotten`: number of further units that were read once and are no longer in the intake.
     `changes`: differences from the live table, in words.
     """
@@ -83,6 +84,7 @@ class RebuildPlan:
     table_bytes: int
     free_bytes: int
     changes: tuple[str, ...]
+    first: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the plan as a flat, JSON-ready dict."""
@@ -168,7 +170,7 @@ def plan(request: Request) -> RebuildPlan:
     """Return what a rebuild would do now, or what remains of one in progress. Read-only.
 
     Raises TerminalError `nothing-to-rebuild`, `rebuild-overtaken`, `rebuild-other-contract`, `rebuild-damaged`,
-    `generation-damaged`.
+    `generation-damaged`, and as `Source.missing_anew`.
     """
     layout = request.layout
     live, begun = generations.generation(layout), unfinished(layout)
@@ -188,6 +190,8 @@ def plan(request: Request) -> RebuildPlan:
     if new is not None and not new.units:
         told = [f"{one.subject} {one.detail}" for one in new.findings]
         raise nothing_to_rebuild(layout, "; ".join(told), [one.next for one in new.findings])
+    units = source.left_of([unit for one in left for unit in one.units])
+    lacking = source.missing(units) if begun else source.missing_anew(units, live, generation)
     return RebuildPlan(
         pipeline=layout.pipeline,
         flow=layout.flow,
@@ -199,11 +203,12 @@ def plan(request: Request) -> RebuildPlan:
         unit=source.unit,
         units=new.units if new else sum(len(one.units) for one in left),
         bytes=new.bytes if new else sum(one.bytes for one in left),
-        missing=tuple(source.missing(source.left_of([unit for one in left for unit in one.units]))),
+        missing=tuple(lacking),
         forgotten=max(0, before - known) if state == "new" and not fills else 0,
         table_bytes=log_of(layout, layout.table).size,
         free_bytes=shutil.disk_usage(_existing(layout.home)).free,
         changes=tuple(spec_changes.changes(request)) if state != "swapped" else (),
+        first=() if begun else regained(source, lacking),
     )
 
 
@@ -269,7 +274,7 @@ def refuse_incomplete(request: Request, found: RebuildPlan) -> None:
     if not (found.missing or found.forgotten):
         return
     source, rebuild = source_of(request), f"draindown rebuild {found.pipeline} --flow {found.flow}"
-    without = [f"{rebuild} --accept-missing --yes   # {NO_ROWS}"]
+    without = [*found.first] or [f"{rebuild} --accept-missing --yes   # {NO_ROWS}"]
     if request.layout.own_intakes and found.state == "begun":  # it has pinned what is gone
         left_out = f"{source.leaving_out(found.missing)}   # then the same rebuild goes on without it"
         without = [left_out, f"{rebuild} --abort --yes   # throws away what it has read; the live table stays"]

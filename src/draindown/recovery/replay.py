@@ -192,18 +192,32 @@ def read_of(source: Source, part: Part) -> Slice:
 
 def refuse_missing(source: Source, layout: FlowLayout, units: Sequence[Unit]) -> None:
     """Refuse to read units that are gone or changed. Raises TerminalError `replay-input-gone`, which names them."""
-    wrong = source.missing(units)
-    if wrong:
-        others = (
-            f"--{source.unit} PATH   # name the others" if source.by_name else "--from TIME --to TIME   # without it"
-        )
-        raise input_gone(
-            "replay-input-gone",
-            source,
-            tried=f"read {count(len(units), source.unit)} of flow {layout.flow} again",
-            found=gone([*wrong], 0, source.unit),
-            without=[f"draindown replay {layout.pipeline} --flow {layout.flow} {others}"],
-        )
+    if wrong := source.missing(units):
+        raise _input_gone(source, layout, units, gone([*wrong], 0, source.unit))
+
+
+def refuse_changed(source: Source, layout: FlowLayout, units: Sequence[Unit]) -> None:
+    """Refuse units of a batch that are not as they were pinned, before and after it reads. Raises as `refuse_missing`.
+
+    What is missing may have been seen long before: a source whose units have no names of their own is asked anew.
+    """
+    refuse_missing(source, layout, units)
+    if not source.by_name:
+        try:
+            source.refuse_changed(units)
+        except TerminalError as error:
+            raise _input_gone(source, layout, units, error.found) from error
+
+
+def _input_gone(source: Source, layout: FlowLayout, units: Sequence[Unit], found: str) -> TerminalError:
+    others = f"--{source.unit} PATH   # name the others" if source.by_name else "--from TIME --to TIME   # without it"
+    return input_gone(
+        "replay-input-gone",
+        source,
+        tried=f"read {count(len(units), source.unit)} of flow {layout.flow} again",
+        found=found,
+        without=[f"draindown replay {layout.pipeline} --flow {layout.flow} {others}"],
+    )
 
 
 def wording(asked: Again, unit: str) -> str:

@@ -19,7 +19,7 @@ from draindown.lake.table_log import log_of
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE
 from draindown.recovery import sink_bases
-from draindown.recovery.input_gone import NO_ROWS, input_gone
+from draindown.recovery.input_gone import NO_ROWS, input_gone, regained
 from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.registry import source_of
@@ -39,6 +39,7 @@ class ResetPlan:
     `table_aside`: the target will be put aside, too, as requested.
     `hidden_aside`: the target is put aside or gone, and its hidden events will be put aside.
     `derived`: every key is computed again from the source, and only what differs is written.
+    `first`: commands after which less is missing.
     """
 
     pipeline: str
@@ -58,6 +59,7 @@ class ResetPlan:
     table_aside: bool = False
     derived: bool = False
     hidden_aside: bool = False
+    first: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the plan as a flat, JSON-ready dict."""
@@ -68,7 +70,7 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
     """Return what the next generation would read again, and which input is gone. Read-only.
 
     With `table_aside`, the target is moved away and filled from scratch. Raises TerminalError `nothing-to-reset`,
-    `reset-would-double`.
+    `reset-would-double`, and as `Source.missing_anew`.
     """
     layout, kind = integrity.examined(request.layout), request.declared.target.kind
     live = generations.generation_if_told(layout)
@@ -86,17 +88,20 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
     given_up = source.given_up()
     again = [some for one in intake.slices(layout, reads) if (some := one.but(given_up)).units]
     fresh = live is not None and _is_fresh(layout, live)
+    generation = live if fresh and live is not None else generations.next_number(layout, live)
+    units = source.left_of([unit for one in again for unit in one.units])
+    lacking = source.missing_anew(units, reads, generation)
     return ResetPlan(
         pipeline=layout.pipeline,
         flow=layout.flow,
         keyed=kind.keyed,
         previous=live,
-        generation=live if fresh and live is not None else generations.next_number(layout, live),
+        generation=generation,
         slices=len(again),
         unit=source.unit,
         units=sum(len(one.units) for one in again),
         bytes=sum(one.bytes for one in again),
-        missing=tuple(source.missing(source.left_of([unit for one in again for unit in one.units]))),
+        missing=tuple(lacking),
         forgotten=0
         if rows or request.declared.source.begins_with_fill or not log_of(layout, layout.ledger).is_whole
         else max(0, ledger_table.units_read(layout) - intake.count_units(layout, reads)),
@@ -106,6 +111,7 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
         table_aside=table_aside,
         derived=isinstance(request.declared, DerivedFlow),
         hidden_aside=rows is None and log_of(layout, layout.hidden).exists,
+        first=regained(source, lacking),
     )
 
 
@@ -154,7 +160,8 @@ def refuse_incomplete(request: Request, found: ResetPlan) -> None:
         source_of(request),
         tried=f"read all {count(found.units, found.unit)} of flow {found.flow} again",
         found=generations.gone(found.missing, found.forgotten, found.unit),
-        without=[f"draindown reset {found.pipeline} --flow {found.flow}{aside} --accept-missing --yes   # {then}"],
+        without=[*found.first]
+        or [f"draindown reset {found.pipeline} --flow {found.flow}{aside} --accept-missing --yes   # {then}"],
     )
 
 

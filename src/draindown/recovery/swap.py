@@ -23,6 +23,7 @@ from draindown.recovery import sink_bases
 from draindown.recovery.rebuild import Rebuild, damaged_staging, forget, is_swapped, unfinished
 from draindown.runs.request import Request
 from draindown.sources import intake
+from draindown.sources.kafka import accepted
 from draindown.sources.slices import slice_of
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.landing import FlowSpec
@@ -159,7 +160,8 @@ def _decide_again(layout: FlowLayout, begun: Rebuild, by: str) -> None:
         return
     before = {row["quarantine_id"]: (row["unit"], row["position"]) for row in rows if discards.reads_input(row["kind"])}
     left_out = generations.without(staged, begun.generation)
-    read = intake.find(layout, begun.generation, before, left_out)
+    found = intake.find(layout, begun.generation, before, left_out)
+    read = found.keys() - accepted.given_up(layout, {id: before[id] for id in found})
     passed = [one for one in before if one in read and one not in again]
     note = f"generation {begun.generation}, a rebuild,"
     quarantine.let_through(layout, passed, by=by, note=f"{note} let it through")

@@ -136,19 +136,15 @@ def _nothing(steps: Sequence[StepReport]) -> str:
 
 
 def _idle(steps: Sequence[StepReport], drain: DrainPart | None) -> str:
+    if drain and drain.before is None:
+        return "no batch"
     if drain and drain.kept_out:
-        return f"no new input but {count(drain.kept_out, drain.before.unit)} that {_were(drain.kept_out)} parked"
-    return "no new input" + (f"; {count(parked, _unit(steps))} parked" if (parked := _parked(steps)) else "")
+        return f"no new input but {count(drain.kept_out, drain.unit)} that {_were(drain.kept_out)} parked"
+    return "no new input" + (f"; {count(parked, _read_unit(steps))} parked" if (parked := _parked(steps)) else "")
 
 
 def _were(number: int) -> str:
     return "was" if number == 1 else "were"
-
-
-def _unit(steps: Sequence[StepReport]) -> str:
-    """Return the noun of what waits at the flow's source."""
-    told = [s.drain.before for s in steps if s.drain] + [s.plan.backlog for s in steps if s.plan]
-    return told[0].unit if told else "file"
 
 
 def _read_unit(steps: Sequence[StepReport]) -> str:
@@ -199,7 +195,7 @@ def _block(steps: Sequence[StepReport], unfinished: Unfinished | None, whole: bo
     lines += _run_lines(steps)
     for step in steps:
         if step.drain:
-            lines += drain_lines(step.drain, looked=step.outcome != "failed")
+            lines += drain_lines(step.drain)
         if step.check:
             lines += check_lines(step.check, idle=step.outcome == "idle")
         if step.compact:
@@ -226,7 +222,7 @@ def _parked_lines(steps: Sequence[StepReport]) -> list[str]:
     if not (parked := _parked(steps)):
         return []
     wait = "waits" if parked == 1 else "wait"
-    waits = f"{count(parked, _unit(steps))} {wait} for a decision: deliver again, or discard"
+    waits = f"{count(parked, _read_unit(steps))} {wait} for a decision: deliver again, or discard"
     command = f"draindown quarantine list {steps[0].pipeline} --flow {steps[0].flow} --files"
     return labelled("parked", [waits]) + _next_lines({"next": [command]})
 

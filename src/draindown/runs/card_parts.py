@@ -17,14 +17,11 @@ FATES = ("applied", "superseded", "duplicate", "quarantined", "late")
 APPLIED = {name: name for name in ("inserted", "updated", "deleted", "remembered")}
 
 
-def drain_lines(drain: DrainPart, *, looked: bool) -> list[str]:
-    """Return the lines of a drain. `looked`: whether it got as far as to compare the backlog before and after."""
-    # a replay does not read the backlog, and a drain that failed does not report it
-    backlog = [] if drain.replay or not looked else labelled("backlog", [_backlog(drain.before, drain.after)])
+def drain_lines(drain: DrainPart) -> list[str]:
+    """Return the lines of a drain, or of what was done instead of one."""
+    backlog = _backlog_lines(drain)
     if not drain.batches:
-        return backlog + (
-            labelled("batches", [f"none; {printable(drain.bound)}"]) if drain.replay and drain.bound else []
-        )
+        return backlog or (labelled("batches", [f"none; {printable(drain.bound)}"]) if drain.bound else [])
     sums, derived = drain.totals, is_derived(drain)
     of_history = history_card.is_of(drain)
     runs = history_card.lines(sums) if of_history else []
@@ -33,7 +30,7 @@ def drain_lines(drain: DrainPart, *, looked: bool) -> list[str]:
     if drain.bound:
         batches += f"; {printable(drain.bound)}"
     if drain.kept_out:
-        batches += f"; {count(drain.kept_out, drain.before.unit)} parked"
+        batches += f"; {count(drain.kept_out, drain.unit)} parked"
     return [
         *labelled("rows", account_lines(drain) if derived else _fate_lines(drain)),
         *labelled("", [*runs, sum_line(sums) if derived else wrong or _sum_line(sums)]),
@@ -104,8 +101,10 @@ def backlog_words(backlog: Backlog) -> str:
     return f"{count(backlog.units, backlog.unit)}, {size(backlog.bytes)}{oldest}"
 
 
-def _backlog(before: Backlog, after: Backlog) -> str:
-    return f"{backlog_words(before)} -> {backlog_words(after)}"
+def _backlog_lines(drain: DrainPart) -> list[str]:
+    if drain.before is None or drain.after is None:
+        return []
+    return labelled("backlog", [f"{backlog_words(drain.before)} -> {backlog_words(drain.after)}"])
 
 
 def check_lines(check: CheckPart, *, idle: bool = False) -> list[str]:

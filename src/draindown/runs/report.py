@@ -48,7 +48,7 @@ class DrainPart(Frozen):
     """The result of one start of a drain.
 
     Attributes:
-        before, after: the backlog. A replay does not read it.
+        before, after: the backlog, or None where nobody looked: of a replay, a withdrawal, a drain that failed.
         taken, kept_out: units newly pinned, and units newly kept out because they can't be read whole.
         batches: ledger rows of this start, as `BatchRow.as_dict` writes them.
         settled: rows of batches that earlier starts, of this or other runs, had committed and this start found done.
@@ -64,8 +64,8 @@ class DrainPart(Frozen):
     generation: int
     replay: str = ""
     unit: str = "file"
-    before: Backlog = Backlog()
-    after: Backlog = Backlog()
+    before: Backlog | None = None
+    after: Backlog | None = None
     taken: int = 0
     kept_out: int = 0
     parked: int = 0

@@ -182,6 +182,13 @@ class Source(Protocol):
     def missing(self, units: Iterable[Unit]) -> Mapping[str, Finding]:
         """Return what can't be read again as it was pinned, each with what is wrong: names of units, or of ranges."""
 
+    def missing_anew(self, units: Iterable[Unit], before: int, generation: int) -> Mapping[str, Finding]:
+        """Return what a new generation would not read of units that generation `before` pinned. As `missing`.
+
+        With an intake per generation, a new one pins what is there, which may be less than what can be read. Raises a
+        TerminalError if what is kept of units stands for other input.
+        """
+
     def open_findings(self, state: FlowLayout) -> list[Finding]:
         """Return what is kept out until a person acts: one finding of each kind, with the number as subject.
 
@@ -256,6 +263,10 @@ class KeepsAll:
 
     def read_up_to(self, generation: int, first: int) -> None:
         """Do nothing."""
+
+    def missing_anew(self: Source, units: Iterable[Unit], before: int, generation: int) -> Mapping[str, Finding]:  # noqa: ARG002
+        """Return what is missing: a new generation reads the same units."""
+        return self.missing(units)
 
 
 class NothingLost(KeepsAll):

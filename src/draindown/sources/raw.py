@@ -101,6 +101,15 @@ def _places(within: Iterable[Kept]) -> str:
     return f"part = {literal(RECORDS)} and ({' or '.join(places)})"
 
 
+def counts(layout: FlowLayout, within: Sequence[Kept]) -> dict[str, int]:
+    """Return the number of records of these ranges, which are kept, by unit."""
+    found: dict[str, int] = defaultdict(int)
+    for few in _chunks(within):
+        for row in TableLog(layout.raw).rows(f"select unit, count(*) as n from t where {_places(few)} group by unit"):
+            found[row["unit"]] += row["n"]
+    return dict(found)
+
+
 def oldest(layout: FlowLayout, within: Sequence[Kept]) -> dict[str, datetime]:
     """Return when the oldest record of these ranges, which are kept, arrived, by unit."""
     found: dict[str, datetime] = {}

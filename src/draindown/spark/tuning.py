@@ -41,6 +41,9 @@ class Tuning:
     - `named_values`: a pruning predicate lists at most so many values of a column; beyond that it uses ranges.
     - `many_files`, `large`: files and bytes from which on lost file skipping is reported; a smaller table is read in a
       moment.
+    - `kept_every`: rows of a segment after which a processor keeps a state, if not `processors.fold.KEPT_EVERY`.
+    - `keys_descending`: a processor folds the keys of a partition from the greatest to the least. The result does not
+      depend on it, unless the class keeps something from key to key, which a drill makes visible this way.
     """
 
     little: int = 50_000
@@ -53,6 +56,8 @@ class Tuning:
     named_values: int = 200
     many_files: int = 64
     large: int = 1024**3
+    kept_every: int | None = None
+    keys_descending: bool = False
 
     def evaluation(self, lines: int, held: int = 0) -> Mapping[str, str]:
         """Return the settings for code generation. `held`: rows of target and tombstones to compare the batch with."""

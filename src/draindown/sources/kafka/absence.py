@@ -11,9 +11,10 @@ from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.lake.layout import FlowLayout
+from draindown.sources import raw
 from draindown.sources.kafka import accepted
 from draindown.sources.kafka.offsets import Loss, Span, without
-from draindown.sources.kafka.positions import span_of
+from draindown.sources.kafka.positions import as_kept, of_kept, span_of
 from draindown.sources.slices import Unit
 
 _SHOWN = 5
@@ -31,28 +32,60 @@ class Miscount:
 
 
 def miscounted(
-    units: Sequence[Unit], read: Mapping[str, int], gaps: Collection[str], may_lack: Sequence[Span]
+    units: Sequence[Unit],
+    read: Mapping[str, int],
+    gaps: Collection[str],
+    may_lack: Sequence[Span],
+    kept: Mapping[str, int] | None = None,
 ) -> dict[str, Miscount]:
     """Return the partitions that gave other numbers of records than they must.
 
-    A partition of `gaps` may give fewer, and any other one by at most the offsets of `may_lack` that it pins.
+    A partition of `gaps` may give fewer, and any other one by at most the offsets of `may_lack` that it pins. `kept`:
+    the number of records that the lake has of units which it keeps, by partition; None if they have no gaps.
     """
     most: dict[str, int] = defaultdict(int)
-    least: dict[str, int] = defaultdict(int)
+    least: dict[str, int] = defaultdict(int, {name: n for name, n in (kept or {}).items() if name not in gaps})
     for unit in units:
         most[unit.name] += unit.until - unit.start
-        least[unit.name] += 0 if unit.name in gaps else sum(part.size for part in without(span_of(unit), may_lack))
+        if unit.name not in gaps and not (unit.kept and kept is not None):
+            least[unit.name] += sum(part.size for part in without(span_of(unit), may_lack))
     found = {name: Miscount(read.get(name, 0), offsets) for name, offsets in most.items()}
     return {name: one for name, one in found.items() if not least[name] <= one.records <= one.offsets}
 
 
 def lacking(units: Sequence[Unit], wrong: Mapping[str, Miscount]) -> list[Loss]:
     """Return the ranges of the partitions that gave too few records."""
+    few = {name for name, one in wrong.items() if one.records < one.offsets}
     return [
         Loss("records-absent", span_of(unit), f"a batch found {wrong[unit.name]}")
         for unit in units
-        if unit.name in wrong and unit.until > unit.start and wrong[unit.name].records < wrong[unit.name].offsets
+        if unit.name in few and not unit.kept and unit.until > unit.start
     ]
+
+
+def unexplained(
+    layout: FlowLayout,
+    units: Sequence[Unit],
+    read: Mapping[str, int],
+    gaps: Collection[str],
+    compacted: Callable[[], set[str]] | None,
+) -> dict[str, Miscount]:
+    """Return the partitions that gave other numbers of records than they must, and that nothing explains.
+
+    `gaps`: as for `miscounted`. `compacted`: as for `noted`, whose notes are written; None: nothing is.
+    """
+    may_lack = accepted.may_lack(layout)
+    wrong, whole = miscounted(units, read, gaps, may_lack), miscounted(units, read, gaps, ())
+    if held := [as_kept(span_of(unit)) for unit in units if unit.kept and unit.name in whole]:
+        before, wrong = wrong, miscounted(units, read, gaps, may_lack, raw.counts(layout, held))
+        if compacted is not None:  # an audit that comes later may not find them in the lake any more
+            _accept_kept(layout, [one for one in held if one.unit in before and one.unit not in wrong])
+    return wrong if compacted is None else noted(layout, units, wrong, compacted)
+
+
+def _accept_kept(layout: FlowLayout, held: Sequence[raw.Kept]) -> None:
+    found = [Loss("records-absent", of_kept(one), "") for one in (raw.ranges(layout, held) if held else ())]
+    accepted.accept(layout, found, by="draindown", note="as many as were counted when they were kept", at=now())
 
 
 def noted(

@@ -6,6 +6,7 @@ absent    what the newest batch that was refused for it did not find: a person m
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple
 from datetime import datetime
@@ -13,6 +14,7 @@ from typing import Any
 
 from draindown.lake.documents import kept, write_json
 from draindown.lake.layout import FlowLayout
+from draindown.sources.intake import Origin, record_id
 from draindown.sources.kafka.offsets import Loss, LossKind, Span
 
 _WITHOUT = "the losses that were accepted are red again, and can be accepted again"
@@ -27,6 +29,19 @@ def accepted(layout: FlowLayout) -> list[Span]:
 def may_lack(layout: FlowLayout) -> list[Span]:
     """Return the ranges in which records may be absent, as a person accepted. Raises as `accepted`."""
     return [_span(one) for one in _kept(layout)["losses"] if one["kind"] == _ABSENT]
+
+
+def given_up(layout: FlowLayout, records: Mapping[str, Origin]) -> set[str]:
+    """Return those of `records`, as of `intake.find`, that lie in a range that is given up. Raises as `accepted`."""
+    places: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for id, (unit, position) in records.items():
+        places[unit].append((position, id))
+    return {
+        id
+        for span in accepted(layout)
+        for position, id in places.get(span.unit, ())
+        if span.start <= position < span.until and record_id(span.unit, position, span.topic_id) == id
+    }
 
 
 def accept(layout: FlowLayout, losses: Iterable[Loss], *, by: str, note: str, at: datetime) -> None:

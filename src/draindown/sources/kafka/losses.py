@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
@@ -64,13 +64,15 @@ def recreated(span: Span) -> Loss:
     return Loss("topic-recreated", span, "the topic was created again since they were pinned")
 
 
-def lost(losses: Sequence[Loss], layout: FlowLayout, changed: str = "nothing was pinned or read") -> TerminalError:
+def lost(
+    losses: Sequence[Loss], layout: FlowLayout, changed: str = "nothing was pinned or read", tried: str = ""
+) -> TerminalError:
     """Return the error for offsets that were never read and are gone. Its code is the kind of the worst loss."""
     shown = [f"{loss.span}: {loss.detail}" for loss in losses[:_SHOWN]]
     more = [f"and {len(losses) - _SHOWN} more"] if len(losses) > _SHOWN else []
     return TerminalError(
         min((loss.kind for loss in losses), key=_WORST.index),
-        tried=f"read on where flow {layout.flow} of pipeline {layout.pipeline} has read its topics up to",
+        tried=tried or f"read on where flow {layout.flow} of pipeline {layout.pipeline} has read its topics up to",
         found="; ".join(shown + more),
         changed=changed,
         next=_ways_on(losses, layout),
@@ -85,11 +87,19 @@ def _ways_on(losses: Sequence[Loss], layout: FlowLayout) -> list[str]:
         rebuild = f"draindown rebuild {flow} --abort --yes   # throws away what it has read; the live table stays"
     if any(loss.kind == "log-truncated" for loss in losses):
         return [*_raw_aside(layout), rebuild]
-    ranges = " ".join(f"--range {shlex.quote(loss.span.range)}" for loss in losses[:_SHOWN])
-    accept = f"draindown accept-loss {flow}"
-    if len(losses) > _SHOWN:
-        return [f"{accept}   # lists them; --all accepts them", rebuild]
-    return [f'{accept} {ranges} --reason "..." --yes   # goes on with what is there', rebuild]
+    accept = accepting([loss.span for loss in losses], layout, "goes on with what is there")
+    if not layout.staged and all(loss.kind == "offsets-lost" for loss in losses):
+        return [accept]  # a fresh table would lack what raw records hold below the gap, and has no more than this one
+    return [accept, rebuild]
+
+
+def accepting(spans: Sequence[Span], layout: FlowLayout, then: str) -> str:
+    """Return the command that accepts losses, or lists them if they are many. `then`: what follows, in words."""
+    accept = f"draindown accept-loss {layout.pipeline} --flow {layout.flow}"
+    if len(spans) > _SHOWN:
+        return f"{accept}   # lists them; --all accepts them: {then}"
+    ranges = " ".join(f"--range {shlex.quote(span.range)}" for span in spans)
+    return f'{accept} {ranges} --reason "..." --yes   # {then}'
 
 
 def _raw_aside(layout: FlowLayout) -> list[str]:
@@ -99,14 +109,23 @@ def _raw_aside(layout: FlowLayout) -> list[str]:
     return [f"mv {raw} {raw}.before   # it has records of offsets that may be written anew"] if there else []
 
 
-def unknown(topic: str, source: KafkaSource) -> TerminalError:
-    """Return the error for a topic that the source names and the cluster does not have."""
-    return TerminalError(
-        "topic-unknown",
-        tried=f"look at topic {topic} at {source.kafka.bootstrap_servers}",
-        found="the cluster has no such topic, or this user may not see it",
-        next="draindown validate   # check `topics` and `bootstrap_servers`, or create the topic",
-    )
+def refuse(losses: Sequence[Loss], layout: FlowLayout) -> None:
+    """Raise the error for offsets that are lost, if any is."""
+    if losses:
+        raise lost(losses, layout)
+
+
+def refuse_unknown(source: KafkaSource, here: Collection[str], losses: Iterable[Loss]) -> None:
+    """Raise TerminalError `topic-unknown` for a topic that the source names, that is not here and was never read."""
+    known = {*here, *(loss.span.topic for loss in losses)}
+    for topic in source.kafka.topics:
+        if topic not in known:
+            raise TerminalError(
+                "topic-unknown",
+                tried=f"look at topic {topic} at {source.kafka.bootstrap_servers}",
+                found="the cluster has no such topic, or this user may not see it",
+                next="draindown validate   # check `topics` and `bootstrap_servers`, or create the topic",
+            )
 
 
 def not_lost(asked: Sequence[str], losses: Sequence[Loss], layout: FlowLayout) -> TerminalError:

@@ -36,12 +36,12 @@ class KafkaPinning:
         now: datetime,
         record_bytes: float,
         oldest: Mapping[tuple[str, int], datetime],
-        compacted: Sequence[str],
+        gaps: Sequence[str],
         before: int,
     ) -> None:
         self._layout, self._generation, self._now = layout, generation, now
         self._left: Sequence[Span] = spans
-        self._bytes, self._oldest, self._compacted = record_bytes, oldest, compacted
+        self._bytes, self._oldest, self._gaps = record_bytes, oldest, gaps
         self._before = before
         self.taken = Taken()
 
@@ -67,9 +67,7 @@ class KafkaPinning:
         return bool(self._left) and self._before + self.taken.slices == 0
 
     def _append(self, spans: Sequence[Span]) -> None:
-        rows = positions.rows(
-            spans, record_bytes=self._bytes, oldest=self._oldest, now=self._now, compacted=self._compacted
-        )
+        rows = positions.rows(spans, record_bytes=self._bytes, oldest=self._oldest, now=self._now, compacted=self._gaps)
         number = self._before + self.taken.slices + 1
         intake.append(self._layout, self._generation, positions.OWN, rows, self._now, number)
         records = sum(span.size for span in spans)

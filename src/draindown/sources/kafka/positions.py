@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import log_of
-from draindown.sources import intake
+from draindown.sources import intake, raw
 from draindown.sources.kafka.offsets import Span
 from draindown.sources.slices import FIRST, Unit
 
@@ -32,8 +32,9 @@ OWN = pa.schema(
 )
 """The columns of a Kafka intake besides those of every intake.
 
-`compacted`: whether the topic was compacted when the slice was pinned. `positions`: in the first row of a slice, the
-offsets [start, until) that the slice pins of every partition, as JSON, and the leader epoch of each if it is known.
+`compacted`: whether offsets without a record had a reason when the slice was pinned: the topic was compacted, or the
+source said that it is transactional. `positions`: in the first row of a slice, the offsets [start, until) that the
+slice pins of every partition, as JSON, and the leader epoch of each if it is known.
 """
 
 _RANGE = re.compile(r"(.+):(\d+)-(\d+)")
@@ -43,6 +44,17 @@ def span_of(unit: Unit) -> Span:
     """Return the offsets that a unit pins."""
     row = unit.row
     return Span(row["topic"], int(row["partition"]), row["topic_id"], unit.start, unit.until)
+
+
+def as_kept(span: Span) -> raw.Kept:
+    """Return a span as a range that raw records may have."""
+    return raw.Kept(span.unit, span.topic_id, span.start, span.until)
+
+
+def of_kept(kept: raw.Kept) -> Span:
+    """Return a range of raw records as a span."""
+    topic, _, partition = kept.unit.rpartition("/")
+    return Span(topic, int(partition), kept.log, kept.start, kept.until)
 
 
 def newest(state: FlowLayout, generation: int) -> list[Span]:

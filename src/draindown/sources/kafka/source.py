@@ -16,10 +16,11 @@ from draindown.lake.layout import FlowLayout
 from draindown.sources import intake, raw
 from draindown.sources.batch_size import Bound
 from draindown.sources.kafka import backlog, bounds, positions, retention
-from draindown.sources.kafka.absence import miscounted, noted, records_absent
-from draindown.sources.kafka.accepted import absent, accept, accepted, may_lack
+from draindown.sources.kafka.absence import records_absent, unexplained
+from draindown.sources.kafka.accepted import absent, accept, accepted
+from draindown.sources.kafka.anew import passed_over
 from draindown.sources.kafka.client import Client, Sample, Seen
-from draindown.sources.kafka.losses import by_unit, lost, not_lost, of_pinned, recreated, unknown
+from draindown.sources.kafka.losses import by_unit, lost, not_lost, of_pinned, recreated, refuse, refuse_unknown
 from draindown.sources.kafka.offsets import Available, Loss, Span, Unread, led_anew, reaching_down, unread, without
 from draindown.sources.kafka.pinning import KafkaPinning, forecast
 from draindown.sources.kafka.positions import span_of
@@ -97,7 +98,7 @@ class Kafka(ReadInOrder):
         """Begin to pin what is unread. Raises as `refuse_lost`."""
         intake.create(self._layout, generation, positions.OWN)
         found = self._unread(self._layout, generation)
-        _refuse(found, self._layout)
+        refuse(found.losses, self._layout)
         spans = sorted(found.spans)
         sample = self._sampled(spans, self._kept_of(spans, generation))
         return KafkaPinning(
@@ -107,7 +108,7 @@ class Kafka(ReadInOrder):
             now=now,
             record_bytes=self._record_bytes([]),
             oldest=sample.oldest,
-            compacted=sorted(self._compacted),
+            gaps=sorted({span.topic for span in spans} if self._source.transactional else self._compacted),
             before=intake.newest(self._layout, generation),
         )
 
@@ -116,7 +117,7 @@ class Kafka(ReadInOrder):
 
         Raises TerminalError `offsets-lost`, `log-truncated`, `topic-recreated`, `topic-gone`, `partition-gone`.
         """
-        _refuse(self._unread(state, generation), self._layout)
+        refuse(self._unread(state, generation).losses, self._layout)
 
     def losses(self, generation: int, first: int) -> Mapping[str, str]:
         """Return ranges that were never read and are gone, pinned or not, each with what the brokers hold instead.
@@ -182,18 +183,19 @@ class Kafka(ReadInOrder):
         return self._seen
 
     def _unread(self, state: FlowLayout, generation: int) -> Unread:
+        found = self._compared_with(state, generation)
+        refuse_unknown(self._source, {one.topic for one in self._look().partitions}, found.losses)
+        return found
+
+    def _compared_with(self, state: FlowLayout, generation: int) -> Unread:
         seen, every = self._look(), positions.newest(state, generation)
         pinned = [span for span in every if self._source.matches(span.topic)]
         starts = {} if every else self._starts(state, generation, seen)
         have, given_up = tuple(self._compared(pinned).values()), accepted(self._layout)
         found = unread(have, pinned, starts=starts, accepted=given_up)
         if (found.losses or not every) and (kept := raw.ranges(self._layout)):
-            have = reaching_down(have, [*map(_span, kept), *given_up])
+            have = reaching_down(have, [*map(positions.of_kept, kept), *given_up])
             found = unread(have, pinned, starts=starts, accepted=given_up)
-        here = {one.topic for one in seen.partitions} | {loss.span.topic for loss in found.losses}
-        for topic in self._source.kafka.topics:
-            if topic not in here:
-                raise unknown(topic, self._source)
         # topics that the source named once keep their place, should it name them again
         asleep = [replace(span, start=span.until) for span in every if span not in pinned]
         return Unread((*found.spans, *asleep), found.losses)
@@ -202,14 +204,14 @@ class Kafka(ReadInOrder):
         """Return where partitions begin that the generation has not read.
 
         The first generation begins as the source says. A later one begins where the first one did, as far as the
-        topics still hold it.
+        topics still hold it. Where that is lost, `latest` would be now, and skip all that was not read.
         """
         for earlier in range(1, generation):
             began = {span.place: span for span in positions.first(state, earlier)}
             if began:
                 ids = {one.place: one.topic_id for one in seen.partitions}
                 return {place: span.start for place, span in began.items() if ids.get(place) == span.topic_id}
-        if self._source.starting == "earliest":
+        if self._source.starting == "earliest" or (generation > 1 and self._source.starting_time is None):
             return {}
         ends = {one.place: one.end for one in seen.partitions}
         if self._source.starting_time is None:
@@ -219,13 +221,13 @@ class Kafka(ReadInOrder):
 
     def _kept_of(self, spans: Sequence[Span], generation: int) -> list[raw.Kept]:
         """Return what the lake keeps of unread spans: nothing, unless an earlier generation read them."""
-        asked = [raw.Kept(one.unit, one.topic_id, one.start, one.until) for one in spans if one.size]
+        asked = [positions.as_kept(one) for one in spans if one.size]
         return raw.kept_of(self._layout, asked) if generation > 1 else []
 
     def _sampled(self, spans: Sequence[Span], kept: Sequence[raw.Kept]) -> Sample:
         """Return a few records of spans that only brokers have; read once, unless batches have read on since."""
         if self._sample is None or self._sample[0] != spans:
-            there = backlog.at_brokers(spans, list(map(_span, kept)), self._have)
+            there = backlog.at_brokers(spans, list(map(positions.of_kept, kept)), self._have)
             sample = self.client.sample(there)
             if kept and sample.record_bytes is None:
                 sample = replace(sample, record_bytes=raw.record_bytes(self._layout, kept))
@@ -262,6 +264,19 @@ class Kafka(ReadInOrder):
             found[unit.range] = Finding(kind="vanished", subject=str(loss.span), detail=loss.detail)
         return found
 
+    def missing_anew(self, units: Iterable[Unit], before: int, generation: int) -> dict[str, Finding]:
+        """Return what `generation` would not pin of what `before` did, besides what is `missing`.
+
+        Raises TerminalError `log-truncated` if raw records would stand for records that were written anew.
+        """
+        whole = list(units)
+        found = self.missing(whole)
+        if not whole or positions.newest(self._layout, generation):  # it reads what it has pinned
+            return found
+        losses = self._compared_with(self._layout, before).losses
+        pins = self._compared_with(self._layout, generation).spans
+        return found | passed_over(whole, losses, self._have.values(), pins, self._layout)
+
     def refuse_changed(self, units: Sequence[Unit]) -> None:
         """Check that the topics are those of which the offsets were pinned. Raises TerminalError `topic-recreated`.
 
@@ -277,13 +292,13 @@ class Kafka(ReadInOrder):
         """Refuse a batch that lacks records which nothing explains. Raises TerminalError `records-absent`.
 
         Transactions leave offsets without a record (markers, aborted ones), and compaction removes records. Where
-        neither is, and nobody accepted it, each pinned offset has its record.
+        neither is, now or when they were pinned, and nobody accepted it, each pinned offset has its record. What the
+        lake keeps was counted before it was kept: as many records are there again.
         """
         gaps = {unit.name for unit in units if self._source.transactional or unit.row["compacted"]}
-        wrong = miscounted(units, read, gaps, may_lack(self._layout))
-        if self._run_id:  # an audit has none: it changes nothing, and asks no broker
-            wrong = noted(self._layout, units, wrong, lambda: self._compacted)
-        if wrong:
+        # an audit has no run: it changes nothing, and asks no broker
+        compacted = (lambda: self._compacted) if self._run_id else None
+        if wrong := unexplained(self._layout, units, read, gaps, compacted):
             raise records_absent(number, units, wrong, self._layout, _NOTHING)
 
     @property
@@ -330,13 +345,3 @@ _SHOWN = 5
 _RECORD_BYTES = 1024.0  # of a record of which nothing is known
 _NOTHING = "nothing of this batch is in the table"
 _ACCESS = "draindown lag   # once this user may Read the topics"
-
-
-def _refuse(found: Unread, layout: FlowLayout) -> None:
-    if found.losses:
-        raise lost(found.losses, layout)
-
-
-def _span(kept: raw.Kept) -> Span:
-    topic, _, partition = kept.unit.rpartition("/")
-    return Span(topic, int(partition), kept.log, kept.start, kept.until)

@@ -86,7 +86,7 @@ def owed(request: Request, log: TableLog) -> Mapping[str, str]:
     """Return the properties that an existing table lacks for its readers. Statistics concern files written later."""
     has = log.properties
     owed = {FEED: "true"} if has.get(FEED) != "true" else {}
-    owed |= {RETENTION: _KEPT} if owed else lacking_log(log)
+    owed |= lacking_log(log)
     bounded = has.get(BOUNDED, "").split(",") if has.get(BOUNDED) else []
     more = [name for name in _read_by(request) if name not in bounded and _has_statistics(log, name)]
     return owed | ({BOUNDED: ",".join([*bounded, *more])} if bounded and more else {})

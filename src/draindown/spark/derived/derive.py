@@ -39,13 +39,8 @@ from draindown.spark.targets.batch import SideWrite, apply
 from draindown.spark.targets.delta_target import Held
 from draindown.spark.targets.strategy import Change
 
-SETTINGS = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
-}
-"""A derived table may not depend on the zone of a machine. Delta refuses old versions by their age alone; whether their
-files are there is known by the readers' documents, and `history` names files that are not.
-"""
+SETTINGS = {"spark.sql.session.timeZone": "UTC"}
+"""A derived table may not depend on the zone of a machine."""
 
 
 def derive(spark: SparkSession, batch: DeriveBatch) -> BatchRow:
@@ -75,7 +70,7 @@ def opened(spark: SparkSession, batch: DeriveBatch, kept: ExitStack) -> Opened:
     count = sieves(spark, layout, batch.flow, batch.slice.decided, kind_of(batch.flow).relations)
     rows = [images.at(spark, one.path, one.at, sieve.own) for one, sieve in zip(tables, count, strict=True)]
     sources = [sieve.counting(one) for one, sieve in zip(rows, count, strict=True)]
-    resolved = resolve(batch.flow, sources, _tried(batch), remedies.once_corrected(batch), batch.places)
+    resolved = resolve(batch.flow, sources, _tried(batch), remedies.once_corrected(batch), batch.places, batch.tuning)
     return Opened(count, rows, sources, resolved)
 
 

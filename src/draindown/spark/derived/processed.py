@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -38,6 +38,7 @@ from draindown.spark.derived.scope import Scope, Span, micros
 from draindown.spark.derived.snapshots import Resumed, Snapshots
 from draindown.spark.frames import persisted
 from draindown.spark.sql import quoted
+from draindown.spark.tuning import TUNING, Tuning
 from draindown.spec.processor import Processor
 from draindown.spec.ranking import total_order
 
@@ -60,6 +61,7 @@ class Processed(WholeScopes):
 
     spec: Processor
     table: str
+    tuning: Tuning = TUNING
 
     @property
     def relations(self) -> Sequence[_Folded]:
@@ -113,9 +115,12 @@ class Processed(WholeScopes):
             *keys, resumed.cast(state).alias(RESUMED), micros(spec.time).alias(MICROS), *map(quoted, names)
         )
         order = [F.col(quoted(one.column)).asc_nulls_last() for one in total_order(spec, names)]
-        first = [*(F.col(key).asc() for key in keys), F.col(RESUMED).isNull().asc(), F.col(MICROS).asc(), *order]
+        placed = [F.col(key).desc() if self.tuning.keys_descending else F.col(key).asc() for key in keys]
+        first = [*placed, F.col(RESUMED).isNull().asc(), F.col(MICROS).asc(), *order]
         schema = StructType([*(StructField(key, rows.schema[key].dataType) for key in keys), *_made(spec)])
-        fold = stream.folding(spec.shape(_loaded(spec.root, spec.of, spec.code)), width, to_arrow_schema(schema))
+        shape = spec.shape(_loaded(spec.root, spec.of, spec.code))
+        shape = replace(shape, every=self.tuning.kept_every or shape.every)
+        fold = stream.folding(shape, width, to_arrow_schema(schema))
         sorted_ = given.repartition(*keys).sortWithinPartitions(*first)
         typed = F.lit(None).cast(rows.schema[spec.time].dataType).alias(_KIND)
         return sorted_.mapInArrow(fold, schema).select("*", typed)

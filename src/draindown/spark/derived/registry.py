@@ -11,6 +11,7 @@ from draindown.spark.derived.processed import Processed
 from draindown.spark.derived.ranked import FirstPerKey, TopOfGroup
 from draindown.spark.derived.sessions import Sessions
 from draindown.spark.derived.window import Windows
+from draindown.spark.tuning import TUNING, Tuning
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.history import History
 from draindown.spec.join import Join
@@ -22,7 +23,7 @@ from draindown.spec.session import Session
 from draindown.spec.window import Window
 
 
-def kind_of(flow: DerivedFlow) -> Kind:
+def kind_of(flow: DerivedFlow, tuning: Tuning = TUNING) -> Kind:
     """Return the derivation of a flow."""
     match flow.derivation:
         case Window():
@@ -40,6 +41,6 @@ def kind_of(flow: DerivedFlow) -> Kind:
         case Top():
             return TopOfGroup(flow.derivation, flow.source.read[0].table)
         case Processor():
-            return Processed(flow.derivation, flow.source.read[0].table)
+            return Processed(flow.derivation, flow.source.read[0].table, tuning)
         case History():
             return Histories(flow.derivation, flow.source.read[0].table)

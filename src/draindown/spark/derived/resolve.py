@@ -18,6 +18,7 @@ from draindown.spark.derived.kind import Kind
 from draindown.spark.derived.plans import Refused
 from draindown.spark.derived.registry import kind_of
 from draindown.spark.derived.scope import WHOLE, Everything
+from draindown.spark.tuning import TUNING, Tuning
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.names import START_AT
 from draindown.spec.pairing import Pairing, side_problems
@@ -49,6 +50,7 @@ def resolve(
     tried: str,
     next: str | Sequence[str],
     places: Mapping[str, str] = MappingProxyType({}),
+    tuning: Tuning = TUNING,
 ) -> Resolved:
     """Resolve a flow's derivation over its sources. Runs no job.
 
@@ -57,7 +59,7 @@ def resolve(
     Raises TerminalError `invalid-derivation`: a column or function is unknown, a measure is no aggregate, a key or
     result has a type that can't be compared, or a step of a `per` query does not work within the keys.
     """
-    kind = kind_of(flow)
+    kind = kind_of(flow, tuning)
     try:
         found = list(_problems(flow, sources))
         if not found:

@@ -1,11 +1,12 @@
 """A driver with one planned fault: at a given step and batch it is killed, blocks, or receives SIGTERM.
 
-`python -m draindown.spark.job.fault_driver PLAN`. PLAN is a file with a JSON list of entries; `main.attempt` drains
-each in turn:
+`python -m draindown.spark.job.fault_driver PLAN`. PLAN is a file with a JSON list of entries; `main.attempt` does each
+in turn, in one session, until one fails:
 
-    request   as `Request.encode` writes it
+    request   as `Request.encode` writes it; of a drain, or of a check, which has no fault
     home      directory of the marker files below
     place     [step, batch], batches from 0; absent for a drain without a fault
+    tuning    fields of `Tuning`, other than the defaults
     act       kill: SIGKILL to JVM and Python (default); wait: until <home>/go exists; term: one SIGTERM
     version   the table version that the batch commits, for step `commit`; default: batch + 1
 
@@ -17,8 +18,8 @@ Steps are those that a drain reports (`begun`, `read`, `quarantined`, `remembere
     committed  the checkpoint's commit file of the batch appears
     time       milliseconds since the drain began, given in place of the batch
 
-<home>/fired appears when the fault happens and contains the JVM's process id; <home>/outcome.json has the outcome of a
-drain that ended by itself.
+<home>/fired appears when the fault happens and contains the JVM's process id; <home>/outcome.json has the outcome of
+the last step that ended by itself, its exit code, and the code of its error.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +42,14 @@ from draindown.base.exits import Exit
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.generations import generation
 from draindown.lake.layout import FlowLayout
+from draindown.runs.report import StepReport
 from draindown.runs.request import Request
+from draindown.spark.job import steps
 from draindown.spark.job.main import attempt
 from draindown.spark.limits import Stop
 from draindown.spark.runs.drain import drain
 from draindown.spark.session import session
+from draindown.spark.tuning import Tuning
 
 _POLL = 0.02
 _DATA = (".parquet", ".bin")
@@ -164,23 +169,31 @@ def _names(directory: Path) -> list[str]:
         return []
 
 
-def drained(spark: SparkSession, request: Request, home: Path, entry: Mapping[str, Any]) -> Exit:
-    """Drain under the fault of `entry`. Returns the exit code, unless the fault killed this process."""
-    fault = PlannedFault(spark, request, home, entry)
-
-    def work(stop: Stop) -> Any:
-        with fault.armed(stop):
-            return drain(request, spark, stop=stop, progress=fault.progress, reached=fault.reached)
-
+def done(spark: SparkSession, request: Request, home: Path, entry: Mapping[str, Any]) -> Exit:
+    """Do the step of `entry`, a drain under its fault. Returns the exit code, unless the fault killed this process."""
+    is_drain = request.step == "drain"
+    work = _drain(spark, request, home, entry) if is_drain else partial(steps.work, request, spark)
     report, code = attempt(request, work)
-    (home / "outcome.json").write_text(json.dumps({"outcome": report.outcome, "code": int(code)}))
+    said = {"outcome": report.outcome, "code": int(code), "error": (report.error or {}).get("code", "")}
+    (home / "outcome.json").write_text(json.dumps(said))
     return code
 
 
+def _drain(spark: SparkSession, request: Request, home: Path, entry: Mapping[str, Any]) -> Callable[[Stop], StepReport]:
+    fault, tuning = PlannedFault(spark, request, home, entry), Tuning(**entry.get("tuning", {}))
+
+    def work(stop: Stop) -> StepReport:
+        with fault.armed(stop):
+            return drain(request, spark, stop=stop, progress=fault.progress, reached=fault.reached, tuning=tuning)
+
+    return work
+
+
 def main(plan: Sequence[Mapping[str, Any]]) -> int:
-    """Drain each entry of the plan in turn. Returns the greatest exit code."""
+    """Do the entries of the plan in turn. Returns the exit code of the first that failed, or of the last."""
     spark = session("draindown fault", short=True)
-    return max(drained(spark, Request.decode(entry["request"]), Path(entry["home"]), entry) for entry in plan)
+    codes = (done(spark, Request.decode(entry["request"]), Path(entry["home"]), entry) for entry in plan)
+    return next((code for code in codes if code), Exit.DONE)
 
 
 if __name__ == "__main__":

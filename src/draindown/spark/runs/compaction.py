@@ -28,6 +28,8 @@ from draindown.spark.session import configured
 from draindown.spark.sql import quoted
 from draindown.spec.targets import RETAIN_FLOOR
 
+Check = Callable[[], None]
+"""Raises TransientError `lease-lost` unless the lease is certainly held. Called right before each write."""
 PARTITIONS_AT_ONCE = 200
 """Maximum partitions of one OPTIMIZE: the driver plans its predicate, and its commit should stay small."""
 _LOG_RETENTION = "delta.logRetentionDuration"
@@ -58,19 +60,18 @@ def compact(request: Request, spark: SparkSession) -> StepReport:
         return _compact(request, spark, flow.check)
 
 
-def _compact(request: Request, spark: SparkSession, check: Callable[[], None]) -> StepReport:
+def _compact(request: Request, spark: SparkSession, check: Check) -> StepReport:
     started = now()
     layout, maintenance = request.layout, request.declared.maintenance
     published.carry(layout)
     found = compaction.work(layout, maintenance, force=request.force)
     done = Rewritten()
     for table in found.tables:
-        check()
-        done += rewrite(spark, table, maintenance.target_file_size, force=request.force)
+        done += rewrite(spark, table, maintenance.target_file_size, check, force=request.force)
     # move the published version to the rewritten one before VACUUM removes the old files
     check()
     published.carry(layout)
-    vacuumed = sum(_vacuum(spark, request, label, path) for label, path in found.vacuum)
+    vacuumed = sum(_vacuum(spark, request, label, path, check) for label, path in found.vacuum)
     check()
     published.carry(layout)
     part = CompactPart(
@@ -88,11 +89,13 @@ def _each(table: Table) -> list[Partition]:
     return list(dict.fromkeys((*table.merge, *table.purge)))
 
 
-def rewrite(spark: SparkSession, table: Table, target_file_size: int, *, force: bool = False) -> Rewritten:
-    """Compact small files and purge deleted rows in the partitions that `table` lists."""
+def rewrite(
+    spark: SparkSession, table: Table, target_file_size: int, check: Check, *, force: bool = False
+) -> Rewritten:
+    """Compact small files and purge deleted rows in the partitions that `table` lists. `check`: before each commit."""
     if table.apart:
         files = OpenAndClosed(spark, table.path, target_file_size, 0 if force else compaction.DELETED_RATIO)
-        return sum((Rewritten(*files.rewrite(predicate(some))) for some in _chunks(_each(table))), Rewritten())
+        return sum((Rewritten(*files.rewrite(predicate(some))) for some in _chunks(_each(table), check)), Rewritten())
     sizes = {
         # skip files of at least half the target size: rewriting them costs much and gains little
         "spark.databricks.delta.optimize.minFileSize": str(target_file_size // 2),
@@ -101,15 +104,17 @@ def rewrite(spark: SparkSession, table: Table, target_file_size: int, *, force: 
     done = Rewritten()
     with configured(spark, sizes):
         # Purge first: OPTIMIZE skips a partition's only file, however many of its rows are deleted.
-        for some in _chunks(table.purge):
+        for some in _chunks(table.purge, check):
             done += _purge(spark, table.path, some)
-        for some in _chunks(table.merge):
+        for some in _chunks(table.merge, check):
             done += _optimize(spark, table.path, some)
     return done
 
 
-def _chunks(partitions: Sequence[Partition]) -> Iterable[Sequence[Partition]]:
+def _chunks(partitions: Sequence[Partition], check: Check) -> Iterable[Sequence[Partition]]:
+    """Yield partitions to rewrite in one commit, each time after `check`."""
     for start in range(0, len(partitions), PARTITIONS_AT_ONCE):
+        check()
         yield partitions[start : start + PARTITIONS_AT_ONCE]
 
 
@@ -168,18 +173,20 @@ def _literal(value: object) -> str:
             raise TypeError(type(value).__name__)
 
 
-def vacuum(spark: SparkSession, path: str, retain: int) -> int:
+def vacuum(spark: SparkSession, path: str, retain: int, check: Check) -> int:
     """VACUUM files that were removed from the table more than `retain` seconds ago. Return the number of files deleted.
 
     Delta reads the retention from the table's properties and ignores a `RETAIN` clause. If `retain` is longer than the
-    table's retention, the property is raised to it.
+    table's retention, the property is raised to it. `check`: before each of both.
 
     Raises TerminalError `vacuum-below-floor` if `retain` or the table's retention is below seven days.
     """
     _refuse_below_floor(path, retain)
     raised = compaction.retention_of(TableLog(path)) < retain
     if raised:
+        check()
         _retain(spark, path, retain)
+    check()
     try:
         spark.sql(f"VACUUM {_table(path)} LITE")
     except PySparkException as error:
@@ -191,8 +198,9 @@ def vacuum(spark: SparkSession, path: str, retain: int) -> int:
     return TableLog(path).commits(1)[0].metric("numDeletedFiles")
 
 
-def _vacuum(spark: SparkSession, request: Request, label: str, path: str) -> int:
-    removed = vacuum(spark, path, request.declared.maintenance.retain)
+def _vacuum(spark: SparkSession, request: Request, label: str, path: str, check: Check) -> int:
+    removed = vacuum(spark, path, request.declared.maintenance.retain, check)
+    check()
     compaction.remember_vacuumed(request.layout, label, files=removed, run_id=request.run_id)
     return removed
 

@@ -138,7 +138,7 @@ def drain(
             source=source,
         )
     source.refuse_findings(done.findings)
-    if done.drain is not None and done.drain.after.units:
+    if done.drain is not None and done.drain.after is not None and done.drain.after.units:
         refuse_expiring(request, plan.look(request, now(), source), now())
     return done
 
@@ -156,8 +156,9 @@ def under_lease(
 ) -> StepReport:
     """Drain a flow that the caller has opened and whose generation can resume.
 
-    `reached` is called with each step's name when the step completes. It raises if the lease is lost, which aborts the
-    batch before the next step writes.
+    `reached` is called with each step's name when the step completes: those of each batch, then `drained`, `feed` (the
+    table has what its readers need) and `looked` (at what waits). It raises if the lease is lost, which aborts the
+    drain before the next step writes.
     """
     started, layout = now(), request.layout
     source = source or source_of(request)
@@ -168,11 +169,14 @@ def under_lease(
     counting = _counting(progress, f"{source.unit}s looked at")
     with closing(source.pin(generation, started, counting)) as pinning:
         before, why, bounded = _drained(request, spark, state, pinning, started)
+    reached("drained")
     _switch_on_feed(request, spark, layout)
+    reached("feed")
     source.read_up_to(generation, generations.first_unread(layout, generation))
     ended = now()
     taken, left = pinning.taken, plan.look(request, ended, source)
     if not left.units:  # what waits may be pinned to be read from there
+        reached("looked")
         _drop_raw(request, ended)
     part, refused = drain_part.part(
         request,

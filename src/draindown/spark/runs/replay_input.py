@@ -59,7 +59,7 @@ def replay(
             source,
             wanted.generation,
             kind=wanted.kind,
-            verify=lambda units: replay_plan.refuse_missing(source, layout, units),
+            verify=lambda units: replay_plan.refuse_changed(source, layout, units),
         )
         bounds = Bounds(stop or Stop(), request.max_batches, request.deadline)
         rows: list[BatchRow] = []
