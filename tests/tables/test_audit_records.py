@@ -206,6 +206,19 @@ def kinds(found: Audit) -> list[str]:
     return sorted(one.kind for one in found.residues)
 
 
+class _NoText(str):
+    """A key that is no text on its topic."""
+
+    def encode(self, *_: Any) -> bytes:
+        return GARBAGE
+
+
+def test_each_record_is_named_whose_key_cannot_be_read_even_if_none_can(tmp_path: Path) -> None:
+    world = World(tmp_path, keyed=True)
+    world.raw = {place: (_NoText(key), value) for place, (key, value) in world.raw.items()}
+    assert kinds(world.audit()).count("accepted-unreadable") == len(world.raw) - len(world.refused)
+
+
 @pytest.mark.parametrize("keyed", [False, True], ids=["append", "keyed"])
 def test_a_flow_whose_records_all_have_their_place_is_clean(tmp_path: Path, keyed: bool) -> None:
     found = World(tmp_path, keyed=keyed).audit()

@@ -152,8 +152,9 @@ class Records:
         if self._keys is None:
             return
         for later, some in fields.items():
-            columns = [pa.array(column, pa.string()) for column in zip(*some, strict=True)]
-            self._keys.before(later).add("raw", columns)
+            if some:  # none if no record of the block can be read
+                columns = [pa.array(column, pa.string()) for column in zip(*some, strict=True)]
+                self._keys.before(later).add("raw", columns)
 
     def _insert(self, name: str, rows: pa.Table) -> None:
         self._db.register("incoming", rows)
