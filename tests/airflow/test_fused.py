@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowTaskTimeout
@@ -19,8 +20,10 @@ from airflow.sdk.observability import stats
 from draindown.airflow import fused
 from draindown.base.clock import now
 from draindown.base.exits import Exit
+from draindown.flow import quarantine
 from draindown.gate.published import Published, publish
 from draindown.gate.waivers import waive
+from draindown.lake import delta
 from draindown.planning import plan
 from draindown.runs import report as reports
 from draindown.runs import store
@@ -79,12 +82,17 @@ def test_a_gate_that_fails_after_its_drain_is_red_in_its_own_task_and_judged_ane
     assert steps.run(CHECK)[CHECK] == "success" and calls(told) == [DRAIN, CHECK]
 
 
-def test_a_gate_failure_is_not_taken_over_once_an_expectation_was_waived(told: Path, steps: Steps) -> None:
+@pytest.mark.parametrize("way", ["waived", "discarded"])
+def test_a_gate_failure_is_not_taken_over_once_a_person_decided(told: Path, steps: Steps, way: str) -> None:
     (told / f"{CHECK}.code").write_text(str(int(Exit.GATE_FAILED)))
     (told / f"{CHECK}.error").write_text("gate-failed")
     steps.run(DRAIN)
     drain = Request.decode(json.loads((told / f"{DRAIN}.argv").read_text())[-1])
-    waive(drain.layout, "delays", by="me", reason="known")
+    if way == "waived":
+        waive(drain.layout, "delays", by="me", reason="known")
+    else:
+        row = {"quarantine_id": "q", "action": "discarded", "at": now(), "by": "me", "note": "", "run_id": ""}
+        delta.append(drain.layout.resolutions, pa.Table.from_pylist([row], quarantine.RESOLUTIONS))
     for what in ("code", "error"):
         (told / f"{CHECK}.{what}").unlink()
     assert steps.run(CHECK)[CHECK] == "success" and calls(told) == [DRAIN, CHECK]

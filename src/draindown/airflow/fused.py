@@ -73,11 +73,15 @@ def announce(request: Request, pointer: Published) -> None:
 
 
 def _is_outdated(layout: FlowLayout, failed: StepReport) -> bool:
-    """Return whether rows or waivers changed since the gate failed, so that it may not fail again."""
+    """Return whether rows, waivers or decisions about refused rows changed since the gate failed: it may pass now."""
     from draindown.gate.waivers import waivers
     from draindown.lake.table_log import log_of
 
     if any(waiver.at > failed.finished_at for waiver in waivers(layout).values()):
+        return True
+    decisions = log_of(layout, layout.resolutions)
+    decided = decisions.rows('select max("at") as newest from t') if decisions.exists else []
+    if any(row["newest"] is not None and row["newest"] > failed.finished_at for row in decided):
         return True
     table = log_of(layout, layout.table)
     return failed.check is not None and table.exists and table.version != failed.check.version
