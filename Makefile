@@ -60,10 +60,7 @@ test: setup ## Every capability once, within ten minutes; some tests start Spark
 
 FULL := full and not long and not campaign
 test-full: setup ## What test-all has beyond test
-	$(call tier,full,tables,$(FULL))
 	$(call tier,full,streams,$(FULL))
-	$(call tier,full,airflow,$(FULL))
-	$(call tier,full,faults,$(FULL))
 
 test-all: test test-full ## Every rule once
 

@@ -30,6 +30,7 @@ def refused(source: KafkaSource, environ: dict[str, str] | None = None) -> Drain
     return found.value
 
 
+@pytest.mark.full
 def test_partitions_beginnings_and_ends_are_seen_in_one_look(cluster: Cluster, topic: str) -> None:
     cluster.create(topic, 3)
     cluster.send(topic, [{"value": b"x", "partition": 1} for _ in range(7)])
@@ -122,6 +123,7 @@ def test_sasl_lets_in_whoever_has_the_secret(cluster: Cluster, topic: str) -> No
     assert refused(sasl, {}).code == "secret-missing"
 
 
+@pytest.mark.full
 def test_tls_is_spoken_with_the_brokers_certificate(cluster: Cluster, topic: str) -> None:
     assert cluster.secured is not None
     cluster.create(topic)

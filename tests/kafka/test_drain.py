@@ -53,6 +53,7 @@ def test_records_become_rows_with_what_they_came_in(cluster: Cluster, topic: str
     assert f.totals()["records"] == 2
 
 
+@pytest.mark.full
 def test_what_is_no_record_of_the_contract_is_refused_with_its_offset(cluster: Cluster, topic: str, flow: Flow) -> None:
     cluster.create(topic)
     values = [b"\xff\xfe garbage", b"", b"   ", b"[1]", b'{"n": "x"}', None, b'{"n": 1}', b'{"n": 2, "key": "mine"}']
@@ -130,6 +131,7 @@ def test_a_batch_holds_no_more_records_than_asked_for(cluster: Cluster, topic: s
     assert f.offsets() == [(0, offset) for offset in range(70)] + [(1, offset) for offset in range(30)]
 
 
+@pytest.mark.full
 def test_a_null_value_deletes_the_key_and_an_older_record_does_not_bring_it_back(
     cluster: Cluster, topic: str, flow: Flow
 ) -> None:
@@ -180,6 +182,7 @@ def test_killed_in_any_gap_every_record_is_there_once(
     assert f.totals()["records"] == sent
 
 
+@pytest.mark.full
 def test_aborted_records_are_not_read_and_what_a_transaction_leaves_is_no_loss(
     cluster: Cluster, topic: str, flow: Flow
 ) -> None:
@@ -258,6 +261,7 @@ def test_a_flow_begins_at_a_time(cluster: Cluster, topic: str, flow: Flow) -> No
     assert sorted(row["n"] for row in f.rows("n")) == [2, 3, 4]
 
 
+@pytest.mark.full
 def test_large_records_pass_and_those_above_the_limit_are_refused(cluster: Cluster, topic: str, flow: Flow) -> None:
     cluster.create(topic)
     large = {"value": json.dumps({"n": 1, "text": "x" * 1024**2}).encode()}
@@ -268,6 +272,7 @@ def test_large_records_pass_and_those_above_the_limit_are_refused(cluster: Clust
     assert [row["n"] for row in f.rows("n")] == [2]
 
 
+@pytest.mark.full
 def test_a_refused_record_is_replayed_with_what_it_came_in(cluster: Cluster, topic: str, flow: Flow) -> None:
     cluster.create(topic, 2)
     at = 1_790_000_000_123

@@ -77,6 +77,7 @@ def accept(f: KafkaFlow) -> None:
     losses.accept(f.request(), list(lost), by="tests", note="the brokers kept too little")
 
 
+@pytest.mark.full
 def test_an_accepted_loss_is_gone_by_and_nothing_else(cluster: Cluster, topic: str, flow: Flow) -> None:
     f = drained(cluster, topic, flow)
     cluster.send(topic, [record(n) for n in range(10, 20)])
@@ -130,6 +131,7 @@ def test_a_topic_that_was_created_again_is_another_topic(
     assert {row["n"] for row in f.rows("n")} == set(range(10))
 
 
+@pytest.mark.full
 def test_a_topic_that_is_created_again_while_a_batch_reads_it_is_noticed_before_a_row_is_written(
     cluster: Cluster, topic: str, flow: Flow
 ) -> None:
@@ -184,6 +186,7 @@ def test_an_added_partition_of_which_records_are_gone_is_a_loss(cluster: Cluster
     assert f"{topic}/1 [0, 2)" in error.found
 
 
+@pytest.mark.full
 def test_a_broker_that_dies_in_a_batch_is_a_reason_to_try_again(
     own_broker: Cluster, spark: SparkSession, tmp_path: Path
 ) -> None:

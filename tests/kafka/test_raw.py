@@ -52,6 +52,7 @@ def begin_again(flow: KafkaFlow, *, accept_missing: bool = False) -> None:
     reset.begin(request, reset.plan(request, table_aside=True), by="t", accept_missing=accept_missing)
 
 
+@pytest.mark.full
 def test_what_a_record_came_in_and_its_bytes_are_kept(cluster: Cluster, topic: str, flow: Flow) -> None:
     cluster.create(topic, 2)
     headers = [("trace", b"a"), ("trace", GARBAGE)]
@@ -72,6 +73,7 @@ def test_what_a_record_came_in_and_its_bytes_are_kept(cluster: Cluster, topic: s
     assert stat.S_IMODE(Path(f.layout.raw).stat().st_mode) == 0o700
 
 
+@pytest.mark.full
 def test_a_batch_that_died_after_it_was_kept_reads_no_broker(cluster: Cluster, topic: str, flow: Flow) -> None:
     cluster.create(topic)
     cluster.send(topic, [record(n) for n in range(5)])
@@ -121,6 +123,7 @@ def test_a_rebuild_of_a_compacted_topic_has_what_compaction_removed(cluster: Clu
     audited(f, 21, unlooked=["1 batch of older generations"])
 
 
+@pytest.mark.full
 def test_a_replay_reads_what_aged_out(cluster: Cluster, topic: str, flow: Flow) -> None:
     cluster.create(topic)
     cluster.send(topic, [record(n, timestamp=1000 + n) for n in range(6)])

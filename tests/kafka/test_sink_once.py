@@ -54,6 +54,7 @@ def bench(cluster: Cluster, topic: str) -> Bench:
     return Bench(lambda: sink(cluster, topic), lambda: plain(read(cluster, topic, committed=True)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rule", contract.EVERY)
 def test_contract_of_a_topic_that_gets_batches_once(rule: Callable[[Bench], None], bench: Bench) -> None:
     rule(bench)
@@ -86,6 +87,7 @@ def until(log: Path, word: str, process: subprocess.Popen[bytes], seconds: float
         time.sleep(0.01)
 
 
+@pytest.mark.full
 def test_a_sender_that_is_killed_in_a_transaction_leaves_nothing_that_a_reader_sees(
     cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:

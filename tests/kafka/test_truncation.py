@@ -97,6 +97,7 @@ def test_leaders_that_moved_are_no_loss_and_what_they_cut_is(own_broker: Cluster
     assert found.value.code == "log-truncated" and "plain/0 [70, 110)" in found.value.found
 
 
+@pytest.mark.full
 def test_a_leader_names_the_cut_below_each_position(own_broker: Cluster) -> None:
     own_broker.create("plain")
     batches(own_broker, "plain", 10)

@@ -41,6 +41,7 @@ def _flow(*, append: bool) -> DerivedFlow:
     return flow
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("append", "two", "buckets"),
     [

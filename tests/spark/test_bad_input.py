@@ -16,6 +16,7 @@ import pytest
 from draindown.audit.recount import audit
 from draindown.base.exits import Exit
 
+pytestmark = pytest.mark.full  # its files are drained in one batch, which all of its tests share
 COLUMNS = {
     "id": "int not null",
     "i": "int",

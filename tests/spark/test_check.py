@@ -220,6 +220,7 @@ def test_refusal_names_what_to_type_and_leaves_results(flow: Flow) -> None:
     assert "&lt;b&gt;?&lt;/b&gt;" in page
 
 
+@pytest.mark.full
 def test_commit_by_other_hands_makes_every_row_judged(flow: Flow) -> None:
     flow.write(("old", None))
     flow.check()
@@ -229,6 +230,7 @@ def test_commit_by_other_hands_makes_every_row_judged(flow: Flow) -> None:
     assert [(e.judged, e.unexpected) for e in flow.refused(NOT_NULL)] == [(2, 1)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("looked_up", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_uniqueness_is_judged_over_the_whole_table(flow: Flow, looked_up: bool) -> None:
     def published() -> None:
@@ -259,6 +261,7 @@ def _distinct(flow: Flow) -> tuple[str, ...]:
     return pointer.distinct
 
 
+@pytest.mark.full
 def test_batch_of_deletes_only_is_judged_by_table_expectations(flow: Flow) -> None:
     flow.write(("a", "landed"), ("b", "landed"))
     flow.check(AT_LEAST_TWO)
@@ -268,6 +271,7 @@ def test_batch_of_deletes_only_is_judged_by_table_expectations(flow: Flow) -> No
     assert flow.check(NOT_NULL).published_after == 1
 
 
+@pytest.mark.full
 def test_what_cannot_be_judged_fails_alone(flow: Flow) -> None:
     flow.write(("a", "landed"))
     bad_regex = {"type": "expect_column_values_to_match_regex", "kwargs": {"column": "id", "regex": "("}}

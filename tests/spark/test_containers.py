@@ -58,6 +58,7 @@ _SHORT = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "compiled"),
     [
@@ -87,6 +88,7 @@ def test_the_reason_shows_what_came(spark: SparkSession) -> None:
     assert (held[WHY]["detail"], held["_raw"]) == ('{"x":"y"} is no string', '{"id": {"x": "y"}}')
 
 
+@pytest.mark.full
 def test_whatever_the_column_is_called(spark: SparkSession) -> None:
     for name in ("it's", "ü$\\", 'a"b'):
         lines = [json.dumps({name: value}) for value in ({"x": 1}, "{}", "[x]", [])]
@@ -108,6 +110,7 @@ def test_a_nested_value_of_a_columnar_unit_is_no_string(spark: SparkSession) -> 
     assert tuple(found.collect()[0]) == (None, None, None, ["a"])
 
 
+@pytest.mark.full
 def test_rows_with_objects_for_keys_are_refused_once_and_leave_no_phantom(spark: SparkSession, landing: Any) -> None:
     flow = {
         "source": {"format": "json"},

@@ -37,6 +37,7 @@ KINDS: dict[str, Any] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "kind", ["changes", *(pytest.param(k, marks=pytest.mark.long) for k in ("new keys", "append"))]
 )

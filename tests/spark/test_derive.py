@@ -176,6 +176,7 @@ def test_rows_that_a_fill_does_not_read_again_end_red(
     assert filling.value.code == "rows-miscounted" and not TableLog(it.layout.table).rows("select 1 from t")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "buckets"), [("tumbling", 1), *(pytest.param(kind, 2, marks=LONG) for kind in ("tumbling", "hopping"))]
 )
@@ -240,6 +241,7 @@ def test_rows_of_a_range_that_are_not_read_again_end_red(
     assert filling.value.code == "rows-miscounted"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("again", [False, pytest.param(True, marks=LONG)])
 def test_a_count_that_somebody_changed_ends_red_once_its_window_is_touched_until_a_fill(
     filled: Derivation, again: bool
@@ -261,6 +263,7 @@ def test_a_count_that_somebody_changed_ends_red_once_its_window_is_touched_until
     assert it.table() == [(*one, None) for one in it.whole()], "what a column holds that the query has no more is gone"
 
 
+@pytest.mark.full
 def test_a_refill_writes_only_what_differs(filled: Derivation) -> None:
     it = filled
     it.sql("delete from {t} where id in (2, 3)")
@@ -271,6 +274,7 @@ def test_a_refill_writes_only_what_differs(filled: Derivation) -> None:
     assert it.table() == it.whole()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "step"),
     [("tumbling", "merged"), *(pytest.param(*one, marks=LONG) for one in (("tumbling", "read"), ("per", "read")))],
@@ -309,6 +313,7 @@ def test_a_row_per_key_is_checked(derivation: Callable[..., Derivation]) -> None
     assert error.value.code == "result-not-unique" and TableLog(it.layout.table).row_count == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fills", [(False,), pytest.param((False, True), marks=LONG)])
 def test_rows_that_the_table_has_twice_are_told_from_those_of_the_query(
     derivation: Callable[..., Derivation], fills: Sequence[bool]
@@ -326,6 +331,7 @@ def test_rows_that_the_table_has_twice_are_told_from_those_of_the_query(
         assert "draindown rebuild" in error.value.next[0] and TableLog(it.layout.table).row_count == 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("others", [pytest.param((), marks=LONG), (row(1, 0, k=None),)])
 def test_an_empty_string_by_which_the_table_is_partitioned_ends_red(
     derivation: Callable[..., Derivation], others: tuple[Any, ...]
@@ -369,6 +375,7 @@ def _later(day: date, months: int) -> date:
     return day.replace(year=day.year + (day.month + months > 12), month=(day.month + months - 1) % 12 + 1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "buckets"), [("month", 1), *(pytest.param(name, 2, marks=LONG) for name in CALENDAR)])
 def test_windows_of_the_calendar_begin_and_end_with_it(
     derivation: Callable[..., Derivation], name: str, buckets: int
@@ -492,6 +499,7 @@ def test_what_spark_refuses_of_a_query_is_told_with_its_line(spark: SparkSession
         assert error.value.found.startswith(f"p.yaml:9:7: {path.partition('.')[0]}")
 
 
+@pytest.mark.full
 def test_only_files_with_rows_of_touched_windows_are_read_again(derivation: Callable[..., Derivation]) -> None:
     it = derivation(window=HOPPING)
     for day in range(4):
@@ -517,6 +525,7 @@ def _matching(source: DataFrame, pruning: Pruning) -> int:
     return source.count()
 
 
+@pytest.mark.full
 def test_times_of_all_years_are_the_same_to_other_readers(derivation: Callable[..., Derivation]) -> None:
     it = derivation(window=HOPPING | {"measures": {"c": "count(*)", "newest": "max(at)"}})
     for number, text in enumerate(("0001-01-02 00:00:00", "1600-02-29 12:00:00.000001", "9999-12-31 22:59:59.999999")):
@@ -533,6 +542,7 @@ def test_times_of_all_years_are_the_same_to_other_readers(derivation: Callable[.
     assert prove(it.layout, it.flow, [TableLog(it.path)], TableLog(it.layout.table)).holds
 
 
+@pytest.mark.full
 def test_columns_that_somebody_renamed_end_red_until_a_fill(filled: Derivation) -> None:
     it = filled
     it.sql("alter table {t} set tblproperties ('delta.columnMapping.mode' = 'name')")
@@ -546,6 +556,7 @@ def test_columns_that_somebody_renamed_end_red_until_a_fill(filled: Derivation) 
     assert it.table() == it.whole()
 
 
+@pytest.mark.full
 def test_versions_that_the_log_has_no_more_end_red(filled: Derivation) -> None:
     it, before = filled, filled.table()
     it.sql("alter table {t} set tblproperties ('delta.checkpointInterval' = '1')")
@@ -574,6 +585,7 @@ def test_versions_whose_files_are_gone_end_red(filled: Derivation, of: str) -> N
     assert refused.value.code == "history-gone" and it.table() == before
 
 
+@pytest.mark.full
 def test_both_engines_certify_the_same_numbers_of_a_table_with_a_doubled_row(filled: Derivation) -> None:
     it, expected = filled, len(filled.whole())
     source, right = TableLog(it.path), TableLog(it.layout.table)
@@ -620,6 +632,7 @@ _FAILING: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "goes_on"), [("window", False), *(pytest.param(kind, True, marks=LONG) for kind in _FAILING)]
 )
@@ -643,6 +656,7 @@ def test_a_group_that_cannot_be_computed_is_named(
     assert it.table() == it.whole(), "once the row is gone, the flow goes on"
 
 
+@pytest.mark.full
 def test_a_time_that_has_no_window_is_named(derivation: Callable[..., Derivation]) -> None:
     it = derivation(window=WINDOW)
     it.sql("insert into {t} select 1, 1, 'a', timestamp_micros(9223372036854775807), 1, 0.1, '', null")
@@ -651,6 +665,7 @@ def test_a_time_that_has_no_window_is_named(derivation: Callable[..., Derivation
     assert caught.value.code == "group-not-computed" and "flow d of" in caught.value.tried
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("moves", [False, pytest.param(True, marks=LONG)])
 def test_a_row_with_a_map_that_came_and_went_between_two_versions_touches_nothing(
     derivation: Callable[..., Derivation], moves: bool
@@ -675,6 +690,7 @@ def test_a_row_with_a_map_that_came_and_went_between_two_versions_touches_nothin
     assert (row.touched, row.absent, row.irrelevant) == ((2, 0, 2) if moves else (0, 0, 2)) and it.table() == it.whole()
 
 
+@pytest.mark.full
 def test_a_double_that_passes_through_follows_its_source(derivation: Callable[..., Derivation]) -> None:
     it = derivation(deduplicate={"keys": ["k"], "sequence_by": ["at"]})
     it.insert((*row(1, 0)[:5], 1760000000.0, ""))

@@ -248,6 +248,7 @@ def test_a_change_without_effect_ends_at_the_first_flow(chain: Callable[..., Cha
     assert not it.waits("hourly")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "step", ["merged", *(pytest.param(step, marks=pytest.mark.long) for step in ("begun", "read", "recorded"))]
 )

@@ -287,6 +287,7 @@ CASES: dict[str, tuple[Any, Any]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "buckets"),
     [
@@ -403,6 +404,7 @@ BUCKETS = {
 _WINDOWS = ("tumbling", "hopping", "uneven")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "how"),
     [

@@ -205,6 +205,7 @@ class World:
         return +found
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("seed", "steps"), [(0, 2), *(pytest.param(seed, 3, marks=pytest.mark.long) for seed in (0, 1))]
@@ -323,6 +324,7 @@ def test_images_count_once_whenever_a_row_came_went_or_was_applied(spark: SparkS
         assert found.get(at, 0) == int(counts) - int(counted), cases[at]
 
 
+@pytest.mark.full
 def test_a_column_that_the_source_gained_since_is_not_read(spark: SparkSession, tmp_path: Path) -> None:
     it, base = World(tmp_path, spark), START.replace(tzinfo=UTC)
     rows = [(at, "A", base, 1, ("u", at), base + ACCEPT * (2 if at < 2 else 0)) for at in range(4)]

@@ -97,6 +97,7 @@ def replay(here: Any, since: str, until: str) -> None:
     assert read_again(request, here.spark, progress=lambda line: None).outcome == "done"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("form", "failing"),
     [
@@ -148,6 +149,7 @@ def test_a_new_field_is_told_once_with_its_first_file_also_when_its_batch_is_tri
     assert held["k3"] == (7, None) and held["k4"] == (12, None) and held["k6"] == (1, {"b"})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("form", "way"),
     [
@@ -260,6 +262,7 @@ def _delivered(chance: random.Random) -> list[list[dict[str, Any]]]:
     return files
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("per_batch", "order"), [(4, [2, 3, 1, 0]), pytest.param(1, [0, 1, 2, 3], marks=pytest.mark.long)]
 )
@@ -288,6 +291,7 @@ def test_added_columns_hold_the_same_whatever_came_first(landing: Make, per_batc
     assert audit(here.spec, "f", root=here.home).clean
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", ["csv", pytest.param("parquet", marks=pytest.mark.long)])
 def test_columns_of_files_are_added_as_text_all_at_once(landing: Make, form: str) -> None:
     here = landing(flow(form, drift={"new": "add"}, source={"max_files_per_trigger": 1}))
@@ -336,6 +340,7 @@ def test_ten_thousand_fields_make_no_columns(landing: Make) -> None:
     assert TableLog(here.layout.table).version == before
 
 
+@pytest.mark.full
 def test_names_that_sql_must_quote_come_later_too(landing: Make) -> None:
     target = {"keys": ["schlüssel"], "sequence_by": ["seq"]}
     columns = {"schlüssel": "string not null", "seq": "int not null"}
@@ -353,6 +358,7 @@ def test_names_that_sql_must_quote_come_later_too(landing: Make) -> None:
     assert held["größe"] == [{"order": 1, "größe.m": [("x", {"from-to": "y"})]}]
 
 
+@pytest.mark.full
 def test_a_changed_type_is_refused_and_the_old_contract_goes_on(landing: Make) -> None:
     here = landing(flow())
     here.land("1", encoded("json", [row("k1", 1)]))

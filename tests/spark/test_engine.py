@@ -137,6 +137,7 @@ def _input(path: Path) -> InputFile:
     return InputFile(str(path), 0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("split", [64, 1 << 20])
 def test_records_are_numbered_whatever_the_split_and_the_name(spark: SparkSession, tmp_path: Path, split: int) -> None:
     ends = ["\n", "\r\n", "\r"]

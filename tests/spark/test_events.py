@@ -225,6 +225,7 @@ def _hidden(row: Row, is_delete: bool, shape: Shape) -> str:
     return str([is_delete, *(_plain(row[name]) for name in names)])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "histories"),
     [("one", 2_000), *(pytest.param(name, 10_000, marks=pytest.mark.long) for name in ("one", "two"))],
@@ -260,6 +261,7 @@ def test_thousands_of_histories_in_batches_equal_the_fold_of_their_events(
     assert tuple(WHYS) == RUNS and min(seen[name] for name in RUNS) > 20, seen
 
 
+@pytest.mark.full
 def test_an_event_that_lost_its_sequence_after_it_was_hidden_is_no_duplicate(spark: SparkSession) -> None:
     kept = Kept(spark, _SHAPES["one"])
     first = {"h": 1, "n": 1, "t": _START, "a": "a", "op": "u", "u": 1, "x": None}

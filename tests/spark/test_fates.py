@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -117,6 +118,7 @@ def _found(row: Row) -> tuple[Any, ...]:
     return 2 * row["seq"] + row["sub"], content, row[resolution.FATE], *(row[name] for name in _BESIDES)
 
 
+@pytest.mark.full
 def test_each_row_has_the_fate_that_all_changes_of_its_key_before_give_it(spark: SparkSession) -> None:
     cells = list(_histories(Random(7), _HISTORIES))
     rows = _resolved(spark, cells).collect()

@@ -380,6 +380,7 @@ def _land_old_and_nanos(here: Any) -> None:
     }
 
 
+@pytest.mark.full
 def test_columnar_rows_meet_their_fates(columnar: Any) -> None:
     wanted = {(name, at): why for name, (_, refused, _) in columnar.cases.items() for at, why in refused.items()}
     assert {place: (row["reason"], row["field"]) for place, row in columnar.quarantined.items()} == wanted
@@ -420,6 +421,7 @@ def test_the_next_run_of_a_columnar_flow_is_clean(columnar: Any) -> None:
     assert audit(columnar.spec, "f", root=columnar.home).residues == []
 
 
+@pytest.mark.full
 def test_a_file_that_only_the_engine_cannot_read_is_named_and_left_out(
     landing: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -443,6 +445,7 @@ def test_a_file_that_only_the_engine_cannot_read_is_named_and_left_out(
     assert here.attempt()[0].outcome == "idle"
 
 
+@pytest.mark.full
 def test_a_scratch_directory_that_is_gone_is_no_fault_of_a_file(spark: SparkSession, landing: Make) -> None:
     """A cleaner of temporary files may sweep it. Each file alone fails then too."""
     here = landing({})

@@ -14,6 +14,7 @@ from draindown.flow import discards
 from draindown.sources.registry import source_of
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("keyed", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_lost_file_that_was_given_up_stops_nobody(landing: Callable[[Any], Any], keyed: bool) -> None:
     target = {"keys": ["id"], "sequence_by": ["n"]} if keyed else {}

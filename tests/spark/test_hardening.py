@@ -28,6 +28,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.full
 def test_s4_s7_s14_hostile_values_stay_values_and_what_is_left_is_private(spark: SparkSession, tmp_path: Path) -> None:
     columns = {"id": "string not null", "part": "string not null", "seq": "int not null"}
     target = {"keys": ["id", "part"], "sequence_by": ["seq"], "partition_by": ["part"]}
@@ -51,6 +52,7 @@ def test_s4_s7_s14_hostile_values_stay_values_and_what_is_left_is_private(spark:
     assert not [path for path in files if path.read_bytes()[:1] == b"\x80" or path.suffix in (".pkl", ".pickle")]
 
 
+@pytest.mark.full
 def test_s4_names_and_values_that_look_like_variables_stay_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
     """Fields come with their names: in SQL text Spark would put what its environment holds in their place."""
     odd, columns = "${env:HOME}", {"id": "string not null", "seq": "int not null"}
@@ -86,6 +88,7 @@ def _plant(table: Path, *actions: dict[str, Any]) -> None:
     (table / "_delta_log" / f"{version:020}.json").write_text("\n".join(map(json.dumps, lines)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "form", ["file://{}", "../outside.txt", *(pytest.param(form, marks=pytest.mark.long) for form in ("{}", "file:{}"))]
 )

@@ -79,6 +79,7 @@ def accounts(it: Landing) -> list[BatchRow]:
     return rows
 
 
+@pytest.mark.full
 def test_rows_split_join_and_go_whatever_order_events_come_in(
     landing: Callable[..., Landing], spark: SparkSession
 ) -> None:
@@ -112,6 +113,7 @@ def test_rows_split_join_and_go_whatever_order_events_come_in(
 _GAPS = ("begun", "read", "inputs", "quarantined", "remembered", "merged", "recorded")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", [0, *(pytest.param(one, marks=pytest.mark.long) for one in range(1, 10))])
 def test_random_events_survive_a_crash_in_every_gap(
     landing: Callable[..., Landing], spark: SparkSession, seed: int

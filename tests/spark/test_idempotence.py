@@ -159,6 +159,7 @@ _WHOLE = {"records": 9, "quarantined": 1, "superseded": 2, "duplicate": 2}
 _WHOLE |= {"inserted": 1, "updated": 1, "deleted": 1, "remembered": 1, "applied": 4, "units": 1}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "names", [("lost line", "quarantine"), pytest.param(tuple(_BEFORE), marks=pytest.mark.long)], ids=["few", "all"]
 )
@@ -235,6 +236,7 @@ def test_stamps_only_rise() -> None:
     assert late < commit.stamp_after(late, early) < commit.stamp_after(commit.stamp_after(late, early), early)
 
 
+@pytest.mark.full
 def test_tables_whose_creation_was_killed_before_their_first_commit_are_created_again_and_say_their_format(
     spark: SparkSession, landing: Callable[[Mapping[str, Any]], Landing]
 ) -> None:
@@ -249,6 +251,7 @@ def test_tables_whose_creation_was_killed_before_their_first_commit_are_created_
     assert {path: TableLog(path).properties.get("draindown.format") for path in ours} == dict.fromkeys(ours, "1")
 
 
+@pytest.mark.full
 def test_a_delete_in_an_hour_that_a_clock_repeats_or_skips_is_remembered_as_it_was_written(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -263,6 +263,7 @@ ASKED = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("moves", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_lookup_at_a_time_follows_events_of_the_history_that_come_late(
     paired: Callable[..., Paired], moves: bool

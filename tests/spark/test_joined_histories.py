@@ -208,6 +208,7 @@ def _sides(cell: Cell) -> Iterator[tuple[str, Side]]:
     yield from (("r", right), ("l", left))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "buckets"),
     [
@@ -288,6 +289,7 @@ BUCKETS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "how"),
     [

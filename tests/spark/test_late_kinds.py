@@ -133,6 +133,7 @@ class Late:
         )
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("flow", "seed"),

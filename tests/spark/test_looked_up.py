@@ -64,6 +64,7 @@ PAST = {
 }
 
 
+@pytest.mark.full
 def test_a_batch_reads_no_file_of_a_history_whose_rows_ended_before_its_times(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -215,6 +215,7 @@ def test_vacuum_removes_old_files_once_a_day_and_remembers(spark: SparkSession, 
     assert compacted(asked, spark).outcome == "idle"
 
 
+@pytest.mark.full
 @pytest.mark.long
 def test_each_write_of_a_compaction_comes_right_after_the_lease_was_looked_at(
     spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch

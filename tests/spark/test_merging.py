@@ -181,6 +181,7 @@ def _as_text(row: Row, sequences: Mapping[str, Any]) -> str:
     return str([*(_text(row[name]) for name in _COLUMNS), sorted(at.items())])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "keys"), [("some", 500), *(pytest.param(name, 5_000, marks=pytest.mark.long) for name in _SHAPES)]
 )

@@ -100,6 +100,7 @@ def unending(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StreamingQuery, "awaitTermination", wait)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("unending")
 def test_a_query_whose_thread_died_is_an_error_and_the_next_run_resumes(spark: SparkSession, landing: Landing) -> None:
     request = landing.request("r")

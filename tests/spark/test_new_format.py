@@ -52,6 +52,7 @@ def pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(raw._FIELDS, "pairs", _recounted)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("pairs")
 def test_a_format_is_an_entry_in_each_registry(
     landing: Callable[[Mapping[str, Any]], Any], spark: SparkSession

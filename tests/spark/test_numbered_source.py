@@ -157,6 +157,7 @@ def test_input_is_replayed_and_refused_rows_too(flow: Lists) -> None:
     flow.agrees()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("flow", [pytest.param("numbers", marks=pytest.mark.long), "own_numbers"], indirect=True)
 def test_a_reset_reads_everything_again_and_a_lost_range_is_left_out(flow: Lists) -> None:
     flow.deliver("a", ("x", 1), "no record", ("y", 1))
@@ -174,6 +175,7 @@ def test_a_reset_reads_everything_again_and_a_lost_range_is_left_out(flow: Lists
     assert caught.value.code == "reset-input-gone"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("deaths", [("merged",), pytest.param(("merged", "swapped"), marks=pytest.mark.long)])
 def test_a_rebuild_reads_everything_into_a_fresh_table(flow: Lists, deaths: Sequence[str]) -> None:
     flow.deliver("a", ("x", 2), "no record", ("y", 1))
@@ -194,6 +196,7 @@ def test_a_rebuild_reads_everything_into_a_fresh_table(flow: Lists, deaths: Sequ
         flow.agrees()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("deaths", [(), pytest.param(("quarantined", "merged"), marks=pytest.mark.long)])
 def test_appended_records_keep_origin_and_arrival(
     tmp_path: Path, spark: SparkSession, flow: Lists, deaths: Sequence[str]

@@ -128,6 +128,7 @@ def test_what_a_batch_reads_does_not_grow_with_what_ended_long_ago(history: Call
     assert it.read("__END_AT is null") == 1
 
 
+@pytest.mark.full
 def test_a_file_that_another_commit_changed_meanwhile_fails_the_rewrite(
     history: Callable[..., History], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

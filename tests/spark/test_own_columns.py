@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
+
 from draindown.audit import audit
 from draindown.base.exits import Exit
 from tests.landing import Landing
 
 
+@pytest.mark.full
 def test_keys_called_as_columns_of_the_tombstones_stay_deleted(landing: Callable[[Mapping[str, Any]], Landing]) -> None:
     here = landing(
         {

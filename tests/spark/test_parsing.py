@@ -271,6 +271,7 @@ _FORMS: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("source", ["json", "csv"])
 @pytest.mark.parametrize("kinds", [_DECIMALS[0], pytest.param(_DECIMALS[1], marks=pytest.mark.long)], ids=str)
 def test_a_decimal_is_never_rounded(spark: SparkSession, source: str, kinds: Sequence[tuple[int, int]]) -> None:
@@ -308,6 +309,7 @@ def test_a_value_of_another_type_is_no_rounded_decimal(spark: SparkSession) -> N
     ]
 
 
+@pytest.mark.full
 def test_a_date_is_a_whole_day_and_nothing_else(spark: SparkSession) -> None:
     texts = {
         "2024-07-01": True,

@@ -79,6 +79,7 @@ def accounts(it: Landing) -> list[BatchRow]:
     return rows
 
 
+@pytest.mark.full
 def test_a_record_changes_the_columns_that_it_has_whatever_order_records_come_in(
     landing: Callable[..., Landing], spark: SparkSession
 ) -> None:

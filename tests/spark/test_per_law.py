@@ -80,6 +80,7 @@ class _Draw:
         return f"select distinct k, g, v, w from {one}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("queries", [5, pytest.param(200, marks=pytest.mark.long)])
 def test_a_query_over_two_sets_of_keys_is_the_query_over_both(spark: SparkSession, queries: int) -> None:
     rows = _rows(spark).cache()
@@ -218,6 +219,7 @@ def _keyed(sql: str) -> PerKey:
     return PerKey(Per.model_construct(keys=["k", "g"], sql=sql), [table])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", TOLD_APART)
 def test_an_order_by_what_tells_rows_apart_has_no_ties(spark: SparkSession, how: str) -> None:
     rows = [(draw, at % 2, at, at % 3) for at, draw in enumerate("xyxyxxyyx")]

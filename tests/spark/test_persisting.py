@@ -57,6 +57,7 @@ def _stored(spark: SparkSession) -> set[int]:
     return {one.id() for one in own if one.numCachedPartitions() == one.numPartitions()}
 
 
+@pytest.mark.full
 def test_the_writes_of_a_batch_throw_nothing_away_that_it_still_reads(held: Landing, spark: SparkSession) -> None:
     landing = held
     landing.deliver(_line("a", 3), _line("b", 3), _line("c", 3, "d"), _line("x", 3, "d"), _line("d", 0), "no json")
@@ -74,6 +75,7 @@ def test_the_writes_of_a_batch_throw_nothing_away_that_it_still_reads(held: Land
     assert stored["merged"] == stored["remembered"], "and after the MERGE, which read it"
 
 
+@pytest.mark.full
 def test_a_table_that_nobody_wrote_to_for_long_is_compared_as_it_stands(held: Landing, spark: SparkSession) -> None:
     """Delta refuses to read versions that are older than what VACUUM keeps; the newest one is none of them."""
     landing = held
@@ -162,6 +164,7 @@ def _files(table: str) -> list[dict[str, Any]]:
     return TableLog(table).files(["region"])
 
 
+@pytest.mark.full
 def test_little_files_are_written_anew_and_rows_are_marked_in_others(held: Landing, spark: SparkSession) -> None:
     """What every reader would pay for, rows marked as deleted and files beside them, does not come to be."""
     landing = held
@@ -214,6 +217,7 @@ def test_a_batch_of_new_keys_adds_a_file_and_looks_for_no_rows_to_change(tmp_pat
     assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == expected
 
 
+@pytest.mark.full
 def test_a_key_that_came_to_the_table_since_it_was_compared_is_not_doubled(held: Landing, spark: SparkSession) -> None:
     landing = held
     landing.deliver(_line("y", 1), _line("z", 1))
@@ -255,6 +259,7 @@ def test_little_partitions_of_a_large_table_are_written_anew(tmp_path: Path, spa
     assert files["little"] == 1 < files["large"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("batches", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_a_batch_is_shuffled_into_as_many_partitions_as_it_needs(
     tmp_path: Path, spark: SparkSession, batches: int

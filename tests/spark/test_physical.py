@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from draindown.lake.table_log import TableLog
@@ -63,6 +64,7 @@ def _planned(it: Derivation, start: int | None) -> Physical:
     return physical(it.spark, batch)
 
 
+@pytest.mark.full
 def test_the_plan_reads_what_the_next_batch_reads_and_writes_nothing(tmp_path: Path, spark: SparkSession) -> None:
     it = Derivation(tmp_path, spark, window=_WINDOW)
     for hour in range(4):

@@ -87,6 +87,7 @@ def test_rows_that_lie_on_disk_are_spilled(spark: SparkSession) -> None:
     assert load.spilled_bytes == load.kept_bytes > 1000
 
 
+@pytest.mark.full
 def test_a_drain_lists_its_source_once_and_says_what_it_left_of_that(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -153,6 +153,7 @@ def _states(it: Derivation) -> Counter[tuple[Any, ...]]:
     return _table(it, it.layout.snapshots, "k, segment_start, _at, _number, _position, _stays, _snapshot")
 
 
+@pytest.mark.full
 def test_thousands_of_histories_equal_a_plain_fold(tmp_path: Path, spark: SparkSession) -> None:
     tuning = Tuning(kept_every=3)  # so that segments of a few rows have states within
     it, world = folding(tmp_path, spark, replace(tuning, keys_descending=True)), Histories(HISTORIES, 7)
@@ -240,6 +241,7 @@ def test_states_that_lack_a_batch_are_all_made_again(tmp_path: Path, spark: Spar
     come((301, 1, "b", START + timedelta(minutes=80), 1, 0.5, ""))
 
 
+@pytest.mark.full
 def test_a_change_reads_what_follows_the_newest_state_before_it(tmp_path: Path, spark: SparkSession) -> None:
     it = folding(tmp_path, spark, Tuning(kept_every=10))
     rows = [(at, 1, "a", START + timedelta(minutes=at), 1, 0.5, "") for at in range(100)]
@@ -254,6 +256,7 @@ def test_a_change_reads_what_follows_the_newest_state_before_it(tmp_path: Path, 
     _held(it, [*rows, (200, 1, "a", START + timedelta(minutes=95), 2, 0.5, "")])
 
 
+@pytest.mark.full
 def test_a_fold_that_fails_names_key_and_line(tmp_path: Path, spark: SparkSession) -> None:
     it = folding(tmp_path, spark)
     it.insert((1, 1, "a", START, 1, 0.5, ""), (2, 1, "b", START, 666, 0.5, ""))

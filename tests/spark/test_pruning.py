@@ -42,6 +42,7 @@ def _rows(landing: Landing) -> dict[int, int]:
     return {row["id"]: row["a"] for row in pa.RecordBatchReader.from_stream(found).read_all().to_pylist()}
 
 
+@pytest.mark.full
 def test_files_between_the_ranges_of_a_batch_are_not_read(tmp_path: Path, spark: SparkSession) -> None:
     landing = Landing(tmp_path, columns=COLUMNS, target=NUMBERED)
     made: list[set[Path]] = []
@@ -142,6 +143,7 @@ def _in(name: str, buckets: int) -> int:
     return zlib.crc32(name.encode()) % buckets
 
 
+@pytest.mark.full
 def test_rows_of_another_computation_are_found_wherever_they_are(tmp_path: Path, spark: SparkSession) -> None:
     landing, names = bucketed(tmp_path, 16), [str(number) for number in range(40)]
     moved = [name for name in names if _in(name, 16) != _in(name, 32)]
@@ -191,6 +193,7 @@ PRUNED = [  # contract, and what its finding advises; None where nothing is to b
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("contract", "advice", "again"),
     [
@@ -252,6 +255,7 @@ def _parquet(landing: Landing, *rows: tuple[bytes, int], name: str) -> None:
     pq.write_table(table, landing.landing / name)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("batches", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_key_that_is_not_text_is_refused_as_it_could_not_be_found_again(
     tmp_path: Path, spark: SparkSession, batches: int

@@ -44,6 +44,7 @@ def ranges(draw: random.Random, units: int) -> list[Unit]:
     return found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("units", [50, 51, *(pytest.param(units, marks=pytest.mark.long) for units in (1, 3000))])
 def test_records_of_any_number_of_partitions_are_kept_and_read_again(
     spark: SparkSession, tmp_path: Path, units: int

@@ -50,6 +50,7 @@ def run(landing: Landing, spark: SparkSession, run_id: str) -> tuple[StepReport,
     return drained, checked, code
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("target", [{"keys": ["k"], "sequence_by": ["seq"]}, pytest.param({}, marks=pytest.mark.long)])
 def test_a_run_that_refuses_every_row_is_red_until_someone_decides(
     spark: SparkSession, tmp_path: Path, target: dict[str, Any]

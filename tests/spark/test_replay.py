@@ -98,6 +98,7 @@ def healthy(landing: Landing) -> None:
     assert page.exit == 0, str(page)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("twice", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_replay_changes_nothing_and_goes_on_after_a_crash(spark: SparkSession, tmp_path: Path, twice: bool) -> None:
     landing = flow(tmp_path)
@@ -243,6 +244,7 @@ def test_an_append_flow_goes_on_after_its_quarantine_was_torn(spark: SparkSessio
     assert found.clean, str(found)
 
 
+@pytest.mark.full
 def test_rows_of_a_batch_that_is_not_done_wait_for_it(spark: SparkSession, tmp_path: Path) -> None:
     """It reads them again: where no key tells that they are there, they would be appended twice."""
     strict = Landing(tmp_path, target=APPEND, rules={"sane": "a >= 0"})

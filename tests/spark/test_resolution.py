@@ -120,6 +120,7 @@ def test_what_spark_resolves_drains(spark: SparkSession, tmp_path: Path) -> None
 # What resolution.py knows of Spark.
 
 
+@pytest.mark.full
 def test_the_words_are_those_of_this_spark(spark: SparkSession) -> None:
     keywords = {row["keyword"].lower() for row in spark.sql("select keyword from sql_keywords()").collect()}
     assert keywords == KEYWORDS

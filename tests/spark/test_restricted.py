@@ -31,6 +31,7 @@ def row(number: int, text: str | None, **more: Any) -> str:
     return json.dumps({"id": number, "n": 1, "p": text, **more})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("keys", [["id"], *(pytest.param(keys, marks=pytest.mark.long) for keys in ([], ["id", "p"]))])
 def test_a_text_that_would_be_another_partition_is_refused_by_row(landing: Make, keys: list[str]) -> None:
     columns = COLUMNS | ({"p": "string not null"} if "p" in keys else {})
@@ -59,6 +60,7 @@ def test_a_text_that_would_be_another_partition_is_refused_by_row(landing: Make,
     assert {r["id"]: r["p"] for r in here.rows()} == left
 
 
+@pytest.mark.full
 def test_a_table_that_takes_no_such_row_is_named_with_the_way_out(landing: Make) -> None:
     here = landing({"columns": COLUMNS, "target": KEYED})
     here.deliver(row(1, "a"))

@@ -91,6 +91,7 @@ def it(spark: SparkSession, tmp_path: Path) -> Two:
     return it
 
 
+@pytest.mark.full
 def test_a_change_of_one_table_moves_the_flow(it: Two) -> None:
     it.owners({"code": "A", "op": "d"}, {"code": "C", "owner": "carl"})
     it.run("flights", "owners")

@@ -350,6 +350,7 @@ def test_the_columns_that_a_query_reads_are_told_apart_by_table(shop: Callable[.
     assert resolve(it.flow, sources, "", "").used == [["customer_id", "amount"], ["id", "name", "score"]]
 
 
+@pytest.mark.full
 def test_the_keys_of_a_table_that_spark_finds_needless_are_read_all_the_same(shop: Callable[..., Shop]) -> None:
     one, other = "(select distinct customer_id from orders)", "(select distinct id from customers)"
     it = shop(f"select o.customer_id from {one} o left join {other} c on o.customer_id = c.id")
@@ -360,6 +361,7 @@ def test_the_keys_of_a_table_that_spark_finds_needless_are_read_all_the_same(sho
     assert (row.touched, row.unchanged) == (1, 1) and it.table() == it.expected() == [(1,)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("each", [9, pytest.param(1, marks=pytest.mark.long)])
 def test_the_law_holds_for_several_tables(spark: SparkSession, each: int) -> None:
     """Computed apart for disjoint sets of keys, a query gives what it gives over all rows."""

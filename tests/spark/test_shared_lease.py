@@ -88,6 +88,7 @@ def merge_overtaken(spark: SparkSession, landing: SharedLanding, once: Path) -> 
     delta_target.merge(writer, fated, "t.id = s.id", clauses, Pruning(), "{}")
 
 
+@pytest.mark.full
 def test_merge_in_flight_is_fenced_and_the_flow_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     landing = SharedLanding(tmp_path)
     layout, app = landing.layout, app_id(landing.layout, 1, "rows")

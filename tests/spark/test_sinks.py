@@ -121,6 +121,7 @@ CHANGES = (
 FIRST = {"1": 11, "2": 5, "3": 33, "4": 4, "7": 37, "8": 20, "9": 20}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "fault",
     ["taken-every", *(pytest.param(one, marks=pytest.mark.long) for one in LATER)],
@@ -363,6 +364,7 @@ def test_a_derived_flow_sends_what_differs(spark: SparkSession, tmp_path: Path, 
     assert [server.sent for server in servers.values()] == [2, 2]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rebuilt", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_fill_makes_a_sink_that_was_added_later_as_the_table(
     spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer], rebuilt: bool
@@ -409,6 +411,7 @@ def test_a_fill_makes_a_sink_that_was_added_later_as_the_table(
     assert_agree(flow, servers)
 
 
+@pytest.mark.full
 def test_a_withdrawal_deletes_at_the_sinks_and_a_release_writes_again(
     spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer]
 ) -> None:

@@ -138,6 +138,7 @@ def test_a_sink_follows_sessions(spark: SparkSession, tmp_path: Path, server: Fa
     assert_as_the_table(server, it.layout, "k", "session_start")
 
 
+@pytest.mark.full
 def test_a_sink_follows_a_history_whose_rows_are_named_by_a_struct(
     spark: SparkSession, tmp_path: Path, server: FakeServer
 ) -> None:

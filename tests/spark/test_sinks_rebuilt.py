@@ -125,6 +125,7 @@ def kept_back(flow: Landing) -> str:
     return compaction.kept_back(flow.layout, 7 * 86_400, now() + timedelta(days=20))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("names", [("flagged",), pytest.param(tuple(ALSO_TO), marks=pytest.mark.long)])
 def test_after_a_rebuild_each_sink_gets_what_differs_from_the_version_before(
     spark: SparkSession,

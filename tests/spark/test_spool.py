@@ -41,6 +41,7 @@ _FORMS: dict[str, tuple[str, Callable[[Path], None]]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", ["multi-line csv", "zoned orc", pytest.param("wide parquet", marks=pytest.mark.long)])
 def test_copies_lie_in_the_lake_and_last_as_long_as_the_batch(
     spark: SparkSession, landing: Any, form: str, monkeypatch: pytest.MonkeyPatch

@@ -22,6 +22,7 @@ def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
     return path
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rows", [1, 10, 25, 1_000])
 def test_portions_have_each_row_of_the_version_once(spark: SparkSession, table: str, rows: int) -> None:
     assert TableFiles(spark, table, 1, rows).portion(0).count() == 0

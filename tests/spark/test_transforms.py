@@ -112,6 +112,7 @@ def test_names_that_are_taken_are_refused(given: DataFrame, transform: Transform
     assert f"column {named} " in error.found
 
 
+@pytest.mark.full
 def test_a_column_of_what_is_never_null_may_be_added_and_stays(spark: SparkSession, tmp_path: Path) -> None:
     """The nested fields of a column that is added to a table are nullable, those of a struct of literals are not."""
     landing = Landing(tmp_path, transform="own.made")
@@ -154,6 +155,7 @@ def test_a_udf_may_call_the_functions_of_its_module(spark: SparkSession, tmp_pat
     assert [row["a"] for row in landing.rows("a")] == [4]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "target",
     [
@@ -191,6 +193,7 @@ def test_a_row_that_the_transform_can_not_take_is_refused_alone(
     assert audit(landing.spec, "f", root=tmp_path).clean
 
 
+@pytest.mark.full
 def test_the_values_that_a_transform_fails_on_are_shown_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
     columns = {"id": "string not null", "net": "decimal(38,18)", "box": "struct<n: decimal(5,2)>", "no": "decimal(9,2)"}
     landing = Landing(tmp_path, spark, columns=columns, transform="own.made", target={})
@@ -212,6 +215,7 @@ def test_the_values_that_a_transform_fails_on_are_shown_as_they_are(spark: Spark
     assert str(report.error["found"]).endswith("column x, first on net = 0.000000000000000000")
 
 
+@pytest.mark.full
 def test_python_code_that_fails_ends_as_the_transform_that_failed(spark: SparkSession, tmp_path: Path) -> None:
     landing = Landing(tmp_path, spark, transform="own.made")
     landing.transform(

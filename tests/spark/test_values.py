@@ -129,6 +129,7 @@ def spelled(value: Any) -> Any:
     return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else value
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", TEXTS)
 def test_text_is_a_value_or_refused_at_any_depth(spark: SparkSession, kind: str) -> None:
     columns = {at: form.format(kind) for at, (form, *_) in _AT.items()}

@@ -303,6 +303,7 @@ def _generations_come_and_go(
     flow.right(lost=True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fed", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_withdrawal_that_dies_counts_nowhere_or_entirely(spark: SparkSession, tmp_path: Path, fed: bool) -> None:
     flow = Gated(spark, tmp_path)
