@@ -92,6 +92,16 @@ class Gated(Landing):
     def release(self, *ids: str) -> StepReport:
         return replay_rows(self.request(self.run_id("release"), quarantine_ids=ids), self.spark)
 
+    def rebuild(self, fault: str | None = None) -> StepReport:
+        """Rebuild, or die at that step."""
+
+        def reached(step: str) -> None:
+            if step == fault:
+                raise Injected(step)
+
+        request = self.request(self.run_id("rebuild"))
+        return rebuild(request, self.spark, stop=Stop(), progress=lambda line: None, reached=reached)
+
     def publish(self) -> None:
         """The check passes, and its version is published."""
         assert check(self.request(self.run_id("check"), suite=self.suite), self.spark).outcome in ("done", "idle")
@@ -158,22 +168,14 @@ def test_nothing_is_withdrawn_or_released_while_a_rebuild_is_unfinished(spark: S
     flow.feed(row("good", 1, a=1), row("bad", 2))
     assert flow.withdraw() == {"bad": 2}
 
-    def rebuilt(fault: str | None = None) -> StepReport:
-        def reached(step: str) -> None:
-            if step == fault:
-                raise Injected(step)
-
-        request = flow.request(flow.run_id("rebuild"))
-        return rebuild(request, spark, stop=Stop(), progress=lambda line: None, reached=reached)
-
     with pytest.raises(Injected):
-        rebuilt("merged")
+        flow.rebuild("merged")
     flow.feed(row("worse", 3))
     for act in (lambda: flow.release(*flow.open("bad")), flow.withdraw):
         with pytest.raises(TerminalError) as caught:
             act()
         assert caught.value.code == "rebuild-unfinished"
-    rebuilt()
+    flow.rebuild()
     flow.right(whole=False)
     flow.release(*flow.open("bad"))
     del flow.kept_out["bad"]
@@ -254,17 +256,9 @@ def test_a_rebuild_keeps_out_what_was_withdrawn_until_it_is_released(spark: Spar
     quarantine.discard(flow.layout, flow.open("lost"), by="me")
     states = quarantine.counts(flow.layout).as_dict()
 
-    def rebuilt(fault: str | None = None) -> StepReport:
-        def reached(step: str) -> None:
-            if step == fault:
-                raise Injected(step)
-
-        request = flow.request(flow.run_id("rebuild"))
-        return rebuild(request, spark, stop=Stop(), progress=lambda line: None, reached=reached)
-
     with pytest.raises(Injected):
-        rebuilt("swapped")
-    rebuilt()
+        flow.rebuild("swapped")
+    flow.rebuild()
     assert quarantine.counts(flow.layout).as_dict() == states
     flow.right(whole=False)
     flow.feed(row("newer", 3, a=3), row("bad", 1, a=5))
@@ -272,7 +266,7 @@ def test_a_rebuild_keeps_out_what_was_withdrawn_until_it_is_released(spark: Spar
     flow.release(*flow.open("back"))
     del flow.kept_out["back"]
     flow.right(whole=False)
-    rebuilt()
+    flow.rebuild()
     flow.right(whole=False)
     assert flow.withdraw() == {"back": 2}
     flow.right(whole=False)
