@@ -150,6 +150,7 @@ def chain(spark: SparkSession, tmp_path: Path) -> Callable[..., Chain]:
     return lambda **flows: Chain(tmp_path / "project", spark, **flows)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("steps", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_a_chain_of_three_equals_its_queries_at_each_step(chain: Callable[..., Chain], steps: int) -> None:
     draw, it = Random(5), chain(hourly=HOURLY, daily=DAILY)

@@ -393,6 +393,7 @@ def test_columnar_rows_meet_their_fates(columnar: Any) -> None:
     columnar.sums()
 
 
+@pytest.mark.full
 def test_columnar_rescues_and_parks(columnar: Any) -> None:
     assert json.loads(columnar.table[81]["_rescued"]) == {
         "more": 1.5,
@@ -408,6 +409,7 @@ def test_columnar_rescues_and_parks(columnar: Any) -> None:
     assert columnar.parked() == {"half": bad, "other": "wrong-container"}
 
 
+@pytest.mark.full
 def test_a_refused_row_is_kept_as_json(columnar: Any) -> None:
     assert json.loads(columnar.quarantined["wider", 2]["raw"]) == {"id": 22, "n": 2**31}
     assert columnar.quarantined["wider", 2]["detail"] == "2147483648 is no int"
@@ -415,6 +417,7 @@ def test_a_refused_row_is_kept_as_json(columnar: Any) -> None:
     assert Path(columnar.quarantined["many", 4_322]["origin"]["unit"]).name == "many"
 
 
+@pytest.mark.full
 def test_the_next_run_of_a_columnar_flow_is_clean(columnar: Any) -> None:
     report, code = columnar.attempt_batches()
     assert (code, report.outcome) == (Exit.DONE, "idle")

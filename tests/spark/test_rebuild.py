@@ -138,6 +138,7 @@ def publish(landing: Landing) -> gate_published.Published:
     return gate_published.publish(landing.layout, gate_published.Published(**pointer, run_id="r", rows=1))
 
 
+@pytest.mark.full
 def test_other_keys_or_another_sequence_need_a_rebuild(spark: SparkSession, tmp_path: Path) -> None:
     """Rows of the keys that were would stay beside those of the keys that are."""
     it = Landing(tmp_path, target={"keys": ["id"], "sequence_by": ["seq"]})
