@@ -60,6 +60,7 @@ test: setup ## Every capability once, within ten minutes; some tests start Spark
 
 FULL := full and not long and not campaign
 test-full: setup ## What test-all has beyond test
+	$(call tier,full,tables,$(FULL))
 	$(call tier,full,streams,$(FULL))
 
 test-all: test test-full ## Every rule once

@@ -179,6 +179,7 @@ def test_what_only_looks_reads_each_document_once(
     assert {key: times for key, times in costs.documents.items() if times > 1} == again
 
 
+@pytest.mark.full
 def test_a_plan_reads_no_more_rows_when_the_ledger_grows(asked: Request, costs: Costs) -> None:
     for number in range(100, 142):  # with the two that are there more than the plan looks at
         commit(asked, number)

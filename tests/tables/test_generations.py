@@ -124,6 +124,7 @@ def _half(file: Path) -> None:
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("damage", [_empty, _half])
 @pytest.mark.parametrize("name", ["table", "intake", "ledger", "tombstones", "quarantine", "resolutions"])
 def test_a_torn_table_is_refused_and_put_aside(tmp_path: Path, name: str, damage: Callable[[Path], None]) -> None:
@@ -159,6 +160,7 @@ def _garbled(file: Path) -> None:
     file.write_bytes(raw[:4] + bytes(255 - byte for byte in raw[4:-8]) + raw[-8:])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("damage", [_empty, _half, _gone, _garbled])
 @pytest.mark.parametrize("name", ["table", "intake", "ledger", "tombstones", "quarantine"])
 def test_a_torn_data_file_is_named_and_a_reset_puts_its_table_aside(

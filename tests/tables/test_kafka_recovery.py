@@ -150,6 +150,7 @@ ALL = ["t/0:0-4", "t/1:7-9", "t/0:4-6"]
 OLD = [("t/0", 0, 6), ("t/1", 7, 9)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("brokers", "says", "missing", "next", "anew"),
     [

@@ -114,6 +114,7 @@ def test_while_a_flow_is_at_work_on_its_first_batch_no_other_begins(lake: Path, 
     assert _is_refused(first)
 
 
+@pytest.mark.full
 def test_of_first_drains_at_one_moment_one_goes_on(lake: Path) -> None:
     """Each is a process of its own: it opens, writes its first batch where it may, and waits for the others."""
     specs = [_spec(lake, name) for name in ("shop", "web", "store")]

@@ -217,6 +217,7 @@ found.send(contract.BATCH, contract.COLUMNS, contract.batches(contract.upserts({
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("step", ["staged", "locked", "applied", "recorded"])
 def test_a_killed_sender_leaves_nothing_and_the_next_applies_the_batch(postgres: PostgresServer, step: str) -> None:
     name = table(postgres)
@@ -251,6 +252,7 @@ def test_a_server_without_a_free_connection_is_tried_again_later(own_postgres: P
     found.close()
 
 
+@pytest.mark.full
 def test_a_server_that_is_frozen_or_stopped_is_tried_again_later(own_postgres: PostgresServer) -> None:
     name = table(own_postgres)
     found = sink(own_postgres, name, timeout=1)

@@ -155,6 +155,7 @@ def until(there: Callable[[], Any]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("in_order", "not_in_order"), [(1, 1), pytest.param(20, 2, marks=pytest.mark.long)])
 def test_of_drivers_that_race_for_an_epoch_exactly_one_wins(tmp_path: Path, in_order: int, not_in_order: int) -> None:
     """For a lease that was left in order, and for one that was not."""

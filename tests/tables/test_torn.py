@@ -83,6 +83,7 @@ def test_storage_that_fails_is_not_blamed_on_the_table(table: Path, monkeypatch:
     assert torn.torn_file(str(table)) is None
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("tear", TEARS.values(), ids=TEARS)
 @pytest.mark.parametrize("what", ["commit", "data"])
 def test_report_and_audit_name_the_ledger_the_file_and_doctor(

@@ -76,6 +76,7 @@ def _of(lake: LandedLake, key: str) -> list[Told]:
     return [one for one in lake.told if one.change is not None and one.change.key == (key,)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_places_of_random_keys_are_those_of_the_row_or_of_its_absence(tmp_path: Path, seed: int) -> None:
     lake = _random(tmp_path, seed)
@@ -119,6 +120,7 @@ def _held(lake: LandedLake, key: str, found: Any) -> None:
     }
 
 
+@pytest.mark.full
 def test_all_names_the_records_of_every_batch(tmp_path: Path) -> None:
     lake = _random(tmp_path, 5)
     for key in list(lake.rows)[:12]:
