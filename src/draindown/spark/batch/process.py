@@ -115,9 +115,7 @@ def _accepted(batch: Batch, good: DataFrame, counted: Counted, number: int, adde
 
 def _known(spark: SparkSession, writer: Writer) -> Known:
     columns = delta_target.held_columns(spark, writer) if writer.flow.drift.new == "add" else {}
-    known = flow_schema_drift.known(writer.layout, writer.flow, columns)
-    # chosen records of a file say nothing of what the whole file lacks
-    return replace(known, all_records=False) if writer.kind == "quarantine" else known
+    return flow_schema_drift.known(writer.layout, writer.flow, columns)
 
 
 def restore(spark: SparkSession, batch: Batch, rows: DataFrame) -> BatchRow:

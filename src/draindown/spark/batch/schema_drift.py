@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter as Sums
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC
 from typing import TYPE_CHECKING
 
@@ -58,9 +58,9 @@ def look(batch: Batch, frame: DataFrame, counted: Counted) -> Found:
     """
     policy = batch.writer.flow.drift
     news = _marked(batch, frame, counted) if counted.sum("marked") else News()
-    # chosen records of a file say nothing of what the whole file lacks
-    missing = news.missing if policy.missing == "refuse" and batch.kind != "quarantine" else ()
-    _refuse(batch, news.new if policy.new == "refuse" else (), missing)
+    if batch.kind == "quarantine":  # chosen records of a file say nothing of what the whole file lacks
+        news = replace(news, missing=())
+    _refuse(batch, news.new if policy.new == "refuse" else (), news.missing if policy.missing == "refuse" else ())
     if policy.new != "add":
         return Found(_told(batch, counted, news))
     held = delta_target.held_columns(frame.sparkSession, batch.writer)
