@@ -139,6 +139,27 @@ def test_random_events_survive_a_crash_in_every_gap(
     assert audit(it.spec, "f", root=it.home).clean
 
 
+@pytest.mark.full
+def test_fifty_histories_in_three_streams_are_the_fold_of_their_events(
+    landing: Callable[..., Landing], spark: SparkSession
+) -> None:
+    """Some come in order, and change nothing for days; others late. The audit folds them in DuckDB, by its own code."""
+    draw, it, came = Random(50), landing(), list[str]()
+    for day in range(4):
+        lines = [line(f"k{key:02}", 100 + day, 1, b=f"day {day}") for key in range(25)]
+        for _ in range(120):
+            key, seq = f"k{draw.randrange(25, 50)}", draw.randrange(12)
+            event = line(key, seq, draw.choice((None, 1, 2)), b=draw.choice("xy"))
+            lines.append(delete(key, seq) if draw.random() < 0.2 else event)
+        lines += [line(f"k{draw.randrange(25):02}", draw.choice((50, 101)), 1, b="late")] * (day == 3)
+        it.deliver(*lines)
+        came += lines
+        it.apply(spark)
+        assert runs(it) == folded(came)
+        accounts(it)
+    assert audit(it.spec, "f", root=it.home).clean
+
+
 @pytest.mark.long
 def test_a_history_is_replayed_reset_and_rebuilt(landing: Callable[..., Landing], spark: SparkSession) -> None:
     since, it = now(), landing()

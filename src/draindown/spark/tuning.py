@@ -90,9 +90,10 @@ class Tuning:
         return {PARTITIONS: str(wanted)} if wanted > partitions else {}
 
     def adapting(self, weight: int) -> Mapping[str, str]:
-        """Return the setting that plans a light comparison once. Spark lists a Delta table's files at each new plan.
+        """Return the setting that plans a light comparison once.
 
-        `weight`: bytes of what is compared.
+        Spark lists a Delta table's files at each new plan, and renders each as text, with the plans of all that is
+        persisted, whether or not there is a UI. `weight`: bytes of what is compared.
         """
         return {ADAPTIVE: "false"} if weight < self.shuffled else {}
 

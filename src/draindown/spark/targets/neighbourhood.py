@@ -53,17 +53,21 @@ def settings(accepted: Accepted, row: BatchRow, near: Neighbourhood) -> dict[str
     tuning, spark = accepted.tuning, accepted.rows.sparkSession
     found = dict(tuning.evaluation(accepted.lines, near.rows))
     if not near.is_large:
-        found |= _shuffling(accepted, spark, near.size)
+        found |= _shuffling(accepted, spark, near)
     found |= tuning.estimating(near.size, None if near.memory is None else near.memory.size)
     most = accepted.writer.flow.maintenance.copy_on_write
     return found | dict(tuning.writing(near.size, Size(row.records, row.bytes), most))
 
 
-def _shuffling(accepted: Accepted, spark: SparkSession, held: Size | None) -> Mapping[str, str]:
-    """Return the shuffle settings for the persisted batch plus the candidate rows of the target."""
-    weight = usage.persisted(spark).bytes + (held.bytes if held else 0)
-    tasks = spark.sparkContext.defaultParallelism
-    return accepted.tuning.shuffling(weight, tasks, int(str(spark.conf.get(PARTITIONS))))
+def _shuffling(accepted: Accepted, spark: SparkSession, near: Neighbourhood) -> Mapping[str, str]:
+    """Return the settings of shuffles, and of plans, for the persisted batch plus the candidate rows of the target.
+
+    A plan goes by the rows of both tables too, of which files may say little.
+    """
+    tuning, batch = accepted.tuning, usage.persisted(spark).bytes
+    weight, tasks = batch + (near.size.bytes if near.size else 0), spark.sparkContext.defaultParallelism
+    found = dict(tuning.shuffling(weight, tasks, int(str(spark.conf.get(PARTITIONS)))))
+    return found | dict(tuning.adapting(max(weight, batch + near.rows * tuning.row_bytes)))
 
 
 def joining(accepted: Accepted, spark: SparkSession) -> Mapping[str, str]:
