@@ -38,21 +38,26 @@ def project_root(dag_file: str, environ: Mapping[str, str] = os.environ) -> Path
     )
 
 
-def refuse_unknown(spec: PipelineSpec, context: Mapping[str, Any]) -> None:
-    """Refuse a run whose conf holds an unknown param. Airflow itself accepts any key.
+def refuse_conf(spec: PipelineSpec, context: Mapping[str, Any]) -> None:
+    """Refuse a run whose conf holds an unknown param, or one that Airflow does not apply. Airflow accepts any key.
 
-    Raises TerminalError `bad-params`, which names the closest known param.
+    Raises TerminalError `bad-params`, which names the closest known param, or the setting by which Airflow drops them.
     """
-    unknown = [name for name in context["dag_run"].conf or {} if name not in PARAMS]
+    conf, params = context["dag_run"].conf or {}, context["params"]
+    unknown = [name for name in conf if name not in PARAMS]
     if unknown:
         said = [f"there is no param {name[:_SHOWN]!r}{near(name[:_SHOWN], PARAMS)}" for name in unknown[:_MOST]]
         more = [f"and {len(unknown) - _MOST} more"] if len(unknown) > _MOST else []
         raise _bad(spec, context["run_id"], f"{'; '.join([*said, *more])}; there are {', '.join(PARAMS)}")
+    dropped = [name for name in PARAMS if name in conf and conf[name] != params.get(name)]
+    if dropped:
+        cause = "AIRFLOW__CORE__DAG_RUN_CONF_OVERRIDES_PARAMS must be True where tasks run"
+        raise _bad(spec, context["run_id"], f"Airflow drops what the run says of {', '.join(dropped)}: {cause}")
 
 
 def refuse_contradictions(spec: PipelineSpec, context: Mapping[str, Any]) -> None:
     """Refuse a run whose params no flow can run with. Raises TerminalError `bad-params`."""
-    refuse_unknown(spec, context)
+    refuse_conf(spec, context)
     replay(spec, context)
 
 

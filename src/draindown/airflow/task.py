@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from draindown.airflow import unreached
 from draindown.airflow.outcome import fail
-from draindown.airflow.requests import left_out, project_root, refuse_unknown, request_for
+from draindown.airflow.requests import left_out, project_root, refuse_conf, request_for
 from draindown.base import clock
 from draindown.base.errors import DraindownError
 from draindown.runs.request import Request, Step
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def skip_other_flows(spec: PipelineSpec, flow: str, step: Step, context: Context) -> None:
     """Skip the task if the run is for another flow. Raises AirflowSkipException, AirflowFailException `bad-params`."""
     try:
-        refuse_unknown(spec, context)  # before any skip, so that a run with a misspelt param does nothing
+        refuse_conf(spec, context)  # before any skip, so that a run with a misspelt param does nothing
     except DraindownError as error:
         fail_unreached(spec, [flow], step, context, error)
     why = left_out(context["params"], flow)
