@@ -21,7 +21,7 @@ from draindown.spec.flow_graph import FlowGraph
 _AT_ONCE = 8
 """Flows that are looked at side by side: a look waits for storage or a broker most of the time."""
 _SECONDS = 300.0
-"""How long all of them are looked at: a source that hangs, as on a mount whose server is gone, delays no other longer."""
+"""How long all of them are looked at: a source that hangs, as on a mount whose server is gone, delays none longer."""
 _Plan = tuple[datetime, PlanPart, list[Finding]]
 
 
