@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 import signal
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRescheduleException
 
@@ -17,6 +18,7 @@ from draindown.runs.report import StepReport
 LEASE_HELD = "lease-held"
 _HEAP_EXHAUSTED = 52  # Spark's exit code for an OutOfMemoryError
 LOOK_AGAIN = timedelta(seconds=30)
+_RETRIED = (Exit.CRASH, Exit.TRY_AGAIN)
 PATIENCE = timedelta(hours=1)
 """How long a task waits for a lease before the try fails."""
 
@@ -25,24 +27,25 @@ class LeaseHeld(AirflowException):
     """Another driver holds the flow's lease. Waiting helps, and must not use up the task's retries."""
 
 
-def verdict(exit_code: int, report: StepReport | None, log: str = "") -> None:
+def verdict(exit_code: int, report: StepReport | None, log: str = "", told: Mapping[str, Any] | None = None) -> None:
     """Return if the step is done; otherwise raise the exception that makes Airflow fail, retry or reschedule the task.
 
-    `log` is the path of the driver log.
+    `log` is the path of the driver log. `told`: the error that the driver printed, if it left no report.
 
     Raises AirflowFailException (a person must act), LeaseHeld (wait), or AirflowException (retry).
     """
+    error = report.error if report is not None else told
     match exit_code:
         case Exit.DONE if report is None:
             raise AirflowException("the job ended well but left no report: its driver may not see this lake")
         case Exit.DONE:
             return
         case Exit.GATE_FAILED | Exit.NEEDS_PERSON:
-            raise AirflowFailException(_account(exit_code, report, log))
-        case Exit.TRY_AGAIN if _code(report) == LEASE_HELD:
-            raise LeaseHeld(_account(exit_code, report, log))
+            raise AirflowFailException(_account(exit_code, error, log))
+        case Exit.TRY_AGAIN if (error or {}).get("code") == LEASE_HELD:
+            raise LeaseHeld(_account(exit_code, error, log))
         case _:
-            raise AirflowException(_account(exit_code, report, log))
+            raise AirflowException(_account(exit_code, error, log))
 
 
 def fail(error: DraindownError) -> NoReturn:
@@ -59,23 +62,24 @@ def wait_or_fail(held: LeaseHeld, first_wait: datetime | None, now: datetime) ->
     raise AirflowRescheduleException(now + LOOK_AGAIN) from held  # type: ignore[no-untyped-call]
 
 
-def _code(report: StepReport | None) -> str | None:
-    return (report.error or {}).get("code") if report else None
+def _account(exit_code: int, error: Mapping[str, Any] | None, log: str) -> str:
+    """Return the error's tried, found, changed and next as text. Without one, that of a driver that left no report."""
+    return printable_lines(described(error or _without_report(exit_code, log).as_dict()))
 
 
-def _account(exit_code: int, report: StepReport | None, log: str) -> str:
-    """Return the error's tried, found, changed and next as text, from the report if there is one."""
-    if report is not None and report.error:
-        return printable_lines(described(report.error))
-    died = TransientError(
-        "driver-died",
+def _without_report(exit_code: int, log: str) -> DraindownError:
+    in_order = exit_code in (Exit.GATE_FAILED, Exit.CRASH, Exit.TRY_AGAIN, Exit.NEEDS_PERSON)
+    retry = "clear this task, or let Airflow retry it: it goes on after the last whole batch"
+    look = [f"less {shlex.quote(log)}   # what Spark said last"] if log else []
+    helps = not in_order or exit_code in _RETRIED
+    return TransientError(
+        "report-not-written" if in_order else "driver-died",
         tried="run the step's driver to its end",
-        found=f"{_ending(exit_code)}; it left no report",
+        found=f"{_ending(exit_code)}; it left no report"
+        + (", which it could not write, as on a full disk" if in_order else ""),
         changed="whole batches only; the ledger lists them",
-        next=["clear this task, or let Airflow retry it: it goes on after the last whole batch"]
-        + ([f"less {shlex.quote(log)}   # what Spark said last"] if log else []),
+        next=[retry] * helps + look,
     )
-    return printable_lines(str(died))
 
 
 def _ending(exit_code: int) -> str:
