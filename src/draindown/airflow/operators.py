@@ -259,15 +259,16 @@ class StepOperator(SparkSubmitOperator):
         assert report is not None, "verdict() refuses success without a report"
         numbers = summary(report)
         if self.asset is not None:
-            pointer = _published_by(request)
+            run_id, start = request.run_id, report.start
             if report.outcome == "idle":
-                pointer = pointer or fused.unannounced(request.layout)
+                pointer = _published_by(request) or fused.unannounced(request.layout)
                 # a success would be an asset event, although nothing was published
                 if pointer is None:
                     raise AirflowSkipException("nothing new to publish")
                 numbers |= {"version": pointer.version, "rows": pointer.changed_rows}
-            if pointer is not None:
-                fused.announce(request, pointer)
+                run_id, start = pointer.run_id, pointer.start
+            if start and not fused.announce(request, run_id, start):
+                raise AirflowSkipException(f"version {numbers['version']} was announced by another run")
             context["outlet_events"][self.asset].extra = numbers
         return numbers
 
