@@ -12,6 +12,7 @@ from draindown.runs.request import Again, Request, Step
 from draindown.spec.models import PipelineSpec
 from draindown.spec.names import near
 from draindown.spec.project import rooted, suite
+from draindown.spec.sources import FilesSource
 from draindown.spec.units import parse_time
 
 PARAMS = ("mode", "from", "to", "again", "flow", "max_batches", "deadline_minutes", "force_compact")
@@ -36,6 +37,32 @@ def project_root(dag_file: str, environ: Mapping[str, str] = os.environ) -> Path
         found="there is none on this worker",
         next=f"set {ROOT_VARIABLE} to the directory that holds dags/ and jobs/",
     )
+
+
+def refuse_in_bundle(root: Path, paths: Mapping[str, str]) -> None:
+    """Refuse relative paths where the project root is a version of a DAG bundle. `paths`: by what they are, for people.
+
+    Airflow keeps a directory per version and removes old ones: the lake would be another and empty one at each commit.
+    Raises TerminalError `lake-in-bundle`.
+    """
+    relative = [what for what, path in paths.items() if path and not path.startswith(("/", "{"))]
+    if relative and _is_of_a_version(root):
+        raise TerminalError(
+            "lake-in-bundle",
+            tried=f"find {' and '.join(relative)} below {root}",
+            found="a relative path, in a directory that Airflow makes for one version of the DAG bundle and removes later",
+            next=[
+                "write absolute paths, or export DRAINDOWN_LAKE and DRAINDOWN_LANDING if the file names these",
+                f"export {ROOT_VARIABLE}=...   # a directory with jobs/, the same for all versions",
+            ],
+        )
+
+
+def _is_of_a_version(root: Path) -> bool:
+    from airflow.dag_processing.bundles.base import get_bundle_storage_root_path
+
+    home = Path(get_bundle_storage_root_path()).resolve()  # type: ignore[no-untyped-call]
+    return root.is_relative_to(home) and root.relative_to(home).parts[1:2] == ("versions",)
 
 
 def refuse_conf(spec: PipelineSpec, context: Mapping[str, Any]) -> None:
@@ -129,8 +156,13 @@ def _replay_of(spec: PipelineSpec, context: Mapping[str, Any]) -> Again | None:
 
 
 def request_for(spec: PipelineSpec, flow: str, step: Step, root: Path, context: Mapping[str, Any]) -> Request:
-    """Return the request of one step, with the identity of the running task and the params of its DAG run."""
-    flow_spec = spec.declared(flow)
+    """Return the request of one step, with the identity of the running task and the params of its DAG run.
+
+    Raises TerminalError `bad-params`, `bad-suite`, `lake-in-bundle`.
+    """
+    flow_spec, source = spec.declared(flow), spec.flows[flow].source
+    files = source.files if isinstance(source, FilesSource) else ""
+    refuse_in_bundle(root, {"the lake": spec.lake, f"the files of flow {flow}": files})
     task = context["ti"]
     asked = None if _follows(spec, flow, context) else _replay_of(spec, context)
     return Request(

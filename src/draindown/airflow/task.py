@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from draindown.airflow import unreached
 from draindown.airflow.outcome import fail
-from draindown.airflow.requests import left_out, project_root, refuse_conf, request_for
+from draindown.airflow.requests import left_out, project_root, refuse_conf, refuse_in_bundle, request_for
 from draindown.base import clock
 from draindown.base.errors import DraindownError
 from draindown.runs.request import Request, Step
@@ -44,7 +44,9 @@ def fail_unreached(
     spec: PipelineSpec, flows: Iterable[str], step: Step, context: Context, error: DraindownError
 ) -> NoReturn:
     """Fail the task as `outcome.fail` does, and leave in each flow the report that the step would leave."""
-    with contextlib.suppress(DraindownError):  # no project root on this worker: the task's log has the error alone
-        placed = rooted(spec, project_root(str(context["dag"].fileloc)))
+    with contextlib.suppress(DraindownError):  # no root, or no lake, on this worker: the task's log has the error alone
+        root = project_root(str(context["dag"].fileloc))
+        refuse_in_bundle(root, {"the lake": spec.lake})
+        placed = rooted(spec, root)
         unreached.leave([placed.layout(flow) for flow in flows], step, context, error.as_dict(), clock.now())
     fail(error)
