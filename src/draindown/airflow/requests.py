@@ -50,7 +50,7 @@ def refuse_in_bundle(root: Path, paths: Mapping[str, str]) -> None:
         raise TerminalError(
             "lake-in-bundle",
             tried=f"find {' and '.join(relative)} below {root}",
-            found="a relative path, in a directory that Airflow makes for one version of the DAG bundle and removes later",
+            found="a relative path, in a directory that Airflow makes for a version of the DAG bundle, then removes",
             next=[
                 "write absolute paths, or export DRAINDOWN_LAKE and DRAINDOWN_LANDING if the file names these",
                 f"export {ROOT_VARIABLE}=...   # a directory with jobs/, the same for all versions",
