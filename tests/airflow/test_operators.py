@@ -317,7 +317,7 @@ def test_a_driver_that_could_not_write_its_report_is_told_by_what_it_printed(
     run = steps()
     assert run.run("first.plan", "first.drain")["first.drain"] == "failed"
     said = run.errors["first.drain"]
-    assert "report-not-written: the driver ended with exit code 78" in said and "retry" not in said
+    assert "report-not-written: the driver ended in order, with exit code 78" in said and "retry" not in said
     assert f"less {told / 'elsewhere.log'} " in said, "which the lake did not take either"
     (told / "first.drain.error").write_text("disk-full")
     run = steps()

@@ -18,7 +18,6 @@ from draindown.runs.report import StepReport
 LEASE_HELD = "lease-held"
 _HEAP_EXHAUSTED = 52  # Spark's exit code for an OutOfMemoryError
 LOOK_AGAIN = timedelta(seconds=30)
-_RETRIED = (Exit.CRASH, Exit.TRY_AGAIN)
 PATIENCE = timedelta(hours=1)
 """How long a task waits for a lease before the try fails."""
 
@@ -68,17 +67,19 @@ def _account(exit_code: int, error: Mapping[str, Any] | None, log: str) -> str:
 
 
 def _without_report(exit_code: int, log: str) -> DraindownError:
-    in_order = exit_code in (Exit.GATE_FAILED, Exit.CRASH, Exit.TRY_AGAIN, Exit.NEEDS_PERSON)
-    retry = "clear this task, or let Airflow retry it: it goes on after the last whole batch"
+    """Return the error of a driver of which nothing is known but its exit code: one of `Exit` is no death."""
+    retry = ["clear this task, or let Airflow retry it: it goes on after the last whole batch"]
     look = [f"less {shlex.quote(log)}   # what Spark said last"] if log else []
-    helps = not in_order or exit_code in _RETRIED
+    code, found = "driver-died", f"{_ending(exit_code)}; it left no report"
+    if exit_code in (Exit.GATE_FAILED, Exit.CRASH, Exit.TRY_AGAIN, Exit.NEEDS_PERSON):
+        found = f"the driver ended in order, with exit code {exit_code}, and its report could not be written"
+        code, retry = "report-not-written", retry if exit_code in (Exit.CRASH, Exit.TRY_AGAIN) else []
     return TransientError(
-        "report-not-written" if in_order else "driver-died",
+        code,
         tried="run the step's driver to its end",
-        found=f"{_ending(exit_code)}; it left no report"
-        + (", which it could not write, as on a full disk" if in_order else ""),
+        found=found,
         changed="whole batches only; the ledger lists them",
-        next=[retry] * helps + look,
+        next=[*retry, *look],
     )
 
 
