@@ -120,12 +120,13 @@ class LandedLake:
         self._batch += 1
         checkpoint(self.request, 1, offsets=self._batch, commits=self._batch)
 
-    def withdraw(self, key: str) -> None:
+    def withdraw(self, key: str, expectation: str = "sane") -> None:
         """Take the row of a key out, as the gate does on somebody's word."""
         layout, stamp = self.layout, AT + timedelta(minutes=self._batch, seconds=30)
         row = self.rows.pop(key)
         kept = {name: row[name] for name in ("id", "n", "op", "g", "at", "v") if row.get(name) is not None}
-        refused = {"quarantine_id": f"withdrawn {key}", "raw": json.dumps(kept), "reason": "gate:sane", "kind": "gate"}
+        refused = {"quarantine_id": f"withdrawn {key}", "raw": json.dumps(kept), "kind": "gate"}
+        refused |= {"reason": f"gate:{expectation}"}
         refused |= {"origin": {"unit": layout.table, "position": 1}, "generation": 1, "batch": 0, "refused_at": stamp}
         by = CommitProperties(app_transactions=[Transaction(app_id(layout, 1, "quarantine", "gate"), 0)])
         table = pa.Table.from_pylist([refused], schema=REFUSED)

@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 
 from benchmarks import kinds
-from benchmarks.contenders import BASELINE, Contender, by, draindown, submit
+from benchmarks.contenders import Contender, by, draindown, submit
 from benchmarks.kinds import DAILY
 from benchmarks.measure import Cost, apart, measured
 from benchmarks.oracle import Verdict
@@ -17,6 +17,7 @@ from benchmarks.place import ROOT, Failed, Place, Shape
 from benchmarks.samples import Row, Sample, median, of
 from benchmarks.samples import kinds as kinds_of_run
 from benchmarks.work import Asked, Bench, Finding, Work, say
+from draindown.lake.table_log import TableLog
 from draindown.launch import settings as spark_settings
 
 _FEED = 50_000
@@ -35,8 +36,9 @@ def _drained(table: str) -> Callable[[Place], Cost]:
 
 SHAPE = Shape("fold", ROOT / "benchmarks", str(ROOT / "benchmarks" / "pipelines" / "fold.yaml"), _unjudged)
 SESSION = Contender(
-    BASELINE, "draindown run --flow sessions --no-check --no-compact: the kind `session`", _drained("sessions")
+    "session", "draindown run --flow sessions --no-check --no-compact: the kind `session`", _drained("sessions")
 )
+_FLOWS = {"session": "sessions", "processor": "folded"}
 PROCESSOR = Contender(
     "processor",
     "draindown run --flow folded --no-check --no-compact: the class of benchmarks/jobs/processors",
@@ -57,7 +59,9 @@ def _of(bench: Bench, rows: int, users: str) -> list[Sample]:
         begin, number = (0, rows) if not turn else (rows + (turn - 1) * more, more)
         _append(bench, place, begin, number, users)
         what = f"{users}, {_MORE if turn else _FILL}, {rows / 1e6:.2g} M rows"
-        samples += [bench.must(one, place, what, turn or 1) for one in bench.contenders]
+        for one in bench.contenders:
+            sample = bench.must(one, place, what, turn or 1)
+            samples.append(replace(sample, facts={**sample.facts, "batch": _seconds(place, one)}))
     if len(bench.contenders) > 1:
         wrong = apart(differing, place.lake / "tables")
         say(f"    the two tables differ in {wrong:,} sessions")
@@ -84,6 +88,12 @@ def _append(bench: Bench, place: Place, start: int, rows: int, users: str) -> No
     _publish(bench, place)
 
 
+def _seconds(place: Place, contender: Contender) -> float:
+    """Return the seconds of a contender's newest batch, as its ledger has them."""
+    ledger = TableLog(str(place.lake / "ledger" / _FLOWS[contender.name]))
+    return float(ledger.rows("select seconds from t order by batch desc limit 1")[0]["seconds"])
+
+
 def differing(tables: Path) -> int:
     """Return how many sessions of one table the other lacks, or has otherwise."""
     from deltalake import DeltaTable, QueryBuilder
@@ -102,8 +112,9 @@ def _findings(samples: Sequence[Sample]) -> list[Finding]:
     for kind in kinds_of_run(samples):
         own = of(samples, kind, PROCESSOR.name)
         if own and _FILL in kind:
-            wall, number = median(own, "wall_s"), float(kind.rpartition(", ")[2].split()[0]) * 1e6
-            rows.append({"run": kind, "rows a second, JVM's start included": f"{number / wall:,.0f}"})
+            number = float(kind.rpartition(", ")[2].split()[0]) * 1e6
+            whole, batch = (number / (median(own, what) or 1) for what in ("wall_s", "batch"))
+            rows.append({"run": kind, "in its batch": f"{batch:,.0f}", "with the JVM's start": f"{whole:,.0f}"})
     return [Finding("The processor's rows a second", rows)]
 
 

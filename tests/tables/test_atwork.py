@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from draindown.base.errors import TransientError
 from draindown.cli import main
 from draindown.flow import at_work
 from draindown.lake.documents import write_json
+from draindown.lease import holder as lease_holder
 from draindown.recovery.opening import lease_of
 from draindown.runs import report, starts, store, unfinished
 from draindown.runs.driver_log import DriverLog
@@ -143,6 +145,22 @@ def test_a_driver_on_another_host_is_at_work_as_long_as_it_holds_the_lease(tmp_p
     with lease_of(asked.layout, LeaseSpec(), owner="me", run_id=asked.run_id):
         assert look(asked).state == "at work"
     assert look(asked).state == "died"
+
+
+def test_a_shared_lease_says_at_work_while_its_heartbeat_is_fresh_and_only_of_other_hosts(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    path = asked.layout.at_work(asked.run_id, "drain")
+    terms = LeaseSpec(form="shared", expires=600)
+    with lease_of(asked.layout, terms, owner="me", run_id=asked.run_id):
+        write_json(path, {"pid": 1, "host": socket.gethostname(), "at": AT.isoformat()})
+        assert look(asked).state == "died", "nobody on this host keeps the note locked"
+        write_json(path, {"pid": 1, "host": "elsewhere", "at": AT.isoformat()})
+        assert look(asked).state == "at work"
+        for beat in Path(asked.layout.lease, "epochs").glob("*.beat"):
+            os.utime(beat, (0, 0))
+        holder = lease_holder.holder(asked.layout, patient=False)
+        assert holder is not None and holder.is_stale and "stale" in str(holder)
+        assert look(asked).state == "died"
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"at": 3}', '{"at": "then"}'])

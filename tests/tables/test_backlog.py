@@ -195,6 +195,12 @@ def test_seconds_follow_bytes_and_the_start_of_the_newest_drain(tmp_path: Path) 
     done = StepReport(pipeline="p", flow="f", run_id="run-0", step="drain", outcome="done", drain=part, **times)
     store.write(asked.layout, done)
     assert plan(asked, NOW)[0].seconds == 6 + 6
+    # one that failed says nothing of a start, and one that had more to do than others little
+    failed = {"outcome": "failed", "finished_at": NOW + timedelta(hours=1)}
+    store.write(asked.layout, done.model_copy(update={"run_id": "run-1", **failed}))
+    assert plan(asked, NOW)[0].seconds == 6 + 6
+    store.write(asked.layout, done.model_copy(update={"run_id": "run-1", "finished_at": NOW + timedelta(hours=1)}))
+    assert plan(asked, NOW)[0].seconds == 6 + 6
 
 
 def test_rows_above_the_published_version_want_a_check(tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ from draindown.launch import settings as spark_settings
 from draindown.lease.holder import Card
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
-from draindown.recovery.opening import lease_of
+from draindown.planning.plan import plan
+from draindown.recovery.opening import Needs, lease_of, open_flow
 from draindown.recovery.replay import find, pin
 from draindown.runs import report, store
 from draindown.runs.report import CheckPart, DrainPart, Expectation
@@ -221,6 +222,16 @@ def test_what_heals_by_itself_is_a_note(tmp_path: Path, change: Damage, code: st
     health = examine(asked)
     assert codes(health) | {"unpublished"} == {code, "unpublished"}  # no check ran
     assert (codes(health, "wrong"), health.exit) == (set(), 0)
+
+
+def test_what_a_run_settles_is_a_reason_to_run(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    assert not plan(asked, AT)[0].drain
+    _pending(asked)
+    assert plan(asked, AT)[0].reasons["drain"] == "1 row that the table holds, to be marked as released"
+    with open_flow(asked.spec, "f", Needs.SETTLED, owner="me", run_id="r"):
+        pass
+    assert not plan(asked, AT)[0].drain
 
 
 def test_the_command_of_a_second_replay_of_a_range_goes_on_with_it(tmp_path: Path) -> None:

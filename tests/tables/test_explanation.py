@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import CommitProperties, Transaction, write_deltalake
 
 from draindown.cli.explaining import _next
 from draindown.cli.physical import _batch
 from draindown.flow.state import FlowState
+from draindown.lake.transactions import app_id
 from draindown.ledger.rows import Swap
 from draindown.planning.explanation import Explanation, explain, next_pieces
 from draindown.runs.request import Request
@@ -77,7 +80,7 @@ def test_late_rows_that_were_applied_are_what_the_next_run_reads(project: Projec
     project.write([1, 2])
     project.publish()
     read(project)
-    assert explained(project)[1] == ["reads nothing: no row of its sources changed since its newest batch"]
+    assert explained(project)[1] == ["reads nothing: no published row of its sources changed since its newest batch"]
     assert planned(project).slice.is_fill, "a comparison of all rows, where nothing changed"
     for rows in (told(1, 2), told(2, 3)):
         late.decide(Place(project.layout, 1, 2), rows, "applied", by="me", note="", at=NOW)
@@ -93,6 +96,24 @@ def test_late_rows_that_were_applied_are_what_the_next_run_reads(project: Projec
     assert first == text and "1 row changed since version 0" in rest[0] and found.sources
     read(project)
     assert explained(project)[0].applied == 0
+
+
+def test_a_flow_that_was_edited_is_explained_with_what_it_needs_first(project: Project) -> None:
+    project.write([1, 2])
+    project.publish()
+    read(project)
+    project.write([3])
+    project.publish()
+    edited = {**FLOWS, "d": {**FLOWS["d"], "window": {**FLOWS["d"]["window"], "size": "2 hours"}}}
+    flow = Project(Path(project.spec.lake).parent, **edited).spec.declared("d")
+    assert isinstance(flow, DerivedFlow)
+    assert explain(FlowState.of(project.layout), flow, NOW).sources[0].since is None, "no batch is in the table yet"
+    done = CommitProperties(app_transactions=[Transaction(app_id(project.layout, 1, "rows"), 0)])
+    write_deltalake(project.layout.table, pa.table({"n": [1]}), commit_properties=done)
+    found = explain(FlowState.of(project.layout), flow, NOW)
+    first, *then = [text for _, text in _next(found)]
+    assert first.startswith("derivation-changed: ") and "draindown reset p --flow d" in " ".join(then)
+    assert "windows of 2 h" in found.query and not found.sources and found.seconds is None
 
 
 def test_a_source_that_was_rebuilt_to_no_rows_is_compared(project: Project) -> None:

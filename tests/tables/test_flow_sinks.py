@@ -141,6 +141,24 @@ def test_a_version_whose_files_are_gone_is_named(tmp_path: Path, server: FakeSer
     assert raised.value.code == "history-gone"
 
 
+@pytest.mark.parametrize(
+    ("kind", "level", "then"),
+    [
+        ("source", "note", "draindown run p --flow f "),
+        ("gate", "wrong", "draindown gate quarantine p --flow f "),
+        ("quarantine", "wrong", "draindown quarantine replay p --flow f "),
+        ("replay:1", "wrong", "draindown doctor p --flow f "),
+    ],
+)
+def test_a_batch_that_only_the_sink_has_names_what_finishes_it(
+    tmp_path: Path, server: FakeServer, kind: str, level: str, then: str
+) -> None:
+    asked = with_sink(drained(tmp_path))
+    filled(asked, Sending(app_id(asked.layout, 1, "rows", kind), 2, kind, 1, "0", False))
+    (found,) = [one for one in examine(asked).symptoms if one.code == "sink-batch-in-flight"]
+    assert found.level == level and found.next.startswith(then)
+
+
 def test_a_batch_that_only_the_sink_has_stops_a_reset_until_it_is_given_up(tmp_path: Path, server: FakeServer) -> None:
     asked = with_sink(drained(tmp_path))
     filled(asked, sending(asked, 2, sent=False))

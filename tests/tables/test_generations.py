@@ -29,7 +29,7 @@ from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.planning import plan as planner
-from draindown.recovery import rebuild
+from draindown.recovery import opening, rebuild
 from draindown.recovery import replay as replay_plan
 from draindown.recovery import reset as reset_plan
 from draindown.runs import report, store
@@ -413,6 +413,7 @@ def test_a_table_that_stands_says_that_a_withdrawal_never_left_it(tmp_path: Path
     _empty(max(Path(asked.layout.ledger, "_delta_log").glob("*.json")))
     assert reset(asked).damaged == (asked.layout.ledger,)
     assert withdrawals.unfinished(asked.layout) == [(1, 0)]
+    assert opening.unsettled(asked.layout) == ["a withdrawal was cut short"]
 
 
 def _refused(asked: Request, batch: int, kind: str = "source", run_id: str = "r") -> None:

@@ -23,6 +23,7 @@ from draindown.ledger.rows import BatchRow, Swap
 from draindown.runs.request import Request
 from draindown.spark.targets.commit import close
 from draindown.spark.targets.definition import last_definition
+from draindown.spark.targets.delta_target import TableWriter
 from tests.flowfiles import commit, drained
 
 
@@ -97,8 +98,9 @@ def test_a_batch_is_closed_by_its_own_commit_whatever_was_committed_after_it(tmp
     table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     assert table.version() > target_log.last_commit(asked.layout.table).version - 1
     (row,) = (row for _, row in target_log.lacking(asked.layout, ledger_table.recent(asked.layout, 9), 9))
-    assert close(asked.layout, row, steps.append).batch == 2 and steps == ["merged", "recorded"]
-    assert _code(lambda: close(asked.layout, replace(row, batch=3), steps.append)) == "ledger-does-not-add-up"
+    writer = TableWriter(asked.layout, asked.flow_spec, 1, 2)
+    assert close(writer, row, steps.append).batch == 2 and steps == ["merged", "recorded"]
+    assert _code(lambda: close(writer, replace(row, batch=3), steps.append)) == "ledger-does-not-add-up"
 
 
 def test_a_table_that_was_put_aside_tells_the_next_batch_nothing_of_how_its_rows_were_made(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_an_undone_reset_takes_its_tombstones_along(tmp_path: Path) -> None:
 def test_deletes_remembered_without_a_column_of_the_sequence_ask_for_a_rebuild(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     held = StructType().add("id", "string").add("n", "integer").add("_changed_at", "timestamp")
-    act = partial(refuse_mismatch, asked.layout, asked.flow_spec, held, held)
+    act = partial(refuse_mismatch, asked.layout, asked.flow_spec, TableLog(asked.layout.table), held, held)
     act()
     remember(asked, 0)
     with pytest.raises(TerminalError) as caught:

@@ -212,14 +212,15 @@ def _lines(*rows: dict[str, Any]) -> list[str]:
     return [json.dumps(row) for row in rows]
 
 
-def test_a_withdrawn_row_is_named_with_its_expectation(tmp_path: Path) -> None:
+@pytest.mark.parametrize("expectation", ["sane", "paid before shipped; id or none"])
+def test_a_withdrawn_row_is_named_with_its_expectation(tmp_path: Path, expectation: str) -> None:
     lake = LandedLake(tmp_path)
     lake.drain(_lines({"id": "a", "n": 3}, {"id": "b", "n": 1}))
-    lake.withdraw("a")
+    lake.withdraw("a", expectation)
     found = _why(lake.spec, tmp_path, id="a")
-    assert found["state"] == "withdrawn" and "gate:sane" in found["said"] and "it is open" in found["said"]
+    assert found["state"] == "withdrawn" and f"gate:{expectation}" in found["said"] and "it is open" in found["said"]
     assert [one["fate"] for one in found["records"]] == ["superseded"]
-    assert "quarantine show p withdrawn" in found["next"][0]
+    assert found["next"][0].startswith("draindown quarantine show p withdrawn")
     lake.drain(_lines({"id": "a", "n": 4}))
     assert _why(lake.spec, tmp_path, id="a")["state"] == "landed"
 

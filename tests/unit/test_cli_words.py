@@ -61,6 +61,24 @@ def test_a_call_without_options_prints_commands_without(project: Path, capsys: p
     assert "next:    draindown run orders" in typed(capsys, "report", "orders")[2]
 
 
+def test_commands_name_a_pipeline_by_its_path_where_its_name_finds_none(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inside = project / "dags/pipelines/orders.yaml"
+    inside.rename(project / "the orders.yaml")
+    os.chdir(project)
+    assert "next:    draindown run 'the orders.yaml'" in typed(capsys, "report", "the orders.yaml")[2]
+    code, error = error_of(capsys, "--root", ".", "report", "the orders.yaml")
+    assert (code, error["next"]) == (78, ["draindown --root . run 'the orders.yaml'"])
+    Path("the orders.yaml").rename(inside)
+    assert "next:    draindown run orders" in typed(capsys, "report", str(inside))[2]
+
+
+def test_init_quotes_its_directory(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = typed(capsys, "init", "another project")
+    assert code == 0 and "draindown --root 'another project' run orders" in out
+
+
 def test_json_repeats_the_root_in_commands_only(capsys: pytest.CaptureFixture[str]) -> None:
     output.global_options.set("--root x")
     output.Output(as_json=True).result({"raw": "draindown run a", "next": ["draindown run a"], "n": (1, None)}, "")

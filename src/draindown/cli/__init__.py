@@ -22,7 +22,7 @@ from draindown.cli.context import Setting, nearest_root
 from draindown.cli.gate import gate
 from draindown.cli.lag import lag
 from draindown.cli.late import late
-from draindown.cli.output import Output, global_options
+from draindown.cli.output import Output, by_path, global_options
 from draindown.cli.plan import plan
 from draindown.cli.quarantine import quarantine
 from draindown.cli.sinks import sink
@@ -106,6 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code. A foreseen error shows no traceback."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     global_options.set("")
+    by_path.set({})
     for stream in (sys.stdout, sys.stderr):
         # a terminal that can't encode a character must not fail the command
         if hasattr(stream, "reconfigure"):

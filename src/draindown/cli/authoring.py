@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ def init(
 
     home = directory or setting(ctx).root
     written = scaffold.init(home, name)
-    into = f"draindown --root {directory}" if directory else "draindown"
+    into = f"draindown --root {shlex.quote(str(directory))}" if directory else "draindown"
     commands = [f"{into} {verb} {name}" for verb in ("validate", "run", "quarantine list", "audit")]
     lines = ["wrote", *(f"  {path}" for path in written), "next", *(f"  {command}" for command in commands)]
     Output(as_json).result({"written": [str(path) for path in written], "next": commands}, "\n".join(lines))

@@ -71,10 +71,15 @@ class Setting:
 
         Raises as `loader.load_alone` does.
         """
-        from draindown.spec.loader import find, load_alone
+        from draindown.cli.output import by_path
+        from draindown.spec.loader import DIRECTORY, find, load_alone
         from draindown.spec.project import rooted
 
-        return rooted(load_alone(find(pipeline, self.root), self.root, self.environ), self.root)
+        path = find(pipeline, self.root)
+        spec = rooted(load_alone(path, self.root, self.environ), self.root)
+        if (self.root / DIRECTORY).resolve() not in path.resolve().parents:
+            by_path.set({**by_path.get(), spec.pipeline: pipeline})
+        return spec
 
     def request(self, spec: PipelineSpec, flow: str, step: Step, run_id: str, **more: Any) -> Request:
         """Return the request of one step, as the DAG would make it."""

@@ -181,7 +181,7 @@ def _next(one: Explanation) -> list[tuple[str, str]]:
         return [("next" if not at else "", text) for at, text in enumerate(one.waits)]
     applied = f"recomputes what {count(one.applied, 'late row')} touch that were applied, yet to be counted"
     if not one.sources and not one.applied:
-        return [("next", "reads nothing: no row of its sources changed since its newest batch")]
+        return [("next", "reads nothing: no published row of its sources changed since its newest batch")]
     lines: list[tuple[str, str]] = [("next", applied)] if one.applied else []
     for read in one.sources:
         what = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,12 +16,16 @@ from draindown.cli.output import Output, table
 if TYPE_CHECKING:
     from draindown.runs.report import Backlog
     from draindown.sources.port import Part
+    from draindown.spec.loader import BrokenPipeline
     from draindown.spec.models import PipelineSpec
 
 
 @dataclass(frozen=True)
 class Lag:
-    """What waits for a flow, seen at a time. `error`: why it can't be told; then there is no backlog."""
+    """What waits for a flow, seen at a time. `error`: why it is not known; then there is no backlog.
+
+    `flow` is empty for a pipeline that can't be loaded.
+    """
 
     pipeline: str
     flow: str
@@ -44,15 +48,25 @@ def lag(
 ) -> None:
     """Show what waits per flow, its bytes, and how old the oldest is. Names what can't be read. Always exits 0."""
     here, out = setting(ctx), Output(as_json)
-    specs = map(here.load, pipelines) if pipelines else _all_pipelines(here)
-    found = [_lag(here, spec, flow, partitions) for spec in specs for flow in spec.flows]
+    found = [one for spec in _asked(here, pipelines or ()) for one in _of(here, spec, partitions, out)]
     for one in found:
-        if one.error is not None:
+        if one.error is not None and one.flow:
             where = f"{one.pipeline}/{one.flow}  {one.error.code}"
             out.note(f"{where}, see: draindown plan {one.pipeline} --flow {one.flow}")
     header = ["flow", *["partition", "next", "end"] * partitions, "input", "bytes", "oldest"]
     rows = [row for one in found for row in _rows(one, partitions)]
     out.result([_data(one, partitions) for one in found], table(header, rows, right=range(1 + partitions, len(header))))
+
+
+def _of(here: Setting, spec: PipelineSpec | BrokenPipeline, partitions: bool, out: Output) -> list[Lag]:
+    """Return what waits for each flow of a pipeline; of one that can't be loaded, its error, which is printed."""
+    from draindown.base.clock import now
+    from draindown.spec.loader import BrokenPipeline
+
+    if not isinstance(spec, BrokenPipeline):
+        return [_lag(here, spec, flow, partitions) for flow in spec.flows]
+    out.error(spec.error)
+    return [Lag(spec.name, "", now(), error=spec.error)]
 
 
 def _lag(here: Setting, spec: PipelineSpec, flow: str, partitions: bool) -> Lag:
@@ -75,7 +89,7 @@ def _lag(here: Setting, spec: PipelineSpec, flow: str, partitions: bool) -> Lag:
 def _rows(one: Lag, partitions: bool) -> list[list[str]]:
     from draindown.base.formatting import age, count, size
 
-    name, blank = f"{one.pipeline}/{one.flow}", [""] * 3 * partitions
+    name, blank = f"{one.pipeline}/{one.flow or '?'}", [""] * 3 * partitions
     if one.backlog is None:
         return [[name, *blank, "?", "?", "?"]]
     whole = one.backlog
@@ -92,7 +106,7 @@ def _rows(one: Lag, partitions: bool) -> list[list[str]]:
 def _data(one: Lag, partitions: bool) -> dict[str, Any]:
     from draindown.runs.report import Backlog
 
-    where = {"pipeline": one.pipeline, "flow": one.flow}
+    where = {"pipeline": one.pipeline, "flow": one.flow or None}
     if one.error is not None or one.backlog is None:
         error = one.error.as_dict() if one.error else None
         return where | dict.fromkeys(Backlog.model_fields) | {"error": error}
@@ -115,12 +129,11 @@ def _seconds(one: Lag, part: Part) -> float | None:
     return None if part.oldest is None else max(0.0, round(one.seen.timestamp() - part.oldest, 3))
 
 
-def _all_pipelines(here: Setting) -> list[PipelineSpec]:
+def _asked(here: Setting, pipelines: Sequence[str]) -> Iterator[PipelineSpec | BrokenPipeline]:
+    """Yield the named pipelines, or all of the project."""
     from draindown.spec.loader import DIRECTORY, BrokenPipeline, load_all
     from draindown.spec.project import rooted
 
-    found = load_all(here.root / DIRECTORY, here.environ)
-    for broken in found:
-        if isinstance(broken, BrokenPipeline):
-            Output().error(broken.error)
-    return [rooted(spec, here.root) for spec in found if not isinstance(spec, BrokenPipeline)]
+    yield from map(here.load, pipelines)
+    for found in () if pipelines else load_all(here.root / DIRECTORY, here.environ):
+        yield found if isinstance(found, BrokenPipeline) else rooted(found, here.root)

@@ -6,10 +6,12 @@ import csv
 import io
 import json
 import re
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from draindown.base.errors import DraindownError
@@ -20,8 +22,11 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff2
 
 global_options: ContextVar[str] = ContextVar("global_options", default="")
 """Options given before the command's name, quoted for a shell. Commands in the output repeat them."""
+by_path: ContextVar[Mapping[str, str]] = ContextVar("by_path", default=MappingProxyType({}))
+"""Paths of the files of pipelines that their names don't find, by name. Commands in the output have the path."""
+_BARE = r"(?<![\w./-])draindown "
 _COMMAND = re.compile(
-    r"(?<![\w./-])draindown (?=(?:init|validate|schema|plan|run|report|audit|lag|compact|doctor|reset|replay|rebuild"
+    rf"{_BARE}(?=(?:init|validate|schema|plan|run|report|audit|lag|compact|doctor|reset|replay|rebuild"
     r"|drill|gate|quarantine|sink|late|prove|explain|as-of|why|lateness|accept-loss|forget-reader)\b)"
 )
 
@@ -62,7 +67,9 @@ class Output:
 
 
 def pasteable(text: str) -> str:
-    """Return text whose draindown commands repeat the global options of this one, so that they work when pasted."""
+    """Return text whose draindown commands work when pasted: with the global options and the paths of this one."""
+    for name, path in by_path.get().items():
+        text = re.sub(rf"{_BARE}((?:[a-z-]+ ){{1,2}}){name}(?![\w./-])", rf"draindown \1{shlex.quote(path)}", text)
     given = global_options.get()
     return _COMMAND.sub(lambda _: f"draindown {given} ", text) if given else text
 

@@ -108,6 +108,9 @@ def skip(
     out.note(f"sink {name} has {count(waiting.rows, 'row')} of batch {waiting.number} of kind {waiting.kind}")
     refuse_without(yes)
     with open_flow(request.spec, request.flow, Needs.FINISHED, owner=person(), run_id=request.run_id) as opened:
+        if sink_state.in_flight(opened.layout).get(name) != waiting:  # a run finished it, or began another
+            out.result([], f"another batch is on its way to sink {name} now, or none: nothing was given up")
+            return
         lost = sink_state.give_up(opened.layout, name, by=person(), reason=reason)
     again = f"draindown run {request.spec.pipeline} --flow {request.flow}"
     is_there = name in request.declared.also_to
@@ -151,6 +154,7 @@ def _key(request: Request, name: str, text: str) -> dict[str, str]:
 
 
 def _fill(request: Request, name: str, out: Output, accept_missing: bool) -> Filled:
+    from draindown.flow.at_work import at_work
     from draindown.runs.driver_log import DriverLog
     from draindown.spark.runs.sink_fill import fill
     from draindown.spark.session import session, stop
@@ -159,7 +163,8 @@ def _fill(request: Request, name: str, out: Output, accept_missing: bool) -> Fil
     out.note(f"starting Spark, which talks to {log.path}")
     spark = session(f"draindown {request.spec.pipeline}", short=True, log=log)
     try:
-        return fill(request, spark, name, accept_missing=accept_missing, progress=out.progress)
+        with at_work(request):  # so that `report --run` of its run, as who finds the lease held is told, has an answer
+            return fill(request, spark, name, accept_missing=accept_missing, progress=out.progress)
     finally:
         out.progress_done()
         stop(spark)

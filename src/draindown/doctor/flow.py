@@ -7,7 +7,7 @@ from pathlib import Path
 
 from draindown.base.formatting import count, shortened
 from draindown.doctor.model import Desk
-from draindown.flow import generations, quarantine, release_intent, resume
+from draindown.flow import generations, release_intent, resume
 from draindown.lake import storage
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import log_of
@@ -138,16 +138,13 @@ def look_at_intake(desk: Desk) -> None:
 
 def look_at_replays(desk: Desk) -> None:
     """Examine unfinished replays and releases."""
-    waiting = release_intent.pending(desk.layout)
     begun = replay.unfinished(desk.layout)
     desk.say("replays", f"{count(len(begun))} unfinished")
     for one in begun:
         text = f"replay {one.id} did {one.done} of {count(len(one.parts), 'batch', 'batches')}"
         desk.note("replay-unfinished", "replays", text, desk.command("replay", f" {one.options} --yes"))
-    if waiting is None or desk.at_work:
-        return
-    if waiting.is_applied(desk.layout) and set(waiting.ids) - quarantine.released(desk.layout, waiting.ids).keys():
-        text = f"{count(len(waiting.ids), 'row')} were applied and are not marked as released yet; the next run does it"
+    if not desk.at_work and (number := release_intent.unsettled(desk.layout)):
+        text = f"{count(number, 'row')} that the table holds, to be marked as released: the next run does it"
         desk.note("replay-unsettled", "replays", text, f"draindown run {desk.layout.pipeline}")
 
 

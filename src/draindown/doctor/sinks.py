@@ -19,7 +19,9 @@ def look_at_sinks(desk: Desk, request: Request) -> None:
     if not desk.at_work:
         for name, one in sink_state.in_flight(desk.layout).items():
             text = f"sink {name} has batch {one.number} of kind {one.kind}, and the table does not yet"
-            desk.note("sink-batch-in-flight", "sinks", text, f"draindown run {desk.layout.pipeline}")
+            # a run finishes those of the source, a person all others
+            say = desk.note if one.kind == "source" else desk.wrong
+            say("sink-batch-in-flight", "sinks", text, sink_state.finishing(desk.layout, one))
     sink_columns.refuse_unready(request, desk.layout)
     for name in sinks:
         _compare(desk, request, name)

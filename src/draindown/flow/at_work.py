@@ -105,7 +105,7 @@ def look(layout: FlowLayout, pipeline: str, run_id: str, step: Step) -> Unfinish
     began = _time(note.get("at"))
     facts |= {"who": printable(f"process {note.get('pid', '?')} on {note.get('host', '?')}"), "began": began}
     facts |= {"command": printable(str(note.get("command") or ""))}
-    if _is_held(path) or _holds_lease(layout, run_id):
+    if _is_held(path) or (note.get("host") != socket.gethostname() and _holds_lease(layout, run_id)):
         return Unfinished(**facts, state="at work", seconds=_between(began, now()))
     done = _batches(layout, run_id)
     last = max(
@@ -164,9 +164,12 @@ def _is_held(path: Path) -> bool:
 
 
 def _holds_lease(layout: FlowLayout, run_id: str) -> bool:
-    """Return whether the run holds the lease. Covers drivers on other hosts, whose file locks are not visible here."""
+    """Return whether the run holds the lease and its heartbeat is fresh.
+
+    Tells of drivers on other hosts, whose file locks are not visible here.
+    """
     holder = lease_holder.holder(layout, patient=False)
-    return holder is not None and holder.run_id == run_id
+    return holder is not None and holder.run_id == run_id and not holder.is_stale
 
 
 def _batches(layout: FlowLayout, run_id: str) -> list[datetime | None] | None:

@@ -53,6 +53,14 @@ def forget(layout: FlowLayout, settled: Pending) -> None:
         documents.delete(layout.replaying)
 
 
+def unsettled(layout: FlowLayout) -> int:
+    """Return how many rows the target holds that are not marked as released. Raises TerminalError `state-damaged`."""
+    waiting = pending(layout)
+    if waiting is None or not waiting.is_applied(layout):
+        return 0
+    return len(set(waiting.ids) - quarantine.released(layout, waiting.ids).keys())
+
+
 def _read(content: Mapping[str, Any]) -> Pending:
     return Pending(**{**content, "ids": tuple(content["ids"])})
 

@@ -244,23 +244,29 @@ def refuse_in_flight(layout: FlowLayout, *, writer: str = "") -> None:
     for name, one in in_flight(layout).items():
         if one.writer == writer:
             continue
-        where = f"{layout.pipeline} --flow {layout.flow}"
-        finishes = {
-            "source": f"draindown run {where}   # it finishes the batch; then the same command again",
-            "replay": f"draindown doctor {where}   # names the replay; the same one again finishes the batch",
-            "quarantine": f"draindown quarantine replay {where} ...   # with the options as before; finishes the batch",
-            "gate": f"draindown gate quarantine {where} ...   # with the options as before; finishes the batch",
-        }
         raise TransientError(
             "sink-batch-in-flight",
             tried=f"write to flow {layout.flow} of pipeline {layout.pipeline}",
             found=f"batch {one.number} of kind {one.kind} was sent to sink {name}, and is not in the table yet",
             changed="nothing",
             next=[
-                finishes.get(one.kind.partition(":")[0], f"draindown doctor {where}"),
-                f"draindown sink skip {where} --sink {name} --reason TEXT --yes   # gives it up; then fill it",
+                f"{finishing(layout, one)}; then the same command again",
+                f"draindown sink skip {layout.pipeline} --flow {layout.flow} --sink {name} --reason TEXT --yes"
+                "   # gives it up; then fill it",
             ],
         )
+
+
+def finishing(layout: FlowLayout, one: Sending) -> str:
+    """Return the command that finishes a batch on its way to a sink: of the kind that began it, with its options."""
+    where = f"{layout.pipeline} --flow {layout.flow}"
+    begun_with = {
+        "source": f"draindown run {where}   # it finishes the batch",
+        "replay": f"draindown doctor {where}   # names the replay; the same one again finishes the batch",
+        "quarantine": f"draindown quarantine replay {where} ...   # with the options as before; finishes the batch",
+        "gate": f"draindown gate quarantine {where} ...   # with the options as before; finishes the batch",
+    }
+    return begun_with.get(one.kind.partition(":")[0], f"draindown doctor {where}   # says what waits")
 
 
 def give_up(layout: FlowLayout, name: str, *, by: str, reason: str) -> list[Sending]:

@@ -106,9 +106,14 @@ def unwaive(layout: FlowLayout, expectation: str) -> Waiver:
 
 def apply_waivers(layout: FlowLayout, judged: Iterable[Expectation], version: int) -> list[Expectation]:
     """Return the expectations, the failing ones with a waiver marked as waived."""
+    names = holding(layout, version)
+    return [e.model_copy(update={"waived": not e.success and e.name in names}) for e in judged]
+
+
+def holding(layout: FlowLayout, version: int) -> set[str]:
+    """Return the expectations with a waiver that applies to a table at `version` now."""
     at = now()
-    holding = {name for name, waiver in waivers(layout).items() if waiver.holds(version, at)}
-    return [e.model_copy(update={"waived": not e.success and e.name in holding}) for e in judged]
+    return {name for name, waiver in waivers(layout).items() if waiver.holds(version, at)}
 
 
 def _waived(layout: FlowLayout) -> Revisions[dict[str, Waiver]]:

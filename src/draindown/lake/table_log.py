@@ -7,7 +7,6 @@ as in `to_pylist`; `rows` converts numbers to datetimes instead.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
@@ -36,7 +35,6 @@ UNREADABLE = (DeltaError, pa.ArrowException, OSError, TerminalError)
 """What reading a table raises if its log or its files are damaged, gone, or of another version of draindown."""
 NO_BATCH = -1
 """Transaction version that a fence writes for a writer without a batch."""
-_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 _NEWEST = 20  # newest commits to check; a power cut can leave empty files there
 
 
@@ -70,6 +68,21 @@ class TableLog:
     def at(self, version: int) -> TableLog:
         """Return the same table at `version`."""
         return self if self.exists and version == self.version else TableLog(self.path, version)
+
+    def renew(self) -> Self:
+        """Bring an opened log up to date, which reads only the commits since. What is known of it is forgotten.
+
+        For a log that was opened at the newest version. It does not find out that another table took the place of this
+        one: keep it no longer than a batch, which holds the lease.
+        """
+        held = self.__dict__
+        for known in ("exists", "damage", "id"):
+            held.pop(known, None)
+        self._commits, self._asked = [], 0
+        if "table" in held:
+            with torn.named(self.path):
+                self.table.update_incremental()
+        return self
 
     @cached_property
     def damage(self) -> str | None:
@@ -319,17 +332,6 @@ def moment(at: datetime) -> str:
     """Return an aware datetime as a timestamp literal in the SQL of `query`, with microseconds."""
     microseconds = (at - EPOCH) // timedelta(microseconds=1)
     return f"""arrow_cast({microseconds}, 'Timestamp(Microsecond, Some("UTC"))')"""
-
-
-def interval_seconds(interval: str | None, default: int) -> int:
-    """Return the seconds of a Delta interval such as `interval 7 days`.
-
-    Return `default` if `interval` is None, 0 if it can't be parsed.
-    """
-    if interval is None:
-        return default
-    parts = re.findall(r"(\d+)\s*(second|minute|hour|day|week)s?\b", interval.lower())
-    return sum(int(number) * _SECONDS[unit] for number, unit in parts)
 
 
 def identifier(name: str) -> str:

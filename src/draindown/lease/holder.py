@@ -14,10 +14,15 @@ from draindown.lease.locks import FORMS, LOCKS, is_free, lock_name
 from draindown.lease.shared import CLOCK, Clock, Epochs
 from draindown.spec.lease import LeaseSpec
 
+_FOUND_OUT = ("epoch", "heartbeat", "is_stale")
+
 
 @dataclass(frozen=True)
 class Card:
-    """Who holds a lease. `since`: UTC, ISO 8601; `epoch`, and `heartbeat` as a phrase: of the shared form only."""
+    """Who holds a lease. `since`: UTC, ISO 8601. Of the shared form only: `epoch`, and `heartbeat` as a phrase.
+
+    `is_stale`: whether the heartbeat is older than its holder lets it become, by the clock of the file's host.
+    """
 
     owner: str
     run_id: str
@@ -26,10 +31,11 @@ class Card:
     since: str
     epoch: int = 0
     heartbeat: str = ""
+    is_stale: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields that are stored: all but `epoch` and `heartbeat`, which are found out by the reader."""
-        return {name: value for name, value in asdict(self).items() if name not in ("epoch", "heartbeat")}
+        """Return the fields that are stored: all but those that the reader finds out."""
+        return {name: value for name, value in asdict(self).items() if name not in _FOUND_OUT}
 
     def __str__(self) -> str:
         who = f"{self.owner or 'someone'} (run {self.run_id}, process {self.pid} on {self.host}, since {self.since}"
@@ -110,14 +116,16 @@ def _newest_card(epochs: Epochs) -> Card | None:
         return None
     unknown: dict[str, Any] = {"owner": "", "run_id": "unknown", "host": "unknown", "pid": 0, "since": "unknown"}
     known = {name: value for name, value in epochs.card(newest).items() if name in unknown}
-    return Card(**(unknown | known), epoch=newest, heartbeat=_heartbeat(epochs, newest))
+    age = epochs.age(newest)
+    is_stale = age is None or age > epochs.expires
+    phrase = _heartbeat(epochs.pulse(newest), age, is_stale=is_stale)
+    return Card(**(unknown | known), epoch=newest, heartbeat=phrase, is_stale=is_stale)
 
 
-def _heartbeat(epochs: Epochs, number: int) -> str:
-    age, pulse = epochs.age(number), epochs.pulse(number)
+def _heartbeat(pulse: bytes | None, age: float | None, *, is_stale: bool) -> str:
     told = f"heartbeat {pulse.decode(errors='replace')[:20]}" if pulse else "no heartbeat yet"
     ago = "" if age is None else f" seen {max(age, 0):.0f} s ago"
-    return f"{told}{ago}{', it looks stale' if age is None or age > epochs.expires else ''}"
+    return f"{told}{ago}{', it looks stale' if is_stale else ''}"
 
 
 def _seems_stale(epochs: Epochs, number: int) -> bool:

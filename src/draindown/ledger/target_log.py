@@ -33,12 +33,12 @@ def last_commit(path: str) -> Commit:
     return next((commit for commit in newest if not commit.is_fence), newest[0])
 
 
-def commit_of(layout: FlowLayout, row: BatchRow) -> Commit:
-    """Return the commit of a batch among the target's newest, or the newest if none is its.
+def commit_of(log: TableLog, row: BatchRow) -> Commit:
+    """Return the commit of a batch among the newest of the target's `log`, or the newest if none is its.
 
     Maintenance by others, such as an OPTIMIZE or a VACUUM by hand, may have committed after it.
     """
-    newest = TableLog(layout.table).commits(_FENCES)
+    newest = log.commits(_FENCES)
     return next((one for one in newest if (found := from_commit(one)) and found.place == row.place), newest[0])
 
 
@@ -93,6 +93,16 @@ def verify_swap(commit: Commit, swap: Swap) -> None:
         of = BatchRow(swap.pipeline, swap.flow, swap.generation, swap.batches - 1, swap.run_id)
         wrote = f"rows of the rebuilt table: {swap.rows} beside the live one, {commit.rows_written} in its place"
         raise not_adding_up(of, [wrote])
+
+
+def verify_written(row: BatchRow, path: str, expected: int, fate: str) -> None:
+    """Verify that a side table's newest commit wrote `expected` rows. `fate`: the outcome of these rows, for the error.
+
+    Raises TerminalError `ledger-does-not-add-up`.
+    """
+    wrote = last_commit(path).rows_written
+    if wrote != expected:
+        raise not_adding_up(row, [f"{fate}: {expected} in the batch, {wrote} written to {path}"])
 
 
 def _swapped(layout: FlowLayout, limit: int) -> int:

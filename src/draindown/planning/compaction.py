@@ -16,8 +16,9 @@ from draindown.base.formatting import count
 from draindown.gate import published
 from draindown.lake.documents import read_json, write_json
 from draindown.lake.flow_tables import flow_tables
+from draindown.lake.intervals import interval_seconds
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, interval_seconds, log_of
+from draindown.lake.table_log import TableLog, log_of
 from draindown.planning.open_rows import HistoryFile, end_path, open_share, worth_rewriting
 from draindown.recovery.opening import Needs, open_flow
 from draindown.runs import report

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 
+from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.flow.state import FlowState
 from draindown.lake.table_log import TableLog, log_of
@@ -21,7 +23,7 @@ from draindown.sources.batch_size import batch_seconds
 from draindown.sources.slices import FIRST, Unit
 from draindown.sources.tables import late
 from draindown.sources.tables.followed import Followed, Piece
-from draindown.sources.tables.source import by_table, part_way
+from draindown.sources.tables.source import Tables, by_table, part_way
 from draindown.spec.derived import DerivedFlow
 
 _RECENT = 20  # batches
@@ -34,14 +36,15 @@ class Explanation:
     """A derived flow in words, and what it reads.
 
     Attributes:
-        waits: in words, the source tables that can't be read yet and why; then `sources` is empty.
+        waits: in words, the source tables that can't be read yet and why, or why the next run is refused; then
+            `sources` is empty.
         sources: what the next run reads again of each source table; empty if nothing changed in them.
         applied: late rows that were applied since the newest batch, which the next run counts.
         result: what it reads of the result, to compare; None if it reads nothing of it.
         batches: recent batches of which the ledger knows what they read again.
         images: images of changed rows in these batches. `reread`: rows in the files that they read again.
         advice: how fewer rows would be read again; empty if it is not much, or nothing helps.
-        seconds: what the next run is expected to take, by the batches of the ledger, with the start of its JVM; None if
+        seconds: what the next run is expected to take, by the batches of the ledger, with the start of Spark; None if
             it has nothing to read, or no batch of the ledger read about as much.
         watermarks: of windows and sessions: what a watermark of some delays would have lost; empty unless asked for.
     """
@@ -69,6 +72,7 @@ def explain(state: FlowState, flow: DerivedFlow, now: datetime) -> Explanation:
     derivation, tables = flow.derivation, [Followed(one, state) for one in flow.source.read]
     rows = [row for row in ledger_table.recent(state, _RECENT) if row.kind == "source" and row.reread]
     waited_for = [table.finding() for table in tables if not table.is_ready]
+    refused = _refused(state, flow)
     known = Explanation(
         state.pipeline,
         state.flow,
@@ -76,7 +80,7 @@ def explain(state: FlowState, flow: DerivedFlow, now: datetime) -> Explanation:
         derivation.touches,
         tuple(derivation.scope_keys),
         tuple(derivation.keys),
-        waits=tuple(f"{one.subject} {one.detail}" for one in waited_for),
+        waits=refused or tuple(f"{one.subject} {one.detail}" for one in waited_for),
         batches=len(rows),
         images=sum(row.records for row in rows),
         reread=sum(row.reread for row in rows),
@@ -87,6 +91,24 @@ def explain(state: FlowState, flow: DerivedFlow, now: datetime) -> Explanation:
         known = replace(known, sources=sources, result=result, seconds=expected_seconds(state, sources))
         known = replace(known, applied=_applied(state, pieces))
     return replace(known, advice=_advice(known))
+
+
+def _refused(state: FlowState, flow: DerivedFlow) -> tuple[str, ...]:
+    """Return in words that the flow derives something else now, and what to do; empty if it doesn't.
+
+    Raises TerminalError `source-replaced`.
+    """
+    try:
+        _source(state, flow).refuse_lost(state, state.live_generation, state.live_checkpoint.first_unread)
+    except TerminalError as error:
+        if error.code != "derivation-changed":
+            raise
+        return (f"{error.code}: {error.found}", *error.next)
+    return ()
+
+
+def _source(state: FlowState, flow: DerivedFlow) -> Tables:
+    return Tables(flow.source, state, Path(), "")
 
 
 def expected_seconds(state: FlowState, sources: Sequence[Reach]) -> float | None:
@@ -153,6 +175,8 @@ def _read_last(state: FlowState, flow: DerivedFlow) -> list[Unit | None]:
     Of a range of versions of which a bucket is yet to be read, changes and decisions are still to be read.
     """
     generation, number = state.live_generation, state.live_checkpoint.first_unread - 1
+    if _source(state, flow).is_void(state, generation):
+        return [None] * len(flow.source.read)
     last = next(intake.slices(state, generation, number), None) if number >= FIRST else None
     if last is None or last.number != number:
         return [None] * len(flow.source.read)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from draindown.base import clock
@@ -21,7 +22,7 @@ from draindown.ledger import table as ledger_table
 from draindown.ledger import target_log
 from draindown.ledger.rows import BatchRow
 from draindown.planning import compaction
-from draindown.recovery import replay
+from draindown.recovery import opening, replay
 from draindown.runs import report, store
 from draindown.runs.report import Backlog, Outcome, PlanPart, StepReport
 from draindown.runs.request import Request, Step
@@ -32,6 +33,7 @@ from draindown.sources.tables import readers
 
 _START_SECONDS = 12.0  # startup of a drain's JVM and its first batch, assumed if the flow has no history
 _HISTORY = 20
+_STARTS = 5
 
 
 def look(request: Request, now: datetime, source: Source | None = None, state: FlowState | None = None) -> Look:
@@ -180,7 +182,7 @@ def _part(request: Request, state: FlowState, drain: str, *, idle: str, **found:
     """Return the plan that follows from the drain's reason, `drain`; "" if there is none. `idle`: why there is none."""
     reasons = {
         "drain": drain,
-        "check": "judges what the drain changes, if it changes anything" if drain else _why_check(state),
+        "check": "; ".join(filter(None, (_why_check(state), _AFTER if drain else ""))),
         "compact": _why_compact(request, state, bool(drain)),
     }
     return PlanPart(
@@ -193,6 +195,7 @@ def _part(request: Request, state: FlowState, drain: str, *, idle: str, **found:
     )
 
 
+_AFTER = "judges what the drain changes, if it changes anything"
 _IDLE = {
     "check": "nothing unpublished",
     "compact": "no partition has enough small files or deleted rows, no old files are due",
@@ -206,6 +209,7 @@ def _why_drain(state: FlowState, seen: Look, ledger: Sequence[BatchRow]) -> str:
     lacking = _unrecorded(state, ledger)
     if lacking:
         reasons.append(f"the ledger lacks {count(lacking, 'batch', 'batches')} that the table holds")
+    reasons += opening.unsettled(state)
     return "; ".join(reasons)
 
 
@@ -245,9 +249,14 @@ def _forecast_seconds(layout: FlowLayout, ledger: Sequence[BatchRow], size: int,
 
 
 def start_seconds(layout: FlowLayout, run_ids: Iterable[str]) -> float:
-    """Return the seconds that the newest drain spent outside its batches, or a default without such a drain."""
-    for run_id in dict.fromkeys(run_ids):
+    """Return the seconds that a drain takes outside its batches, or a default without a drain that says so.
+
+    The least of the newest drains that ended well: some spent time on what few runs have to do, as the first listing of
+    a large directory, or the swap of a rebuild.
+    """
+    spent = list[float]()
+    for run_id in islice(dict.fromkeys(run_ids), _STARTS):
         drained = store.read(layout, run_id, "drain")
-        if drained and drained.drain:
-            return max(0.0, drained.seconds - sum(float(b.get("seconds", 0)) for b in drained.drain.batches))
-    return _START_SECONDS
+        if drained and drained.drain and drained.outcome != "failed":
+            spent.append(drained.seconds - sum(float(batch.get("seconds", 0)) for batch in drained.drain.batches))
+    return max(0.0, min(spent, default=_START_SECONDS))

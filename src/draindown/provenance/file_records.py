@@ -33,6 +33,8 @@ _BOM = b"\xef\xbb\xbf"
 class FileRecords:
     """Reads files as they lie. A file that has other bytes than were taken in is not read."""
 
+    of_waiting = "none waits"
+
     def __init__(self, flow: FlowSpec, layout: FlowLayout) -> None:
         self._flow, self._layout = flow, layout
 

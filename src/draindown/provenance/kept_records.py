@@ -21,6 +21,8 @@ from draindown.spec.landing import FlowSpec
 class KeptRecords:
     """Reads raw records in the lake. What it does not have is asked of nobody: brokers are not looked at."""
 
+    of_waiting = "what waits at the brokers was not looked at"
+
     def __init__(self, flow: FlowSpec, layout: FlowLayout) -> None:
         self._flow, self._layout = flow, layout
         self._known: dict[Names, tuple[Fields, Typed]] = {}

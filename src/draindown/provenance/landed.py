@@ -156,7 +156,7 @@ class LandedTable:
         withheld = [sequence for sequence, state, _ in withdrawn if state != "released"]
         places = fates.places(hits, batches, self._contents(values, None), Ends(None, None, deletes, withheld))
         gone = [*scan.gone, *([hidden] if hidden else [])]
-        state, said, then = self._verdict(values, places, deletes, withdrawn, hits, gone)
+        state, said, then = self._verdict(values, places, deletes, withdrawn, hits, gone, scan.of_waiting)
         by = max(deletes, key=lambda place: deletes[place], default=None) if state == "deleted" else None
         batch = batches.get(by) if by else None
         return self._new(
@@ -171,6 +171,7 @@ class LandedTable:
         withdrawn: Sequence[tuple[Values, str, str]],
         hits: Sequence[Found],
         gone: Sequence[str],
+        of_waiting: str,
     ) -> tuple[Absent, str, list[str]]:
         pipeline, flow = self._layout.pipeline, self._layout.flow
         order = tuple(self._flow.target.sequence_by)
@@ -179,7 +180,11 @@ class LandedTable:
             sequence, state, why = max(out)
             shown = fates.shown(order, sequence)
             what = f"the gate withdrew its row with {shown}, {why}; it is {state}"
-            return "withdrawn", what, [f"draindown quarantine show {pipeline} {why.partition('id ')[2]} --flow {flow}"]
+            return (
+                "withdrawn",
+                what,
+                [f"draindown quarantine show {pipeline} {why.rpartition('; id ')[2]} --flow {flow}"],
+            )
         if any(one.fate == "waiting" for one in places):
             return "waiting", "a record with the key waits for a run", [f"draindown run {pipeline} --flow {flow}"]
         if deletes:
@@ -198,7 +203,7 @@ class LandedTable:
             return "superseded", "its records were accepted, and the table has none of them", [audit]
         if gone:
             return "unknown", "it is not in what can still be read", []
-        return "never-seen", "no record with the key was read, or waits", []
+        return "never-seen", f"no record with the key was read; {of_waiting}", []
 
     def _refused_next(self, found: Sequence[Found]) -> list[str]:
         ids = [one.refused["quarantine_id"][:12] for one in found if one.refused]

@@ -23,6 +23,8 @@ READERS: MutableMapping[str, Callable[[FlowSpec, FlowLayout], RecordReader]] = {
 class _NoRecords:
     """The reader of a kind of source whose records nobody reads again."""
 
+    of_waiting = "what waits was not looked at"
+
     def __init__(self, flow: FlowSpec, layout: FlowLayout) -> None:  # noqa: ARG002
         self._kind = flow.source.kind
 

@@ -33,7 +33,12 @@ class Record:
 
 
 class RecordReader(Protocol):
-    """Reads the records of units of one kind of source."""
+    """Reads the records of units of one kind of source.
+
+    `of_waiting`: in words, what is known of input that waits at the source, where `waiting` yields none with a record.
+    """
+
+    of_waiting: str
 
     def gone(self, unit: Unit) -> str:
         """Return why a unit can't be read as it was, and since when; empty if it can."""

@@ -109,6 +109,11 @@ class Scan:
                     }
         return self._judged(list(found.values()))
 
+    @property
+    def of_waiting(self) -> str:
+        """In words, what is known of input that waits, where `waiting` finds no record."""
+        return self._reader.of_waiting
+
     def waiting(self, first: int, names: Names, keys: Collection[Values]) -> list[Found]:
         """Return the records with these keys in slices of the live generation from `first` on, and in no slice yet."""
         pinned = (_with_log(unit) for one in intake.slices(self._layout, self._live, first) for unit in one.units)

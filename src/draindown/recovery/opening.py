@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
+from draindown.base.formatting import count
 from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import owner as owners
-from draindown.flow import resume
+from draindown.flow import release_intent, resume, withdrawals
 from draindown.lake.layout import FlowLayout
 from draindown.lease.lease import Lease
 from draindown.lease.shared import CLOCK, Clock
 from draindown.ledger.table import so_far
-from draindown.recovery import fencing, swap
+from draindown.recovery import fencing, rebuild, swap
 from draindown.recovery.rebuild import Rebuild
 from draindown.recovery.replay import settle
 from draindown.spec.derived import DerivedFlow
@@ -117,6 +118,21 @@ def open_flow(
         if needs >= Needs.RESUMED:
             generation = resume.resume(layout)
         yield OpenFlow(layout, generation, finished, lease)
+
+
+def unsettled(layout: FlowLayout) -> list[str]:
+    """Return, in words, what a crash left half done that `open_flow` completes for a run, as far as it has to.
+
+    Raises TerminalError `rebuild-damaged`, `state-damaged`.
+    """
+    found, begun = list[str](), rebuild.unfinished(layout)
+    if begun is not None and rebuild.is_swapped(layout, begun):
+        found.append(f"generation {begun.generation} took the table's place, and what follows is not done")
+    if withdrawals.unfinished(layout):
+        found.append("a withdrawal was cut short")
+    if number := release_intent.unsettled(layout):
+        found.append(f"{count(number, 'row')} that the table holds, to be marked as released")
+    return found
 
 
 def lease_of(

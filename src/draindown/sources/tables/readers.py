@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from draindown.base.errors import TerminalError
 from draindown.lake.delta import BOUNDED
+from draindown.lake.intervals import interval_seconds
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, interval_seconds, log_of
+from draindown.lake.table_log import TableLog, log_of
 from draindown.runs.request import Request
 from draindown.sources.tables import registered
 from draindown.sources.tables.upstream import FEED

@@ -29,7 +29,7 @@ def count_batch(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
     """
     goal = batch.writer.flow.target
     computed = _computed(parsed, frame, batch)
-    held = partitioning.proven(batch.writer.layout.table, computed)
+    held = partitioning.proven(batch.writer.target, computed)
     exact = [name for name in computed if name in goal.keys or name in held]  # a key is the same in all rows of a key
     good = F.col(WHY).isNull() & ~F.col("_blank")
     most = batch.tuning.named_values

@@ -6,12 +6,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from draindown.ledger.rows import BatchRow
+from draindown.ledger.target_log import verify_written
 from draindown.spark.batch import quarantine as quarantine_writer
 from draindown.spark.batch import requarantine
 from draindown.spark.batch.model import Batch, Counted
 from draindown.spark.contract.parsing import WHY
 from draindown.spark.sources.place import ARRIVED, ENVELOPE, PLACE
-from draindown.spark.targets.delta_target import written
 
 
 def keep_refused(batch: Batch, frame: DataFrame, counted: Counted, row: BatchRow) -> None:
@@ -27,13 +27,13 @@ def keep_refused(batch: Batch, frame: DataFrame, counted: Counted, row: BatchRow
         bad, units = _refused(frame), batch.input.units
         fresh = requarantine.quarantine(batch.writer, bad, blocks, units, batch.run_id, batch.first_seen)
         if fresh is not None:
-            written(row, batch.writer.layout.quarantine, fresh, "quarantined for the first time")
+            verify_written(row, batch.writer.layout.quarantine, fresh, "quarantined for the first time")
     elif row.quarantined or batch.writer.holds(batch.writer.layout.quarantine, "quarantine"):
         blocks = batch.origins(counted)
         quarantine_writer.quarantine(
             batch.writer, _refused(frame), blocks, batch.run_id, batch.first_seen, number=row.quarantined
         )
-        written(row, batch.writer.layout.quarantine, row.quarantined, "quarantined")
+        verify_written(row, batch.writer.layout.quarantine, row.quarantined, "quarantined")
 
 
 def _refused(frame: DataFrame) -> DataFrame:

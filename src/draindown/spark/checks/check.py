@@ -123,17 +123,17 @@ def _expectations(request: Request, state: Unpublished, rows: Rows) -> list[Expe
     if not gate_suite.expectations_of(request.suite):
         return []
     changed, table = (frame.drop(ARRIVED_AT, ORIGIN) for frame in (rows.changed, rows.table))
-    _refuse_wrong_suite(request, table)
+    _refuse_wrong_suite(request, table, waivers.holding(request.layout, state.version))
     target = request.declared.target
     open_rows = None if target.history is None else table.where(F.col(END_AT).isNull())
     return judge.judge(request.suite, changed, table, target.row_keys, _proven(rows, state), open_rows)
 
 
-def _refuse_wrong_suite(request: Request, table: DataFrame) -> None:
+def _refuse_wrong_suite(request: Request, table: DataFrame, waived: Collection[str]) -> None:
     """Raise TerminalError `bad-suite` if expectations can't be judged for any rows, unless they are waived."""
     known = suite_validation.kinds() or frozenset()
     known |= {config["type"] for config in gate_suite.expectations_of(request.suite) if _brought(config["type"], known)}
-    waived, names = waivers.waivers(request.layout), gate_suite.names(request.suite)
+    names = gate_suite.names(request.suite)
     wrong = [
         what for at, what in suite_validation.problems(request.suite, table.columns, known) if names[at] not in waived
     ]

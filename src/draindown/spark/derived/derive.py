@@ -110,7 +110,7 @@ class Derivation:
         spark = work.sources[0].sparkSession
         with remedies.source_types_named(work):
             delta_target.prepare(spark, writer, StructType(list(work.resolved.schema)).add(CHANGED_AT, "timestamp"))
-        held = delta_target.held_rows(spark, writer.layout.table, work.scope.pruning, narrow=True)
+        held = delta_target.held_rows(spark, writer.target, work.scope.pruning, narrow=True)
         with ExitStack() as kept:
             work = narrowed(work, held, kept)
             again = [again_of(work, at) for at in range(len(work.batch.slice.tables))]

@@ -63,7 +63,7 @@ def physical(spark: SparkSession, batch: DeriveBatch) -> Physical:
     """
     with ExitStack() as kept:
         work = _work(spark, batch, kept)
-        held = delta_target.held_rows(spark, batch.writer.layout.table, work.scope.pruning, narrow=True)
+        held = delta_target.held_rows(spark, batch.writer.target, work.scope.pruning, narrow=True)
         work = derive.narrowed(work, held, kept)
         again = [again_of(work, at) for at in range(len(batch.slice.tables))]
         kept.enter_context(configured(spark, settings_of(spark, work, held, again)))

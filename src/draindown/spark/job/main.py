@@ -61,7 +61,7 @@ def attempt(
     restore = _on_signals(stop)
     with at_work.at_work(request):
         try:
-            result, code = work(stop), Exit.DONE
+            result, code = work(stop).model_copy(update={"started_at": started}), Exit.DONE
         except Exception as raised:  # noqa: BLE001 - the edge of the process: whatever fails, a report is left
             error = _named(raised, request, stop)
             result, code = failed(request, error, started), exit_for(error)

@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.gate import published
-from draindown.lake.table_log import TableLog, interval_seconds
+from draindown.lake.intervals import interval_seconds
+from draindown.lake.table_log import TableLog
 from draindown.planning import compaction
 from draindown.planning.compaction import Partition, Table
 from draindown.recovery.opening import Needs

@@ -28,7 +28,7 @@ from draindown.runs import report
 from draindown.runs.report import Backlog, Outcome, StepReport
 from draindown.runs.request import Request
 from draindown.sources import batch_size, intake, raw
-from draindown.sources.port import Pinning, Source
+from draindown.sources.port import Look, Pinning, Source
 from draindown.sources.registry import source_of
 from draindown.sources.slices import FIRST, Slice, slice_of, slices_of
 from draindown.sources.tables import readers
@@ -127,7 +127,7 @@ def drain(
     source = source or source_of(request)
     with open_flow(request, spark, Needs.RESUMED) as flow:
         refuse_unresolved(request, spark)
-        done = under_lease(
+        done, left = under_lease(
             request,
             spark,
             flow.generation,
@@ -138,8 +138,7 @@ def drain(
             source=source,
         )
     source.refuse_findings(done.findings)
-    if done.drain is not None and done.drain.after is not None and done.drain.after.units:
-        refuse_expiring(request, plan.look(request, now(), source), now())
+    refuse_expiring(request, left, now())
     return done
 
 
@@ -153,8 +152,8 @@ def under_lease(
     reached: StepHook,
     tuning: Tuning = TUNING,
     source: Source | None = None,
-) -> StepReport:
-    """Drain a flow that the caller has opened and whose generation can resume.
+) -> tuple[StepReport, Look]:
+    """Drain a flow that the caller has opened and whose generation can resume. Also returns what is left to read.
 
     `reached` is called with each step's name when the step completes: those of each batch, then `drained`, `feed` (the
     table has what its readers need) and `looked` (at what waits). It raises if the lease is lost, which aborts the
@@ -192,7 +191,7 @@ def under_lease(
     told = schema_drift.findings(layout, request.declared, request.run_id, {row.place for row in state.rows})
     stale = [] if layout.staged else sink_columns.findings(request, layout)
     findings = [*refused, *taken.findings, *told, *batches.findings, *stale]
-    return report.of(request, started, _outcome(before, bounded), findings=findings, drain=part)
+    return report.of(request, started, _outcome(before, bounded), findings=findings, drain=part), left
 
 
 def _drained(

@@ -60,7 +60,7 @@ def rebuild(
         begun = rebuild_plan.begin(request, by=request.owner, accept_missing=accept_missing)
         staged = _staged(request, begun)
         number, until = _resumed(live, begun, staged), stop or Stop()
-        drained = under_lease(staged, spark, number, progress=progress, stop=until, reached=reached)
+        drained, _ = under_lease(staged, spark, number, progress=progress, stop=until, reached=reached)
         if drained.outcome != "bounded":
             progress(f"generation {begun.generation} has read everything; it takes the live table's place")
             _swap(staged, spark, reached)

@@ -29,6 +29,7 @@ from draindown.gate.published import Unpublished
 from draindown.lake.table_log import log_of
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE, BatchRow
+from draindown.ledger.target_log import verify_written
 from draindown.recovery.opening import Needs
 from draindown.recovery.rebuild import refuse_begun
 from draindown.runs import report
@@ -42,7 +43,7 @@ from draindown.spark.runs.opening import open_flow
 from draindown.spark.sql import ARRIVED_AT, ORIGIN, origin, quoted
 from draindown.spark.targets.batch import BaseBatch
 from draindown.spark.targets.commit import close, stamp_after
-from draindown.spark.targets.delta_target import Writer, written
+from draindown.spark.targets.delta_target import Writer
 from draindown.spark.targets.outlets import outlets_of
 from draindown.spark.targets.pruning import Pruning, measures, pruning, text_safe
 from draindown.spark.targets.registry import strategy_of
@@ -212,13 +213,13 @@ def _take_out(
     rows, strategy = found.rows.drop(_RAW), strategy_of(request.flow_spec)
     with outlets.opened(sending), strategy.withdrawal(writer, rows, row, _pruning(request, rows)) as change:
         quarantine_writer.keep(writer, _as_kept(request, writer, plan, change.kept), request.run_id, started)
-        written(change.row, layout.quarantine, change.row.records, "withdrawn")
+        verify_written(change.row, layout.quarantine, change.row.records, "withdrawn")
         reached("quarantined")
         change.remember()
         reached("remembered")
         row = outlets.send(spark, sending, change)
         change.write(row)
-        return close(layout, row, reached)
+        return close(writer, row, reached)
 
 
 def _as_kept(request: Request, writer: Writer, plan: Plan, rows: DataFrame) -> DataFrame:

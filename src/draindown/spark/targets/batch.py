@@ -152,7 +152,7 @@ def apply(spark: SparkSession, batch: BaseBatch, read: Callable[[ExitStack], Rea
             batch.reached("remembered")
             row = batch.outlets.send(spark, batch, change)
             change.write(row)
-            return close(batch.writer.layout, row, batch.reached)
+            return close(batch.writer, row, batch.reached)
 
 
 def _done_before(writer: TableWriter) -> BatchRow:

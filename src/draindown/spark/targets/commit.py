@@ -6,14 +6,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from draindown.base.progress import StepHook
-from draindown.lake.layout import FlowLayout
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.ledger import target_log
 from draindown.ledger.rows import BatchRow
+from draindown.spark.targets.delta_target import TableWriter
 
 
-def close(layout: FlowLayout, row: BatchRow, reached: StepHook) -> BatchRow:
+def close(writer: TableWriter, row: BatchRow, reached: StepHook) -> BatchRow:
     """Compare the batch's counts with the metrics of its commit, then record and return its ledger row.
 
     `reached` is called with `merged` before and `recorded` after.
@@ -21,12 +21,12 @@ def close(layout: FlowLayout, row: BatchRow, reached: StepHook) -> BatchRow:
     Raises TerminalError `ledger-does-not-add-up` if the counts differ or no such commit is this batch's.
     """
     reached("merged")
-    commit = target_log.commit_of(layout, row)
+    commit = target_log.commit_of(writer.target.renew(), row)
     found = ledger_rows.closed(commit)
     if found is None or found.place != row.place:
         row = replace(row, table_version=commit.version)
         raise ledger_rows.not_adding_up(row, [f"version {commit.version} of the table is not this batch's commit"])
-    ledger_table.record(layout, [found])
+    ledger_table.record(writer.layout, [found])
     reached("recorded")
     return found
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -20,8 +21,7 @@ from draindown.lake import delta, formats
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import WriterId, app_id
-from draindown.ledger import target_log
-from draindown.ledger.rows import BatchKind, BatchRow, not_adding_up
+from draindown.ledger.rows import BatchKind
 from draindown.spark.session import configured
 from draindown.spark.sql import ddl, quoted
 from draindown.spark.targets import identity, partitioning, restricted, side_rows
@@ -58,9 +58,15 @@ class TableWriter:
         """Return the transaction id (`txnAppId`) for writes of `purpose`: `rows`, `tombstones` or `quarantine`."""
         return app_id(self.layout, self.generation, purpose, self.kind)
 
+    @cached_property
+    def target(self) -> TableLog:
+        """The target's log, opened once by this batch and renewed after its writes."""
+        return TableLog(self.layout.table)
+
     def is_done(self) -> bool:
         """Return whether the target already contains this batch."""
-        return self.holds(self.layout.table, "rows")
+        version = self.target.last(self.app("rows"))
+        return version is not None and version >= self.batch
 
     def holds(self, path: str, purpose: str) -> bool:
         """Return whether the table at `path` already contains this batch's write of `purpose`."""
@@ -139,14 +145,16 @@ def prepare(
 
     Raises TerminalError `table-mismatch` if column types, column case or partitioning differ from the spec.
     """
-    path, flow = writer.layout.table, writer.flow
-    if not TableLog(path).exists:
+    path, flow, log = writer.layout.table, writer.flow, writer.target
+    if not log.exists:
         _create(spark, path, schema, flow, computed)
+        log.renew()
         return
-    refuse_mismatch(writer.layout, flow, DeltaTable.forPath(spark, path).toDF().schema, schema)
+    refuse_mismatch(writer.layout, flow, log, DeltaTable.forPath(spark, path).toDF().schema, schema)
     widen(spark, path, schema)
     if flow.target.partition_by:
-        partitioning.keep(spark, path, computed)
+        partitioning.keep(spark, log, computed)
+    log.renew()
 
 
 def widen(spark: SparkSession, path: str, schema: StructType) -> None:
@@ -314,28 +322,17 @@ def write_batch(
         rows.write.format("delta").mode("append").save(path)
 
 
-def written(row: BatchRow, path: str, expected: int, fate: str) -> None:
-    """Check that a side table's newest commit wrote `expected` rows. `fate`: the outcome of these rows, for the error.
-
-    Raises TerminalError `ledger-does-not-add-up`.
-    """
-    wrote = target_log.last_commit(path).rows_written
-    if wrote != expected:
-        raise not_adding_up(row, [f"{fate}: {expected} in the batch, {wrote} written to {path}"])
-
-
-def held_rows(spark: SparkSession, path: str, pruning: Pruning, *, narrow: bool = False) -> Held | None:
+def held_rows(spark: SparkSession, log: TableLog, pruning: Pruning, *, narrow: bool = False) -> Held | None:
     """Return the rows of a table that match `pruning`. None if the table is absent or empty.
 
     `narrow`: leave out predicates that exclude no file.
 
-    The frame reads the current version with `versionAsOf`. After a write to a table, Spark recomputes persisted frames
+    The frame reads the log's version with `versionAsOf`. After a write to a table, Spark recomputes persisted frames
     that read the table without a version, and a batch still reads its frames after its first write.
     """
-    log = TableLog(path)
     if not (files := log.files([*pruning.values, *pruning.ranges]) if log.exists else []):
         return None
-    frame = spark.read.format("delta").option("versionAsOf", log.version).load(path)
+    frame = spark.read.format("delta").option("versionAsOf", log.version).load(log.path)
     is_apart = pruning.excludes_all(frame.schema, files)
     pruning = pruning.narrowed(frame.schema, files) if narrow else pruning
     concerned = pruning.files(frame.schema, files)

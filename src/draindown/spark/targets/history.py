@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType, TimestampType
 
 from draindown.base.errors import TerminalError
 from draindown.ledger.rows import BatchRow
+from draindown.ledger.target_log import verify_written
 from draindown.sinks.port import FATE as SENT
 from draindown.spark.contract.origin import arrived
 from draindown.spark.frames import persisted
@@ -25,7 +26,7 @@ from draindown.spark.session import configured
 from draindown.spark.sql import CHANGED_AT, literal, quoted
 from draindown.spark.targets import delta_target, events, folding, memory, resolution, withheld
 from draindown.spark.targets.definition import differing, last_definition, ways_on
-from draindown.spark.targets.delta_target import Clauses, Writer, written
+from draindown.spark.targets.delta_target import Clauses, Writer
 from draindown.spark.targets.events import WHY, Shape
 from draindown.spark.targets.neighbourhood import Neighbourhood, candidates, joining, neighbourhood, settings
 from draindown.spark.targets.pruning import Pruning
@@ -294,7 +295,7 @@ class Folded:
         if number or writer.holds(writer.layout.hidden, "hidden"):
             hidden = events.unseen(self.events, self.shape).withColumnRenamed(folding.GONE, "_delete")
             memory.append(writer, hidden, self.accepted.changed_at)
-            written(self.row, writer.layout.hidden, number, "hidden events")
+            verify_written(self.row, writer.layout.hidden, number, "hidden events")
 
     def changes(self, was: Mapping[str, Column]) -> DataFrame:
         """Return the rows that differ. Not used: a pipeline file with a history has no sink of rows."""

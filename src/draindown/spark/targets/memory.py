@@ -49,11 +49,12 @@ def held(spark: SparkSession, writer: Writer, pruning: Pruning) -> Held | None:
     What an earlier attempt of this batch wrote is excluded.
     """
     goal = writer.flow.target
-    found = held_rows(spark, writer.layout.memory(goal.kind.memory), pruning.only(goal.keys))
+    log = TableLog(writer.layout.memory(goal.kind.memory))
+    found = held_rows(spark, log, pruning.only(goal.keys))
     if found is None or (found.is_apart and goal.kind.memory == "tombstones"):
         return None
     if goal.kind.memory == "tombstones" and _number(found.every) <= FEW_HELD:
-        return replace(found, rows=_read(spark, writer, found.rows))
+        return replace(found, rows=_read(spark, writer, log, found.rows))
     mine = (
         (F.col("_generation") == writer.generation)
         & (F.col("_batch") == writer.batch)
@@ -67,13 +68,13 @@ def _number(files: Sequence[Mapping[str, Any]]) -> float:
     return sum(float("inf") if file.get("num_records") is None else file["num_records"] for file in files)
 
 
-def _read(spark: SparkSession, writer: Writer, held: DataFrame) -> DataFrame:
+def _read(spark: SparkSession, writer: Writer, log: TableLog, held: DataFrame) -> DataFrame:
     """Return the tombstones of other batches, read by this process. Spark would list the table's files in a job.
 
     They have the types that Spark reads: of Arrow's alone it would take a time without a zone for one of the session's.
     """
     mine = f"_generation = {writer.generation} and _batch = {writer.batch} and _kind = {literal(writer.kind)}"
     names = ", ".join(map(identifier, writer.flow.target.essential))
-    found = TableLog(writer.layout.tombstones).query(f"select {names} from t where not ({mine})")
+    found = log.query(f"select {names} from t where not ({mine})")
     schema = held.schema
     return spark.createDataFrame(found, StructType([schema[name] for name in writer.flow.target.essential]))

@@ -13,15 +13,17 @@ from draindown.spec.derived import DerivedFlow
 from draindown.spec.landing import FlowSpec
 
 
-def refuse_mismatch(layout: FlowLayout, flow: FlowSpec | DerivedFlow, held: StructType, schema: StructType) -> None:
+def refuse_mismatch(
+    layout: FlowLayout, flow: FlowSpec | DerivedFlow, log: TableLog, held: StructType, schema: StructType
+) -> None:
     """Refuse to write rows of `schema` to the target, of schema `held`, or to what is remembered beside it.
+
+    `log`: the target's.
 
     Raises TerminalError `table-mismatch`.
     """
-    path = layout.table
     differing = list(differences(held, schema))
     differing += other_form(held, schema) if isinstance(flow, FlowSpec) else ()
-    log = TableLog(path)
     partitions = log.partition_columns
     if partitions != flow.target.partition_by:
         differing.append(f"the table is partitioned by {partitions}, the spec by {flow.target.partition_by}")
@@ -31,7 +33,7 @@ def refuse_mismatch(layout: FlowLayout, flow: FlowSpec | DerivedFlow, held: Stru
     if differing:
         raise TerminalError(
             "table-mismatch",
-            tried=f"write to {path}",
+            tried=f"write to {layout.table}",
             found="; ".join(differing),
             next=[
                 f"put the spec back, then: draindown run {layout.pipeline}",

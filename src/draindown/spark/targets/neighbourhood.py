@@ -42,7 +42,7 @@ class Neighbourhood:
 def neighbourhood(accepted: Accepted, row: BatchRow) -> Neighbourhood:
     """Return what the batch is compared with, at the tables' current versions."""
     spark, writer = accepted.rows.sparkSession, accepted.writer
-    held = delta_target.held_rows(spark, writer.layout.table, accepted.pruning)
+    held = delta_target.held_rows(spark, writer.target, accepted.pruning)
     accepted.compared(held, accepted.pruning)
     found = Neighbourhood(held, memory.held(spark, writer, accepted.pruning), False)
     return replace(found, is_large=accepted.tuning.is_small_beside(found.size, row.records))

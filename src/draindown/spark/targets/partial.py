@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from draindown.base.errors import TerminalError
 from draindown.ledger.rows import BatchRow
+from draindown.ledger.target_log import verify_written
 from draindown.sinks.port import FATE as SENT
 from draindown.spark.contract.origin import arrived
 from draindown.spark.frames import persisted
@@ -24,7 +25,7 @@ from draindown.spark.session import configured
 from draindown.spark.sql import ARRIVED_AT, CHANGED_AT, quoted
 from draindown.spark.targets import delta_target, memory, merging, resolution, withheld
 from draindown.spark.targets.definition import differing, last_definition, ways_on
-from draindown.spark.targets.delta_target import Clauses, Writer, written
+from draindown.spark.targets.delta_target import Clauses, Writer
 from draindown.spark.targets.merging import BURIES, COUNTS, Shape
 from draindown.spark.targets.neighbourhood import candidates, joining, neighbourhood, settings
 from draindown.spark.targets.pruning import Pruning
@@ -165,7 +166,7 @@ class Merged:
             buried = self.merged.where(F.col(BURIES).isNotNull())
             keys = [quoted(name) for name in goal.keys if name not in goal.sequence_by]
             memory.append(writer, buried.select(*keys, *at), self.accepted.changed_at, deletes)
-            written(self.row, writer.layout.tombstones, deletes, "deletes")
+            verify_written(self.row, writer.layout.tombstones, deletes, "deletes")
 
     def changes(self, was: Mapping[str, Column]) -> DataFrame:
         """Return the rows that differ from the table's, with all of their columns."""

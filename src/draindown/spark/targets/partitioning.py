@@ -20,14 +20,14 @@ PROPERTY = "draindown.partitions"
 _MIXED = ""
 
 
-def proven(path: str, computed: Mapping[str, str]) -> list[str]:
-    """Return the columns of `computed` by whose values the table at `path` may be pruned: all, if there is no table.
+def proven(log: TableLog, computed: Mapping[str, str]) -> list[str]:
+    """Return the columns of `computed` by whose values a table may be pruned: all, if there is no table.
 
     `computed`: by partition column, how a batch computes it from the keys alone.
     """
-    if not computed or not TableLog(path).exists:
+    if not computed or not log.exists:
         return list(computed)
-    held = _held(path)
+    held = _held(log)
     return [name for name, how in computed.items() if held.get(name) == how]
 
 
@@ -36,12 +36,12 @@ def stored(computed: Mapping[str, str]) -> str:
     return json.dumps(computed, sort_keys=True)
 
 
-def keep(spark: SparkSession, path: str, computed: Mapping[str, str]) -> None:
+def keep(spark: SparkSession, log: TableLog, computed: Mapping[str, str]) -> None:
     """Write down that rows of another computation come, before they do. No-op if all columns are computed as before."""
-    held = _held(path)
+    held = _held(log)
     other = {name: _MIXED for name, how in held.items() if how not in (_MIXED, computed.get(name))}
     if other:
-        _write(spark, path, held | other)
+        _write(spark, log.path, held | other)
 
 
 def forget(spark: SparkSession, path: str, source: str) -> None:
@@ -49,18 +49,18 @@ def forget(spark: SparkSession, path: str, source: str) -> None:
 
     No-op if those are computed alike.
     """
-    if PROPERTY in TableLog(path).properties and _held(path) != _held(source):
+    if PROPERTY in (log := TableLog(path)).properties and _held(log) != _held(TableLog(source)):
         spark.sql(f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES IF EXISTS ('{PROPERTY}')")
 
 
 def take(spark: SparkSession, path: str, source: str) -> None:
     """Let the table at `path` be pruned as the one at `source`, whose rows it has."""
-    if (held := _held(source)) and held != _held(path):
+    if (held := _held(TableLog(source))) and held != _held(TableLog(path)):
         _write(spark, path, held)
 
 
-def _held(path: str) -> dict[str, str]:
-    return dict(json.loads(TableLog(path).properties.get(PROPERTY, "{}")))
+def _held(log: TableLog) -> dict[str, str]:
+    return dict(json.loads(log.properties.get(PROPERTY, "{}")))
 
 
 def _write(spark: SparkSession, path: str, held: Mapping[str, str]) -> None:

@@ -13,13 +13,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from draindown.ledger.rows import BatchRow
+from draindown.ledger.target_log import verify_written
 from draindown.sinks.port import FATE
 from draindown.spark.contract.origin import arrived
 from draindown.spark.frames import persisted
 from draindown.spark.session import configured
 from draindown.spark.sql import CHANGED_AT, quoted
 from draindown.spark.targets import delta_target, memory, resolution, withheld
-from draindown.spark.targets.delta_target import Clauses, Writer, written
+from draindown.spark.targets.delta_target import Clauses, Writer
 from draindown.spark.targets.neighbourhood import Neighbourhood, candidates, joining, neighbourhood, settings
 from draindown.spark.targets.pruning import Pruning
 from draindown.spark.targets.strategy import Accepted
@@ -102,7 +103,7 @@ class Upserted:
         writer, deletes = self.accepted.writer, self.row.deleted + self.row.remembered
         if deletes or writer.holds(writer.layout.tombstones, "tombstones"):
             memory.append(writer, self._deletes(), self.accepted.changed_at, deletes)
-            written(self.row, writer.layout.tombstones, deletes, "deletes")
+            verify_written(self.row, writer.layout.tombstones, deletes, "deletes")
 
     def _deletes(self) -> DataFrame:
         deletes = self.fated.where(F.col(resolution.FATE).isin(*resolution.DELETES))
