@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,7 @@ from draindown.base.errors import TerminalError
 from draindown.runs.request import Again, Request, Step
 from draindown.spec.models import PipelineSpec
 from draindown.spec.names import near
-from draindown.spec.project import rooted, suite
-from draindown.spec.sources import FilesSource
+from draindown.spec.project import relative, rooted, suite
 from draindown.spec.units import parse_time
 
 PARAMS = ("mode", "from", "to", "again", "flow", "max_batches", "deadline_minutes", "force_compact")
@@ -39,17 +38,16 @@ def project_root(dag_file: str, environ: Mapping[str, str] = os.environ) -> Path
     )
 
 
-def refuse_in_bundle(root: Path, paths: Mapping[str, str]) -> None:
-    """Refuse relative paths where the project root is a version of a DAG bundle. `paths`: by what they are, for people.
+def refuse_in_bundle(root: Path, paths: Sequence[str]) -> None:
+    """Refuse relative paths where the project root is a version of a DAG bundle. `paths`: what they are of, for people.
 
     Airflow keeps a directory per version and removes old ones: the lake would be another and empty one at each commit.
     Raises TerminalError `lake-in-bundle`.
     """
-    relative = [what for what, path in paths.items() if path and not path.startswith(("/", "{"))]
-    if relative and _is_of_a_version(root):
+    if paths and _is_of_a_version(root):
         raise TerminalError(
             "lake-in-bundle",
-            tried=f"find {' and '.join(relative)} below {root}",
+            tried=f"find {' and '.join(paths)} below {root}",
             found="a relative path, in a directory that Airflow makes for a version of the DAG bundle, then removes",
             next=[
                 "write absolute paths, or export DRAINDOWN_LAKE and DRAINDOWN_LANDING if the file names these",
@@ -160,9 +158,8 @@ def request_for(spec: PipelineSpec, flow: str, step: Step, root: Path, context: 
 
     Raises TerminalError `bad-params`, `bad-suite`, `lake-in-bundle`.
     """
-    flow_spec, source = spec.declared(flow), spec.flows[flow].source
-    files = source.files if isinstance(source, FilesSource) else ""
-    refuse_in_bundle(root, {"the lake": spec.lake, f"the files of flow {flow}": files})
+    flow_spec = spec.declared(flow)
+    refuse_in_bundle(root, relative(spec, flow))
     task = context["ti"]
     asked = None if _follows(spec, flow, context) else _replay_of(spec, context)
     return Request(
