@@ -33,18 +33,17 @@ def verdict(exit_code: int, report: StepReport | None, log: str = "", told: Mapp
 
     Raises AirflowFailException (a person must act), LeaseHeld (wait), or AirflowException (retry).
     """
-    error = report.error if report is not None else told
-    match exit_code:
-        case Exit.DONE if report is None:
+    if exit_code == Exit.DONE:
+        if report is None:
             raise AirflowException("the job ended well but left no report: its driver may not see this lake")
-        case Exit.DONE:
-            return
-        case Exit.GATE_FAILED | Exit.NEEDS_PERSON:
-            raise AirflowFailException(_account(exit_code, error, log))
-        case Exit.TRY_AGAIN if (error or {}).get("code") == LEASE_HELD:
-            raise LeaseHeld(_account(exit_code, error, log))
-        case _:
-            raise AirflowException(_account(exit_code, error, log))
+        return
+    error = (report.error if report is not None else told) or _died(exit_code, report, log).as_dict()
+    said = printable_lines(described(error))
+    if exit_code in (Exit.GATE_FAILED, Exit.NEEDS_PERSON):
+        raise AirflowFailException(said)
+    if exit_code == Exit.TRY_AGAIN and error.get("code") == LEASE_HELD:
+        raise LeaseHeld(said)
+    raise AirflowException(said)
 
 
 def fail(error: DraindownError) -> NoReturn:
@@ -61,17 +60,15 @@ def wait_or_fail(held: LeaseHeld, first_wait: datetime | None, now: datetime) ->
     raise AirflowRescheduleException(now + LOOK_AGAIN) from held  # type: ignore[no-untyped-call]
 
 
-def _account(exit_code: int, error: Mapping[str, Any] | None, log: str) -> str:
-    """Return the error's tried, found, changed and next as text. Without one, that of a driver that left no report."""
-    return printable_lines(described(error or _without_report(exit_code, log).as_dict()))
-
-
-def _without_report(exit_code: int, log: str) -> DraindownError:
+def _died(exit_code: int, report: StepReport | None, log: str) -> DraindownError:
     """Return the error of a driver of which nothing is known but its exit code: one of `Exit` is no death."""
     retry = ["clear this task, or let Airflow retry it: it goes on after the last whole batch"]
     look = [f"less {shlex.quote(log)}   # what Spark said last"] if log else []
-    code, found = "driver-died", f"{_ending(exit_code)}; it left no report"
-    if exit_code in (Exit.GATE_FAILED, Exit.CRASH, Exit.TRY_AGAIN, Exit.NEEDS_PERSON):
+    code, found = (
+        "driver-died",
+        f"{_ending(exit_code)}{'; it left no report' if report is None else ', after its step'}",
+    )
+    if report is None and exit_code in (Exit.GATE_FAILED, Exit.CRASH, Exit.TRY_AGAIN, Exit.NEEDS_PERSON):
         found = f"the driver ended in order, with exit code {exit_code}, and its report could not be written"
         code, retry = "report-not-written", retry if exit_code in (Exit.CRASH, Exit.TRY_AGAIN) else []
     return TransientError(
