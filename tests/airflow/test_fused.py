@@ -172,7 +172,8 @@ def _publish(told: Path, version: int, *, rows: int, start: str | None = None) -
     """Do what the newest driver's check does that passes its gate. Return the request of its drain."""
     drain = Request.decode(json.loads((told / f"{DRAIN}.argv").read_text())[-1])
     assert drain.announces
-    own = drain.following("check").start if start is None else start
+    left = store.read(drain.layout, drain.run_id, "check")
+    own = (left.start if left else drain.following("check").start) if start is None else start
     at = {"changed_at": None, "at": now(), "run_id": drain.run_id, "start": own}
     publish(drain.layout, Published(version=version, table_id="t", rows=9, changed_rows=rows, **at))
     return drain
