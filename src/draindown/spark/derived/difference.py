@@ -100,24 +100,16 @@ def count(
     by_key = fated.groupBy(*map(quoted, keys)).agg(
         F.min(FATE).alias(FATE), *(one.alias(f"_{name}") for name, one in sums.items())
     )
-    rows = (
-        by_key.groupBy(FATE)
-        .agg(
-            F.count("*").alias("keys"),
-            F.count_if(F.col("_rows") > 1).alias("twice"),
-            F.count_if(blank).alias("blank"),
-            *(F.coalesce(F.sum(f"_{name}"), F.lit(0)).alias(name) for name in ("fresh", "old", "missed")),
-        )
-        .collect()
-    )
-    twice, now, before, blank_keys, without = (
-        sum(row[name] for row in rows) for name in ("twice", "fresh", "old", "blank", "missed")
-    )
-    by_fate = {row[FATE]: row["keys"] for row in rows}
-    scopes = sum(by_fate.values())
-    if list(scope_keys or keys) != list(keys):
-        scopes = fated.select(*map(quoted, scope_keys)).distinct().count()
-    return Counts(by_fate, twice, now, before, blank_keys, scopes, without)
+    numbers = {fate: F.count_if(F.col(FATE) == fate) for fate in (*ACTS, UNCHANGED)}
+    numbers |= {"twice": F.count_if(F.col("_rows") > 1), "blank": F.count_if(blank), "scopes": F.count("*")}
+    numbers |= {name: F.coalesce(F.sum(f"_{name}"), F.lit(0)) for name in ("fresh", "old", "missed")}
+    if list(scope_keys or keys) != list(keys):  # first by scope, in the same pass
+        by_key = by_key.groupBy(*map(quoted, scope_keys)).agg(*(one.alias(name) for name, one in numbers.items()))
+        numbers = {name: F.coalesce(F.sum(quoted(name)), F.lit(0)) for name in numbers} | {"scopes": F.count("*")}
+    row = by_key.agg(*(one.alias(name) for name, one in numbers.items())).first()
+    assert row is not None  # an aggregate without groups has one row
+    by_fate = {fate: row[fate] for fate in (*ACTS, UNCHANGED) if row[fate]}
+    return Counts(by_fate, row["twice"], row["fresh"], row["old"], row["blank"], row["scopes"], row["missed"])
 
 
 def _field(side: str, name: str) -> Column:
