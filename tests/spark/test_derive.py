@@ -446,6 +446,7 @@ def one_row(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pa
         ({"per": {"keys": ["k"], "sql": "select k, source.missing from source"}}, "missing"),
         ({"per": {"keys": ["k"], "sql": "select k, map(n, n) m from source"}}, "can't compare"),
         ({"per": {"keys": ["k"], "sql": "select k, null m from source"}}, "has no type"),
+        ({"per": {"keys": ["k"], "sql": "select k, count(1) from source group by k"}}, "column count(1): Delta"),
         (
             {"per": {"keys": ["k"], "sql": "select k, count(*) c from source group by k"}, "columns": {"c": "int"}},
             "bigint",

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+import unicodedata
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -26,6 +28,7 @@ from draindown.spark.sources.files import FilesReader
 from draindown.spark.sources.place import BlockOrigin
 from draindown.spark.sources.readers import InputFile, local_path, read_text
 from draindown.spark.sql import ORIGIN, try_eval
+from draindown.spec.names import caseless
 
 _APP = "spark.databricks.delta.write.txnAppId"
 _VERSION = "spark.databricks.delta.write.txnVersion"
@@ -51,6 +54,23 @@ def test_try_eval_is_null_where_an_expression_fails(
     for rows in (frame, frame.repartition(2).filter("s is not null")):  # folded and run
         found = rows.select("s", try_eval(spark, expression).alias("found")).collect()
         assert {row["s"]: row["found"] for row in found} == good
+
+
+def test_names_are_one_where_java_compares_characters_as_one(spark: SparkSession) -> None:
+    old = unicodedata.ucd_3_2_0  # of both Unicode versions, Java's and Python's
+    known = [c for at in range(0x10000) if old.category(c := chr(at)) not in ("Cn", "Cs")]
+    cased = [c for c in known if c.upper() != c or c.lower() != c]
+    java = spark._jvm.java  # type: ignore[union-attr]
+    found = java.util.TreeSet(java.lang.String.CASE_INSENSITIVE_ORDER)  # keeps the first of those that are equal
+    found.addAll(cased)
+    ours = dict[str, str]()
+    for character in cased:
+        ours.setdefault(caseless(character), character)
+    assert set(java.lang.String.join("", found)) == set(ours.values()) and len(ours) > 900
+    frame = spark.sql("select 1 as `straße`, 2 as `strasse`, 3 as `k`, 4 as `\u212a`")
+    assert frame.select("STRAßE", "STRASSE").first() == (1, 2)
+    with pytest.raises(AnalysisException, match="AMBIGUOUS"):
+        frame.select("K")
 
 
 def test_write_of_a_known_transaction_is_dropped(spark: SparkSession, tmp_path: Path) -> None:

@@ -81,6 +81,30 @@ def test_names_may_hold_quotes_and_dollars(spark: SparkSession) -> None:
     assert json.loads(held["_rescued"]) == {"o'ther": "\\"}
 
 
+def test_fields_are_told_apart_by_case_and_by_points(spark: SparkSession) -> None:
+    written = {"decimal_separator": ",", "thousands_separator": "."}
+    twins = {"d": "decimal(10,2)", "j": "json", "a": "array<int>"}
+    columns: dict[str, Any] = dict(twins)
+    columns |= {f"upper_{name}": {"type": kind, "from": name.upper()} for name, kind in twins.items()}
+    columns |= {name: {"type": "decimal(10,2)", "from": name[-1], **written} for name in ("lower_n", "upper_N")}
+    columns |= {"r": "struct<x: int>", "r_s": {"type": "struct<x: int>", "from": "r.s"}}
+    values = {"d": 1.1, "D": 2.2, "j": 1.0, "J": [2], "a": [1], "A": [2], "n": "1.000,5", "N": 2.5}
+    within = [
+        ({"r": {"x": 1}, "r.s": {"x": 2}}, None),
+        ({"r": {"x": 1}, "r.s": {"x": 2, "y": 3}}, {"r.s": '{"x":2,"y":3}'}),
+        ({"r": {"x": 1, "y": 3}, "r.s": {"x": 2}}, {"r": '{"x":1,"y":3}'}),
+    ]
+    lines = [json.dumps(values | structs, separators=(",", ":")) for structs, _ in within]
+    frame = parsed(spark, {"source": {"format": "json"}, "columns": columns}, *lines)
+    assert reasons(frame) == [(None, None)] * len(within)
+    for row, (_, rescued) in zip(frame.orderBy("_id").collect(), within, strict=True):
+        assert (str(row["d"]), str(row["upper_d"])) == ("1.10", "2.20")
+        assert (row["j"], row["upper_j"], row["a"], row["upper_a"]) == ("1.0", "[2]", [1], [2])
+        assert (str(row["lower_n"]), str(row["upper_N"])) == ("1000.50", "2.50")
+        assert (row["r"]["x"], row["r_s"]["x"]) == (1, 2)
+        assert (row["_rescued"] and json.loads(row["_rescued"])) == rescued
+
+
 def test_a_csv_row_that_was_refused_is_judged_under_its_header(spark: SparkSession) -> None:
     flow = {"source": {"format": "csv"}, "columns": {"a": "int not null", "b": "string"}}
     assert reasons(parsed(spark, flow, "x,1", "x,y", header="b,a")) == [(None, None), ("type", "a")]

@@ -192,11 +192,19 @@ def test_what_landing_flows_lack_has_a_way_out(tmp_path: Path, part: dict[str, A
     assert f": flows.flights.{path}: " in problem and words in problem
 
 
-def test_a_column_of_the_source_is_not_hidden_by_the_position(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [
+        ("rank", "'rank', which the source has"),
+        ("Rank", "'rank', which the source has as 'Rank': case doesn't tell columns apart"),
+        ("POSITION", "'position', which the source has as 'POSITION': case doesn't tell columns apart"),
+    ],
+)
+def test_a_column_of_the_source_is_not_hidden_by_the_position(tmp_path: Path, column: str, told: str) -> None:
     content = document(worst=derived(top=TOP | {"ties": "all"}))
-    content["flows"]["flights"] = FLIGHTS | {"columns": FLIGHTS["columns"] | {"rank": "int"}}
+    content["flows"]["flights"] = FLIGHTS | {"columns": FLIGHTS["columns"] | {column: "int"}}
     (line,) = refused(tmp_path, content)
-    assert line.endswith("flows.worst.top: adds column 'rank', which the source has")
+    assert line.endswith(f"flows.worst.top: adds column {told}")
 
 
 def test_a_landing_flow_stays_one(tmp_path: Path) -> None:

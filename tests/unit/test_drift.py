@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +82,56 @@ def test_a_finding_says_what_to_type(layout: FlowLayout) -> None:
     assert "by this name" in told["_own"] and "by this name" in told["a b"]
     (appended,) = (one for one in schema_drift.findings(layout, flow(keyed=False), "r") if one.subject == "x")
     assert "replay" not in appended.next
+
+
+_WRITE = re.compile(r"write (\S+): \{type: \.\.\., from: (.*)\}$")
+
+
+@pytest.mark.parametrize(
+    ("field", "gone", "column"),
+    [
+        ("ID", (), "id_2"),
+        ("ID", ("id",), "id"),
+        ("A", ("n",), "a_2"),
+        ("a=", (), "a_2"),
+        ("arrived at", (), "arrived_at_2"),
+        ("total cost", (), "total_cost"),
+        ("1 a", (), "f_1_a"),
+    ],
+)
+def test_what_a_finding_says_to_write_is_a_contract(
+    layout: FlowLayout, field: str, gone: tuple[str, ...], column: str
+) -> None:
+    spec = flow(keyed=False)
+    schema_drift.remember(layout, [sighting(field, with_it=gone, type="int")])
+    (told,) = schema_drift.findings(layout, spec, "r")
+    found = _WRITE.search(told.next)
+    assert found is not None and found[1] == column
+    added = {found[1]: {"type": "int", "from": json.loads(found[2])}}
+    FlowSpec.model_validate({**spec.model_dump(), "columns": {**spec.model_dump()["columns"], **added}})
+
+
+@pytest.mark.parametrize(
+    ("field", "column"),
+    [("a.x", None), ("s.x", "s"), ("s.t.x", "t"), ("o.y", "o"), ("s.tt", "s"), ("sx.y", None)],
+)
+def test_a_field_within_another_is_named_in_the_struct_that_holds_it(
+    layout: FlowLayout, field: str, column: str | None
+) -> None:
+    columns = {
+        "a": "int",
+        "s": "struct<b: int>",
+        "t": {"type": "array<struct<c: int>>", "from": "s.t"},
+        "o": "map<string, struct<d: int>>",
+        "sx": "json",
+    }
+    spec = FlowSpec.model_validate({"source": {"files": "x", "format": "json"}, "columns": columns})
+    schema_drift.remember(layout, [sighting(field)])
+    (told,) = schema_drift.findings(layout, spec, "r")
+    if column is None:
+        assert f'from: "{field}"' in told.next and "name it in the type" not in told.next
+    else:
+        assert f"name it in the type of column {column} of flow f, then draindown rebuild" in told.next
 
 
 def test_what_is_no_news_depends_on_the_policy(layout: FlowLayout) -> None:

@@ -19,6 +19,7 @@ from draindown.spec.sinks import FlowSink
 URL = "postgresql://u:${secret:X}@host:5432/d"
 POSTGRES = {"postgres": {"url": URL, "table": "alerts"}}
 KAFKA = {"kafka": {"topic": "t", "bootstrap_servers": "k:9092"}}
+PLACED = {"kafka": {**KAFKA["kafka"], "place_by": ["n"]}}
 LANDING = {
     "source": {"files": "landing/*", "format": "json"},
     "columns": {"id": "string not null", "n": "int not null", "flagged": "boolean"},
@@ -62,7 +63,8 @@ def _sink(sink: dict[str, Any], flow: dict[str, Any] = LANDING) -> FlowSink:
         ({**POSTGRES, **KAFKA}, LANDING, "a", "has postgres and kafka: keep one"),
         ({"kafka": {**KAFKA["kafka"], "markers": "m"}}, LANDING, "markers", "counts for delivery: exactly_once only"),
         ({**POSTGRES, "delivery": "at_least_once"}, LANDING, "delivery", "a batch is a transaction"),
-        ({"kafka": {**KAFKA["kafka"], "place_by": ["n"]}, "columns": ["id"]}, APPENDING, "columns", "place_by names"),
+        ({**PLACED, "columns": ["id"]}, APPENDING, "columns", "lacks n, which place_by names"),
+        ({**PLACED, "columns": {"n": "uid", "id": "id"}}, APPENDING, "columns", "lacks n, which place_by names"),
     ],
 )
 def test_what_cannot_work_is_refused_with_its_line_and_the_way_out(
@@ -119,6 +121,12 @@ def test_keys_come_first_and_keep_their_names_at_the_sink() -> None:
     assert sink.named(["id", "n", "flagged", "_changed_at"], ["id"]) == {"id": "key", "n": "amount"}
     assert list(_sink(POSTGRES).named(["n", "id", "_changed_at"], ["id"])) == ["id", "n"]
     assert list(_sink(POSTGRES, APPENDING).named(["n", "id", "_origin"], ["_origin"])) == ["_origin", "n", "id"]
+
+
+@pytest.mark.parametrize("columns", [None, ["n"], {"id": "n"}, {"flagged": "n", "n": "m"}])
+def test_messages_are_placed_by_the_names_that_columns_have_at_the_sink(columns: Any) -> None:
+    sink = _sink({**PLACED, "columns": columns}, APPENDING)
+    assert set(PLACED["kafka"]["place_by"]) <= set(sink.named(list(APPENDING["columns"]), ["_origin"]).values())
 
 
 def test_the_fingerprint_follows_what_decides_the_rows_of_the_sink() -> None:

@@ -6,12 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from draindown.base.errors import TerminalError
-from draindown.base.secrets import names_in, resolved
+from draindown.base.secrets import names_in, redacted, resolved
+from draindown.lake.layout import FlowLayout
 from draindown.planning import validation
-from draindown.sources.kafka.options import of_java, of_librdkafka
+from draindown.sinks.kafka import client as sink_client
+from draindown.sinks.port import SinkPlace
+from draindown.sources.kafka import client as source_client
+from draindown.sources.kafka.options import of_java, of_librdkafka, secrets_of
+from draindown.sources.kafka.source import Kafka
+from draindown.sources.port import Failure
 from draindown.spec.kafka import KafkaCluster, KafkaSource
+from draindown.spec.kafka_sink import KafkaSink
 from draindown.spec.landing import FlowSpec
 from draindown.spec.loader import digest, load
 from draindown.spec.models import PipelineSpec
@@ -159,6 +167,51 @@ def test_clients_get_the_secret_and_the_spec_keeps_the_reference(tmp_path: Path)
     assert java["sasl.jaas.config"].endswith('required username="us\\"er" password="pa\\"ss\\\\word";')
     assert java["ssl.truststore.certificates"] == "-----BEGIN CERTIFICATE-----\n"
     assert java["security.protocol"] == "SASL_SSL"
+
+
+HOSTS = ("kafka-1.inner", "k2", "10.7.7.7", "fd00::7")
+BROKERS = "kafka-1.inner:9092, SASL_SSL://k2:9093,10.7.7.7:9094,[fd00::7]:9095"
+HIDDEN = {"DRAINDOWN_SECRET_KAFKA": BROKERS, "DRAINDOWN_SECRET_USER": "svc-account", "DRAINDOWN_SECRET_WORD": "word"}
+AT_SECRETS = CLUSTER | {"bootstrap_servers": "${secret:KAFKA}", "sasl_username": "${secret:USER}"}
+SAID = (
+    "sasl_ssl://kafka-1.inner:9092/bootstrap: Connect to ipv4#10.9.9.9:9092 failed: Connection refused",
+    "kafka-1.inner:9092/1: Failed to resolve 'kafka-1.inner:9092': Name or service not known (after 3ms)",
+    "sasl_ssl://k2:9093/bootstrap: SSL handshake failed: certificate verify failed",
+    "10.7.7.7:9094/bootstrap: Connect to ipv4#10.7.7.7:9094 failed: Connection timed out",
+    "[fd00::7]:9095/bootstrap: Connect to ipv6#[fd00::7]:9095 failed: No route to host",
+    "SASL authentication error: user svc-account: Authentication failed",
+    "TimeoutException: Connection to node -1 (kafka-1.inner/10.9.9.9:9092) could not be established",
+    "ConfigException: Invalid url in bootstrap.servers: SASL_SSL://k2:9093",
+)
+
+
+@pytest.mark.parametrize("text", SAID)
+def test_texts_of_clients_do_not_show_brokers_that_are_a_secret(text: str) -> None:
+    shown = redacted(text, secrets_of(KafkaCluster.model_validate(AT_SECRETS), HIDDEN))
+    assert "***" in shown and not any(word in shown for word in (*HOSTS, "svc-account"))
+    plain = KafkaCluster.model_validate(CLUSTER | {"bootstrap_servers": "kafka-1.inner:9092,k2:9093,10.7.7.7:9094"})
+    assert redacted(text, secrets_of(plain, HIDDEN)) == text, "what the file says in the open is shown"
+
+
+def test_no_error_of_a_client_shows_brokers_that_are_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden = {"DRAINDOWN_SECRET_KAFKA": "127.0.0.7:1"}
+    cluster = {"topics": ["a"], "bootstrap_servers": "${secret:KAFKA}"}
+    text = "x" * 395 + " 127.0.0.7:1/bootstrap: Connect to ipv4#127.0.0.7:1 failed"
+    codes = (KafkaError._TRANSPORT, KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    found = []
+    for code in codes:
+        reader = source_client.Client(KafkaSource.model_validate({"kafka": cluster, "format": "json"}), hidden)
+        reader._heard.append(KafkaError(code, text))
+        found.append(reader._explained("look", TimeoutError()))
+        sink = KafkaSink.model_validate({"topic": "a", "bootstrap_servers": "${secret:KAFKA}"})
+        sender = sink_client.Client(sink, SinkPlace("l", "p", "f", "s"), hidden)
+        found.append(sender.named(KafkaError(code, text)))
+    monkeypatch.setenv(*next(iter(hidden.items())))
+    flow = KafkaSource.model_validate({"kafka": cluster, "format": "json"})
+    made = Kafka(flow, FlowLayout(str(tmp_path), "p", "f", "t"), tmp_path, "r")
+    found += [made.read_failed(Failure(kind, text), []) for kind in ("refused", "away")]
+    assert len({error.code for error in found}) >= 6
+    assert not any("127.0.0." in str(error.as_dict()) for error in found)
 
 
 def test_no_client_gets_a_group_or_reads_what_is_not_committed() -> None:

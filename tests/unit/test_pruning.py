@@ -14,6 +14,7 @@ from pyspark.sql.types import BooleanType, DateType, DecimalType, LongType, Stri
 
 from draindown.spark.targets.delta_target import Held
 from draindown.spark.targets.pruning import Pruning, joined
+from draindown.spark.tuning import Size
 
 SCHEMA = StructType(
     [
@@ -168,7 +169,7 @@ def test_a_file_of_unknown_rows_is_a_large_one(told: list[int | None], number: i
     files = [{"size_bytes": 10, "num_records": rows} for rows in told]
     held = Held(mock.Mock(), files, [*files, {"size_bytes": 99, "num_records": 99}], Pruning())
 
-    assert (held.number, held.bytes) == (number, 10 * len(files))
+    assert held.size == Size(number, 10 * len(files))
 
 
 def test_predicates_that_exclude_no_more_files_are_left_out() -> None:

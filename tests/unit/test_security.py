@@ -8,7 +8,9 @@ import csv
 import io
 import json
 import os
+import shlex
 import stat
+import subprocess
 import zlib
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
@@ -21,7 +23,7 @@ from draindown import pages
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.findings import Finding
-from draindown.base.formatting import printable
+from draindown.base.formatting import printable, printable_lines
 from draindown.cli import main
 from draindown.cli.output import Output, as_csv
 from draindown.doctor.model import Health, Symptom
@@ -182,6 +184,29 @@ def test_s10_errors_are_printed_without_obeying_them(capsys: pytest.CaptureFixtu
     Output(as_json=True).error(error)
     said = capsys.readouterr().err
     assert not [c for c in said if c != "\n" and not c.isprintable()]
+
+
+ODD = (
+    "a b",
+    "it's",
+    "a\u200cb",
+    "\u202e'x\u200d'\\",
+    "\u200d\\n",
+    "tab\t\x85\xad",
+    "no\udcff\udc80",
+    "\U000e0001",
+    "$x`y`",
+)
+
+
+@pytest.mark.parametrize("word", [*ODD, "/".join(ODD)])
+def test_a_command_that_an_error_prints_means_the_same_to_bash(word: str) -> None:
+    error = TerminalError("some-code", tried="", found="", next=f"printf %s {shlex.quote(word)} end   # don't")
+    line = printable_lines(str(error)).splitlines()[-1]
+    assert line.isprintable()
+    environ = {"LC_ALL": "C.UTF-8", "PATH": os.environ["PATH"]}
+    done = subprocess.run(["bash", "-c", line.partition("next:")[2]], env=environ, capture_output=True, check=True)
+    assert os.fsdecode(done.stdout) == f"{word}end"
 
 
 @pytest.mark.parametrize(

@@ -508,6 +508,7 @@ def test_a_history_is_known_by_its_keys_and_starts() -> None:
             for form, why in (("csv", "use string"), ("parquet", "type of its values"), ("orc", "type of its values"))
         ],
         ({"target": {}, "columns": {"a": "int", "A": "int"}}, {"columns.A": "case"}),
+        ({"target": {}, "columns": {"\u0131": "int", "i": "int"}}, {"columns.i": "case"}),
         ({"target": {}, "source": {"files": "a", "format": "text"}}, {"columns": "value: string"}),
         (
             {

@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from draindown.spark.session import INTERPRETED
-from draindown.spark.tuning import ADAPTIVE, COPY_ON_WRITE, HASH_BOUND, ONE_FILE, PARTITIONS, TUNING, Size, Tuning
+from draindown.spark.tuning import (
+    ADAPTIVE,
+    COMPRESSION,
+    COPY_ON_WRITE,
+    HASH_BOUND,
+    ONE_FILE,
+    PARTITIONS,
+    TUNING,
+    Size,
+    Tuning,
+)
 
 MANY = 10**9
 
@@ -81,3 +91,19 @@ def test_nothing_is_written_anew_where_the_pipeline_allows_no_bytes() -> None:
 
 def test_a_light_comparison_is_planned_once() -> None:
     assert (Tuning(shuffled=10).adapting(9), Tuning(shuffled=10).adapting(10)) == ({ADAPTIVE: "false"}, {})
+
+
+@pytest.mark.parametrize(
+    ("tables", "factor"),
+    [
+        ((), None),
+        ((None, Size(0, 0)), None),
+        ((Size(1_000, 1_000_000),), None),  # wide rows: the files say enough
+        ((Size(10_000_000, 5_000_000), Size(1_000, 1_000_000)), 128.0),
+    ],
+)
+def test_tables_whose_files_say_little_are_estimated_by_their_rows(
+    tables: tuple[Size | None, ...], factor: float | None
+) -> None:
+    found = TUNING.estimating(*tables)
+    assert found == ({} if factor is None else {COMPRESSION: f"{factor:.1f}"})

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from draindown.base.formatting import for_bash
+
 
 class DraindownError(Exception):
     """An error that tells the person on call what was tried, found and changed, and what to do next.
@@ -74,12 +76,12 @@ def next_steps(error: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
     `error` is the result of `as_dict`.
     """
-    commands = list(error.get("next") or ())
+    commands = [for_bash(str(command)) for command in error.get("next") or ()]
     for at, command in enumerate(commands):
         if error.get("in_order") and len(commands) > 1:
-            yield f"next {at + 1}", str(command)
+            yield f"next {at + 1}", command
         else:
-            yield "or" if at else "next", str(command)
+            yield "or" if at else "next", command
 
 
 def _rebuild(kind: type[DraindownError], fields: dict[str, object]) -> DraindownError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ _UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 # Unicode categories written as \xNN or \uNNNN: control, format (bidirectional marks hide text), surrogates, private
 # use, unassigned, line and paragraph separators.
 _HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
+_QUOTED = re.compile("""'([^']*)'|"'\"""")  # of a word of `shlex.quote`, which writes ' as '"'"'
 
 
 def count(number: int, noun: str = "", plural: str = "") -> str:
@@ -53,10 +55,18 @@ def age(seconds: float) -> str:
 
 def printable(text: str, limit: int | None = None) -> str:
     """Return `text` on one line, control characters and escapes encoded, truncated to `limit` characters."""
-    shown = "".join(_encoded(c) if unicodedata.category(c) in _HIDDEN else c for c in text[: (limit or len(text)) + 1])
+    shown = "".join(_encoded(c) if _is_hidden(c) else c for c in text[: (limit or len(text)) + 1])
     if limit is not None and (len(shown) > limit or len(text) > limit):
         return shown[: max(limit - 3, 0)] + "..."
     return shown
+
+
+def for_bash(command: str) -> str:
+    """Return a command whose quoted words hold no character that `printable` encodes, and mean the same to bash.
+
+    A word of `shlex.quote` with such a character becomes one in `$'...'`.
+    """
+    return _QUOTED.sub(lambda word: _ansi_c(word[1]) if any(map(_is_hidden, word[1] or "")) else word[0], command)
 
 
 def value_text(value: Any) -> str:
@@ -95,6 +105,24 @@ def columns(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> list[st
     flush, width = set(right), [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     cells = ([c.rjust(width[i]) if i in flush else c.ljust(width[i]) for i, c in enumerate(row)] for row in rows)
     return ["  ".join(line).rstrip() for line in cells]
+
+
+def _is_hidden(character: str) -> bool:
+    return unicodedata.category(character) in _HIDDEN
+
+
+def _ansi_c(word: str) -> str:
+    """Return a text without single quotes as bash's `$'...'`."""
+    return f"$'{''.join(map(_escaped, word))}'"
+
+
+def _escaped(character: str) -> str:
+    point = ord(character)
+    if 0xDC80 <= point <= 0xDCFF:  # a byte that is no UTF-8, as `os.fsdecode` has it
+        return f"\\x{point - 0xDC00:02x}"
+    if 0x80 <= point <= 0xFF and _is_hidden(character):  # for bash \x is a byte
+        return f"\\u{point:04x}"
+    return _encoded(character) if _is_hidden(character) else character.replace("\\", "\\\\")
 
 
 def _encoded(character: str) -> str:

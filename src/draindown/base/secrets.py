@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from draindown.base.errors import TerminalError
@@ -13,6 +13,7 @@ VARIABLE = "DRAINDOWN_SECRET_"
 """Prefix of the environment variables that hold secrets."""
 DIRECTORY = "DRAINDOWN_SECRETS"
 """Environment variable that names a directory with one file per secret."""
+_SHORTEST = 4  # characters; a shorter one would be found everywhere
 _REFERENCE = re.compile(r"\$\{secret:([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -33,6 +34,13 @@ def is_at_hand(name: str, environ: Mapping[str, str] = os.environ) -> bool:
     except TerminalError:
         return False
     return True
+
+
+def redacted(text: str, secrets: Iterable[str]) -> str:
+    """Return a text with `***` for each secret of at least four characters in it."""
+    for secret in sorted(set(secrets), key=len, reverse=True):
+        text = text.replace(secret, "***") if len(secret) >= _SHORTEST else text
+    return text
 
 
 def _secret(name: str, environ: Mapping[str, str]) -> str:

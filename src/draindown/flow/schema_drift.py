@@ -22,7 +22,7 @@ from draindown.ledger.rows import Place
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.formats import Format
 from draindown.spec.landing import FlowSpec
-from draindown.spec.names import RESERVED_COLUMNS, is_column_name, renamed
+from draindown.spec.names import RESERVED_COLUMNS, caseless, is_column_name, renamed
 
 MOST_REMEMBERED = 500
 """Maximum number of names remembered per flow. Beyond it, only the fact that there are more is remembered."""
@@ -186,13 +186,16 @@ def _records(one: Sighting) -> str:
 
 
 def _name_it(layout: FlowLayout, flow: FlowSpec, one: Sighting) -> str:
-    column = next((name for name, field in flow.fields.items() if one.name.startswith(f"{field}.")), None)
-    if column is not None:
+    holders = [(field, name) for name, field in flow.fields.items() if "struct<" in flow.columns[name].type]
+    within = [(field, name) for field, name in holders if one.name.startswith(f"{field}.")]
+    if within:
+        _, column = max(within, key=lambda held: len(held[0]))
         again = f"draindown rebuild {layout.pipeline} --flow {layout.flow}"
         return f"name it in the type of column {column} of flow {layout.flow}, then {again}; till then _rescued has it"
-    twin = next((name for name in flow.columns if name.lower() == one.name.lower()), None)
+    twin = next((name for name in flow.columns if caseless(name) == caseless(one.name)), None)
     if twin is not None or not is_column_name(one.name):
-        way = renamed(one.name).removeprefix("; ") or "rename it at the source"
+        taken = [name for name in flow.columns if name not in one.with_it]  # a column that is gone may be this field
+        way = renamed(one.name, taken).removeprefix("; ") or "rename it at the source"
         return f"it can't be a column {f'beside {twin}' if twin else 'by this name'}: {way}"
     named = shlex.quote(f"{one.name}: {one.type}")  # untrusted input: quoted so that no shell runs it
     add = f"add {named} to columns of flow {layout.flow}"

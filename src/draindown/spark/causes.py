@@ -13,11 +13,17 @@ from draindown.base.errors import said
 HEAP_EXHAUSTED = 52
 """Exit code of a JVM of Spark, driver or executor, that an OutOfMemoryError ended."""
 
+_OF_MEMORY = (
+    "OutOfMemoryError",
+    "Not enough memory to build and broadcast",
+    f"Command exited with code {HEAP_EXHAUSTED}",
+)
+
 
 def of_memory(error: BaseException) -> bool:
     """Return whether an error says that a heap was too small: the driver's, or that of an executor which it ended."""
     text = said(error)
-    return "OutOfMemoryError" in text or f"Command exited with code {HEAP_EXHAUSTED}" in text
+    return any(words in text for words in _OF_MEMORY)
 
 
 def of_lost_executors(error: BaseException) -> bool:

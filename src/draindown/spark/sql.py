@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from draindown.spec.column_types import UNSTORED
 
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 CHANGED_AT = "_changed_at"
@@ -60,6 +63,19 @@ def ddl(kind: DataType) -> str:
 def hadoop_path(path: str) -> str:
     """Return a local path as a Hadoop path, with glob characters escaped."""
     return "file://" + _GLOB.sub(r"\\\1", path)
+
+
+def unstored(kind: DataType, path: str = "") -> Iterator[str]:
+    """Yield the paths of columns of a schema, and of fields within them, whose names no table can have."""
+    match kind:
+        case StructType():
+            for field in kind:
+                here = f"{path}.{field.name}" if path else field.name
+                yield from [here] if UNSTORED & set(field.name) else unstored(field.dataType, here)
+        case ArrayType():
+            yield from unstored(kind.elementType, path)
+        case MapType():
+            yield from (*unstored(kind.keyType, path), *unstored(kind.valueType, path))
 
 
 def quoted(name: str) -> str:

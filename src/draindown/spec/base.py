@@ -13,6 +13,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from draindown.spec.names import caseless
+
 Problem = tuple[tuple[str, ...], str]
 
 
@@ -55,7 +57,7 @@ def repeated(names: list[str]) -> list[str]:
     """Return the names that occur more than once, compared without case."""
     counts: dict[str, list[str]] = defaultdict(list)
     for name in names:
-        counts[name.lower()].append(name)
+        counts[caseless(name)].append(name)
     return [same[-1] for same in counts.values() if len(same) > 1]
 
 

@@ -52,7 +52,8 @@ _HINTS = {
 _TOKEN = re.compile(r"\s*(?:([^\W]\w*)|`((?:[^`]|``)+)`|([<>(),:]))")
 _QUOTED = re.compile(r"`((?:[^`]|``)*)`")
 _JSON = "json"
-_UNSTORED = frozenset(" ,;{}()\n\t=")
+UNSTORED = frozenset(" ,;{}()\n\t=")
+"""Characters that Delta takes in no name of a column, or of a field within."""
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOT_NULL = re.compile(r"\s+not\s+null\s*$", re.IGNORECASE)
 _DEPTH = 32
@@ -112,7 +113,7 @@ class Column(BaseModel):
     def unstored(self) -> str | None:
         """The first field within the type whose name Delta refuses, or None."""
         names = (name.replace("``", "`") for name in _QUOTED.findall(self.type))
-        return next((name for name in names if set(name) & _UNSTORED), None)
+        return next((name for name in names if set(name) & UNSTORED), None)
 
     @property
     def stored(self) -> str:

@@ -24,7 +24,8 @@ class KafkaSink(KafkaConnection, SinkSpec):
     place_by: list[ColumnName] | None = Field(
         default=None,
         min_length=1,
-        description="Columns whose values choose the partition, for a target without keys. Absent: the row's origin.",
+        description="Columns, by their names at the sink, whose values choose the partition, for a target without "
+        "keys. Absent: the row's origin.",
         examples=[["user_id"]],
     )
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field(

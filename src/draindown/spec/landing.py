@@ -12,7 +12,7 @@ from draindown.spec import expression_names, sinks
 from draindown.spec.base import Model, Problem, refuse
 from draindown.spec.column_types import Column
 from draindown.spec.history import EXCEPT
-from draindown.spec.names import RESERVED_COLUMNS, ColumnName, Dotted, Expression, Identifier, near
+from draindown.spec.names import RESERVED_COLUMNS, ColumnName, Dotted, Expression, Identifier, caseless, near
 from draindown.spec.sinks import FlowSink
 from draindown.spec.source import FIELD
 from draindown.spec.sources import AnySource
@@ -170,7 +170,7 @@ class FlowSpec(Model):
     def _column_problems(self) -> Iterable[Problem]:
         seen: dict[str, str] = {}
         for name in self.columns:
-            first = seen.setdefault(name.lower(), name)
+            first = seen.setdefault(caseless(name), name)
             if first != name:
                 yield ("columns", name), f"is {first!r} again: case doesn't tell columns apart"
 

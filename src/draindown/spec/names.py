@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
+from itertools import chain, count
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, WithJsonSchema
@@ -22,6 +23,7 @@ _COLUMN_NAME = r"^[^_\s,;{}()=.`\x00-\x1f][^\s,;{}()=.`\x00-\x1f]{0,254}$"
 _DOTTED = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"
 _SUITE = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,126}$"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+_LOWER = {"\u0130": "i"}  # Java's mapping of one character to one; Python's is of one to two
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -52,13 +54,31 @@ def is_own(name: str) -> bool:
     return name.startswith("_") and name not in (START_AT, END_AT)
 
 
-def renamed(field: str) -> str:
-    """Return `; write NAME: {type: ..., from: FIELD}` for a field whose name no column can have, or ""."""
+def caseless(name: str) -> str:
+    """Return a name so that two are equal where Spark takes them for one: Java's `equalsIgnoreCase`.
+
+    That compares character by character: unlike `str.casefold` it tells `straße` from `strasse`, and unlike `str.lower`
+    it takes the dotless i for an i.
+    """
+    return "".join(_LOWER.get(upper) or _one(upper.lower(), upper) for upper in (_one(c.upper(), c) for c in name))
+
+
+def _one(changed: str, character: str) -> str:
+    return changed if len(changed) == 1 else character
+
+
+def renamed(field: str, taken: Collection[str] = ()) -> str:
+    """Return `; write NAME: {type: ..., from: FIELD}` for a field whose name no column can have, or "".
+
+    `taken`: names that other columns have.
+    """
     plain = re.sub(r"[^0-9a-z]+", "_", unicodedata.normalize("NFKD", field).encode("ascii", "ignore").decode().lower())
     name = plain.strip("_")[:60]
     if not name or not field.isprintable() or len(field) > 255:
         return ""
-    return f"; write {'f_' * name[0].isdecimal()}{name}: {{type: ..., from: {json.dumps(field, ensure_ascii=False)}}}"
+    name, held = "f_" * name[0].isdecimal() + name, {caseless(one) for one in (*taken, *RESERVED_COLUMNS)}
+    free = next(one for one in chain([name], (f"{name}_{number}" for number in count(2))) if one not in held)
+    return f"; write {free}: {{type: ..., from: {json.dumps(field, ensure_ascii=False)}}}"
 
 
 def is_column_name(name: str) -> bool:

@@ -54,12 +54,19 @@ def problems(
         case Top() as one:
             yield from _ranked("top", "by", one, "order_by", source)
             yield from (
-                (("top",), f"adds column {name!r}, which the source has") for name in one.made if name in source
+                (("top",), f"adds column {name!r}, which the source has{_spelled(name, same)}")
+                for name in one.made
+                for same in source
+                if same.lower() == name
             )
         case Processor() as one:
             yield from _folded(one, source)
         case History() as one:
             yield from ((("target", *place), text) for place, text in _history(one, source))
+
+
+def _spelled(name: str, same: str) -> str:
+    return "" if name == same else f" as {same!r}: case doesn't tell columns apart"
 
 
 def _of_events(flow: DerivedFlow, at: int, kind: TargetKind | None, *, grows: bool) -> Iterator[Problem]:

@@ -190,9 +190,10 @@ def _column_problems(sink: FlowSink, known: Sequence[str] | None, keys: Sequence
         at_list = ("columns", str(at) if isinstance(sink.columns, list) else column)
         if known is not None and column not in known:
             yield at_list, f"there is no column {column!r}{unlike(column, list(known))}"
-    placed = [name for name in getattr(sink.part, "place_by", None) or () if name not in sink.columns]
+    sent = sink.columns.values() if isinstance(sink.columns, dict) else sink.columns
+    placed = [name for name in getattr(sink.part, "place_by", None) or () if name not in sent]
     if placed:
-        yield ("columns",), f"lacks {', '.join(placed)}, which place_by names"
+        yield ("columns",), f"lacks {', '.join(placed)}, which place_by names: it takes the names at the sink"
     missing = [key for key in keys if key not in sink.columns]
     if missing:
         yield ("columns",), f"lacks {', '.join(missing)}: the sink's keys are those of the table"

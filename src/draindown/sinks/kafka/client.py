@@ -9,9 +9,10 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from draindown.base.errors import DraindownError, TerminalError, TransientError
+from draindown.base.secrets import redacted
 from draindown.sinks.port import SinkPlace
 from draindown.sources.kafka.library import library
-from draindown.sources.kafka.options import of_librdkafka
+from draindown.sources.kafka.options import of_librdkafka, secrets_of
 from draindown.spec.kafka_sink import KafkaSink
 
 if TYPE_CHECKING:
@@ -202,7 +203,8 @@ class Client:
 
     def _text(self, error: KafkaError, row: str) -> str:
         heard = dict.fromkeys([error.str(), *(one.str() for one in self._heard)])
-        return "; ".join([*([f"key {row}"] if row else []), *heard])[:_LONGEST]
+        told = redacted("; ".join(heard), secrets_of(self._spec, self._environ))
+        return "; ".join([*([f"key {row}"] if row else []), told])[:_LONGEST]
 
     def fenced(self, found: str) -> TransientError:
         """Return the error of a driver that another one took over from."""

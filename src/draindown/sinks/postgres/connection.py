@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _CONNECT = 10  # seconds
 _SLACK = 5.0  # seconds after which a server that should have given up by itself counts as silent
-_SHORTEST_SECRET = 4  # a shorter one is not replaced in texts: it would be found everywhere
 _SETTINGS = """select set_config('statement_timeout', %(wait)s, false), set_config('lock_timeout', %(wait)s, false),
     set_config('idle_in_transaction_session_timeout', %(wait)s, false), set_config('TimeZone', 'UTC', false),
     set_config('DateStyle', 'ISO', false),
@@ -100,8 +99,8 @@ class Connection:
                 found="it is no URL such as postgresql://USER:PASSWORD@HOST:PORT/DATABASE; its text is not shown",
                 next="draindown validate   # correct `url`, or the secret it refers to",
             ) from None
-        words = {*values.values(), *(str(found[name]) for name in ("password", "sslpassword") if found.get(name))}
-        self._secrets = tuple(sorted((one for one in words if len(one) >= _SHORTEST_SECRET), key=len, reverse=True))
+        own = (str(found[name]) for name in ("password", "sslpassword") if found.get(name))
+        self._secrets = (*values.values(), *own)
         defaults = {"application_name": "draindown", "connect_timeout": min(_CONNECT, self._spec.timeout)}
         keep = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
         return {**defaults, **keep, **found, "client_encoding": "utf8"}

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from draindown.base.errors import DraindownError, TerminalError, TransientError
+from draindown.base.secrets import redacted
 from draindown.sinks.port import SinkPlace
 
 if TYPE_CHECKING:
@@ -76,6 +77,4 @@ def _text(error: psycopg.Error, secrets: Collection[str]) -> str:
     parts = [main, f"key ({key[1]}) = ({key[2]})" if key else ""]
     parts += [f"constraint {diag.constraint_name}"] if diag.constraint_name else []
     text = "; ".join(part for part in parts if part)
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    return " ".join(text.split())[:_LONGEST]
+    return " ".join(redacted(text, secrets).split())[:_LONGEST]

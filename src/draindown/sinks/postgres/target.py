@@ -26,6 +26,7 @@ _COLUMNS = """select a.attnum, a.attname, t.typname, a.atttypmod, format_type(a.
 _UNIQUE = """select string_to_array(indkey::text, ' ')::int[], indnkeyatts from pg_index
     where indrelid = %s and indisunique and indisvalid and indimmediate and indpred is null and indexprs is null"""
 _TABLES = ("r", "p")
+_LONGEST = 63  # bytes of a name, as servers are built
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,8 @@ class Target:
 
     def _problems(self, columns: Sequence[SinkColumn]) -> tuple[list[str], list[str]]:
         """Return what differs, and the DDL that would help."""
+        if long := _too_long(columns):
+            return long, []
         problems, ddl, sent = [], [], {column.name for column in columns}
         if self.kind not in _TABLES:
             problems.append(f"{self.text} is no table")
@@ -129,12 +132,20 @@ def identifier(name: str) -> str:
 
 
 def _missing(table: str, place: str, columns: Sequence[SinkColumn]) -> TerminalError:
-    keys = ", ".join(identifier(column.name) for column in columns if column.key)
+    keys, long = ", ".join(identifier(column.name) for column in columns if column.key), _too_long(columns)
     parts = [f"{identifier(column.name)} {types.usual(column)}" for column in columns]
     ddl = f"CREATE TABLE {table} ({', '.join([*parts, f'PRIMARY KEY ({keys})'])});"
     return TerminalError(
         "sink-missing",
         tried=f"look at {place}",
-        found=f"no table {table} that this user can see",
-        next=[*([ddl] if keys else []), "draindown validate   # or correct `table`, with its schema"],
+        found="; ".join([f"no table {table} that this user can see", *long]),
+        next=[*([ddl] if keys and not long else []), "draindown validate   # or correct `table`, with its schema"],
     )
+
+
+def _too_long(columns: Sequence[SinkColumn]) -> list[str]:
+    """Return what is wrong with names that the server would cut: it then has another column than the one it is sent."""
+    names = [column.name for column in columns if len(column.name.encode()) > _LONGEST]
+    return [
+        f"{name}: Postgres has names of at most {_LONGEST} bytes; give it a shorter one in `columns`" for name in names
+    ]

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from draindown.base.clock import EPOCH
 from draindown.base.errors import DraindownError, TerminalError, TransientError
+from draindown.base.secrets import redacted
 from draindown.sources.kafka.library import library as _library
 from draindown.sources.kafka.offsets import Available, Span
-from draindown.sources.kafka.options import of_librdkafka
+from draindown.sources.kafka.options import of_librdkafka, secrets_of
 from draindown.sources.kafka.retention import Policy, policy
 from draindown.spec.kafka import KafkaSource
 
@@ -64,6 +65,7 @@ class Client:
     def __init__(self, source: KafkaSource, environ: Mapping[str, str] = os.environ) -> None:
         self._source, self._wait = source, float(source.kafka.request_timeout)
         self._heard: list[KafkaError] = []
+        self._secrets = secrets_of(source.kafka, environ)
         self._options = of_librdkafka(source.kafka, environ) | {"error_cb": self._heard.append}
         with self._named("connect"):
             self._admin = _library("admin").AdminClient(dict(self._options))
@@ -263,7 +265,7 @@ class Client:
         return worst or TransientError(
             "kafka-unreachable",
             tried=f"{tried} of {self._where}",
-            found=f"{heard[:400]} (after {self._wait:.0f} s at most)",
+            found=f"{redacted(heard, self._secrets)[:400]} (after {self._wait:.0f} s at most)",
             next="draindown lag   # once the brokers answer; the next run goes on by itself",
         )
 
@@ -292,9 +294,8 @@ class Client:
         return None
 
     def _error(self, code: str, found: str, help: str) -> TerminalError:
-        return TerminalError(
-            code, tried=f"connect to {self._where}", found=found[:400], next=f"draindown validate   # {help}"
-        )
+        text = redacted(found, self._secrets)[:400]
+        return TerminalError(code, tried=f"connect to {self._where}", found=text, next=f"draindown validate   # {help}")
 
 
 def _truncation(error: KafkaError) -> int | None:

@@ -6,13 +6,19 @@ They hold secrets. They are made where a client is made, on the driver, and are 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from draindown.base.errors import TerminalError
-from draindown.base.secrets import resolved
+from draindown.base.secrets import names_in, resolved
 from draindown.spec.kafka import KafkaConnection
 
+_GIVEN = (
+    *("bootstrap_servers", "security_protocol", "sasl_mechanism", "sasl_username", "sasl_password"),
+    *("ssl_ca_location", "ssl_certificate_location", "ssl_key_location", "ssl_key_password"),
+)
+"""Fields of a connection that librdkafka has under the same names, with points."""
 _LOGIN = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -22,25 +28,35 @@ _LOGIN = {
 
 def of_librdkafka(cluster: KafkaConnection, environ: Mapping[str, str] = os.environ) -> dict[str, str | int]:
     """Return the settings of a client without a JVM. Raises TerminalError `secret-missing`."""
-    given = {
-        "bootstrap.servers": cluster.bootstrap_servers,
-        "security.protocol": cluster.security_protocol,
-        "sasl.mechanism": cluster.sasl_mechanism,
-        "sasl.username": cluster.sasl_username,
-        "sasl.password": cluster.sasl_password,
-        "ssl.ca.location": cluster.ssl_ca_location,
-        "ssl.certificate.location": cluster.ssl_certificate_location,
-        "ssl.key.location": cluster.ssl_key_location,
-        "ssl.key.password": cluster.ssl_key_password,
-    }
     wait = cluster.request_timeout * 1000
     return {
-        **{name: resolved(value, environ) for name, value in given.items() if value is not None},
+        **{name.replace("_", "."): resolved(value, environ) for name, value in _given(cluster).items()},
         "socket.timeout.ms": wait,
         "socket.connection.setup.timeout.ms": min(wait, 10_000),
         "client.id": "draindown",
         "log_level": 0,  # otherwise it writes to stderr by itself
     }
+
+
+def secrets_of(cluster: KafkaConnection, environ: Mapping[str, str] = os.environ) -> frozenset[str]:
+    """Return what no text of a client may show: secrets, and of secret brokers each address and host.
+
+    Raises TerminalError `secret-missing`.
+    """
+    found = {name: resolved(value, environ) for name, value in _given(cluster).items() if names_in(value)}
+    return frozenset((*found.values(), *_addresses(found.get("bootstrap_servers", ""))))
+
+
+def _given(cluster: KafkaConnection) -> dict[str, str]:
+    values = {name: getattr(cluster, name) for name in _GIVEN}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _addresses(servers: str) -> Iterator[str]:
+    """Yield each server of a list as it is, without its protocol, and without its port."""
+    for one in servers.split(","):
+        address = one.strip().rpartition("://")[2]
+        yield from (one.strip(), address, re.sub(r":[0-9]*$", "", address).strip("[]"))
 
 
 def of_java(cluster: KafkaConnection, environ: Mapping[str, str] = os.environ) -> dict[str, str]:

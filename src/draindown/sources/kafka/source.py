@@ -11,7 +11,7 @@ from pathlib import Path
 from draindown.base.errors import DraindownError, TerminalError, TransientError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
-from draindown.base.secrets import names_in, resolved
+from draindown.base.secrets import names_in, redacted, resolved
 from draindown.lake.layout import FlowLayout
 from draindown.sources import intake, raw
 from draindown.sources.batch_size import Bound
@@ -22,6 +22,7 @@ from draindown.sources.kafka.anew import passed_over
 from draindown.sources.kafka.client import Client, Sample, Seen
 from draindown.sources.kafka.losses import by_unit, lost, not_lost, of_pinned, recreated, refuse, refuse_unknown
 from draindown.sources.kafka.offsets import Available, Loss, Span, Unread, led_anew, reaching_down, unread, without
+from draindown.sources.kafka.options import secrets_of
 from draindown.sources.kafka.pinning import KafkaPinning, forecast
 from draindown.sources.kafka.positions import span_of
 from draindown.sources.port import Failure, Forecast, Look, Progress, ReadInOrder
@@ -308,8 +309,9 @@ class Kafka(ReadInOrder):
     def read_failed(self, failure: Failure, units: Sequence[Unit]) -> DraindownError:
         """Return the error of a read that failed. Lost offsets are told from others by asking the brokers."""
         tried = f"read {count(len(units), 'partition')} of flow {self._layout.flow}"
+        found = redacted(failure.text, secrets_of(self._source.kafka))[:500]
         if failure.kind == "refused":
-            return TerminalError("kafka-denied", tried=tried, found=failure.text, changed=_NOTHING, next=_ACCESS)
+            return TerminalError("kafka-denied", tried=tried, found=found, changed=_NOTHING, next=_ACCESS)
         if failure.kind == "lost":
             self._seen, self._truncated_to = None, {}  # what was seen before the read is not what the brokers hold now
             spans = self._at_brokers(units)
@@ -318,7 +320,7 @@ class Kafka(ReadInOrder):
         return TransientError(
             "kafka-unreachable",
             tried=tried,
-            found=failure.text,
+            found=found,
             changed=_NOTHING,
             next=f"draindown run {self._layout.pipeline}   # it resumes with this batch",
         )

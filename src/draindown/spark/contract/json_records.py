@@ -13,12 +13,12 @@ from draindown.flow.schema_drift import Known
 from draindown.spark.contract import drift_marks, json_text
 from draindown.spark.contract.casting import pair, session_zone
 from draindown.spark.contract.containers import in_field, is_beyond_double
-from draindown.spark.contract.json_text import JsonText
+from draindown.spark.contract.json_text import Fields, JsonText
 from draindown.spark.contract.nested_json import NestedJson
 from draindown.spark.contract.record_frame import Records, finish, of_lines
 from draindown.spark.contract.text_values import widened
 from draindown.spark.sources.port import Read
-from draindown.spark.sql import literal, quoted, try_eval
+from draindown.spark.sql import literal, try_eval
 from draindown.spec.landing import FlowSpec
 
 _STRICT_JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
@@ -48,7 +48,8 @@ def json_records(lines: DataFrame, flow: FlowSpec, known: Known, *, base64: bool
     nested = _Nested(lines.sparkSession, flow, base64=base64)
     if nested.texts.names:
         frame = frame.withColumn("_json", nested.texts.parsed("value", _STRICT_JSON))
-    frame = frame.withColumn("_nested", nested.unnamed())
+    frame = frame.withColumn("_within", nested.unnamed())
+    frame = frame.withColumn("_nested", F.expr("nullif(flatten(_within), cast(array() as array<string>))"))
     names = [literal(name) for name in flow.columns]
     named = " + ".join(f"int(map_contains_key(_m, {name}))" for name in names)
     frame = frame.withColumn("_more", F.expr(f"size(_m) > {named}"))
@@ -57,10 +58,10 @@ def json_records(lines: DataFrame, flow: FlowSpec, known: Known, *, base64: bool
     )
     broken = broken.when(json_text.has_half_pair("value"), F.lit(_HALF_PAIR))
     unknown = F.when(F.col("_more") | F.col("_nested").isNotNull(), F.expr(_unknown(names, nested)))
-    exact = [name for name, column in flow.columns.items() if column.type.startswith("decimal")]
-    if exact:  # as text, a JSON number passes through a double
-        schema = ", ".join(f"{quoted(name)} {widened(flow.columns[name].type)}" for name in exact)
-        frame = frame.withColumn("_exact", F.from_json("value", schema, _STRICT_JSON))
+    # as text, a JSON number passes through a double
+    exact = Fields({name: widened(one.type) for name, one in flow.columns.items() if one.type.startswith("decimal")})
+    if exact:
+        frame = frame.withColumn("_exact", exact.parsed(F.col("value"), _STRICT_JSON))
 
     def cell(name: str) -> Column:
         text, column = f"_m[{literal(name)}]", flow.columns[name]
@@ -69,19 +70,21 @@ def json_records(lines: DataFrame, flow: FlowSpec, known: Known, *, base64: bool
         if column.is_nested:
             return pair(F.expr(text), nested.value(name))
         if name in exact:
-            return pair(F.expr(text), F.col(f"_exact.{quoted(name)}"))
+            return pair(F.expr(text), F.expr(exact.of("_exact", name)))
         if column.type in ("string", "binary"):  # to all other types the text of an object or array can't be cast
             other = in_field("_raw", name, text, _STRICT_SQL) | is_beyond_double("_raw", name, text, _STRICT_SQL)
             return pair(F.expr(text), F.when(~other, F.expr(text)))
         return F.expr(text)
 
-    numbers = [name for name in flow.columns if (form := flow.written(name)) and form.pattern is None]
+    written = [name for name in flow.columns if (form := flow.written(name)) and form.pattern is None]
+    numbers = Fields(dict.fromkeys(written, "variant"))
     if numbers:
-        schema = ", ".join(f"{quoted(name)} variant" for name in numbers)
-        frame = frame.withColumn("_kinds", F.from_json("value", schema, _STRICT_JSON))
+        frame = frame.withColumn("_kinds", numbers.parsed(F.col("value"), _STRICT_JSON))
 
     def is_text(name: str) -> Column:
-        return F.schema_of_variant(f"_kinds.{quoted(name)}") == "STRING" if name in numbers else F.lit(True)
+        if name not in numbers:
+            return F.lit(True)
+        return F.schema_of_variant(F.expr(numbers.of("_kinds", name))) == "STRING"
 
     own = {"_json": nested.texts.names, "_exact": exact, "_kinds": numbers}
     kept = ["_m", *(name for name, columns in own.items() if columns)]
@@ -97,24 +100,23 @@ class _Nested:
     def __init__(self, spark: SparkSession, flow: FlowSpec, *, base64: bool) -> None:
         kinds = {name: column.type for name, column in flow.columns.items() if column.is_nested}
         self._spark, self._kinds = spark, {name: DataType.fromDDL(kind) for name, kind in kinds.items()}
-        self._structs = [name for name, kind in kinds.items() if "struct<" in kind]
+        self.structs = [name for name, kind in kinds.items() if "struct<" in kind]
         self.texts = JsonText([name for name, column in flow.columns.items() if column.type == "json" or name in kinds])
         self._json = NestedJson(self.texts.marks, session_zone(spark), base64)
 
     @property
     def has_structs(self) -> bool:
         """Whether a column has structs, which may lack a name for a field."""
-        return bool(self._structs)
+        return bool(self.structs)
 
     def value(self, name: str) -> Column:
         """Return the value of a nested column; NULL if it has none of its type."""
         return try_eval(self._spark, self._json.value(self.texts.marked("_json", name), self._kinds[name]))
 
     def unnamed(self) -> Column:
-        """Return the paths of fields that structs do not name, by columns; NULL if there are none."""
-        found = [self._unnamed(name) for name in self._structs]
-        none = F.lit(None).cast("array<string>")
-        return F.nullif(F.concat(*found), F.array().cast("array<string>")) if found else none
+        """Return the paths of fields that structs do not name: an array for each of `structs`; NULL without structs."""
+        found = [self._unnamed(name) for name in self.structs]
+        return F.array(*found) if found else F.lit(None).cast("array<array<string>>")
 
     def _unnamed(self, name: str) -> Column:
         paths = self._json.unnamed(self.texts.marked("_json", name), self._kinds[name], name)
@@ -123,7 +125,7 @@ class _Nested:
 
 def _unknown(names: Sequence[str], nested: _Nested) -> str:
     """Return the JSON of fields without a name in the contract; a column with such a field within is kept whole."""
-    others = f"not array_contains(array({', '.join(names)}), k)"
-    if nested.has_structs:  # a name has no point, so a path's column ends at the first
-        others += " or array_contains(coalesce(transform(_nested, p -> substring_index(p, '.', 1)), array()), k)"
-    return f"to_json(map_filter(_m, (k, v) -> {others}))"
+    kept = [f"not array_contains(array({', '.join(names)}), k)"]
+    # not by a path's beginning: a field's name may have points, and be the beginning of another's
+    kept += [f"k = {literal(name)} and size(_within[{at}]) > 0" for at, name in enumerate(nested.structs)]
+    return f"to_json(map_filter(_m, (k, v) -> {' or '.join(kept)}))"

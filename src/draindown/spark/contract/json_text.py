@@ -10,7 +10,7 @@ only the escapes that JSON requires.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -59,20 +59,46 @@ class Marks:
         return f"replace({escaped}, '{self._backslash}', {literal(chr(92) * 2)})"
 
 
+class Fields:
+    """Fields of an object with types of their own, parsed as one struct.
+
+    Its parts are named by place: fields may differ in case only, and Spark takes such parts of a struct for one.
+    """
+
+    def __init__(self, kinds: Mapping[str, str]) -> None:
+        self._kinds, self._at = kinds, {name: at for at, name in enumerate(kinds)}
+
+    def __bool__(self) -> bool:
+        return bool(self._kinds)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._at
+
+    def parsed(self, line: Column, options: dict[str, str]) -> Column:
+        """Return the struct."""
+        schema = ", ".join(f"{quoted(name)} {kind}" for name, kind in self._kinds.items())
+        parts = ", ".join(f"f{at}: {kind}" for at, kind in enumerate(self._kinds.values()))
+        return F.from_json(line, schema, options).cast(f"struct<{parts}>")
+
+    def of(self, parsed: str, name: str) -> str:
+        """Return a SQL expression of a field. `parsed`: name of the column with the struct."""
+        return f"{parsed}.f{self._at[name]}"
+
+
 class JsonText:
     """Columns of a line as JSON text: `parsed` returns a struct to keep in the frame, from which the others read."""
 
     def __init__(self, names: Collection[str]) -> None:
         self.names, self.marks = names, Marks()
+        self._fields = Fields({self.marks.string + name: "string" for name in names})
 
     def parsed(self, line: str, options: dict[str, str]) -> Column:
         """Return the marked fields as a struct. `line`: SQL expression of the line."""
-        schema = ", ".join(f"{quoted(self.marks.string + name)} string" for name in self.names)
-        return F.from_json(F.expr(self.marks.marked(line)), schema, options)
+        return self._fields.parsed(F.expr(self.marks.marked(line)), options)
 
     def marked(self, parsed: str, name: str) -> str:
         """Return a SQL expression of a column's marked JSON. `parsed`: name of the column with the struct."""
-        return f"{parsed}.{quoted(self.marks.string + name)}"
+        return self._fields.of(parsed, self.marks.string + name)
 
     def of(self, parsed: str, name: str) -> Column:
         """Return the JSON text of a column; NULL for JSON null. `parsed`: name of the column with the struct."""

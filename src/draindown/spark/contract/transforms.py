@@ -19,11 +19,13 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from draindown.base.errors import DraindownError, TerminalError
 from draindown.spark.contract import transform_errors
 from draindown.spark.contract.parsing import KEPT
-from draindown.spark.sql import quoted
+from draindown.spark.sql import quoted, unstored
+from draindown.spec.names import caseless
 
 Transform = transform_errors.Transform
 ROW = "_row"
@@ -88,7 +90,7 @@ def apply(frame: DataFrame, transform: Transform, name: str) -> DataFrame:
     if not isinstance(result, DataFrame) or ROW not in result.columns:
         raise _not_columns(name, f"it must return a DataFrame that still has `{ROW}`: keep it in your select")
     _hold_to_columns(result, given, name)
-    _hold_to_names(result.columns, name)
+    _hold_to_names(result.schema, name)
     own = [F.col(quoted(c)) for c in result.columns if c != ROW]
     return result.select(*own, *[F.col(f"{ROW}.{c}").alias(c) for c in KEPT if c in frame.columns])
 
@@ -128,11 +130,12 @@ def _hold_to_columns(result: DataFrame, given: DataFrame, name: str) -> None:
             )
 
 
-def _hold_to_names(columns: list[str], name: str) -> None:
-    twice = sorted(column for column, times in Counter(map(str.casefold, columns)).items() if times > 1)
-    reserved = [column for column in columns if column.startswith("_") and column != ROW]
+def _hold_to_names(schema: StructType, name: str) -> None:
+    twice = sorted(column for column, times in Counter(map(caseless, schema.names)).items() if times > 1)
+    reserved = [column for column in schema.names if column.startswith("_") and column != ROW]
     found = [f"column {column} stands there twice (case doesn't count)" for column in twice]
     found += [f"column {column} begins with _, which is draindown's own" for column in reserved]
+    found += [f"column {path}: Delta takes no blanks and ,;{{}}()= in names" for path in unstored(schema)]
     if found:
         raise TerminalError(
             "transform-bad-names",

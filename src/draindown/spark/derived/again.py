@@ -54,11 +54,11 @@ def settings_of(spark: SparkSession, work: Work, held: Held | None, read: Sequen
     """Return the session settings by the size of what is read again and of what it is compared with."""
     tuning = work.batch.tuning
     again = Size(sum(one.size.rows for one in read), sum(one.size.bytes for one in read))
-    size = None if held is None else Size(held.number, held.bytes)
+    size = None if held is None else held.size
     tasks, partitions = spark.sparkContext.defaultParallelism, int(str(spark.conf.get(PARTITIONS)))
     weight = again.bytes + (size.bytes if size else 0)
     found = dict(tuning.evaluation(again.rows, size.rows if size else 0)) | dict(
         tuning.shuffling(weight, tasks, partitions)
     )
-    found |= dict(tuning.adapting(weight))
+    found |= dict(tuning.adapting(weight)) | dict(tuning.estimating(size, *(one.size for one in read)))
     return found | dict(tuning.writing(size, again, work.batch.flow.maintenance.copy_on_write))

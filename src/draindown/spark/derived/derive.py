@@ -112,7 +112,8 @@ class Derivation:
             delta_target.prepare(spark, writer, StructType(list(work.resolved.schema)).add(CHANGED_AT, "timestamp"))
         held = delta_target.held_rows(spark, writer.target, work.scope.pruning, narrow=True)
         with ExitStack() as kept:
-            work = narrowed(work, held, kept)
+            with configured(spark, work.batch.tuning.estimating(None if held is None else held.size)):
+                work = narrowed(work, held, kept)
             again = [again_of(work, at) for at in range(len(work.batch.slice.tables))]
             work = replace(work, row=replace(work.row, reread=sum(one.size.rows for one in again)))
             kept.enter_context(configured(spark, settings_of(spark, work, held, again)))

@@ -28,6 +28,7 @@ from draindown.spark.sql import CHANGED_AT, quoted
 from draindown.spark.targets import delta_target, restricted
 from draindown.spark.targets.delta_target import Clauses, Held, TableWriter
 from draindown.spark.targets.pruning import Pruning, Range
+from draindown.spark.tuning import TUNING
 from draindown.spec.processor import Processor
 
 GENERATION = "_generation"
@@ -119,9 +120,9 @@ class Snapshots:
             )
         )
         kept.enter_context(persisted(spans))
-        return Resumed(
-            Touched(spans, touched.number, touched.pruning), self.span, self._pruning(spans, touched.pruning)
-        )
+        with configured(spark, TUNING.estimating(held.size)):
+            pruning = self._pruning(spans, touched.pruning)
+        return Resumed(Touched(spans, touched.number, touched.pruning), self.span, pruning)
 
     def _pruning(self, spans: DataFrame, pruning: Pruning) -> Pruning:
         """Return the predicates on keys, and on times where all spans have both ends."""
@@ -163,7 +164,7 @@ class Snapshots:
             mine = scope.kept(held.rows, by) if isinstance(scope, Resumed) else scope.within(held.rows, by)
         keys = [*by, self.span.start, AT]
         fated = difference.compare(fresh, mine, keys).drop(BEFORE).where(F.col(FATE).isin(*difference.ACTS))
-        with persisted(fated):
+        with configured(spark, TUNING.estimating(None if held is None else held.size)), persisted(fated):
             acted = {row[FATE] for row in fated.select(FATE).distinct().collect()}
             if not acted:
                 return False

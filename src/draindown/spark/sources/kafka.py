@@ -80,12 +80,12 @@ class KafkaReader:
         chain = list(causes(error))
         lost = next((text for condition, _, text in chain if condition.startswith("KAFKA_DATA_LOSS")), None)
         if lost is not None:
-            return Failure("lost", lost[:500])
+            return Failure("lost", lost)
         kafka = [(name, text) for _, name, text in chain if name.startswith(_KAFKA)]
         if not kafka:
             return None
         name, text = kafka[-1]
-        return Failure("refused" if name.endswith(_REFUSED) else "away", f"{name.rpartition('.')[2]}: {text}"[:500])
+        return Failure("refused" if name.endswith(_REFUSED) else "away", f"{name.rpartition('.')[2]}: {text}")
 
 
 def _records(rows: DataFrame, first_seen: int) -> DataFrame:

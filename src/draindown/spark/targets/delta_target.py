@@ -28,6 +28,7 @@ from draindown.spark.targets import identity, partitioning, restricted, side_row
 from draindown.spark.targets.mismatch import refuse_mismatch
 from draindown.spark.targets.pruning import Pruning
 from draindown.spark.targets.table_schema import bounded, nullable
+from draindown.spark.tuning import Size
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.landing import FlowSpec
 
@@ -113,9 +114,9 @@ class Held:
         return sum(_LARGE_FILE if file.get("num_records") is None else file["num_records"] for file in self.files)
 
     @property
-    def bytes(self) -> int:
-        """Size of the candidate files in bytes."""
-        return sum(file["size_bytes"] for file in self.files)
+    def size(self) -> Size:
+        """Rows and bytes of the candidate files."""
+        return Size(self.number, sum(file["size_bytes"] for file in self.files))
 
 
 def held_columns(spark: SparkSession, writer: TableWriter) -> dict[str, str]:

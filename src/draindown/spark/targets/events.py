@@ -35,9 +35,9 @@ WHYS: Mapping[str, str] = {
 """What is done to the table's row, by WHY."""
 UNSEEN = "_unseen"
 """Column of an event: no row holds it whole, and it is not among the hidden events."""
-_KNOWN, _HIDDEN, _WITHHELD = "_known", "_hidden", "_withheld"
+_KNOWN, _HIDDEN, _WITHHELD, _STANDS_IN = "_known", "_hidden", "_withheld", "_stands_in"
 _COUNTS, _FRESH, _NEW, _OLD, _SINCE = "_counts", "_fresh", "_new", "_old", "_since"
-_SOURCES = (_KNOWN, _HIDDEN, _WITHHELD)
+_SOURCES = (_KNOWN, _HIDDEN, _WITHHELD, _STANDS_IN)
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,16 @@ class Shape:
 def known(rows: DataFrame | None, hidden: DataFrame | None, shape: Shape) -> DataFrame | None:
     """Return the events that rows of the history and hidden events hold, perhaps more than once; None without any.
 
-    A row holds the newest event of its run, and a delete if it ends where no other row begins.
+    A row holds the newest event of its run, and a delete if it ends where no other row begins. Of a run whose earlier
+    events are not among `hidden` (see `hidden_since`), an event with the row's columns stands in for the first one.
+    `rows`: of `rows_since`.
     """
     found: list[DataFrame] = []
     if rows is not None:
         plain = [F.col(quoted(name)) for name in shape.columns]
         found.append(_as_known(rows.select(*plain, F.lit(False).alias(GONE)), hidden=False))
         found.append(_as_known(_ending(rows, shape), hidden=False))
+        found.append(_as_known(_beginning(rows, shape), hidden=True, stands_in=True))
     if hidden is not None:
         found.append(_as_known(hidden.select(*map(quoted, shape.columns), GONE), hidden=True))
     return reduce(DataFrame.unionByName, found) if found else None
@@ -92,26 +95,50 @@ def since(of: DataFrame, at: Column, shape: Shape) -> DataFrame:
 def rows_since(rows: DataFrame, times: DataFrame, shape: Shape) -> DataFrame:
     """Return the rows of the keys of `times` (see `since`) from the one on that is valid then, or ends then.
 
-    Events from then on change no earlier row: the last event before is in the first of these rows, or deletes.
+    Events from then on change no earlier row: the last event before is in the first of these rows, or deletes. The
+    last column is the key's least sequence.
     """
     near = rows.join(times, list(shape.keys))
-    return near.where(F.col(END_AT).isNull() | (F.col(END_AT) >= F.col(_SINCE))).select(*map(quoted, rows.columns))
+    return near.where(F.col(END_AT).isNull() | (F.col(END_AT) >= F.col(_SINCE))).select(
+        *map(quoted, rows.columns), _SINCE
+    )
 
 
-def hidden_since(hidden: DataFrame, rows: DataFrame | None, times: DataFrame, shape: Shape) -> DataFrame:
-    """Return the hidden events of these keys from the start of the first of `rows` on. `rows`: of `rows_since`."""
+def hidden_since(
+    hidden: DataFrame, rows: DataFrame | None, times: DataFrame, shape: Shape, *, few: bool = False
+) -> DataFrame:
+    """Return the hidden events of these keys that the fold of new events needs.
+
+    Those from the start of the first of `rows` on, if a new event is not later than the newest one of that row; else
+    from its newest event on: whatever is between them has the tracked columns of the row. So a key whose events come in
+    order costs the same after any number of events that changed nothing.
+
+    `rows`: of `rows_since`. `few`: whether the keys may be broadcast.
+    """
     bounds = times
     if rows is not None:
-        first = rows.groupBy(*map(quoted, shape.keys)).agg(F.min(START_AT).alias("_first"))
+        at = folding.sequence(shape.sequence_by)
+        needed = F.when(at < F.col(_SINCE), at).otherwise(F.col(START_AT))
+        first = rows.groupBy(*map(quoted, shape.keys)).agg(F.min(needed).alias("_first"))
         earlier = F.when(F.col("_first") < F.col(_SINCE), F.col("_first")).otherwise(F.col(_SINCE))
         bounds = times.join(first, list(shape.keys), "left").withColumn(_SINCE, earlier).drop("_first")
-    near = hidden.join(bounds, list(shape.keys))
+    near = hidden.join(F.broadcast(bounds) if few else bounds, list(shape.keys))
     return near.where(folding.sequence(shape.sequence_by) >= F.col(_SINCE)).select(*map(quoted, hidden.columns))
 
 
-def _as_known(events: DataFrame, *, hidden: bool) -> DataFrame:
-    sources = {_KNOWN: F.lit(True), _HIDDEN: F.lit(hidden), _WITHHELD: F.lit(False)}
-    return events.withColumns({**sources, **{name: F.lit(0).cast("long") for name in LOSERS}})
+def _as_known(events: DataFrame, *, hidden: bool, stands_in: bool = False) -> DataFrame:
+    sources = {_KNOWN: True, _HIDDEN: hidden, _WITHHELD: False, _STANDS_IN: stands_in}
+    flags = {name: F.lit(value) for name, value in sources.items()}
+    return events.withColumns({**flags, **{name: F.lit(0).cast("long") for name in LOSERS}})
+
+
+def _beginning(rows: DataFrame, shape: Shape) -> DataFrame:
+    """Return an event where a row begins, of rows whose earlier hidden events `hidden_since` leaves out."""
+    at, single = folding.sequence(shape.sequence_by), len(shape.sequence_by) == 1
+    start = {name: F.col(START_AT) if single else F.col(f"{START_AT}.{quoted(name)}") for name in shape.sequence_by}
+    begun = rows.where((at < F.col(_SINCE)) & (F.col(START_AT) < at))
+    columns = [start.get(name, F.col(quoted(name))).alias(name) for name in shape.columns]
+    return begun.select(*columns, F.lit(False).alias(GONE))
 
 
 def _ending(rows: DataFrame, shape: Shape) -> DataFrame:
@@ -166,7 +193,7 @@ def judged(
     frame = frame.withColumn("_top", F.max(~F.col("_beaten")).over(peers))
     same = F.when(F.col("_top"), "applied" if released else "duplicate").otherwise("superseded")
     fate = F.when(out, "superseded").when(~beaten, "applied").when(twin, same).otherwise("superseded")
-    return frame.withColumns({FATE: F.when(~F.col(_KNOWN), fate), _COUNTS: ~beaten & ~out}).drop(
+    return frame.withColumns({FATE: F.when(~F.col(_KNOWN), fate), _COUNTS: F.col(_STANDS_IN) | (~beaten & ~out)}).drop(
         "_beaten", "_twin", "_out", "_top"
     )
 
@@ -192,7 +219,7 @@ def _as_withheld(withheld: DataFrame | None, like: DataFrame, shape: Shape) -> D
         return None
     has = {name: F.col(quoted(name)) for name in withheld.columns}
     columns = [has.get(name, F.lit(None)).cast(like.schema[name].dataType).alias(name) for name in shape.columns]
-    sources = {_KNOWN: True, _HIDDEN: False, _WITHHELD: True}
+    sources = {_KNOWN: True, _HIDDEN: False, _WITHHELD: True, _STANDS_IN: False}
     flags = [F.lit(value).alias(name) for name, value in sources.items()]
     losers = [F.lit(0).cast("long").alias(name) for name in LOSERS]
     return withheld.select(*columns, F.lit(False).alias(GONE), *flags, *losers)
@@ -213,7 +240,7 @@ def fates(judged_events: DataFrame) -> dict[str, int]:
 
 def folded(judged_events: DataFrame, shape: Shape) -> DataFrame:
     """Return the events that count, with the bounds of their runs and UNSEEN."""
-    counting = judged_events.where(_COUNTS).drop(FATE, _COUNTS, _WITHHELD, *LOSERS)
+    counting = judged_events.where(_COUNTS).drop(FATE, _COUNTS, _WITHHELD, _STANDS_IN, *LOSERS)
     kinds = judged_events.schema
     tracked = [comparable(kinds[name].dataType, F.col(quoted(name))).alias(name) for name in shape.tracked]
     bounded = folding.bounded(counting, shape.keys, tracked)

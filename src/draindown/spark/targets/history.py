@@ -101,12 +101,13 @@ class Historical:
 def _known(accepted: Accepted, shape: Shape, near: Neighbourhood, of: DataFrame, at: Column, kept: ExitStack) -> _Known:
     """Return what the events of `of` can change. `at`: their sequence. The rows stay persisted until `kept` closes."""
     times, bound = events.since(of, at, shape), _bound(of, at)
-    rows, hidden = (candidates(accepted, near, one) for one in (near.held, near.memory))
+    rows, hidden = candidates(accepted, near, near.held), None if near.memory is None else near.memory.rows
     if rows is not None:
         rows = rows if bound is None else rows.where(_ends_after(END_AT, bound))
         rows = _kept(events.rows_since(rows, times, shape), kept)
     if hidden is not None:
-        hidden = events.hidden_since(_widened(accepted, shape, hidden), rows, times, shape)
+        few = accepted.number <= accepted.tuning.sent
+        hidden = events.hidden_since(_widened(accepted, shape, hidden), rows, times, shape, few=few)
         hidden = hidden.withColumnRenamed("_delete", folding.GONE)
     return _Known(rows, events.known(rows, hidden, shape), bound)
 

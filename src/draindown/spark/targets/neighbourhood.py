@@ -36,7 +36,7 @@ class Neighbourhood:
     @property
     def size(self) -> Size | None:
         """Candidate rows and bytes of the target alone; None if there are none."""
-        return None if self.held is None else Size(self.held.number, self.held.bytes)
+        return None if self.held is None else self.held.size
 
 
 def neighbourhood(accepted: Accepted, row: BatchRow) -> Neighbourhood:
@@ -54,6 +54,7 @@ def settings(accepted: Accepted, row: BatchRow, near: Neighbourhood) -> dict[str
     found = dict(tuning.evaluation(accepted.lines, near.rows))
     if not near.is_large:
         found |= _shuffling(accepted, spark, near.size)
+    found |= tuning.estimating(near.size, None if near.memory is None else near.memory.size)
     most = accepted.writer.flow.maintenance.copy_on_write
     return found | dict(tuning.writing(near.size, Size(row.records, row.bytes), most))
 
