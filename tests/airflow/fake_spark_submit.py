@@ -99,6 +99,7 @@ def do(home: Path, request: Request) -> int:
     )
     if _told(home, name, "silent") is None:
         write(request.layout, *with_sums(request.layout, [report]))
+    print(line({"step": request.step, "outcome": report.outcome, "error": report.error}), flush=True)
     return code
 
 

@@ -113,6 +113,33 @@ def test_what_a_run_published_is_announced_by_the_next_one_if_its_own_tasks_did_
     assert CHECK in _idle_run(told, steps, monkeypatch, 3).skipped, "once"
 
 
+@pytest.mark.parametrize("tasks", [(DRAIN,), (DRAIN, CHECK)], ids=["check never begun", "check killed"])
+@pytest.mark.parametrize("newer", [False, True])
+def test_what_another_run_announced_is_not_announced_by_a_run_that_is_cleared(
+    told: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch, tasks: tuple[str, ...], newer: bool
+) -> None:
+    if CHECK in tasks:
+        (told / f"{CHECK}.silent").touch()
+    steps.run(*tasks)
+    published = _publish(told, 3, rows=7)
+    assert _idle_run(told, steps, monkeypatch, 2).events[CHECK]["version"] == 3
+    if newer:  # of another run, and not announced yet
+        later = {"changed_at": None, "at": now(), "run_id": "manual__3", "start": "s"}
+        publish(published.layout, Published(version=4, table_id="t", rows=9, changed_rows=1, **later))
+    assert steps.run(CHECK)[CHECK] == "skipped" and CHECK not in steps.events
+
+
+def test_a_check_that_is_killed_before_its_event_makes_it_when_it_is_retried(
+    told: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps.run(DRAIN)
+    _publish(told, 3, rows=7)
+    steps.run(CHECK)
+    assert steps.events.pop(CHECK)["version"] == 3, "as if Airflow had not heard of it"
+    (told / f"{CHECK}.outcome").write_text("idle")
+    assert steps.run(CHECK)[CHECK] == "success" and steps.events[CHECK]["version"] == 3
+
+
 def test_what_a_check_announced_or_a_person_published_is_not_announced_again(
     told: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,7 +172,8 @@ def _publish(told: Path, version: int, *, rows: int, start: str | None = None) -
     """Do what the newest driver's check does that passes its gate. Return the request of its drain."""
     drain = Request.decode(json.loads((told / f"{DRAIN}.argv").read_text())[-1])
     assert drain.announces
-    own = drain.following("check").start if start is None else start
+    left = store.read(drain.layout, drain.run_id, "check")
+    own = (left.start if left else drain.following("check").start) if start is None else start
     at = {"changed_at": None, "at": now(), "run_id": drain.run_id, "start": own}
     publish(drain.layout, Published(version=version, table_id="t", rows=9, changed_rows=rows, **at))
     return drain

@@ -308,6 +308,24 @@ def test_a_driver_that_left_no_report_is_told_with_its_log(told: Path, plans: Pl
     assert re.search(r"drain@\S+\.log   # what Spark said last", said)
 
 
+def test_a_driver_that_could_not_write_its_report_is_told_by_what_it_printed(
+    told: Path, plans: Plans, steps: Asked, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    monkeypatch.setattr(DriverLog, "of", lambda *_: DriverLog(str(told / "elsewhere.log")))
+    (told / "first.drain.silent").touch()
+    (told / "first.drain.code").write_text("78")
+    run = steps()
+    assert run.run("first.plan", "first.drain")["first.drain"] == "failed"
+    said = run.errors["first.drain"]
+    assert "report-not-written: the driver ended in order, with exit code 78" in said and "retry" not in said
+    assert f"less {told / 'elsewhere.log'} " in said, "which the lake did not take either"
+    (told / "first.drain.error").write_text("disk-full")
+    run = steps()
+    assert run.run("first.plan", "first.drain")["first.drain"] == "failed"
+    assert "disk-full: f" in run.errors["first.drain"]
+    assert "its report could not be written" in "".join(capfd.readouterr())
+
+
 def test_a_task_that_ends_before_its_job_starts_leaves_a_report(
     told: Path, plans: Plans, steps: Asked, project: Path, monkeypatch: Any
 ) -> None:
@@ -436,7 +454,7 @@ def request_of(task: StepOperator, project: Path) -> Request:
 
 
 def test_without_a_connection_spark_runs_here_not_on_yarn(told: Path, project: Path, monkeypatch: Any) -> None:
-    monkeypatch.setenv("DRAINDOWN_SPARK_CONN", "no_such_connection")
+    monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
     task = operator()
     task.prepare(request_of(task, project), short=True)
     command = task._hook._build_spark_submit_command(task.application)

@@ -61,6 +61,27 @@ def test_verdict_names_how_a_driver_died(exit_code: int, said: str) -> None:
         verdict(exit_code, None)
 
 
+def test_a_driver_that_died_after_its_step_is_not_said_to_have_left_no_report() -> None:
+    with pytest.raises(AirflowException, match=r"driver-died: the driver was stopped by SIGKILL.*, after its step"):
+        verdict(-9, left(None))
+
+
+@pytest.mark.parametrize(("exit_code", "helps"), [(65, False), (70, True), (75, True), (78, False)])
+def test_a_driver_that_ended_in_order_without_a_report_did_not_die(exit_code: int, helps: bool) -> None:
+    with pytest.raises(AirflowException, match="report-not-written: ") as caught:
+        verdict(exit_code, None, "its.log")
+    assert ("let Airflow retry" in str(caught.value)) == helps
+    assert isinstance(caught.value, AirflowFailException) != helps
+    assert "less its.log" in str(caught.value)
+
+
+def test_what_a_driver_printed_stands_for_a_report_that_it_could_not_write() -> None:
+    for code, exit_code, raised in (("disk-full", 78, AirflowFailException), ("lease-held", 75, LeaseHeld)):
+        with pytest.raises(raised, match=f"{code}: f"):
+            verdict(exit_code, None, told=left(code).error)
+    verdict(0, left(None), told=left("disk-full").error)
+
+
 @pytest.mark.parametrize(
     ("kind", "raised"),
     [(TerminalError, AirflowFailException), (GateFailed, AirflowFailException), (TransientError, AirflowException)],

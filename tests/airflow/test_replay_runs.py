@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
+from airflow.sdk.definitions.param import process_params
 
 from draindown import pages
 from draindown.airflow import requests
@@ -219,6 +220,23 @@ def test_contradictions_are_named(spec: PipelineSpec, params: dict[str, Any], wo
         requests.replay(spec, _context(**params))
     assert caught.value.code == "bad-params"
     assert words in caught.value.found
+
+
+def test_params_that_airflow_drops_are_refused(dag: DAG, spec: PipelineSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    conf = {"mode": "replay", "force_compact": False, **NEW_YEAR}
+    run = SimpleNamespace(conf=conf)
+
+    def context() -> dict[str, Any]:
+        given = process_params(dag, dag.get_task("f.drain"), conf, suppress_exception=False)
+        return {"dag_run": run, "params": given, "run_id": "r"}
+
+    monkeypatch.setenv("AIRFLOW__CORE__DAG_RUN_CONF_OVERRIDES_PARAMS", "False")
+    with pytest.raises(TerminalError) as caught:
+        requests.refuse_conf(spec, context())
+    assert caught.value.code == "bad-params"
+    assert "mode, from, to: " in caught.value.found and "DAG_RUN_CONF_OVERRIDES_PARAMS" in caught.value.found
+    monkeypatch.delenv("AIRFLOW__CORE__DAG_RUN_CONF_OVERRIDES_PARAMS")
+    requests.refuse_conf(spec, context())  # last: Airflow writes a run's params into its DAG
 
 
 @pytest.mark.parametrize("more", ["", " --again"])

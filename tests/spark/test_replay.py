@@ -71,7 +71,7 @@ def again(landing: Landing, spark: SparkSession, asked: Again = ALWAYS, fault: s
         if step == fault and next(seen) == 0:
             raise Injected(step)
 
-    request = landing.request("again", replay=asked)
+    request = landing.request("once more" if asked.again else "again", replay=asked)
     return replay_input.replay(request, spark, progress=lambda line: None, reached=reached)
 
 

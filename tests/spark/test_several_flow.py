@@ -181,7 +181,8 @@ def test_a_replay_computes_again_what_a_range_touched_as_the_sources_are_now(it:
     )
     assert replay(everything, it.spark, progress=lambda line: None).outcome == "done"
     assert it.right(), "the fill compares all"
-    once_more = everything.model_copy(update={"replay": everything.replay.model_copy(update={"again": True})})  # type: ignore[union-attr]
+    asked = everything.replay.model_copy(update={"again": True})  # type: ignore[union-attr]
+    once_more = everything.model_copy(update={"replay": asked, "run_id": "once more"})
     before = TableLog(layout.table).version
     assert replay_plan.find(once_more).left
     replay(once_more, it.spark, progress=lambda line: None)

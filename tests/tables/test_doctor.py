@@ -184,7 +184,7 @@ def _park(asked: Request) -> None:
 
 def _begin_replay(asked: Request) -> None:
     again = asked.model_copy(update={"replay": Again(units=(str(Path(asked.root) / "in/0.json"),))})
-    pin(again.layout, find(again))
+    pin(again, find(again))
 
 
 def _open_row(asked: Request) -> None:
@@ -237,13 +237,16 @@ def test_what_a_run_settles_is_a_reason_to_run(tmp_path: Path) -> None:
 def test_the_command_of_a_second_replay_of_a_range_goes_on_with_it(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     units = (str(Path(asked.root) / "in/0.json"),)
-    first, second = (asked.model_copy(update={"replay": Again(units=units, again=again)}) for again in (False, True))
-    pin(asked.layout, find(first))
+    first, second = (
+        asked.model_copy(update={"replay": Again(units=units, again=again), "run_id": run})
+        for again, run in ((False, "r1"), (True, "r2"))
+    )
+    pin(first, find(first))
     done = CommitProperties(app_transactions=[Transaction(app_id(asked.layout, 1, "rows", find(first).kind), 0)])
     held = DeltaTable(asked.layout.table).to_pyarrow_table()
     write_deltalake(asked.layout.table, held.slice(0, 0), mode="append", commit_properties=done)
     assert not find(first).left
-    pin(asked.layout, find(second))
+    pin(second, find(second))
     (symptom,) = (one for one in examine(asked).symptoms if one.code == "replay-unfinished")
     assert symptom.next == f"draindown replay p --flow f --file {units[0]} --again --yes"
 

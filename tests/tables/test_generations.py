@@ -32,6 +32,7 @@ from draindown.planning import plan as planner
 from draindown.recovery import opening, rebuild
 from draindown.recovery import replay as replay_plan
 from draindown.recovery import reset as reset_plan
+from draindown.runs import report, store
 from draindown.runs.request import Again, Request
 from draindown.sources.files import catalog, parked
 from draindown.sources.registry import source_of
@@ -608,7 +609,7 @@ def test_a_replay_is_pinned_and_its_id_follows_from_what_was_asked(tmp_path: Pat
     found = replay_plan.find(asked)
     assert ([part.batch for part in found.parts], found.begun, found.done) == ([0, 1], False, 0)
     assert not Path(asked.layout.replays).exists()
-    replay_plan.pin(asked.layout, found)
+    replay_plan.pin(asked, found)
     (tmp_path / "in/late.json").write_text('{"id": "x", "n": 1}\n')
     pinned = replay_plan.find(asked)
     assert (pinned.id, pinned.begun, pinned.parts) == (found.id, True, found.parts)
@@ -676,13 +677,9 @@ def test_the_plan_of_a_replay_says_what_is_left(tmp_path: Path) -> None:
     assert part.seconds == round(12 + 4.0 / (size + 20) * size, 1)  # a start, and both files at the pace of all so far
     found = replay_plan.find(asked)
     assert part.replay == f"{found.id}: {found.asked}"
-    replay_plan.pin(asked.layout, found)
+    replay_plan.pin(asked, found)
     for batch, words in zip(found.parts, ("1 batch done before", "is done already"), strict=True):
-        known = Transaction(app_id(asked.layout, 1, "rows", found.kind), batch.batch)
-        empty = DeltaTable(asked.layout.table).to_pyarrow_table().slice(0, 0)
-        write_deltalake(
-            asked.layout.table, empty, mode="append", commit_properties=CommitProperties(app_transactions=[known])
-        )
+        _replayed(asked, found, batch.batch)
         part = planner.plan_replay(asked)[0]
         assert words in part.reasons["drain"]
     assert (part.drain, part.check, part.batches) == (False, True, 0)  # nothing was published yet
@@ -690,8 +687,56 @@ def test_the_plan_of_a_replay_says_what_is_left(tmp_path: Path) -> None:
     (tmp_path / "in/2.json").write_text('{"id": "2", "n": 1}\n')
     take_in(asked, heap_bytes=1024**3, now=AT)
     assert "1 file first seen then" not in planner.plan_replay(asked)[0].reasons["drain"]  # it is pinned
-    again = asked.model_copy(update={"replay": ALWAYS.model_copy(update={"again": True})})
+    again = asked.model_copy(update={"replay": ALWAYS.model_copy(update={"again": True}), "run_id": "another"})
     assert "1 file first seen then wait" in planner.plan_replay(again)[0].reasons["drain"]
+
+
+def _replayed(asked: Request, found: replay_plan.Replay, batch: int) -> None:
+    """Commit a batch of a replay, without a row."""
+    known = Transaction(app_id(asked.layout, 1, "rows", found.kind), batch)
+    empty = DeltaTable(asked.layout.table).to_pyarrow_table().slice(0, 0)
+    done = CommitProperties(app_transactions=[known])
+    write_deltalake(asked.layout.table, empty, mode="append", commit_properties=done)
+
+
+def test_a_replay_once_more_is_not_done_twice_by_one_run(tmp_path: Path) -> None:
+    """A drain is retried after its replay was over, as where its driver died in the check that followed."""
+    base = drained(tmp_path)
+
+    def asks(run: str, *, more: bool = True) -> Request:
+        return base.model_copy(update={"replay": ALWAYS.model_copy(update={"again": more}), "run_id": run})
+
+    def planned(run: str) -> Request:
+        plan = asks(run).model_copy(update={"step": "plan", "start": report.new_start()})
+        store.write(plan.layout, report.of(plan, AT, "done"))
+        return plan
+
+    def done(asked: Request, batches: int = 2) -> str:
+        found = replay_plan.find(asked)
+        replay_plan.pin(asked, found)
+        for part in found.left[:batches]:
+            _replayed(asked, found, part.batch)
+        return found.id
+
+    first = done(asks("r1", more=False))
+    planned("r2")
+    second = done(asks("r2"))
+    assert (second, replay_plan.find(asks("r2")).id) == (f"{first}-2", second)
+    assert not replay_plan.find(asks("r2")).left, "its retry"
+    third = done(asks("r3"), batches=1)
+    assert third == f"{first}-3"
+    assert [one.id for one in replay_plan.unfinished(base.layout)] == [third]
+    assert done(asks("r4")) == third, "another run goes on with what is unfinished"
+    for run in ("r3", "r4"):
+        assert (replay_plan.find(asks(run)).id, replay_plan.find(asks(run)).left) == (third, ())
+    assert replay_plan.find(planned("r2")).id == f"{first}-4", "a run that is planned again asks anew"
+    assert replay_plan.find(asks("r2")).left
+    path = Path(base.layout.replays, f"{first}.json")
+    document = json.loads(path.read_text())
+    assert document.pop("askers") == ["r1"]
+    path.write_text(json.dumps(document))
+    assert not replay_plan.find(asks("r1", more=False)).left, "of a version that did not note it"
+    assert replay_plan.find(asks("r1")).left
 
 
 def test_a_replay_refuses_append_tables_and_lost_files(tmp_path: Path) -> None:

@@ -227,7 +227,7 @@ class TestSource:
             assert _numbers(world, Again(units=("a",))) == [1, 2]
             assert _numbers(world, Again(units=(name,))) == [2]
         found = replay.find(_replaying(world, Again(since=early, until=late)))
-        replay.pin(world.asked.layout, found)
+        replay.pin(world.asked, found)
         again = replay.find(_replaying(world, Again(since=early, until=late)))
         assert (again.begun, again.parts[0].slice) == (True, found.parts[0].slice)
         assert again.parts[0].slice.units[0].row == found.parts[0].slice.units[0].row

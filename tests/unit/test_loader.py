@@ -361,6 +361,15 @@ def test_single_writers_across_files(tmp_path: Path, old: str, new: str, shared:
         assert all(mine in line.split(": ")[0] and others in line for line in lines)
 
 
+@pytest.mark.parametrize(("written", "lake"), [("${LAKE}", ""), ("${LAKE}/x", ""), ("${LAKE:-lake}", "lake")])
+def test_a_broken_file_has_no_lake_where_its_variable_is_not_set(tmp_path: Path, written: str, lake: str) -> None:
+    for broken in (GOOD + "retries: 11\n", GOOD + "{"):
+        write(tmp_path, broken.replace("lake: lake", f"lake: {written}"), "a.yaml")
+        (found,) = load_all(tmp_path, {})
+        assert isinstance(found, BrokenPipeline)
+        assert found.lake == lake
+
+
 def test_a_link_that_leads_to_itself_keeps_no_other_file_from_being_read(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD, "dags/pipelines/flights.yaml")
     (path.parent / "a.yaml").symlink_to("a.yaml")

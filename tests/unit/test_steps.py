@@ -88,8 +88,8 @@ def test_steps_follow_while_each_ends_well_and_each_leaves_a_report_of_its_own(
     assert begun == [(one.step, one.start) for one in did[1:]]
 
 
-def test_a_drain_whose_report_is_not_there_is_followed_by_nothing(
-    tmp_path: Path, did: list[Request], monkeypatch: pytest.MonkeyPatch
+def test_a_drain_whose_report_is_not_there_is_followed_by_nothing_and_prints_why(
+    tmp_path: Path, did: list[Request], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -97,6 +97,19 @@ def test_a_drain_whose_report_is_not_there_is_followed_by_nothing(
     monkeypatch.setattr(store, "write", full)
     assert run(request(tmp_path, then=REST)) == Exit.NEEDS_PERSON
     assert [one.step for one in did] == ["drain"]
+    said = [step_lines.error_of(text, "drain") for text in capsys.readouterr().out.splitlines()]
+    assert [error["code"] for error in said if error] == ["disk-full"]
+
+
+def test_old_reports_that_can_not_be_removed_fail_no_step(
+    tmp_path: Path, did: list[Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: object) -> None:
+        raise OSError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(store, "forget_old", denied)
+    asked = request(tmp_path)
+    assert run(asked) == Exit.DONE and store.read(asked.layout, asked.run_id, "drain")
 
 
 def test_a_disk_that_is_full_after_the_drain_leaves_its_report_and_its_code(

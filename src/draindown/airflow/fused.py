@@ -65,11 +65,18 @@ def unannounced(layout: FlowLayout) -> Published | None:
     return pointer if read_json(layout.announced(pointer.run_id, "check", pointer.start)) is None else None
 
 
-def announce(request: Request, pointer: Published) -> None:
-    """Note that the asset event of this task is about what `pointer` published, so that no later one is."""
-    if pointer.start:
-        with suppress(OSError):  # the event comes all the same, and another one with the next run
-            create_json(request.layout.announced(pointer.run_id, "check", pointer.start), _by(request))
+def announce(request: Request, run_id: str, start: str) -> bool:
+    """Note that the asset event of this task is about what a start of a run's check published, so that no later one is.
+
+    Return whether the event is due: no task of another run noted it before. A task that finds its own note may have
+    been killed before Airflow made the event.
+    """
+    path = request.layout.announced(run_id, "check", start)
+    with suppress(OSError, ValueError):  # the event comes all the same, and another one with the next run
+        if not create_json(path, _by(request)):
+            noted = str((read_json(path) or {}).get("owner", ""))
+            return noted.rpartition(" try ")[0] == request.owner.rpartition(" try ")[0]
+    return True
 
 
 def _is_outdated(layout: FlowLayout, failed: StepReport) -> bool:

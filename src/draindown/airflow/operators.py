@@ -10,14 +10,14 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Asset, BaseHook
+from airflow.sdk import Asset
 from airflow.sdk._shared.secrets_masker import redact
-from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException, AirflowSkipException, AirflowTaskTimeout
+from airflow.sdk.exceptions import AirflowSkipException, AirflowTaskTimeout
 
-from draindown.airflow import fused, secrets
+from draindown.airflow import fused, secrets, spark_connection
 from draindown.airflow.numbers import publish, summary
 from draindown.airflow.outcome import LEASE_HELD, LeaseHeld, fail, verdict, wait_or_fail
 from draindown.airflow.process import die_with_parent, ended_with_supervisor, stop
@@ -31,18 +31,22 @@ from draindown.runs import store
 from draindown.runs.driver_log import DriverLog
 from draindown.runs.report import PlanPart, StepReport
 from draindown.runs.request import STEPS, Request, Step
-from draindown.runs.step_lines import begun
+from draindown.runs.step_lines import begun, error_of
 from draindown.spec.models import PipelineSpec
 
 if TYPE_CHECKING:
-    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Context
 
     from draindown.gate.published import Published
 
 
-CONNECTION_VARIABLE = "DRAINDOWN_SPARK_CONN"
-ALONE = "local[*]"
+class _Ended(NamedTuple):
+    """How a step ended. `error`: what the driver printed of it, whether or not it left a report."""
+
+    code: int
+    report: StepReport | None
+    log: str
+    error: dict[str, Any] | None = None
 
 
 class StepOperator(SparkSubmitOperator):
@@ -57,17 +61,19 @@ class StepOperator(SparkSubmitOperator):
     ui_color = "#e8f6ee"
     _driver: subprocess.Popen[str] | None = None
     _secrets: Mapping[str, str] = MappingProxyType({})
+    _error: dict[str, Any] | None = None
 
     def __init__(self, *, spec: PipelineSpec, flow: str, step: Step, asset: Asset | None = None, **kwargs: Any) -> None:
+        named = os.environ.get(spark_connection.VARIABLE)
         super().__init__(
             application=f"jobs/{step}.py",
             name=f"draindown {spec.pipeline}.{flow} {step}",
-            conn_id=os.environ.get(CONNECTION_VARIABLE, "spark_default"),
+            conn_id=named or spark_connection.DEFAULT,
             durable=False,
             outlets=[asset] if asset else [],
             **kwargs,
         )
-        self.spec, self.flow, self.step, self.asset = spec, flow, step, asset
+        self.spec, self.flow, self.step, self.asset, self._names_connection = spec, flow, step, asset, bool(named)
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Submit the job, map its end to Airflow's outcome, log the card and return its numbers."""
@@ -75,28 +81,28 @@ class StepOperator(SparkSubmitOperator):
         request = request_of(self.spec, self.flow, self.step, context)
         report = fused.take(request, self._pulled(context, "drain"))
         if report is not None and report.fused is not None:
-            log = request.layout.log(request.run_id, self.step, report.start)
-            self.log.info("done by the driver of drain %s, after it; Spark talked to %s", report.fused.drain, log)
-            exit_code = report.fused.exit
+            ended = _Ended(report.fused.exit, report, request.layout.log(request.run_id, self.step, report.start))
+            self.log.info("done by the driver of drain %s, after it; Spark talked to %s", report.fused.drain, ended.log)
         else:
             request = self._prepare_or_fail(request, context)
             self._log_earlier_try(request)
-            log = request.layout.log(request.run_id, self.step, request.start)
-            exit_code, report = self._driven(request)
+            ended = self._driven(request)
+            report = ended.report
         self._show(request, report)
         if report is not None:
             publish(report)
         elif self.step == "drain":
             self._log_lost_start(request)
         try:
-            verdict(exit_code, report, log)
+            verdict(*ended)
         except LeaseHeld as held:
             wait_or_fail(held, context["ti"].get_first_reschedule_date(context), clock.now())
         return self._done(report, request, context)
 
-    def _driven(self, request: Request) -> tuple[int, StepReport | None]:
-        """Run a driver to its end. Return the exit code of the task's own step, and its report."""
+    def _driven(self, request: Request) -> _Ended:
+        """Run a driver to its end. Return how the task's own step ended."""
         log, timeout = DriverLog.of(request.layout, request.run_id, self.step, request.start), None
+        path = log.path  # later that of a step which follows
         try:
             code = self._submit(log, request)
         except AirflowTaskTimeout as error:
@@ -109,7 +115,9 @@ class StepOperator(SparkSubmitOperator):
             self.log.warning(
                 "the driver died after its %s was over: what it did next begins again by itself", self.step
             )
-        return own, report
+        if report is None and self._error is not None:
+            self.log.warning("the driver ended by itself, and its report could not be written")
+        return _Ended(own, report, path, self._error)
 
     def _prepare_or_fail(self, request: Request, context: Context) -> Request:
         """Prepare the job, and return its request. If that fails, leave the report that the job would leave."""
@@ -135,30 +143,15 @@ class StepOperator(SparkSubmitOperator):
         self.application_args = ["--request", request.encode()]
         self._spark_binary = str(_spark_submit())
         self.env_vars = spark_python()
-        master = self._get_hook()._connection["master"]
-        self.conf = dict(settings(master, short=short))
-        self._hook = self._get_hook()
+        found = spark_connection.find(self._conn_id, named=self._names_connection)
+        hook = spark_connection.Hook(found, name=self.name, env_vars=self.env_vars, spark_binary=self._spark_binary)
+        hook._conf = self.conf = dict(settings(hook._connection["master"], short=short))
+        self._hook = hook
 
     def on_kill(self) -> None:
         """Stop the driver with SIGTERM, then with SIGKILL, within the time that Airflow grants."""
         if self._driver is not None:
             stop(self._driver)
-
-    def _get_hook(self) -> SparkSubmitHook:
-        known = _has_connection(self._conn_id)
-        hook: SparkSubmitHook = super()._get_hook()
-        if not known:
-            # without a connection the provider submits to YARN
-            self.log.info("no Spark connection %r: using %s on this machine", self._conn_id, ALONE)
-            hook._connection["master"] = ALONE
-        if hook._connection["deploy_mode"] == "cluster":
-            raise TerminalError(
-                "cluster-deploy-mode",
-                tried=f"submit {self.step} through connection {self._conn_id}",
-                found="deploy-mode cluster: the driver would outlive its task",
-                next=f"set deploy-mode client in the connection {self._conn_id}",
-            )
-        return hook
 
     def _submit(self, log: DriverLog, request: Request) -> int:
         """Run the job to its end and return its exit code. Its stdout goes to the task's log, its stderr to `log`.
@@ -189,6 +182,7 @@ class StepOperator(SparkSubmitOperator):
             try:
                 for line in self._driver.stdout:
                     self.log.info("%s", line.rstrip("\n"))
+                    self._error = error_of(line, self.step) or self._error
                     if step := begun(line):
                         log.turn_to(request.layout.log(request.run_id, *step))
             except BaseException:
@@ -265,15 +259,16 @@ class StepOperator(SparkSubmitOperator):
         assert report is not None, "verdict() refuses success without a report"
         numbers = summary(report)
         if self.asset is not None:
-            pointer = _published_by(request)
+            run_id, start = request.run_id, report.start
             if report.outcome == "idle":
-                pointer = pointer or fused.unannounced(request.layout)
+                pointer = _published_by(request) or fused.unannounced(request.layout)
                 # a success would be an asset event, although nothing was published
                 if pointer is None:
                     raise AirflowSkipException("nothing new to publish")
                 numbers |= {"version": pointer.version, "rows": pointer.changed_rows}
-            if pointer is not None:
-                fused.announce(request, pointer)
+                run_id, start = pointer.run_id, pointer.start
+            if start and not fused.announce(request, run_id, start):
+                raise AirflowSkipException(f"version {numbers['version']} was announced by another run")
             context["outlet_events"][self.asset].extra = numbers
         return numbers
 
@@ -289,21 +284,6 @@ def _published_by(request: Request) -> Published | None:
     if pointer is None or pointer.run_id != request.run_id:
         return None
     return pointer if planned is None or pointer.at >= planned.started_at else None
-
-
-def _has_connection(conn_id: str) -> bool:
-    try:
-        BaseHook.get_connection(conn_id)
-    except AirflowNotFoundException:
-        return False
-    except (AirflowException, ValueError) as error:
-        raise TerminalError(
-            "bad-spark-connection",
-            tried=f"read the Airflow connection {conn_id}",
-            found=f"{type(error).__name__}: {error}",
-            next=f'AIRFLOW_CONN_{conn_id.upper()}=\'{{"conn_type":"spark","host":"local[*]"}}\'',
-        ) from error
-    return True
 
 
 def _spark_submit() -> Path:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 import signal
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRescheduleException
 
@@ -25,24 +26,24 @@ class LeaseHeld(AirflowException):
     """Another driver holds the flow's lease. Waiting helps, and must not use up the task's retries."""
 
 
-def verdict(exit_code: int, report: StepReport | None, log: str = "") -> None:
+def verdict(exit_code: int, report: StepReport | None, log: str = "", told: Mapping[str, Any] | None = None) -> None:
     """Return if the step is done; otherwise raise the exception that makes Airflow fail, retry or reschedule the task.
 
-    `log` is the path of the driver log.
+    `log` is the path of the driver log. `told`: the error that the driver printed, if it left no report.
 
     Raises AirflowFailException (a person must act), LeaseHeld (wait), or AirflowException (retry).
     """
-    match exit_code:
-        case Exit.DONE if report is None:
+    if exit_code == Exit.DONE:
+        if report is None:
             raise AirflowException("the job ended well but left no report: its driver may not see this lake")
-        case Exit.DONE:
-            return
-        case Exit.GATE_FAILED | Exit.NEEDS_PERSON:
-            raise AirflowFailException(_account(exit_code, report, log))
-        case Exit.TRY_AGAIN if _code(report) == LEASE_HELD:
-            raise LeaseHeld(_account(exit_code, report, log))
-        case _:
-            raise AirflowException(_account(exit_code, report, log))
+        return
+    error = (report.error if report is not None else told) or _died(exit_code, report, log).as_dict()
+    said = printable_lines(described(error))
+    if exit_code in (Exit.GATE_FAILED, Exit.NEEDS_PERSON):
+        raise AirflowFailException(said)
+    if exit_code == Exit.TRY_AGAIN and error.get("code") == LEASE_HELD:
+        raise LeaseHeld(said)
+    raise AirflowException(said)
 
 
 def fail(error: DraindownError) -> NoReturn:
@@ -59,23 +60,24 @@ def wait_or_fail(held: LeaseHeld, first_wait: datetime | None, now: datetime) ->
     raise AirflowRescheduleException(now + LOOK_AGAIN) from held  # type: ignore[no-untyped-call]
 
 
-def _code(report: StepReport | None) -> str | None:
-    return (report.error or {}).get("code") if report else None
-
-
-def _account(exit_code: int, report: StepReport | None, log: str) -> str:
-    """Return the error's tried, found, changed and next as text, from the report if there is one."""
-    if report is not None and report.error:
-        return printable_lines(described(report.error))
-    died = TransientError(
+def _died(exit_code: int, report: StepReport | None, log: str) -> DraindownError:
+    """Return the error of a driver of which nothing is known but its exit code: one of `Exit` is no death."""
+    retry = ["clear this task, or let Airflow retry it: it goes on after the last whole batch"]
+    look = [f"less {shlex.quote(log)}   # what Spark said last"] if log else []
+    code, found = (
         "driver-died",
-        tried="run the step's driver to its end",
-        found=f"{_ending(exit_code)}; it left no report",
-        changed="whole batches only; the ledger lists them",
-        next=["clear this task, or let Airflow retry it: it goes on after the last whole batch"]
-        + ([f"less {shlex.quote(log)}   # what Spark said last"] if log else []),
+        f"{_ending(exit_code)}{'; it left no report' if report is None else ', after its step'}",
     )
-    return printable_lines(str(died))
+    if report is None and exit_code in (Exit.GATE_FAILED, Exit.CRASH, Exit.TRY_AGAIN, Exit.NEEDS_PERSON):
+        found = f"the driver ended in order, with exit code {exit_code}, and its report could not be written"
+        code, retry = "report-not-written", retry if exit_code in (Exit.CRASH, Exit.TRY_AGAIN) else []
+    return TransientError(
+        code,
+        tried="run the step's driver to its end",
+        found=found,
+        changed="whole batches only; the ledger lists them",
+        next=[*retry, *look],
+    )
 
 
 def _ending(exit_code: int) -> str:

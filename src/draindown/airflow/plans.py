@@ -50,7 +50,7 @@ class PlanAllOperator(BaseOperator):
             refuse_contradictions(self.spec, context)
             with secrets.in_environment(self.spec):
                 requests = self._requests(context, not_for)
-                found = idle(requests, self.spec.graph)
+                found = idle(requests, self.spec.graph, self.log.warning)
             found = {flow: report for flow, report in found.items() if not fused.unannounced(requests[flow].layout)}
         except DraindownError as error:
             fail_unreached(self.spec, self.spec.flows, "plan", context, error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from draindown.base.errors import TerminalError
 from draindown.runs.request import Again, Request, Step
 from draindown.spec.models import PipelineSpec
 from draindown.spec.names import near
-from draindown.spec.project import rooted, suite
+from draindown.spec.project import relative, rooted, suite
 from draindown.spec.units import parse_time
 
 PARAMS = ("mode", "from", "to", "again", "flow", "max_batches", "deadline_minutes", "force_compact")
@@ -38,21 +38,51 @@ def project_root(dag_file: str, environ: Mapping[str, str] = os.environ) -> Path
     )
 
 
-def refuse_unknown(spec: PipelineSpec, context: Mapping[str, Any]) -> None:
-    """Refuse a run whose conf holds an unknown param. Airflow itself accepts any key.
+def refuse_in_bundle(root: Path, paths: Sequence[str]) -> None:
+    """Refuse relative paths where the project root is a version of a DAG bundle. `paths`: what they are of, for people.
 
-    Raises TerminalError `bad-params`, which names the closest known param.
+    Airflow keeps a directory per version and removes old ones: the lake would be another and empty one at each commit.
+    Raises TerminalError `lake-in-bundle`.
     """
-    unknown = [name for name in context["dag_run"].conf or {} if name not in PARAMS]
+    if paths and _is_of_a_version(root):
+        raise TerminalError(
+            "lake-in-bundle",
+            tried=f"find {' and '.join(paths)} below {root}",
+            found="a relative path, in a directory that Airflow makes for a version of the DAG bundle, then removes",
+            next=[
+                "write absolute paths, or export DRAINDOWN_LAKE and DRAINDOWN_LANDING if the file names these",
+                f"export {ROOT_VARIABLE}=...   # a directory with jobs/, the same for all versions",
+            ],
+        )
+
+
+def _is_of_a_version(root: Path) -> bool:
+    from airflow.dag_processing.bundles.base import get_bundle_storage_root_path
+
+    home = Path(get_bundle_storage_root_path()).resolve()  # type: ignore[no-untyped-call]
+    return root.is_relative_to(home) and root.relative_to(home).parts[1:2] == ("versions",)
+
+
+def refuse_conf(spec: PipelineSpec, context: Mapping[str, Any]) -> None:
+    """Refuse a run whose conf holds an unknown param, or one that Airflow does not apply. Airflow accepts any key.
+
+    Raises TerminalError `bad-params`, which names the closest known param, or the setting by which Airflow drops them.
+    """
+    conf, params = context["dag_run"].conf or {}, context["params"]
+    unknown = [name for name in conf if name not in PARAMS]
     if unknown:
         said = [f"there is no param {name[:_SHOWN]!r}{near(name[:_SHOWN], PARAMS)}" for name in unknown[:_MOST]]
         more = [f"and {len(unknown) - _MOST} more"] if len(unknown) > _MOST else []
         raise _bad(spec, context["run_id"], f"{'; '.join([*said, *more])}; there are {', '.join(PARAMS)}")
+    dropped = [name for name in PARAMS if name in conf and conf[name] != params.get(name)]
+    if dropped:
+        cause = "AIRFLOW__CORE__DAG_RUN_CONF_OVERRIDES_PARAMS must be True where tasks run"
+        raise _bad(spec, context["run_id"], f"Airflow drops what the run says of {', '.join(dropped)}: {cause}")
 
 
 def refuse_contradictions(spec: PipelineSpec, context: Mapping[str, Any]) -> None:
     """Refuse a run whose params no flow can run with. Raises TerminalError `bad-params`."""
-    refuse_unknown(spec, context)
+    refuse_conf(spec, context)
     replay(spec, context)
 
 
@@ -124,8 +154,12 @@ def _replay_of(spec: PipelineSpec, context: Mapping[str, Any]) -> Again | None:
 
 
 def request_for(spec: PipelineSpec, flow: str, step: Step, root: Path, context: Mapping[str, Any]) -> Request:
-    """Return the request of one step, with the identity of the running task and the params of its DAG run."""
+    """Return the request of one step, with the identity of the running task and the params of its DAG run.
+
+    Raises TerminalError `bad-params`, `bad-suite`, `lake-in-bundle`.
+    """
     flow_spec = spec.declared(flow)
+    refuse_in_bundle(root, relative(spec, flow))
     task = context["ti"]
     asked = None if _follows(spec, flow, context) else _replay_of(spec, context)
     return Request(

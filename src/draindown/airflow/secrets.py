@@ -51,5 +51,5 @@ def _password(connection: str) -> str | None:
             tried=f"read the Airflow connection {connection}",
             found=f"{type(error).__name__}, whose text is not shown: it may have the password",
             next=f"airflow connections get {connection}   # it needs an id, a type and a password",
-        ) from error
+        ) from None
     return found

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from draindown.airflow.requests import project_root
+from draindown.airflow.requests import project_root, refuse_in_bundle
 from draindown.base.errors import DraindownError
 from draindown.lake.layout import FlowLayout
 from draindown.runs import report, store
@@ -34,6 +34,7 @@ def layouts(lake: str, pipeline: str, flows: Iterable[str], dag_file: str) -> li
         return []
     try:
         root = project_root(dag_file)
+        refuse_in_bundle(root, ["the lake"] * (not Path(lake).is_absolute()))
     except DraindownError:
         return []
     home = root / lake

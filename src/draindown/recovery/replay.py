@@ -9,6 +9,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +27,7 @@ from draindown.lake.table_log import Snapshot, log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.recovery.input_gone import input_gone
+from draindown.runs import store
 from draindown.runs.request import Again, Request
 from draindown.sources import intake
 from draindown.sources.port import Source
@@ -46,7 +48,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Replay:
-    """A replay: what it reads and how far it has come. `waiting`: number of requested units not drained yet."""
+    """A replay: what it reads and how far it has come.
+
+    `waiting`: number of requested units not drained yet. `askers`: the runs that worked on it, as `_asker` names them.
+    """
 
     id: str
     pipeline: str
@@ -57,6 +62,7 @@ class Replay:
     begun: bool
     done: int
     waiting: int = 0
+    askers: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -107,7 +113,7 @@ def find(request: Request, layout: FlowLayout | None = None) -> Replay:
     source.refuse_again(asked.units, generation, generations.first_unread(layout, generation))
     _refuse_bad_range(request, asked, source.unit)
     names = sorted(source.names(asked.units, generation))
-    identity = _identity(layout, generation, asked, names)
+    identity = _identity(layout, generation, asked, names, _asker(request))
     pinned = _pinned(layout, identity)
     if pinned is not None:
         return _as_far(layout, pinned)
@@ -126,11 +132,16 @@ def find(request: Request, layout: FlowLayout | None = None) -> Replay:
     )
 
 
-def pin(layout: FlowLayout, replay: Replay) -> None:
-    """Write down what the replay reads before it begins. Call it under the lease. An existing pin is kept."""
-    if not replay.begun:
+def pin(request: Request, replay: Replay) -> None:
+    """Write down what the replay reads before it begins, and which run asks for it. Call it under the lease.
+
+    Of an existing pin, what it reads is kept.
+    """
+    asker = _asker(request)
+    if not replay.begun or (replay.left and asker not in replay.askers):
         parts = [{"batch": part.batch, "units": [unit.row for unit in part.slice.units]} for part in replay.parts]
-        write_json(_path(layout, replay.id), vars(replay) | {"parts": parts})
+        more = {"parts": parts, "askers": [*replay.askers, asker]}
+        write_json(_path(request.layout, replay.id), vars(replay) | more)
 
 
 def begun(layout: FlowLayout) -> list[tuple[str, int | None]]:
@@ -157,10 +168,11 @@ def _generation_of(layout: FlowLayout, identity: str) -> int | None:
 def unfinished(layout: FlowLayout) -> list[Replay]:
     """Return the unfinished replays of the live generation, oldest first."""
     home = Path(layout.replays)
-    files = sorted(home.glob("*.json"), key=lambda path: path.stat().st_mtime_ns) if home.is_dir() else []
+    files = home.glob("*.json") if home.is_dir() else ()
     found = [_as_far(layout, pinned) for file in files if (pinned := _pinned(layout, file.stem))]
     live = generations.generation(layout)
-    return [replay for replay in found if replay.left and replay.generation == live]
+    left = [replay for replay in found if replay.left and replay.generation == live]
+    return sorted(left, key=lambda replay: replay.parts[0].batch)  # which grows with each replay of a generation
 
 
 def settle(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> int:
@@ -231,12 +243,23 @@ def _iso(at: datetime | None) -> str:
     return "?" if at is None else at.astimezone(UTC).isoformat()
 
 
-def _identity(layout: FlowLayout, generation: int, asked: Again, names: list[str]) -> str:
-    """Return the id of the request. With `again`, return the first of its ids whose replay is not finished."""
+def _asker(request: Request) -> str:
+    """Return the id of the run, and the start of its plan if it has one: a run that is planned again asks anew."""
+    start = request.start if request.step == "plan" else ""
+    with suppress(ValueError):  # a torn report
+        if not start and (planned := store.read(request.layout, request.run_id, "plan")):
+            start = planned.start
+    return f"{request.run_id} {start}".rstrip()
+
+
+def _identity(layout: FlowLayout, generation: int, asked: Again, names: list[str], asker: str) -> str:
+    """Return the id of the request. With `again`, the first whose replay is not finished, or that `asker` asked for."""
     what = {"generation": generation, "since": _iso(asked.since), "until": _iso(asked.until), "units": names}
     base = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
     number, identity = 1, base
-    while asked.again and (pinned := _pinned(layout, identity)) and not _as_far(layout, pinned).left:
+    while asked.again and (found := _pinned(layout, identity)) and not _as_far(layout, found).left:
+        if asker in found.askers:
+            break
         number += 1
         identity = f"{base}-{number}"
     return identity
@@ -253,7 +276,7 @@ def _pinned(layout: FlowLayout, identity: str) -> Replay | None:
 
 def _replay(content: dict[str, Any]) -> Replay:
     parts = tuple(Part(part["batch"], _slice(part["units"])) for part in content["parts"])
-    return Replay(**(content | {"parts": parts, "begun": True}))
+    return Replay(**(content | {"parts": parts, "askers": tuple(content.get("askers", ())), "begun": True}))
 
 
 def _slice(rows: list[dict[str, Any]]) -> Slice:

@@ -18,11 +18,23 @@ def line(content: Mapping[str, Any]) -> str:
 
 def begun(text: str) -> tuple[Step, str] | None:
     """Return step and start of the step that begins by this line of a driver's output; None if none does."""
+    found = _content(text)
+    return (found["step"], str(found["start"])) if found.get("outcome") == "begun" and "start" in found else None
+
+
+def error_of(text: str, step: Step) -> dict[str, Any] | None:
+    """Return the error with which a step ended by this line of a driver's output, as in a report; None if none did."""
+    found = _content(text)
+    told = found.get("error") if found.get("step") == step and found.get("outcome") != "begun" else None
+    return told if isinstance(told, dict) else None
+
+
+def _content(text: str) -> dict[str, Any]:
+    """Return the content of a line about a step; empty if it is none."""
     if not text.startswith(_PREFIX):
-        return None
+        return {}
     try:
         found = json.loads(text.removeprefix(_PREFIX))
-        step, start = found["step"], found["start"]
-    except (ValueError, TypeError, LookupError):
-        return None
-    return (step, str(start)) if found.get("outcome") == "begun" and step in get_args(Step) else None
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) and found.get("step") in get_args(Step) else {}

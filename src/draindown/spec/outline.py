@@ -27,7 +27,7 @@ class Outline:
     """What a broken file still says.
 
     `name` is None if none is declared; `schedule` is None for manual runs; `lake` is empty, and `flows` are none, where
-    the file does not tell.
+    the file does not tell, as where the lake names a variable that is not set.
     """
 
     name: str | None = None
@@ -63,7 +63,7 @@ def _schedule(text: str, environ: Mapping[str, str]) -> str | None:
 def _lake(text: str, environ: Mapping[str, str]) -> str:
     line = _LAKE.search(text)
     found = (_mapping(text, environ) or _mapping(line[0] if line else "", environ) or {}).get("lake")
-    return found if isinstance(found, str) and "://" not in found else ""
+    return found if isinstance(found, str) and not any(mark in found for mark in ("://", "${")) else ""
 
 
 def _flows(text: str, environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 from draindown.base.errors import TerminalError
 from draindown.spec.models import PipelineSpec
 from draindown.spec.names import near
+from draindown.spec.sources import FilesSource
 from draindown.spec.yaml_document import DocumentError, parse
 
 
@@ -17,6 +18,14 @@ def rooted(spec: PipelineSpec, root: Path) -> PipelineSpec:
     if Path(spec.lake).is_absolute():
         return spec.placed(root)
     return spec.model_copy(update={"lake": str(root / spec.lake)}).placed(root)
+
+
+def relative(spec: PipelineSpec, flow: str) -> list[str]:
+    """Return, for people, which of the lake and the files of a flow have a path that counts from the project root."""
+    source = spec.flows[flow].source
+    files = source.files if isinstance(source, FilesSource) else ""
+    given = {"the lake": spec.lake, f"the files of flow {flow}": files}
+    return [what for what, path in given.items() if path and not path.startswith(("/", "{"))]
 
 
 def suite(root: Path, name: str) -> dict[str, Any]:

@@ -53,8 +53,8 @@ def attempt(
     """Run a step. Returns its report, which is written whether or not the step failed, and its exit code.
 
     The first SIGTERM or SIGINT ends the step before the next batch, the second at once; the next run resumes. If the
-    report can't be written, the exit code is not DONE. `tell` is called with the error of a step that failed. `stop`:
-    shared with the steps that follow in this process.
+    report can't be written, it has an error, and the exit code is not DONE. `tell` is called with the error of a step
+    that failed. `stop`: shared with the steps that follow in this process.
     """
     started, stop = now(), stop or Stop()
     before = at_work.left(request.layout, request.spec.pipeline, request.run_id, request.step)
@@ -73,8 +73,7 @@ def attempt(
         if request.after:
             result = result.model_copy(update={"fused": Fused(drain=request.after, exit=code)})
         result = _with_sums(request, result.model_copy(update={"cluster": cluster.described()}))
-        code = _left(request, result, code)
-    return result, code
+        return _left(request, result, code)
 
 
 def _say(text: str) -> None:
@@ -88,16 +87,18 @@ def _died(before: Unfinished) -> Finding:
     return Finding(kind="died", subject="an earlier start", detail=str(before))
 
 
-def _left(request: Request, result: StepReport, code: Exit) -> Exit:
-    """Write the report. If that fails, as on a full disk, return an error code even for a step that succeeded."""
+def _left(request: Request, result: StepReport, code: Exit) -> tuple[StepReport, Exit]:
+    """Write the report. If that fails, as on a full disk, return one with an error, for a step that succeeded too."""
     try:
         store.write(request.layout, result)
-        store.forget_old(request.layout)
     except OSError as error:
         _say(f"draindown: the report could not be written: {error}")
         refused = storage.refusal(error, request.layout, tried=_tried(request), changed=_WHOLE, again=request.resume)
-        return code or (exit_for(refused) if refused else Exit.CRASH)
-    return code
+        why = refused or _crash(error, request, logged(error, request))
+        return result.model_copy(update={"error": result.error or why.as_dict()}), code or exit_for(why)
+    with contextlib.suppress(OSError):  # the next step does it
+        store.forget_old(request.layout)
+    return result, code
 
 
 def _with_sums(request: Request, result: StepReport) -> StepReport:

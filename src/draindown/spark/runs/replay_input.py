@@ -52,7 +52,7 @@ def replay(
         wanted = replay_plan.find(request)
         replay_plan.refuse_gone(source, layout, wanted.left)
         flow.check()
-        replay_plan.pin(layout, wanted)
+        replay_plan.pin(request, wanted)
         progress(f"replay {wanted.id}: {count(len(wanted.left), 'batch', 'batches')} to do, {wanted.done} done before")
         batches = batches_of(
             request,
