@@ -78,8 +78,8 @@ def test_a_driver_that_ended_in_order_without_a_report_did_not_die(exit_code: in
 def test_what_a_driver_printed_stands_for_a_report_that_it_could_not_write() -> None:
     for code, exit_code, raised in (("disk-full", 78, AirflowFailException), ("lease-held", 75, LeaseHeld)):
         with pytest.raises(raised, match=f"{code}: f"):
-            verdict(exit_code, None, told=left(code).error)
-    verdict(0, left(None), told=left("disk-full").error)
+            verdict(exit_code, None, printed=left(code).error)
+    verdict(0, left(None), printed=left("disk-full").error)
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,8 @@ class Kept:
         folded = events.folded(judged, self.shape).persist()
         added = events.unseen(folded, self.shape).toArrow()
         different = events.difference(folded, rows, self.shape).persist()
-        steps = events.steps(different)
+        steps, remembered = events.account(different, folded)
+        assert remembered == added.num_rows
         acts = different.toArrow()
         folded.unpersist()
         different.unpersist()
@@ -271,3 +272,17 @@ def test_an_event_that_lost_its_sequence_after_it_was_hidden_is_no_duplicate(spa
         assert kept.step("batch", [first | {"a": "b"}])["applied"] == 1
         counts = kept.step("batch", [first])
     assert (counts["superseded"], counts["duplicate"]) == (1, 0)
+
+
+@pytest.mark.full
+def test_events_in_order_that_change_nothing_are_not_read_again(spark: SparkSession) -> None:
+    kept, shape = Kept(spark, _SHAPES["one"]), _SHAPES["one"]
+    event = {"h": 1, "t": _START, "a": "a", "op": "u", "u": 1, "x": None}
+    with configured(spark, {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}):
+        for day in range(5):
+            kept.step("batch", [event | {"n": day, "u": day}])
+        assert kept.hidden is not None and kept.hidden.count() == 4 and kept.rows is not None
+        for n, read in ((5, 0), (4, 4), (2, 4)):  # the newest event is at 4
+            times = kept._frame([event | {"n": n}]).select("h", F.col("n").alias("_since"))
+            rows = events.rows_since(kept.rows, times, shape)
+            assert events.hidden_since(kept.hidden, rows, times, shape, few=True).count() == read, n

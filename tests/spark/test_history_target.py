@@ -140,7 +140,7 @@ def test_random_events_survive_a_crash_in_every_gap(
 
 
 @pytest.mark.full
-def test_fifty_histories_in_three_streams_are_the_fold_of_their_events(
+def test_fifty_histories_in_four_batches_equal_the_fold_of_their_events(
     landing: Callable[..., Landing], spark: SparkSession
 ) -> None:
     """Some come in order, and change nothing for days; others late. The audit folds them in DuckDB, by its own code."""

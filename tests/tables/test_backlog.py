@@ -182,7 +182,7 @@ def test_a_plan_says_as_many_batches_as_a_drain_makes(
             assert (plan(asked, NOW)[0].batches, plan(asked, NOW)[0].drain) == (0, False)
 
 
-def test_seconds_follow_bytes_and_the_start_of_the_newest_drain(tmp_path: Path) -> None:
+def test_seconds_follow_bytes_and_the_shortest_start_of_the_newest_drains(tmp_path: Path) -> None:
     asked = request(tmp_path)
     put(tmp_path, "a.json", data=b"x" * 3000)
     assert plan(asked, NOW)[0].seconds is None
@@ -196,7 +196,7 @@ def test_seconds_follow_bytes_and_the_start_of_the_newest_drain(tmp_path: Path) 
     store.write(asked.layout, done)
     assert plan(asked, NOW)[0].seconds == 6 + 6
     # one that failed says nothing of a start, and one that had more to do than others little
-    failed = {"outcome": "failed", "finished_at": NOW + timedelta(hours=1)}
+    failed = {"outcome": "failed", "finished_at": NOW + timedelta(seconds=5)}
     store.write(asked.layout, done.model_copy(update={"run_id": "run-1", **failed}))
     assert plan(asked, NOW)[0].seconds == 6 + 6
     store.write(asked.layout, done.model_copy(update={"run_id": "run-1", "finished_at": NOW + timedelta(hours=1)}))

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -314,6 +315,10 @@ def test_the_commands_list_and_skip(tmp_path: Path, server: FakeServer, capsys: 
     skip = ("skip", "p", "--sink", "a", "--reason", "lost")
     assert typed(*skip)[0] == 2
     assert typed("skip", "p", "--sink", "b", "--reason", "lost", "--yes")[0] == 2
+    looks = iter([{"a": sending(asked, 1)}])
+    waiting = sink_state.in_flight
+    with mock.patch.object(sink_state, "in_flight", lambda layout: next(looks, None) or waiting(layout)):
+        assert typed(*skip, "--yes") == (0, []), "another batch is on its way than the one that was shown"
     code, lost = typed(*skip, "--yes")
     assert (code, [one["number"] for one in lost]) == (0, [2])
     assert sink_state.GIVEN_UP in typed("list", "p")[1][0]["stale"]

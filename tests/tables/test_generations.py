@@ -733,7 +733,7 @@ def test_a_replay_once_more_is_not_done_twice_by_one_run(tmp_path: Path) -> None
     assert replay_plan.find(asks("r2")).left
     path = Path(base.layout.replays, f"{first}.json")
     document = json.loads(path.read_text())
-    assert document.pop("askers") == ["r1"]
+    assert document.pop("requesters") == ["r1"]
     path.write_text(json.dumps(document))
     assert not replay_plan.find(asks("r1", more=False)).left, "of a version that did not note it"
     assert replay_plan.find(asks("r1")).left

@@ -79,6 +79,15 @@ def test_audit_shows_what_does_not_fit_in_every_flow(project: Path, capsys: pyte
     assert json.loads(typed(project, capsys, "audit", "--json")[1])["clean"] is False
 
 
+def test_lag_has_an_entry_for_a_file_that_cannot_be_read(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "dags" / "pipelines" / "bad.yaml").write_text("pipeline: bad\nlake: lake\nflow: {}\n")
+    code, out, err = typed(project, capsys, "lag", "--json")
+    (bad,) = [one for one in json.loads(out) if one["pipeline"] == "bad"]
+    assert (code, bad["flow"], bad["error"]["code"], bad["units"]) == (0, None, "invalid-pipeline", None)
+    assert json.loads(err)["error"]["code"] == "invalid-pipeline"
+    assert "bad/?" in typed(project, capsys, "lag")[1]
+
+
 @pytest.mark.parametrize("command", ["doctor", "report", "audit"])
 def test_a_file_that_cannot_be_read_hides_no_other_and_is_the_worst(
     project: Path, capsys: pytest.CaptureFixture[str], command: str

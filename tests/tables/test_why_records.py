@@ -158,6 +158,8 @@ def test_offsets_of_kept_records_are_named(
     found = _why(spec, tmp_path, id=key)
     assert (found["state"], _fates(found)) == (state, fates)
     assert all(one["raw"] for one in found["records"] if one["fate"] == "applied") and found["gone"] == []
+    if state == "never-seen":
+        assert found["said"].endswith("what waits at the brokers was not looked at")
 
 
 def test_offsets_that_the_lake_does_not_keep_are_named(tmp_path: Path) -> None:

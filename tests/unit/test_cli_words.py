@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,10 @@ def test_commands_name_a_pipeline_by_its_path_where_its_name_finds_none(
     assert "next:    draindown run 'the orders.yaml'" in typed(capsys, "report", "the orders.yaml")[2]
     code, error = error_of(capsys, "--root", ".", "report", "the orders.yaml")
     assert (code, error["next"]) == (78, ["draindown --root . run 'the orders.yaml'"])
+    for path in ("2.yaml", "2026/orders.yaml", "\\q/orders.yaml"):  # no references of a regular expression
+        Path(path).parent.mkdir(exist_ok=True)
+        shutil.copy("the orders.yaml", path)
+        assert f"next:    draindown run {shlex.quote(path)}" in typed(capsys, "report", path)[2]
     Path("the orders.yaml").rename(inside)
     assert "next:    draindown run orders" in typed(capsys, "report", str(inside))[2]
 

@@ -45,6 +45,7 @@ _LOST = "Lost task 0.3 in stage 12.0 (TID 16) (h executor 3): ExecutorLostFailur
             True,
             False,
         ),
+        ("org.apache.spark.SparkException: Not enough memory to build and broadcast the table", True, False),
         ("[CAST_INVALID_INPUT] The value 'x' of the type STRING cannot be cast to INT", False, False),
     ],
 )

@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import BooleanType, DateType, DecimalType, LongType, StringType, StructField, StructType
 
+from draindown.ledger.rows import BatchRow
 from draindown.spark.targets.delta_target import Held
+from draindown.spark.targets.neighbourhood import Neighbourhood, settings
 from draindown.spark.targets.pruning import Pruning, joined
-from draindown.spark.tuning import Size
+from draindown.spark.tuning import COMPRESSION, TUNING, Size
 
 SCHEMA = StructType(
     [
@@ -170,6 +172,15 @@ def test_a_file_of_unknown_rows_is_a_large_one(told: list[int | None], number: i
     held = Held(mock.Mock(), files, [*files, {"size_bytes": 99, "num_records": 99}], Pruning())
 
     assert held.size == Size(number, 10 * len(files))
+
+
+def test_a_comparison_estimates_tables_by_their_rows() -> None:
+    files = [{"size_bytes": 4_000_000, "num_records": 10_000_000}]
+    large, accepted = Held(mock.Mock(), files, files, Pruning()), mock.Mock(tuning=TUNING, lines=10)
+    accepted.writer.flow.maintenance.copy_on_write = 0
+    for held, memory in ((large, None), (None, large)):
+        found = settings(accepted, BatchRow("p", "f", 1, 0, "r"), Neighbourhood(held, memory, is_large=True))
+        assert found[COMPRESSION] == "160.0"
 
 
 def test_predicates_that_exclude_no_more_files_are_left_out() -> None:

@@ -102,7 +102,7 @@ class StepOperator(SparkSubmitOperator):
     def _driven(self, request: Request) -> _Ended:
         """Run a driver to its end. Return how the task's own step ended."""
         log, timeout = DriverLog.of(request.layout, request.run_id, self.step, request.start), None
-        path = log.path  # later that of a step which follows
+        path = log.path  # a step that follows turns the log to its own file
         try:
             code = self._submit(log, request)
         except AirflowTaskTimeout as error:
@@ -116,7 +116,7 @@ class StepOperator(SparkSubmitOperator):
                 "the driver died after its %s was over: what it did next begins again by itself", self.step
             )
         if report is None and self._error is not None:
-            self.log.warning("the driver ended by itself, and its report could not be written")
+            self.log.warning("the driver exited but could not write its report")
         return _Ended(own, report, path, self._error)
 
     def _prepare_or_fail(self, request: Request, context: Context) -> Request:

@@ -26,10 +26,10 @@ class LeaseHeld(AirflowException):
     """Another driver holds the flow's lease. Waiting helps, and must not use up the task's retries."""
 
 
-def verdict(exit_code: int, report: StepReport | None, log: str = "", told: Mapping[str, Any] | None = None) -> None:
+def verdict(exit_code: int, report: StepReport | None, log: str = "", printed: Mapping[str, Any] | None = None) -> None:
     """Return if the step is done; otherwise raise the exception that makes Airflow fail, retry or reschedule the task.
 
-    `log` is the path of the driver log. `told`: the error that the driver printed, if it left no report.
+    `log` is the path of the driver log. `printed`: the error that the driver printed, if it left no report.
 
     Raises AirflowFailException (a person must act), LeaseHeld (wait), or AirflowException (retry).
     """
@@ -37,7 +37,7 @@ def verdict(exit_code: int, report: StepReport | None, log: str = "", told: Mapp
         if report is None:
             raise AirflowException("the job ended well but left no report: its driver may not see this lake")
         return
-    error = (report.error if report is not None else told) or _died(exit_code, report, log).as_dict()
+    error = (report.error if report is not None else printed) or _died(exit_code, report, log).as_dict()
     said = printable_lines(described(error))
     if exit_code in (Exit.GATE_FAILED, Exit.NEEDS_PERSON):
         raise AirflowFailException(said)

@@ -39,7 +39,7 @@ def project_root(dag_file: str, environ: Mapping[str, str] = os.environ) -> Path
 
 
 def refuse_in_bundle(root: Path, paths: Sequence[str]) -> None:
-    """Refuse relative paths where the project root is a version of a DAG bundle. `paths`: what they are of, for people.
+    """Refuse relative paths where the project root is a version of a DAG bundle. `paths`: labels of the relative paths.
 
     Airflow keeps a directory per version and removes old ones: the lake would be another and empty one at each commit.
     Raises TerminalError `lake-in-bundle`.

@@ -19,7 +19,7 @@ _HIDDEN = "its text is not shown: it may have the password"
 
 
 class Hook(SparkSubmitHook):
-    """The provider's hook with a connection that was found before. By itself it takes one that is not found for YARN.
+    """The provider's hook with a connection that was found before. Its own lookup falls back to YARN if none is found.
 
     Raises TerminalError `bad-spark-connection`, `cluster-deploy-mode`.
     """
@@ -47,8 +47,8 @@ class Hook(SparkSubmitHook):
 def find(conn_id: str, *, named: bool, environ: Mapping[str, str] = os.environ) -> Connection:
     """Return the connection, or one to Spark on this machine if there is none and none was `named`.
 
-    Airflow says that there is none, too, where it could not ask, or could not read what it found: work that was meant
-    for a cluster must not begin on a worker.
+    Airflow also raises not-found where it could not ask, or could not parse the value: work that was meant for a
+    cluster must not begin on a worker.
 
     Raises TransientError `no-spark-connection`; TerminalError `bad-spark-connection`.
     """

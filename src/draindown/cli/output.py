@@ -23,7 +23,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff2
 global_options: ContextVar[str] = ContextVar("global_options", default="")
 """Options given before the command's name, quoted for a shell. Commands in the output repeat them."""
 by_path: ContextVar[Mapping[str, str]] = ContextVar("by_path", default=MappingProxyType({}))
-"""Paths of the files of pipelines that their names don't find, by name. Commands in the output have the path."""
+"""By pipeline name, the path of each loaded file outside `dags/pipelines`. Printed commands use it, not the name."""
 _BARE = r"(?<![\w./-])draindown "
 _COMMAND = re.compile(
     rf"{_BARE}(?=(?:init|validate|schema|plan|run|report|audit|lag|compact|doctor|reset|replay|rebuild"
@@ -69,9 +69,14 @@ class Output:
 def pasteable(text: str) -> str:
     """Return text whose draindown commands work when pasted: with the global options and the paths of this one."""
     for name, path in by_path.get().items():
-        text = re.sub(rf"{_BARE}((?:[a-z-]+ ){{1,2}}){name}(?![\w./-])", rf"draindown \1{shlex.quote(path)}", text)
+        text = _with_path(text, name, path)
     given = global_options.get()
     return _COMMAND.sub(lambda _: f"draindown {given} ", text) if given else text
+
+
+def _with_path(text: str, name: str, path: str) -> str:
+    words = re.compile(rf"{_BARE}((?:[a-z-]+ ){{1,2}}){re.escape(name)}(?![\w./-])")
+    return words.sub(lambda found: f"draindown {found[1]}{shlex.quote(path)}", text)
 
 
 def _json(data: Any) -> str:

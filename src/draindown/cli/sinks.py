@@ -163,7 +163,7 @@ def _fill(request: Request, name: str, out: Output, accept_missing: bool) -> Fil
     out.note(f"starting Spark, which talks to {log.path}")
     spark = session(f"draindown {request.spec.pipeline}", short=True, log=log)
     try:
-        with at_work(request):  # so that `report --run` of its run, as who finds the lease held is told, has an answer
+        with at_work(request):  # an error about the held lease points to `report --run`, which the note answers
             return fill(request, spark, name, accept_missing=accept_missing, progress=out.progress)
     finally:
         out.progress_done()

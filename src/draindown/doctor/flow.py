@@ -144,7 +144,7 @@ def look_at_replays(desk: Desk) -> None:
         text = f"replay {one.id} did {one.done} of {count(len(one.parts), 'batch', 'batches')}"
         desk.note("replay-unfinished", "replays", text, desk.command("replay", f" {one.options} --yes"))
     if not desk.at_work and (number := release_intent.unsettled(desk.layout)):
-        text = f"{count(number, 'row')} that the table holds, to be marked as released: the next run does it"
+        text = f"{count(number, 'row')} were applied and are not marked as released yet; the next run does it"
         desk.note("replay-unsettled", "replays", text, f"draindown run {desk.layout.pipeline}")
 
 

@@ -6,6 +6,7 @@ from contextlib import closing
 
 from draindown.doctor.model import Desk
 from draindown.flow import sink_columns, sink_state
+from draindown.recovery import replay
 from draindown.runs.request import Request
 from draindown.sinks import registry
 
@@ -17,11 +18,15 @@ def look_at_sinks(desk: Desk, request: Request) -> None:
     for finding in sink_columns.findings(request, desk.layout):
         desk.wrong("sink-stale", "sinks", f"sink {finding.subject} {finding.detail}", finding.next)
     if not desk.at_work:
+        begun = {one.kind: one for one in replay.unfinished(desk.layout)}
         for name, one in sink_state.in_flight(desk.layout).items():
             text = f"sink {name} has batch {one.number} of kind {one.kind}, and the table does not yet"
             # a run finishes those of the source, a person all others
             say = desk.note if one.kind == "source" else desk.wrong
-            say("sink-batch-in-flight", "sinks", text, sink_state.finishing(desk.layout, one))
+            then = sink_state.finishing(desk.layout, one)
+            if again := begun.get(one.kind):
+                then = desk.command("replay", f" {again.options} --yes")
+            say("sink-batch-in-flight", "sinks", text, then)
     sink_columns.refuse_unready(request, desk.layout)
     for name in sinks:
         _compare(desk, request, name)

@@ -166,7 +166,7 @@ def _is_held(path: Path) -> bool:
 def _holds_lease(layout: FlowLayout, run_id: str) -> bool:
     """Return whether the run holds the lease and its heartbeat is fresh.
 
-    Tells of drivers on other hosts, whose file locks are not visible here.
+    Covers drivers on other hosts, whose file locks are not visible here.
     """
     holder = lease_holder.holder(layout, patient=False)
     return holder is not None and holder.run_id == run_id and not holder.is_stale

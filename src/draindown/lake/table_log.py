@@ -72,8 +72,8 @@ class TableLog:
     def renew(self) -> Self:
         """Bring an opened log up to date, which reads only the commits since. What is known of it is forgotten.
 
-        For a log that was opened at the newest version. It does not find out that another table took the place of this
-        one: keep it no longer than a batch, which holds the lease.
+        For a log that was opened at the newest version. Does not detect that the table was replaced, so use it only
+        within one batch, under the lease.
         """
         held = self.__dict__
         for known in ("exists", "damage", "id"):

@@ -14,14 +14,14 @@ from draindown.lease.locks import FORMS, LOCKS, is_free, lock_name
 from draindown.lease.shared import CLOCK, Clock, Epochs
 from draindown.spec.lease import LeaseSpec
 
-_FOUND_OUT = ("epoch", "heartbeat", "is_stale")
+_NOT_STORED = ("epoch", "heartbeat", "is_stale")
 
 
 @dataclass(frozen=True)
 class Card:
     """Who holds a lease. `since`: UTC, ISO 8601. Of the shared form only: `epoch`, and `heartbeat` as a phrase.
 
-    `is_stale`: whether the heartbeat is older than its holder lets it become, by the clock of the file's host.
+    `is_stale`: whether the heartbeat is older than `expires`, by the modification time of its file.
     """
 
     owner: str
@@ -35,7 +35,7 @@ class Card:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields that are stored: all but those that the reader finds out."""
-        return {name: value for name, value in asdict(self).items() if name not in _FOUND_OUT}
+        return {name: value for name, value in asdict(self).items() if name not in _NOT_STORED}
 
     def __str__(self) -> str:
         who = f"{self.owner or 'someone'} (run {self.run_id}, process {self.pid} on {self.host}, since {self.since}"

@@ -21,7 +21,7 @@ from draindown.spec.flow_graph import FlowGraph
 _AT_ONCE = 8
 """Flows that are looked at side by side: a look waits for storage or a broker most of the time."""
 _SECONDS = 300.0
-"""How long all of them are looked at: a source that hangs, as on a mount whose server is gone, delays none longer."""
+"""Time limit for planning all flows; bounds the delay by a source that hangs, as on a mount whose server is gone."""
 _Plan = tuple[datetime, PlanPart, list[Finding]]
 
 
@@ -32,7 +32,7 @@ def idle(
 
     What a flow reads may change until it is planned where one upstream drains or is judged, or can't be planned: such
     a flow is left to its own plan, as is one whose plan raises, or is not made within `seconds`: `warn` is called with
-    a line that names these. `requests`: of the flows that the run is for.
+    a line that names the last kind. `requests`: of the flows that the run is for.
     """
     plans = _plans(requests, seconds)
     if late := [flow for flow in requests if flow not in plans]:

@@ -249,10 +249,10 @@ def _forecast_seconds(layout: FlowLayout, ledger: Sequence[BatchRow], size: int,
 
 
 def start_seconds(layout: FlowLayout, run_ids: Iterable[str]) -> float:
-    """Return the seconds that a drain takes outside its batches, or a default without a drain that says so.
+    """Return the seconds that a drain takes outside its batches; a default if no report says it.
 
-    The least of the newest drains that ended well: some spent time on what few runs have to do, as the first listing of
-    a large directory, or the swap of a rebuild.
+    The minimum over the newest `_STARTS` runs whose drain did not fail: some include work that few runs do, such as the
+    first listing of a large directory, or the swap of a rebuild.
     """
     spent = list[float]()
     for run_id in islice(dict.fromkeys(run_ids), _STARTS):

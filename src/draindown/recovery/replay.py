@@ -50,7 +50,8 @@ class Part:
 class Replay:
     """A replay: what it reads and how far it has come.
 
-    `waiting`: number of requested units not drained yet. `askers`: the runs that worked on it, as `_asker` names them.
+    `waiting`: number of requested units not drained yet. `requesters`: the runs that worked on it, as `_requester`
+    names them.
     """
 
     id: str
@@ -62,7 +63,7 @@ class Replay:
     begun: bool
     done: int
     waiting: int = 0
-    askers: tuple[str, ...] = ()
+    requesters: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -113,7 +114,7 @@ def find(request: Request, layout: FlowLayout | None = None) -> Replay:
     source.refuse_again(asked.units, generation, generations.first_unread(layout, generation))
     _refuse_bad_range(request, asked, source.unit)
     names = sorted(source.names(asked.units, generation))
-    identity = _identity(layout, generation, asked, names, _asker(request))
+    identity = _identity(layout, generation, asked, names, _requester(request))
     pinned = _pinned(layout, identity)
     if pinned is not None:
         return _as_far(layout, pinned)
@@ -137,10 +138,10 @@ def pin(request: Request, replay: Replay) -> None:
 
     Of an existing pin, what it reads is kept.
     """
-    asker = _asker(request)
-    if not replay.begun or (replay.left and asker not in replay.askers):
+    requester = _requester(request)
+    if not replay.begun or (replay.left and requester not in replay.requesters):
         parts = [{"batch": part.batch, "units": [unit.row for unit in part.slice.units]} for part in replay.parts]
-        more = {"parts": parts, "askers": [*replay.askers, asker]}
+        more = {"parts": parts, "requesters": [*replay.requesters, requester]}
         write_json(_path(request.layout, replay.id), vars(replay) | more)
 
 
@@ -243,7 +244,7 @@ def _iso(at: datetime | None) -> str:
     return "?" if at is None else at.astimezone(UTC).isoformat()
 
 
-def _asker(request: Request) -> str:
+def _requester(request: Request) -> str:
     """Return the id of the run, and the start of its plan if it has one: a run that is planned again asks anew."""
     start = request.start if request.step == "plan" else ""
     with suppress(ValueError):  # a torn report
@@ -252,13 +253,13 @@ def _asker(request: Request) -> str:
     return f"{request.run_id} {start}".rstrip()
 
 
-def _identity(layout: FlowLayout, generation: int, asked: Again, names: list[str], asker: str) -> str:
-    """Return the id of the request. With `again`, the first whose replay is not finished, or that `asker` asked for."""
+def _identity(layout: FlowLayout, generation: int, asked: Again, names: list[str], requester: str) -> str:
+    """Return the id of the request: with `again`, the first whose replay is not finished or is of `requester`."""
     what = {"generation": generation, "since": _iso(asked.since), "until": _iso(asked.until), "units": names}
     base = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
     number, identity = 1, base
     while asked.again and (found := _pinned(layout, identity)) and not _as_far(layout, found).left:
-        if asker in found.askers:
+        if requester in found.requesters:
             break
         number += 1
         identity = f"{base}-{number}"
@@ -276,7 +277,7 @@ def _pinned(layout: FlowLayout, identity: str) -> Replay | None:
 
 def _replay(content: dict[str, Any]) -> Replay:
     parts = tuple(Part(part["batch"], _slice(part["units"])) for part in content["parts"])
-    return Replay(**(content | {"parts": parts, "askers": tuple(content.get("askers", ())), "begun": True}))
+    return Replay(**(content | {"parts": parts, "requesters": tuple(content.get("requesters", ())), "begun": True}))
 
 
 def _slice(rows: list[dict[str, Any]]) -> Slice:

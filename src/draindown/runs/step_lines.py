@@ -25,8 +25,8 @@ def begun(text: str) -> tuple[Step, str] | None:
 def error_of(text: str, step: Step) -> dict[str, Any] | None:
     """Return the error with which a step ended by this line of a driver's output, as in a report; None if none did."""
     found = _content(text)
-    told = found.get("error") if found.get("step") == step and found.get("outcome") != "begun" else None
-    return told if isinstance(told, dict) else None
+    error = found.get("error") if found.get("step") == step and found.get("outcome") != "begun" else None
+    return error if isinstance(error, dict) else None
 
 
 def _content(text: str) -> dict[str, Any]:

@@ -98,10 +98,10 @@ class Tuning:
         return {ADAPTIVE: "false"} if weight < self.shuffled else {}
 
     def estimating(self, *tables: Size | None) -> Mapping[str, str]:
-        """Return the setting by which Spark estimates the size of tables by their rows, where their files say less.
+        """Return the setting that scales Spark's size estimates up to `row_bytes` a row, for tables with smaller files.
 
-        Spark broadcasts a side of a join that it takes for small. Rows of few different values take next to nothing in
-        files: ten million of them 5 MB, and more than a heap of 2 GB when they are broadcast.
+        Spark broadcasts the side of a join that it estimates to be small. Ten million rows with few distinct values
+        were 4 MB of files, and overflowed a heap of 2 GB when they were broadcast.
         """
         shares = (one.rows * self.row_bytes / one.bytes for one in tables if one is not None and one.bytes)
         factor = max(shares, default=1.0)

@@ -55,7 +55,7 @@ def is_own(name: str) -> bool:
 
 
 def caseless(name: str) -> str:
-    """Return a name so that two are equal where Spark takes them for one: Java's `equalsIgnoreCase`.
+    """Return a key that is equal for names that Spark treats as the same column: those of Java's `equalsIgnoreCase`.
 
     That compares character by character: unlike `str.casefold` it tells `straße` from `strasse`, and unlike `str.lower`
     it takes the dotless i for an i.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,16 @@ def rooted(spec: PipelineSpec, root: Path) -> PipelineSpec:
 
 
 def relative(spec: PipelineSpec, flow: str) -> list[str]:
-    """Return, for people, which of the lake and the files of a flow have a path that counts from the project root."""
+    """Return labels (`the lake`, `the files of flow F`) of the paths that are relative to the project root."""
     source = spec.flows[flow].source
     files = source.files if isinstance(source, FilesSource) else ""
     given = {"the lake": spec.lake, f"the files of flow {flow}": files}
-    return [what for what, path in given.items() if path and not path.startswith(("/", "{"))]
+    return [what for what, path in given.items() if path and _is_relative(path)]
+
+
+def _is_relative(path: str) -> bool:
+    choices = re.match(r"\{([^{}]*)\}", path)  # {/a,/b}/*.json
+    return not all(one.startswith("/") for one in (choices[1].split(",") if choices else [path]))
 
 
 def suite(root: Path, name: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from draindown.spec.derived import FLOATS, DerivedFlow
 from draindown.spec.history import History
 from draindown.spec.join import Join
 from draindown.spec.lookup import Lookup
-from draindown.spec.names import unlike
+from draindown.spec.names import caseless, unlike
 from draindown.spec.pairing import Pairing
 from draindown.spec.per import Per
 from draindown.spec.processor import Processor
@@ -57,7 +57,7 @@ def problems(
                 (("top",), f"adds column {name!r}, which the source has{_spelled(name, same)}")
                 for name in one.made
                 for same in source
-                if same.lower() == name
+                if caseless(same) == caseless(name)
             )
         case Processor() as one:
             yield from _folded(one, source)

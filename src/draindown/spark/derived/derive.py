@@ -110,15 +110,25 @@ class Derivation:
         spark = work.sources[0].sparkSession
         with remedies.source_types_named(work):
             delta_target.prepare(spark, writer, StructType(list(work.resolved.schema)).add(CHANGED_AT, "timestamp"))
-        held = delta_target.held_rows(spark, writer.target, work.scope.pruning, narrow=True)
         with ExitStack() as kept:
-            with configured(spark, work.batch.tuning.estimating(None if held is None else held.size)):
-                work = narrowed(work, held, kept)
-            again = [again_of(work, at) for at in range(len(work.batch.slice.tables))]
+            work, held, again = prepared(spark, work, kept)
             work = replace(work, row=replace(work.row, reread=sum(one.size.rows for one in again)))
-            kept.enter_context(configured(spark, settings_of(spark, work, held, again)))
             kept.enter_context(_group_named(work, again))
             yield _recomputed(work, held, again, kept)
+
+
+def prepared(spark: SparkSession, work: Work, kept: ExitStack) -> tuple[Work, Held | None, list[Again]]:
+    """Return the work as narrowed, the table's rows, and what is read again of each source.
+
+    The session has the settings of the comparison until `kept` closes.
+    """
+    tuning, tables = work.batch.tuning, work.batch.slice.tables
+    held = delta_target.held_rows(spark, work.batch.writer.target, work.scope.pruning, narrow=True)
+    with configured(spark, tuning.estimating(None if held is None else held.size)):
+        work = narrowed(work, held, kept)
+    again = [again_of(work, at) for at in range(len(tables))]
+    kept.enter_context(configured(spark, settings_of(spark, work, held, again)))
+    return work, held, again
 
 
 def narrowed(work: Work, held: Held | None, kept: ExitStack) -> Work:

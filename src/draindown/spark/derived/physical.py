@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 
 from draindown.spark.derived import derive, recompute
-from draindown.spark.derived.again import again_of, settings_of
 from draindown.spark.derived.batch import DeriveBatch
 from draindown.spark.derived.scope import Everything
 from draindown.spark.derived.touched import Work
 from draindown.spark.session import configured
-from draindown.spark.targets import delta_target
 
 _NODE = re.compile(r"^(?P<bars>[ :+\-]*)(?P<name>.*?) \((?P<number>\d+)\)\s*$")
 _DETAIL = re.compile(r"^\((\d+)\) ")
@@ -63,10 +61,7 @@ def physical(spark: SparkSession, batch: DeriveBatch) -> Physical:
     """
     with ExitStack() as kept:
         work = _work(spark, batch, kept)
-        held = delta_target.held_rows(spark, batch.writer.target, work.scope.pruning, narrow=True)
-        work = derive.narrowed(work, held, kept)
-        again = [again_of(work, at) for at in range(len(batch.slice.tables))]
-        kept.enter_context(configured(spark, settings_of(spark, work, held, again)))
+        work, held, again = derive.prepared(spark, work, kept)
         sources = [one.possible for one in again]
         fated = recompute.difference(work.resolved.kind, sources, work.scope, None if held is None else held.rows)
         tree, pushed = marked(_formatted(fated))

@@ -66,12 +66,14 @@ class TableWriter:
 
     def is_done(self) -> bool:
         """Return whether the target already contains this batch."""
-        version = self.target.last(self.app("rows"))
-        return version is not None and version >= self.batch
+        return self._is_in(self.target, "rows")
 
     def holds(self, path: str, purpose: str) -> bool:
         """Return whether the table at `path` already contains this batch's write of `purpose`."""
-        version = TableLog(path).last(self.app(purpose))
+        return self._is_in(TableLog(path), purpose)
+
+    def _is_in(self, log: TableLog, purpose: str) -> bool:
+        version = log.last(self.app(purpose))
         return version is not None and version >= self.batch
 
     def settings(self, purpose: str, metadata: str | None = None) -> Mapping[str, str]:

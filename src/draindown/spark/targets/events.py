@@ -309,7 +309,10 @@ def _differs(name: str, kind: StructType) -> Column:
     return ~old.eqNullSafe(new)
 
 
-def steps(different: DataFrame) -> dict[str, int]:
-    """Return the number of rows by WHY, each of WHYS."""
-    rows = different.groupBy(WHY).agg(F.count("*").alias("n")).collect()
-    return dict.fromkeys(WHYS, 0) | {row[WHY]: row["n"] for row in rows}
+def account(different: DataFrame, folded_events: DataFrame) -> tuple[dict[str, int], int]:
+    """Return the number of rows by WHY, each of WHYS, and the number of events to be hidden, in one job."""
+    rows = different.groupBy(WHY).agg(F.count("*").alias("n"))
+    hidden = folded_events.where(UNSEEN).agg(F.lit(None).cast("string").alias(WHY), F.count("*").alias("n"))
+    found = {row[WHY]: row["n"] for row in rows.unionAll(hidden).collect()}
+    number = found.pop(None)
+    return dict.fromkeys(WHYS, 0) | found, number

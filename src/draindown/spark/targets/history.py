@@ -166,7 +166,8 @@ def _folded(
     folded = _kept(events.folded(judged, shape), kept)
     stamp = F.lit(accepted.changed_at)
     different = _kept(events.difference(folded, known.rows, shape).withColumn(CHANGED_AT, stamp), kept)
-    row = replace(row, **_by_step(events.steps(different)), remembered=events.unseen(folded, shape).count())
+    steps, remembered = events.account(different, folded)
+    row = replace(row, **_by_step(steps), remembered=remembered)
     return Folded(accepted, shape, folded, different, row, near.is_large, known.bound)
 
 

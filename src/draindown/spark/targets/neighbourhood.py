@@ -49,20 +49,20 @@ def neighbourhood(accepted: Accepted, row: BatchRow) -> Neighbourhood:
 
 
 def settings(accepted: Accepted, row: BatchRow, near: Neighbourhood) -> dict[str, str]:
-    """Return the session settings for the comparison and the MERGE: evaluation, shuffle and write."""
+    """Return the session settings for the comparison and the MERGE: evaluation, plans, estimates, write."""
     tuning, spark = accepted.tuning, accepted.rows.sparkSession
     found = dict(tuning.evaluation(accepted.lines, near.rows))
     if not near.is_large:
-        found |= _shuffling(accepted, spark, near)
+        found |= _planning(accepted, spark, near)
     found |= tuning.estimating(near.size, None if near.memory is None else near.memory.size)
     most = accepted.writer.flow.maintenance.copy_on_write
     return found | dict(tuning.writing(near.size, Size(row.records, row.bytes), most))
 
 
-def _shuffling(accepted: Accepted, spark: SparkSession, near: Neighbourhood) -> Mapping[str, str]:
-    """Return the settings of shuffles, and of plans, for the persisted batch plus the candidate rows of the target.
+def _planning(accepted: Accepted, spark: SparkSession, near: Neighbourhood) -> Mapping[str, str]:
+    """Return the settings of shuffles and of adaptive execution, by the weight of the batch and its candidate rows.
 
-    A plan goes by the rows of both tables too, of which files may say little.
+    Adaptive execution is decided by estimated row sizes too, because files may be much smaller.
     """
     tuning, batch = accepted.tuning, usage.persisted(spark).bytes
     weight, tasks = batch + (near.size.bytes if near.size else 0), spark.sparkContext.defaultParallelism
