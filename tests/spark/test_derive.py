@@ -31,6 +31,7 @@ from draindown.spark.derived.resolve import resolve
 from draindown.spark.derived.scope import pruning_of
 from draindown.spark.derived.whole import prove as by_spark
 from draindown.spark.derived.window import Windows
+from draindown.spark.frames import NUMBER, TEXT, relation
 from draindown.spark.session import configured
 from draindown.spark.targets.pruning import Pruning
 from draindown.spec.derived import DerivedFlow
@@ -713,3 +714,13 @@ def test_a_source_whose_columns_have_other_types_is_named(derivation: Callable[.
     assert error.value.code == "table-mismatch" and error.value.next[0].startswith("draindown rebuild p --flow d")
     assert "column low is int in the table and bigint by the query" in error.value.found
     assert "n bigint of table source" in error.value.found
+
+
+def test_the_columns_of_a_scope_may_be_named_as_what_is_counted(spark: SparkSession) -> None:
+    rows = [("a", 1, "insert"), ("a", 2, "unchanged"), ("b", 1, "delete"), ("b", 1, "delete"), (None, 1, "update")]
+    fated = relation(spark, {"old": TEXT, "update": NUMBER, "_fate": TEXT}, rows)
+    fated = fated.withColumn(difference.BEFORE, F.lit(2).cast("bigint"))
+    counts = difference.count(fated, ["old", "update"], scope_keys=["old"])
+    assert counts.keys == {"insert": 1, "unchanged": 1, "delete": 1, "update": 1}
+    assert (counts.scopes, counts.twice, counts.before) == (3, 1, 10)
+    assert difference.count(fated, ["old", "update"]).scopes == 4

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -153,14 +154,16 @@ def test_a_shared_lease_says_at_work_while_its_heartbeat_is_fresh_and_only_of_ot
     terms = LeaseSpec(form="shared", expires=600)
     with lease_of(asked.layout, terms, owner="me", run_id=asked.run_id):
         write_json(path, {"pid": 1, "host": socket.gethostname(), "at": AT.isoformat()})
-        assert look(asked).state == "died", "nobody on this host keeps the note locked"
-        write_json(path, {"pid": 1, "host": "elsewhere", "at": AT.isoformat()})
-        assert look(asked).state == "at work"
-        for beat in Path(asked.layout.lease, "epochs").glob("*.beat"):
-            os.utime(beat, (0, 0))
-        holder = lease_holder.holder(asked.layout, patient=False)
-        assert holder is not None and holder.is_stale and "stale" in str(holder)
-        assert look(asked).state == "died"
+        assert look(asked).state == "at work", "its JVM may outlive its Python"
+        with mock.patch.object(lease_holder, "is_locked", lambda _: False):  # as a kill leaves it
+            assert look(asked).state == "died"
+            write_json(path, {"pid": 1, "host": "elsewhere", "at": AT.isoformat()})
+            assert look(asked).state == "at work"
+            for beat in Path(asked.layout.lease, "epochs").glob("*.beat"):
+                os.utime(beat, (0, 0))
+            holder = lease_holder.holder(asked.layout, patient=False)
+            assert holder is not None and holder.is_stale and "stale" in str(holder)
+            assert look(asked).state == "died"
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"at": 3}', '{"at": "then"}'])

@@ -229,6 +229,8 @@ def test_what_a_run_settles_is_a_reason_to_run(tmp_path: Path) -> None:
     assert not plan(asked, AT)[0].drain
     _pending(asked)
     assert plan(asked, AT)[0].reasons["drain"] == "1 row that the table holds, to be marked as released"
+    with lease_of(asked.layout, LeaseSpec(), owner="me", run_id="x"):
+        assert not plan(asked, AT)[0].drain, "who holds the lease may be about to do it"
     with open_flow(asked.spec, "f", Needs.SETTLED, owner="me", run_id="r"):
         pass
     assert not plan(asked, AT)[0].drain

@@ -105,7 +105,7 @@ def look(layout: FlowLayout, pipeline: str, run_id: str, step: Step) -> Unfinish
     began = _time(note.get("at"))
     facts |= {"who": printable(f"process {note.get('pid', '?')} on {note.get('host', '?')}"), "began": began}
     facts |= {"command": printable(str(note.get("command") or ""))}
-    if _is_held(path) or (note.get("host") != socket.gethostname() and _holds_lease(layout, run_id)):
+    if _is_held(path) or _holds_lease(layout, run_id, here=note.get("host") == socket.gethostname()):
         return Unfinished(**facts, state="at work", seconds=_between(began, now()))
     done = _batches(layout, run_id)
     last = max(
@@ -163,13 +163,15 @@ def _is_held(path: Path) -> bool:
     return False
 
 
-def _holds_lease(layout: FlowLayout, run_id: str) -> bool:
-    """Return whether the run holds the lease and its heartbeat is fresh.
+def _holds_lease(layout: FlowLayout, run_id: str, *, here: bool) -> bool:
+    """Return whether the run holds the lease: a process keeps a lock of it, or its heartbeat is fresh.
 
-    Covers drivers on other hosts, whose file locks are not visible here.
+    Only locks count of a driver that was on this host (`here`). Those of other hosts are not visible.
     """
     holder = lease_holder.holder(layout, patient=False)
-    return holder is not None and holder.run_id == run_id and not holder.is_stale
+    if holder is None or holder.run_id != run_id:
+        return False
+    return lease_holder.is_locked(layout) or (not here and not holder.is_stale)
 
 
 def _batches(layout: FlowLayout, run_id: str) -> list[datetime | None] | None:

@@ -50,7 +50,7 @@ def holder(layout: FlowLayout, *, patient: bool = True) -> Card | None:
     """
     epochs = _seen(layout)
     newest = epochs.newest()
-    if not all(is_free(Path(layout.lease, lock_name(kind, shared=on)), LOCKS[kind]) for kind in LOCKS for on in FORMS):
+    if is_locked(layout):
         found = _newest_card(epochs) if epochs.is_open(newest) else local_card(layout)
         return found or Card("", "unknown", "unknown", 0, "unknown")
     if not epochs.is_open(newest):
@@ -58,6 +58,13 @@ def holder(layout: FlowLayout, *, patient: bool = True) -> Card | None:
     if patient and _seems_stale(epochs, newest) and epochs.watch(newest) != "alive":
         return None
     return _newest_card(epochs)
+
+
+def is_locked(layout: FlowLayout) -> bool:
+    """Return whether a process that this host sees, driver or JVM, keeps a lock of the lease."""
+    return not all(
+        is_free(Path(layout.lease, lock_name(kind, shared=on)), LOCKS[kind]) for kind in LOCKS for on in FORMS
+    )
 
 
 def left_open(layout: FlowLayout) -> Card | None:

@@ -13,6 +13,7 @@ from draindown.base.errors import DraindownError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
 from draindown.flow import owner, sink_columns
+from draindown.flow.at_work import lease_holder_so_far
 from draindown.flow.generations import refuse_lost
 from draindown.flow.state import FlowState
 from draindown.gate import published
@@ -137,8 +138,9 @@ def _apart(wanted: replay.Replay, unit: str) -> str:
 def plan(request: Request, now: datetime, source: Source | None = None) -> tuple[PlanPart, list[Finding]]:
     """Plan a run: the backlog, which steps must run, and the reason for each.
 
-    Raises like `look`, and TerminalError `checkpoint-missing`, `table-behind-checkpoint`, `table-damaged`,
-    `not-a-directory`, `table-of-another-flow`, and those of the flow's sinks where there is something to drain.
+    Raises like `look` and `opening.unsettled`, and TerminalError `checkpoint-missing`, `table-behind-checkpoint`,
+    `table-damaged`, `not-a-directory`, `table-of-another-flow`, and those of the flow's sinks where there is something
+    to drain.
     """
     _refuse_file_as_lake(request)
     state = FlowState.of(request.layout)
@@ -209,7 +211,8 @@ def _why_drain(state: FlowState, seen: Look, ledger: Sequence[BatchRow]) -> str:
     lacking = _unrecorded(state, ledger)
     if lacking:
         reasons.append(f"the ledger lacks {count(lacking, 'batch', 'batches')} that the table holds")
-    reasons += opening.unsettled(state)
+    if (left := opening.unsettled(state)) and lease_holder_so_far(state)[0] is None:  # whose run may be about to do it
+        reasons += left
     return "; ".join(reasons)
 
 

@@ -103,9 +103,9 @@ def count(
     numbers = {fate: F.count_if(F.col(FATE) == fate) for fate in (*ACTS, UNCHANGED)}
     numbers |= {"twice": F.count_if(F.col("_rows") > 1), "blank": F.count_if(blank), "scopes": F.count("*")}
     numbers |= {name: F.coalesce(F.sum(f"_{name}"), F.lit(0)) for name in ("fresh", "old", "missed")}
-    if list(scope_keys or keys) != list(keys):  # first by scope, in the same pass
-        by_key = by_key.groupBy(*map(quoted, scope_keys)).agg(*(one.alias(name) for name, one in numbers.items()))
-        numbers = {name: F.coalesce(F.sum(quoted(name)), F.lit(0)) for name in numbers} | {"scopes": F.count("*")}
+    if list(scope_keys or keys) != list(keys):  # first by scope, in the same pass; a scope's column may be named `old`
+        by_key = by_key.groupBy(*map(quoted, scope_keys)).agg(*(one.alias(f"_{name}") for name, one in numbers.items()))
+        numbers = {name: F.coalesce(F.sum(f"_{name}"), F.lit(0)) for name in numbers} | {"scopes": F.count("*")}
     row = by_key.agg(*(one.alias(name) for name, one in numbers.items())).first()
     assert row is not None  # an aggregate without groups has one row
     by_fate = {fate: row[fate] for fate in (*ACTS, UNCHANGED) if row[fate]}
