@@ -91,6 +91,18 @@ def test_every_file_is_pinned_once_whatever_the_order(tmp_path: Path, seed: int)
     assert [len(part.units) for part in intake.slices(other.layout, 1)] == [len(some) for some in made]
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_another_order_is_pinned_though_there_are_few_files(tmp_path: Path, seed: int) -> None:
+    one, other = LandedLake(tmp_path / "one"), LandedLake(tmp_path / "other")
+    for value in (1, 1, 2):
+        one.deliver(_lines(("a", value, 1)))
+    take_in(one.request, heap_bytes=1024**3, now=AT)
+    whole = [len(part.units) for part in intake.slices(one.layout, 1)]
+    made = shuffle._pin(one.layout, other.layout, Random(seed))
+    contents = [[at == 2 for at in some] for some in made]  # the first two are the same
+    assert whole == [3] and contents != [[False, False, True]]
+
+
 @pytest.mark.parametrize("files", range(1, 31))
 def test_there_is_a_slice_for_each_round(files: int) -> None:
     for seed in range(30):

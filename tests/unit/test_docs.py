@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -331,3 +333,15 @@ def test_what_is_said_not_to_be_built_is_not_built() -> None:
     for said in (readme, *promised):
         missing = re.sub(r"sinks to anything but [^.;]*", "", said).lower()
         assert [word for word in (*(f"{kind}s" for kind in KINDS), *SINKS, "sinks") if word in missing] == []
+
+
+def test_the_processor_of_the_docs_passes_its_test_as_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", TEXTS["docs/pipeline-files.md"], re.DOTALL)
+    (shown,) = [block for block in blocks if "class Sessionizer" in block]
+    (test,) = [block for block in blocks if "def test_events_within" in block]
+    for name in ("processors", "processors.sessions"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    exec(shown, vars(sys.modules["processors.sessions"]))
+    run: dict[str, Any] = {}
+    exec(test, run)
+    run["test_events_within_half_an_hour_are_one_session"]()

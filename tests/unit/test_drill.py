@@ -19,7 +19,7 @@ import pytest
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.cli import main
-from draindown.drill import faults, injections, process
+from draindown.drill import baseline, faults, injections, process
 from draindown.drill.faults import ALL, FAULTS, Conditions
 from draindown.drill.material import BATCHES
 from draindown.drill.result import Drill, Result
@@ -158,12 +158,33 @@ def test_each_part_of_a_csv_file_has_its_header(tmp_path: Path) -> None:
         (b"{}\n", {}),
         (gzip.compress(b"{}\n" * 9)[:-9], {"suffix": ".gz"}),
         (gzip.compress(b"{}\n" * 10**6), {"suffix": ".gz"}),
+        (b"[{},\n{},\n{},\n{}]\n", {"multiline": True}),
+        (b'id,n\na,"1\n2"\nb,"3\n4"\n', {"format": "csv"}),
     ],
-    ids=["no text", "one line", "torn", "a bomb"],
+    ids=["no text", "one line", "torn", "a bomb", "an array", "cells with line ends"],
 )
 def test_what_cannot_be_dealt_out_is_delivered_again(tmp_path: Path, content: bytes, source: dict[str, Any]) -> None:
     files = _delivered(_prepared(tmp_path, content, **source))
     assert len(files) == 3 and {file.read_bytes() for file in files} == {content}
+
+
+def test_copies_that_the_disk_has_no_room_for_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("draindown.drill.copied_files.shutil.disk_usage", lambda _: SimpleNamespace(free=29))
+    with pytest.raises(TerminalError, match=r"30 B.*29 B left; see --scratch"):
+        _prepared(tmp_path, b"x" * 10)
+    assert not list(tmp_path.rglob("source/*/*"))
+
+
+def test_the_middle_batch_that_changes_rows_is_struck() -> None:
+    changes = [0, 1, 0, 0, 1, 1, 0]
+    ledger = [{"table_version": at, "inserted": some, "updated": 0, "deleted": 0} for at, some in enumerate(changes)]
+    assert baseline._middle(ledger) == 5 and baseline._middle(ledger[2:4]) == 1 and baseline._middle(ledger[:3]) == 2
+
+
+def test_what_the_audit_of_a_copy_could_not_look_at_is_said() -> None:
+    held = Result("f", "kill", "batch 1", "dead", unlooked=("keys that a transform makes",))
+    text = str(Drill("p", "/s", (held, held)))
+    assert text.count("not looked at  f: keys that a transform makes") == 1
 
 
 def test_a_source_without_files_can_not_be_drilled(tmp_path: Path) -> None:

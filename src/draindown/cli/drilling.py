@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from draindown.drill.shuffle import Shuffled
 
 _SHUFFLE = "shuffle"
-_DOES = "Drain copies with their slices in random order, merged and split, and compare all tables."
+_DOES = "Drain copies with their slices in random order, merged and split; compare tables and quarantines."
 
 
 def drill(
@@ -34,7 +34,8 @@ def drill(
     flow: Flow = None,
     listed: Annotated[bool, typer.Option("--list", help="List the faults and do nothing.")] = False,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="Strike this batch, counted from 1. Default: the middle one.")
+        int | None,
+        typer.Option(min=1, help="Strike this batch, from 1. Default: the middle one that changes rows."),
     ] = None,
     max_files: Annotated[int, typer.Option(min=1, help="Take at most so many files, oldest first.")] = 30,
     max_bytes: Annotated[str, typer.Option(help="Take files of at most this size together; one at least.")] = "64mb",
@@ -75,8 +76,11 @@ def drill(
 @contextlib.contextmanager
 def _copies(scratch: Path, out: Output) -> Iterator[None]:
     """Do a drill in a directory, of which an error says whether something is left in it."""
-    # else a driver that a drill froze would stay frozen for good
-    before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    # else a driver that a drill froze would stay frozen for good, as after a terminal was closed
+    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)}
+    for one, how in before.items():
+        if how != signal.SIG_IGN:  # under `nohup`
+            signal.signal(one, lambda number, _frame: sys.exit(128 + number))
     try:
         yield
     except BaseException:
@@ -86,7 +90,8 @@ def _copies(scratch: Path, out: Output) -> Iterator[None]:
             out.note(f"the copies are kept in {scratch}")
         raise
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for one, how in before.items():
+            signal.signal(one, how)
 
 
 def _done(result: Drill | Shuffled, where: Path, keep: bool, out: Output) -> None:

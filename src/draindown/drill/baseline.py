@@ -96,7 +96,7 @@ class Baseline:
 
 
 def make(scratch: Scratch, *, nth: int | None, times: int, seed: int, tell: Tell) -> Baseline:
-    """Drain a copy without faults. `nth`: the batch for the faults, from 1; None for the middle one.
+    """Drain a copy without faults. `nth`: the batch for the faults, from 1; None for the middle one that changes rows.
 
     Raises TerminalError `control-failed`, `nothing-to-drill`, `no-such-batch`.
     """
@@ -113,7 +113,7 @@ def make(scratch: Scratch, *, nth: int | None, times: int, seed: int, tell: Tell
             found="none of it can be read: all was parked",
             next="draindown drill --max-files 1000 all PIPELINE",
         )
-    struck = (len(ledger) + 1) // 2 if nth is None else nth
+    struck = _middle(ledger) if nth is None else nth
     if struck > len(ledger):
         raise TerminalError(
             "no-such-batch",
@@ -123,6 +123,13 @@ def make(scratch: Scratch, *, nth: int | None, times: int, seed: int, tell: Tell
         )
     control = Control(project.layout, scratch.spec.flow(scratch.flow))
     return Baseline(scratch, control, project, ledger, struck, _seconds(project), times, seed, tell)
+
+
+def _middle(ledger: Sequence[Mapping[str, int]]) -> int:
+    """Return the middle one of the batches that change rows, from 1: of others nothing can be lost."""
+    changing = [at for at, row in enumerate(ledger, 1) if row["inserted"] + row["updated"] + row["deleted"]]
+    numbers = changing or list(range(1, len(ledger) + 1))
+    return numbers[(len(numbers) - 1) // 2]
 
 
 @contextmanager

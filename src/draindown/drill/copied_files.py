@@ -29,6 +29,7 @@ def copied(wanted: Wanted) -> Material:
     files = _some(list_source(source, wanted.root, now()).files, wanted.max_files, wanted.max_bytes)
     if not files:
         raise wanted.nothing(f"no file at {source.files}")
+    _refuse_full(wanted, files)
     deliveries = _deliver(wanted.home / _SOURCE, files, source, wanted.max_bytes)
     fields = {
         "files": f"../{_SOURCE}/*/*",
@@ -38,6 +39,14 @@ def copied(wanted: Wanted) -> Material:
     }
     told = f"{count(len(files), 'file')}, {size(sum(file.size for file in files))}"
     return Material(fields, told, read=tuple(file.path for file in files))
+
+
+def _refuse_full(wanted: Wanted, files: Sequence[SourceFile]) -> None:
+    """Refuse copies that the disk has no room for. Raises TerminalError `nothing-to-drill`."""
+    needed = sum(file.size for file in files) * -(-BATCHES // len(files))
+    place = next(one for one in (wanted.home, *wanted.home.parents) if one.exists())
+    if needed > (free := shutil.disk_usage(place).free):
+        raise wanted.nothing(f"copies of it take {size(needed)}, and {place} has {size(free)} left; see --scratch")
 
 
 def _some(files: Sequence[SourceFile], most: int, size: int) -> list[SourceFile]:
@@ -72,8 +81,11 @@ def _deliver(directory: Path, files: Sequence[SourceFile], source: FilesSource, 
 
 
 def _pieces(path: Path, source: FilesSource, parts: int, size: int) -> list[bytes]:
-    """Split a text file by lines into `parts` files of the same compression; an empty list if that is not possible."""
-    if source.form.columnar:
+    """Split a text file by lines into `parts` files of the same compression; an empty list if that is not possible.
+
+    Of documents over several lines, or cells with line ends, a part would hold half of one.
+    """
+    if source.form.columnar or source.documents:
         return []
     with path.open("rb") as file:
         zipped = file.read(2) == b"\x1f\x8b"
@@ -87,7 +99,9 @@ def _pieces(path: Path, source: FilesSource, parts: int, size: int) -> list[byte
     body = lines[len(head) :]
     if len(body) < parts:
         return []
-    pieces = (b"".join([*head, *some]) for some in _dealt(body, parts))
+    pieces = [b"".join([*head, *some]) for some in _dealt(body, parts)]
+    if source.has_header and any(piece.count(b'"') % 2 for piece in pieces):
+        return []
     return [gzip.compress(piece, mtime=0) if zipped else piece for piece in pieces]
 
 

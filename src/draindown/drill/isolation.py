@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,8 @@ class Before:
     lake: Seen
     source: Seen
     runs: frozenset[str]
+    reports: Seen
+    is_busy: bool
 
     def changes(self) -> tuple[list[str], list[str]]:
         """Return what changed since, and what can't be decided because the flow's own pipeline ran meanwhile."""
@@ -34,20 +36,28 @@ class Before:
         if not moved:
             return changed, []
         what = f"{count(len(moved), 'file')} of it changed, {printable(moved[0])} for one"
-        if set(store.runs(self.layout, 1000)) - self.runs or holder.holder(self.layout):
+        new = set(store.runs(self.layout, 1000)) - self.runs or differing(self.reports, _reports(self.layout))
+        if new or self.is_busy or holder.holder(self.layout):
             return changed, [f"whether the lake was left alone: its own pipeline ran meanwhile ({what})"]
         return [*changed, f"lake: {what}"], []
 
 
 def look(layout: FlowLayout, source: Iterable[str]) -> Before:
     """Record the files of a flow in its lake, and the files of its source."""
-    return Before(layout, kept(layout), _stats(source), frozenset(store.runs(layout, 1000)))
+    runs, is_busy = frozenset(store.runs(layout, 1000)), holder.holder(layout) is not None
+    return Before(layout, kept(layout), _stats(source), runs, _reports(layout), is_busy)
 
 
 def kept(layout: FlowLayout) -> Seen:
-    """Return the files of a flow in the lake, without reports: an idle run writes one too."""
+    """Return the files of a flow in the lake, without reports, as an idle run writes one too, and without what flows
+    that read its table note there.
+    """
     outside = [table.path for table in flow_tables(layout, 1) if not table.path.startswith(f"{layout.home}/")]
-    return {path: seen for place in (*outside, layout.home) for path, seen in _files(place)}
+    return {path: seen for place in (*outside, layout.home) for path, seen in _files(place, (_REPORTS, "readers"))}
+
+
+def _reports(layout: FlowLayout) -> Seen:
+    return dict(_files(f"{layout.home}/{_REPORTS}"))
 
 
 def differing(before: Seen, after: Seen) -> list[str]:
@@ -55,9 +65,9 @@ def differing(before: Seen, after: Seen) -> list[str]:
     return sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
 
 
-def _files(place: str) -> Iterator[tuple[str, tuple[int, int]]]:
+def _files(place: str, without: Sequence[str] = ()) -> Iterator[tuple[str, tuple[int, int]]]:
     for directory, below, names in os.walk(place):
-        below[:] = [name for name in below if name != _REPORTS]
+        below[:] = [name for name in below if name not in without]
         yield from _stats(os.path.join(directory, name) for name in names).items()  # noqa: PTH118 (many)
 
 

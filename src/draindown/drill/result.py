@@ -67,7 +67,9 @@ class Drill:
         lines = columns([row[one:] for row in rows], right=(5 - one,))
         lines += [line for result in self.results for line in _details(result)]
         lines += [f"WRONG  {printable(text)}" for text in self.wrong]
-        return "\n".join([*lines, *(f"not looked at  {printable(text)}" for text in self.unlooked), self._verdict()])
+        unlooked = [*self.unlooked, *(f"{one.flow}: {text}" for one in self.results for text in one.unlooked)]
+        lines += [f"not looked at  {printable(text)}" for text in dict.fromkeys(unlooked)]
+        return "\n".join([*lines, self._verdict()])
 
     def _verdict(self) -> str:
         held = sum(result.held for result in self.results)

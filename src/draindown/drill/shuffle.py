@@ -11,6 +11,7 @@ import shutil
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -37,6 +38,8 @@ from draindown.spec.sources import FilesSource
 
 _SOON = 60  # seconds within which a killed process must end
 _STEPS = ("begun", "read", "merged", "recorded")
+_NOT_KILLED = "its driver ended before it could be killed"
+_LEAST = 2  # files of different content, for a second order
 _PIECES = 3  # slices at least, where there are as many files: a round for each
 
 
@@ -107,7 +110,7 @@ class Shuffled:
             made = ", ".join(f"{flow}: {count(len(some), 'slice')}" for flow, some in one.slices.items())
             made += f", {_in_rounds(one.rounds)}" if one.rounds else ""
             lines.append(f"seed {one.seed}  {'held' if one.held else 'DIFFERS'}  {made}")
-            lines += [f"  {flow}: {where}" for flow, where in one.kills.items() if where]
+            lines += [f"  {flow}: {where or _NOT_KILLED}" for flow, where in one.kills.items()]
             lines += [f"  {difference}" for difference in one.differences]
             lines += [f"  failed: {one.failed}"] if one.failed else []
         lines += [f"WRONG  {text}" for text in self.wrong] + [f"not looked at  {text}" for text in self.unlooked]
@@ -134,6 +137,8 @@ def play(asked: Shuffle, tell: Tell) -> Shuffled:
     tell("a drain in the order of the files, to compare with")
     if failed := _drain(control, flows):
         raise _control_failed(control, failed)
+    for name in landing:
+        _refuse_one_order(asked, control.spec.layout(name), name)
     orders = list(_each(asked, spec, control, flows, landing, tell))
     changes = [one.changes() for one in before]
     wrong = [text for changed, _ in changes for text in changed]
@@ -236,18 +241,30 @@ def _each(
         yield order
 
 
-def _pin(control: FlowLayout, copy: FlowLayout, draw: Random) -> list[list[int]]:
-    """Pin what the control pinned in slices of another order and size. Return the places in each, from 0.
+def _refuse_one_order(asked: Shuffle, control: FlowLayout, flow: str) -> None:
+    """Refuse input that has one order only. Raises TerminalError `nothing-to-drill`, and removes the copies."""
+    log = TableLog(control.intake_of(1))
+    different = len({row["sha256"] for row in log.rows("select sha256 from t")}) if log.exists else 0
+    if different < _LEAST:
+        shutil.rmtree(asked.scratch)
+        found = "no file can be read: all were parked" if not different else "one file, which can't be divided"
+        raise _nothing(asked.spec, flow, f"{found}, has no second order; --max-files takes more of them")
 
-    Raises TerminalError `nothing-to-drill` if there are too few units for a second order.
+
+def _pin(control: FlowLayout, copy: FlowLayout, draw: Random) -> list[list[int]]:
+    """Pin what the control pinned in slices of another order or size. Return the places in each, from 0.
+
+    The control has files of at least two contents, so that there is another order.
     """
     log = TableLog(control.intake_of(1))
-    rows = log.rows("select * from t order by slice, unit") if log.exists else []
-    schema = log.query("select * from t limit 0").schema if rows else pa.schema([])
+    rows, schema = log.rows("select * from t order by slice, unit"), log.query("select * from t limit 0").schema
     own = pa.schema([field for field in schema if field.name not in intake.COLUMNS.names])
-    places = list(range(len(rows)))
-    draw.shuffle(places)
-    slices = list(_cut(places, draw))
+    contents = [row["sha256"] for row in rows]
+    in_order = [[contents[at] for at in some] for _, some in groupby(range(len(rows)), lambda at: rows[at]["slice"])]
+    places, slices = list(range(len(rows))), list[list[int]]()
+    while not slices or [[contents[at] for at in some] for some in slices] == in_order:
+        draw.shuffle(places)
+        slices = list(_cut(places, draw))
     for number, some in enumerate(slices, 1):
         units = [{name: rows[at][name] for name in rows[at] if name not in ("slice", "first_seen")} for at in some]
         intake.append(copy, 1, own, units, rows[0]["first_seen"], number)

@@ -118,7 +118,10 @@ def _wanted(directory: Path, name: str) -> dict[Path, str]:
             "already-there",
             tried=f"write pipeline {name} into {directory}",
             found=f"it would overwrite {', '.join(there)}",
-            next=[f"draindown init {shlex.quote(str(directory))} --name another_name", f"draindown validate {name}"],
+            next=[
+                f"draindown init {shlex.quote(str(directory))} --name another_name",
+                f"draindown --root {shlex.quote(str(directory))} validate {name}",
+            ],
         )
     if not _uses_draindown(directory / "dags"):
         files[Path("dags", "draindown_dags.py")] = _FACTORY
