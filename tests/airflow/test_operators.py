@@ -323,7 +323,7 @@ def test_a_driver_that_could_not_write_its_report_is_told_by_what_it_printed(
     run = steps()
     assert run.run("first.plan", "first.drain")["first.drain"] == "failed"
     assert "disk-full: f" in run.errors["first.drain"]
-    assert "its report could not be written" in "".join(capfd.readouterr())
+    assert "the driver exited but could not write its report" in "".join(capfd.readouterr())
 
 
 def test_a_task_that_ends_before_its_job_starts_leaves_a_report(
