@@ -64,13 +64,13 @@ def _died(exit_code: int, report: StepReport | None, log: str) -> DraindownError
     """Return the error of a driver of which nothing is known but its exit code: one of `Exit` is no death."""
     retry = ["clear this task, or let Airflow retry it: it goes on after the last whole batch"]
     look = [f"less {shlex.quote(log)}   # what Spark said last"] if log else []
-    code, found = (
-        "driver-died",
-        f"{_ending(exit_code)}{'; it left no report' if report is None else ', after its step'}",
-    )
     if report is None and exit_code in (Exit.GATE_FAILED, Exit.CRASH, Exit.TRY_AGAIN, Exit.NEEDS_PERSON):
+        code = "report-not-written"
         found = f"the driver ended in order, with exit code {exit_code}, and its report could not be written"
-        code, retry = "report-not-written", retry if exit_code in (Exit.CRASH, Exit.TRY_AGAIN) else []
+        retry = retry if exit_code in (Exit.CRASH, Exit.TRY_AGAIN) else []
+    else:
+        code = "driver-died"
+        found = f"{_ending(exit_code)}{'; it left no report' if report is None else ', after its step'}"
     return TransientError(
         code,
         tried="run the step's driver to its end",

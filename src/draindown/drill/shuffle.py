@@ -247,8 +247,8 @@ def _refuse_one_order(asked: Shuffle, control: FlowLayout, flow: str) -> None:
     different = len({row["sha256"] for row in log.rows("select sha256 from t")}) if log.exists else 0
     if different < _LEAST:
         shutil.rmtree(asked.scratch)
-        found = "no file can be read: all were parked" if not different else "one file, which can't be divided"
-        raise _nothing(asked.spec, flow, f"{found}, has no second order; --max-files takes more of them")
+        one = "its files have one content, so there is no second order; --max-files takes more of them"
+        raise _nothing(asked.spec, flow, one if different else "no file can be read: all were parked")
 
 
 def _pin(control: FlowLayout, copy: FlowLayout, draw: Random) -> list[list[int]]:
