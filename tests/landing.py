@@ -26,6 +26,7 @@ from draindown.runs.report import StepReport
 from draindown.runs.request import Request
 from draindown.sources import batch_size, intake
 from draindown.sources.files import parked as files_parked
+from draindown.sources.port import left_of
 from draindown.sources.registry import source_of
 from draindown.sources.slices import slice_of
 from draindown.spark import session
@@ -150,12 +151,13 @@ class Landing:
             pinning.take(batch_size.bound_now(layout, request.declared.source, session.heap_bytes(spark)))
             taken = pinning.taken
         for read in intake.slices(layout, generation, slice_of(self._newest_batch(generation)) + 1):
-            left = replace(read, units=tuple(source.left_of(read.but(generations.without(layout, generation)).units)))
+            left = replace(read, units=tuple(left_of(source, read.but(generations.without(layout, generation)).units)))
             rows.append(batches.run(spark, read.number - slice_of(0), left, reached or _dying_at(fault)))
         part, refused = drain_part.part(request, generation, rows, kept_out=taken.kept_out)
         told = schema_drift.findings(layout, request.declared, request.run_id, {row.place for row in rows})
         findings = [*refused, *taken.findings, *told, *batches.findings]
-        source.refuse_findings(findings)
+        if source.named:
+            source.named.refuse_findings(findings)
         return report.of(request, started, "done" if rows else "idle", findings=findings, drain=part)
 
     def _newest_batch(self, generation: int) -> int:

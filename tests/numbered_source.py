@@ -27,7 +27,7 @@ from draindown.lake.documents import read_json, write_json
 from draindown.lake.layout import FlowLayout
 from draindown.sources import intake, registry
 from draindown.sources.batch_size import Bound
-from draindown.sources.port import Forecast, Look, NothingLost, Progress, Taken
+from draindown.sources.port import Forecast, Look, Progress, Taken
 from draindown.sources.slices import Unit
 from draindown.spark.frames import NUMBER, TEXT, relation
 from draindown.spark.sources import registry as readers
@@ -65,15 +65,22 @@ class OwnNumbersSource(NumbersSource):
     own_numbers: str
 
 
-class Numbers(NothingLost):
+class Numbers:
     """The `Source` of lists."""
 
     unit = "list"
+    perishable = None
+    following = None
+    bringing_back: Sequence[str] = ("put them back, then try again",)
 
     def __init__(self, source: NumbersSource, layout: FlowLayout, root: Path, run_id: str) -> None:
         self.source, self.layout, self.run_id = source, layout, run_id
         self.document = str(root / source.place)
         self._seen: dict[str, list[str]] | None = None
+
+    @property
+    def named(self) -> Numbers:
+        return self
 
     def seen(self) -> dict[str, list[str]]:
         """The lists as they were when someone first asked."""
@@ -155,7 +162,10 @@ class Numbers(NothingLost):
     def refuse_findings(self, findings: Sequence[Finding]) -> None:
         pass
 
-    def names(self, asked: Iterable[str], generation: int) -> list[str]:
+    def samples(self, most: int) -> list[str]:
+        return []
+
+    def asked_again(self, asked: Collection[str], generation: int, first: int) -> list[str]:
         return list(asked)
 
     def give_up(self, units: Sequence[str], unread: Collection[str], *, by: str, note: str, at: datetime) -> None:

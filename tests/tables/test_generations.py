@@ -35,6 +35,7 @@ from draindown.recovery import reset as reset_plan
 from draindown.runs import report, store
 from draindown.runs.request import Again, Request
 from draindown.sources.files import catalog, parked
+from draindown.sources.port import given_up
 from draindown.sources.registry import source_of
 from tests.flowfiles import AT, REFUSED, commit, drained, foreign, request, restore, rows_read, table_of, take_in
 from tests.flowfiles import checkpoint as write_checkpoint
@@ -279,7 +280,7 @@ def test_a_file_that_was_read_is_not_given_up_with_its_later_bytes(tmp_path: Pat
     if back:
         path.write_text(read)
     found = rebuild.plan(asked)
-    assert source_of(asked).given_up() == set() and found.units == 2
+    assert given_up(source_of(asked)) == set() and found.units == 2
     assert found.missing == (() if back else (str(path),))
     assert back or code_of(lambda: rebuild.refuse_incomplete(asked, found)) == "rebuild-input-gone"
 
@@ -301,7 +302,7 @@ def test_a_file_stays_given_up_whatever_lies_at_its_path_later(tmp_path: Path, t
     take_in(asked, heap_bytes=1024**3, now=AT)
     path.write_text("other bytes, and longer than before")
     take_in(asked, heap_bytes=1024**3, now=AT)
-    assert source_of(asked).given_up() == {str(path)}
+    assert given_up(source_of(asked)) == {str(path)}
     assert reset(asked).units == 2
 
 

@@ -22,6 +22,7 @@ from draindown.sources import intake, raw
 from draindown.sources.batch_size import Bound, bound_for
 from draindown.sources.kafka import accepted, positions
 from draindown.sources.kafka.offsets import Loss, Span
+from draindown.sources.port import left_of, located, missing_anew
 from draindown.sources.registry import source_of
 from draindown.sources.slices import Unit
 from tests.flowfiles import AT, checkpoint
@@ -207,7 +208,7 @@ def _pinned_anew(asked: Request) -> list[tuple[str, int, int]]:
     source = source_of(staged)
     with closing(source.pin(number, AT)) as pinning:
         pinning.take(bound_for(asked.flow_spec.source, heap_bytes=1024**3))
-    units = [unit for one in intake.slices(staged.layout, number) for unit in source.left_of(one.units)]
+    units = [unit for one in intake.slices(staged.layout, number) for unit in left_of(source, one.units)]
     return [(one.name, one.start, one.until) for one in units]
 
 
@@ -239,10 +240,10 @@ def test_what_a_new_generation_does_not_read_is_missing_whatever_happened(tmp_pa
     ]
     delta.append(layout.raw, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
     source = kafka(layout, brokers)
-    units = source.left_of([unit for one in intake.slices(layout, 1) for unit in one.units])
-    missing = set(source.missing_anew(units, 1, 2))
+    units = left_of(source, [unit for one in intake.slices(layout, 1) for unit in one.units])
+    missing = set(missing_anew(source, units, 1, 2))
     source.pin(2, AT).take(Bound(1024**3, 1000, ""))
-    again = source.left_of([unit for one in intake.slices(layout, 2) for unit in one.units])
+    again = left_of(source, [unit for one in intake.slices(layout, 2) for unit in one.units])
     assert source.missing(again) == {}
     pinned = {place for unit in again for place in _places(unit)}
     assert missing == {unit.range for unit in units if not _places(unit) <= pinned}
@@ -298,10 +299,10 @@ def test_raw_records_do_not_stand_for_what_came_at_the_offsets_of_a_log_that_was
         assert refused.value.code == "log-truncated" and refused.value.next == caught.value.next
     examined(asked, Brokers({"t": ("x", [[0, 6], [0, 9]])}), monkeypatch)  # three came at offsets that were read before
     units = [unit for one in intake.slices(asked.layout, 1) for unit in one.units]
-    assert all(one.kept for one in source_of(asked).located(units) if one.until > one.start)
+    assert all(one.kept for one in located(source_of(asked), units) if one.until > one.start)
     assert aside[0] == "mv"
     Path(aside[1]).rename(aside[2])
-    assert not any(one.kept for one in source_of(asked).located(units))
+    assert not any(one.kept for one in located(source_of(asked), units))
     examined(asked, Brokers({"t": ("x", [[0, 8], [0, 9]])}), monkeypatch)
     assert rebuild.plan(asked).missing == ()
     assert _pinned_anew(asked) == [("t/0", 0, 8), ("t/1", 7, 9)]

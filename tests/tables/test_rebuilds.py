@@ -31,6 +31,7 @@ from draindown.sources import intake
 from draindown.sources.files import catalog
 from draindown.sources.kafka import accepted, positions
 from draindown.sources.kafka.offsets import Loss, Span
+from draindown.sources.port import given_up
 from draindown.sources.registry import source_of
 from draindown.spec.models import PipelineSpec
 from tests.flowfiles import AT, REFUSED, about, commit, count_as_spark, drained, foreign, request, restore, take_in
@@ -131,10 +132,10 @@ def test_what_is_given_up_while_a_rebuild_is_begun_is_left_out_of_it_or_refused(
     with pytest.raises(TerminalError) as caught:
         give_up([str(names[1])], reading=losses.reading(asked))
     assert (caught.value.code, "--abort" in caught.value.next[0]) == ("not-parked", True)
-    assert source_of(asked).given_up() == {str(names[0])}
+    assert given_up(source_of(asked)) == {str(names[0])}
     rebuild.abort(asked.layout)
     give_up([str(names[1])], reading=losses.reading(asked))
-    assert source_of(asked).given_up() == set(map(str, names))
+    assert given_up(source_of(asked)) == set(map(str, names))
 
 
 def test_a_rebuild_goes_on_without_a_file_that_was_given_up_and_lost(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from draindown.recovery import replay, reset
 from draindown.runs.request import Again, Request
 from draindown.sources import intake
 from draindown.sources.batch_size import Bound
-from draindown.sources.port import Look, Source
+from draindown.sources.port import Look, Source, given_up
 from draindown.sources.registry import source_of
 from draindown.sources.slices import Slice, Unit
 from tests import numbered_source
@@ -242,7 +242,7 @@ class TestSource:
         for _ in range(2):
             discards.discard_input(world.source, layout, [name], by="me", note="", at=AT)
         assert generations.without(layout, 1) == {name}
-        assert world.source.given_up() == {name}
+        assert given_up(world.source) == {name}
         plan = reset.plan(world.asked)
         assert (plan.slices, plan.units, plan.missing, plan.unit) == (1, 1, (), world.source.unit)
         refused = read.name if world.source.unit == "file" else read.range

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -44,7 +43,7 @@ class Hook(SparkSubmitHook):
         return self._found
 
 
-def find(conn_id: str, *, named: bool, environ: Mapping[str, str] = os.environ) -> Connection:
+def find(conn_id: str, *, named: bool) -> Connection:
     """Return the connection, or one to Spark on this machine if there is none and none was `named`.
 
     Airflow also raises not-found where it could not ask, or could not parse the value: work that was meant for a
@@ -56,7 +55,7 @@ def find(conn_id: str, *, named: bool, environ: Mapping[str, str] = os.environ) 
     try:
         return BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
-        if environ.get(variable):
+        if os.environ.get(variable):
             raise _bad(conn_id, f"what {variable} holds is no connection; {_HIDDEN}") from None
         if named:
             raise TransientError(

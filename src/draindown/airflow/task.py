@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from airflow.sdk.exceptions import AirflowSkipException
@@ -16,7 +15,7 @@ from draindown.base import clock
 from draindown.base.errors import DraindownError
 from draindown.runs.request import Request, Step
 from draindown.spec.models import PipelineSpec
-from draindown.spec.project import rooted
+from draindown.spec.project import relative_lake, rooted
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -47,7 +46,7 @@ def fail_unreached(
     """Fail the task as `outcome.fail` does, and leave in each flow the report that the step would leave."""
     with contextlib.suppress(DraindownError):  # no root, or no lake, on this worker: the task's log has the error alone
         root = project_root(str(context["dag"].fileloc))
-        refuse_in_bundle(root, ["the lake"] * (not Path(spec.lake).is_absolute()))
+        refuse_in_bundle(root, relative_lake(spec.lake))
         placed = rooted(spec, root)
         unreached.leave([placed.layout(flow) for flow in flows], step, context, error.as_dict(), clock.now())
     fail(error)

@@ -13,6 +13,7 @@ from draindown.base.errors import DraindownError
 from draindown.lake.layout import FlowLayout
 from draindown.runs import report, store
 from draindown.runs.request import Step
+from draindown.spec.project import relative_lake
 
 
 def leave(
@@ -34,7 +35,7 @@ def layouts(lake: str, pipeline: str, flows: Iterable[str], dag_file: str) -> li
         return []
     try:
         root = project_root(dag_file)
-        refuse_in_bundle(root, ["the lake"] * (not Path(lake).is_absolute()))
+        refuse_in_bundle(root, relative_lake(lake))
     except DraindownError:
         return []
     home = root / lake

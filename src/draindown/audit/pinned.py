@@ -16,7 +16,7 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import BatchRow
 from draindown.sources import intake
-from draindown.sources.port import Source
+from draindown.sources.port import Source, left_of
 from draindown.sources.registry import source_of
 from draindown.sources.slices import Unit
 from draindown.spec.landing import FlowSpec
@@ -71,7 +71,7 @@ def inputs_against_pinned(context: AuditContext) -> list[Piece]:
             units[row["slice"]].append(Unit.of(row))
         for batch in batches:
             if batch.generation == generation:
-                read = source.left_of(units[batch.slice])
+                read = left_of(source, units[batch.slice])
                 if generation >= context.inputs_since:
                     fits = _against_pinned(context, batch, units[batch.slice], read)
                     read = _counted(context, source, batch, units[batch.slice], read) if fits else read
@@ -155,7 +155,7 @@ def _in_order(context: AuditContext, source: Source, generation: int, rows: list
         where = f"generation {generation}, slice {row['slice']}, {row['unit']}"
         if start < end:
             context.expect("intake-double-file", where, f"from {end} on", f"from {start} on", "pinned twice")
-        for gap in source.left_of([replace(Unit.of(row), start=end, until=start)]) if start > end else ():
+        for gap in left_of(source, [replace(Unit.of(row), start=end, until=start)]) if start > end else ():
             what = "in no slice, and not given up as lost"
             context.expect("intake-gap", where, f"from {end} on", f"from {start} on", f"{gap.range}: {what}")
         ends[log] = int(row["until"])

@@ -128,7 +128,7 @@ def look_at_intake(desk: Desk) -> None:
     """Examine the intake and compare it with the checkpoint. Raises TerminalError like `resume.refuse_other_intake`."""
     last = intake.newest(desk.layout, desk.generation)
     said = [f"{desk.source.unit}s for {count(last, 'batch', 'batches')}"]
-    for finding in desk.source.open_findings(desk.layout):
+    for finding in desk.source.named.open_findings(desk.layout) if desk.source.named else ():
         said.append(f"{finding.kind}: {finding.subject}")
         desk.note(f"{finding.kind}-{desk.source.unit}s", "intake", f"{finding.subject} {finding.detail}", finding.next)
     desk.say("intake", ", ".join(said))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from datetime import UTC, datetime, timedelta
 
 from draindown.base.clock import now
@@ -16,7 +16,7 @@ from draindown.ledger import table as ledger_table
 from draindown.recovery import losses
 from draindown.runs.request import Request
 from draindown.sources import intake
-from draindown.sources.port import Look
+from draindown.sources.port import Look, Perishable, left_of, located, missing_anew
 from draindown.sources.slices import Unit
 from draindown.spec.schedule import next_time
 
@@ -52,8 +52,13 @@ def look_at_input(desk: Desk, request: Request) -> None:
     if desk.at_work:
         return
     desk.source.refuse_lost(desk.layout, desk.generation, first)
-    for generation, unread in {**losses.reading(request), desk.generation: first}.items():
-        if lost := desk.source.losses(generation, unread):
+    if desk.source.perishable:
+        _look_at_losses(desk, desk.source.perishable, {**losses.reading(request), desk.generation: first})
+
+
+def _look_at_losses(desk: Desk, source: Perishable, reading: Mapping[int, int]) -> None:
+    for generation, unread in reading.items():
+        if lost := source.losses(generation, unread):
             shown = "; ".join(f"{name}: {what}" for name, what in list(lost.items())[:3])
             whose = "a batch" if generation == desk.generation else f"the rebuild of generation {generation}"
             text = f"{count(len(lost), 'range')} pinned for {whose} and gone: {shown}"
@@ -92,11 +97,11 @@ def look_at_raw(desk: Desk, request: Request) -> None:
     if desk.at_work or desk.source.out_of_reach():
         return
     read = [one for one in intake.slices(desk.layout, desk.generation) if one.number < desk.checkpoint.first_unread]
-    units = desk.source.left_of([unit for one in read for unit in one.units if unit.until > unit.start])
+    units = left_of(desk.source, [unit for one in read for unit in one.units if unit.until > unit.start])
     if log.exists and keep:
         _look_at_days(desk, keep, {one.number for one in read})
     anew = generations.next_number(desk.layout, desk.generation)
-    if gone := desk.source.missing_anew(units, desk.generation, anew):
+    if gone := missing_anew(desk.source, units, desk.generation, anew):
         text = f"a new generation would not read {count(len(gone), 'range')} of {len(units)} that were read, such as "
         again = "reset" if request.declared.target.kind.idempotent else "rebuild"
         help = desk.command(again, "   # its plan says how much it would do without")
@@ -111,7 +116,7 @@ def _look_at_days(desk: Desk, keep: int, read: set[int]) -> None:
     since = max(datetime(oldest.year, oldest.month, oldest.day, tzinfo=UTC), now() - timedelta(seconds=keep))
     first = since + _FIRST_DAYS
     units = _read_by(desk, f"generation = {desk.generation} and started_at >= {moment(first)}", read)
-    absent = [one for one in desk.source.located(units) if not one.kept and one.until > one.start]
+    absent = [one for one in located(desk.source, units) if not one.kept and one.until > one.start]
     before = _read_before(desk, first) if absent else {}
     lacking = [
         f"{one.name}:{start}-{until}"
@@ -143,4 +148,4 @@ def _read_by(desk: Desk, where: str, numbers: Container[int] | None = None) -> l
         for one in intake.slices(desk.layout, generation)
         if one.number in chosen[generation]
     )
-    return desk.source.left_of([unit for one in slices for unit in one.units])
+    return left_of(desk.source, [unit for one in slices for unit in one.units])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from draindown.base.errors import TerminalError
@@ -37,6 +37,8 @@ def discard_input(
     Call it under the lease. Idempotent. Raises TerminalError `not-parked` before it changes anything.
     """
     wanted, live = list(dict.fromkeys(units)), generations.generation(layout)
+    if source.named is None:
+        raise _read_in_order(source, layout, wanted)
     first = generations.first_unread(layout, live)
     unread = _among(layout, live, wanted, range(first, _END))
     for number, until in (reading or {}).items():
@@ -48,9 +50,19 @@ def discard_input(
                 changed="nothing",
                 next=f"draindown rebuild {layout.pipeline} --flow {layout.flow} --abort --yes   # then discard again",
             )
-    source.give_up(wanted, unread, by=by, note=note, at=at)
+    source.named.give_up(wanted, unread, by=by, note=note, at=at)
     if unread:
         generations.leave_out(layout, unread, by=by, at=at)
+
+
+def _read_in_order(source: Source, layout: FlowLayout, wanted: Sequence[str]) -> TerminalError:
+    return TerminalError(
+        "not-parked",
+        tried=f"discard {', '.join(wanted)}",
+        found=f"flow {layout.flow} reads its {source.unit}s in order: none is parked, and none can be left out",
+        changed="nothing",
+        next=f"draindown quarantine list {layout.pipeline} --flow {layout.flow}   # refused records",
+    )
 
 
 _END = 2**63  # a slice that never comes

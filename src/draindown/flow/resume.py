@@ -42,7 +42,7 @@ def forget_void(layout: FlowLayout, generation: int, source: Source) -> None:
 
     The checkpoint goes first: one without its intake would be refused.
     """
-    if source.is_void(layout, generation):
+    if source.following and source.following.is_void(layout, generation):
         for path in (layout.checkpoint(generation), layout.intake_of(generation)):
             if Path(path).exists():
                 shutil.rmtree(path)

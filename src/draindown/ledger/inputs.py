@@ -78,7 +78,7 @@ def conserve(row: BatchRow, inputs: Sequence[Input]) -> None:
     wrong += [
         f"{one.unit}: {count(one.records, 'record')} in {count(one.until - one.start, 'place')}"
         for one in inputs
-        if row.form == "land" and not 0 <= one.records <= one.until - one.start
+        if row.form != "derive" and not 0 <= one.records <= one.until - one.start
     ]
     if wrong:
         raise not_adding_up(row, wrong)

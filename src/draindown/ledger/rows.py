@@ -28,6 +28,22 @@ GATE: BatchKind = "gate"
 FATES = ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")
 RUNS = ("opened", "split", "closed", "reopened", "changed", "joined", "removed")
 """What a batch of a history does to rows: it inserts, updates and deletes them."""
+_RECORDS = ("records", ("applied", "superseded", "duplicate", "quarantined", "late"))
+SUMS: Mapping[BatchForm, Sequence[tuple[str, tuple[str, ...]]]] = {
+    "land": (_RECORDS,),
+    "partial": (_RECORDS,),
+    "history": (
+        _RECORDS,
+        ("inserted", ("opened", "split")),
+        ("updated", ("closed", "reopened", "changed")),
+        ("deleted", ("joined", "removed")),
+    ),
+    "derive": (
+        ("records", ("used", "irrelevant", "late")),
+        ("touched", ("inserted", "updated", "deleted", "unchanged", "absent")),
+    ),
+}
+"""By form, the sums that hold in each row: a number, and those that it is the sum of. See `BatchRow`."""
 ACCOUNT = ("used", "irrelevant", "touched", "unchanged", "absent")
 COUNTED = ("units", "bytes", "records", "quarantined", "late", *FATES, "applied", *ACCOUNT, "events", *RUNS)
 SINK_FATES = ("sent", "deleted", "passed", "unsendable")
@@ -180,29 +196,18 @@ def conserve(row: BatchRow, *, fates_seen: Mapping[str, tuple[int, int]] | None 
     `fates_seen` maps the name of an outcome to (count expected by the batch, count from another source). Each pair must
     be equal. Raises TerminalError `ledger-does-not-add-up`, which names every sum that fails.
     """
-    sums = {**(_derived(row) if row.form == "derive" else _landed(row)), **_sent(row), **(fates_seen or {})}
-    sums |= _runs(row) if row.form == "history" else {}
+    sums = {**_sums(row), **_sent(row), **(fates_seen or {})}
     wrong = [f"{name}: {left} against {right}" for name, (left, right) in sums.items() if left != right]
     if wrong:
         raise not_adding_up(row, wrong)
     return row
 
 
-def _landed(row: BatchRow) -> dict[str, tuple[int, int]]:
-    return {
-        "records = applied + superseded + duplicate + quarantined + late": (
-            row.records,
-            row.applied + row.superseded + row.duplicate + row.quarantined + row.late,
-        ),
-        "quarantined = sum of reasons": (row.quarantined, sum(row.reasons.values())),
-    }
-
-
-def _runs(row: BatchRow) -> dict[str, tuple[int, int]]:
-    return {
-        "inserted = opened + split": (row.inserted, row.opened + row.split),
-        "updated = closed + reopened + changed": (row.updated, row.closed + row.reopened + row.changed),
-        "deleted = joined + removed": (row.deleted, row.joined + row.removed),
+def _sums(row: BatchRow) -> dict[str, tuple[int, int]]:
+    reasons = {"quarantined = sum of reasons": (row.quarantined, sum(row.reasons.values()))}
+    return reasons | {
+        f"{whole} = {' + '.join(parts)}": (getattr(row, whole), sum(getattr(row, part) for part in parts))
+        for whole, parts in SUMS[row.form]
     }
 
 
@@ -214,16 +219,6 @@ def _sent(row: BatchRow) -> dict[str, tuple[int, int]]:
             sum(counts.get(fate, 0) for fate in SINK_FATES),
         )
         for name, counts in row.sinks.items()
-    }
-
-
-def _derived(row: BatchRow) -> dict[str, tuple[int, int]]:
-    return {
-        "records = used + irrelevant + late": (row.records, row.used + row.irrelevant + row.late),
-        "touched = inserted + updated + deleted + unchanged + absent": (
-            row.touched,
-            row.inserted + row.updated + row.deleted + row.unchanged + row.absent,
-        ),
     }
 
 

@@ -16,12 +16,16 @@ NO_ROWS = "their rows will be missing"
 
 def input_gone(code: Code, source: Source, *, tried: str, found: str, without: Sequence[str]) -> TerminalError:
     """Return the error `code`. `found`: which input is gone. `without`: the commands that do without it."""
-    return TerminalError(code, tried=tried, found=found, next=[*source.bringing_back, *without])
+    return TerminalError(code, tried=tried, found=found, next=[*_bringing_back(source), *without])
+
+
+def _bringing_back(source: Source) -> Sequence[str]:
+    return () if source.named is None else source.named.bringing_back
 
 
 def regained(source: Source, lacking: Mapping[str, Finding]) -> tuple[str, ...]:
-    """Return the commands after which less is missing; none where `source.bringing_back` says how."""
-    return () if source.bringing_back else tuple(dict.fromkeys(one.next for one in lacking.values() if one.next))
+    """Return the commands after which less is missing; none where the source says how to bring units back."""
+    return () if _bringing_back(source) else tuple(dict.fromkeys(one.next for one in lacking.values() if one.next))
 
 
 def nothing_to_rebuild(layout: FlowLayout, found: str, next: list[str]) -> TerminalError:

@@ -34,7 +34,7 @@ from draindown.recovery.input_gone import NO_ROWS, input_gone, nothing_to_rebuil
 from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.batch_size import bound_now
-from draindown.sources.port import Source
+from draindown.sources.port import Source, given_up, left_of, missing_anew
 from draindown.sources.registry import source_of
 from draindown.sources.slices import FIRST, Slice
 
@@ -184,14 +184,14 @@ def plan(request: Request) -> RebuildPlan:
         _refuse_other_contract(request, begun)
     source, fills = source_of(request), request.declared.source.begins_with_fill
     generation = generations.next_number(layout, live) if begun is None else begun.generation
-    left = [] if fills or begun else _read_by(layout, live, 0, source.given_up())
+    left = [] if fills or begun else _read_by(layout, live, 0, given_up(source))
     left = _left(source, layout, begun) if begun and state == "begun" else left
     new = source.look(layout, generation, FIRST, now()) if fills and begun is None else None
     if new is not None and not new.units:
         told = [f"{one.subject} {one.detail}" for one in new.findings]
         raise nothing_to_rebuild(layout, "; ".join(told), [one.next for one in new.findings])
-    units = source.left_of([unit for one in left for unit in one.units])
-    lacking = source.missing(units) if begun else source.missing_anew(units, live, generation)
+    units = left_of(source, [unit for one in left for unit in one.units])
+    lacking = source.missing(units) if begun else missing_anew(source, units, live, generation)
     return RebuildPlan(
         pipeline=layout.pipeline,
         flow=layout.flow,
@@ -215,7 +215,7 @@ def plan(request: Request) -> RebuildPlan:
 def _left(source: Source, layout: FlowLayout, begun: Rebuild) -> list[Slice]:
     """Return what the generation has not read and nobody agreed to leave out."""
     staged, number = layout.beside(begun.generation), begun.generation
-    left_out = generations.without(staged, number) | source.given_up()
+    left_out = generations.without(staged, number) | given_up(source)
     return _read_by(layout, number, generations.first_unread(staged, number), left_out)
 
 
@@ -305,7 +305,7 @@ def begin(request: Request, *, by: str, accept_missing: bool) -> Rebuild:
     own = card(staged, begun.generation) or Card(begun.generation, begun.previous, at, by, rebuilt=True)
     missing = () if layout.own_intakes else found.missing  # an intake of its own holds only what is there
     # given up before it began, or since: `discard_input` refuses what it has read
-    own = replace(own, without=tuple(sorted({*own.without, *missing, *source_of(request).given_up()})))
+    own = replace(own, without=tuple(sorted({*own.without, *missing, *given_up(source_of(request))})))
     generations.begin_staged(staged, own)
     return begun
 

@@ -30,7 +30,7 @@ from draindown.recovery.input_gone import input_gone
 from draindown.runs import store
 from draindown.runs.request import Again, Request
 from draindown.sources import intake
-from draindown.sources.port import Source
+from draindown.sources.port import Source, left_of
 from draindown.sources.registry import source_of
 from draindown.sources.slices import Slice, Unit, slices_of
 
@@ -111,9 +111,8 @@ def find(request: Request, layout: FlowLayout | None = None) -> Replay:
         raise ValueError("the request asks for no replay")
     _refuse_append(request)
     generation = generations.generation(layout)
-    source.refuse_again(asked.units, generation, generations.first_unread(layout, generation))
+    names = sorted(source.asked_again(asked.units, generation, generations.first_unread(layout, generation)))
     _refuse_bad_range(request, asked, source.unit)
-    names = sorted(source.names(asked.units, generation))
     identity = _identity(layout, generation, asked, names, _requester(request))
     pinned = _pinned(layout, identity)
     if pinned is not None:
@@ -200,7 +199,7 @@ def refuse_gone(source: Source, layout: FlowLayout, parts: Iterable[Part]) -> No
 
 def read_of(source: Source, part: Part) -> Slice:
     """Return what a batch of a replay reads: all but what was given up as lost, before the replay began or since."""
-    return replace(part.slice, units=tuple(source.left_of(part.slice.units)))
+    return replace(part.slice, units=tuple(left_of(source, part.slice.units)))
 
 
 def refuse_missing(source: Source, layout: FlowLayout, units: Sequence[Unit]) -> None:
@@ -215,7 +214,7 @@ def refuse_changed(source: Source, layout: FlowLayout, units: Sequence[Unit]) ->
     What is missing may have been seen long before: a source whose units have no names of their own is asked anew.
     """
     refuse_missing(source, layout, units)
-    if not source.by_name:
+    if source.named is None:
         try:
             source.refuse_changed(units)
         except TerminalError as error:
@@ -223,7 +222,7 @@ def refuse_changed(source: Source, layout: FlowLayout, units: Sequence[Unit]) ->
 
 
 def _input_gone(source: Source, layout: FlowLayout, units: Sequence[Unit], found: str) -> TerminalError:
-    others = f"--{source.unit} PATH   # name the others" if source.by_name else "--from TIME --to TIME   # without it"
+    others = f"--{source.unit} PATH   # name the others" if source.named else "--from TIME --to TIME   # without it"
     return input_gone(
         "replay-input-gone",
         source,

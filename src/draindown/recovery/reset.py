@@ -22,6 +22,7 @@ from draindown.recovery import sink_bases
 from draindown.recovery.input_gone import NO_ROWS, input_gone, regained
 from draindown.runs.request import Request
 from draindown.sources import intake
+from draindown.sources.port import given_up, left_of, missing_anew
 from draindown.sources.registry import source_of
 from draindown.spec.derived import DerivedFlow
 
@@ -85,12 +86,12 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
     if rows and not kind.idempotent:
         raise _would_double(layout, rows)
     source, reads = source_of(request), live or 1
-    given_up = source.given_up()
-    again = [some for one in intake.slices(layout, reads) if (some := one.but(given_up)).units]
+    left_out = given_up(source)
+    again = [some for one in intake.slices(layout, reads) if (some := one.but(left_out)).units]
     fresh = live is not None and _is_fresh(layout, live)
     generation = live if fresh and live is not None else generations.next_number(layout, live)
-    units = source.left_of([unit for one in again for unit in one.units])
-    lacking = source.missing_anew(units, reads, generation)
+    units = left_of(source, [unit for one in again for unit in one.units])
+    lacking = missing_anew(source, units, reads, generation)
     return ResetPlan(
         pipeline=layout.pipeline,
         flow=layout.flow,
@@ -144,7 +145,7 @@ def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) 
     previous = own.previous if own else found.previous
     # with an intake of its own, the new generation pins what is there: there is nothing to leave out of it
     missing = () if layout.own_intakes else found.missing
-    without = tuple(sorted({*missing, *source_of(request).given_up()}))
+    without = tuple(sorted({*missing, *given_up(source_of(request))}))
     fresh = Card(found.generation, previous, now().isoformat(timespec="seconds"), by, without)
     generations.make_live(layout, fresh)
 

@@ -1,7 +1,9 @@
 """The port of input sources: what the rest of draindown asks of a source, whatever kind it is. No Spark.
 
 A source looks at what is new and pins it in slices of the flow's intake. Everything else about a slice is the same for
-all sources, and stands in `slices` and `intake`. Sources are listed in `registry`.
+all sources, and stands in `slices` and `intake`. What only some sources can do is a capability (`NamedUnits`,
+`Perishable`, `Following`), which is None where a source lacks it; the functions below the classes give the answer for
+both. Sources are listed in `registry`.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol
 
-from draindown.base.errors import DraindownError, TerminalError
+from draindown.base.errors import DraindownError
 from draindown.base.findings import Finding
 from draindown.lake.layout import FlowLayout
 from draindown.sources.batch_size import Bound
@@ -121,42 +123,43 @@ class Pinning(Protocol):
         """Stop looking at units that are in no slice yet."""
 
 
-class Source(Protocol):
-    """The input of one flow. Made by `registry.source_of`; looks at the source at most once."""
-
-    @property
-    def unit(self) -> str:
-        """The noun of a unit, in the singular: `file`."""
-
-    @property
-    def by_name(self) -> bool:
-        """Whether a person can name units one by one: `--file PATH`."""
+class NamedUnits(Protocol):
+    """A source whose units a person names one by one, `--file PATH`, and may keep out of the table."""
 
     @property
     def bringing_back(self) -> Sequence[str]:
-        """What a person does so that units which are gone or changed can be read again; empty if nobody can."""
+        """What a person does so that units which are gone or changed can be read again."""
 
-    def out_of_reach(self) -> tuple[str, str] | None:
-        """Return what this machine lacks to reach the source, and the command that would help; None if it can."""
+    def open_findings(self, state: FlowLayout) -> list[Finding]:
+        """Return what is kept out until a person acts: one finding of each kind, with the number as subject.
 
-    def look(self, state: FlowLayout, generation: int, first: int, now: datetime) -> Look:
-        """Return what waits: new input, and the slices from `first` on.
-
-        `state`: the layout, or a snapshot of it. The source is looked at by the first call; later calls compare what it
-        saw then with the intake as it is now. Raises TerminalError if the source can't be seen.
+        `state`: as for `Source.look`.
         """
 
-    def pin(self, generation: int, now: datetime, progress: Progress | None = None) -> Pinning:
-        """Begin to pin what is new, by `now`, in the intake of a generation. Creates the intake."""
+    def refuse_findings(self, findings: Sequence[Finding]) -> None:
+        """Fail a drain, after everything else was drained, if one of its findings about the source must not pass.
 
-    def is_void(self, state: FlowLayout, generation: int) -> bool:
-        """Return whether all slices were pinned for what the flow no longer is, and no batch has committed one."""
-
-    def refuse_lost(self, state: FlowLayout, generation: int, first: int) -> None:
-        """Refuse to continue if the source no longer holds what follows the slices before `first`.
-
-        `state`: as for `look`. Raises a TerminalError that names what is lost.
+        Raises TerminalError `input-changed`.
         """
+
+    def give_up(self, units: Sequence[str], unread: Collection[str], *, by: str, note: str, at: datetime) -> None:
+        """Record a person's decision that units are never read. Those in `unread` are in slices that wait.
+
+        Called under the lease. Idempotent. Raises TerminalError `not-parked` before it changes anything.
+        """
+
+    def given_up(self) -> frozenset[str]:
+        """Return the units that a person gave up before any batch read them. Every later generation leaves them out."""
+
+    def headers(self, units: Collection[str]) -> Mapping[str, str]:
+        """Return, by unit, the line that names the cells of its records, where it has one."""
+
+    def samples(self, most: int) -> list[str]:
+        """Return paths of at most `most` new files outside the lake that tasks read; empty if they read none."""
+
+
+class Perishable(Protocol):
+    """A source that deletes what it holds, read or not. The lake may keep what was read of it."""
 
     def losses(self, generation: int, first: int) -> Mapping[str, str]:
         """Return input that no batch has read, from slice `first` on or not pinned yet, and that is gone.
@@ -179,9 +182,6 @@ class Source(Protocol):
     def located(self, units: Sequence[Unit]) -> list[Unit]:
         """Return units in the pieces in which they are read: each has its `log`, and is wholly `kept` or not at all."""
 
-    def missing(self, units: Iterable[Unit]) -> Mapping[str, Finding]:
-        """Return what can't be read again as it was pinned, each with what is wrong: names of units, or of ranges."""
-
     def missing_anew(self, units: Iterable[Unit], before: int, generation: int) -> Mapping[str, Finding]:
         """Return what a new generation would not read of units that generation `before` pinned. As `missing`.
 
@@ -189,11 +189,60 @@ class Source(Protocol):
         TerminalError if what is kept of units stands for other input.
         """
 
-    def open_findings(self, state: FlowLayout) -> list[Finding]:
-        """Return what is kept out until a person acts: one finding of each kind, with the number as subject.
+    def read_failed(self, failure: Failure, units: Sequence[Unit]) -> DraindownError:
+        """Return the error of a read that failed."""
 
-        `state`: as for `look`.
+
+class Following(Protocol):
+    """A source of versions that other flows publish. They keep what this one needs, and slices are for its query."""
+
+    def is_void(self, state: FlowLayout, generation: int) -> bool:
+        """Return whether all slices were pinned for what the flow no longer is, and no batch has committed one."""
+
+    def read_up_to(self, generation: int, first: int) -> None:
+        """Take note that no batch reads the slices before `first` again. Called under the lease, after a drain."""
+
+
+class Source(Protocol):
+    """The input of one flow. Made by `registry.source_of`; looks at the source at most once."""
+
+    @property
+    def unit(self) -> str:
+        """The noun of a unit, in the singular: `file`."""
+
+    @property
+    def named(self) -> NamedUnits | None:
+        """Units that a person names one by one; None if the source is read in order."""
+
+    @property
+    def perishable(self) -> Perishable | None:
+        """What may get lost; None if the source keeps its input whoever has read it."""
+
+    @property
+    def following(self) -> Following | None:
+        """Published versions that are followed; None if slices hold input, whatever becomes of the flow."""
+
+    def out_of_reach(self) -> tuple[str, str] | None:
+        """Return what this machine lacks to reach the source, and the command that would help; None if it can."""
+
+    def look(self, state: FlowLayout, generation: int, first: int, now: datetime) -> Look:
+        """Return what waits: new input, and the slices from `first` on.
+
+        `state`: the layout, or a snapshot of it. The source is looked at by the first call; later calls compare what it
+        saw then with the intake as it is now. Raises TerminalError if the source can't be seen.
         """
+
+    def pin(self, generation: int, now: datetime, progress: Progress | None = None) -> Pinning:
+        """Begin to pin what is new, by `now`, in the intake of a generation. Creates the intake."""
+
+    def refuse_lost(self, state: FlowLayout, generation: int, first: int) -> None:
+        """Refuse to continue if the source no longer holds what follows the slices before `first`.
+
+        `state`: as for `look`. Raises a TerminalError that names what is lost.
+        """
+
+    def missing(self, units: Iterable[Unit]) -> Mapping[str, Finding]:
+        """Return what can't be read again as it was pinned, each with what is wrong: names of units, or of ranges."""
 
     def refuse_changed(self, units: Sequence[Unit]) -> None:
         """Refuse to read units that are not as they were pinned. Raises TerminalError `input-changed`."""
@@ -204,129 +253,34 @@ class Source(Protocol):
         Raises a TerminalError that names the units, each with both numbers.
         """
 
-    def read_failed(self, failure: Failure, units: Sequence[Unit]) -> DraindownError:
-        """Return the error of a read that failed."""
+    def asked_again(self, asked: Collection[str], generation: int, first: int) -> list[str]:
+        """Return what a replay reads again: names of units, or of their ranges, as the generation's intake has them.
 
-    def samples(self, most: int) -> list[str]:
-        """Return paths of at most `most` new files outside the lake that tasks read; empty if they read none."""
-
-    def refuse_findings(self, findings: Sequence[Finding]) -> None:
-        """Fail a drain, after everything else was drained, if one of its findings about the source must not pass.
-
-        Raises TerminalError `input-changed`.
+        `asked`: what a person typed; empty for all of a range of time. `first`: the first slice that no batch has read.
+        Raises TerminalError `bad-range`, TransientError `range-unfinished` if the replay can't be right now.
         """
-
-    def names(self, asked: Iterable[str], generation: int) -> list[str]:
-        """Return the names of units, or of their ranges, as the generation's intake has them, from what was typed."""
-
-    def give_up(self, units: Sequence[str], unread: Collection[str], *, by: str, note: str, at: datetime) -> None:
-        """Record a person's decision that units are never read. Those in `unread` are in slices that wait.
-
-        Called under the lease. Idempotent. Raises TerminalError `not-parked` before it changes anything.
-        """
-
-    def given_up(self) -> frozenset[str]:
-        """Return the units that a person gave up before any batch read them. Every later generation leaves them out."""
-
-    def read_up_to(self, generation: int, first: int) -> None:
-        """Take note that no batch reads the slices before `first` again. Called under the lease, after a drain."""
-
-    def refuse_again(self, asked: Collection[str], generation: int, first: int) -> None:
-        """Refuse a replay that can't be right now. `asked`: what a person named. `first`: the first slice to be read.
-
-        Raises TerminalError `bad-range`, TransientError `range-unfinished`.
-        """
-
-    def headers(self, units: Collection[str]) -> Mapping[str, str]:
-        """Return, by unit, the line that names the cells of its records, where it has one."""
 
     def leaving_out(self, units: Iterable[str]) -> str:
-        """Return the command that leaves units out of the batch that can't read them."""
+        """Return the command that goes on without units which can't be read."""
 
 
-class KeepsAll:
-    """The answers of a source that keeps its input whoever has read it, and whose units can be read again any time."""
-
-    by_name = True
-    bringing_back: Sequence[str] = ("put them back as they were (size and content), then try again",)
-
-    def is_void(self, state: FlowLayout, generation: int) -> bool:  # noqa: ARG002
-        """Return False: slices hold input, whatever becomes of it."""
-        return False
-
-    def samples(self, most: int) -> list[str]:  # noqa: ARG002
-        """Return nothing: tasks read no file outside the lake."""
-        return []
-
-    def refuse_again(self, asked: Collection[str], generation: int, first: int) -> None:
-        """Pass."""
-
-    def read_up_to(self, generation: int, first: int) -> None:
-        """Do nothing."""
-
-    def missing_anew(self: Source, units: Iterable[Unit], before: int, generation: int) -> Mapping[str, Finding]:  # noqa: ARG002
-        """Return what is missing: a new generation reads the same units."""
-        return self.missing(units)
+def left_of(source: Source, units: Sequence[Unit]) -> list[Unit]:
+    """Return what a batch reads of pinned units: all but the ranges that were given up as lost."""
+    return list(units) if source.perishable is None else source.perishable.left_of(units)
 
 
-class NothingLost(KeepsAll):
-    """The answers of a source whose unread input can't get lost, and whose units are read alone and in full."""
-
-    def losses(self, generation: int, first: int) -> Mapping[str, str]:  # noqa: ARG002
-        """Return nothing."""
-        return {}
-
-    def accept_losses(
-        self,
-        ranges: Sequence[str],
-        reading: Mapping[int, int],  # noqa: ARG002
-        *,
-        by: str,  # noqa: ARG002
-        note: str,  # noqa: ARG002
-        at: datetime,  # noqa: ARG002
-    ) -> None:
-        """Refuse. Raises TerminalError `not-lost`."""
-        raise TerminalError(
-            "not-lost",
-            tried=f"accept the loss of {', '.join(ranges)}",
-            found="this source loses nothing: its units are there, or are named one by one",
-            next="draindown doctor   # says what stands in the way",
-        )
-
-    def left_of(self, units: Sequence[Unit]) -> list[Unit]:
-        """Return all of them."""
-        return list(units)
-
-    def located(self, units: Sequence[Unit]) -> list[Unit]:
-        """Return the units: none is kept."""
-        return list(units)
-
-    def read_failed(self, failure: Failure, units: Sequence[Unit]) -> DraindownError:  # noqa: ARG002
-        """Not called: the reader explains no failure."""
-        raise AssertionError(failure.text)
+def located(source: Source, units: Sequence[Unit]) -> list[Unit]:
+    """Return units in the pieces in which they are read, from the source or from what the lake keeps of them."""
+    return list(units) if source.perishable is None else source.perishable.located(units)
 
 
-class ReadInOrder(KeepsAll):
-    """The answers of a source that is read in order: no unit is kept out or left out, or names the cells of others."""
+def missing_anew(source: Source, units: Sequence[Unit], before: int, generation: int) -> Mapping[str, Finding]:
+    """Return what a new generation would not read of units that generation `before` pinned. As `Source.missing`."""
+    if source.perishable is None:  # it reads the same units
+        return source.missing(units)
+    return source.perishable.missing_anew(units, before, generation)
 
-    by_name = False
-    bringing_back: Sequence[str] = ()
 
-    def open_findings(self, state: FlowLayout) -> list[Finding]:  # noqa: ARG002
-        """Return nothing: no unit is kept out."""
-        return []
-
-    def refuse_findings(self, findings: Sequence[Finding]) -> None:
-        """Pass: what must not pass is refused before anything is read."""
-
-    def names(self, asked: Iterable[str], generation: int) -> list[str]:  # noqa: ARG002
-        """Return the names as they are."""
-        return list(asked)
-
-    def given_up(self) -> frozenset[str]:
-        """Return nothing: no unit is given up."""
-        return frozenset()
-
-    def headers(self, units: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002
-        """Return nothing."""
-        return {}
+def given_up(source: Source) -> frozenset[str]:
+    """Return the units that a person gave up before any batch read them. Every later generation leaves them out."""
+    return frozenset() if source.named is None else source.named.given_up()

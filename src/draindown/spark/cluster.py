@@ -201,7 +201,8 @@ def _awaiting_executors(spark: SparkSession, request: Request, patience: int, wo
 
 
 def _probe_landing(spark: SparkSession, request: Request) -> None:
-    files = source_of(request).samples(2 * int(spark.sparkContext.defaultParallelism))
+    named = source_of(request).named
+    files = named.samples(2 * int(spark.sparkContext.defaultParallelism)) if named else []
     if not files:
         return
     with _explained(spark, request, lambda detail: _landing_unseen(spark, request, files, detail)):

@@ -53,6 +53,7 @@ _TOKEN = re.compile(r"\s*(?:([^\W]\w*)|`((?:[^`]|``)+)`|([<>(),:]))")
 _QUOTED = re.compile(r"`((?:[^`]|``)*)`")
 _JSON = "json"
 UNSTORED = frozenset(" ,;{}()\n\t=")
+UNSTORED_WHY = "Delta takes no blanks and ,;{}()= in names"
 """Characters that Delta takes in no name of a column, or of a field within."""
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOT_NULL = re.compile(r"\s+not\s+null\s*$", re.IGNORECASE)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, PlainValidator, WithJsonSchema
 
 from draindown.spec.base import Part, Problem, repeated
-from draindown.spec.names import END_AT, START_AT, ColumnName, Expression, check_column_name
+from draindown.spec.names import END_AT, START_AT, ColumnName, Expression, caseless, check_column_name
 from draindown.spec.ranking import Order
 from draindown.spec.table_source import SourceTable
 
@@ -127,8 +127,8 @@ class History(Part):
         """Yield what can't work, by its place in the target."""
         for part, names in (("keys", self.scope_keys), ("sequence_by", self.sequence_by)):
             yield from (((part,), f"names {twice!r} twice") for twice in repeated(names))
-        keys = {name.lower() for name in self.scope_keys}
-        yield from ((("sequence_by",), f"{name!r} is a key") for name in self.sequence_by if name.lower() in keys)
+        keys = {caseless(name) for name in self.scope_keys}
+        yield from ((("sequence_by",), f"{name!r} is a key") for name in self.sequence_by if caseless(name) in keys)
         if self.track_history is not None:
-            own = [name for place, name in self.named if place[0] == "track_history" and name.lower() in keys]
+            own = [name for place, name in self.named if place[0] == "track_history" and caseless(name) in keys]
             yield from ((("track_history",), f"{name!r} is a key: it is equal in a history") for name in own)

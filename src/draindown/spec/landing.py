@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from draindown.spec import expression_names, sinks
 from draindown.spec.base import Model, Problem, refuse
-from draindown.spec.column_types import Column
+from draindown.spec.column_types import UNSTORED_WHY, Column
 from draindown.spec.history import EXCEPT
 from draindown.spec.names import RESERVED_COLUMNS, ColumnName, Dotted, Expression, Identifier, caseless, near
 from draindown.spec.sinks import FlowSink
@@ -234,7 +234,7 @@ class FlowSpec(Model):
     def _name_problems(self) -> Iterable[Problem]:
         for name, column in self.columns.items():
             if column.unstored is not None and not self.transform:
-                what = "no table can hold: Delta takes no blanks and ,;{}()= in names; use a transform"
+                what = f"no table can hold: {UNSTORED_WHY}; use a transform"
                 yield ("columns", name), f"has a field {column.unstored!r}, which {what}"
         for part in ("keys", "sequence_by", "partition_by"):
             for at, name in enumerate(getattr(self.target, part)):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pydantic import Field, PrivateAttr
 
 from draindown.spec.base import Part, Problem, repeated
-from draindown.spec.names import START_AT, ColumnName, is_own
+from draindown.spec.names import START_AT, ColumnName, caseless, is_own
 from draindown.spec.table_source import SourceTable
 
 ORIGIN_KEY = ("left_origin", "right_origin")
@@ -144,14 +144,14 @@ class Pairing(Part):
         # a list, as a column of the left table that bears the name of a key would replace it in `of_left`
         first, second = [*self.on, *(column for column in left if column not in own)], self.of_right(right)
         one, other = self.sides
-        keys = {key.lower(): (str(at), column) for at, (key, column) in enumerate(zip(self.on, own, strict=True))}
+        keys = {caseless(key): (str(at), column) for at, (key, column) in enumerate(zip(self.on, own, strict=True))}
         for name in repeated([*self.made(), *first, *second]):
-            in_first, in_second = (name.lower() in map(str.lower, names) for names in (first, second))
+            in_first, in_second = (caseless(name) in map(caseless, names) for names in (first, second))
             of = f"table {one}" if in_first and in_second else "the result"
             if in_second:
                 yield ("columns",), f"{name!r} is a column of {of} and of table {other}: give the latter's another name"
-            elif name.lower() in keys and name not in self.made():
-                at, key = keys[name.lower()]
+            elif caseless(name) in keys and name not in self.made():
+                at, key = keys[caseless(name)]
                 why = f"is {key} of table {one}, which has another column of that name"
                 yield ("on", at), f"{name!r} {why}: call it {key} here, and in the `keys` of the other table"
             else:

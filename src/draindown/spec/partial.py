@@ -10,6 +10,7 @@ from pydantic import PlainValidator, WithJsonSchema
 
 from draindown.spec.base import Problem
 from draindown.spec.history import COLUMNS_SCHEMA, EXCEPT, check_columns
+from draindown.spec.names import caseless
 
 IGNORE = "ignore_null_updates"
 SEQUENCES = "_sequences"
@@ -54,5 +55,5 @@ class Partial:
         """Yield what can't work, by its place in the target."""
         for place, name in self.named:
             for what, names in (("a key", self.keys), ("of the sequence", self.sequence_by)):
-                if name.lower() in {one.lower() for one in names}:
+                if caseless(name) in {caseless(one) for one in names}:
                     yield place, f"{name!r} is {what}: every record has it"

@@ -14,7 +14,7 @@ from draindown.processors.fold import Shape
 from draindown.processors.values import unheld
 from draindown.spec.base import Part, Problem, refuse, repeated
 from draindown.spec.column_types import Column, plain
-from draindown.spec.names import ColumnName, DottedClass
+from draindown.spec.names import ColumnName, DottedClass, caseless
 from draindown.spec.ranking import Order
 from draindown.spec.table_source import SourceTable
 from draindown.spec.units import Duration
@@ -160,14 +160,14 @@ class Processor(Part):
         return self
 
     def _name_problems(self) -> Iterator[Problem]:
-        made, keys = {name.lower() for name in self.made}, {name.lower() for name in self.by}
+        made, keys = {caseless(name) for name in self.made}, {caseless(name) for name in self.by}
         for part, names in (("by", self.by), ("order_by", self.order_by), ("columns", list(self.columns))):
             yield from (((part,), f"names {twice!r} twice") for twice in repeated(names))
         yield from ((("snapshot",), f"names {twice!r} twice") for twice in repeated(list(self.snapshot)))
-        yield from ((("by",), f"{name!r} is a column of the result") for name in self.by if name.lower() in made)
-        yield from ((("order_by",), f"{name!r} is in `by`") for name in self.order_by if name.lower() in keys)
+        yield from ((("by",), f"{name!r} is a column of the result") for name in self.by if caseless(name) in made)
+        yield from ((("order_by",), f"{name!r} is in `by`") for name in self.order_by if caseless(name) in keys)
         for name in self.columns:
-            if name.lower() in made | keys:
+            if caseless(name) in made | keys:
                 yield ("columns", name), "is the name of another column of the result"
 
     def _type_problems(self) -> Iterator[Problem]:

@@ -25,8 +25,12 @@ def relative(spec: PipelineSpec, flow: str) -> list[str]:
     """Return labels (`the lake`, `the files of flow F`) of the paths that are relative to the project root."""
     source = spec.flows[flow].source
     files = source.files if isinstance(source, FilesSource) else ""
-    given = {"the lake": spec.lake, f"the files of flow {flow}": files}
-    return [what for what, path in given.items() if path and _is_relative(path)]
+    return relative_lake(spec.lake) + ([f"the files of flow {flow}"] if files and _is_relative(files) else [])
+
+
+def relative_lake(lake: str) -> list[str]:
+    """Return the label `the lake` if the path of a lake is relative to the project root; else nothing."""
+    return [] if Path(lake).is_absolute() else ["the lake"]
 
 
 def _is_relative(path: str) -> bool:

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from draindown.base.formatting import age
 from draindown.spec.base import Part, Problem, assigned, refuse, repeated
-from draindown.spec.names import ColumnName, Measure
+from draindown.spec.names import ColumnName, Measure, caseless
 from draindown.spec.table_source import SourceTable
 from draindown.spec.units import Duration, WindowSize
 
@@ -139,10 +139,10 @@ class Window(Part):
         problems += [
             (("measures", name), "is the name of another column of the result")
             for name in self.measures
-            if name.lower() in {other.lower() for other in named}
+            if caseless(name) in {caseless(other) for other in named}
         ]
         problems += [(("measures",), f"names {twice!r} twice") for twice in repeated(list(self.measures))]
-        if {self.START, self.END} & {name.lower() for name in self.group_by}:
+        if {self.START, self.END} & {caseless(name) for name in self.group_by}:
             problems.append((("group_by",), f"{self.START} and {self.END} are columns of the result"))
         refuse(problems)
         return self

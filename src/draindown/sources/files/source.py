@@ -23,7 +23,7 @@ from draindown.sources.files.listing import Listing, directory_of
 from draindown.sources.files.pinning import FilesOf, FilesPinning, Sorted, sort_out
 from draindown.sources.files.recorded import PinnedFile, differences, other_form
 from draindown.sources.intake import Waiting
-from draindown.sources.port import Forecast, Look, NothingLost, Progress
+from draindown.sources.port import Forecast, Look, Progress
 from draindown.sources.slices import Unit
 from draindown.spec.sources import FilesSource
 
@@ -31,15 +31,23 @@ _SHOWN = 5
 _PUT_BACK = "put the flow's source back as it was then, if it was changed (format, multiline, quote, escape, header)"
 
 
-class Files(NothingLost):
+class Files:
     """The `Source` of files. Lists the source once: what a plan saw is what the drain after it takes in."""
 
     unit = "file"
+    perishable = None
+    following = None
+    bringing_back: Sequence[str] = ("put them back as they were (size and content), then try again",)
 
     def __init__(self, source: FilesSource, layout: FlowLayout, root: Path, run_id: str) -> None:
         self._flow = FilesOf(source, layout, root, run_id)
         self._seen: Listing | None = None
         self._pinning: FilesPinning | None = None
+
+    @property
+    def named(self) -> Files:
+        """Return itself: a file is named by its path."""
+        return self
 
     def _listing(self, now: datetime) -> Listing:
         if self._seen is None:
@@ -202,8 +210,8 @@ class Files(NothingLost):
                 + [f"draindown quarantine list {self._flow.layout.pipeline} --files"],
             )
 
-    def names(self, asked: Iterable[str], generation: int) -> list[str]:  # noqa: ARG002 - a file is read whole
-        """Return absolute paths. A relative one begins at the project root."""
+    def asked_again(self, asked: Collection[str], generation: int, first: int) -> list[str]:  # noqa: ARG002
+        """Return absolute paths: a file is read whole. A relative one begins at the project root."""
         return [absolute(self._flow.root / name) for name in asked]
 
     def give_up(self, units: Sequence[str], unread: Collection[str], *, by: str, note: str, at: datetime) -> None:

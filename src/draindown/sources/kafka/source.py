@@ -25,15 +25,17 @@ from draindown.sources.kafka.offsets import Available, Loss, Span, Unread, led_a
 from draindown.sources.kafka.options import secrets_of
 from draindown.sources.kafka.pinning import KafkaPinning, forecast
 from draindown.sources.kafka.positions import span_of
-from draindown.sources.port import Failure, Forecast, Look, Progress, ReadInOrder
+from draindown.sources.port import Failure, Forecast, Look, Progress
 from draindown.sources.slices import Unit
 from draindown.spec.kafka import KafkaSource
 
 
-class Kafka(ReadInOrder):
+class Kafka:
     """The `Source` of Kafka topics. Looks at the cluster once: what a plan saw is what the drain after it pins."""
 
     unit = "range"
+    named = None
+    following = None
 
     def __init__(self, source: KafkaSource, layout: FlowLayout, root: Path, run_id: str) -> None:  # noqa: ARG002
         self._source, self._layout, self._run_id = source, layout, run_id
@@ -42,6 +44,11 @@ class Kafka(ReadInOrder):
         self._truncated_to: dict[tuple[Span, int | None], int | None] = {}
         self._located: tuple[list[Unit], list[Unit]] | None = None
         self._sample: tuple[Sequence[Span], Sample] | None = None
+
+    @property
+    def perishable(self) -> Kafka:
+        """Return itself: brokers delete records by their retention."""
+        return self
 
     @property
     def client(self) -> Client:
@@ -325,18 +332,9 @@ class Kafka(ReadInOrder):
             next=f"draindown run {self._layout.pipeline}   # it resumes with this batch",
         )
 
-    def names(self, asked: Iterable[str], generation: int) -> list[str]:
+    def asked_again(self, asked: Collection[str], generation: int, first: int) -> list[str]:  # noqa: ARG002
         """Return partitions as they are, and of a range of offsets the pinned ranges that it reaches into."""
         return [name for one in asked for name in positions.reaching(self._layout, generation, one)]
-
-    def give_up(self, units: Sequence[str], unread: Collection[str], *, by: str, note: str, at: datetime) -> None:  # noqa: ARG002
-        """Refuse: offsets are read in order, and none is skipped. Raises TerminalError."""
-        raise TerminalError(
-            "not-parked",
-            tried=f"discard {', '.join(units)}",
-            found="partitions of Kafka are never parked",
-            next=f"draindown quarantine list {self._layout.pipeline} --flow {self._layout.flow}   # refused records",
-        )
 
     def leaving_out(self, units: Iterable[str]) -> str:  # noqa: ARG002
         """Return the command that goes on without what can't be read."""

@@ -17,7 +17,7 @@ from draindown.lake.layout import FlowLayout, table_of_unit, table_unit
 from draindown.lake.table_log import TableLog, log_of
 from draindown.lake.transactions import app_id
 from draindown.sources import intake
-from draindown.sources.port import Forecast, Look, NothingLost, Progress, ReadInOrder
+from draindown.sources.port import Forecast, Look, Progress
 from draindown.sources.slices import FIRST, Slice, Unit
 from draindown.sources.tables import late
 from draindown.sources.tables.derivation import CHANGED, derivation_changed
@@ -30,16 +30,23 @@ ROWS = 2_000_000
 """Rows of the sources that one batch compares: more of them are bucketed by key."""
 
 
-class Tables(ReadInOrder, NothingLost):
+class Tables:
     """The `Source` of a derived flow. Looks at each table's log and published version once.
 
     A slice has a unit of each table, also of one without changes: its rows are read at that version.
     """
 
     unit = "commit"
+    named = None
+    perishable = None
 
     def __init__(self, source: TableSource, layout: FlowLayout, root: Path, run_id: str) -> None:  # noqa: ARG002
         self._source, self._layout = source, layout
+
+    @property
+    def following(self) -> Tables:
+        """Return itself: it reads what other flows publish."""
+        return self
 
     @cached_property
     def _tables(self) -> list[Followed]:
@@ -214,8 +221,8 @@ class Tables(ReadInOrder, NothingLost):
         """Return nothing: a new generation compares the whole table, and reads no slice again."""
         return {}
 
-    def refuse_again(self, asked: Collection[str], generation: int, first: int) -> None:
-        """Refuse a replay by name, and one between two buckets of a range, whose keys are at two versions.
+    def asked_again(self, asked: Collection[str], generation: int, first: int) -> list[str]:
+        """Return no names. Refuse a replay by name, and one between two buckets of a range, at two versions.
 
         Raises TerminalError `bad-range`, TransientError `range-unfinished`.
         """
@@ -240,6 +247,7 @@ class Tables(ReadInOrder, NothingLost):
                 changed="nothing",
                 next=f"draindown run {layout.pipeline} --flow {layout.flow}   # does the other buckets, then try again",
             )
+        return []
 
     def refuse_changed(self, units: Sequence[Unit]) -> None:
         """Check that tables and derivation are those that were pinned.
@@ -253,17 +261,6 @@ class Tables(ReadInOrder, NothingLost):
             log = TableLog(table.path)
             if not log.exists or log.id != unit.row["table_id"]:
                 raise table.lost("it is another table than the one that was pinned")
-
-    def give_up(self, units: Sequence[str], unread: Collection[str], *, by: str, note: str, at: datetime) -> None:
-        """Refuse: versions of a table can't be left out. Raises TerminalError `not-parked`."""
-        del unread, by, note, at
-        raise TerminalError(
-            "not-parked",
-            tried=f"leave out {', '.join(units)}",
-            found="a derived flow reads all versions that its source publishes",
-            changed="nothing",
-            next=f"draindown plan {self._layout.pipeline} --flow {self._layout.flow}",
-        )
 
     def leaving_out(self, units: Iterable[str]) -> str:  # noqa: ARG002
         """Return the command that compares the whole table with its source."""

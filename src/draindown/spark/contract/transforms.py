@@ -25,6 +25,7 @@ from draindown.base.errors import DraindownError, TerminalError
 from draindown.spark.contract import transform_errors
 from draindown.spark.contract.parsing import KEPT
 from draindown.spark.sql import quoted, unstored
+from draindown.spec.column_types import UNSTORED_WHY
 from draindown.spec.names import caseless
 
 Transform = transform_errors.Transform
@@ -135,7 +136,7 @@ def _hold_to_names(schema: StructType, name: str) -> None:
     reserved = [column for column in schema.names if column.startswith("_") and column != ROW]
     found = [f"column {column} stands there twice (case doesn't count)" for column in twice]
     found += [f"column {column} begins with _, which is draindown's own" for column in reserved]
-    found += [f"column {path}: Delta takes no blanks and ,;{{}}()= in names" for path in unstored(schema)]
+    found += [f"column {path}: {UNSTORED_WHY}" for path in unstored(schema)]
     if found:
         raise TerminalError(
             "transform-bad-names",

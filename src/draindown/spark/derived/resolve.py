@@ -20,6 +20,7 @@ from draindown.spark.derived.registry import kind_of
 from draindown.spark.derived.scope import WHOLE, Everything
 from draindown.spark.sql import unstored
 from draindown.spark.tuning import TUNING, Tuning
+from draindown.spec.column_types import UNSTORED_WHY
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.names import START_AT
 from draindown.spec.pairing import Pairing, side_problems
@@ -128,7 +129,7 @@ def _condition_problems(flow: DerivedFlow, source: DataFrame) -> Iterator[str]:
 
 
 def _type_problems(flow: DerivedFlow, kind: Kind, schema: StructType) -> Iterator[str]:
-    refused = "Delta takes no blanks and ,;{}()= in names; give it another with AS"
+    refused = f"{UNSTORED_WHY}; give it another with AS"
     yield from (f"column {path}: {refused}" for path in unstored(schema))
     keys = set(kind.row_keys) - {START_AT}  # of several columns it is a struct, whose parts are checked as sequences
     for field in schema:

@@ -28,7 +28,7 @@ from draindown.runs import report
 from draindown.runs.report import Backlog, Outcome, StepReport
 from draindown.runs.request import Request
 from draindown.sources import batch_size, intake, raw
-from draindown.sources.port import Look, Pinning, Source
+from draindown.sources.port import Look, Pinning, Source, left_of
 from draindown.sources.registry import source_of
 from draindown.sources.slices import FIRST, Slice, slice_of, slices_of
 from draindown.sources.tables import readers
@@ -81,7 +81,7 @@ class _Drain:
 
     def _run(self, references: DataFrame, number: int) -> None:
         read = self._pinned(references, number).but(self.without)
-        read = replace(read, units=tuple(self.source.left_of(read.units)))
+        read = replace(read, units=tuple(left_of(self.source, read.units)))
         row = self.batches.run(references.sparkSession, number, read, self.reached)
         self.rows.append(row)
         self.progress(batch_lines.told(row, self.source.unit))
@@ -137,7 +137,8 @@ def drain(
             tuning=tuning,
             source=source,
         )
-    source.refuse_findings(done.findings)
+    if source.named:
+        source.named.refuse_findings(done.findings)
     refuse_expiring(request, left, now())
     return done
 
@@ -171,7 +172,8 @@ def under_lease(
     reached("drained")
     _switch_on_feed(request, spark, layout)
     reached("feed")
-    source.read_up_to(generation, generations.first_unread(layout, generation))
+    if source.following:
+        source.following.read_up_to(generation, generations.first_unread(layout, generation))
     ended = now()
     taken, left = pinning.taken, plan.look(request, ended, source)
     if not left.units:  # what waits may be pinned to be read from there

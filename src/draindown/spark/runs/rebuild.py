@@ -66,7 +66,8 @@ def rebuild(
             _swap(staged, spark, reached)
             swap.finish(live, by=request.owner, reached=reached)
             _read_up_to(request)
-    source_of(request).refuse_findings(drained.findings)
+    if named := source_of(request).named:
+        named.refuse_findings(drained.findings)
     # a rebuild that resumes right before the swap has nothing to read, but is not idle
     outcome = "bounded" if drained.outcome == "bounded" else "done"
     whole = {"started_at": started, "finished_at": now(), "outcome": outcome, "drain": _part(drained, begun)}
@@ -102,7 +103,8 @@ def _swap(staged: Request, spark: SparkSession, reached: StepHook) -> None:
 def _read_up_to(request: Request) -> None:
     """Tell the source what the live generation needs from now on: no run may follow while it is quiet."""
     generation = generations.generation(request.layout)
-    source_of(request).read_up_to(generation, generations.first_unread(request.layout, generation))
+    if following := source_of(request).following:
+        following.read_up_to(generation, generations.first_unread(request.layout, generation))
 
 
 def _part(drained: StepReport, begun: Rebuild) -> DrainPart:

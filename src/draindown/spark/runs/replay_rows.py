@@ -220,7 +220,8 @@ def _origin(row: Mapping[str, Any]) -> tuple[str, int]:
 
 def _reads(spark: SparkSession, request: Request, rows: Sequence[Mapping[str, Any]]) -> list[Read]:
     """Return the rows as records that were read, one frame per header, with the places of `GivenRecords`."""
-    headers = source_of(request).headers({row["origin"]["unit"] for row in rows})
+    named = source_of(request).named
+    headers = named.headers({row["origin"]["unit"] for row in rows}) if named else {}
 
     def header_of(row: Mapping[str, Any]) -> str | None:
         return headers.get(row["origin"]["unit"])

@@ -79,12 +79,13 @@ class SliceInput:
     def failed(self, error: BaseException) -> DraindownError | None:
         """Return what the source says of a failure that the reader knows as its own."""
         failure = self.reader.failure(error)
-        return None if failure is None else self.source.read_failed(failure, self.units)
+        perishable = self.source.perishable
+        return perishable.read_failed(failure, self.units) if failure and perishable else None
 
     @property
     def by_name(self) -> bool:
-        """As `Source.by_name`."""
-        return self.source.by_name
+        """Whether a person names units of the source one by one."""
+        return self.source.named is not None
 
     def leaving_out(self, units: Iterable[str]) -> str:
         """Return the command that leaves units out of the batch."""

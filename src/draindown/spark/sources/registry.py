@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from dataclasses import replace
 
-from draindown.sources.port import Source
+from draindown.sources.port import Source, located
 from draindown.sources.slices import Slice
 from draindown.spark.sources.files import FilesReader
 from draindown.spark.sources.input import SliceInput
@@ -20,5 +20,5 @@ READERS: MutableMapping[str, SliceReader] = {FilesSource.kind: FilesReader(), Ka
 
 def input_of(flow: FlowSpec, source: Source, pinned: Slice) -> SliceInput:
     """Return a slice of the flow's source as the input of a batch."""
-    located = replace(pinned, units=tuple(source.located(pinned.units)))
-    return SliceInput(source, located, READERS[flow.source.kind])
+    whole = replace(pinned, units=tuple(located(source, pinned.units)))
+    return SliceInput(source, whole, READERS[flow.source.kind])
