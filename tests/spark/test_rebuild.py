@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import SparkSession
+from pyspark.sql.readwriter import DataFrameWriter
 
 from draindown.audit.recount import audit
 from draindown.base.clock import now
@@ -33,6 +35,7 @@ from draindown.spark.runs.compaction import rewrite
 from draindown.spark.runs.rebuild import rebuild
 from draindown.spark.runs.replay_rows import replay as replay_rows
 from draindown.spark.sql import STAMPS
+from draindown.spark.targets import delta_target
 from draindown.spec.lease import LeaseSpec
 from tests.landing import KEYED, Injected, Landing
 
@@ -157,6 +160,46 @@ def test_other_keys_or_another_sequence_need_a_rebuild(spark: SparkSession, tmp_
     with pytest.raises(TerminalError) as caught:
         it.drain(spark)
     assert caught.value.code == "table-mismatch"
+
+
+@pytest.mark.full
+def test_keys_that_come_or_go_need_a_rebuild(spark: SparkSession, tmp_path: Path) -> None:
+    """Changes of a key would be appended beside its row, or merged into several rows of it."""
+    keyed, appending = Landing(tmp_path, target={"keys": ["id"], "sequence_by": ["seq"]}), Landing(tmp_path, target={})
+    lines = [json.dumps({"id": "k", "seq": seq, "a": seq}) for seq in (1, 2, 3)]
+    keyed.deliver(lines[0])
+    keyed.drain(spark)
+    appending.deliver(lines[1], name="second.json")
+    for other, said in ((appending, "the table has keys, id, and the spec has none"), (keyed, "were appended")):
+        with pytest.raises(TerminalError) as caught:
+            other.drain(spark)
+        assert caught.value.code == "table-mismatch" and said in caught.value.found
+        assert rebuild(other.request(), spark, progress=lambda line: None).outcome == "done"
+        other.deliver(lines[2], name="third.json")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("before_it", [True, False])
+def test_a_swap_that_is_cut_short_leaves_the_table_saying_what_its_rows_go_by(
+    spark: SparkSession, tmp_path: Path, before_it: bool
+) -> None:
+    it = Landing(tmp_path, target={"keys": ["id"], "sequence_by": ["seq"]})
+    lines = [json.dumps({"id": "k", "seq": seq, "a": seq}) for seq in (1, 2, 3)]
+    it.deliver(lines[0])
+    it.drain(spark)
+    other = Landing(tmp_path, target={"keys": ["id", "seq"], "sequence_by": ["seq"]})
+    other.deliver(lines[1], name="second.json")
+    place = (DataFrameWriter, "partitionBy") if before_it else (delta_target, "take_properties")
+    with mock.patch.object(*place, side_effect=Injected("swap")), pytest.raises(Injected):
+        rebuild(other.request(), spark, progress=lambda line: None)
+    other.deliver(lines[2], name="third.json")
+    if before_it:
+        with pytest.raises(TerminalError) as caught:
+            other.drain(spark)
+        assert caught.value.code == "table-mismatch"
+        assert rebuild(other.request(), spark, progress=lambda line: None).outcome == "done"
+    other.drain(spark)
+    assert sorted(row["seq"] for row in other.rows("seq")) == [1, 2, 3]
 
 
 @pytest.mark.campaign

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -21,10 +22,11 @@ from draindown.ledger import table as ledger_table
 from draindown.ledger import target_log
 from draindown.ledger.rows import BatchRow, Swap
 from draindown.runs.request import Request
+from draindown.spark.targets.batch import BaseBatch, apply
 from draindown.spark.targets.commit import close
 from draindown.spark.targets.definition import last_definition
 from draindown.spark.targets.delta_target import TableWriter
-from tests.flowfiles import commit, drained
+from tests.flowfiles import AT, commit, drained
 
 
 def test_a_ledger_whose_slices_were_called_cuts_is_read_and_goes_on(tmp_path: Path) -> None:
@@ -69,6 +71,15 @@ def test_a_reset_goes_on_over_a_batch_that_does_not_add_up(false: Request) -> No
     assert ledger_table.heal(false.layout, 2) == []
     commit(false, 0, generation=2, recorded=False)
     assert [row.place for row in ledger_table.heal(false.layout, 2)] == [(2, "source", 0)]
+
+
+def test_a_batch_that_is_handed_over_again_after_such_a_reset_is_found_in_the_table(false: Request) -> None:
+    commit(false, 0, generation=2, recorded=False)
+    writer = TableWriter(false.layout, false.declared, 2, 0)
+    assert writer.is_done()
+    batch = BaseBatch(writer=writer, run_id="r", changed_at=AT, started_at=AT)
+    read = Mock(side_effect=AssertionError("it is in the table"))
+    assert apply(Mock(), batch, read).place == (2, "source", 0)
 
 
 def test_what_does_not_add_up_is_not_published(false: Request) -> None:

@@ -6,20 +6,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from draindown.base.errors import TerminalError, TransientError
-from draindown.flow import generations
+from draindown.flow import generations, release_intent
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
+from draindown.lake.transactions import app_id
 from draindown.lease.holder import holder
 from draindown.lease.lease import Lease
-from draindown.recovery import rebuild
+from draindown.ledger.rows import BatchRow
+from draindown.recovery import rebuild, reset
 from draindown.recovery.opening import Needs, OpenFlow, open_flow
 from draindown.runs.request import Request
 from draindown.spec.landing import FlowSpec
-from tests.flowfiles import drained, restore
+from tests.flowfiles import AT, count_as_spark, drained, restore
 from tests.tables.test_rebuilds import begin, read_all, swap
 
 STEPS = ["tombstones", "moved", "decided", "ledger", "named"]
@@ -35,9 +39,12 @@ class Engine:
         lease.check()
         self.asked.append("hold")
 
-    def keep_bounds(self, layout: FlowLayout, flow: FlowSpec) -> None:
-        self.asked.append("bounds")
-        DeltaTable(layout.table).alter.set_table_properties({delta.BOUNDED: ",".join(flow.target.keys)})
+    def restore_properties(self, layout: FlowLayout, flow: FlowSpec, source: str) -> None:
+        self.asked.append("properties")
+        said = {delta.BOUNDED: ",".join(flow.target.keys)}
+        if rows_by := TableLog(source).properties.get(delta.ROWS_BY):
+            said[delta.ROWS_BY] = rows_by
+        DeltaTable(layout.table).alter.set_table_properties(said, raise_if_not_exists=False)
 
 
 def opened(asked: Request, needs: Needs, **more: Any) -> OpenFlow:
@@ -78,13 +85,57 @@ def test_a_rebuilt_table_gets_its_bounds_at_the_first_opening_with_an_engine(tmp
     assert engine.asked == ["hold"]
     for _ in range(2):
         opened(asked, first, engine=engine)
-    assert engine.asked == ["hold", "hold", "bounds", "hold"]
+    assert engine.asked == ["hold", "hold", "properties", "hold"]
+
+
+def test_a_rebuilt_table_says_what_its_rows_go_by_before_a_batch_compares_with_them(tmp_path: Path) -> None:
+    """A batch by other keys would leave the rows of these keys beside its own."""
+    asked, engine = drained(tmp_path), Engine()
+    staged = read_all(asked, begin(asked))
+    for path, keys in ((asked.layout.table, "old"), (staged.layout.table, "new")):
+        properties = {delta.ROWS_BY: keys, delta.BOUNDED: "id"}
+        DeltaTable(path).alter.set_table_properties(properties, raise_if_not_exists=False)
+    swap(asked, staged)
+    assert TableLog(asked.layout.table).properties[delta.ROWS_BY] == "old", "the crash came between"
+    opened(asked, Needs.RESUMED, engine=engine)
+    assert TableLog(asked.layout.table).properties[delta.ROWS_BY] == "new"
+    opened(asked, Needs.RESUMED, engine=engine)
+    assert engine.asked == ["hold", "properties", "hold"]
+    aside = reset.plan(asked, table_aside=True)
+    reset.begin(asked, aside, by="me", accept_missing=False)
+    DeltaTable.create(asked.layout.table, schema=pa.schema([("id", pa.string())]))
+    opened(asked, Needs.FINISHED, engine=engine)
+    assert engine.asked[3:] == ["hold"], "the table that was made since is no rebuilt one"
 
 
 def test_a_table_that_was_never_rebuilt_keeps_the_bounds_its_owner_gave_it(tmp_path: Path) -> None:
     asked, engine = drained(tmp_path), Engine()
     opened(asked, Needs.RESUMED, engine=engine)
     assert engine.asked == ["hold"]
+
+
+@pytest.mark.parametrize("way", ["rebuild", "reset"])
+def test_a_release_whose_batch_does_not_add_up_shuts_no_way_out(tmp_path: Path, way: str) -> None:
+    asked = drained(tmp_path)
+    layout, app = asked.layout, app_id(asked.layout, 1, "rows", "quarantine")
+    release_intent.note(layout, release_intent.Pending(app, 0, "bad", ("q1",)))
+    row = BatchRow("p", "f", 1, 0, run_id="bad", kind="quarantine", records=1, inserted=2, changed_at=AT, started_at=AT)
+    wrong = CommitProperties(
+        custom_metadata={"userMetadata": row.as_metadata()}, app_transactions=[Transaction(app, row.batch)]
+    )
+    write_deltalake(
+        layout.table, TableLog(layout.table).query("select * from t limit 1"), mode="append", commit_properties=wrong
+    )
+    count_as_spark(layout.table)
+    assert code_of(lambda: opened(asked, Needs.RESUMED)) == "ledger-does-not-add-up"
+    if way == "reset":
+        opened(asked, Needs.FINISHED)
+        reset.begin(asked, reset.plan(asked), by="me", accept_missing=False)
+        assert opened(asked, Needs.RESUMED).generation == 2
+    else:
+        assert opened(asked, Needs.SETTLED).layout == layout
+        assert release_intent.pending(layout) is None
+        assert code_of(lambda: opened(asked, Needs.RESUMED)) == "ledger-does-not-add-up", "no batch follows it"
 
 
 def test_what_puts_a_damaged_flow_right_opens_it_and_what_decides_about_rows_does_not(tmp_path: Path) -> None:

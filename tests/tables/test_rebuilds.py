@@ -176,6 +176,31 @@ def test_one_that_was_begun_goes_on_only_as_it_was_begun(tmp_path: Path) -> None
     assert begin(asked).generation == 4  # never the same again
 
 
+@pytest.mark.parametrize("removed", ["none", "quarantine", "table"])
+def test_an_abort_that_was_cut_short_can_only_be_aborted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removed: str
+) -> None:
+    asked = drained(tmp_path)
+    begun = begin(asked)
+    staged = read_all(asked, begun, batches=1)
+    refused(staged, ("r0", "0.json", begun.generation))
+
+    def killed(path: Path) -> None:
+        if removed != "none":
+            rmtree(Path(staged.layout.staging) / removed)
+        raise KeyboardInterrupt
+
+    rmtree = shutil.rmtree
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            rebuild.abort(asked.layout)
+    assert code_of(lambda: begin(asked)) == "rebuild-damaged", "half of its tables must not take the live ones' place"
+    assert "rebuild-damaged" in codes(asked, "wrong")
+    assert rebuild.abort(asked.layout) == begun.generation
+    assert begin(asked).generation == begun.generation + 1
+
+
 def test_a_torn_table_keeps_no_one_from_leaving_a_rebuild(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     begun = begin(asked)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructField, StructType
 
-from draindown.spark.targets.table_schema import differences, nullable
+from draindown.spark.targets.table_schema import differences, nullable, other_form
 
 
 def _origin(*, unit: bool = True, position: bool = True, number: LongType | IntegerType | None = None) -> StructType:
@@ -34,6 +34,14 @@ def test_types_and_case_are() -> None:
     ]
     assert list(differences(_one(LongType(), "A"), _one(LongType(), "a"))) == ["column a is spelled A in the table"]
     assert list(differences(_one(LongType(), "a"), _one(StringType(), "b"))) == []
+
+
+def test_rows_that_were_appended_are_not_merged_by_keys() -> None:
+    keyed = _one(StringType(), "id")
+    appended = StructType([*keyed, *_one(_origin())])
+    assert list(other_form(appended, keyed)) == ["the table's rows were appended without keys, and the spec has keys"]
+    assert list(other_form(appended, appended)) == list(other_form(keyed, keyed)) == []
+    assert list(other_form(keyed, appended)) == [], "append tables of earlier versions lack `_origin`"
 
 
 def test_a_table_takes_missing_values_at_any_depth() -> None:

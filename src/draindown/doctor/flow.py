@@ -160,6 +160,9 @@ def look_at_rebuild(desk: Desk) -> None:
     elif begun.previous != desk.generation:
         text = f"it was begun beside generation {begun.previous}; it can't take the place of {desk.generation}"
         desk.wrong("rebuild-overtaken", "rebuild", text, desk.command("rebuild", " --abort --yes"))
+    elif not begun.contract:
+        text = f"what generation {begun.generation} has is not known: its note is torn, or an abort was cut short"
+        desk.wrong("rebuild-damaged", "rebuild", text, desk.command("rebuild", " --abort --yes"))
     else:
         text = f"generation {begun.generation} has not read everything yet; the live table is as it was"
         desk.note("rebuild-unfinished", "rebuild", text, desk.command("rebuild", " --yes   # or --abort --yes"))

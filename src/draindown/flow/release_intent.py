@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from draindown.base.errors import TerminalError
 from draindown.base.progress import StepHook, ignore_step
-from draindown.flow import quarantine
+from draindown.flow import generations, quarantine
 from draindown.lake import documents
 from draindown.lake.documents import kept, write_json
 from draindown.lake.layout import FlowLayout
@@ -68,15 +69,25 @@ def _read(content: Mapping[str, Any]) -> Pending:
 def release_applied(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> int:
     """Record as released the rows that the newest batch with a release note has applied. Return how many.
 
-    Call it under the lease, after such a batch. Raises TerminalError `state-damaged`.
+    Call it under the lease, after such a batch. Raises TerminalError `state-damaged`, but not
+    `ledger-does-not-add-up`: `resume` does, before a batch. The table holds the rows all the same, and the rebuild that
+    the error advises opens the flow and decides about them again.
     """
     waiting = pending(layout)
     if waiting is None or not waiting.is_applied(layout):
         return 0
-    ledger_table.heal(layout)
+    _heal(layout)
     release = quarantine.read_again if waiting.read_again else quarantine.release
     settled = release(layout, waiting.ids, by=by, run_id=waiting.run_id)
     reached("released")
     # Keep the note until the decisions are stored: only it lists these rows. Recording a decision twice is harmless.
     forget(layout, waiting)
     return settled
+
+
+def _heal(layout: FlowLayout) -> None:
+    try:
+        ledger_table.heal(layout, generations.generation_if_told(layout) or 0)
+    except TerminalError as error:
+        if error.code != "ledger-does-not-add-up":
+            raise

@@ -26,6 +26,8 @@ _FENCES = 10  # attempts; an attempt fails if another writer commits first
 _UNSUPPORTED = "Unsupported"  # in deltalake's error for a table whose writer features it does not support
 BOUNDED = "delta.dataSkippingStatsColumns"
 """The table property that lists the columns with min/max statistics."""
+ROWS_BY = "draindown.rows"
+"""The table property with what names and orders the rows of a table with keys. See `spark.targets.identity`."""
 _CONFIGURATION: dict[str, str | None] = {
     formats.PROPERTY: str(formats.FORMAT),
     # a stream that restarts from version 1 needs every version

@@ -51,8 +51,8 @@ class Engine(Protocol):
         """Make the engine's own process hold the lease too, before anything is written."""
         ...
 
-    def keep_bounds(self, layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> None:
-        """Restore the target's file statistics of its keys, which file skipping needs. Idempotent."""
+    def restore_properties(self, layout: FlowLayout, flow: FlowSpec | DerivedFlow, source: str) -> None:
+        """Give the target the properties of the rebuilt table at `source`, whose rows it has. Idempotent."""
         ...
 
 
@@ -110,8 +110,8 @@ def open_flow(
         guard, finished, generation = lease.guard(reached), None, 0
         if needs >= Needs.FINISHED:
             finished = swap.finish(layout, by=owner, reached=guard)
-            if engine is not None and swap.lost_bounds(layout):
-                engine.keep_bounds(layout, spec.declared(flow))
+            if engine is not None and (source := swap.lost_properties(layout)):
+                engine.restore_properties(layout, spec.declared(flow), source)
         if needs >= Needs.SETTLED:
             settle(layout, by=owner, reached=guard)
         lease.check()

@@ -46,7 +46,7 @@ _NO_CONTRACT = {"also_to", "expectations", "quarantine", "maintenance", "deadlin
 class Rebuild:
     """A rebuild in progress.
 
-    `contract`: hash of everything that determines what its batches make of the input; empty if it was lost.
+    `contract`: hash of everything that determines what its batches make of the input; empty if lost or being aborted.
     """
 
     generation: int
@@ -239,8 +239,7 @@ def _refuse_overtaken(layout: FlowLayout, begun: Rebuild, live: int) -> None:
 
 def _refuse_other_contract(request: Request, begun: Rebuild) -> None:
     if not begun.contract:
-        found = f"{request.layout.rebuild} is torn: by which rules its first batches were read is not known any more"
-        raise damaged_staging(request.layout, begun.generation, found)
+        raise damaged_staging(request.layout, begun.generation, "its note is torn, or an abort was cut short")
     if begun.contract != _contract(request):
         raise TerminalError(
             "rebuild-other-contract",
@@ -322,11 +321,12 @@ def damaged_staging(layout: FlowLayout, generation: int, found: str) -> Terminal
 
 
 def abort(layout: FlowLayout) -> int:
-    """Discard a rebuild in progress. Return its generation number, which is never used again.
+    """Discard a rebuild in progress, and return its generation number. It is never used again.
 
     Call it under the lease. A retry after a crash continues the abort. Raises TerminalError like `abortable`.
     """
     begun = abortable(layout)
+    write_json(layout.rebuild, asdict(replace(begun, contract="")))  # half of it is never gone on with, and swapped in
     home = Path(layout.beside(begun.generation).staging).parent
     for path in home.iterdir() if home.is_dir() else ():
         shutil.rmtree(path)

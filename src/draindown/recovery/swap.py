@@ -10,7 +10,7 @@ import pyarrow as pa
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.base.progress import StepHook, ignore_step
-from draindown.flow import discards, generations, quarantine
+from draindown.flow import discards, generations, integrity, quarantine
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, log_of
@@ -118,15 +118,19 @@ def finish(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> R
     return begun
 
 
-def lost_bounds(layout: FlowLayout) -> bool:
-    """Return whether the table is a rebuilt one that lacks the list of its statistics columns.
+def lost_properties(layout: FlowLayout) -> str | None:
+    """Return the path of the rebuilt table whose properties the table in its place lacks; None if it lacks none.
 
-    A crash right after the swap leaves it so. The swap removes the old list before it writes and sets a new one
-    afterwards. Only an engine can set it.
+    A crash right after the swap leaves it so: they are set once its rows are there. Until then the table says what its
+    earlier rows go by, and a batch by other keys is refused. Only an engine can set them.
     """
-    rebuilt = any(card.get("rebuilt") for card in generations.cards(layout).values())
-    table = log_of(layout, layout.table)
-    return rebuilt and table.exists and delta.BOUNDED not in table.properties
+    rebuilt = [int(number) for number, card in generations.cards(layout).items() if card.get("rebuilt")]
+    table, newest = log_of(layout, layout.table), max(rebuilt, default=0)
+    if not newest or not table.exists or integrity.put_aside_last(layout, layout.table) > newest:
+        return None
+    source = TableLog(layout.beside(newest).table)
+    other_rows = source.exists and source.properties.get(delta.ROWS_BY) != table.properties.get(delta.ROWS_BY)
+    return source.path if other_rows or delta.BOUNDED not in table.properties else None
 
 
 def _swapped_at(layout: FlowLayout, generation: int) -> int:

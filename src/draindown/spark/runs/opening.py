@@ -31,9 +31,9 @@ class _Driver:
         cluster.refuse_unfit(self.spark, self.request)
         lease.hand_to_jvm(self.spark._jvm)
 
-    def keep_bounds(self, layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> None:
-        """Set the target's statistics columns again."""
-        delta_target.keep_bounds(self.spark, layout.table, flow)
+    def restore_properties(self, layout: FlowLayout, flow: FlowSpec | DerivedFlow, source: str) -> None:
+        """Set what the swap sets once its rows are there."""
+        delta_target.take_properties(self.spark, layout.table, source, flow)
 
 
 def open_flow(

@@ -156,5 +156,5 @@ def apply(spark: SparkSession, batch: BaseBatch, read: Callable[[ExitStack], Rea
 
 
 def _done_before(writer: TableWriter) -> BatchRow:
-    ledger_table.heal(writer.layout)
+    ledger_table.heal(writer.layout, writer.generation)
     return ledger_table.row_of(writer.layout, writer.generation, writer.batch, writer.ledger_kind)

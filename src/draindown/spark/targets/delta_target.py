@@ -287,13 +287,17 @@ def swap(spark: SparkSession, writer: TableWriter, metadata: str) -> None:
     if TableLog(path).properties.get(delta.BOUNDED, "") != statistics:  # it may name columns that the overwrite drops
         spark.sql(f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES IF EXISTS ('{delta.BOUNDED}')")
     partitioning.forget(spark, path, writer.layout.table)
-    identity.forget(spark, path, writer.layout.table)
     how = {"overwriteSchema": "true", "partitionOverwriteMode": "static", "optimizeWrite": "true"}
     with configured(spark, writer.settings("rows", metadata)), restricted.named(writer.layout, path):
         written = rows.write.format("delta").mode("overwrite").options(**how)
         written.partitionBy(*flow.target.partition_by).save(path)
-    partitioning.take(spark, path, writer.layout.table)
-    identity.take(spark, path, writer.layout.table)
+    take_properties(spark, path, writer.layout.table, flow)
+
+
+def take_properties(spark: SparkSession, path: str, source: str, flow: FlowSpec | DerivedFlow) -> None:
+    """Say of the table at `path` what is said of the rebuilt one at `source`, whose rows it has. Idempotent."""
+    partitioning.take(spark, path, source)
+    identity.take(spark, path, source)
     keep_bounds(spark, path, flow)
 
 

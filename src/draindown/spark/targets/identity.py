@@ -11,13 +11,14 @@ import json
 
 from pyspark.sql import SparkSession
 
+from draindown.lake import delta
 from draindown.lake.table_log import TableLog
 from draindown.spark.sql import literal, quoted
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.landing import FlowSpec
-from draindown.spec.target_kinds import UPSERT
+from draindown.spec.target_kinds import APPEND, UPSERT
 
-PROPERTY = "draindown.rows"
+PROPERTY = delta.ROWS_BY
 
 
 def stored(flow: FlowSpec | DerivedFlow) -> str | None:
@@ -35,9 +36,12 @@ def is_known(table: TableLog) -> bool:
 def differing(table: TableLog, flow: FlowSpec | DerivedFlow) -> list[str]:
     """Return what differs between the rows of a table and those of a flow, in words.
 
-    Nothing of a table without the property: one that an earlier version made, or whose swap was cut short.
+    Nothing of a table without the property, which an earlier version made, and of kinds that show in its columns (see
+    `table_schema.other_form`).
     """
     said, held = stored(flow), table.properties.get(PROPERTY)
+    if held is not None and flow.target.kind is APPEND:
+        return [f"the table has keys, {', '.join(json.loads(held)['keys'])}, and the spec has none"]
     if said is None or held is None:
         return []
     was, now = json.loads(held), json.loads(said)
@@ -48,18 +52,15 @@ def differing(table: TableLog, flow: FlowSpec | DerivedFlow) -> list[str]:
     ]
 
 
-def forget(spark: SparkSession, path: str, source: str) -> None:
-    """Know nothing of the table at `path`, before the rows of the table at `source` replace its own.
-
-    No-op if those are named alike.
-    """
-    held = TableLog(path).properties.get(PROPERTY)
-    if held is not None and held != TableLog(source).properties.get(PROPERTY):
-        spark.sql(f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES IF EXISTS ('{PROPERTY}')")
-
-
 def take(spark: SparkSession, path: str, source: str) -> None:
-    """Say of the table at `path` what is said of the one at `source`, whose rows it has."""
-    said = TableLog(source).properties.get(PROPERTY)
-    if said is not None and said != TableLog(path).properties.get(PROPERTY):
+    """Say of the table at `path` what is said of the one at `source`, whose rows it has, or nothing like it.
+
+    Not before it has them: rows of earlier keys would be taken for rows of the new ones.
+    """
+    if not TableLog(source).exists:
+        return
+    said, held = (TableLog(table).properties.get(PROPERTY) for table in (source, path))
+    if said is None and held is not None:
+        spark.sql(f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES IF EXISTS ('{PROPERTY}')")
+    elif said is not None and said != held:
         spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('{PROPERTY}' = {literal(said)})")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pyspark.sql.types import StructField, StructType
 
-from draindown.spark.sql import CHANGED_AT, ddl
+from draindown.spark.sql import CHANGED_AT, ORIGIN, ddl
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.landing import FlowSpec
 from draindown.spec.names import START_AT
@@ -27,7 +27,13 @@ def differences(held: StructType, schema: StructType) -> Iterator[str]:
 
 
 def other_form(held: StructType, schema: StructType) -> Iterator[str]:
-    """Yield, in words, that one of both is the schema of a history, or of merged rows, and the other is not."""
+    """Yield, in words, that one of both is the schema of a history, or of merged rows, and the other is not.
+
+    Also that the table's rows were appended, and the spec has keys. The other way round is no form: tables of earlier
+    versions lack the column.
+    """
+    if ORIGIN in held.names and ORIGIN not in schema.names:
+        yield "the table's rows were appended without keys, and the spec has keys"
     if (START_AT in held.names) != (START_AT in schema.names):
         has, says = ("a history", "single rows") if START_AT in held.names else ("single rows", "a history")
         yield f"the table holds {has}, the spec says {says} (stored_as_scd_type)"
