@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError
 from draindown.cli.recovery import _plan_text
 from draindown.doctor.examination import examine
@@ -314,6 +315,67 @@ def test_a_restore_that_takes_no_batch_back_is_no_loss(tmp_path: Path) -> None:
     commit(asked, 2, recorded=False)
     restore(asked, 4)  # the batch that it takes back is not in the ledger yet
     assert resume.behind(asked.layout, Checkpoint(asked.layout.checkpoint(1)), 1)
+
+
+@pytest.mark.parametrize(
+    ("versions", "found"),
+    [
+        ((1, 2), None),  # the second undoes the first
+        ((1, 1, 2), None),
+        ((0, 1, 2), None),
+        ((1, 2, 1, 5), None),  # the rows of version 5 are those of version 2
+        ((2, 1), "version 5 of the table {} restored version 1, before the newest batch in version 2"),
+        ((1, 2, 1), "version 6 of the table {} restored version 1, before the newest batch in version 2"),
+        ((1, 2, 4), "version 4 of the table {} restored version 1, before the newest batch in version 2"),
+        ((1, 2, 1, 5, 0), "version 8 of the table {} restored version 0, before the newest batch in version 2"),
+    ],
+)
+def test_a_restore_that_a_later_one_undid_is_no_loss(
+    tmp_path: Path, versions: Sequence[int], found: str | None
+) -> None:
+    """Somebody's own write is version 3, the RESTOREs follow."""
+    asked = drained(tmp_path)
+    foreign(asked)
+    for version in versions:
+        restore(asked, version)
+    checkpoint = Checkpoint(asked.layout.checkpoint(1))
+    assert resume.behind(asked.layout, checkpoint, 1) == (found and found.format(asked.layout.table))
+
+
+def test_a_restore_of_a_version_before_every_batch_is_undone_too(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    for version, code in ((0, "table-behind-checkpoint"), (2, None), (3, "table-behind-checkpoint"), (2, None)):
+        restore(asked, version)
+        if code:
+            assert code_of(lambda: resume.resume(asked.layout)) == code
+            assert code_of(lambda: planner.plan(asked, AT)) == code
+        else:
+            assert resume.resume(asked.layout) == 1 and planner.plan(asked, AT)
+
+
+def test_a_batch_goes_on_after_a_restore_was_undone_and_can_be_taken_back_itself(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    for version in (1, 2):
+        restore(asked, version)
+    commit(asked, 2, recorded=False)  # version 5
+    write_checkpoint(asked, 1, offsets=3, commits=3)
+    behind = partial(resume.behind, asked.layout)
+    assert behind(Checkpoint(asked.layout.checkpoint(1)), 1) is None
+    restore(asked, 4)
+    assert "restored version 4, before the newest batch in version 5" in str(
+        behind(Checkpoint(asked.layout.checkpoint(1)), 1)
+    )
+    restore(asked, 5)
+    assert behind(Checkpoint(asked.layout.checkpoint(1)), 1) is None
+
+
+def test_the_audit_of_a_later_generation_counts_batches_that_a_restore_brought_back(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    for version in (1, 2):
+        restore(asked, version)
+    reset(asked)
+    found = audit(asked.spec, "f", root=tmp_path)
+    assert "row-count" not in {residue.kind for residue in found.residues}
 
 
 def test_reset_and_undo(tmp_path: Path) -> None:

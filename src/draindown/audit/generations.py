@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from draindown.audit.context import AuditContext, is_commit_of, kind_of, of_source
@@ -11,7 +11,7 @@ from draindown.audit.origins import id_of
 from draindown.audit.rebuilds import swaps
 from draindown.base.formatting import count
 from draindown.flow import generations, integrity
-from draindown.lake.commits import Commit
+from draindown.lake.commits import Commit, standing_restores
 from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import BatchRow, Place
 from draindown.sources import intake
@@ -50,7 +50,7 @@ def _lost(context: AuditContext, live: int) -> set[Place]:
     """Batches of generations before `live` that are no commits of the table, that a RESTORE took back, or in whose
     place a rebuilt generation came."""
     commits = {commit.version: commit for commit in TableLog(context.layout.table).commits()}
-    restored = _restores(commits)
+    restored = _restores(standing_restores(commits.values()))
     brought = {at: swap.generation for at, swap in swaps(context, commits).items()}
     taken_back = {at for at in brought if any(to < at < by for by, to in restored.items())}
     newest = max((number for at, number in brought.items() if at not in taken_back), default=0)
@@ -74,13 +74,13 @@ def made_up_for(context: AuditContext) -> set[int]:
     """Return the versions of RESTOREs that precede a commit of a later generation, which read all input again."""
     begun = [batch.table_version for batch in of_source(context) if batch.generation > 1]
     history = TableLog(context.layout.table).commits() if begun else []
-    restored = _restores({commit.version: commit for commit in history})
+    restored = _restores(history)
     return {at for at in restored if any(at < version for version in begun)}
 
 
-def _restores(commits: Mapping[int, Commit]) -> dict[int, int]:
+def _restores(commits: Iterable[Commit]) -> dict[int, int]:
     """Version of each RESTORE, and the version that it brought back."""
-    return {at: commit.restored for at, commit in commits.items() if commit.restored is not None}
+    return {commit.version: commit.restored for commit in commits if commit.restored is not None}
 
 
 def _let_through_before(context: AuditContext) -> None:

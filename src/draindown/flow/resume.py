@@ -8,6 +8,7 @@ from pathlib import Path
 from draindown.base.errors import TerminalError
 from draindown.flow import generations, integrity
 from draindown.flow.checkpoint import Checkpoint
+from draindown.lake.commits import Commit, standing_restores
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import Snapshot, TableLog, log_of
 from draindown.lake.transactions import app_id
@@ -111,19 +112,19 @@ def behind(layout: FlowLayout, checkpoint: Checkpoint, generation: int) -> str |
 
 
 def _taken_back(layout: FlowLayout, generation: int, table: TableLog) -> str | None:
-    """Describe a RESTORE that removed batches of the generation; None if there is none.
+    """Describe a RESTORE that removed batches of the generation; None if none did, or another one brought them back.
 
     RESTORE keeps the transaction ids of the commits that it reverts, so those ids prove nothing here.
     """
-    last = ledger_table.last_version(layout, generation)
-    restored = []
+    last, later = ledger_table.last_version(layout, generation), list[Commit]()
     for commit in table.commits(min(table.version - last, _LOOK_BACK)):
         row = from_commit(commit)
         if row and (row.pipeline, row.flow) == (layout.pipeline, layout.flow):
             last = commit.version  # the ledger may not have this commit yet
             break
-        restored += [] if commit.restored is None else [(commit.restored, commit.version)]
-    to, by = min(restored, default=(last, 0))
-    if to >= last:
-        return None
-    return f"version {by} of the table {layout.table} restored version {to}, before the newest batch in version {last}"
+        later.append(commit)
+    for restore in standing_restores(later):
+        if (to := restore.restored) is not None and to < last:
+            by = f"version {restore.version} of the table {layout.table} restored version {to}"
+            return f"{by}, before the newest batch in version {last}"
+    return None

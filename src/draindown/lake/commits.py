@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,3 +86,16 @@ class Commit:
         done = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
         inserted, updated, deleted = map(self.metric, done)
         return inserted, updated, deleted
+
+
+def standing_restores(newest_first: Iterable[Commit]) -> Iterator[Commit]:
+    """Yield the RESTOREs by which the table has the rows that it has, newest first.
+
+    One that a later RESTORE took back, by a version before it, is left out: its effect is undone. Each of those that
+    are yielded goes back further than the one before.
+    """
+    at: int | None = None  # the version whose rows the table has, as far as the commits were read
+    for commit in newest_first:
+        if commit.restored is not None and (at is None or commit.version <= at):
+            at = commit.restored
+            yield commit
