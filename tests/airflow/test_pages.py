@@ -111,6 +111,11 @@ def test_a_flow_that_cannot_be_read_hides_no_other(project: Path) -> None:
     assert second.problem == ""
 
 
+def test_a_flow_whose_lake_deltalake_misreads_says_so(project: Path) -> None:
+    moved = project.rename(project.with_name("job%2Fbranch"))
+    assert "lake-misread" in pages.flows(moved / "dags" / "pipelines", moved)[0].problem
+
+
 def test_what_waits_is_what_the_newest_step_saw_that_looked(project: Path) -> None:
     """Neither a drain that failed nor a withdrawal looked; the plan of the failed run did."""
 

@@ -33,6 +33,15 @@ def test_what_is_not_there_is_not_a_table(path: str) -> None:
     assert not TableLog(path).exists
 
 
+@pytest.mark.parametrize("name", ["a%20b", "%c3", "a[b", "a]b", "a\\b", "a^b", "a|b", "link"])
+def test_a_lake_that_is_refused_could_not_be_read(tmp_path: Path, name: str) -> None:
+    """Should one of these succeed with another version of deltalake, `spec/project.py` need not refuse it any more."""
+    (tmp_path / "link").symlink_to(tmp_path / "a%20b")
+    (tmp_path / "a%20b").mkdir()
+    with pytest.raises(BaseException, match=r"not found|non-unicode|object store url"):
+        delta.append(str(tmp_path / name / "t"), TABLE)
+
+
 def test_append_makes_the_table_and_reads_back(path: str) -> None:
     assert delta.append(path, TABLE)
     assert (TableLog(path).exists, TableLog(path).version) == (True, 1)

@@ -182,6 +182,34 @@ def test_a_lake_that_is_a_file_is_named(project: Path, capsys: pytest.CaptureFix
     assert (code, error["code"]) == (78, "not-a-directory")
 
 
+@pytest.mark.parametrize("words", [*LOOKS, "validate", "doctor", "lag", "compact", "rebuild", "why"])
+def test_a_lake_whose_path_deltalake_misreads_is_refused_by_every_command(
+    project: Path, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    os.chdir(project.rename(project.with_name("job%2Fbranch")))
+    lines = (*words.split(), *(["orders/orders", "--key", "1"] if words == "why" else ["orders"]), "--json")
+    code, out, err = typed(capsys, *lines)
+    errors = json.loads(out)["errors"] if words == "validate" else [json.loads(err)["error"]]
+    assert (code, [error["code"] for error in errors]) == (78, ["lake-misread"])
+    assert "job%2Fbranch/lake contains '%2F'" in errors[0]["found"]
+    assert errors[0]["next"][0].startswith("draindown validate orders ")
+    assert not Path("lake").exists() and not Path("../job").exists()
+
+
+def test_a_lake_whose_path_is_misread_hides_no_other_pipeline(
+    project: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    scaffold.init(project, "bills")
+    lake_at(project, f"{tmp_path}/lake")
+    os.chdir(project.rename(project.with_name("a[1]b")))
+    code, out, _ = typed(capsys, "validate", "--json")
+    assert (code, json.loads(out)["valid"]) == (78, ["orders"])
+    for words in ("doctor", "report", "lag", "audit"):
+        _, out, err = typed(capsys, words)
+        assert "lake-misread" in out + err
+        assert "orders/orders" in out
+
+
 def test_doctor_and_lag_tell_that_the_lake_is_a_file(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.chdir(project)
     lake_at(project, "a.file")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from draindown.spec.expressions import check_expression
 from draindown.spec.landing import FlowSpec
 from draindown.spec.lease import LeaseSpec
 from draindown.spec.models import PipelineSpec
+from draindown.spec.project import rooted
 from draindown.spec.schedule import check_schedule
 from draindown.spec.sources import FilesSource
 from draindown.spec.targets import RETAIN_FLOOR, Maintenance, Target
@@ -645,6 +647,22 @@ def test_no_lakes(lake: str) -> None:
 @pytest.mark.parametrize("lake", ["file:///data/lake", "file:/data/lake/", "/data/lake"])
 def test_a_lake_is_a_directory_of_this_machine(lake: str) -> None:
     assert pipeline(lake=lake).layout("f").lease.startswith("/data/lake/")
+
+
+@pytest.mark.parametrize("name", ["job%2Fbranch", "a%20b", "%c3", "a[1]b", "a]", "a\\b", "a^b", "a|b"])
+def test_a_lake_whose_real_path_deltalake_misreads_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / name)
+    for root, lake in ((tmp_path / name, "lake"), (tmp_path, f"{tmp_path}/{name}/lake"), (tmp_path / "link", "lake")):
+        with pytest.raises(TerminalError) as caught:
+            rooted(pipeline(lake=lake), root)
+        assert caught.value.code == "lake-misread" and f"{tmp_path}/{name}/lake" in caught.value.found
+    assert rooted(pipeline(lake=f"{tmp_path}/plain"), tmp_path / name).lake == f"{tmp_path}/plain"
+
+
+@pytest.mark.parametrize("name", ["100%", "a%zz", "a% b", "a b", "ünï", "a#b", "a?b", "a{1}b", "a;b+c=d", "~a"])
+def test_a_lake_of_any_other_path_is_taken(tmp_path: Path, name: str) -> None:
+    assert rooted(pipeline(lake="lake"), tmp_path / name).lake == f"{tmp_path}/{name}/lake"
 
 
 @pytest.mark.parametrize("name", ["Flights", "1x", "a-b", "a" * 64, "", "a\n", "a/../b"])

@@ -156,7 +156,7 @@ def _replay_of(spec: PipelineSpec, context: Mapping[str, Any]) -> Again | None:
 def request_for(spec: PipelineSpec, flow: str, step: Step, root: Path, context: Mapping[str, Any]) -> Request:
     """Return the request of one step, with the identity of the running task and the params of its DAG run.
 
-    Raises TerminalError `bad-params`, `bad-suite`, `lake-in-bundle`.
+    Raises TerminalError `bad-params`, `bad-suite`, `lake-in-bundle`, `lake-misread`.
     """
     flow_spec = spec.declared(flow)
     refuse_in_bundle(root, relative(spec, flow))

@@ -84,10 +84,11 @@ class _Checked:
 def _checked(ctx: typer.Context, names: list[str]) -> Iterator[_Checked]:
     from draindown.base.errors import TerminalError
     from draindown.spec.loader import DIRECTORY, BrokenPipeline, load_all
+    from draindown.spec.project import each_rooted
 
     here = setting(ctx)
     if not names:
-        for loaded in load_all(here.root / DIRECTORY, here.environ):
+        for loaded in each_rooted(load_all(here.root / DIRECTORY, here.environ), here.root):
             if isinstance(loaded, BrokenPipeline):
                 yield _Checked(loaded.name, [loaded.error])
             else:

@@ -69,7 +69,7 @@ class Setting:
     def load(self, pipeline: str) -> PipelineSpec:
         """Return the pipeline of an argument, its lake resolved from the project root.
 
-        Raises as `loader.load_alone` does.
+        Raises as `loader.load_alone` and `project.rooted` do.
         """
         from draindown.cli.output import by_path
         from draindown.spec.loader import DIRECTORY, find, load_alone

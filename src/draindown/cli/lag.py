@@ -131,9 +131,8 @@ def _seconds(one: Lag, part: Part) -> float | None:
 
 def _asked(here: Setting, pipelines: Sequence[str]) -> Iterator[PipelineSpec | BrokenPipeline]:
     """Yield the named pipelines, or all of the project."""
-    from draindown.spec.loader import DIRECTORY, BrokenPipeline, load_all
-    from draindown.spec.project import rooted
+    from draindown.spec.loader import DIRECTORY, load_all
+    from draindown.spec.project import each_rooted
 
     yield from map(here.load, pipelines)
-    for found in () if pipelines else load_all(here.root / DIRECTORY, here.environ):
-        yield found if isinstance(found, BrokenPipeline) else rooted(found, here.root)
+    yield from () if pipelines else each_rooted(load_all(here.root / DIRECTORY, here.environ), here.root)

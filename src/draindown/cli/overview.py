@@ -57,13 +57,13 @@ class _Screen:
         Raises TerminalError `no-pipelines`.
         """
         from draindown.spec.loader import DIRECTORY, BrokenPipeline, load_all
-        from draindown.spec.project import rooted
+        from draindown.spec.project import each_rooted
 
-        for found in load_all(here.root / DIRECTORY, here.environ):
+        for found in each_rooted(load_all(here.root / DIRECTORY, here.environ), here.root):
             if isinstance(found, BrokenPipeline):
                 self.fail(found.name, found.error)
             else:
-                yield rooted(found, here.root)
+                yield found
 
     def end(self) -> None:
         """Exit with the worst code: an error before findings, findings before what could not be looked at."""

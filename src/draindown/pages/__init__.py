@@ -85,8 +85,8 @@ class FlowView:
 def flows(pipelines: Path, root: Path, only: Collection[str] | None = None) -> list[FlowView]:
     """Return every flow of every readable pipeline; with `only`, of the pipelines with these names."""
     found = (one for one in load_all(pipelines) if not isinstance(one, BrokenPipeline))
-    wanted = [rooted(one, root) for one in found if only is None or one.pipeline in only]
-    return [_flow(spec, name) for spec in wanted for name in spec.flows]
+    wanted = [one for one in found if only is None or one.pipeline in only]
+    return [_flow(spec, root, name) for spec in wanted for name in spec.flows]
 
 
 def broken(pipelines: Path, only: Collection[str] | None = None) -> list[str]:
@@ -100,9 +100,10 @@ def render(views: Iterable[FlowView], errors: Iterable[str] = ()) -> str:
     return _TEMPLATES.get_template("flows.html").render(flows=list(views), errors=list(errors))
 
 
-def _flow(spec: PipelineSpec, name: str) -> FlowView:
+def _flow(spec: PipelineSpec, root: Path, name: str) -> FlowView:
     layout = spec.layout(name)
     try:
+        layout = rooted(spec, root).layout(name)
         state = FlowState.of(layout)
         pointer = published(state)
         return FlowView(

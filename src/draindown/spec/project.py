@@ -3,22 +3,63 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from draindown.base.errors import TerminalError
+from draindown.spec.loader import DIRECTORY, BrokenPipeline
 from draindown.spec.models import PipelineSpec
 from draindown.spec.names import near
 from draindown.spec.sources import FilesSource
 from draindown.spec.yaml_document import DocumentError, parse
 
+_MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|[\[\]\\^|]")
+"""What deltalake takes for something else in the path of a table: `%20` for a blank, a backslash for a slash, the rest
+for no path at all."""
+
 
 def rooted(spec: PipelineSpec, root: Path) -> PipelineSpec:
-    """Return the spec with its lake, and the code that its flows name, resolved against the project root."""
+    """Return the spec with its lake, and the code that its flows name, resolved against the project root.
+
+    Raises TerminalError `lake-misread` if the tables of a lake there would be looked for elsewhere.
+    """
+    _refuse_misread(spec, str(root / spec.lake))
     if Path(spec.lake).is_absolute():
         return spec.placed(root)
     return spec.model_copy(update={"lake": str(root / spec.lake)}).placed(root)
+
+
+def each_rooted(loaded: Iterable[PipelineSpec | BrokenPipeline], root: Path) -> Iterator[PipelineSpec | BrokenPipeline]:
+    """Yield the pipelines of a project as `rooted` returns them; one that it refuses does not hide the others."""
+    for one in loaded:
+        if isinstance(one, BrokenPipeline):
+            yield one
+            continue
+        try:
+            yield rooted(one, root)
+        except TerminalError as error:
+            yield BrokenPipeline(root / DIRECTORY, one.pipeline, error, one.schedule, one.lake, tuple(one.flows))
+
+
+def _refuse_misread(spec: PipelineSpec, lake: str) -> None:
+    real = os.path.realpath(lake)  # deltalake follows links, also to a directory of another name
+    found = _MISREAD.search(real)
+    if not found:
+        return
+    raise TerminalError(
+        "lake-misread",
+        tried=f"find the lake of pipeline {spec.pipeline}",
+        found=f"its path {real} contains {found[0]!r}, which the reader of Delta tables takes for something else: it "
+        "would look for tables in another directory, or end",
+        next=[
+            f"draindown validate {spec.pipeline}   # once `lake`, or the variable that it names, is an absolute path "
+            "without it",
+            "move the project to a directory without it, if `lake` is a relative path",
+        ],
+    )
 
 
 def relative(spec: PipelineSpec, flow: str) -> list[str]:
