@@ -32,6 +32,7 @@ from draindown.sources.tables.source import Tables, part_way
 from draindown.sources.tables.upstream import FEED
 from draindown.spark.checks import check
 from draindown.spec.models import PipelineSpec
+from tests import flowfiles
 
 BOUND = Bound(2**30, None, "bucketed by key")
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
@@ -452,3 +453,48 @@ def test_slices_of_another_query_are_void_until_a_batch_of_them_is_in_the_table(
     with pytest.raises(TerminalError) as error:
         project.look()
     assert error.value.code == "derivation-changed"
+
+
+class _Killed(BaseException):
+    """What ends the process."""
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 4])
+def test_a_drain_that_is_killed_while_it_forgets_void_slices_is_followed_by_one_that_goes_on(
+    project: Project, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    """`steps`: how many directories are moved, and then files removed, before the process ends."""
+    project.write([1, 2])
+    project.publish()
+    project.pin()
+    other = Project(Path(project.spec.lake).parent, PER | {"sql": "select id, max(id) c from t group by id"})
+    asked = Request(spec=other.spec, flow="d", step="drain", run_id="r", root="/")
+    flowfiles.checkpoint(asked, 1, offsets=1, commits=0)
+    assert resume.resume(other.layout) == 1
+    left, rmtree, rename = iter(range(steps)), shutil.rmtree, Path.rename
+
+    def step() -> None:
+        if next(left, None) is None:
+            raise _Killed
+
+    def killed(path: str | Path) -> None:
+        for file in sorted(one for one in Path(path).rglob("*") if one.is_file()):
+            file.unlink()  # of a checkpoint `metadata` goes before the offsets
+            step()
+        rmtree(path)
+
+    def moved(path: Path, target: Path) -> Path:
+        step()
+        return rename(path, target)
+
+    with monkeypatch.context() as fault, pytest.raises(_Killed):
+        fault.setattr(resume.shutil, "rmtree", killed)
+        fault.setattr(Path, "rename", moved)
+        resume.forget_void(other.layout, 1, other.source)
+    assert resume.resume(other.layout) == 1
+    assert other.look().units == 1
+    resume.forget_void(other.layout, 1, other.source)
+    assert not Path(other.layout.intake_of(1)).exists() and not Path(other.layout.checkpoint(1)).exists()
+    assert not Path(other.layout.forgotten(1)).exists()
+    (row,) = other.pin()
+    assert row["fill"] and project.source.is_void(project.layout, 1)

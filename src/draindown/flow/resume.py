@@ -41,12 +41,19 @@ def resume(layout: FlowLayout) -> int:
 def forget_void(layout: FlowLayout, generation: int, source: Source) -> None:
     """Forget the slices of a generation that are void, and the checkpoint that planned them. Idempotent.
 
-    The checkpoint goes first: one without its intake would be refused.
+    Each goes out of the way in one step before its files are removed: half a checkpoint, or half an intake, would be
+    refused as damaged. The checkpoint goes first: one without its intake would be refused too. What a call leaves that
+    a crash ended goes with the next one.
     """
+    forgotten = Path(layout.forgotten(generation))
+    if forgotten.exists():
+        shutil.rmtree(forgotten)
     if source.following and source.following.is_void(layout, generation):
-        for path in (layout.checkpoint(generation), layout.intake_of(generation)):
-            if Path(path).exists():
-                shutil.rmtree(path)
+        forgotten.mkdir(parents=True)
+        for path in map(Path, (layout.checkpoint(generation), layout.intake_of(generation))):
+            if path.exists():
+                path.rename(forgotten / path.name)
+        shutil.rmtree(forgotten)
 
 
 def refuse_behind(layout: FlowLayout, checkpoint: Checkpoint, generation: int) -> None:

@@ -167,6 +167,10 @@ class FlowLayout:
         """Return the directory of Spark's checkpoint of one generation."""
         return f"{self.home}/generations/{generation:04d}/checkpoint"
 
+    def forgotten(self, generation: int) -> str:
+        """Directory of a checkpoint and an intake that are void, while their files are removed; else absent."""
+        return f"{self.home}/generations/{generation:04d}/forgotten"
+
     def aside(self, generation: int) -> str:
         """Directory of damaged tables that a reset to this generation moved aside."""
         return f"{self.home}/aside/{generation:04d}"
