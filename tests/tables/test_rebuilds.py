@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from functools import partial
@@ -340,6 +341,19 @@ def test_killed_at_any_step_after_the_swap_the_next_one_finishes(tmp_path: Path)
     assert all(path.startswith(("table/_delta_log", "table")) for path in left)
     assert not list(Path(staged.layout.table).glob("*.parquet"))
     assert code_of(lambda: reset.undo(layout, by="me")) == "generation-has-batches"
+
+
+def test_a_quarantine_that_a_rebuild_makes_is_for_its_owner_alone(tmp_path: Path) -> None:
+    asked, before = drained(tmp_path), os.umask(0o022)
+    try:
+        staged = read_all(asked, begin(asked))
+        refused(staged, ("new", "0.json", 2))
+        swap(asked, staged)
+        recovery_swap.finish(asked.layout, by="me")
+    finally:
+        os.umask(before)
+    assert states(asked) == {"new": "open 2"}
+    assert Path(asked.layout.quarantine).stat().st_mode & 0o777 == 0o700
 
 
 def test_rows_of_a_topic_that_was_created_again_are_decided_by_what_the_rebuild_read(tmp_path: Path) -> None:

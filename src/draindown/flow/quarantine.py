@@ -103,6 +103,7 @@ def take_over(layout: FlowLayout, staged: FlowLayout, *, app: tuple[WriterId, in
     fresh = "select t.* from t"
     if log_of(layout, layout.quarantine).exists:
         fresh += " left anti join held on t.quarantine_id = held.quarantine_id"
+    delta.make_private(layout.quarantine)  # these may be the first refused rows of the flow
     delta.append_query(layout.quarantine, staged.quarantine, fresh, app=app)
 
 
