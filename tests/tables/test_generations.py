@@ -490,13 +490,46 @@ def _kept(asked: Request) -> set[str]:
     return {row["id"] for row in found}
 
 
-def test_a_new_generation_forgets_what_a_batch_refused_that_was_never_done(tmp_path: Path) -> None:
+@pytest.mark.parametrize("table_aside", [False, True])
+def test_a_new_generation_forgets_what_a_batch_refused_that_was_never_done(tmp_path: Path, table_aside: bool) -> None:
     asked = drained(tmp_path)
     for batch in (0, 1, 2):
         _refused(asked, batch)
     _refused(asked, 5, kind="gate")
-    reset(asked)
+    reset(asked, table_aside=table_aside)
     assert _kept(asked) == {"source 0", "source 1", "gate 5"}
+
+
+def test_a_reset_forgets_before_the_table_goes_that_says_what_was_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = drained(tmp_path)
+    commit(asked, 2, recorded=False, units=0)  # the ledger gets its row from the table
+    for batch in (1, 2, 3):
+        _refused(asked, batch)
+
+    def full(path: Path, _to: Path) -> Path:
+        raise OSError(f"no space for {path}")
+
+    with monkeypatch.context() as dying, pytest.raises(OSError, match="no space"):
+        dying.setattr(Path, "rename", full)
+        reset(asked, table_aside=True)
+    assert TableLog(asked.layout.table).exists and generations.generation(asked.layout) == 1
+    assert _kept(asked) == {"source 1", "source 2"}
+    reset(asked, table_aside=True)
+    assert _kept(asked) == {"source 1", "source 2"}
+
+
+@pytest.mark.parametrize("lose", [shutil.rmtree, lambda path: _empty(max(Path(path, "_delta_log").glob("*.json")))])
+def test_a_table_that_can_t_say_what_was_done_has_no_refused_row_forgotten(
+    tmp_path: Path, lose: Callable[[str], object]
+) -> None:
+    asked = drained(tmp_path)
+    commit(asked, 2, recorded=False)  # nobody knows of it once the table is gone
+    _refused(asked, 2)
+    lose(asked.layout.table)
+    reset(asked, table_aside=True)
+    assert _kept(asked) == {"source 2"}
 
 
 @pytest.mark.parametrize("lost", [shutil.rmtree, lambda path: (Path(path) / f"_delta_log/{2:020}.json").unlink()])

@@ -8,7 +8,7 @@ rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -153,15 +153,23 @@ def _is_back(layout: FlowLayout, generation: int, path: str) -> bool:
     return False
 
 
-def put_aside(layout: FlowLayout, generation: int, *, target: bool = False) -> list[str]:
-    """Move each damaged table, as a whole, out of the way of a new generation. Return the new paths.
+def put_aside(layout: FlowLayout, generation: int) -> list[str]:
+    """Move each damaged table, as a whole, out of the way of a new generation. Return the new paths."""
+    return _move(layout, generation, damaged(layout, files=True))
 
-    `target`: move the target too, even if it is not damaged, and hidden events: they are the other half of a history,
-    and count as known to a fold that may have changed since, or to input that is left out.
+
+def put_target_aside(layout: FlowLayout, generation: int) -> list[str]:
+    """Move the target out of the way of a new generation, and hidden events. Return the new paths.
+
+    Hidden events are the other half of a history, and count as known to a fold that may have changed since, or to
+    input that is left out.
     """
-    asked = [layout.table, layout.hidden] if target else []
-    moved, whole = [], [path for path in asked if log_of(layout, path).exists]
-    for path in dict.fromkeys([*damaged(layout, files=True), *whole]):
+    return _move(layout, generation, [path for path in (layout.table, layout.hidden) if log_of(layout, path).exists])
+
+
+def _move(layout: FlowLayout, generation: int, paths: Iterable[str]) -> list[str]:
+    moved = []
+    for path in paths:
         aside = _aside(layout, generation, path)
         aside.parent.mkdir(parents=True, exist_ok=True)
         Path(path).rename(aside)

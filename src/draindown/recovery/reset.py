@@ -133,9 +133,13 @@ def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) 
         ledger_table.heal(layout, found.generation)
     if loses_table:  # before the table goes: batches on their way to sinks can't be finished then
         sink_bases.put_aside(layout)
-    integrity.put_aside(layout, found.generation, target=loses_table)
+    integrity.put_aside(layout, found.generation)
+    # while the target is there, whose transactions say which batches finished: one that is gone or damaged can't, and
+    # the ledger may lack the newest. The retry of a batch whose generation goes on after all writes the rows again
     if found.previous is not None and found.previous < found.generation and log_of(layout, layout.table).is_whole:
         discards.forget_unfinished(layout, found.previous)
+    if loses_table:
+        integrity.put_target_aside(layout, found.generation)
     # the table that took these rows is gone, and the new generation decides about them again
     if not found.holds_previous:
         # rows of the gate stay released: the input contains them, and the new generation applies them
