@@ -162,12 +162,40 @@ def test_waiver_holds_until_its_end(layout: FlowLayout) -> None:
     )
     waiver = waivers.waivers(layout)["e"]
     assert waiver.reason == "known"
-    assert waiver.holds(4, now())
-    assert not waiver.holds(5, now())
-    assert not waiver.holds(4, now() + timedelta(hours=2))
-    assert [e.waived for e in waivers.apply_waivers(layout, [failing("e"), failing("f")], 4)] == [True, False]
+    assert waiver.holds("x", 4, now())
+    assert not waiver.holds("x", 5, now())
+    assert not waiver.holds("x", 4, now() + timedelta(hours=2))
+    assert [e.waived for e in waivers.apply_waivers(layout, [failing("e"), failing("f")], "x", 4)] == [True, False]
     waivers.unwaive(layout, "e")
     assert waivers.waivers(layout) == {}
+
+
+def test_a_waiver_until_a_version_is_over_once_another_table_counts_from_0_again(layout: FlowLayout) -> None:
+    write(layout)
+    for name, limit in (("versions", 3), ("always", None)):
+        waivers.waive(layout, name, by="ada", reason="known", until_version=limit)
+    old = TableLog(layout.table).id
+    assert waivers.holding(layout, old, 3) == {"versions", "always"}
+    assert waivers.holding(layout, old, 4) == {"always"}
+    Path(layout.table).rename(f"{layout.table}-aside")
+    write(layout)
+    new = TableLog(layout.table).id
+    assert waivers.holding(layout, new, 0) == {"always"}
+    told = {name: waiver.model_dump(mode="json") for name, waiver in waivers.waivers(layout).items()}
+    shown = {"published": None, "waivers": told, "expectations": [], "last": None}
+    for table, words in ((old, "until version 3, by"), (new, "until version 3 of an earlier table, by")):
+        assert f"versions {words} ada: known" in shown_by_gate("p/f", shown | {"table": table})
+    waivers.waive(layout, "versions", by="ada", reason="known", until_version=3)
+    assert waivers.holding(layout, new, 3) == {"versions", "always"}
+
+
+def test_a_waiver_that_names_no_table_holds_as_before(layout: FlowLayout) -> None:
+    """Written by an earlier version, or before there was a table."""
+    waivers.waive(layout, "e", by="ada", reason="known", until_version=3)
+    write(layout)
+    assert waivers.waivers(layout)["e"].table is None
+    assert waivers.holding(layout, TableLog(layout.table).id, 3) == {"e"}
+    assert not waivers.holding(layout, TableLog(layout.table).id, 4)
 
 
 def test_waivers_are_refused_with_a_name(layout: FlowLayout) -> None:

@@ -106,6 +106,7 @@ def _state(here: Setting, spec: PipelineSpec, flow: str) -> dict[str, Any]:
         "pipeline": spec.pipeline,
         "flow": flow,
         "unjudged": state.version if state and state.pending and state.version != judged else None,
+        "table": state.table_id if state else None,
         "published": pointer.model_dump(mode="json") if pointer else None,
         "last": last.model_dump(mode="json") if last else None,
         "expectations": _names(here, spec, flow),
@@ -123,7 +124,8 @@ def _text(where: str, state: dict[str, Any]) -> str:
     lines = [where, "  published  none"]
     if pointer:
         lines[1] = f"  published  version {pointer['version']}, {count(pointer['rows'], 'row')}, at {pointer['at']}"
-    lines += [f"  waived     {_waiver_text(Waiver.model_validate(waiver))}" for waiver in state["waivers"].values()]
+    waived = [Waiver.model_validate(waiver) for waiver in state["waivers"].values()]
+    lines += [f"  waived     {_waiver_text(waiver, state.get('table'))}" for waiver in waived]
     lines += [f"  expects    {printable(name)}" for name in state["expectations"]]
     if state.get("unjudged") is not None:
         run = f"draindown run {state['pipeline']} --flow {state['flow']}   # judges it, and publishes it if it passes"
@@ -146,10 +148,12 @@ def _with_advice(check: StepReport, *, counts: bool) -> StepReport:
     return check.model_copy(update={"error": check.error | {"next": steps}})
 
 
-def _waiver_text(waiver: Waiver) -> str:
+def _waiver_text(waiver: Waiver, table: str | None = None) -> str:
+    """Return a waiver in words. `table`: Delta's id of the table; a waiver until a version of another is over."""
     from draindown.base.formatting import printable
 
-    ends = [f"until version {waiver.until_version}"] if waiver.until_version is not None else []
+    of = " of an earlier table" if table and waiver.table not in (None, table) else ""
+    ends = [f"until version {waiver.until_version}{of}"] if waiver.until_version is not None else []
     ends += [f"until {waiver.until:%Y-%m-%d %H:%M}"] if waiver.until else []
     until = f" {' and '.join(ends)}" if ends else ""
     return f"{printable(waiver.expectation)}{until}, by {printable(waiver.by)}: {printable(waiver.reason)}"

@@ -215,7 +215,8 @@ def _unpublished(desk: Desk, request: Request, state: Unpublished, published: st
 def _is_decided(request: Request, state: Unpublished, check: report.CheckPart) -> bool:
     """Return whether nothing stands in the way of the next check any more that made this one fail."""
     failed = [one for one in check.expectations if not one.success]
-    left = [one for one in waivers.apply_waivers(request.layout, failed, state.version) if not one.waived]
+    judged = waivers.apply_waivers(request.layout, failed, state.table_id, state.version)
+    left = [one for one in judged if not one.waived]
     held = all(verdict.success for verdict in refused_share.judged(request, state))
     return all(one.name == gate_published.REFUSED_SHARE for one in left) and (held or not left)
 

@@ -15,11 +15,16 @@ from draindown.base.errors import TerminalError
 from draindown.lake.documents import make_home
 from draindown.lake.layout import FlowLayout
 from draindown.lake.revisions import Revisions
+from draindown.lake.table_log import log_of
 from draindown.runs.report import Expectation
 
 
 class Waiver(BaseModel):
-    """A person's decision that one expectation may fail for now."""
+    """A person's decision that one expectation may fail for now.
+
+    `table`: Delta's id of the table whose versions `until_version` counts. None if there was no table yet, or an
+    earlier version of draindown wrote the waiver: it counts the versions of any table.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -29,10 +34,13 @@ class Waiver(BaseModel):
     at: datetime
     until_version: int | None = None
     until: datetime | None = None
+    table: str | None = None
 
-    def holds(self, version: int, at: datetime) -> bool:
+    def holds(self, table_id: str, version: int, at: datetime) -> bool:
         """Return whether the waiver applies to a table at `version` at time `at`, both limits inclusive."""
-        in_versions = self.until_version is None or version <= self.until_version
+        # a table that came in the place of this one counts from 0 again: an expired waiver would hold once more
+        same = self.table in (None, table_id)
+        in_versions = self.until_version is None or (same and version <= self.until_version)
         return in_versions and (self.until is None or at <= self.until)
 
 
@@ -57,7 +65,7 @@ def waive(
 ) -> Waiver:
     """Let the gate pass although `expectation` fails. `known` are the names of the suite's expectations, if available.
 
-    Raises TerminalError `waiver-without-reason` or `unknown-expectation`.
+    Raises TerminalError `waiver-without-reason` or `unknown-expectation`; with `until_version`, `table-damaged`.
     """
     tried = f"waive {expectation} for flow {layout.flow}"
     again = f"draindown gate waive {layout.pipeline} {shlex.quote(expectation)} --flow {layout.flow}"
@@ -70,8 +78,15 @@ def waive(
         )
     if known is not None:
         refuse_unknown(layout, expectation, known, tried)
+    target = log_of(layout, layout.table)
     waiver = Waiver(
-        expectation=expectation, by=by, reason=reason.strip(), at=now(), until_version=until_version, until=until
+        expectation=expectation,
+        by=by,
+        reason=reason.strip(),
+        at=now(),
+        until_version=until_version,
+        until=until,
+        table=target.id if until_version is not None and target.exists else None,
     )
     _change(layout, lambda current: {**current, expectation: waiver})
     return waiver
@@ -104,16 +119,16 @@ def unwaive(layout: FlowLayout, expectation: str) -> Waiver:
     return _change(layout, without)[expectation]
 
 
-def apply_waivers(layout: FlowLayout, judged: Iterable[Expectation], version: int) -> list[Expectation]:
+def apply_waivers(layout: FlowLayout, judged: Iterable[Expectation], table_id: str, version: int) -> list[Expectation]:
     """Return the expectations, the failing ones with a waiver marked as waived."""
-    names = holding(layout, version)
+    names = holding(layout, table_id, version)
     return [e.model_copy(update={"waived": not e.success and e.name in names}) for e in judged]
 
 
-def holding(layout: FlowLayout, version: int) -> set[str]:
+def holding(layout: FlowLayout, table_id: str, version: int) -> set[str]:
     """Return the expectations with a waiver that applies to a table at `version` now."""
     at = now()
-    return {name for name, waiver in waivers(layout).items() if waiver.holds(version, at)}
+    return {name for name, waiver in waivers(layout).items() if waiver.holds(table_id, version, at)}
 
 
 def _waived(layout: FlowLayout) -> Revisions[dict[str, Waiver]]:

@@ -123,7 +123,7 @@ def _expectations(request: Request, state: Unpublished, rows: Rows) -> list[Expe
     if not gate_suite.expectations_of(request.suite):
         return []
     changed, table = (frame.drop(ARRIVED_AT, ORIGIN) for frame in (rows.changed, rows.table))
-    _refuse_wrong_suite(request, table, waivers.holding(request.layout, state.version))
+    _refuse_wrong_suite(request, table, waivers.holding(request.layout, state.table_id, state.version))
     target = request.declared.target
     open_rows = None if target.history is None else table.where(F.col(END_AT).isNull())
     return judge.judge(request.suite, changed, table, target.row_keys, _proven(rows, state), open_rows)
@@ -166,7 +166,7 @@ def _part(request: Request, state: Unpublished, changed_rows: int, judged: list[
         published_before=before,
         published_after=before,
         changed_rows=changed_rows,
-        expectations=waivers.apply_waivers(request.layout, judged, state.version),
+        expectations=waivers.apply_waivers(request.layout, judged, state.table_id, state.version),
         page=gate_page.path(request),
         open_windows=open_windows(request.layout, derived, state.version) if derived else "",
     )
