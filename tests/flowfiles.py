@@ -124,7 +124,8 @@ def commit(asked: Request, batch: int, *, generation: int = 1, recorded: bool = 
         custom_metadata={"userMetadata": row.as_metadata()},
         app_transactions=[Transaction(app_id(layout, generation, "rows"), batch)],
     )
-    write_deltalake(layout.table, _rows(batch), mode="append", commit_properties=known)
+    rows = _rows(batch).slice(0, None if row.inserted else 0)
+    write_deltalake(layout.table, rows, mode="append", commit_properties=known)
     count_as_spark(layout.table)
     if recorded:
         ledger_table.record(layout, [replace(row, table_version=TableLog(layout.table).version)])
@@ -158,6 +159,19 @@ def checkpoint(asked: Request, generation: int, *, offsets: int, commits: int) -
 def restore(asked: Request, version: int) -> None:
     """What RESTORE TABLE does."""
     DeltaTable(asked.layout.table).restore(version)
+
+
+def clean_log(asked: Request, since: int | None = None) -> None:
+    """Do what Delta does once commits are old: only those from a version on stay; by default one that wrote nothing."""
+    table = DeltaTable(asked.layout.table)
+    table.alter.set_table_properties({"x.y": "z"}, raise_if_not_exists=False)
+    table.create_checkpoint()
+    oldest = table.version() if since is None else since
+    if since is not None:
+        DeltaTable(asked.layout.table, version=since).create_checkpoint()
+    for log in Path(asked.layout.table, "_delta_log").glob("*.json"):
+        if int(log.stem) < oldest:
+            log.unlink()
 
 
 def foreign(asked: Request) -> None:

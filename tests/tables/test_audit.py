@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -24,19 +25,22 @@ from draindown.audit.model import Audit
 from draindown.audit.raw import lines
 from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError, TransientError
+from draindown.flow import integrity
 from draindown.flow.quarantine import RESOLUTIONS
 from draindown.lake.documents import write_json
 from draindown.ledger import inputs as ledger_inputs
 from draindown.ledger import table as ledger_table
 from draindown.ledger.inputs import Input
 from draindown.ledger.rows import BatchRow
+from draindown.recovery import reset as recovery_reset
 from draindown.recovery.opening import lease_of
+from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.files import catalog
 from draindown.spec.landing import FlowSpec
 from draindown.spec.lease import LeaseSpec
 from draindown.spec.models import PipelineSpec
-from tests.flowfiles import ORIGIN, REFUSED, stamp
+from tests.flowfiles import ORIGIN, REFUSED, clean_log, commit, drained, restore, stamp
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 FIRST = (
@@ -720,6 +724,77 @@ def test_a_row_that_only_the_new_generation_refuses_was_let_through_before(world
     world.committed[3] = replace(world.committed[3], quarantined=1, duplicate=2, reasons={"rule:x": 1})
     world.refused.append(world.row(1, 3, '{"id": "d", "n": 1}', generation=2, batch=1, reason="rule:x"))
     assert world.kinds() == set()
+
+
+def _reset(asked: Request, *, table_aside: bool = False) -> None:
+    plan = recovery_reset.plan(asked, table_aside=table_aside)
+    recovery_reset.begin(asked, plan, by="me", accept_missing=False)
+
+
+def _found(asked: Request) -> tuple[set[str], str]:
+    """The kinds of residues, and all that was not looked at."""
+    found = audit(asked.spec, "f", root=Path(asked.root))
+    return {residue.kind for residue in found.residues}, "; ".join(found.unlooked)
+
+
+@pytest.mark.parametrize("aside", [True, False])
+def test_rows_of_a_table_that_was_replaced_do_not_count_once_the_log_is_cleaned(tmp_path: Path, aside: bool) -> None:
+    asked = drained(tmp_path)
+    if not aside:
+        shutil.rmtree(asked.layout.table)
+    _reset(asked, table_aside=aside)
+    assert integrity.replaced_last(asked.layout, asked.layout.table) == (2 if aside else 0)
+    write_deltalake(
+        asked.layout.table, pa.table({"id": ["0"], "n": pa.array([1], pa.int32()), "_changed_at": [AT]})[:0]
+    )
+    for number in range(3 * aside):  # its versions may be beyond those of the table before it
+        DeltaTable(asked.layout.table).alter.set_table_properties({"a": str(number)}, raise_if_not_exists=False)
+    for batch in (0, 1):
+        commit(asked, batch, generation=2)
+    assert _found(asked)[0] == set()
+    clean_log(asked)
+    kinds, unlooked = _found(asked)
+    assert kinds == set()
+    assert "2 batches of older generations" in unlooked and "row-count" not in unlooked
+    DeltaTable(asked.layout.table).delete("id = '0'")
+    assert _found(asked)[0] >= {"row-count", "lost-key"}
+
+
+def test_rows_of_a_table_that_was_put_back_count_once_the_log_is_cleaned(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    _reset(asked, table_aside=True)
+    shutil.copytree(Path(asked.layout.aside(2), "tables", "f"), asked.layout.table)
+    for batch in (0, 1):
+        commit(asked, batch, generation=2, inserted=0, duplicate=1)
+    clean_log(asked)
+    kinds, unlooked = _found(asked)
+    assert kinds == set() and "of older generations" not in unlooked
+
+
+def test_a_restore_that_the_log_no_longer_has_leaves_the_number_of_rows_open(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    restore(asked, 1)
+    _reset(asked)
+    commit(asked, 0, generation=2, inserted=0, duplicate=1)
+    commit(asked, 1, generation=2)
+    assert _found(asked)[0] == set()
+    clean_log(asked)
+    kinds, unlooked = _found(asked)
+    assert kinds == set() and "row-count: 3 inserted - deleted" in unlooked
+    DeltaTable(asked.layout.table).delete("id = '0'")
+    assert "lost-key" in _found(asked)[0], "the keys are still compared"
+
+
+def test_a_wrong_number_of_rows_is_found_where_no_restore_can_have_been(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    _reset(asked)
+    for batch in (0, 1):
+        commit(asked, batch, generation=2, inserted=0, duplicate=1)
+    clean_log(asked)
+    assert _found(asked)[0] == set()
+    DeltaTable(asked.layout.table).delete("id = '0'")
+    kinds, unlooked = _found(asked)
+    assert "row-count" in kinds and "row-count" not in unlooked
 
 
 @pytest.mark.parametrize("form", ["parquet", "orc"])

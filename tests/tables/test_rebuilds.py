@@ -35,7 +35,19 @@ from draindown.sources.kafka.offsets import Loss, Span
 from draindown.sources.port import given_up
 from draindown.sources.registry import source_of
 from draindown.spec.models import PipelineSpec
-from tests.flowfiles import AT, REFUSED, about, commit, count_as_spark, drained, foreign, request, restore, take_in
+from tests.flowfiles import (
+    AT,
+    REFUSED,
+    about,
+    clean_log,
+    commit,
+    count_as_spark,
+    drained,
+    foreign,
+    request,
+    restore,
+    take_in,
+)
 from tests.flowfiles import checkpoint as write_checkpoint
 from tests.tables.test_audit_records import SOURCE
 
@@ -424,6 +436,30 @@ def test_audit_holds_the_ledger_against_the_log_of_the_rebuilt_table(tmp_path: P
     page = audit(asked.spec, "f", root=tmp_path)
     assert page.clean
     assert any("log they were made in is gone" in reason for reason in page.unlooked)
+
+
+def test_the_audit_of_a_rebuilt_table_stays_clean_once_its_log_is_cleaned(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    swap(asked, read_all(asked, begin(asked)))
+    recovery_swap.finish(asked.layout, by="me")
+    clean_log(asked)
+    page = audit(asked.spec, "f", root=tmp_path)
+    assert not page.residues
+    assert any("2 batches of older generations" in reason for reason in page.unlooked)
+    assert not any("row-count" in reason for reason in page.unlooked)
+
+
+def test_a_swap_that_was_restored_away_counts_for_nothing_once_it_is_cleaned(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    said = swap(asked, read_all(asked, begin(asked)))
+    recovery_swap.finish(asked.layout, by="me")
+    restore(asked, said - 1)
+    reset.begin(asked, reset.plan(asked), by="me", accept_missing=False)
+    for batch in (0, 1):
+        commit(asked, batch, generation=3, inserted=0, duplicate=1)
+    clean_log(asked, since=said + 1)  # the RESTORE is still there
+    page = audit(asked.spec, "f", root=tmp_path)
+    assert not page.residues and not any("row-count" in reason for reason in page.unlooked)
 
 
 def commit_next(asked: Request) -> None:

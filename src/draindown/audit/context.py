@@ -24,14 +24,15 @@ class AuditContext:
     """The rows loaded from the flow's tables, and the residues found so far.
 
     `batches`: ledger rows, without those in `lost`; `inputs`: what each batch read, by unit; `lost`: batches of older
-    generations whose rows the table no longer holds; `files`: intake rows; `refused`: quarantine rows without those
-    that the gate withdrew; `withdrawn`: the latter; `released`: quarantine id to the run that released the row ("" for
-    a row that was read again); `unlooked`: what could not be checked, and why; `seen`: how many of each thing were
-    checked; `unfinished`: generation and number of a batch that crashed before its commit; `accepted_before`: ids of
-    refused rows that an earlier generation accepted; `refused_since`, `inputs_since`: the oldest generation whose
-    refused rows, and whose inputs, are there; `without`: by generation, the files that it did not read again; `logs`:
-    how many logs of a unit's name were read by any generation, each of which has positions of its own; `judged`: the
-    columns in which each accepted record has a value of their type, or none.
+    generations whose rows the table no longer holds; `hides_restore`: the table's log was cleaned of commits between
+    generations, one of which may be a RESTORE that took batches back; `files`: intake rows; `refused`: quarantine rows
+    without those that the gate withdrew; `withdrawn`: the latter; `released`: quarantine id to the run that released
+    the row ("" for a row that was read again); `unlooked`: what could not be checked, and why; `seen`: how many of each
+    thing were checked; `unfinished`: generation and number of a batch that crashed before its commit;
+    `accepted_before`: ids of refused rows that an earlier generation accepted; `refused_since`, `inputs_since`: the
+    oldest generation whose refused rows, and whose inputs, are there; `without`: by generation, the files that it did
+    not read again; `logs`: how many logs of a unit's name were read by any generation, each of which has positions of
+    its own; `judged`: the columns in which each accepted record has a value of their type, or none.
     """
 
     flow: FlowSpec
@@ -49,6 +50,7 @@ class AuditContext:
     seen: dict[str, int] = field(default_factory=dict)
     unfinished: tuple[int, int] | None = None
     lost: list[BatchRow] = field(default_factory=list)
+    hides_restore: bool = False
     inputs_since: int = 0
     accepted_before: set[str] = field(default_factory=set)
     refused_since: int = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from draindown.audit.context import AuditContext, is_commit_of, kind_of, of_source
@@ -28,9 +28,11 @@ def generations_of(context: AuditContext) -> None:
     context.without = generations.left_out(context.layout)
     if live == 1 and not any(batch.kind == "replay" for batch in context.batches):
         return
-    gone = _lost(context, live)
+    commits = {commit.version: commit for commit in TableLog(context.layout.table).commits()}
+    gone = _lost(context, live, commits)
     context.lost = [batch for batch in context.batches if batch.place in gone]
     context.batches = [batch for batch in context.batches if batch.place not in gone]
+    context.hides_restore = _hides_restore(context.batches, live, min(commits))
     if context.lost:
         what = count(len(context.lost), "batch", "batches")
         context.unlooked.append(
@@ -46,28 +48,69 @@ def generations_of(context: AuditContext) -> None:
     _let_through_before(context)
 
 
-def _lost(context: AuditContext, live: int) -> set[Place]:
-    """Batches of generations before `live` that are no commits of the table, that a RESTORE took back, or in whose
-    place a rebuilt generation came."""
-    commits = {commit.version: commit for commit in TableLog(context.layout.table).commits()}
-    restored = _restores(standing_restores(commits.values()))
+def _lost(context: AuditContext, live: int, commits: Mapping[int, Commit]) -> set[Place]:
+    """Batches of generations before `live` that are no commits of the table, that a RESTORE took back, in whose place a
+    rebuilt generation came, or whose table was replaced. Of commits that the log no longer has the cards of
+    generations, the tables put aside and the versions in the ledger say so."""
+    restored, oldest = _restores(standing_restores(commits.values())), min(commits)
     brought = {at: swap.generation for at, swap in swaps(context, commits).items()}
-    taken_back = {at for at in brought if any(to < at < by for by, to in restored.items())}
-    newest = max((number for at, number in brought.items() if at not in taken_back), default=0)
+    known = _brought_before(context, live, oldest) | brought
+    taken_back = {at for at in known if any(to < at < by for by, to in restored.items())}
+    newest = max((number for at, number in known.items() if at not in taken_back), default=0)
+    newest = max(newest, integrity.replaced_last(context.layout, context.layout.table))
+    first = _first_after(context.batches)
     return {
         batch.place
         for batch in context.batches
         if batch.generation < live
         and (
             batch.generation < newest
+            or batch.table_version >= first.get(batch.generation, batch.table_version + 1)
             or (
-                batch.table_version >= min(commits)
+                batch.table_version >= oldest
                 and brought.get(batch.table_version) != batch.generation
                 and not is_commit_of(commits.get(batch.table_version), batch)
             )
             or any(to < batch.table_version < at for at, to in restored.items())
         )
     }
+
+
+def _brought_before(context: AuditContext, live: int, oldest: int) -> dict[int, int]:
+    """Version of each swap that is no longer in the log, and the generation that it brought."""
+    rebuilt = sorted(int(number) for number, card in generations.cards(context.layout).items() if card.get("rebuilt"))
+    versions = {
+        number: min((batch.table_version for batch in context.batches if batch.generation == number), default=oldest)
+        for number in rebuilt
+        if number <= live
+    }
+    return {at: number for number, at in versions.items() if at < oldest}
+
+
+def _first_after(batches: Sequence[BatchRow]) -> dict[int, int]:
+    """By generation, the first version that a later generation wrote. From there on the table has none of its batches.
+
+    Versions only go back where another table, or an older copy, came in the place of the table.
+    """
+    versions = defaultdict[int, list[int]](list)
+    for batch in batches:
+        versions[batch.generation].append(batch.table_version)
+    first, found = None, dict[int, int]()
+    for number in sorted(versions, reverse=True):
+        if first is not None:
+            found[number] = first
+        first = min([*versions[number], *([] if first is None else [first])])
+    return found
+
+
+def _hides_restore(batches: Sequence[BatchRow], live: int, oldest: int) -> bool:
+    """Whether the log was cleaned of a commit, not a batch, between a generation whose rows count and the next one."""
+    first = _first_after(batches)
+    for number in {batch.generation for batch in batches if batch.generation < live}:
+        last = max(batch.table_version for batch in batches if batch.generation == number)
+        if min(first.get(number, oldest), oldest) > last + 1:
+            return True
+    return False
 
 
 def made_up_for(context: AuditContext) -> set[int]:

@@ -183,6 +183,15 @@ def put_aside_last(layout: FlowLayout, path: str) -> int:
     return max((int(one.name) for one in known if _aside(layout, int(one.name), path).exists()), default=0)
 
 
+def replaced_last(layout: FlowLayout, path: str) -> int:
+    """Return the newest generation that began with another table in the place of this one; 0 if there is none.
+
+    A table that was put back since is in its place again.
+    """
+    began = put_aside_last(layout, path)
+    return began if began and not _is_back(layout, began, path) else 0
+
+
 def _aside(layout: FlowLayout, generation: int, path: str) -> Path:
     return Path(layout.aside(generation)) / Path(path).parent.name / Path(path).name
 
