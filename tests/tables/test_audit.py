@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from draindown.audit import columnar
 from draindown.audit.cells import unlike
@@ -28,6 +28,7 @@ from draindown.base.errors import TerminalError, TransientError
 from draindown.flow import integrity
 from draindown.flow.quarantine import RESOLUTIONS
 from draindown.lake.documents import write_json
+from draindown.lake.transactions import app_id
 from draindown.ledger import inputs as ledger_inputs
 from draindown.ledger import table as ledger_table
 from draindown.ledger.inputs import Input
@@ -502,6 +503,27 @@ def test_a_batch_killed_before_its_commit_counts_for_nothing_yet(world: World) -
     found = world.audit()
     assert found.residues == []
     assert any("the next run repeats it" in reason for reason in found.unlooked)
+
+
+def test_a_replay_killed_before_its_commit_counts_for_nothing_yet(world: World) -> None:
+    """It refused what the table holds since the first read: the rules are others now."""
+    world.refused += [world.row(1, n, "x", kind="replay:abc", batch=7) for n in (1, 2)]
+    found = world.audit()
+    assert found.residues == []
+    (told,) = found.unlooked
+    assert told.startswith("2 refused rows of replay abc, batch 7: it was cut short before its commit")
+
+
+@pytest.mark.parametrize(("done", "of"), [(6, 1), (7, 1), (7, 2)])
+def test_rows_of_a_replay_that_the_table_is_done_with_are_not_set_apart(world: World, done: int, of: int) -> None:
+    world.refused.append(world.row(1, 1, "x", kind="replay:abc", batch=7))
+    world.audit()
+    layout = world.spec.layout("f")
+    once = CommitProperties(app_transactions=[Transaction(app_id(layout, of, "rows", "replay:abc"), done)])
+    write_deltalake(layout.table, _rows(world.target).slice(0, 0), mode="append", commit_properties=once)
+    found = audit(world.spec, "f", root=world.root)
+    told = [one.where for one in found.residues if one.kind == "quarantine-without-batch"]
+    assert told == ["generation 1, replay batch 7"] * (done == 7 and of == 1)
 
 
 def test_no_audit_beside_a_drain(world: World) -> None:

@@ -35,6 +35,7 @@ from draindown.flow.quarantine import place_of
 from draindown.flow.release_intent import pending
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, log_of
+from draindown.lake.transactions import app_id
 from draindown.lease import holder as lease_holder
 from draindown.ledger import inputs
 from draindown.ledger import rows as ledger_rows
@@ -59,6 +60,7 @@ def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress 
     rebuild.refuse_half_swapped(context.layout, f"audit flow {flow_name} of pipeline {spec.pipeline}")
     _load(context)
     _set_unfinished_apart(context)
+    _set_replays_apart(context)
     settle_withdrawals(context)
     _settle_replay(context)
     generations_of(context)
@@ -119,6 +121,26 @@ def _set_unfinished_apart(context: AuditContext) -> None:
         context.unfinished = (generation, number)
         context.refused = [r for r in context.refused if not _is_of(r, context.unfinished)]
         context.unlooked.append(f"batch {number}: it was cut short before its commit; the next run repeats it")
+
+
+def _set_replays_apart(context: AuditContext) -> None:
+    """Ignore what a replay of input refused in a batch that crashed before its commit: the replay writes it again.
+
+    No run does that, nor takes it back: it stays until the replay goes on, or a generation begins.
+    """
+    live, table = generations.generation(context.layout), log_of(context.layout, context.layout.table)
+    known = {batch.place for batch in context.batches}
+    begun = Counter(
+        (row["kind"], row["batch"])
+        for row in context.refused
+        if kind_of(row) == "replay" and row["generation"] == live and (live, "replay", row["batch"]) not in known
+    )
+    done = {kind: table.last(app_id(context.layout, live, "rows", kind)) for kind, _ in begun}
+    apart = {(live, kind, n) for kind, n in begun if (last := done[kind]) is None or n > last}
+    context.refused = [r for r in context.refused if (r["generation"], r["kind"], r["batch"]) not in apart]
+    for _, kind, number in sorted(apart):
+        what = f"{count(begun[kind, number], 'refused row')} of replay {kind.partition(':')[2]}, batch {number}"
+        context.unlooked.append(f"{what}: it was cut short before its commit; the same replay repeats it")
 
 
 def _settle_replay(context: AuditContext) -> None:
