@@ -100,11 +100,9 @@ def take_over(layout: FlowLayout, staged: FlowLayout, *, app: tuple[WriterId, in
     """Append the rows that a staged generation refused and that were never refused before. One commit, idempotent."""
     if not log_of(staged, staged.quarantine).exists:
         return
-    fresh = "select t.* from t"
-    if log_of(layout, layout.quarantine).exists:
-        fresh += " left anti join held on t.quarantine_id = held.quarantine_id"
+    held = " left anti join held on t.quarantine_id = held.quarantine_id" * log_of(layout, layout.quarantine).exists
     delta.make_private(layout.quarantine)  # these may be the first refused rows of the flow
-    delta.append_query(layout.quarantine, staged.quarantine, fresh, app=app)
+    delta.append_query(layout.quarantine, staged.quarantine, f"select t.* from t{held}", app=app)
 
 
 def counts(layout: FlowLayout) -> Counts:
