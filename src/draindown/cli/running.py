@@ -125,12 +125,14 @@ def run(
 
 def _steps(this: _Run, name: str, part: PlanPart, asked: Mapping[Step, bool], spark: _Spark) -> None:
     """Run drain and check of a flow if its plan needs them, until one fails. Note whether it may be compacted then."""
-    from draindown.spark.job.steps import in_turn
-
     wanted = [step for step in asked if step != "compact" and asked[step] and getattr(part, step)]
-    if not in_turn((this.request(name, step) for step in wanted), lambda request: _step(this, request, spark)):
-        this.failed.add(name)
-    elif asked["compact"] and part.compact:
+    if wanted:
+        from draindown.spark.job.steps import in_turn  # brings PySpark: a run with nothing to do needs none
+
+        if not in_turn((this.request(name, step) for step in wanted), lambda request: _step(this, request, spark)):
+            this.failed.add(name)
+            return
+    if asked["compact"] and part.compact:
         this.compactable.append(name)
 
 
