@@ -25,6 +25,7 @@ from tests.folding import Row, fold
 _START = datetime(2026, 3, 1, tzinfo=UTC)
 _SEQUENCES: dict[str, tuple[pa.DataType, Any]] = {
     "timestamp": (pa.timestamp("us", tz="UTC"), [_START + timedelta(minutes=at) for at in range(6)]),
+    "timestamp_ntz": (pa.timestamp("us"), [datetime(2026, 3, 1, 0, at) for at in range(6)]),
     "date": (pa.date32(), [(_START + timedelta(days=at)).date() for at in range(6)]),
     "bigint": (pa.int64(), list(range(6))),
     "decimal(10,2)": (pa.decimal128(10, 2), [pa.scalar(at / 2).cast(pa.decimal128(10, 2)).as_py() for at in range(6)]),
@@ -114,6 +115,17 @@ def test_rows_at_each_time_are_those_in_force(
         _, out, _ = it.ask(capsys, "p/changes", text, "--key", "c'", "--json")
         assert [(row["k"], row["v"]) for row in json.loads(out)["rows"]] == _in_force(rows, at, "c'")
     assert 0 < found["number"] == len(found["rows"])
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
+def test_any_year_can_be_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    it, zone = Project(tmp_path, kind), UTC if kind == "timestamp" else None
+    years = {1: "a", 1600: "b", 2026: "c", 9999: "d"}
+    it.write([{"k": "a", "at": datetime(year, 1, 1, tzinfo=zone), "n": 1, "v": v} for year, v in years.items()])
+    for text, v in (("0001-01-01", "a"), ("1677-01-01", "b"), ("2263-01-01", "c"), ("9999-12-31T23:59:59.999999", "d")):
+        code, out, err = it.ask(capsys, "changes", text, "--json")
+        assert code == 0, err
+        assert [row["v"] for row in json.loads(out)["rows"]] == [v]
 
 
 def test_an_answer_is_of_the_published_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from deltalake import write_deltalake
 
 from draindown.lake.table_log import TableLog
-from draindown.proof.behind import COUNTS, ROW, source_rows
+from draindown.proof.behind import COUNTS, ROW, literal_of, source_rows
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.models import PipelineSpec
 from tests.folding import fold
@@ -230,3 +230,13 @@ def test_those_that_count_come_first_under_a_limit(tmp_path: Path) -> None:
     asked = Asked(tmp_path, part, rows)
     ((counted, others),) = asked([{"n": 1, "position": 5}], {"n": pa.int32(), "position": pa.int32()}, limit=2)
     assert counted[0] == [25] and len(others[0]) == 1
+
+
+@pytest.mark.parametrize("zone", [UTC, None], ids=["instants", "clocks"])
+def test_a_time_of_any_year_has_a_literal(tmp_path: Path, zone: Any) -> None:
+    times = [datetime(year, 1, 1, 0, 0, 0, 1, tzinfo=zone) for year in (1, 1677, 1970, 2026, 2263, 9999)]
+    write_deltalake(tmp_path / "t", pa.table({"at": pa.array(times, pa.timestamp("us", "UTC" if zone else None))}))
+    log = TableLog(str(tmp_path / "t"))
+    for number, time in enumerate(times):
+        assert log.rows(f"select count(*) as n from t where at < {literal_of(time)}") == [{"n": number}]
+        assert log.rows(f"select count(*) as n from t where at in ({literal_of(time)})") == [{"n": 1}]

@@ -121,7 +121,7 @@ def _value(kind: str, text: str) -> str:
         case "timestamp":
             return moment(parse_time(text))
         case "timestamp_ntz":
-            return f"cast({moment(parse_time(text))} as timestamp)"
+            return moment(parse_time(text).replace(tzinfo=None))
         case "date":
             return f"cast({literal(_read(date.fromisoformat, text, 'date such as 2026-01-31').isoformat())} as date)"
         case "string":

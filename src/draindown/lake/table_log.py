@@ -329,9 +329,10 @@ def begins(column: str, starts: Iterable[str]) -> str:
 
 
 def moment(at: datetime) -> str:
-    """Return an aware datetime as a timestamp literal in the SQL of `query`, with microseconds."""
-    microseconds = (at - EPOCH) // timedelta(microseconds=1)
-    return f"""arrow_cast({microseconds}, 'Timestamp(Microsecond, Some("UTC"))')"""
+    """Return a datetime as a timestamp literal in the SQL of `query`, with microseconds, and a zone if it has one."""
+    # a cast to `timestamp` would be one to nanoseconds, of which there are none before 1677 and after 2262
+    zone, epoch = ('Some("UTC")', EPOCH) if at.tzinfo else ("None", EPOCH.replace(tzinfo=None))
+    return f"arrow_cast({(at - epoch) // timedelta(microseconds=1)}, 'Timestamp(Microsecond, {zone})')"
 
 
 def identifier(name: str) -> str:

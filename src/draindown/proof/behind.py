@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -144,7 +144,7 @@ def literal_of(value: Any) -> str | None:
         case str():
             return literal(value)
         case datetime():
-            return moment(value) if value.tzinfo else f"cast({moment(value.replace(tzinfo=UTC))} as timestamp)"
+            return moment(value)
         case date():
             return f"cast({literal(value.isoformat())} as date)"
         case Decimal():
