@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import PrimitiveType
 
 from draindown.base.errors import TerminalError
 from draindown.lake.table_log import TableLog
@@ -148,8 +149,10 @@ def test_rows_that_the_class_cant_take_are_named(tmp_path: Path) -> None:
     assert error.value.found == "key ('z'): process: ValueError: no such number (shop.py:5)"
 
 
-def test_behind_a_row_are_the_rows_of_its_segment(tmp_path: Path) -> None:
+@pytest.mark.parametrize("column", ["other", "us", "gap"])
+def test_behind_a_row_are_the_rows_of_its_segment(tmp_path: Path, column: str) -> None:
     lake = _Lake(tmp_path)
+    DeltaTable(lake.source).alter.add_columns(Field(column, PrimitiveType("long")))
     results = [row for row in lake.results() if row["n"] < 0]
     table = pa.Table.from_pylist(results, schema=_TABLE)
     ((found, number),) = source_rows(lake.layout, lake.flow, [TableLog(lake.source)], table, 0, 100)

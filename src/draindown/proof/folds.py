@@ -96,10 +96,9 @@ def behind(part: Processor) -> SourceRows:
     """Return the rows of a result row's segment: of its key, from the segment's start to the first longer gap."""
     time, start = identifier(part.time), f"epoch_us(_r.{part.START})"
     same = " and ".join(f"_o.{identifier(name)} is not distinct from _r.{identifier(name)}" for name in part.by)
-    spaced = (
-        f"select epoch_us(_o.{time}) as us, us - lag(us) over (order by us) as gap "
-        f"from source _o where {same} and epoch_us(_o.{time}) >= {start}"
-    )
-    end = f"(select min(us) from ({spaced}) where gap > {part.expire * 1_000_000})"
+    # level by level: beside a column of the source, DuckDB would not find an alias of the same name
+    times = f"select epoch_us(_o.{time}) as _us from source _o where {same} and epoch_us(_o.{time}) >= {start}"
+    spaced = f"select _us, _us - lag(_us) over (order by _us) as _gap from ({times})"
+    end = f"(select min(_us) from ({spaced}) where _gap > {part.expire * 1_000_000})"
     within = f"epoch_us(_s.{time}) >= {start} and epoch_us(_s.{time}) < coalesce({end}, {2**63 - 1})"
     return SourceRows({name: name for name in part.by}, condition=within)
