@@ -19,12 +19,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from draindown.base.clock import now
+from draindown.gate import published
 from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
 from draindown.recovery import reset
 from draindown.recovery.opening import Needs, open_flow
 from draindown.runs.request import Again
+from draindown.sources.tables import followed
 from draindown.sources.tables import source as tables
+from draindown.sources.tables.upstream import changes_rows
 from draindown.spark.runs.rebuild import rebuild
 from draindown.spark.runs.replay_input import replay
 from tests.folding import fold
@@ -422,6 +425,33 @@ def test_all_kinds_equal_their_queries_after_any_history(
     assert deaths and not any(it.waits(flow) for flow in it.spec.flows)
     rows = {kind: ledger_table.recent(it.layout(kind), 10_000) for kind in it.kinds}
     assert all(len(own) > 1 and sum(row.updated + row.deleted for row in own) for own in rows.values())
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kinds", [("joined", "statuses", "baskets")], ids="-".join)
+def test_quiet_tables_are_followed_by_batches_without_rows(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, ...]
+) -> None:
+    it = World(tmp_path / "project", spark, *kinds)
+    _change(it, [History(it, number, number) for number in range(4)], Random(1), 4)
+    it.begin()
+    it.land([], [])
+    it.run(*it.landing)
+    assert not any(it.waits(kind) for kind in it.kinds), "no row changed"
+    before = {kind: TableLog(it.layout(kind).table).version for kind in it.kinds}
+    monkeypatch.setattr(followed, "RENEWED", timedelta(0))
+    assert all(it.waits(kind) for kind in it.kinds)
+    it.run(*it.kinds)
+    it.hold()
+    assert not any(it.waits(kind) for kind in it.kinds), "they have the newest versions, however old"
+    for kind in it.kinds:
+        (newest,) = ledger_table.recent(it.layout(kind), 1)
+        (commit,) = TableLog(it.layout(kind).table).commits_since(before[kind])
+        assert (newest.records, newest.touched, newest.applied, newest.table_version) == (0, 0, 0, commit.version)
+        assert not changes_rows(commit), "who reads this table has nothing to read"
+        pointer = published.published(it.layout(kind))
+        assert pointer is not None and pointer.version == commit.version
 
 
 _HURT = {

@@ -112,13 +112,13 @@ class Shop:
         self.publish()
         assert len(self.pin()) == 1
 
-    def look(self) -> Look:
-        return self.source.look(self.layout, 1, intake.newest(self.layout, 1) + 1, NOW)
+    def look(self, now: datetime = NOW) -> Look:
+        return self.source.look(self.layout, 1, intake.newest(self.layout, 1) + 1, now)
 
-    def pin(self) -> list[dict[str, tuple[Any, ...]]]:
+    def pin(self, now: datetime = NOW) -> list[dict[str, tuple[Any, ...]]]:
         """Pin what is new. Of each slice the ranges by table: fill, start, until, rows, bucket, buckets."""
         before = intake.newest(self.layout, 1)
-        self.source.pin(1, NOW).take(BOUND)
+        self.source.pin(1, now).take(BOUND)
         own = ("fill", "start", "until", "rows", "bucket", "buckets")
         return [
             {Path(unit.name).name: tuple(unit.row[name] for name in own) for unit in one.units}
@@ -175,6 +175,17 @@ def test_it_is_idle_while_no_table_has_a_changed_row(shop: Shop) -> None:
     shop.publish()
     (piece,) = shop.pin()
     assert piece["orders"][1:4] == (0, 1, 0), "read at the newest version, although nothing changed"
+
+
+def test_a_table_whose_old_version_is_outrun_takes_the_others_along(shop: Shop) -> None:
+    shop.filled()
+    shop.write("customers", [])
+    shop.publish()
+    later = datetime.now(UTC) + timedelta(days=31)
+    (reason,) = shop.look(later).reasons
+    assert reason.startswith("version 0 of table crm/customers is more than 30 days old") and shop.look().units == 0
+    assert shop.pin(later) == [{"orders": (False, 0, 0, 0, 0, 1), "customers": (False, 0, 1, 0, 0, 1)}]
+    assert shop.look(later).units == 0 and shop.pin(later) == []
 
 
 def test_buckets_count_the_rows_of_all_tables_and_a_range_that_died_is_completed(

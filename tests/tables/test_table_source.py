@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -83,14 +83,14 @@ class Project:
         once = CommitProperties(app_transactions=[Transaction(app_id(self.layout, 1, "rows"), batch)])
         write_deltalake(self.layout.table, pa.table({"id": [1]}), mode="append", commit_properties=once)
 
-    def look(self) -> Look:
+    def look(self, now: datetime = NOW) -> Look:
         first = intake.newest(self.layout, 1) + 1
-        return self.source.look(self.layout, 1, first, NOW)
+        return self.source.look(self.layout, 1, first, now)
 
-    def pin(self) -> list[dict[str, Any]]:
+    def pin(self, now: datetime = NOW) -> list[dict[str, Any]]:
         """Pin what is new; the rows of the slices that this makes."""
         before = intake.newest(self.layout, 1)
-        pinning = self.source.pin(1, NOW)
+        pinning = self.source.pin(1, now)
         assert pinning.take(BOUND) is False
         return [dict(one.units[0].row) for one in intake.slices(self.layout, 1, before + 1)]
 
@@ -146,6 +146,49 @@ def test_commits_that_changed_no_row_are_no_input(project: Project) -> None:
     project.publish()
     (piece,) = project.pin()
     assert (piece["start"], piece["until"], piece["rows"]) == (0, TableLog(project.upstream.table).version, 1)
+
+
+def _expire(table: str) -> None:
+    """What Delta does with a checkpoint: the commits before the newest one leave the log."""
+    DeltaTable(table).create_checkpoint()
+    for commit in sorted(Path(table, "_delta_log").glob("*.json"))[:-1]:
+        commit.unlink()
+
+
+def test_a_table_without_changed_rows_is_followed_past_the_cleanup_of_its_log(project: Project) -> None:
+    project.write([1, 2])
+    project.publish()
+    project.pin()
+    for _ in range(3):
+        project.write([])  # as a batch of duplicates
+    version, committed = project.publish(), datetime.now(UTC)
+    assert project.look(committed + timedelta(days=29)).units == 0
+    later = committed + timedelta(days=31)
+    found = project.look(later)
+    assert (found.units, found.forecast(BOUND).slices, found.oldest) == (1, 1, later.timestamp())
+    assert found.reasons[0].startswith("version 0 of table t is more than 30 days old: the flow goes on to version 3")
+    (row,) = project.pin(later)
+    assert _range(row) == (False, 0, version, 0, 1) and (row["rows"], row["changes"]) == (0, False)
+    assert project.look(later).units == 0 and project.pin(later) == [], "once, not with each look"
+    project.source.read_up_to(1, 3)
+    (reader,) = registered.readers(project.upstream)
+    assert (reader.version, reader.snapshot) == (version, False)
+
+    project.write([])
+    project.publish()
+    _expire(project.upstream.table)
+    assert project.look().units == 0, "the commits that are gone were read"
+    project.write([3])
+    project.publish()
+    assert project.pin()[0]["rows"] == 1
+
+
+def test_an_old_version_that_is_still_the_published_one_is_not_read_again(project: Project) -> None:
+    project.write([1, 2])
+    project.publish()
+    project.pin()
+    project.write([])
+    assert project.look(datetime.now(UTC) + timedelta(days=365)).units == 0
 
 
 def test_deletes_are_changes(project: Project) -> None:
@@ -277,7 +320,7 @@ def test_a_version_that_is_published_while_a_plan_looks_is_left_to_the_next_one(
     project.publish()
     project.pin()
     (unit,) = next(intake.slices(project.layout, 1, 1)).units
-    (table,) = project.source._tables
+    (table,) = project.source.tables
     assert table.same(unit) == unit  # the log is open
     project.write([3])
     newest = project.publish()
@@ -291,7 +334,7 @@ def test_a_slice_that_another_driver_pins_while_a_log_is_open_is_of_the_same_tab
     project.write([1, 2])
     project.publish()
     project.pin()
-    (table,) = project.source._tables
+    (table,) = project.source.tables
     assert table.is_ready  # the log is open
     project.write([3])
     newest = project.publish()

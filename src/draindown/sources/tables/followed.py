@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
@@ -18,14 +18,20 @@ from draindown.sources.tables.registered import Reader
 from draindown.sources.tables.upstream import Changes, Upstream
 from draindown.spec.table_source import SourceTable
 
+RENEWED = timedelta(days=30)
+"""Age at which the version of the newest slice is given up for a later one, though no row changed in between.
+
+Delta's cleanup of the log knows no readers: 90 days on, nobody could tell that the commits in between changed no row.
+"""
+
 
 @dataclass(frozen=True)
 class Piece:
     """The versions of one table that the next slices pin.
 
     `start`: None for a fill. `rows`: rows that changed, or all of a fill. `changes`: whether some were updated or
-    deleted. `commits`: 0 if no row changed, so that the table is only read. `decided`: numbers of decisions about late
-    rows: up to the first counted before, up to the second count from here.
+    deleted. `commits`: 0 if no row changed, so that the table is only read; where nothing else calls for the slice, 1.
+    `decided`: numbers of decisions about late rows: up to the first counted before, up to the second count from here.
     """
 
     start: int | None
@@ -85,6 +91,13 @@ class Followed:
             return ""
         return f"version {newest.until} is another commit than the one that was read: it was put back from a copy"
 
+    def is_outrun(self, newest: Unit, now: datetime) -> bool:
+        """Return whether the newest slice has a version as old as RENEWED, and a later one was published."""
+        if self._until(newest) == newest.until:
+            return False
+        read = newest.row.get("committed_ms") or self.committed_ms(newest.until)
+        return read is None or now - datetime.fromtimestamp(read / 1000, UTC) >= RENEWED
+
     def _until(self, newest: Unit | None) -> int:
         """Return the version to read: the published one, but none that is older than the newest slice has."""
         pointer = self._upstream.pointer
@@ -121,8 +134,13 @@ class Followed:
         """Return in words what a piece holds."""
         if new.start is None:
             return f"all {count(new.rows, 'row')} of table {self.name} to compare, at version {new.until}"
-        if not new.rows:
+        if not new.rows and new.decided[0] != new.decided[1]:
             return "late rows were applied, and are yet to be counted"
+        if not new.rows:
+            return (
+                f"version {new.start} of table {self.name} is more than {RENEWED.days} days old: the flow goes on to "
+                f"version {new.until}, before the log of the commits in between is gone. They changed no row"
+            )
         commits, rows = count(new.commits, "commit"), count(new.rows, "row")
         return f"{commits} of table {self.name} since version {new.start}, {rows} changed"
 

@@ -49,7 +49,8 @@ class Tables:
         return self
 
     @cached_property
-    def _tables(self) -> list[Followed]:
+    def tables(self) -> list[Followed]:
+        """The tables, in the order of the flow."""
         return [Followed(one, self._layout) for one in self._source.read]
 
     def out_of_reach(self) -> tuple[str, str] | None:
@@ -63,7 +64,7 @@ class Tables:
         waiting = intake.Waiting() if is_void else intake.waiting(state, generation, first)
         new, rest = self._new(newest, now), unfinished(newest)
         oldest = [] if waiting.oldest is None else [waiting.oldest]
-        told = zip(self._tables, new, strict=False)
+        told = zip(self.tables, new, strict=False)
         reasons = [table.told(piece) for table, piece in told if piece.commits]
         if waiting.slices:
             reasons.append(f"{count(waiting.slices, 'slice')} pinned and yet to be processed")
@@ -82,15 +83,16 @@ class Tables:
         )
 
     def _findings(self, newest: Slice | None) -> list[Finding]:
-        return [table.finding() for table in self._tables if not table.is_ready] if newest is None else []
+        return [table.finding() for table in self.tables if not table.is_ready] if newest is None else []
 
     def _new(self, newest: Slice | None, now: datetime) -> list[Piece]:
         """Return the versions of each table that no slice has; nothing if no row of any changed since the newest one.
 
-        All rows are compared again where one of the tables was rebuilt.
+        All rows are compared again where one of the tables was rebuilt. Where the newest slice is old, the versions
+        are returned although no row changed.
         """
         if newest is None:
-            return self._fill(now) if all(one.is_ready for one in self._tables) else []
+            return self._fill(now) if all(one.is_ready for one in self.tables) else []
         units = self._followed(newest)
         decided = newest.units[0].row["decided"], late.newest(self._layout)
         if decided[1] < decided[0]:
@@ -98,16 +100,16 @@ class Tables:
         changes = [table.changes(unit) for table, unit in units]
         if any(one.rebuilt for one in changes):
             return self._fill(now, [unit for _, unit in units])
-        none = not any(one.rows for one in changes)
-        if none and decided[0] == decided[1]:
-            return []
         new = [table.since(unit, found, now) for (table, unit), found in zip(units, changes, strict=True)]
-        first = 1 if none else 0  # a decision alone is one thing to read
-        return [replace(one, decided=decided, commits=one.commits or first * (not at)) for at, one in enumerate(new)]
+        if not any(one.rows for one in changes):
+            alone = decided[0] != decided[1]  # a decision alone is one thing to read, and so is a table that is outrun
+            due = [not at if alone else table.is_outrun(unit, now) for at, (table, unit) in enumerate(units)]
+            new = [replace(one, commits=int(is_due)) for one, is_due in zip(new, due, strict=True)] if any(due) else []
+        return [replace(one, decided=decided) for one in new]
 
     def _fill(self, now: datetime, units: Sequence[Unit | None] = ()) -> list[Piece]:
         decided = 0, late.newest(self._layout)
-        pairs = zip_longest(self._tables, units)
+        pairs = zip_longest(self.tables, units)
         return [replace(table.fill(now, unit), decided=decided) for table, unit in pairs]
 
     def refuse_miscounted(self, number: int, units: Sequence[Unit], read: Mapping[str, int]) -> None:
@@ -135,7 +137,7 @@ class Tables:
     def _followed(self, newest: Slice) -> list[tuple[Followed, Unit]]:
         """Return each table with its unit of the newest slice. Raises like `refuse_lost`."""
         self._refuse_other(newest.units)
-        units = zip(self._tables, by_table(self._source, newest.units), strict=True)
+        units = zip(self.tables, by_table(self._source, newest.units), strict=True)
         return [(table, table.same(unit)) for table, unit in units if unit is not None]
 
     def _as_pinned(self, units: Sequence[Unit]) -> str | None:
@@ -158,7 +160,7 @@ class Tables:
         left = [*unfinished(newest), *self.slices_of(new)]
         if left:  # before they are pinned, so that no maintenance comes between
             rows = {table_of_unit(row["unit"]): row for row in left[0]}
-            for table in self._tables:
+            for table in self.tables:
                 table.register(rows[table.table])
         return TablesPinning(self._layout, generation, left, now)
 
@@ -168,7 +170,7 @@ class Tables:
         A rebuild has documents of its own: the live table still needs what it needed before.
         """
         done = next(intake.slices(self._layout, generation, first - 1), None) if first > FIRST else None
-        for table, unit in zip(self._tables, by_table(self._source, done.units if done else ()), strict=True):
+        for table, unit in zip(self.tables, by_table(self._source, done.units if done else ()), strict=True):
             if unit is not None:
                 table.advance(unit)
 
@@ -176,7 +178,7 @@ class Tables:
         """Return the slices of the pieces of all tables, one per bucket; none without pieces."""
         division = self._division(pieces) if pieces else Division(parts=(0,))
         return [
-            [self._row(table, piece, bucket, division) for table, piece in zip(self._tables, pieces, strict=True)]
+            [self._row(table, piece, bucket, division) for table, piece in zip(self.tables, pieces, strict=True)]
             for bucket in range(division.buckets)
         ]
 
@@ -187,7 +189,7 @@ class Tables:
             return divided({}, total, ROWS)
         sought = self._source.sought
         wanted = [{name for own in sought.values() if (name := own[at])} for at in range(len(pieces))]
-        files = [table.files(piece.until, own) for table, piece, own in zip(self._tables, pieces, wanted, strict=True)]
+        files = [table.files(piece.until, own) for table, piece, own in zip(self.tables, pieces, wanted, strict=True)]
         candidates = {
             key: [one for some, name in zip(files, own, strict=True) for one in extents(some, name)]
             for key, own in sought.items()
@@ -255,7 +257,7 @@ class Tables:
         Raises TerminalError `source-replaced`, `derivation-changed`.
         """
         self._refuse_other(units)
-        named = {table.table: table for table in self._tables}
+        named = {table.table: table for table in self.tables}
         for unit in units:
             table = named[table_of_unit(unit.name)]
             log = TableLog(table.path)
