@@ -17,9 +17,10 @@ from draindown.ledger.rows import Swap
 from draindown.planning.explanation import Explanation, explain, next_pieces
 from draindown.runs.request import Request
 from draindown.sources import intake
-from draindown.sources.tables import late
+from draindown.sources.tables import followed, late
 from draindown.sources.tables.followed import Followed
 from draindown.sources.tables.late import Place
+from draindown.sources.tables.upstream import Upstream
 from draindown.spark.derived.batch import DeriveBatch
 from draindown.spec.derived import DerivedFlow
 from tests.flowfiles import checkpoint
@@ -114,6 +115,21 @@ def test_a_flow_that_was_edited_is_explained_with_what_it_needs_first(project: P
     first, *then = [text for _, text in _next(found)]
     assert first.startswith("derivation-changed: ") and "draindown reset p --flow d" in " ".join(then)
     assert "windows of 2 h" in found.query and not found.sources and found.seconds is None
+
+
+def test_each_source_is_looked_at_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.write([1, 2])
+    project.publish()
+    read(project)
+    opened = list[str]()
+
+    class Counted(Upstream):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            opened.append(self.layout.table_name)
+
+    monkeypatch.setattr(followed, "Upstream", Counted)
+    assert not explained(project)[0].waits and opened == ["t"]
 
 
 def test_a_source_that_was_rebuilt_to_no_rows_is_compared(project: Project) -> None:

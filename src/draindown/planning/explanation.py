@@ -69,10 +69,11 @@ class Explanation:
 
 def explain(state: FlowState, flow: DerivedFlow, now: datetime) -> Explanation:
     """Explain a flow. Raises TerminalError `source-replaced`, `generation-damaged`, `checkpoint-damaged`."""
-    derivation, tables = flow.derivation, [Followed(one, state) for one in flow.source.read]
+    derivation, source = flow.derivation, _source(state, flow)
+    tables = source.tables
     rows = [row for row in ledger_table.recent(state, _RECENT) if row.kind == "source" and row.reread]
     waited_for = [table.finding() for table in tables if not table.is_ready]
-    refused = _refused(state, flow)
+    refused = _refused(state, source)
     known = Explanation(
         state.pipeline,
         state.flow,
@@ -93,13 +94,13 @@ def explain(state: FlowState, flow: DerivedFlow, now: datetime) -> Explanation:
     return replace(known, advice=_advice(known))
 
 
-def _refused(state: FlowState, flow: DerivedFlow) -> tuple[str, ...]:
+def _refused(state: FlowState, source: Tables) -> tuple[str, ...]:
     """Return in words that the flow derives something else now, and what to do; empty if it doesn't.
 
     Raises TerminalError `source-replaced`.
     """
     try:
-        _source(state, flow).refuse_lost(state, state.live_generation, state.live_checkpoint.first_unread)
+        source.refuse_lost(state, state.live_generation, state.live_checkpoint.first_unread)
     except TerminalError as error:
         if error.code != "derivation-changed":
             raise
