@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -186,6 +187,38 @@ def test_a_table_whose_old_version_is_outrun_takes_the_others_along(shop: Shop) 
     assert reason.startswith("version 0 of table crm/customers is more than 30 days old") and shop.look().units == 0
     assert shop.pin(later) == [{"orders": (False, 0, 0, 0, 0, 1), "customers": (False, 0, 1, 0, 0, 1)}]
     assert shop.look(later).units == 0 and shop.pin(later) == []
+
+
+def _without_metrics(table: str) -> None:
+    """Rewrite the newest commit as of an engine that writes no metrics."""
+    commit = sorted(Path(table, "_delta_log").glob("*.json"))[-1]
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    for action in actions:
+        action.get("commitInfo", {}).pop("operationMetrics", None)
+    commit.write_text("".join(json.dumps(action) + "\n" for action in actions))
+
+
+@pytest.mark.parametrize("counts", [True, False], ids=["with", "without"])
+@pytest.mark.parametrize("inserts", [True, False], ids=["inserts", "deletes"])
+def test_a_merge_of_another_engine_is_a_change_with_metrics_of_its_own_or_without(
+    shop: Shop, *, counts: bool, inserts: bool
+) -> None:
+    shop.filled()
+    path = shop.home("customers").table
+    merge = DeltaTable(path).merge(
+        pa.table({"id": pa.array([9 if inserts else 2], pa.int64())}), "s.id = t.id", "s", "t"
+    )
+    (merge.when_not_matched_insert_all() if inserts else merge.when_matched_delete()).execute()
+    if not counts:
+        _without_metrics(path)
+    shop.write("orders", [4])
+    shop.publish()
+    assert len(shop.look().reasons) == 2
+    (piece,) = shop.pin()
+    assert piece["customers"][1:4] == (0, 1, 1), "not only read"
+    (pinned,) = intake.slices(shop.layout, 1, 2)
+    changes = {Path(unit.name).name: unit.row["changes"] for unit in pinned.units}
+    assert changes == {"orders": False, "customers": not (counts and inserts)}
 
 
 def test_buckets_count_the_rows_of_all_tables_and_a_range_that_died_is_completed(

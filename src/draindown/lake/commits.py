@@ -18,6 +18,14 @@ _KEEPS_ROWS = frozenset(
 )
 
 
+MERGED = (
+    ("numTargetRowsInserted", "num_target_rows_inserted"),
+    ("numTargetRowsUpdated", "num_target_rows_updated"),
+    ("numTargetRowsDeleted", "num_target_rows_deleted"),
+)
+"""Metrics of a MERGE: rows inserted, updated and deleted, as Spark and as deltalake name them."""
+
+
 @dataclass(frozen=True)
 class Commit:
     """One commit of a Delta table.
@@ -83,8 +91,7 @@ class Commit:
         """Rows inserted, updated and deleted, from Delta's metrics. An operation other than MERGE only inserts."""
         if self.operation != "MERGE":
             return self.rows_written, 0, 0
-        done = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
-        inserted, updated, deleted = map(self.metric, done)
+        inserted, updated, deleted = (max(map(self.metric, names)) for names in MERGED)
         return inserted, updated, deleted
 
 

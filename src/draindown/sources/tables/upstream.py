@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 
 from draindown.gate import published
-from draindown.lake.commits import Commit
+from draindown.lake.commits import MERGED, Commit
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import swap_of
@@ -42,8 +42,8 @@ class Changes:
 
     @property
     def only_inserts(self) -> bool:
-        """Whether no row was updated or deleted."""
-        return all(not any(commit.rows_changed[1:]) and commit.operation in _INSERTS for commit in self.commits)
+        """Whether no row was updated or deleted, and all metrics tell so."""
+        return all(_only_inserts(commit) for commit in self.commits)
 
     @property
     def oldest(self) -> datetime | None:
@@ -51,19 +51,27 @@ class Changes:
         return min((datetime.fromtimestamp(one.timestamp / 1000, UTC) for one in self.commits), default=None)
 
 
-_INSERTS = ("WRITE", "MERGE")
-
-
 _TOLD = ("numOutputRows", "numDeletedRows", "numUpdatedRows", "num_added_rows", "num_deleted_rows", "num_updated_rows")
 """Metrics of other operations than MERGE, of Spark and of deltalake. Either writes all of those that it counts."""
+_TOLD_OF_MERGE = [name for names in MERGED for name in names]
 
 
 def rows_changed(commit: Commit) -> int:
     """Return the rows that a commit changed. One whose metrics do not tell counts as 1."""
-    if commit.operation == "MERGE":
-        return sum(commit.rows_changed)
-    told = [commit.metric(name) for name in _TOLD if name in commit.metrics]
+    told = _told(commit)
     return sum(told) if told else 1
+
+
+def _told(commit: Commit) -> list[int]:
+    """Return the numbers of rows that a commit's metrics tell; none if the engine that wrote it counts otherwise."""
+    names = _TOLD_OF_MERGE if commit.operation == "MERGE" else _TOLD
+    return [commit.metric(name) for name in names if commit.metrics.get(name) is not None]
+
+
+def _only_inserts(commit: Commit) -> bool:
+    if commit.operation == "MERGE":
+        return bool(_told(commit)) and not any(commit.rows_changed[1:])
+    return commit.operation == "WRITE"
 
 
 def changes_rows(commit: Commit) -> bool:
