@@ -16,10 +16,14 @@ from pyspark.sql import SparkSession
 from draindown.gate import published
 from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
+from draindown.ledger.rows import BatchRow
 from draindown.recovery import reset
 from draindown.recovery.opening import Needs, open_flow
 from draindown.sources.tables import source as tables
 from draindown.spark.derived import notes
+from draindown.spark.derived.registry import kind_of
+from draindown.spec.derived import DerivedFlow
+from draindown.spec.models import PipelineSpec
 from tests.landing import Injected
 from tests.spark.test_derived_flow import FLIGHTS, START, Chain
 
@@ -143,6 +147,34 @@ def test_a_drain_that_died_between_two_scopes_of_a_row_goes_on(
     numbers = sorted(row.batch for row in rows)
     assert all(other == one + 1 for one, other in pairwise(numbers)) and len(numbers) > 3
     assert sum(row.inserted - row.deleted for row in rows) == 12 and published.published(it.layout("joined")) != before
+
+
+def test_only_keys_that_no_row_shares_with_another_bucket_are_held_against_images() -> None:
+    keys_alone = {name: PART[name] for name in ("left", "right", "on")}
+    for part, wrong in ((PART, 0), (keys_alone, 1)):
+        flows = {"flights": FLIGHTS, "weather": WEATHER, "joined": JOINED | {"join": part}}
+        flow = PipelineSpec.model_validate({"pipeline": "p", "lake": "lake", "flows": flows}).declared("joined")
+        assert isinstance(flow, DerivedFlow)
+        assert len(kind_of(flow).wrong(BatchRow("p", "joined", 1, 2, "r", touched=1, used=0))) == wrong
+
+
+@pytest.mark.long
+def test_a_right_row_is_counted_in_one_bucket_and_touches_keys_in_others(
+    paired: Callable[..., Paired], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = paired()
+    it.deliver(*(it.row(number, 60 * number) for number in range(8)))
+    it.measure(*(it.station(number, 60 * number + 5) for number in range(8)))
+    it.run()
+    it.run()
+    monkeypatch.setattr(tables, "ROWS", 3)
+    # all change in `seq`, which the join does not read, and one in what it reads
+    it.measure(*(it.station(number, 60 * number + 5, temp=20 + (number == 3)) for number in range(8)))
+    it.run("weather", "joined")
+    rows = [one for one in ledger_table.recent(it.layout("joined"), 9) if one.batch]
+    assert len(rows) > 1 and sum(one.updated for one in rows) == 1 and it.proven("joined")
+    apart = [(one.touched, one.used) for one in rows if one.touched]
+    assert sorted(apart) == [(1, 0), (1, 2)], "the row's two keys are in two buckets"
 
 
 @pytest.mark.long
