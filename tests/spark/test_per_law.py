@@ -208,6 +208,8 @@ TIED = {
     "from (select k, g, b, a + 1 z from t) q",
     "of one side of a join": "select x.k, x.g, row_number() over (partition by x.k, x.g order by x.a) r, y.b "
     "from t x join t y on x.k = y.k and x.g = y.g",
+    "hidden by its name": "select k, g, r, _b as b from (select k, g, _b, row_number() over "
+    "(partition by k, g order by z) r from (select k, g, b _b, abs(a) z from t) q) p",
     "twice in a union": "select k, g, row_number() over (partition by k, g order by a) r, b "
     "from (select k, g, a, b from t union all select k, g, a, b + 1 from t) q",
 }
@@ -226,6 +228,18 @@ def test_an_order_by_what_tells_rows_apart_has_no_ties(spark: SparkSession, how:
     frames = (spark.createDataFrame(some, _SCHEMA).repartition(parts) for some, parts in ((rows, 1), (rows[::-1], 2)))
     one, other = (sorted(map(str, query(_keyed(TOLD_APART[how]), [frame]).collect())) for frame in frames)
     assert one == other and len(one) > 3
+
+
+def test_the_columns_of_a_history_with_its_times_are_told_apart_too(spark: SparkSession) -> None:
+    history = spark.createDataFrame([], "k string, v int, __START_AT timestamp, __END_AT timestamp")
+    newest = (
+        "select k, v, __START_AT as since from (select *, row_number() over (partition by k order by {}) n from t) "
+        "where n = 1"
+    )
+    with pytest.raises(Refused, match="depends on the order of ties"):
+        query(_kind(newest.format("v desc"), "k"), [history])
+    told = _kind(newest.format("abs(v), v, __START_AT, __END_AT"), "k")
+    assert query(told, [history]).columns == ["k", "v", "since"], "what Spark names itself follows from these"
 
 
 @pytest.mark.parametrize("how", TIED)

@@ -6,6 +6,7 @@ aggregate groups by all of them, a join is equal on all of them. Every node that
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ from draindown.spark.derived import plans, row_keys
 from draindown.spark.derived.plans import Node, Refused, children, identity, items, kind
 from draindown.spec.expressions import BY_ORDER
 
+_MADE = re.compile(r"_we?\d+")
+"""Spark's names for what it works out beneath a window function, of columns that are its input, too."""
 Carried = Mapping[str, str]
 """Key columns by the id of an attribute that has their value."""
 _TIES_DECIDE = frozenset({"RowNumber", "NTile", "Lag", "Lead", "NthValue", "First", "Last", "AnyValue"})
@@ -162,7 +165,7 @@ class _Judge:
         ordered = {identity(one.child()) for one in items(node.orderSpec()) if _is_attribute(one.child())}
         parted = {identity(one) for one in items(node.partitionSpec()) if _is_attribute(one)}
         named = ordered | parted
-        loose = [name for one, name in plans.output(child).items() if one not in named and name[:1] != "_"]
+        loose = [name for one, name in plans.output(child).items() if one not in named and not _MADE.fullmatch(name)]
         telling = row_keys.of(child, lambda view: _relation(view, self._tables).row_keys)
         if loose and not (telling is not None and telling <= named):
             _refuse_ties(node, loose)
