@@ -558,6 +558,18 @@ def test_columns_that_somebody_renamed_end_red_until_a_fill(filled: Derivation) 
     assert it.table() == it.whole()
 
 
+def test_changes_of_a_table_that_lacks_a_column_by_now_end_red(filled: Derivation) -> None:
+    it, before = filled, filled.table()
+    it.insert(row(4, 5))
+    piece = TableSlice(2, [Versions(it.path, it.consumed, it.version)])
+    fewer = it.spark.read.format("delta").load(it.path).drop("noise")
+    fewer.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(it.path)
+    with pytest.raises(TerminalError) as error:
+        it.attempt(piece, 1)
+    assert error.value.code == "source-replaced" and "lacks noise now" in error.value.found
+    assert "draindown reset" in error.value.next[0] and it.table() == before
+
+
 @pytest.mark.full
 def test_versions_that_the_log_has_no_more_end_red(filled: Derivation) -> None:
     it, before = filled, filled.table()

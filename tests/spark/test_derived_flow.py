@@ -37,6 +37,7 @@ from draindown.sources.tables import source as tables
 from draindown.sources.tables.division import Division
 from draindown.spark.checks.check import check
 from draindown.spark.runs.drain import drain
+from draindown.spark.runs.rebuild import rebuild
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.models import PipelineSpec
 from tests.landing import Injected
@@ -388,6 +389,39 @@ def test_a_table_made_anew_is_red_until_a_reset(chain: Callable[..., Chain]) -> 
     with pytest.raises(TerminalError) as error:
         it.drain("hourly")
     assert error.value.code == "source-replaced"
+
+
+@pytest.mark.long
+def test_changes_that_were_pinned_before_a_rebuild_left_out_a_column_are_red_until_a_reset(
+    chain: Callable[..., Chain],
+) -> None:
+    it = chain(hourly=HOURLY)
+    it.deliver(it.row(1, 0), it.row(2, 90))
+    it.run()
+    it.run()  # the feed is on from the end of the first drain
+    it.deliver(it.row(1, 0, delay=5), it.row(3, 10, "B6"))
+    it.run("flights")
+
+    def dying(name: str) -> None:
+        raise Injected(name)
+
+    with pytest.raises(Injected):
+        it.drain("hourly", reached=dying)
+    columns = {name: kind for name, kind in FLIGHTS["columns"].items() if name != "noise"}
+    flows = it.document["flows"] | {"flights": FLIGHTS | {"columns": columns}}
+    it.spec = PipelineSpec.model_validate(it.document | {"flows": flows})
+    assert rebuild(it.request("flights"), it.spark, progress=lambda line: None).outcome == "done"
+    it.check("flights")
+    for _ in range(2):
+        with pytest.raises(TerminalError) as error:
+            it.drain("hourly")
+        assert error.value.code == "source-replaced" and "lacks noise now" in error.value.found
+        assert "draindown reset p --flow hourly" in error.value.next[0]
+    found = reset.plan(it.request("hourly"))
+    with open_flow(it.spec, "hourly", Needs.FINISHED, owner="me", run_id="reset"):
+        reset.begin(it.request("hourly"), found, by="me", accept_missing=False)
+    it.run("hourly")
+    assert it.proven("hourly") and not it.waits("hourly") and len(it.rows("hourly")) == 3
 
 
 @pytest.mark.long

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from draindown.base.errors import DraindownError, TerminalError
@@ -42,13 +42,23 @@ def kept(layout: FlowLayout, read: Mapping[str, int]) -> Iterator[None]:
             )
         else:
             raise
-        raise TerminalError(
-            code,
-            tried=f"read what changed in {_named(read, str(error))}, for flow {layout.flow}",
-            found=found,
-            changed="nothing of this batch is in the table",
-            next=f"draindown reset {layout.pipeline} --flow {layout.flow}   # compares the whole table with its source",
-        ) from error
+        raise _unread(code, layout, _named(read, str(error)), found) from error
+
+
+def dropped(layout: FlowLayout, path: str, until: int, columns: Sequence[str]) -> TerminalError:
+    """Return the error for columns that a source table has no more, as after a rebuild that left them out."""
+    found = f"the table lacks {', '.join(columns)} now, and changes are read with the columns of its newest version"
+    return _unread("source-replaced", layout, f"{path} up to version {until}", found)
+
+
+def _unread(code: str, layout: FlowLayout, read: str, found: str) -> TerminalError:
+    return TerminalError(
+        code,
+        tried=f"read what changed in {read}, for flow {layout.flow}",
+        found=found,
+        changed="nothing of this batch is in the table",
+        next=f"draindown reset {layout.pipeline} --flow {layout.flow}   # compares the whole table with its source",
+    )
 
 
 def _named(read: Mapping[str, int], message: str) -> str:

@@ -23,14 +23,16 @@ def at(spark: SparkSession, path: str, version: int, own: Sequence[str] = ()) ->
 
 
 def between(spark: SparkSession, path: str, start: int, until: int, own: Sequence[str] = ()) -> DataFrame:
-    """Return the images of the changes after version `start` up to `until`, with SIGN. `own` as in `at`.
+    """Return the images of the changes after version `start` up to `until`, with SIGN.
 
-    The feed of an append table is its new files; that of a keyed table has the rows of each MERGE before and after it.
+    The columns are those of the table's newest version, with those of `own` that it has. The feed of an append table is
+    its new files; that of a keyed table has the rows of each MERGE before and after it.
     """
     feed = spark.read.format("delta").option("readChangeFeed", "true")
     changes = feed.option("startingVersion", start + 1).option("endingVersion", until).load(path)
     sign = F.when(F.col("_change_type").isin(*_GONE), -1).otherwise(1)
-    return changes.select(*map(quoted, _names(changes)), *own, sign.alias(SIGN))
+    known = [name for name in own if name in changes.columns]
+    return changes.select(*map(quoted, _names(changes)), *known, sign.alias(SIGN))
 
 
 def net(images: DataFrame, columns: Sequence[str], *, changes: bool) -> DataFrame:

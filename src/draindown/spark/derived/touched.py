@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from draindown.lake.layout import FlowLayout
 from draindown.ledger.inputs import Input
 from draindown.ledger.rows import BatchRow
-from draindown.spark.derived import images, notes, recompute, valid_at
+from draindown.spark.derived import history, images, notes, recompute, valid_at
 from draindown.spark.derived.batch import DeriveBatch, Versions
 from draindown.spark.derived.images import IMAGES, NET, SIGN
 from draindown.spark.derived.kind import Kind, Relation, key_names
@@ -61,7 +62,7 @@ def touched(
 ) -> Work:
     """Find the keys to recompute, and count the images of the input. `rows`: those of `sources`, and late ones."""
     piece, kind = batch.slice, resolved.kind
-    changed = [_changed(*one) for one in zip(sieves, piece.tables, rows, strict=True)]
+    changed = [_changed(batch.writer.layout, *one) for one in zip(sieves, piece.tables, rows, strict=True)]
     looked = [_late(*one, batch, kept) for one in zip(sieves, kind.relations, changed, strict=True)]
     late, numbers = [one for one, _ in looked if one is not None], [number for _, number in looked]
     if piece.is_fill:
@@ -93,14 +94,19 @@ def _near(bucket: Bucket, relation: Relation, source: DataFrame) -> DataFrame:
     return rows.withColumns({NET: F.lit(1), IMAGES: F.lit(1).cast("bigint")})
 
 
-def _changed(sieve: Sieve, table: Versions, rows: DataFrame) -> DataFrame:
-    """Return the images of a table's changes; of a fill, all rows. A slice may have no versions of a table."""
+def _changed(layout: FlowLayout, sieve: Sieve, table: Versions, rows: DataFrame) -> DataFrame:
+    """Return the images of a table's changes; of a fill, all rows. A slice may have no versions of a table.
+
+    The feed has the columns of the newest version, of which the version that is read may lack some.
+    Raises TerminalError `source-replaced` if it is the newest that lacks some: Delta reads no earlier changes then.
+    """
     if table.start is None:
         return rows.withColumn(SIGN, F.lit(1))
     if table.is_only_read:
         return rows.where(F.lit(False)).withColumn(SIGN, F.lit(1))
-    # the feed has the columns of the newest version, of which the version that is read may lack some
     found = images.between(sieve.spark, table.path, table.start, table.until, sieve.own)
+    if gone := [name for name in rows.columns if name not in found.columns]:
+        raise history.dropped(layout, table.path, table.until, gone)
     return found.select(*map(quoted, rows.columns), SIGN)
 
 
