@@ -455,7 +455,7 @@ def one_row(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pa
         # averages that would lose digits
         *(
             ({"window": WINDOW | {"measures": {"a": text}}}, "decimal(20,0)")
-            for text in ("avg(distinct id)", "avg(id) filter (where n > 0)", "1 + avg(id)")
+            for text in ("avg(distinct id)", "avg(id) filter (where n > 0)", "1 + avg(id)", "try_avg(id)")
         ),
     ],
 )

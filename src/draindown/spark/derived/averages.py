@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from draindown.spark.derived import plans
 from draindown.spark.derived.plans import Node, Refused
 
+_NAMED = re.compile(r"\b(?:try_)?(?:avg|mean)\b", re.IGNORECASE)
 _CALL = re.compile(r"\s*(?:avg|mean)\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL)
 _DISTINCT = re.compile(r"\s*(?:distinct|all)\b", re.IGNORECASE)
 _EXACT = "(cast(sum(cast({0} as decimal(20,0))) as double) / nullif(count({0}), 0))"
@@ -20,7 +21,7 @@ _EXACT = "(cast(sum(cast({0} as decimal(20,0))) as double) / nullif(count({0}), 
 
 def exact_measure(text: str, rows: DataFrame) -> str:
     """Return an aggregate over rows in which the average of a `bigint` is exact. Raises Refused if it can't be."""
-    if not re.search(r"\b(?:avg|mean)\b", text, re.IGNORECASE):
+    if not _NAMED.search(text):
         return text
     return _exact(text) if any(_averages(plans.analyzed(rows.selectExpr(text)))) else text
 
