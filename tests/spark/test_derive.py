@@ -21,7 +21,7 @@ from draindown.ledger import target_log
 from draindown.proof import windows as proof_windows
 from draindown.proof.compare import prove
 from draindown.sources.tables.division import Division
-from draindown.spark.derived import difference, images
+from draindown.spark.derived import difference, images, scope
 from draindown.spark.derived.batch import TableSlice, Versions
 from draindown.spark.derived.batches import bucket_of
 from draindown.spark.derived.derive import SETTINGS
@@ -519,6 +519,32 @@ def test_only_files_with_rows_of_touched_windows_are_read_again(derivation: Call
         assert source.where("id between 2000 and 2004").count() == _matching(source, again) == 5
     files = TableLog(it.path).files(["at", "k"])
     assert 0 < len(again.files(source.schema, files)) * 4 == len(files), "one day of four"
+
+
+def test_no_more_values_of_a_key_are_collected_than_some_of_each_task(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = F.when(F.col("id") % 5 > 0, F.col("id") % 5).cast("int").alias("few")
+    rare = F.when(F.col("id") == 1999, "z").otherwise("a").alias("rare")
+    keys = spark.range(0, 2000, 1, 3).select(F.col("id").alias("many"), few, rare)
+    whole, sizes = pruning_of(keys, keys.columns), list[int]()
+    assert set(whole[1].values) == {"few", "rare"} and set(whole[1].values["few"]) == {None, "1", "2", "3", "4"}
+    assert set(whole[1].values["rare"]) == {"a", "z"} and whole[1].ranges == {"many": [("0", "1999")]}
+    told = scope._pruning
+
+    def sized(name: str, kind: str, found: dict[str, Any]) -> Pruning:
+        sizes.append(len(found["some"]))
+        return told(name, kind, found)
+
+    monkeypatch.setattr(scope, "_pruning", sized)
+    monkeypatch.setattr(scope.F, "slice", lambda values, *_: values)  # as large as it is collected
+    monkeypatch.setattr(scope, "_COLLECTED", 100)
+    bounded = pruning_of(keys, keys.columns)
+    assert bounded[0] == 2000 and sizes == [300, 5, 2]
+    assert bounded[1].ranges == whole[1].ranges
+    assert {name: set(found) for name, found in bounded[1].values.items()} == {
+        name: set(found) for name, found in whole[1].values.items()
+    }
 
 
 def _matching(source: DataFrame, pruning: Pruning) -> int:

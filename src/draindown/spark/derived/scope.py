@@ -19,6 +19,7 @@ from draindown.spark.targets.pruning import Pruning, Range, joined, text_safe
 
 _SENT = 500_000  # touched keys; more of them are not broadcast
 _MOST_VALUES = 200
+_COLLECTED = 2_000  # rows of each task whose values are collected before it is known how many there are
 _DAY = 86_400
 
 
@@ -207,28 +208,45 @@ def micros(name: str) -> Column:
 
 
 def pruning_of(keys: DataFrame, names: Sequence[str]) -> tuple[int, Pruning]:
-    """Return the number of keys in a frame, whose columns are `names`, and predicates that all satisfy, in one pass.
+    """Return the number of keys in a frame, whose columns are `names`, and predicates that all satisfy.
 
-    Few values are listed; many become ranges, of times one a day. Times are in UTC, the session's zone.
+    Few values are listed; many become ranges, of times one a day. Times are in UTC, the session's zone. It takes one
+    pass, and another one for a column that may have few values in a frame of very many rows.
     """
     named = list(enumerate(names))
     sums = [one.alias(f"{what}{at}") for at, name in named for what, one in _measures(keys, name).items()]
-    row = keys.agg(F.count("*").alias("all"), *sums).first()
+    numbered = keys.withColumn(_ROW, F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW_OF_TASK)))
+    row = numbered.agg(F.count("*").alias("all"), F.count_if(~_is_early()).alias("later"), *sums).first()
     assert row is not None  # an aggregate without groups has one row
     found = Pruning()
     for at, name in named:
-        one = _pruning(name, keys.schema[name].dataType.typeName(), {what: row[f"{what}{at}"] for what in _WHAT})
+        measured = {what: row[f"{what}{at}"] for what in _WHAT}
+        if row["later"] and measured["some"] is not None and len(measured["some"]) <= _MOST_VALUES:
+            measured["some"] = keys.select(_text(name)).distinct().limit(_MOST_VALUES + 1).collect()
+        one = _pruning(name, keys.schema[name].dataType.typeName(), measured)
         found = Pruning({**found.values, **one.values}, {**found.ranges, **one.ranges})
     return int(row["all"]), found
 
 
 _WHAT = ("some", "days", "low", "high", "odd")
+_ROW = "_row"
+"""Column: the number of a row among those of its task, from 0."""
+_ROW_OF_TASK = (1 << 33) - 1  # the bits in which `monotonically_increasing_id` counts the rows of a task
+
+
+def _is_early() -> Column:
+    """Return whether a row is one of the first of its task, whose values are collected: a set is never spilled."""
+    return F.col(_ROW) < _COLLECTED
+
+
+def _text(name: str) -> Column:
+    return F.col(quoted(name)).cast("string").alias("value")
 
 
 def _measures(keys: DataFrame, name: str) -> dict[str, Column]:
     """Return, of a column, up to so many values and one more, the days of times, the ends, and what has no range."""
     column, kind = F.col(quoted(name)), keys.schema[name].dataType.typeName()
-    value = F.struct(column.cast("string").alias("value"))  # in a struct, since sets drop NULL
+    value = F.when(_is_early(), F.struct(_text(name)))  # in a struct, since sets drop NULL
     is_time, is_safe = kind.startswith("timestamp"), bool(text_safe(keys.schema, [name]))
     day = F.floor(F.unix_seconds(column.cast("timestamp")) / _DAY) if is_time else F.lit(None).cast("bigint")
     odd = column.isNull() | (~F.is_valid_utf8(column) if kind == "string" else F.lit(False))
