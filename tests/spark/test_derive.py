@@ -662,6 +662,33 @@ def test_an_average_of_large_whole_numbers_is_exact(derivation: Callable[..., De
         assert prove(it.layout, it.flow, [source], table).holds
 
 
+_SUMMED = {"s": "sum(x)", "t": "try_sum(2 * x)", "a": "avg(x)", "b": "avg(id)", "c": "count(*)"}
+_BY_KEY = f"select k, {', '.join(f'{text} as {name}' for name, text in _SUMMED.items())} from source group by k"
+_CANCELLING: dict[str, dict[str, Any]] = {
+    "window": {"window": WINDOW | {"measures": _SUMMED}},
+    "per": {"per": {"keys": ["k"], "sql": _BY_KEY}},
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["per", pytest.param("window", marks=LONG)])
+def test_doubles_that_cancel_out_are_proven_by_the_amounts_that_were_added(
+    derivation: Callable[..., Derivation], kind: str
+) -> None:
+    it = derivation(**_CANCELLING[kind])
+    it.insert(*((*row(number, number)[:5], x, "") for number, x in enumerate((1e9, -1e9, 0.1))))
+    it.derive()
+
+    def differing(*added: str) -> int:
+        """Number of keys that differ once so much was added to columns."""
+        changes = ", ".join(f"{one.partition(' ')[0]} = {one}" for one in added)
+        it.spark.sql(f"update delta.`{it.layout.table}` set {changes}")
+        return by_spark(it.spark, it.layout, it.flow, [TableLog(it.path)], TableLog(it.layout.table)).differing
+
+    assert differing("s + 0.5", "t - 0.5", "a - 0.5") == 0, "of 2e9, 4e9 and a third of 2e9"
+    assert differing("s + 3") == 1 and differing("s - 3", "b + 0.001") == 1, "an average of whole numbers is exact"
+
+
 _FAILING: dict[str, tuple[dict[str, Any], str]] = {
     "window": ({"window": WINDOW | {"measures": {"c": "count(*)", "q": "sum(seq) div sum(n)"}}}, "q of group"),
     "per": (

@@ -28,7 +28,7 @@ def exact_measure(text: str, rows: DataFrame) -> str:
 
 def exact_query(sql: str, analyzed: Node) -> str:
     """Return a query in which averages of `bigint` are exact. `analyzed`: its plan. Raises Refused if they can't be."""
-    found = {_span(one) for one in _averages(analyzed)}
+    found = {_place(one) for one in _averages(analyzed)}
     for start, stop in sorted(found, reverse=True):
         sql = sql[:start] + _exact(sql[start:stop]) + sql[stop:]
     return sql
@@ -41,24 +41,27 @@ def _averages(plan: Node) -> Iterator[Node]:
                 yield one
 
 
-def _span(average: Node) -> tuple[int, int]:
-    """Return where the call stands in the text of its query."""
-    origin = average.origin()
-    start, stop = origin.startIndex(), origin.stopIndex()
-    if start.isEmpty() or stop.isEmpty():
+def _place(average: Node) -> tuple[int, int]:
+    found = plans.span(average)
+    if found is None:
         raise Refused(_told("avg(v)"))
-    return int(start.get()), int(stop.get()) + 1
+    return found
 
 
 def _exact(call: str) -> str:
     found = _CALL.fullmatch(call)
-    if found is None or not _is_balanced(found[1]) or _DISTINCT.match(found[1]):
+    if found is None or not is_argument(found[1]):
         raise Refused(_told(call.strip()))
     return _EXACT.format(found[1].strip())
 
 
+def is_argument(text: str) -> bool:
+    """Return whether a text within parentheses is certain to be the one argument of an aggregate, without a clause."""
+    return _is_balanced(text) and not _DISTINCT.match(text)
+
+
 def _is_balanced(text: str) -> bool:
-    """Return whether no parenthesis closes that the text did not open: then it is one argument, without a clause."""
+    """Return whether no parenthesis closes that the text did not open."""
     depth = 0
     for character in text:
         depth += (character == "(") - (character == ")")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -29,23 +30,26 @@ def compare(
     keys: Sequence[str],
     counted: str | None = None,
     computed: Collection[str] | None = (),
+    scales: Mapping[str, str] = MappingProxyType({}),
 ) -> DataFrame:
     """Return one row per key, with the columns of `fresh`, BEFORE and FATE. NULL equals NULL in keys and values.
 
     A row to delete has its keys, and NULL elsewhere. `held`: the table's rows of the same keys, with the columns of
     `fresh` and possibly more; None if there are none. A column that only an earlier query gave is NULL, or differs.
     `counted`: the column of `fresh` that counts rows of the source. `computed`: its columns in which doubles are equal
-    within TOLERANCE; None for all.
+    within TOLERANCE; None for all. `scales`: the columns of `fresh` with the size of what such a column adds up, which
+    are not compared: it may differ by a share of that, too.
     """
+    names = [name for name in fresh.columns if name not in scales.values()]
     if held is None:
         return fresh.withColumns({BEFORE: F.lit(None).cast("bigint"), FATE: F.lit(INSERT)})
-    left = [name for name in held.columns if name not in fresh.columns and not is_own(name)]
-    old = held.select(F.struct(*map(quoted, (*fresh.columns, *left))).alias(_OLD))
+    left = [name for name in held.columns if name not in names and not is_own(name)]
+    old = held.select(F.struct(*map(quoted, (*names, *left))).alias(_OLD))
     new = fresh.select(F.struct(*map(quoted, fresh.columns)).alias("_new"))
     same = [_field("_new", key).eqNullSafe(_field(_OLD, key)) for key in keys]
     paired = new.join(old, reduce(Column.__and__, same), "full_outer")
-    near = [name for name in fresh.columns if _is_float(fresh, name) and (computed is None or name in computed)]
-    differs = [_differs(name, near=name in near) for name in fresh.columns if name not in keys]
+    near = [name for name in names if _is_float(fresh, name) and (computed is None or name in computed)]
+    differs = [_differs(name, near=name in near, scale=scales.get(name)) for name in names if name not in keys]
     changed = reduce(Column.__or__, [*differs, *(_field(_OLD, name).isNotNull() for name in left)], F.lit(False))
     fate = (
         F.when(F.col(_OLD).isNull(), INSERT)
@@ -53,9 +57,9 @@ def compare(
         .otherwise(F.when(changed, UPDATE).otherwise(UNCHANGED))
     )
     kept = [F.coalesce(_field("_new", key), _field(_OLD, key)).alias(key) for key in keys]
-    rest = [_field("_new", name).alias(name) for name in fresh.columns if name not in keys]
+    rest = [_field("_new", name).alias(name) for name in names if name not in keys]
     before = (F.lit(None).cast("bigint") if counted is None else _field(_OLD, counted)).alias(BEFORE)
-    return paired.select(*kept, *rest, before, fate.alias(FATE)).select(*map(quoted, fresh.columns), BEFORE, FATE)
+    return paired.select(*kept, *rest, before, fate.alias(FATE)).select(*map(quoted, names), BEFORE, FATE)
 
 
 @dataclass(frozen=True)
@@ -120,11 +124,12 @@ def _is_float(frame: DataFrame, name: str) -> bool:
     return isinstance(frame.schema[name].dataType, DoubleType | FloatType)
 
 
-def _differs(name: str, *, near: bool) -> Column:
+def _differs(name: str, *, near: bool, scale: str | None) -> Column:
     old, new = _field(_OLD, name), _field("_new", name)
     if not near:
         return ~old.eqNullSafe(new)
     # NaN is greater than any number and equals itself, so the distance to NaN or infinity is within any share of it
     finite = (F.abs(old) < F.lit(float("inf"))) & (F.abs(new) < F.lit(float("inf")))
-    within = finite & (F.abs(old - new) <= TOLERANCE * F.greatest(F.abs(old), F.abs(new)))
+    sizes = [F.abs(old), F.abs(new), *([] if scale is None else [_field("_new", scale)])]
+    within = finite & (F.abs(old - new) <= TOLERANCE * F.greatest(*sizes))
     return ~(old.eqNullSafe(new) | F.coalesce(within, F.lit(False)))

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from draindown.ledger.rows import BatchRow
-from draindown.spark.derived import averages, per_plan, plans
+from draindown.proof.windows import scale_of
+from draindown.spark.derived import amounts, averages, per_plan, plans
 from draindown.spark.derived.keyed_table import KeyedTable
 from draindown.spark.derived.kind import WholeScopes, key_names
 from draindown.spark.sql import quoted
@@ -20,10 +22,14 @@ from draindown.spec.table_source import SourceTable
 
 @dataclass(frozen=True)
 class PerKey(WholeScopes):
-    """The kind `per`. A touched key is that of a changed row; the rows to read again are all rows of these keys."""
+    """The kind `per`. A touched key is that of a changed row; the rows to read again are all rows of these keys.
+
+    `scaled`: whether the result has the scales of sums of doubles, as `proof.windows.scale_of` names them.
+    """
 
     spec: Per
     tables: Sequence[SourceTable]
+    scaled: bool = False
 
     @property
     def relations(self) -> Sequence[KeyedTable]:
@@ -49,9 +55,11 @@ class PerKey(WholeScopes):
         with ExitStack() as seen:
             for one, relation in zip(rows, relations, strict=True):
                 seen.enter_context(_seen_as(one, relation.name))
-            found = _exactly(rows[0].sparkSession, self.spec.sql, [one.name for one in relations])
+            spark, names = rows[0].sparkSession, [one.name for one in relations]
+            found, sql = _exactly(spark, self.spec.sql, names)
             named = {one.name.lower(): per_plan.Relation(one.keys_by_column, one.row_keys) for one in relations}
             per_plan.refuse(found, self.spec.keys, named)
+            found = _scaled(spark, sql, names, found) if self.scaled else found
         others = [name for name in found.columns if name not in self.spec.keys]
         return found.select(*map(quoted, (*self.spec.keys, *others)))
 
@@ -79,11 +87,22 @@ def _seen_as(rows: DataFrame, name: str) -> Iterator[None]:
         rows.sparkSession.catalog.dropTempView(name)
 
 
-def _exactly(spark: SparkSession, sql: str, tables: Sequence[str]) -> DataFrame:
-    """Return the frame of a query, with exact averages."""
+def _exactly(spark: SparkSession, sql: str, tables: Sequence[str]) -> tuple[DataFrame, str]:
+    """Return the frame of a query with exact averages, and that query."""
     found = _run(spark, sql, tables)
     exact = averages.exact_query(sql, plans.analyzed(found))
-    return found if exact == sql else _run(spark, exact, tables)
+    return (found if exact == sql else _run(spark, exact, tables)), exact
+
+
+def _scaled(spark: SparkSession, sql: str, tables: Sequence[str], found: DataFrame) -> DataFrame:
+    """Return the frame of a query with the scales of its columns. `found`: it without them."""
+    scaled, summed = amounts.in_query(sql, plans.analyzed(found))
+    if not summed:
+        return found
+    values = [f"{quoted(name)}.{amounts.VALUE}" if name in summed else quoted(name) for name in found.columns]
+    columns = [F.col(value).alias(name) for value, name in zip(values, found.columns, strict=True)]
+    scales = [F.col(f"{quoted(name)}.{amounts.SCALE}").alias(scale_of(name)) for name in summed]
+    return _run(spark, scaled, tables).select(*columns, *scales)
 
 
 def _run(spark: SparkSession, sql: str, tables: Sequence[str]) -> DataFrame:

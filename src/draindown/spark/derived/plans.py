@@ -69,6 +69,13 @@ def identity(attribute: Node) -> str:
     return str(attribute.exprId())
 
 
+def span(expression: Node) -> tuple[int, int] | None:
+    """Return where an expression stands in the text of its query: its start and its end; None if that is not known."""
+    origin = expression.origin()
+    start, stop = origin.startIndex(), origin.stopIndex()
+    return None if start.isEmpty() or stop.isEmpty() else (int(start.get()), int(stop.get()) + 1)
+
+
 def output(node: Node) -> dict[str, str]:
     """Return the names of a node's output columns by attribute id."""
     return {identity(one): str(one.name()) for one in items(node.output())}

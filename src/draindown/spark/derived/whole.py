@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from pyspark import __version__
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -15,17 +16,23 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.proof.certificate import SHOWN, Certificate, Falsehood, What, snapshot
 from draindown.proof.digest import digest
-from draindown.spark.derived import difference, images
+from draindown.proof.windows import scale_of
+from draindown.spark.derived import amounts, difference, images
 from draindown.spark.derived.derive import SETTINGS
 from draindown.spark.derived.difference import DELETE, FATE, INSERT, UNCHANGED, UPDATE
 from draindown.spark.derived.kind import Kind
 from draindown.spark.derived.late import sieves
+from draindown.spark.derived.per import PerKey
 from draindown.spark.derived.registry import kind_of
+from draindown.spark.derived.sessions import Sessions
+from draindown.spark.derived.window import Windows
 from draindown.spark.frames import persisted
 from draindown.spark.session import configured
 from draindown.spark.sql import quoted
 from draindown.spark.targets.pruning import Pruning
 from draindown.spec.derived import DerivedFlow
+from draindown.spec.session import Session
+from draindown.spec.window import Window
 
 _PARTS = 1_000_000
 _WHAT: dict[str, What] = {INSERT: "missing", DELETE: "unexpected", UPDATE: "wrong", UNCHANGED: "doubled"}
@@ -52,9 +59,11 @@ def prove(
             for one, sieve in zip(sources, count, strict=True)
         ]
         chosen = Share(share)
-        expected = kind.result(*(one.within(own, chosen) for one, own in zip(kind.relations, rows, strict=True)))
+        keyed = [one.within(own, chosen) for one, own in zip(kind.relations, rows, strict=True)]
+        expected = _scaled(kind, rows[0]).result(*keyed)
+        scales = {name: scale_of(name) for name in expected.columns if scale_of(name) in expected.columns}
         held = chosen.within(images.at(spark, table.path, table.version), kind.scope_keys)
-        fated = difference.compare(expected, held, kind.row_keys, computed=kind.computed)
+        fated = difference.compare(expected, held, kind.row_keys, computed=kind.computed, scales=scales)
         with persisted(fated):
             differing, falsehoods = _falsehoods(fated, kind)
             keys = difference.count(fated, kind.row_keys).keys
@@ -75,6 +84,23 @@ def prove(
         at=now(),
         seconds=round(time.monotonic() - begun, 3),
     )
+
+
+def _scaled(kind: Kind, rows: DataFrame) -> Kind:
+    """Return a kind whose result also has the size of what its sums of doubles add up. `rows`: those of its source."""
+
+    def measures(spec: Window | Session) -> dict[str, Any]:
+        return {"measures": {**spec.measures, **amounts.of_measures(spec.measures, rows)}}
+
+    match kind:
+        case Windows():
+            return replace(kind, spec=kind.spec.model_copy(update=measures(kind.spec)))
+        case Sessions():
+            return replace(kind, spec=kind.spec.model_copy(update=measures(kind.spec)))
+        case PerKey():
+            return replace(kind, scaled=True)
+        case _:
+            return kind
 
 
 @dataclass(frozen=True)
