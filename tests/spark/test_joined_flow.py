@@ -150,7 +150,7 @@ def test_a_drain_that_died_between_two_scopes_of_a_row_goes_on(
 
 
 def test_only_keys_that_no_row_shares_with_another_bucket_are_held_against_images() -> None:
-    keys_alone = {name: PART[name] for name in ("left", "right", "on")}
+    keys_alone = {name: PART[name] for name in ("left", "right", "on", "columns")}
     for part, wrong in ((PART, 0), (keys_alone, 1)):
         flows = {"flights": FLIGHTS, "weather": WEATHER, "joined": JOINED | {"join": part}}
         flow = PipelineSpec.model_validate({"pipeline": "p", "lake": "lake", "flows": flows}).declared("joined")
