@@ -209,6 +209,19 @@ def test_a_record_without_a_value_lacks_every_column_where_it_deletes(spark: Spa
         assert {row["_raw"]: row["_drift"] for row in rows} == {"{}": ["-a"], None: marks}
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("new", ["refuse", pytest.param("rescue", marks=pytest.mark.long)])
+def test_a_header_that_can_t_be_used_names_no_fields(landing: Make, new: str) -> None:
+    """The first line of a csv without a header is data: a finding would show it as names of fields that were kept."""
+    here = landing(flow("csv", drift={"new": new}))
+    here.land("1", b"k1,1,u,Jane Doe\n")
+    here.land("2", b"id,seq,op,more,more\nk2,1,u,x,y\n")
+    report, code = here.attempt_batches()
+    assert (code, told(report, "new-field", "missing-column")) == (Exit.DONE, []), report.error
+    assert {row["reason"] for row in here.refused().values()} == {"malformed"}
+    assert schema_drift.seen(here.layout) == []
+
+
 @pytest.mark.long
 def test_a_row_of_a_file_that_has_the_column_is_released_under_missing_refuse(landing: Make) -> None:
     here = landing(flow("json", drift={"missing": "refuse"}, rules={"sane": "a is null or a <> 'bad'"}))

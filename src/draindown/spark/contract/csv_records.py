@@ -61,7 +61,9 @@ def _records(lines: DataFrame, flow: FlowSpec, header: str | None, known: Known)
     named = not wrong and set(names) - set(flow.columns)
     unknown = _unknown(names, flow) if named else F.expr(NOTHING)
     broken = _broken(dialect, len(names), wrong)
-    frame = finish(frame, broken, unknown, drift_marks.of_names(names, flow, known), _CELLS)
+    # names of a header that can't be used are no names: they may be the cells of a record
+    marks = drift_marks.nothing() if wrong else drift_marks.of_names(names, flow, known)
+    frame = finish(frame, broken, unknown, marks, _CELLS)
     place = {name: at for at, name in enumerate(names)}
 
     def cell(name: str) -> Column:
