@@ -41,6 +41,17 @@ def parsed(spark: SparkSession, columns: Mapping[str, str], lines: Sequence[str]
     return parse(spark, spec, records_of([Read(frame)], spec), SEEN)
 
 
+def columnar(columns: Mapping[str, Any], **more: Any) -> FlowSpec:
+    source = {"files": "x", "format": "parquet", "timezone": ZONE}
+    return FlowSpec.model_validate({"source": source, "columns": columns, **more})
+
+
+def typed_rows(rows: DataFrame, *more: str) -> DataFrame:
+    """Rows `_row` as a reader of files gives them, in the order of `id`."""
+    place = [F.lit("file:/x").alias("_unit"), F.lit(0).cast("long").alias("_block"), F.col("id").alias("_id")]
+    return rows.select("_row", F.lit(0).cast("long").alias("_size"), *more, *place)
+
+
 def utc(*parts: int) -> datetime:
     return datetime(*parts, tzinfo=UTC)  # type: ignore[arg-type,misc]
 
@@ -340,6 +351,43 @@ def test_a_sequence_is_not_cut(spark: SparkSession) -> None:
     rows = parsed(spark, columns, lines, **target).orderBy("_id").select(f"{WHY}.reason", f"{WHY}.detail").collect()
     assert [row["reason"] for row in rows] == list(times.values())
     assert "more than microseconds" in rows[-1]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("form", "fine", "cut"),
+    [
+        ("yyyy-MM-dd HH:mm:ss,SSSSSSSSS", "2026-07-01 12:00:00,123456000", "2026-07-01 12:00:00,123456789"),
+        ("yyyyMMddHHmmssSSSSSSSSS", "20260701120000123456000", "20260701120000123456789"),
+        ("d.M.yyyy HH:mm:ss.SSSSSSSSS", "1.7.2026 12:00:00.123456000", "1.7.2026 12:00:00.123456789"),
+        ("yyyyMMdd.HHmmssSSS", "20260701.120000123", None),
+    ],
+)
+def test_a_sequence_of_another_form_is_not_cut(spark: SparkSession, form: str, fine: str, cut: str | None) -> None:
+    columns: dict[str, Any] = {"id": "int not null", "at": {"type": "timestamp not null", "format": form}}
+    lines = [json.dumps({"id": 1, "at": text}) for text in (fine, cut) if text]
+    rows = parsed(spark, columns, lines, target={"keys": ["id"], "sequence_by": ["at"]}).orderBy("_id")
+    found = rows.select(f"{WHY}.reason", f"{WHY}.detail").collect()
+    assert [row["reason"] for row in found] == [None, "type"][: len(lines)]
+    assert all("more than microseconds" in row["detail"] for row in found[1:])
+
+
+def test_a_sequence_that_is_taken_from_another_field_is_not_cut(spark: SparkSession) -> None:
+    """What was cut is known by the names of fields, and a text in a file with nanoseconds is looked at as any other."""
+    seen = "timestamp'2026-07-01 12:00:00.123456'"
+    rows = spark.sql(
+        f"select id, named_struct('id', 1, 'event_time', {seen}, 'at', {seen}, 'said', concat('2026-07-01 12:00:00.', "
+        "if(id = 2, '1234567', '123456'))) as _row, split(elt(id + 1, 'event_time', 'at', 'at'), ',') as _cut "
+        "from range(0, 3, 1, 1)"
+    )
+    frame = typed_rows(rows, "_cut")
+    found = {}
+    for field in ("event_time", "said"):
+        columns: dict[str, Any] = {"id": "int not null", "at": {"type": "timestamp not null", "from": field}}
+        columns |= {"other": {"type": "timestamp", "from": "at"}}
+        spec = columnar(columns, target={"keys": ["id"], "sequence_by": ["at"]})
+        parts = parse(spark, spec, records_of([Read(frame)], spec), SEEN).orderBy("_id")
+        found[field] = [row["reason"] for row in parts.select(f"{WHY}.reason").collect()]
+    assert found == {"event_time": ["type", None, None], "said": [None, None, "type"]}
 
 
 _EXAMPLES = re.compile(r"<!-- values: begin -->(.*?)<!-- values: end -->", re.DOTALL)

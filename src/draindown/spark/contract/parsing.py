@@ -157,14 +157,16 @@ class _Refusal:
     found: Column | None = None
 
 
-def _more_than_micros(records: Records, cell: str, name: str) -> _Refusal:
+def _more_than_micros(flow: FlowSpec, records: Records, cell: str, name: str) -> _Refusal:
     """Return the refusal of a sequence with nanoseconds: once cut, it could not tell which change is the newer."""
-    found = F.lit(False)
-    if CUT in records.frame.columns:
-        found = F.expr(f"array_contains({CUT}, {literal(name)})")
-    elif isinstance(records.frame.schema[cell].dataType, StringType):
-        found = F.coalesce(F.expr(is_cut(cell)), F.lit(False))
-    shown = F.concat(F.substring(text_of(records.frame, cell), 1, _DETAIL), F.lit(_TOO_EXACT))
+    frame, found = records.frame, F.lit(False)
+    # a text with a form of its own has its fraction where the form says; rewritten, it is behind the point
+    text = f"{cell}w" if f"{cell}w" in frame.columns else cell
+    if isinstance(frame.schema[cell].dataType, StringType):
+        found = F.coalesce(F.expr(is_cut(text)), F.lit(False))
+    elif CUT in frame.columns:  # it has the names of fields, not of columns
+        found = F.expr(f"array_contains({CUT}, {literal(flow.fields.get(name, name))})")
+    shown = F.concat(F.substring(text_of(frame, cell), 1, _DETAIL), F.lit(_TOO_EXACT))
     return _Refusal(found, "type", name, found=shown)
 
 
@@ -187,7 +189,7 @@ def _refusals(spark: SparkSession, flow: FlowSpec, records: Records) -> Iterator
         if not column.nullable or name in essential:
             yield _Refusal(~spared & value.isNull(), "missing", name)
         if name in flow.target.sequence_by and column.type in _MOMENTS:
-            yield _more_than_micros(records, f"_t{i}", name)
+            yield _more_than_micros(flow, records, f"_t{i}", name)
     for rule, expression in flow.rules.items():
         held = F.coalesce(try_eval(spark, expression), F.lit(False))
         yield _Refusal(~F.col("_delete") & ~held, f"rule:{rule}", detail=expression)
