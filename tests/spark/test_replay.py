@@ -262,6 +262,28 @@ def test_rows_of_a_batch_that_is_not_done_wait_for_it(spark: SparkSession, tmp_p
     healthy(loose)
 
 
+@pytest.mark.full
+def test_rows_of_a_csv_whose_header_is_lost_are_not_replayed(spark: SparkSession, tmp_path: Path) -> None:
+    """Taken in the order of the contract their values would stand in each other's columns."""
+    columns, target = dict.fromkeys(("id", "a"), "string not null"), {"keys": ["id"], "sequence_by": ["a"]}
+    strict = Landing(tmp_path, source={"format": "csv"}, target=target, columns=columns, rules={"sane": "a <> 'bad'"})
+    cleared = strict.deliver("a,id", "bad,k1", name="1.csv")
+    strict.deliver("a,id", "bad,k2", name="2.csv")
+    strict.drain(spark)
+    loose = Landing(tmp_path, source={"format": "csv"}, target=target, columns=columns)
+    shutil.rmtree(loose.layout.intake_of(1))
+    cleared.unlink()
+    reset(loose, accept_missing=True)
+    strict.drain(spark)
+    ids = {Path(row["origin"]["unit"]).name: row["quarantine_id"] for row in loose.quarantine()}
+    with pytest.raises(TerminalError) as caught:
+        replay_rows(loose.request("rows", quarantine_ids=tuple(ids.values())), spark)
+    assert (caught.value.code, "1.csv:2" in caught.value.found) == ("rows-not-whole", True)
+    assert loose.rows() == []
+    replay_rows(loose.request("rows", quarantine_ids=(ids["2.csv"],)), spark)
+    assert [(row["id"], row["a"]) for row in loose.rows("id, a")] == [("k2", "bad")]
+
+
 @pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_rows_of_one_place_are_applied_once_each(spark: SparkSession, tmp_path: Path, times: int) -> None:
     """A topic that was created again has refused records at the offsets of the one before."""

@@ -151,8 +151,11 @@ class NamedUnits(Protocol):
     def given_up(self) -> frozenset[str]:
         """Return the units that a person gave up before any batch read them. Every later generation leaves them out."""
 
-    def headers(self, units: Collection[str]) -> Mapping[str, str]:
-        """Return, by unit, the line that names the cells of its records, where it has one."""
+    def headers(self, units: Collection[str]) -> Mapping[str, str | None]:
+        """Return, by unit, the line that names the cells of its records; None for a unit without one.
+
+        Units that the intake does not have are left out.
+        """
 
     def samples(self, most: int) -> list[str]:
         """Return paths of at most `most` new files outside the lake that tasks read; empty if they read none."""

@@ -101,9 +101,9 @@ def sha256(layout: FlowLayout, file: KnownFile) -> str:
     return str(_log(layout).rows(f"select sha256 from t where {where}")[0]["sha256"])
 
 
-def headers(layout: FlowLayout) -> dict[str, str]:
-    """The CSV header record of every file taken in, by path."""
-    rows = _log(layout).rows("select unit, header from t where header is not null")
+def headers(layout: FlowLayout) -> dict[str, str | None]:
+    """The CSV header record of every file taken in, by path; None for one without."""
+    rows = _log(layout).rows("select unit, header from t")
     return {row["unit"]: row["header"] for row in rows}
 
 

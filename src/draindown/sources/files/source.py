@@ -222,7 +222,7 @@ class Files:
         """Return the files that a person discarded before any batch read them."""
         return parked.given_up(self._flow.layout)
 
-    def headers(self, units: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002 - one query gives all
+    def headers(self, units: Collection[str]) -> Mapping[str, str | None]:  # noqa: ARG002 - one query gives all
         """Return the CSV header of every file, by path."""
         return catalog.headers(self._flow.layout) if self._flow.source.has_header else {}
 

@@ -53,6 +53,7 @@ from draindown.spec.partial import SEQUENCES
 
 MOST = 100_000
 """Maximum rows of one batch, because they pass through the driver's memory."""
+_DELIVER = "deliver these records again in a new file, and leave their ids out of the replay"
 
 
 def replay(request: Request, spark: SparkSession) -> StepReport:
@@ -108,9 +109,34 @@ def _chosen(request: Request, wanted: Sequence[str]) -> list[dict[str, Any]]:
             tried=f"replay {len(rows)} refused rows of flow {request.flow}",
             found=f"of {len(partial)} of them quarantine doesn't have the whole record (too long, or not to be written "
             f"down as text), the first at {quarantine.place_of(partial[0])}",
-            next="deliver these records again in a new file, and leave their ids out of the replay",
+            next=_DELIVER,
         )
+    _refuse_unnamed(request, [row for row in rows if row["kind"] != GATE])
     return rows
+
+
+def _refuse_unnamed(request: Request, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse rows whose cells nothing names: the intake that had the header of their file was lost.
+
+    Taken in the order of the contract, values would stand in other columns. Raises TerminalError `rows-not-whole`.
+    """
+    if not request.flow_spec.source.has_header:
+        return
+    headers = _headers(request, rows)
+    unnamed = [row for row in rows if row["origin"]["unit"] not in headers]
+    if unnamed:
+        raise TerminalError(
+            "rows-not-whole",
+            tried=f"replay {count(len(rows), 'refused row')} of flow {request.flow}",
+            found=f"of {len(unnamed)} of them the header is lost with the intake that had their file, the first at "
+            f"{quarantine.place_of(unnamed[0])}: which cell is which column, nothing says",
+            next=_DELIVER,
+        )
+
+
+def _headers(request: Request, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, str | None]:
+    named = source_of(request).named
+    return named.headers({row["origin"]["unit"] for row in rows}) if named else {}
 
 
 def _refuse_unread(request: Request, generation: int, chosen: Sequence[Mapping[str, Any]]) -> None:
@@ -220,8 +246,7 @@ def _origin(row: Mapping[str, Any]) -> tuple[str, int]:
 
 def _reads(spark: SparkSession, request: Request, rows: Sequence[Mapping[str, Any]]) -> list[Read]:
     """Return the rows as records that were read, one frame per header, with the places of `GivenRecords`."""
-    named = source_of(request).named
-    headers = named.headers({row["origin"]["unit"] for row in rows}) if named else {}
+    headers = _headers(request, rows)
 
     def header_of(row: Mapping[str, Any]) -> str | None:
         return headers.get(row["origin"]["unit"])
