@@ -93,7 +93,9 @@ def _nested(value: str, held: DataType, kind: DataType, zone: str, depth: int) -
         case MapType(), MapType():
             keys = f"transform(map_keys({value}), {one} -> {inside(one, held.keyType, kind.keyType)})"
             values = f"transform(map_values({value}), {one} -> {inside(one, held.valueType, kind.valueType)})"
-            return map_of(keys, values, kind)
+            # bound: Spark would evaluate keys that stand there thrice before, and an error there ends the batch
+            made = map_of(f"k{depth}", values, kind)
+            return f"element_at(transform(array({keys}), k{depth} -> {made}), 1)"
         case StructType(), MapType(keyType=StringType()):  # what pandas makes of a dict
             names = ", ".join(literal(name) for name in held.names)
             values = ", ".join(inside(f"{value}.{quoted(f.name)}", f.dataType, kind.valueType) for f in held)
