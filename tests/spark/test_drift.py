@@ -27,9 +27,12 @@ from draindown.runs.report import StepReport
 from draindown.runs.request import Again, Request
 from draindown.sources.registry import source_of
 from draindown.spark.contract import drift_marks, envelope
+from draindown.spark.contract.parsing import parse
 from draindown.spark.contract.record_frame import Records
+from draindown.spark.contract.records import records_of
 from draindown.spark.runs.replay_input import replay as read_again
 from draindown.spark.runs.replay_rows import replay as replay_rows
+from draindown.spark.sources.port import Read
 from draindown.spark.sql import STAMPS
 from draindown.spec.formats import FORMATS
 from draindown.spec.landing import FlowSpec
@@ -220,6 +223,33 @@ def test_a_header_that_can_t_be_used_names_no_fields(landing: Make, new: str) ->
     assert (code, told(report, "new-field", "missing-column")) == (Exit.DONE, []), report.error
     assert {row["reason"] for row in here.refused().values()} == {"malformed"}
     assert schema_drift.seen(here.layout) == []
+
+
+@pytest.mark.parametrize("new", ["add", "rescue"])
+def test_a_decimal_that_becomes_a_column_keeps_its_digits(spark: SparkSession, new: str) -> None:
+    declared = FlowSpec.model_validate(
+        {"source": {"files": "x", "format": "parquet"}, "columns": {"id": "int"}, "drift": {"new": new}}
+    )
+    values = {
+        "wide": ("cast('123456789012345678.12' as decimal(38,10))", "123456789012345678.1200000000"),
+        "price": ("12345678.00BD", "12345678.00"),
+        "box": ("named_struct('at', array(1.10BD))", '{"at":[1.10]}'),
+        "rate": ("cast(0.1 as float)", "0.1"),
+        "many": ("9007199254740993L", "9007199254740993"),
+        "day": ("date'2026-07-01'", "2026-07-01"),
+    }
+    more = ", ".join(f"'{name}', {value}" for name, (value, _) in values.items())
+    rows = spark.sql(
+        f"select named_struct('id', 1, {more}) as _row, named_struct({more}) as _more, "
+        "0L as _size, 'file:/x' as _unit, 0L as _block, 0L as _id"
+    )
+    good = parse(spark, declared, records_of([Read(rows)], declared), now())
+    if new == "rescue":
+        (kept,) = good.select("_rescued").collect()
+        assert '"price":12345678.00,"box":{"at":[1.10]},"rate":0.1,' in kept["_rescued"]
+        return
+    (added,) = drift_marks.spread(good, list(values), ()).select("_rescued", *values).collect()
+    assert added.asDict() == {"_rescued": None, **{name: text for name, (_, text) in values.items()}}
 
 
 @pytest.mark.long

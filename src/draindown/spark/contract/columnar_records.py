@@ -13,7 +13,7 @@ from draindown.spark.contract import containers, drift_marks
 from draindown.spark.contract.json_records import json_records
 from draindown.spark.contract.json_rows import TIMES
 from draindown.spark.contract.record_frame import NOTHING, Records
-from draindown.spark.contract.typed_values import unnamed
+from draindown.spark.contract.typed_values import is_nested, unnamed
 from draindown.spark.sources.place import CUT, PLACE
 from draindown.spark.sources.port import Read
 from draindown.spark.sql import literal, quoted, try_eval
@@ -21,6 +21,7 @@ from draindown.spec.landing import FlowSpec
 
 _REPLACED = "it holds U+FFFD, in the place of bytes that were no UTF-8: deliver the row again"
 _ROW_JSON = {**TIMES, "ignoreNullFields": "false"}
+_RESCUED = {**TIMES, "ignoreNullFields": "true"}
 
 
 class ColumnarRecords:
@@ -55,7 +56,7 @@ def _records(rows: DataFrame, flow: FlowSpec, known: Known) -> Records:
         "_size",
         F.lit(False).alias("_blank"),
         _broken(rows.schema["_row"].dataType, flow).alias("_broken"),
-        _unknown(rows, nested).alias("_unknown"),
+        _unknown(rows, nested, exact=flow.grows).alias("_unknown"),
         drift_marks.of_names(names, flow, known).alias("_drift"),
         *[name for name in (CUT,) if name in rows.columns],
         *PLACE,
@@ -76,16 +77,25 @@ def _unnamed(own: StructType, flow: FlowSpec) -> Iterator[tuple[str, dict[str, s
                 yield name, found
 
 
-def _unknown(rows: DataFrame, nested: Mapping[str, Mapping[str, str]]) -> Column:
-    """Return the JSON of columns without a name in the contract; one with such a field within is kept whole."""
-    more = rows.select("_more.*").columns if "_more" in rows.columns else []
-    parts = [F.col(f"_more.{quoted(name)}").alias(name) for name in more]
+def _unknown(rows: DataFrame, nested: Mapping[str, Mapping[str, str]], *, exact: bool) -> Column:
+    """Return the JSON of columns without a name in the contract; one with such a field within is kept whole.
+
+    `exact`: write values with decimals as text. Whoever reads a field of JSON as text gets a number through a double.
+    """
+    more = rows.select("_more.*").schema if "_more" in rows.columns else StructType()
+    parts = [_rescued(f"_more.{quoted(field.name)}", field.dataType, exact).alias(field.name) for field in more]
     for name, paths in nested.items():
         parts.append(F.when(F.expr(" or ".join(paths.values())), F.col(f"_row.{quoted(name)}")).alias(name))
     if not parts:
         return F.expr(NOTHING)
-    unknown = F.to_json(F.struct(*parts), _ROW_JSON | {"ignoreNullFields": "true"})
+    unknown = F.to_json(F.struct(*parts), _RESCUED)
     return F.when(unknown != "{}", unknown)
+
+
+def _rescued(value: str, kind: DataType, exact: bool) -> Column:
+    if not exact or "decimal" not in kind.simpleString():
+        return F.col(value)
+    return F.to_json(value, _RESCUED) if is_nested(kind) else F.col(value).cast("string")
 
 
 def _broken(row: DataType, flow: FlowSpec) -> Column:
