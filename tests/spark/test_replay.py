@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
@@ -36,6 +39,7 @@ from tests.landing import KEYED, Injected, Landing
 
 ALWAYS = Again(since=datetime(2000, 1, 1, tzinfo=UTC), until=datetime(2100, 1, 1, tzinfo=UTC))
 APPEND: dict[str, Any] = {}
+ANY = quarantine.Filter()
 
 
 def land(landing: Landing) -> None:
@@ -282,6 +286,32 @@ def test_rows_of_a_csv_whose_header_is_lost_are_not_replayed(spark: SparkSession
     assert loose.rows() == []
     replay_rows(loose.request("rows", quarantine_ids=(ids["2.csv"],)), spark)
     assert [(row["id"], row["a"]) for row in loose.rows("id, a")] == [("k2", "bad")]
+
+
+@pytest.mark.full
+def test_a_refused_row_of_parquet_has_the_values_of_its_file(spark: SparkSession, tmp_path: Path) -> None:
+    columns = {"id": "string not null", "at": "timestamp not null", "b": "string", "n": "string", "day": "date"}
+    target = {"keys": ["id"], "sequence_by": ["at"]}
+    strict = Landing(
+        tmp_path, source={"format": "parquet"}, columns=columns, target=target, rules={"sane": "n = '0.00'"}
+    )
+    midnight, cut = 1_782_864_000_000_000_000, 1_782_864_000_000_000_001
+    held = {
+        "id": ["k1", "k2", "k3"],
+        "at": pa.array([midnight, cut, midnight], pa.timestamp("ns", "UTC")),
+        "b": [b"hello"] * 3,
+        "n": [Decimal("1.50")] * 3,
+        "day": pa.array([midnight // 1000] * 3, pa.timestamp("us", "UTC")),
+        "later": [b"new"] * 3,
+    }
+    pq.write_table(pa.table(held), strict.landing / "1.parquet")
+    strict.drain(spark)
+    loose = Landing(tmp_path, source={"format": "parquet"}, columns=columns | {"later": "string"}, target=target)
+    replay_rows(loose.request("rows", quarantine_ids=tuple(quarantine.identified(loose.layout, ANY))), spark)
+    values = {row["id"]: (row["b"], row["n"], row["day"], row["later"], row["_rescued"]) for row in loose.rows()}
+    assert values == dict.fromkeys(("k1", "k3"), ("hello", "1.50", date(2026, 7, 1), "new", None))
+    (left,) = quarantine.listed(loose.layout, ANY)
+    assert (left["reason"], left["field"], left["origin"]["position"]) == ("type", "at", 2)
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.long)])

@@ -21,11 +21,13 @@ from draindown.audit.values import check_of
 from draindown.spark.contract.casting import typed
 from draindown.spark.contract.parsing import WHY, parse
 from draindown.spark.contract.records import records_of
+from draindown.spark.runs import replay_rows
 from draindown.spark.session import configured
 from draindown.spark.sources.nanoseconds import moments
 from draindown.spark.sources.port import Read
 from draindown.spec.column_types import Column as ColumnSpec
 from draindown.spec.landing import FlowSpec
+from tests.landing import Landing
 
 SEEN = datetime(2026, 1, 1, tzinfo=UTC)
 ZONE = "Europe/Berlin"
@@ -443,3 +445,87 @@ def test_a_refused_row_of_a_columnar_file_comes_back_as_it_was(spark: SparkSessi
     assert (bytes(good["b"]), good["m"], good["xs"], good["field"]) == (b"\xff\x00", {7: "x"}, [0.5], None)
     assert json.loads(json.loads(good["_rescued"])["raw"])["c"] == 1
     assert refused["field"] == "xs"
+
+
+_COMMA = {"decimal_separator": ",", "thousands_separator": "."}
+IN_FILE: Mapping[str, Sequence[Any]] = {
+    "cast('hello' as binary)": ("string", "binary", "int"),
+    "cast('12' as binary)": ("int", "string"),
+    "'abcd'": ("binary", "string"),
+    "'7'": ("int", "decimal(10,2)", "binary"),
+    "cast(0.1 as float)": ("double", "float", "string", "decimal(10,2)"),
+    "1.50BD": ("string", "double", "decimal(10,2)", "float", "decimal(10,1)"),
+    "cast(5 as decimal(10,2))": ("int", "string", "bigint"),
+    "12345678901234567890.123456789012345678BD": ("string", "decimal(38,18)"),
+    "timestamp'2026-07-01 12:00:00'": ("string", "timestamp", "date", "timestamp_ntz"),
+    "timestamp'2026-07-01 00:00:00'": ("date", "string"),
+    "timestamp'1850-01-01 00:00:00.000001'": ("timestamp", "string"),
+    "timestamp_ntz'2026-07-01 00:00:00'": ("string", "date", "timestamp", "timestamp_ntz"),
+    "date'2026-07-01'": ("string", "date", "timestamp", "timestamp_ntz"),
+    "5.0D": ("int", "bigint", "string", "decimal(10,2)", {"type": "double", **_COMMA}),
+    "4.7D": ("int", "string", "decimal(10,0)"),
+    "1.234D": ({"type": "double", **_COMMA}, {"type": "decimal(10,3)", **_COMMA}),
+    "'1.234'": ({"type": "double", **_COMMA},),
+    "20260131": ({"type": "date", "format": "yyyyMMdd"}, "string", "timestamp"),
+    "9007199254740993L": ("double", "decimal(20,0)", "string"),
+    "true": ("string", "boolean", "int"),
+    "double('Infinity')": ("double", "string"),
+    "array(cast('hello' as binary), null)": ("array<string>", "array<binary>"),
+    "array('abcd')": ("array<binary>", "array<string>"),
+    "array(cast(0.1 as float), 1.50BD)": ("array<double>", "array<string>"),
+    "array(1.50BD)": ("array<string>", "array<double>", "array<decimal(5,1)>"),
+    "array(5.0D, double('NaN'))": ("array<double>",),
+    "named_struct('at', timestamp'2026-07-01 00:00:00', 'n', 5.0D)": (
+        *("struct<at: date, n: int>", "struct<at: string, n: string>", "struct<at: timestamp>"),
+    ),
+    "map(7, cast('x' as binary))": ("map<int,string>", "map<string,binary>", "map<double,string>"),
+    "map(date'2026-07-01', array(map(1.50BD, true)))": ("map<date,array<map<string,string>>>",),
+    "map(timestamp'2026-07-01 12:00:00', 1)": ("map<timestamp,int>", "map<date,int>"),
+}
+"""Values of files, and the types in which the contract may have them."""
+
+
+def test_a_refused_row_of_a_columnar_file_is_replayed_as_it_was_read(spark: SparkSession, tmp_path: Path) -> None:
+    """Each value alone in its row: what is good when read is the same when replayed, and so is what is refused."""
+    pairs = [(value, kind) for value, kinds in IN_FILE.items() for kind in kinds]
+    fields = ", ".join(f"'p{at}', if(id = {at}, {value}, null)" for at, (value, _) in enumerate(pairs))
+    columns = {f"p{at}": kind for at, (_, kind) in enumerate(pairs)}
+    here = Landing(tmp_path, source={"format": "parquet", "timezone": ZONE}, columns=columns, target={})
+    spec = here.request().flow_spec
+    with configured(spark, {"spark.sql.session.timeZone": ZONE}):
+        rows = spark.sql(f"select id, named_struct({fields}) as _row from range(0, {len(pairs)}, 1, 1)")
+        reads = [Read(typed_rows(rows))]
+        read = parse(spark, spec, records_of(reads, spec), SEEN, all_raw=True).orderBy("_id").collect()
+        kept = [_kept(row["_id"], row["_raw"], row["_shape"]) for row in read]
+        reads = replay_rows._reads(spark, here.request(), kept)
+        replayed = parse(spark, spec, records_of(reads, spec), SEEN, all_raw=True).orderBy("_id").collect()
+    result, expected = ([(row[f"p{at}"], row[WHY]) for at, row in enumerate(rows)] for rows in (replayed, read))
+    assert [*zip(pairs, result, strict=True)] == [*zip(pairs, expected, strict=True)]
+    known = dict(zip(((value, str(kind)) for value, kind in pairs), (value for value, _ in expected), strict=True))
+    assert known["cast('hello' as binary)", "string"] == "hello" and known["1.50BD", "string"] == "1.50"
+    assert known["timestamp'2026-07-01 00:00:00'", "date"] == date(2026, 7, 1) and known["5.0D", "int"] == 5
+    assert 10 < sum(why is not None for _, why in expected) < len(pairs) // 2, "both are tried"
+    assert [row["_rescued"] for row in replayed] == [row["_rescued"] for row in read]
+
+
+def _kept(position: int, raw: str, shape: str | None) -> dict[str, Any]:
+    """A row of the quarantine, as a replay takes it."""
+    origin = {"unit": "file:/x", "position": position}
+    return {"value": raw.encode(), "origin": origin, "arrived_at": SEEN, "first_seen": SEEN, "envelope": shape}
+
+
+def test_a_row_that_does_not_come_back_from_json_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    columns = {"s": "string", "day": "date"}
+    here = Landing(tmp_path, source={"format": "parquet"}, columns=columns, target={})
+    spec = here.request().flow_spec
+    row = "named_struct('s', 'x', 'day', date'2026-07-01' + if(id = 0, 0, 9999999))"
+    rows = spark.sql(f"select id, {row} as _row from range(0, 2, 1, 1)")
+    read = parse(spark, spec, records_of([Read(typed_rows(rows))], spec), SEEN, all_raw=True).orderBy("_id").collect()
+    kept = [_kept(row["_id"], row["_raw"], row["_shape"]) for row in read]
+    kept.append(_kept(2, read[0]["_raw"].replace("x", "\ufffd"), read[0]["_shape"]))
+    kept.append(_kept(3, read[0]["_raw"].replace("2026-07-01", "a day"), read[0]["_shape"]))
+    records = records_of(replay_rows._reads(spark, here.request(), kept), spec)
+    again = parse(spark, spec, records, SEEN).orderBy("_id").select("day", f"{WHY}.reason").collect()
+    assert [row[WHY] and row[WHY]["reason"] for row in read] == [None, "type"]
+    reasons = [(None, "type"), (None, "malformed"), (None, "malformed")]
+    assert [tuple(row) for row in again] == [(date(2026, 7, 1), None), *reasons]

@@ -13,7 +13,7 @@ from draindown.spark.contract.envelope import encoded
 from draindown.spark.contract.origin import located
 from draindown.spark.contract.parsing import WHY
 from draindown.spark.frames import TEXT, relation
-from draindown.spark.sources.place import ENVELOPE, BlockOrigin
+from draindown.spark.sources.place import ENVELOPE, SHAPE, BlockOrigin
 from draindown.spark.sql import ARRIVED_AT, ORIGIN
 from draindown.spark.targets.delta_target import Writer, write_batch
 
@@ -77,7 +77,7 @@ def keep(writer: Writer, rows: DataFrame, run_id: str, first_seen: datetime, num
     """Write rows into the quarantine for the writer's batch. Idempotent: a retry replaces an earlier attempt's rows.
 
     `rows` has the columns quarantine_id (for a record, a hash of its origin), `_origin`, `_arrived_at`, raw, raw_bytes
-    (only if raw is not UTF-8 or truncated), raw_length (bytes), reason, field and detail, and ENVELOPE
+    (only if raw is not UTF-8 or truncated), raw_length (bytes), reason, field and detail, and ENVELOPE or SHAPE
     if the records have one. This function adds first_seen, generation, batch, kind, run_id and refused_at.
     """
     kept = rows.select(
@@ -96,7 +96,14 @@ def keep(writer: Writer, rows: DataFrame, run_id: str, first_seen: datetime, num
         F.lit(writer.kind).alias("kind"),
         F.lit(run_id).alias("run_id"),
         F.lit(datetime.now().astimezone()).alias("refused_at"),
-        (encoded() if ENVELOPE in rows.columns else F.lit(None).cast("string")).alias("envelope"),
+        _beside(rows).alias("envelope"),
     )
     delta.make_private(writer.layout.quarantine)
     write_batch(writer, kept, writer.layout.quarantine, "quarantine", number=number)
+
+
+def _beside(rows: DataFrame) -> Column:
+    """Return what is kept beside the text of a record; NULL where there is nothing."""
+    if ENVELOPE in rows.columns:
+        return encoded()
+    return F.col(SHAPE) if SHAPE in rows.columns else F.lit(None).cast("string")

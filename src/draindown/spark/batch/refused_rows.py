@@ -11,7 +11,7 @@ from draindown.spark.batch import quarantine as quarantine_writer
 from draindown.spark.batch import requarantine
 from draindown.spark.batch.model import Batch, Counted
 from draindown.spark.contract.parsing import WHY
-from draindown.spark.sources.place import ARRIVED, ENVELOPE, PLACE
+from draindown.spark.sources.place import ARRIVED, ENVELOPE, PLACE, SHAPE
 
 
 def keep_refused(batch: Batch, frame: DataFrame, counted: Counted, row: BatchRow) -> None:
@@ -37,5 +37,5 @@ def keep_refused(batch: Batch, frame: DataFrame, counted: Counted, row: BatchRow
 
 
 def _refused(frame: DataFrame) -> DataFrame:
-    own = [name for name in (ENVELOPE, ARRIVED) if name in frame.columns]
+    own = [name for name in (ENVELOPE, SHAPE, ARRIVED) if name in frame.columns]
     return frame.where(F.col(WHY).isNotNull()).select("_raw", WHY, *own, *PLACE)

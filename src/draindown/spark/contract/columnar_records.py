@@ -1,26 +1,25 @@
-"""Records of Parquet and ORC: typed columns; the raw text of a record is its row as JSON."""
+"""Records of Parquet and ORC: typed columns; the raw text of a record is its row as JSON (see `kept_rows`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from draindown.flow.schema_drift import Known
-from draindown.spark.contract import containers, drift_marks
+from draindown.spark.contract import containers, drift_marks, kept_rows
 from draindown.spark.contract.json_records import json_records
 from draindown.spark.contract.json_rows import TIMES
 from draindown.spark.contract.record_frame import NOTHING, Records
 from draindown.spark.contract.typed_values import is_nested, unnamed
-from draindown.spark.sources.place import CUT, PLACE
+from draindown.spark.sources.place import ARRIVED, CUT, FIRST_SEEN, PLACE
 from draindown.spark.sources.port import Read
 from draindown.spark.sql import literal, quoted, try_eval
 from draindown.spec.landing import FlowSpec
 
-_REPLACED = "it holds U+FFFD, in the place of bytes that were no UTF-8: deliver the row again"
-_ROW_JSON = {**TIMES, "ignoreNullFields": "false"}
 _RESCUED = {**TIMES, "ignoreNullFields": "true"}
 
 
@@ -28,14 +27,19 @@ class ColumnarRecords:
     """The reader of formats with types of their own."""
 
     def records(self, read: Read, flow: FlowSpec, known: Known) -> Records:
-        """Return rows by their columns; of the quarantine, rows as JSON, in which bytes are base64."""
-        return _records(read.frame, flow, known) if read.typed else _kept(read.frame, flow, known)
+        """Return rows by their columns, as the file had them or as the quarantine kept them."""
+        if read.typed:
+            return replace(_records(read.frame, flow, known), shape=kept_rows.shape(read.frame))
+        if read.shape is not None:
+            return _records(kept_rows.read_back(read.frame, read.shape, flow.columns), flow, known)
+        return _of_json(read.frame, flow, known)
 
 
-def _kept(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
+def _of_json(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
+    """Records of rows of which the JSON alone was kept, without the types of the file. In it bytes are base64."""
     held = json_records(lines, flow, known, base64=True)
     # `_broken` of other records first: this one alone would hide why it is none
-    replaced = F.when(F.contains(F.col("_raw"), F.lit("\ufffd")), F.lit(_REPLACED))
+    replaced = F.when(F.contains(F.col("_raw"), F.lit("\ufffd")), F.lit(kept_rows.REPLACED))
     frame = held.frame.withColumn("_broken", F.coalesce(F.col("_broken"), replaced))
 
     def cell(name: str) -> Column:
@@ -49,23 +53,26 @@ def _kept(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
 def _records(rows: DataFrame, flow: FlowSpec, known: Known) -> Records:
     """Records of a typed frame, as `Read` describes it."""
     own = rows.select("_row.*").schema
+    kept = kept_rows.LOST in rows.columns
+    broken = _broken(rows.schema["_row"].dataType, flow)
     nested = dict(_unnamed(own, flow))
     names = [*own.names, *(path for some in nested.values() for path in some)]
     frame = rows.select(
         "_row",
         "_size",
         F.lit(False).alias("_blank"),
-        _broken(rows.schema["_row"].dataType, flow).alias("_broken"),
+        (F.coalesce(broken, F.col(kept_rows.LOST)) if kept else broken).alias("_broken"),
         _unknown(rows, nested, exact=flow.grows).alias("_unknown"),
         drift_marks.of_names(names, flow, known).alias("_drift"),
-        *[name for name in (CUT,) if name in rows.columns],
+        *[name for name in ("_raw", CUT, FIRST_SEEN, ARRIVED) if name in rows.columns],
         *PLACE,
     )
 
     def cell(name: str) -> Column:
         return F.col(f"_row.{quoted(name)}") if name in own.names else F.expr(NOTHING)
 
-    return Records(frame, cell, F.to_json("_row", _ROW_JSON), F.col("_size"), whole_text=False)
+    raw = F.col("_raw") if kept else kept_rows.raw()
+    return Records(frame, cell, raw, F.col("_size"), whole_text=False)
 
 
 def _unnamed(own: StructType, flow: FlowSpec) -> Iterator[tuple[str, dict[str, str]]]:

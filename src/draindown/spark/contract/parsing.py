@@ -18,16 +18,16 @@ from draindown.spark.contract import written_forms
 from draindown.spark.contract.casting import can_clash, is_there, text_of, typed
 from draindown.spark.contract.record_frame import Records
 from draindown.spark.contract.text_values import is_cut, one_moment
-from draindown.spark.sources.place import ARRIVED, CUT, ENVELOPE, FIRST_SEEN, PLACE, union
+from draindown.spark.sources.place import ARRIVED, CUT, ENVELOPE, FIRST_SEEN, PLACE, SHAPE, union
 from draindown.spark.sql import literal, quoted, try_eval
 from draindown.spec.landing import FlowSpec, Written
 
 WHY = "_why"
 """Struct(reason, field, detail) of a refused record; NULL for a good one."""
-KEPT = ("_rescued", "_drift", "_delete", "_blank", WHY, "_raw", ENVELOPE, ARRIVED, *PLACE)
-"""The columns that `parse` adds to those of the contract; ENVELOPE and ARRIVED only where the records have them.
+KEPT = ("_rescued", "_drift", "_delete", "_blank", WHY, "_raw", ENVELOPE, SHAPE, ARRIVED, *PLACE)
+"""The columns that `parse` adds to those of the contract; ENVELOPE, SHAPE and ARRIVED only where the records have them.
 
-`_raw` and ENVELOPE are set if a record is refused, or may be later, or is kept raw.
+`_raw`, ENVELOPE and SHAPE are set if a record is refused, or may be later, or is kept raw.
 """
 _DETAIL = 200
 _MOMENTS = ("timestamp", "timestamp_ntz")
@@ -85,6 +85,7 @@ def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: da
     good = ~refused & ~F.col("_blank")
     kept = F.lit(True) if all_kept else refused
     own = [F.when(kept, F.col(ENVELOPE)).alias(ENVELOPE)] if ENVELOPE in frame.columns else []
+    own += [F.when(kept, records.shape).alias(SHAPE)] if records.shape is not None else []
     own += [F.col(ARRIVED)] if ARRIVED in frame.columns else []
     return frame.select(
         *[F.when(good, F.col(quoted(name))).alias(name) for name in flow.columns],

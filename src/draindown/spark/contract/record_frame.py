@@ -31,7 +31,7 @@ class Records:
     `raw` is the record as it came; `whole_text` says that this is text, to be held against its encoding; `size` is how
     many bytes of text and binary it holds, to be held against the limit. `without_value` says whether a record has no
     text at all; None if each has one. `is_text` says whether a named cell is text, of a format that has numbers too;
-    None if each is what it is of.
+    None if each is what it is of. `shape` is what the quarantine keeps beside `raw`; None if that says it all.
     """
 
     frame: DataFrame
@@ -41,6 +41,7 @@ class Records:
     whole_text: bool = True
     without_value: Column | None = None
     is_text: Callable[[str], Column] | None = None
+    shape: Column | None = None
 
 
 class RecordReader(Protocol):

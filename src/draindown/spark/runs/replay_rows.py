@@ -37,12 +37,12 @@ from draindown.runs.request import Request
 from draindown.sources.registry import source_of
 from draindown.spark.batch.model import Batch
 from draindown.spark.batch.process import process, restore
-from draindown.spark.contract import analysis, json_rows, transforms
+from draindown.spark.contract import analysis, json_rows, kept_rows, transforms
 from draindown.spark.contract.envelope import decoded
 from draindown.spark.frames import BYTES, NUMBER, TEXT, relation
 from draindown.spark.runs.opening import open_flow
 from draindown.spark.sources.input import GivenRecords
-from draindown.spark.sources.place import ARRIVED, ENVELOPE, FIRST_SEEN, micros
+from draindown.spark.sources.place import ARRIVED, CUT, ENVELOPE, FIRST_SEEN, micros
 from draindown.spark.sources.port import Read
 from draindown.spark.sql import CHANGED_AT
 from draindown.spark.targets.commit import stamp_after
@@ -245,14 +245,14 @@ def _origin(row: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def _reads(spark: SparkSession, request: Request, rows: Sequence[Mapping[str, Any]]) -> list[Read]:
-    """Return the rows as records that were read, one frame per header, with the places of `GivenRecords`."""
+    """Return the rows as records that were read, one frame per header or shape, with the places of `GivenRecords`."""
     headers = _headers(request, rows)
 
-    def header_of(row: Mapping[str, Any]) -> str | None:
-        return headers.get(row["origin"]["unit"])
+    def form_of(row: Mapping[str, Any]) -> tuple[str, str]:
+        return headers.get(row["origin"]["unit"]) or "", kept_rows.row_type(row["envelope"]) or ""
 
     reads = []
-    for header, group in groupby(sorted(rows, key=lambda row: header_of(row) or ""), key=header_of):
+    for (header, shape), group in groupby(sorted(rows, key=form_of), key=form_of):
         some = list(group)
         data = [
             (row["value"], unit, 0, position, row["envelope"], micros(row["arrived_at"]), micros(row["first_seen"]))
@@ -262,7 +262,9 @@ def _reads(spark: SparkSession, request: Request, rows: Sequence[Mapping[str, An
         kinds = {"value": BYTES, "_unit": TEXT, "_block": NUMBER, "_id": NUMBER}
         frame = relation(spark, kinds | {"_kept": TEXT, ARRIVED: NUMBER, FIRST_SEEN: NUMBER}, data)
         frame = frame.withColumn("value", F.col("value").cast("string"))
-        if any(row["envelope"] for row in some):  # rules took the record's own time when it was first read
+        if shape:
+            frame = frame.withColumn(CUT, kept_rows.cut("_kept"))
+        elif any(row["envelope"] for row in some):  # rules took the record's own time when it was first read
             frame = frame.withColumn(ENVELOPE, decoded("_kept")).drop(FIRST_SEEN)
-        reads.append(Read(frame.drop("_kept"), header))
+        reads.append(Read(frame.drop("_kept"), header or None, shape or None))
     return reads

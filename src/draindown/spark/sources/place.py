@@ -31,6 +31,8 @@ ENVELOPE_FIELDS = (
 )
 CUT = "_cut"
 """Names of the columns of which a record had a time with more than microseconds, where its file has such columns."""
+SHAPE = "_shape"
+"""What the quarantine keeps beside the text of a record, of rows of files with types of their own: see `kept_rows`."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Block = tuple[str, int, int, int]
