@@ -17,6 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from draindown.base.exits import Exit
 from draindown.spark.batch import evaluation
 from draindown.spark.contract import parsing
+from draindown.spark.sources import readers
+from draindown.spark.sources.place import CUT
 from tests.landing import Landing
 
 _AT = pa.array([datetime(2026, 1, 1, tzinfo=UTC)] * 2, pa.timestamp("us", "UTC"))
@@ -71,6 +73,20 @@ def test_copies_lie_in_the_lake_and_last_as_long_as_the_batch(
     assert code == Exit.DONE and sorted(row["id"] for row in here.rows()) == ["a", "b"]
     assert read and all(spool in path.parents for path in read)
     assert not spool.exists()
+
+
+def test_a_sequence_that_a_copy_cuts_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    seconds = 1_782_864_000_000_000_000
+    times = {"at": pa.array([seconds + 123_456_000, seconds + 1, None, seconds + 999], pa.timestamp("ns", "UTC"))}
+    table = pa.table({"d": [0.5] * 4, **times, "other": pa.array([seconds + 1] * 4, pa.timestamp("ns"))})
+    path = tmp_path / "split"
+    pq.write_table(table, path, use_dictionary=False, column_encoding={"d": "BYTE_STREAM_SPLIT"})
+    files = [readers.InputFile(str(path), 4)]
+    (frame,) = readers.columnar_groups(spark, files, "parquet", ["at"], str(tmp_path / "spool"))
+    rows = frame.orderBy("_id").selectExpr("unix_micros(_row.at) as at", CUT).collect()
+    found = [(row["at"], sorted(row[CUT])) for row in rows]
+    micros, both = seconds // 1000, ["at", "other"]
+    assert found == [(micros + 123_456, ["other"]), (micros, both), (None, ["other"]), (micros, both)]
 
 
 def test_a_batch_that_fails_leaves_no_copies(spark: SparkSession, landing: Any) -> None:

@@ -48,6 +48,7 @@ Spark's planning time is quadratic in the number of columns: minutes for 10,000.
 _AT_ONCE, _BYTES_AT_ONCE = 10_000, 32 * 1024**2
 """Records, and their bytes, that the driver holds of a file that it splits."""
 _READ = 1024**2
+_NAMES = pa.list_(pa.string())
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,8 @@ def _respooled(
     more = [field for field in schema if field.name not in known]
     kinds = [("_row", pa.struct(list(schema))), ("_size", pa.int64()), ("_unit", pa.string())]
     kinds += [("_block", pa.int64()), ("_id", pa.int64()), *([("_more", pa.struct(more))] if more else [])]
+    nanos = [field.name for field in schema if pa.types.is_timestamp(field.type) and field.type.unit == "ns"]
+    kinds += [(CUT, _NAMES)] if nanos else []
     copy = new_file(spool)
     with pq.ParquetWriter(copy, pa.schema(kinds), coerce_timestamps="us", allow_truncated_timestamps=True) as out:
         for file in files:
@@ -141,10 +144,20 @@ def _respooled(
                 ids = pa.array(range(before, before + size), pa.int64())
                 held = [rows.to_struct_array(), _sizes(rows), [_uri(file)] * size, [0] * size, ids]
                 held += [rows.select([field.name for field in more]).to_struct_array()] if more else []
+                held += [_cut_of(rows, nanos)] if nanos else []
                 out.write_table(pa.table(held, schema=pa.schema(kinds)))
                 before += size
     spark.conf.set(_NESTED, "false")  # it allocates 4,096 rows per nested field: thousands of fields fill the heap
     return spark.read.parquet(hadoop_path(str(copy)))
+
+
+def _cut_of(rows: pa.RecordBatch, nanos: Sequence[str]) -> pa.Array:
+    """Return, of each row, the columns whose times have more than microseconds, which the copy cuts."""
+    flags = []
+    for column in (rows.column(name) for name in nanos):
+        micros = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+        flags.append(pc.fill_null(pc.not_equal(micros.cast(column.type), column), False).to_pylist())
+    return pa.array([[n for n, cut in zip(nanos, row, strict=True) if cut] for row in zip(*flags, strict=True)], _NAMES)
 
 
 def _sizes(rows: pa.RecordBatch) -> pa.Array:
