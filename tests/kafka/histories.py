@@ -64,7 +64,7 @@ class History:
         elif chance < 0.3:
             value = None
         moment = _START + timedelta(milliseconds=draw.randrange(20))
-        headers = draw.choice([None, [("trace", b"t")], [("trace", b"\xff"), ("other", None)]])
+        headers = draw.choice([None, [("other", b"x")], [("trace", b"t")], [("trace", b"\xff"), ("other", None)]])
         key = b"\xfe" if draw.random() < 0.05 else b"k%d" % draw.randrange(7)
         return {
             "partition": at,

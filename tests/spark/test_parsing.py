@@ -20,7 +20,7 @@ from draindown.spark.contract.casting import typed
 from draindown.spark.contract.parsing import WHY, parse
 from draindown.spark.contract.records import records_of
 from draindown.spark.session import configured
-from draindown.spark.sources.place import ARRIVED, FIRST_SEEN
+from draindown.spark.sources.place import ARRIVED, ENVELOPE, ENVELOPE_FIELDS, FIRST_SEEN
 from draindown.spark.sources.port import Read
 from draindown.spec.landing import FlowSpec
 from tests.csvlines import SOURCES, random_lines, strict
@@ -379,6 +379,25 @@ def test_moments_within_nested_values_keep_their_microseconds(spark: SparkSessio
     at = datetime(2026, 1, 1, 12, 30, 0, 123456, tzinfo=UTC)
     frame = spark.createDataFrame([([at],)], "at array<timestamp>")
     found = frame.select(typed(frame, "at", "array<string>").alias("t"), typed(frame, "at", "struct<x:int>").alias("n"))
+def test_a_header_that_a_record_lacks_is_null(spark: SparkSession) -> None:
+    columns = {"n": "int", "trace": {"type": "string", "from": "header:trace"}}
+    source = {"kafka": {"topics": ["t"], "bootstrap_servers": "broker:9092"}, "format": "json"}
+    spec = FlowSpec.model_validate({"source": source, "columns": columns})
+    headers = {
+        "null": None,
+        "array()": None,
+        "array(('other', x'78'))": None,
+        "array(('trace', null))": None,
+        "array(('trace', x'61'), ('other', x'78'), ('trace', x'62'))": "b",
+    }
+    rows = [f"(null, {some}, timestamp'2026-01-01', 't', 0, {at}L)" for at, some in enumerate(headers)]
+    texts = [f"""select '{{"n":1}}' as value, cast({row} as {ENVELOPE_FIELDS}) as {ENVELOPE}""" for row in rows]
+    place = f"'t/0' as _unit, 0L as _block, {ENVELOPE}.offset as _id, 0L as {ARRIVED}"
+    frame = spark.sql(f"select *, {place} from ({' union all '.join(texts)})")
+    found = parse(spark, spec, records_of([Read(frame)], spec), SEEN).orderBy("_id").collect()
+    assert [(row["trace"], row[WHY]) for row in found] == [(value, None) for value in headers.values()]
+
+
     assert "12:30:00.123456" in found.collect()[0]["t"][0] and found.collect()[0]["n"] is None
 
 

@@ -97,7 +97,7 @@ def _taken(column: ColumnSpec, place: str) -> Column:
     if head == "key":
         return _text(F.col(f"{ENVELOPE}.key"), column)
     if head == "header":  # a key may stand several times: the last one counts
-        last = f"element_at(filter({ENVELOPE}.headers, h -> h.key = {literal(name)}), -1).value"
+        last = f"try_element_at(filter({ENVELOPE}.headers, h -> h.key = {literal(name)}), -1).value"
         return _text(F.expr(last), column)
     return F.col(f"{ENVELOPE}.{head}")
 
