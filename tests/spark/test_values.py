@@ -420,16 +420,18 @@ def test_the_page_says_what_is_taken_and_what_is_refused(spark: SparkSession) ->
 def test_nanoseconds_are_times_at_any_depth(spark: SparkSession) -> None:
     moment, wall = pa.timestamp("ns", "UTC"), pa.timestamp("ns")
     written = pa.struct([("xs", pa.list_(moment)), ("m", pa.map_(pa.string(), wall)), ("n", pa.int64())])
-    frame = spark.sql(
-        "select named_struct('xs', array(1704067200123456789L, -1L), 'm', map('k', 1704067200123456789L), 'n', 7L) as v"
-    )
+    least = "-9223372036854775808L"
+    moments_of_xs = f"array(1704067200123456789L, 0L, -1L, -1000L, -1001L, 9223372036854775807L, {least})"
+    walls_of_m = f"map('k', 1704067200123456789L, 'first', {least})"
+    frame = spark.sql(f"select named_struct('xs', {moments_of_xs}, 'm', {walls_of_m}, 'n', 7L) as v")
     found = moments("v", written, frame.schema["v"].dataType)
     assert found is not None
-    shown = "transform(v.xs, x -> unix_micros(x)) as xs, cast(v.m['k'] as string) as wall, v.n"
+    walls = "cast(v.m['k'] as string) as wall, cast(v.m['first'] as string) as first"
+    shown = f"transform(v.xs, x -> unix_micros(x)) as xs, {walls}, v.n"
     row = frame.select(F.expr(found).alias("v")).selectExpr(f"struct({shown}) as r").first()
     assert row is not None
     assert row["r"].asDict() == {
-        "xs": [1704067200123456, -1],
+        "xs": [1704067200123456, 0, -1, -1, -2, 9223372036854775, -9223372036854776],
         "wall": "2024-01-01 00:00:00.123456",
         "n": 7,
     }

@@ -41,7 +41,8 @@ def _struct(value: str, written: pa.DataType, held: StructType, depth: int) -> s
 
 
 def _moment(value: str, *, has_zone: bool) -> str:
-    micros = f"({value} - pmod({value}, 1000)) div 1000"
+    # the next lower microsecond; the nanoseconds are not subtracted first, which overflows for the least of all
+    micros = f"({value} div 1000 - int({value} < 0 and pmod({value}, 1000) > 0))"
     if has_zone:
         return f"timestamp_micros({micros})"
     since = f"make_dt_interval(0, 0, 0, cast({micros} as decimal(20,0)) / 1000000)"
