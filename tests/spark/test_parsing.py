@@ -323,13 +323,17 @@ def test_a_decimal_is_never_rounded(spark: SparkSession, source: str, kinds: Seq
 
 
 def test_a_value_of_another_type_is_no_rounded_decimal(spark: SparkSession) -> None:
-    rows = [(1.005, Decimal("1.005"), 7), (1.25, Decimal("1.250"), 12_345), (0.1, Decimal("-0.100"), -1)]
-    frame = spark.createDataFrame(rows, "a double, b decimal(10,3), c bigint")
-    found = frame.select(*[typed(frame, name, "decimal(6,2)") for name in "abc"]).collect()
+    rows = [
+        (1.005, Decimal("1.005"), 7, Decimal("999.995")),
+        (1.25, Decimal("1.250"), 12_345, Decimal("999.990")),
+        (0.1, Decimal("-0.100"), -1, Decimal("-999.999")),
+    ]
+    frame = spark.createDataFrame(rows, "a double, b decimal(10,3), c bigint, d decimal(6,3)")
+    found = frame.select(*[typed(frame, name, "decimal(6,2)") for name in "abcd"]).collect()
     assert [tuple(row) for row in found] == [
-        (None, None, Decimal("7.00")),
-        (Decimal("1.25"), Decimal("1.25"), None),
-        (Decimal("0.10"), Decimal("-0.10"), Decimal("-1.00")),
+        (None, None, Decimal("7.00"), None),
+        (Decimal("1.25"), Decimal("1.25"), None, Decimal("999.99")),
+        (Decimal("0.10"), Decimal("-0.10"), Decimal("-1.00"), None),
     ]
 
 

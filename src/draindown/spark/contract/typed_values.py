@@ -148,7 +148,8 @@ def _number(value: str, held: DataType, name: str) -> str:
     cast = f"try_cast({value} as {name})"
     # Spark casts 2^63 to the greatest bigint, which it casts back to 2^63
     bounds = f"abs({value}) < 9223372036854775808D and " if held.simpleString() in text_values.FINITE else ""
-    return f"if({bounds}cast({cast} as {held.simpleString()}) = {value}, {cast}, null)"
+    back = f"try_cast({cast} as {held.simpleString()})"  # 999.995 is 1000.00 as decimal(10,2): no decimal(6,3)
+    return f"if({bounds}{back} = {value}, {cast}, null)"
 
 
 def _floating(value: str, held: DataType, name: str) -> str:
