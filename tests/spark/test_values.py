@@ -335,6 +335,27 @@ def test_keys_of_maps_are_values_too(spark: SparkSession) -> None:
 def test_a_number_beyond_a_double_is_no_text(spark: SparkSession) -> None:
     lines = ['{"s":1e400}', '{"s":-1e400}', '{"s":"Infinity"}', '{"s":"-Infinity"}', '{"s":1e300}']
     rows = parsed(spark, {"s": "string"}, lines).orderBy("_id").select("s", f"{WHY}.reason").collect()
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York"])
+def test_times_at_the_ends_of_their_types_are_refused(spark: SparkSession, zone: str) -> None:
+    ends = ("9223372036854775807L", "-9223372036854775808L")
+    held = {
+        "date": "date_from_unix_date(2147483647), date_from_unix_date(-2147483648)",
+        "moment": ", ".join(f"timestamp_micros({end})" for end in ends),
+        "wall": "timestamp_ntz'294247-01-10 04:00:54.775807', timestamp_ntz'-290308-12-21 19:59:05.224192'",
+        "inner": "timestamp_ntz'294247-01-09 00:00:00', timestamp_ntz'-290308-12-23 00:00:00'",
+        "nanos": ", ".join(f"timestamp_micros({end} div 1000)" for end in ends),
+    }
+    kinds = ("date", "timestamp", "timestamp_ntz")
+    with configured(spark, {"spark.sql.session.timeZone": zone}):
+        for name, values in held.items():
+            frame = spark.sql(f"select explode(array({values})) as v")
+            found = frame.select(*[typed(frame, "v", kind).cast("string").alias(kind) for kind in kinds]).collect()
+            times = [row["timestamp"] for row in found]
+            assert times == [None, None] if name != "nanos" else all(times), name
+            assert {row["date"] for row in found} == {None}
+            assert name == "nanos" or {row["timestamp_ntz"] for row in found} == {None}, name
+
+
     assert [tuple(row) for row in rows][:4] == [(None, "type"), (None, "type"), ("Infinity", None), ("-Infinity", None)]
     assert rows[4]["reason"] is None
 

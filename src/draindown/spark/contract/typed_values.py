@@ -163,12 +163,13 @@ def _floating(value: str, held: DataType, name: str) -> str:
 
 def _time(value: str, held: DataType, name: str, zone: str) -> str:
     cast = f"try_cast({value} as {name})"
+    own = text_values.within_years(cast, name)
+    # years first: near the ends of a bigint the way back, and the clocks of another day, overflow
     if isinstance(held, TimestampType) and name == "date":
-        return f"if(cast({cast} as timestamp) = {value}, {text_values.within_years(cast, name)}, null)"
+        return f"if({own} is null, null, if(cast({cast} as timestamp) = {value}, {own}, null))"
     if isinstance(held, DateType) or (isinstance(held, _TIMES) and name != "date"):
-        own = text_values.within_years(cast, name)
         if not isinstance(held, TimestampNTZType) or text_values.one_moment(zone):
             return own
         local = text_values.local_micros(f"cast({value} as string)")
-        return f"if({text_values.once(cast, local, literal(zone))}, {own}, null)"
+        return f"if({own} is null, null, if({text_values.once(cast, local, literal(zone))}, {own}, null))"
     return f"cast(null as {name})"
