@@ -15,12 +15,14 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from draindown.audit.recount import audit
 from draindown.base.exits import Exit
 from draindown.cli import main
 from draindown.sources.files import columnar as columnar_files
+from draindown.spark.contract import parsing
 from draindown.spark.sources.folded import split_records
 
 Make = Callable[[Mapping[str, Any]], Any]
@@ -446,6 +448,27 @@ def test_a_file_that_only_the_engine_cannot_read_is_named_and_left_out(
     assert sorted(row["id"] for row in here.rows()) == [1, 2]
     assert audit(here.spec, "f", root=here.home).residues == []
     assert here.attempt()[0].outcome == "idle"
+
+
+@pytest.mark.full
+def test_a_file_with_a_value_on_which_the_engine_fails_is_named_and_left_out(
+    landing: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raising(_: DataFrame, cell: str, kind: str) -> Column:
+        return F.expr(f"cast({cell} as {kind})")
+
+    monkeypatch.setattr(parsing, "typed", raising)
+    here = landing({"source": {"format": "json"}, "columns": {"id": "int"}})
+    here.land("good.json", b'{"id":1}\n')
+    here.land("odd.json", b'{"id":2}\n{"id":"x"}\n')
+    report, code = here.attempt()
+    assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "file-unreadable")
+    assert ("odd.json" in report.error["found"], "good.json" in report.error["found"]) == (True, False)
+    here.write_pipeline()
+    assert main(["--root", str(here.home), *shlex.split(report.error["next"][0], comments=True)[1:]]) == 0
+    report, code = here.attempt()
+    assert code == Exit.DONE, report.error
+    assert [row["id"] for row in here.rows()] == [1]
 
 
 @pytest.mark.full

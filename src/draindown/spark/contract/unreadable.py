@@ -1,13 +1,14 @@
 """Find the unit of a batch that Spark can't read, although its source could when it was pinned.
 
-This is rare: damage that only one of two readers detects. Nothing of the batch is written yet, so the unit can be left
-out.
+This is rare: damage that only one of two readers detects, or a value on which the contract raises an error instead of
+refusing its row. Nothing of the batch is written yet, so the unit can be left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import partial
 
 from pyspark.sql import SparkSession
@@ -16,9 +17,13 @@ from pyspark.sql import functions as F
 from draindown.base.errors import DraindownError, TerminalError, first_line
 from draindown.base.formatting import count, shortened
 from draindown.lake.layout import FlowLayout
+from draindown.spark.contract.parsing import parse
 from draindown.spark.contract.records import records_of
 from draindown.spark.sources.port import Input
 from draindown.spec.landing import FlowSpec
+
+_SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
+"""When a unit's records arrived, for rules: which of them hold is of no interest."""
 
 
 @contextmanager
@@ -62,7 +67,12 @@ def _among(spark: SparkSession, flow: FlowSpec, layout: FlowLayout, read: Input)
 
 
 def _read(spark: SparkSession, flow: FlowSpec, spool: str, alone: Input) -> None:
-    for part in records_of(alone.read(spark, flow, spool), flow):
+    """Read a unit: through the contract if it can be left out whatever is wrong with it, else as it comes."""
+    records = records_of(alone.read(spark, flow, spool), flow)
+    if alone.by_name:
+        parse(spark, flow, records, _SOME_TIME, all_raw=True).write.format("noop").mode("overwrite").save()
+        return
+    for part in records:
         part.frame.select(F.max(F.xxhash64(part.raw))).collect()
 
 
