@@ -207,6 +207,8 @@ json_files = [
             clash("d", "NaN"),
             clash("d", "-Infinity"),
             clash("dec", 10**11),
+            clash("dec", "1e-999999999"),
+            (b'{"id":1,"dec":1e-999999999}', ("type", "dec")),
             (row(1, i=-2000), ("rule:range", None)),
         ],
     ),

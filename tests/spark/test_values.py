@@ -85,8 +85,17 @@ TEXTS: Mapping[str, Mapping[str, Any]] = {
     | dict.fromkeys(("1e400", "-1e400", "NaN", "Infinity", "1.5d", "1f", "1,5", "1.5\r", "\x0b1.5", "1d", ""), NO),
     "float": {"16777216": 16777216.0, "16777218": 16777218.0, "0.5": 0.5}
     | dict.fromkeys(("16777217", "1e39", "3.5e38", "0x1p3"), NO),
-    "decimal(6,2)": {"1.50": Decimal("1.50"), " 1.5 ": Decimal("1.50"), "1e2": Decimal("100.00")}
-    | dict.fromkeys(("1.005", "12345", "1.5\n", "\u0661\u0662", "1,5", "0x1", "NaN"), NO),
+    "decimal(6,2)": {
+        "1.50": Decimal("1.50"),
+        " 1.5 ": Decimal("1.50"),
+        "1e2": Decimal("100.00"),
+        "1E+0002 ": Decimal("100.00"),
+        "15e-0001": Decimal("1.50"),
+        "1e-999": Decimal("0.00"),
+        "0" * 999 + "1": Decimal("1.00"),
+    }
+    | dict.fromkeys(("1.005", "12345", "1.5\n", "\u0661\u0662", "1,5", "0x1", "NaN"), NO)
+    | dict.fromkeys(("1e-999999999", "1e999999999", "1e-1000", "0e1000", "1e", "1e2e3", "0" * 1000 + "1"), NO),
     "date": {"2026-07-01": date(2026, 7, 1), " 2026-7-1 ": date(2026, 7, 1), "0001-01-01": date(1, 1, 1)}
     | dict.fromkeys(("2026-07", "19782", "2026-07-01T00:00:00", "2026-02-30", "0000-01-01", "2026-7-1\n"), NO),
     "timestamp": {
@@ -326,15 +335,6 @@ def test_values_of_columnar_files_are_cast_leaf_by_leaf(spark: SparkSession) -> 
     }
 
 
-def test_keys_of_maps_are_values_too(spark: SparkSession) -> None:
-    lines = ['{"m":{"7":"x"}}', '{"m":{"x":"x"}}', '{"m":{"7":"x","07":"y"}}', '{"m":{}}']
-    rows = parsed(spark, {"m": "map<int,string>"}, lines).orderBy("_id").select("m", f"{WHY}.reason").collect()
-    assert [tuple(row) for row in rows] == [({7: "x"}, None), (None, "type"), (None, "type"), ({}, None)]
-
-
-def test_a_number_beyond_a_double_is_no_text(spark: SparkSession) -> None:
-    lines = ['{"s":1e400}', '{"s":-1e400}', '{"s":"Infinity"}', '{"s":"-Infinity"}', '{"s":1e300}']
-    rows = parsed(spark, {"s": "string"}, lines).orderBy("_id").select("s", f"{WHY}.reason").collect()
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York"])
 def test_times_at_the_ends_of_their_types_are_refused(spark: SparkSession, zone: str) -> None:
     ends = ("9223372036854775807L", "-9223372036854775808L")
@@ -356,8 +356,51 @@ def test_times_at_the_ends_of_their_types_are_refused(spark: SparkSession, zone:
             assert name == "nanos" or {row["timestamp_ntz"] for row in found} == {None}, name
 
 
+def test_keys_of_maps_are_values_too(spark: SparkSession) -> None:
+    lines = ['{"m":{"7":"x"}}', '{"m":{"x":"x"}}', '{"m":{"7":"x","07":"y"}}', '{"m":{}}']
+    rows = parsed(spark, {"m": "map<int,string>"}, lines).orderBy("_id").select("m", f"{WHY}.reason").collect()
+    assert [tuple(row) for row in rows] == [({7: "x"}, None), (None, "type"), (None, "type"), ({}, None)]
+
+
+def test_a_number_beyond_a_double_is_no_text(spark: SparkSession) -> None:
+    lines = ['{"s":1e400}', '{"s":-1e400}', '{"s":"Infinity"}', '{"s":"-Infinity"}', '{"s":1e300}']
+    rows = parsed(spark, {"s": "string"}, lines).orderBy("_id").select("s", f"{WHY}.reason").collect()
     assert [tuple(row) for row in rows][:4] == [(None, "type"), (None, "type"), ("Infinity", None), ("-Infinity", None)]
     assert rows[4]["reason"] is None
+
+
+def test_text_with_a_long_exponent_is_no_decimal(spark: SparkSession) -> None:
+    texts = ["1e-999999999", " 1E-999999999", "1e999999999", "1e-2000000", "1e-1000", "1e-999", "1.5e-0001"]
+    frame = spark.createDataFrame([(text,) for text in texts], "t string")
+    found = [row[0] for row in frame.select(typed(frame, "t", "decimal(6,2)")).collect()]
+    assert found == [*[None] * 5, Decimal("0.00"), Decimal("0.15")]
+
+
+def test_a_number_that_java_would_take_minutes_for_is_refused_alone(spark: SparkSession) -> None:
+    columns = {"e": "decimal(38,23)", "d": "decimal(6,2)", "x": "double", "s": "string"}
+    fine, exact = "1.10000000000000000000001", Decimal("1.10000000000000000000001")
+    bad, twice, good = (None, None, ("type", "d")), (None, None, ("malformed", None)), (None, None)
+    lines = {
+        f'{{"e":{fine},"d":1e-99999999}}': bad,
+        f'{{"e":{fine},"d":1e99999999 ,"s":"x"}}': bad,
+        f'{{"e":"{fine}","d":-0.5E-099999999}}': bad,
+        '{"d":0e-99999999}': bad,
+        '{"d":"1e-99999999"}': bad,
+        '{"d":" 1e-999999999"}': bad,
+        '{"d":"1\\u0065-99999999"}': bad,
+        '{"d":"1e-99,99,99,99"}': bad,
+        '{"d":"1e-\u0669\u0669\u0669\u0669\u0669\u0669\u0669\u0669"}': bad,
+        f'{{"d":"{"1" * 2_000_000}"}}': bad,
+        '{"d":1,"d":1e-99999999}': twice,
+        '{"d":1} {"d":1e-99999999}': twice,
+        f'{{"e":{fine},"d":0.0,"s":"1e12345, x"}}': (exact, Decimal("0.00"), good),
+        f'{{"e":"{fine}","d":0.0,"x":1e-99999999}}': (exact, Decimal("0.00"), good),
+        f'{{"e":{fine},"d":" 0.50","x":-1e-99999999,"s":"x"}}': (exact, Decimal("0.50"), good),
+        f'{{"e":{fine},"d":1e-400}}': (exact, Decimal("0.00"), good),
+    }
+    frame = parsed(spark, columns, list(lines)).orderBy("_id").select("e", "d", f"{WHY}.reason", f"{WHY}.field")
+    found = [(row["e"], row["d"], (row["reason"], row["field"])) for row in frame.collect()]
+    assert dict(zip(lines, found, strict=True)) == lines
 
 
 def test_a_sequence_is_not_cut(spark: SparkSession) -> None:
@@ -454,6 +497,7 @@ def test_nanoseconds_are_times_at_any_depth(spark: SparkSession) -> None:
     assert row["r"].asDict() == {
         "xs": [1704067200123456, 0, -1, -1, -2, 9223372036854775, -9223372036854776],
         "wall": "2024-01-01 00:00:00.123456",
+        "first": "1677-09-21 00:12:43.145224",
         "n": 7,
     }
     assert moments("v", pa.struct([("n", pa.int64())]), frame.select("v.n").schema["n"].dataType) is None

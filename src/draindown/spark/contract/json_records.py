@@ -13,6 +13,8 @@ from draindown.flow.schema_drift import Known
 from draindown.spark.contract import drift_marks, json_text
 from draindown.spark.contract.casting import pair, session_zone
 from draindown.spark.contract.containers import in_field, is_beyond_double
+from draindown.spark.contract.json_decimals import COLUMN as EXACT
+from draindown.spark.contract.json_decimals import JsonDecimals
 from draindown.spark.contract.json_text import Fields, JsonText
 from draindown.spark.contract.nested_json import NestedJson
 from draindown.spark.contract.record_frame import Records, finish, of_lines
@@ -23,6 +25,7 @@ from draindown.spec.landing import FlowSpec
 
 _STRICT_JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 _STRICT_SQL = f"map({', '.join(literal(part) for option in _STRICT_JSON.items() for part in option)})"
+_TWICE = "_more and size(array_distinct(map_keys(_m))) < size(_m)"
 _HALF_PAIR = "half of a surrogate pair, which is no Unicode text"
 
 
@@ -53,15 +56,14 @@ def json_records(lines: DataFrame, flow: FlowSpec, known: Known, *, base64: bool
     names = [literal(name) for name in flow.columns]
     named = " + ".join(f"int(map_contains_key(_m, {name}))" for name in names)
     frame = frame.withColumn("_more", F.expr(f"size(_m) > {named}"))
-    broken = F.when(F.col("_m").isNull(), F.lit("not one JSON object")).when(
-        F.expr("_more and size(array_distinct(map_keys(_m))) < size(_m)"), F.lit("a key stands twice")
-    )
+    broken = F.when(F.col("_m").isNull(), F.lit("not one JSON object"))
+    broken = broken.when(F.expr(_TWICE), F.lit("a key stands twice"))
     broken = broken.when(json_text.has_half_pair("value"), F.lit(_HALF_PAIR))
     unknown = F.when(F.col("_more") | F.col("_nested").isNotNull(), F.expr(_unknown(names, nested)))
-    # as text, a JSON number passes through a double
-    exact = Fields({name: widened(one.type) for name, one in flow.columns.items() if one.type.startswith("decimal")})
+    decimals = [name for name, one in flow.columns.items() if one.type.startswith("decimal")]
+    exact = JsonDecimals({name: widened(flow.columns[name].type) for name in decimals})
     if exact:
-        frame = frame.withColumn("_exact", exact.parsed(F.col("value"), _STRICT_JSON))
+        frame = exact.parsed(frame, f"_m is null or {_TWICE}", _STRICT_JSON)
 
     def cell(name: str) -> Column:
         text, column = f"_m[{literal(name)}]", flow.columns[name]
@@ -70,7 +72,7 @@ def json_records(lines: DataFrame, flow: FlowSpec, known: Known, *, base64: bool
         if column.is_nested:
             return pair(F.expr(text), nested.value(name))
         if name in exact:
-            return pair(F.expr(text), F.expr(exact.of("_exact", name)))
+            return pair(F.expr(text), F.expr(exact.of(name)))
         if column.type in ("string", "binary"):  # to all other types the text of an object or array can't be cast
             other = in_field("_raw", name, text, _STRICT_SQL) | is_beyond_double("_raw", name, text, _STRICT_SQL)
             return pair(F.expr(text), F.when(~other, F.expr(text)))
@@ -86,7 +88,7 @@ def json_records(lines: DataFrame, flow: FlowSpec, known: Known, *, base64: bool
             return F.lit(True)
         return F.schema_of_variant(F.expr(numbers.of("_kinds", name))) == "STRING"
 
-    own = {"_json": nested.texts.names, "_exact": exact, "_kinds": numbers}
+    own = {"_json": nested.texts.names, EXACT: exact, "_kinds": numbers}
     kept = ["_m", *(name for name, columns in own.items() if columns)]
     marks = drift_marks.of_map(flow, known, nested=nested.has_structs)
     return Records(

@@ -100,6 +100,12 @@ class JsonText:
         """Return a SQL expression of a column's marked JSON. `parsed`: name of the column with the struct."""
         return self._fields.of(parsed, self.marks.string + name)
 
+    def spelled(self, parsed: str, name: str) -> str:
+        """Return a SQL expression of a column's string or number as it is spelled; NULL for any other value."""
+        text, marks = self.marked(parsed, name), (self.marks.string, self.marks.number)
+        is_marked = " or ".join(f"startswith({text}, '{mark}')" for mark in marks)
+        return f"if({is_marked}, substring({text}, {len(marks[0]) + 1}), null)"
+
     def of(self, parsed: str, name: str) -> Column:
         """Return the JSON text of a column; NULL for JSON null. `parsed`: name of the column with the struct."""
         text, string, number = self.marked(parsed, name), self.marks.string, self.marks.number

@@ -19,6 +19,9 @@ FINITE = ("float", "double")
 TIMES = ("date", "timestamp", "timestamp_ntz")
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 _DIGITS = 38
+_LONGEST_DECIMAL = 1000
+"""Characters of a decimal's text, as Spark's JSON parser has it for numbers."""
+_SHORT_EXPONENT = "[eE][+-]?0*[0-9]{1,3} *$"
 _WHOLE = {"float": 2**24, "double": 2**53}
 """Whole numbers below these are exact in their type."""
 _DAY = 86_400_000_000
@@ -67,6 +70,22 @@ def narrowed(wide: str, kind: str) -> str:
 def is_exact_decimal(text: str, kind: str) -> str:
     """Return the condition that a text, which JSON's parser took for a decimal, is one: it takes even `1,5`."""
     return f"{_is_decimal(text)} and instr({text}, ',') = 0 and {fits_scale(text, kind)}"
+
+
+def is_short(text: str) -> str:
+    """Return the condition that a text has no more digits than a decimal may, and no more than three in its exponent.
+
+    Java computes with all of them before Spark counts: minutes for `1e-99999999` or a million digits, and for
+    `1e-999999999` an error that no TRY cast catches.
+    """
+    has_exponent = f"contains({text}, 'e') or contains({text}, 'E')"
+    few = f"if({has_exponent}, {text} rlike {literal(_SHORT_EXPONENT)}, true)"
+    return f"length({text}) <= {_LONGEST_DECIMAL} and {few}"
+
+
+def rounded_decimal(text: str, kind: str) -> str:
+    """Return the decimal that a text writes, rounded to the scale of its type; NULL if it is none."""
+    return f"if({_is_decimal(text)}, {_cast(text, kind)}, null)"
 
 
 def fits_scale(text: str, kind: str) -> str:
@@ -145,8 +164,8 @@ def _is_number(text: str, least: str) -> str:
 
 
 def _is_decimal(text: str) -> str:
-    """Return the condition that a text begins and ends as a number, and has no digits of other scripts."""
-    return f"({_is_number(text, '.')} and octet_length({text}) = length({text}))"
+    """Return the condition that a text begins and ends as a number, is short, and has no digits of other scripts."""
+    return f"({_is_number(text, '.')} and octet_length({text}) = length({text}) and {is_short(text)})"
 
 
 def _floating(text: str, kind: str) -> str:
