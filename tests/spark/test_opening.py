@@ -21,7 +21,7 @@ from draindown.sources.files.source import Files
 from draindown.spark.runs import drain as drain_step
 from draindown.spark.runs.rebuild import rebuild
 from draindown.spark.runs.replay_rows import replay as replay_rows
-from draindown.spark.targets import delta_target
+from draindown.spark.targets import swap
 from tests.landing import KEYED, Injected, Landing
 
 COLUMNS = {"id": "string not null", "seq": "int not null", "op": "string", "a": "int", "region": "string not null"}
@@ -59,7 +59,7 @@ def test_a_rebuilt_table_keeps_bounds_whoever_finished_its_swap(
     deliver(old, 1)
     old.drain(spark)
     new = flow(tmp_path, target=KEYED | {"keys": ["id", "region"]})
-    dies = mock.patch.object(delta_target, "keep_bounds", side_effect=Injected("swapped"))
+    dies = mock.patch.object(swap, "keep_bounds", side_effect=Injected("swapped"))
     with dies, pytest.raises(Injected):
         rebuild(new.request("rebuild"), spark, progress=lambda line: None)
     assert BOUNDS not in TableLog(new.layout.table).properties

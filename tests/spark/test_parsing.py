@@ -383,6 +383,9 @@ def test_moments_within_nested_values_keep_their_microseconds(spark: SparkSessio
     at = datetime(2026, 1, 1, 12, 30, 0, 123456, tzinfo=UTC)
     frame = spark.createDataFrame([([at],)], "at array<timestamp>")
     found = frame.select(typed(frame, "at", "array<string>").alias("t"), typed(frame, "at", "struct<x:int>").alias("n"))
+    assert "12:30:00.123456" in found.collect()[0]["t"][0] and found.collect()[0]["n"] is None
+
+
 def test_a_header_that_a_record_lacks_is_null(spark: SparkSession) -> None:
     columns = {"n": "int", "trace": {"type": "string", "from": "header:trace"}}
     source = {"kafka": {"topics": ["t"], "bootstrap_servers": "broker:9092"}, "format": "json"}
@@ -400,9 +403,6 @@ def test_a_header_that_a_record_lacks_is_null(spark: SparkSession) -> None:
     frame = spark.sql(f"select *, {place} from ({' union all '.join(texts)})")
     found = parse(spark, spec, records_of([Read(frame)], spec), SEEN).orderBy("_id").collect()
     assert [(row["trace"], row[WHY]) for row in found] == [(value, None) for value in headers.values()]
-
-
-    assert "12:30:00.123456" in found.collect()[0]["t"][0] and found.collect()[0]["n"] is None
 
 
 def test_lines_are_counted_alike(tmp_path: Path) -> None:

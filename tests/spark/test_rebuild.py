@@ -35,7 +35,7 @@ from draindown.spark.runs.compaction import rewrite
 from draindown.spark.runs.rebuild import rebuild
 from draindown.spark.runs.replay_rows import replay as replay_rows
 from draindown.spark.sql import STAMPS
-from draindown.spark.targets import delta_target
+from draindown.spark.targets import swap as targets_swap
 from draindown.spec.lease import LeaseSpec
 from tests.landing import KEYED, Injected, Landing
 
@@ -189,7 +189,7 @@ def test_a_swap_that_is_cut_short_leaves_the_table_saying_what_its_rows_go_by(
     it.drain(spark)
     other = Landing(tmp_path, target={"keys": ["id", "seq"], "sequence_by": ["seq"]})
     other.deliver(lines[1], name="second.json")
-    place = (DataFrameWriter, "partitionBy") if before_it else (delta_target, "take_properties")
+    place = (DataFrameWriter, "partitionBy") if before_it else (targets_swap, "take_properties")
     with mock.patch.object(*place, side_effect=Injected("swap")), pytest.raises(Injected):
         rebuild(other.request(), spark, progress=lambda line: None)
     other.deliver(lines[2], name="third.json")

@@ -14,7 +14,7 @@ from draindown.recovery import opening
 from draindown.recovery.opening import Needs, OpenFlow
 from draindown.runs.request import Request
 from draindown.spark import cluster
-from draindown.spark.targets import delta_target
+from draindown.spark.targets import swap
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.landing import FlowSpec
 
@@ -33,7 +33,7 @@ class _Driver:
 
     def restore_properties(self, layout: FlowLayout, flow: FlowSpec | DerivedFlow, source: str) -> None:
         """Set what the swap sets once its rows are there."""
-        delta_target.take_properties(self.spark, layout.table, source, flow)
+        swap.take_properties(self.spark, layout.table, source, flow)
 
 
 def open_flow(

@@ -26,7 +26,7 @@ from draindown.spark.limits import Stop
 from draindown.spark.runs.batches import refuse_unresolved
 from draindown.spark.runs.drain import Progress, set_properties, under_lease
 from draindown.spark.runs.opening import open_flow
-from draindown.spark.targets import delta_target
+from draindown.spark.targets import swap as targets_swap
 from draindown.spark.targets.delta_target import TableWriter
 
 
@@ -96,7 +96,7 @@ def _swap(staged: Request, spark: SparkSession, reached: StepHook) -> None:
     if staged.declared.also_to and table.exists:  # they are compared with the version from before, by the log
         set_properties(spark, table.path, readers.lacking_log(table))
     writer = TableWriter(layout, staged.declared, layout.staged, said.batches - 1)
-    delta_target.swap(spark, writer, said.as_metadata())
+    targets_swap.swap(spark, writer, said.as_metadata())
     reached("swapped")
 
 

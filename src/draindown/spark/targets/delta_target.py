@@ -1,4 +1,4 @@
-"""Delta operations on a target table: create, add columns, read, append, MERGE, swap. The only place that issues MERGE.
+"""Delta operations on a target table: create, add columns, read, append, MERGE. The only place that issues MERGE.
 
 Every write is idempotent. Its `txnAppId` is made of pipeline, flow, generation, kind and purpose; its `txnVersion` is
 the batch number. Delta skips a second write of the same pair. Of two concurrent writers of one pair, only one commits.
@@ -150,7 +150,7 @@ def prepare(
     """
     path, flow, log = writer.layout.table, writer.flow, writer.target
     if not log.exists:
-        _create(spark, path, schema, flow, computed)
+        create(spark, path, schema, flow, computed)
         log.renew()
         return
     refuse_mismatch(writer.layout, flow, log, DeltaTable.forPath(spark, path).toDF().schema, schema)
@@ -170,13 +170,14 @@ def widen(spark: SparkSession, path: str, schema: StructType) -> None:
         spark.sql(f"ALTER TABLE delta.{quoted(path)} ADD COLUMNS ({', '.join(missing)})")
 
 
-def _create(
+def create(
     spark: SparkSession,
     path: str,
     schema: StructType,
     flow: FlowSpec | DerivedFlow,
     computed: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
+    """Create a target with a flow's properties. `computed`: as for `partitioning.stored`."""
     statistics = bounded(schema, flow)
     builder = _new_table(spark, path, schema)
     if flow.target.partition_by:
@@ -272,40 +273,6 @@ def withdraw(writer: Writer, rows: DataFrame, pruning: Pruning, metadata: str) -
     # null-safe: a column that was added to `sequence_by` later is NULL in older rows
     on = " AND ".join(f"t.{quoted(name)} <=> s.{quoted(name)}" for name in writer.flow.target.essential)
     merge(writer, rows, on, Clauses(delete=""), pruning, metadata)
-
-
-def swap(spark: SparkSession, writer: TableWriter, metadata: str) -> None:
-    """Overwrite the live table with the staged table's rows, schema and partitioning, in one commit. Idempotent.
-
-    Older versions of the live table stay readable. `writer` identifies the last batch of the staged table.
-    """
-    path, flow = writer.layout.live.table, writer.flow
-    rows = spark.read.format("delta").load(writer.layout.table)
-    if not TableLog(path).exists:
-        _create(spark, path, rows.schema, flow)
-    statistics = bounded(rows.schema, flow)
-    if TableLog(path).properties.get(delta.BOUNDED, "") != statistics:  # it may name columns that the overwrite drops
-        spark.sql(f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES IF EXISTS ('{delta.BOUNDED}')")
-    partitioning.forget(spark, path, writer.layout.table)
-    how = {"overwriteSchema": "true", "partitionOverwriteMode": "static", "optimizeWrite": "true"}
-    with configured(spark, writer.settings("rows", metadata)), restricted.named(writer.layout, path):
-        written = rows.write.format("delta").mode("overwrite").options(**how)
-        written.partitionBy(*flow.target.partition_by).save(path)
-    take_properties(spark, path, writer.layout.table, flow)
-
-
-def take_properties(spark: SparkSession, path: str, source: str, flow: FlowSpec | DerivedFlow) -> None:
-    """Say of the table at `path` what is said of the rebuilt one at `source`, whose rows it has. Idempotent."""
-    partitioning.take(spark, path, source)
-    identity.take(spark, path, source)
-    keep_bounds(spark, path, flow)
-
-
-def keep_bounds(spark: SparkSession, path: str, flow: FlowSpec | DerivedFlow) -> None:
-    """Set the table's statistics columns to keys, sequence and `_changed_at`. No-op if they are set already."""
-    statistics = bounded(spark.read.format("delta").load(path).schema, flow)
-    if statistics and TableLog(path).properties.get(delta.BOUNDED) != statistics:
-        spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('{delta.BOUNDED}' = '{statistics}')")
 
 
 def write_batch(
