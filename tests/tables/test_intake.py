@@ -148,6 +148,24 @@ def test_a_late_file_with_an_old_mtime_is_taken(tmp_path: Path) -> None:
     assert take(asked, 1).units == 1
 
 
+def test_an_mtime_beyond_what_a_table_holds_keeps_no_file_out(tmp_path: Path) -> None:
+    asked, year_2300 = request(tmp_path), 10_413_792_000
+    put(tmp_path, "far.json", mtime=year_2300)
+    put(tmp_path, "other.json", data=b"PAR1", mtime=year_2300)
+    if (tmp_path / "in/far.json").stat().st_mtime != year_2300:
+        pytest.skip("this file system has no such mtime")
+    put(tmp_path, "a.json")
+    taken = take(asked)
+    assert (taken.units, taken.kept_out) == (2, 1)
+    found = [(Path(row["unit"]).name, row["mtime_ns"], row["arrived_at"]) for row in rows(asked)]
+    assert found == [("a.json", 10**18, datetime.fromtimestamp(10**9, UTC)), ("far.json", 2**63 - 1, NOW)]
+    assert [event.mtime_ns for event in parked.open_files(asked.layout)] == [2**63 - 1]
+    again = take(asked, 1)
+    assert (again.units, again.findings) == (0, ())
+    (read,) = intake.slices(asked.layout, 1, 1)
+    source_of(asked).refuse_changed(read.units)
+
+
 def test_the_same_content_under_another_name_is_new_input(tmp_path: Path) -> None:
     asked = request(tmp_path)
     put(tmp_path, "a.json")

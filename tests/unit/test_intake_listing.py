@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 from unittest import mock
 
 import pytest
 
 from draindown.base.errors import TerminalError
-from draindown.sources.files.listing import Listing, list_source, shown
+from draindown.sources.files.listing import Listing, list_source, mtime_ns, shown
 from draindown.spec.sources import FilesSource
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -45,6 +47,11 @@ def test_no_mtime_keeps_a_file_out_for_good(tmp_path: Path, age: float, settle: 
     listing = listed(tmp_path, settle=settle)
     assert names(listing) == ([] if abs(age) < settle else ["a.json"])
     assert [f.kind for f in listing.findings] == (["unsettled"] if abs(age) < settle else [])
+
+
+def test_an_mtime_fits_the_bigint_of_a_table() -> None:
+    for found, kept in ((2**63, 2**63 - 1), (2**63 - 1, 2**63 - 1), (-(2**63) - 1, -(2**63)), (-1, -1)):
+        assert mtime_ns(cast("os.stat_result", SimpleNamespace(st_mtime_ns=found))) == kept
 
 
 @pytest.mark.parametrize(

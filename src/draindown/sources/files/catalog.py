@@ -75,11 +75,7 @@ def _row(file: Verified, now: datetime) -> dict[str, object]:
 
 def arrival(mtime_ns: int, first_seen: datetime) -> datetime:
     """Return when a file arrived: the earlier of when it was first seen and its mtime."""
-    modified = EPOCH + timedelta(microseconds=mtime_ns // 1000) if mtime_ns < _FAR else first_seen
-    return min(modified, first_seen)
-
-
-_FAR = 250_000_000_000 * 10**9  # nanoseconds since 1970, before the year 9999: Python has no later times
+    return min(EPOCH + timedelta(microseconds=mtime_ns // 1000), first_seen)
 
 
 def find(layout: FlowLayout, paths: Iterable[str]) -> dict[str, KnownFile]:

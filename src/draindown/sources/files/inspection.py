@@ -16,7 +16,7 @@ from typing import Any
 from draindown.base.findings import Finding
 from draindown.sources.files.container import LIMITS, Broken, FileBytes, Limits
 from draindown.sources.files.formats import inspector_of
-from draindown.sources.files.listing import SourceFile, shown
+from draindown.sources.files.listing import SourceFile, mtime_ns, shown
 from draindown.spec.sources import FilesSource
 
 
@@ -84,7 +84,7 @@ def verify(file: SourceFile, source: FilesSource, limits: Limits = LIMITS) -> Ve
         return _skip(file, "ignored", "went away after it was listed", "check where it went")
     except (OSError, MemoryError) as error:
         return unread(file.path, error)
-    if (found.st_size, found.st_mtime_ns) != (file.size, file.mtime_ns):
+    if (found.st_size, mtime_ns(found)) != (file.size, file.mtime_ns):
         return _skip(file, "unsettled", "changed while it was read", "the next run takes it; `settle` makes runs wait")
     return result
 

@@ -28,11 +28,12 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 _UNREADABLE_NAME = re.compile(r"[:\x00-\x1f\x7f]")
 _TEMPORARY = (".tmp", ".temp", ".part", ".partial", ".crc", ".swp", "~", "._COPYING_", ".filepart", ".crdownload")
 _SHOWN = 10  # findings of one kind before the rest is only counted
+_BOUND = 2**63
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A listed file: absolute path as the glob reaches it, bytes on disk, mtime in nanoseconds."""
+    """A listed file: absolute path as the glob reaches it, bytes on disk, mtime as `mtime_ns` gives it."""
 
     path: str
     size: int
@@ -254,7 +255,12 @@ class _Walk:
         elif abs(self._now - found.st_mtime) < self._settle:
             self.notes.add("unsettled", path, f"changed less than {self._settle:g} s ago", "the next run takes it")
         else:
-            self.files[path] = SourceFile(path, found.st_size, found.st_mtime_ns)
+            self.files[path] = SourceFile(path, found.st_size, mtime_ns(found))
+
+
+def mtime_ns(found: os.stat_result) -> int:
+    """Return the mtime in nanoseconds, at most what a table's bigint holds: beyond 1677 to 2262 it is the bound."""
+    return min(max(found.st_mtime_ns, -_BOUND), _BOUND - 1)
 
 
 def _anything(name: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from draindown.base.findings import Finding
 from draindown.sources.files.inspection import sha256_of
-from draindown.sources.files.listing import shown
+from draindown.sources.files.listing import mtime_ns, shown
 from draindown.sources.slices import Unit
 from draindown.spec.sources import FilesSource
 
@@ -29,7 +29,7 @@ class Recorded(Protocol):
 
     @property
     def mtime_ns(self) -> int:
-        """Modification time in nanoseconds."""
+        """Modification time, as `listing.mtime_ns` gives it."""
 
     @property
     def sha256(self) -> str:
@@ -78,7 +78,7 @@ def difference(file: Recorded) -> Finding | None:
         if found.st_size != file.size:
             detail = f"was taken in with {file.size} bytes, now has {found.st_size}"
             return finding("changed", file.path, detail, "restore its first content; " + REDELIVER)
-        if found.st_mtime_ns != file.mtime_ns and sha256_of(file.path) != file.sha256:
+        if mtime_ns(found) != file.mtime_ns and sha256_of(file.path) != file.sha256:
             detail = "was taken in with other bytes of the same size"
             return finding("changed", file.path, detail, "restore its first content; " + REDELIVER)
     except OSError as error:
