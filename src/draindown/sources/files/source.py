@@ -154,14 +154,15 @@ class Files:
         return [f"{back} run {layout.pipeline}", self.leaving_out(changed[:_SHOWN])]
 
     def refuse_miscounted(self, number: int, units: Sequence[Unit], read: Mapping[str, int]) -> None:
-        """Compare lines or rows with those that the intake counted. Files whose records may span lines are not.
+        """Compare lines or rows with those that the intake counted, but of files whose records may span lines.
 
         Raises TerminalError `lines-differ`.
         """
+        may_span = self._flow.source.dialect.quote is not None
         wrong = {
             unit.name: f"{unit.name}: {count(unit.until, 'line')} when it was taken in, {read.get(unit.name, 0)} now"
             for unit in units
-            if not unit.row["multiline"] and unit.until != read.get(unit.name, 0)
+            if not (unit.row["multiline"] and may_span) and unit.until != read.get(unit.name, 0)
         }
         if wrong:
             raise TerminalError(

@@ -65,9 +65,13 @@ class FilesReader:
 
 
 def _cells(spark: SparkSession, flow: FlowSpec, files: Sequence[InputFile], spool: str) -> DataFrame:
-    """Return delimited records; files in which quotes hold line ends are split record by record."""
-    plain = [file for file in files if not file.multiline]
-    folded = [file for file in files if file.multiline]
+    """Return delimited records; files in which quotes hold line ends are split record by record.
+
+    Without quotes no record spans lines, whatever a file was taken in as while cells had some.
+    """
+    has_quotes = flow.source.dialect.quote is not None
+    plain = [file for file in files if not (file.multiline and has_quotes)]
+    folded = [file for file in files if file.multiline and has_quotes]
     frames = [read_text(spark, plain)] if plain else []
     if folded:
         frames.append(read_multiline(spark, folded, flow.source.dialect, flow.source.max_record_bytes, spool))
