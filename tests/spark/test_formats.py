@@ -24,6 +24,7 @@ from draindown.cli import main
 from draindown.sources.files import columnar as columnar_files
 from draindown.spark.contract import parsing
 from draindown.spark.sources.folded import split_records
+from tests.landing import Injected, Landing
 
 Make = Callable[[Mapping[str, Any]], Any]
 
@@ -182,6 +183,22 @@ def test_csv_without_header_and_with_another_delimiter(landing: Make) -> None:
     assert {row["id"]: row["s"] for row in here.rows()} == {1: "a,b", 2: "c\nd"}
     assert {at: row["reason"] for (_, at), row in here.refused().items()} == dict.fromkeys((3, 4), "malformed")
     here.sums()
+
+
+def test_cells_that_turn_out_never_to_be_quoted_are_read_line_by_line(landing: Make, spark: SparkSession) -> None:
+    """A refused record's hint says to declare it; files that were taken in before hold an odd number of quotes."""
+    columns = {"id": "int not null", "s": "string"}
+    here = landing({"source": {"format": "csv"}, "columns": columns})
+    here.land("a.csv", b'id,s\n1,5" disk\n\n2,x\n3,"y\n4,z"\n')
+    with pytest.raises(Injected):
+        here.apply(spark, fault="begun")
+    here = Landing(here.home, spark, source={"format": "csv", "quote": "none"}, columns=columns, target={})
+    report, code = here.attempt_batches()
+    assert code == Exit.DONE, report.error
+    found = {row["_origin"]["position"]: (row["id"], row["s"]) for row in here.rows()}
+    assert found == {2: (1, '5" disk'), 4: (2, "x"), 5: (3, '"y'), 6: (4, 'z"')}
+    assert (here.sums()["lines"], here.sums()["blank"]) == (6, 2)
+    assert audit(here.spec, "f", root=here.home).residues == []
 
 
 @pytest.mark.parametrize(
@@ -424,6 +441,72 @@ def test_the_next_run_of_a_columnar_flow_is_clean(columnar: Any) -> None:
     report, code = columnar.attempt_batches()
     assert (code, report.outcome) == (Exit.DONE, "idle")
     assert audit(columnar.spec, "f", root=columnar.home).residues == []
+
+
+PLACES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "as it is": ({}, {}),
+    "wide": ({f"w{n}": [n] * 4 for n in range(600)}, {}),
+    "split": ({"d": [0.5] * 4}, {"use_dictionary": False, "column_encoding": {"d": "BYTE_STREAM_SPLIT"}}),
+}
+"""Columns and options of Parquet files: one that Spark reads itself, and two that are read through a copy."""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("old", [True, False], ids=["int96", "nanoseconds"])
+def test_times_are_the_same_whether_their_file_is_copied_or_not(landing: Make, old: bool) -> None:
+    """INT96 is an instant of any year; of nanoseconds the digits beyond microseconds are cut, before 1970 too."""
+    zones = {"timezone": "America/New_York"}
+    columns = {"id": "int not null", "at": "timestamp", "wall": "timestamp_ntz", "st": "struct<xs: array<timestamp>>"}
+    here = landing({"source": {"format": "parquet", **zones}, "columns": columns})
+    unit = "us" if old else "ns"
+    years = [datetime(year, 12, 31, tzinfo=UTC) for year in ((9999, 1600) if old else (2261, 1969))]
+    at = pa.array([MOMENT, *years, None], pa.timestamp(unit, "UTC"))
+    if not old:
+        at = pa.array([*at.cast(pa.int64()).to_pylist()[:2], -1, None], at.type)
+    st = pa.StructArray.from_arrays([pa.ListArray.from_arrays([0, 1, 2, 3, 4], at)], names=["xs"])
+    walls = {} if old else {"wall": at.cast(pa.timestamp("ns"))}
+    options = {"use_deprecated_int96_timestamps": True} if old else {}
+    for number, (name, (more, special)) in enumerate(PLACES.items()):
+        ids = pa.array([number * 10 + n for n in range(4)], pa.int32())
+        table = pa.table({"id": ids, "at": at, "st": st, **walls, **more})
+        pq.write_table(table, here.landing / name, **options, **special)
+    report, code = here.attempt_batches()
+    assert code == Exit.DONE, report.error
+    rows = {row["id"]: [row["at"], row["wall"], row["st"]["xs"][0]] for row in here.rows()}
+    last = years[1] if old else datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
+    for number, name in enumerate(PLACES):
+        for n, moment in enumerate([MOMENT, years[0], last, None]):
+            wall = None if old or moment is None else moment.replace(tzinfo=None)
+            assert rows[number * 10 + n] == [moment, wall, moment], (name, n)
+
+
+@pytest.mark.full
+def test_a_sequence_with_nanoseconds_is_refused_whether_its_file_is_copied_or_not(landing: Make) -> None:
+    columns = {"id": "int not null", "at": {"type": "timestamp not null", "from": "At"}}
+    here = landing(
+        {"source": {"format": "parquet"}, "columns": columns, "target": {"keys": ["id"], "sequence_by": ["at"]}}
+    )
+    nanos = pa.array([1_000_000_000, 1_000_000_001, -1, -1_000], pa.timestamp("ns", "UTC"))
+    for number, (name, (more, special)) in enumerate(PLACES.items()):
+        ids = pa.array([number * 10 + n for n in range(4)], pa.int32())
+        pq.write_table(pa.table({"id": ids, "At": nanos, **more}), here.landing / name, **special)
+    report, code = here.attempt_batches()
+    assert code == Exit.DONE, report.error
+    refused = {place: (row["reason"], row["field"]) for place, row in here.refused().items()}
+    assert refused == {(name, at): ("type", "at") for name in PLACES for at in (2, 3)}
+    assert {row["id"] for row in here.rows()} == {number * 10 + n for number in range(3) for n in (0, 3)}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("place", ["split", pytest.param("as it is", marks=pytest.mark.long)])
+def test_a_time_that_microseconds_cannot_hold_is_told_with_its_file(landing: Make, place: str) -> None:
+    here, (more, special) = landing({"source": {"format": "parquet"}, "columns": {"id": "int"}}), PLACES[place]
+    for name, at in (("odd", 2**63 // 1000 + 1), ("good", 0)):
+        table = pa.table({"id": range(4), "at": pa.array([at] * 4, pa.timestamp("ms", "UTC")), **more})
+        pq.write_table(table, here.landing / name, **special)
+    report, code = here.attempt_batches()
+    assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "file-unreadable")
+    assert ("landing/odd" in report.error["found"], "landing/good" in report.error["found"]) == (True, False)
 
 
 @pytest.mark.full

@@ -23,7 +23,7 @@ from draindown.spark.contract.parsing import WHY, parse
 from draindown.spark.contract.records import records_of
 from draindown.spark.runs import replay_rows
 from draindown.spark.session import configured
-from draindown.spark.sources.nanoseconds import moments
+from draindown.spark.sources.nanoseconds import cut, cut_names, in_micros, moments
 from draindown.spark.sources.port import Read
 from draindown.spec.column_types import Column as ColumnSpec
 from draindown.spec.landing import FlowSpec
@@ -501,6 +501,27 @@ def test_nanoseconds_are_times_at_any_depth(spark: SparkSession) -> None:
         "n": 7,
     }
     assert moments("v", pa.struct([("n", pa.int64())]), frame.select("v.n").schema["n"].dataType) is None
+
+
+def test_arrow_cuts_nanoseconds_as_spark_does() -> None:
+    nanos = pa.array([-1, -1000, -1001, 1999, None], pa.int64()).cast(pa.timestamp("ns", "UTC"))
+    micros = pa.array([-1, -1, -2, 1, None], pa.timestamp("us", "UTC"))
+    ends, none = pa.array([0, 2, 2, 5], pa.int32()), pa.array([False, True, False])
+
+    def nested(leaves: pa.Array) -> dict[str, pa.Array]:
+        xs = pa.ListArray.from_arrays(ends, leaves, mask=none)
+        m = pa.MapArray.from_arrays(ends, pa.array(list("abcde")), leaves, mask=none)
+        st = pa.StructArray.from_arrays([xs, m, pa.array([1, 2, 3])], names=["xs", "m", "n"], mask=none)
+        return {"leaf": leaves, "list": xs, "map": m, "struct": st, "plain": pa.array([1])}
+
+    wanted = nested(micros)
+    for name, values in nested(nanos).items():
+        for start in (0, 1, 2):
+            found = cut(values[start:])
+            found.validate(full=True)
+            assert (found.type, found.equals(wanted[name][start:])) == (in_micros(values.type), True), name
+    rows = pa.record_batch({"a": nanos, "b": nanos[::-1], "c": pa.array([1] * 5)})
+    assert cut_names(rows, ["a", "b", "c"]) == [["a"], ["b"], ["a", "b"], ["a"], ["b"]]
 
 
 def test_a_refused_row_of_a_columnar_file_comes_back_as_it_was(spark: SparkSession) -> None:

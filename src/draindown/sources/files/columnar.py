@@ -13,11 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from draindown.sources.files.columnar_times import timeless, times, with_instants
+
 if TYPE_CHECKING:
     import pyarrow
 
 
 _ROWS, _CELLS = 8192, 4_000_000
+_TIME = 8  # bytes
+_WIDE = 500
+"""If a file has more columns, Spark reads a copy in which one struct column holds them all.
+
+Spark's planning time is quadratic in the number of columns: minutes for 10,000.
+"""
 _DIGITS = 38
 """The largest precision of Spark's decimal type, in digits."""
 
@@ -64,23 +72,24 @@ class ColumnarFormat(Protocol):
     magic: bytes
 
     def schema(self, path: str) -> pyarrow.Schema:
-        """The columns."""
+        """The columns, with the types that Spark gives them as far as pyarrow has them."""
 
     def shape(self, path: str) -> str:
         """The schema as text: files of one shape are read by one plan."""
 
     def blocks(self, path: str) -> Iterator[Any]:
-        """All rows, a bounded number of bytes at a time."""
+        """All rows, a bounded number of bytes at a time. They can be cast to the schema of any file of their shape."""
 
     def measured(self, path: str, limit: int) -> Iterator[Measured]:
         """Read the file through; what was found so far after each block.
 
         Raises Unsupported before the first block if Spark can't read a column, or if the footer tells of values longer
-        than `limit` bytes; after the last if Spark lacks the codec.
+        than `limit` bytes; after the last if Spark lacks the codec; at a time that only Spark can read, if the file
+        needs a copy.
         """
 
     def needs_copy(self, path: str) -> bool:
-        """Whether Spark's reader fails at a type or an encoding in the file that pyarrow reads."""
+        """Whether Spark is too slow for the columns, or fails at a type or an encoding that pyarrow reads."""
 
 
 class Parquet:
@@ -89,10 +98,12 @@ class Parquet:
     magic = b"PAR1"
 
     def schema(self, path: str) -> pyarrow.Schema:
-        """The schema of the footer."""
+        """The schema of the footer, with INT96 as instants."""
         import pyarrow.parquet  # 0.1 s that flows of text files don't pay
 
-        return pyarrow.parquet.read_schema(path)
+        with pyarrow.parquet.ParquetFile(path, pre_buffer=False, coerce_int96_timestamp_unit="us") as file:
+            leaves = (file.schema.column(at).physical_type for at in range(len(file.schema)))
+            return with_instants(file.schema_arrow, leaves)
 
     def shape(self, path: str) -> str:
         """Parquet's own schema, not what pyarrow makes of it, and the encodings that only pyarrow reads."""
@@ -111,10 +122,10 @@ class Parquet:
         yield from _measured(_parquet(path, limit))
 
     def needs_copy(self, path: str) -> bool:
-        """Whether a column is in an encoding that Spark doesn't read, in any of its row groups."""
+        """Whether there are many columns, or one in an encoding that Spark doesn't read, in any of its row groups."""
         import pyarrow.parquet
 
-        return bool(_unread_encodings(pyarrow.parquet.read_metadata(path)))
+        return len(self.schema(path)) > _WIDE or bool(_unread_encodings(pyarrow.parquet.read_metadata(path)))
 
 
 class Orc:
@@ -141,17 +152,37 @@ class Orc:
             yield stripes.read_stripe(stripe)
 
     def measured(self, path: str, limit: int) -> Iterator[Measured]:  # noqa: ARG002
-        """As the protocol says; the footer tells nothing of lengths."""
-        refuse(self.schema(path))
-        yield from _measured(self.blocks(path))
+        """As the protocol says; the footer tells nothing of lengths. Times that pyarrow can't read are one a row."""
+        schema, found = self.schema(path), Measured()
+        refuse(schema)
+        for rows in self._readable(path):
+            found.add(rows.num_rows, rows.columns)
+            found.bytes += (times(schema) - times(rows.schema)) * rows.num_rows * _TIME
+            yield found
+
+    def _readable(self, path: str) -> Iterator[Any]:
+        """All stripes; without its times one that holds a time which nanoseconds can't, as which pyarrow reads all."""
+        import pyarrow.orc
+
+        file = pyarrow.orc.ORCFile(path)
+        for stripe in range(file.nstripes):
+            try:
+                rows = file.read_stripe(stripe)
+            except pyarrow.ArrowInvalid as error:
+                rows = file.read_stripe(stripe, columns=timeless(file.schema))
+                if all(times([field]) for field in file.schema) or self.needs_copy(path):
+                    raise Unsupported("unsupported-time", f"{error}; {_IN_RANGE}") from error
+            yield rows
 
     def needs_copy(self, path: str) -> bool:
-        """Whether it holds `timestamp with local time zone`."""
+        """Whether there are many columns, or one that holds `timestamp with local time zone`."""
         import pyarrow.types
 
-        return any(pyarrow.types.is_timestamp(kind) and kind.tz for kind in _types(self.schema(path)))
+        schema = self.schema(path)
+        return len(schema) > _WIDE or any(pyarrow.types.is_timestamp(kind) and kind.tz for kind in _types(schema))
 
 
+_IN_RANGE = f"where times have a zone, or a file more than {_WIDE} columns or times in each, they are of 1677 to 2262"
 COLUMNAR: Mapping[str, ColumnarFormat] = {"parquet": Parquet(), "orc": Orc()}
 
 
@@ -177,7 +208,9 @@ def _row_batches(path: str, shared: Sequence[str] = ()) -> Iterator[Any]:
     """All rows, a few thousand at a time; `shared` columns come as dictionaries."""
     import pyarrow.parquet
 
-    with pyarrow.parquet.ParquetFile(path, pre_buffer=False, read_dictionary=list(shared)) as file:
+    # INT96 in nanoseconds, the default, wraps round outside of 1677 to 2262
+    options = {"pre_buffer": False, "read_dictionary": list(shared), "coerce_int96_timestamp_unit": "us"}
+    with pyarrow.parquet.ParquetFile(path, **options) as file:
         rows = max(_CELLS // max(len(file.schema), 1), 1)
         yield from file.iter_batches(batch_size=min(rows, _ROWS), use_threads=False)
 

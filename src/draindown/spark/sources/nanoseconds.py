@@ -1,8 +1,14 @@
-"""Times in nanoseconds, which Spark reads from Parquet as numbers, at any depth of a value."""
+"""Times in nanoseconds, at any depth of a value, cut to microseconds: by Spark, which has them as numbers, or Arrow.
+
+By Arrow for files that are copied: they may have thousands of columns, which Spark would have to list.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as kinds
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StructType
 
@@ -47,3 +53,61 @@ def _moment(value: str, *, has_zone: bool) -> str:
         return f"timestamp_micros({micros})"
     since = f"make_dt_interval(0, 0, 0, cast({micros} as decimal(20,0)) / 1000000)"
     return f"timestamp_ntz'1970-01-01 00:00:00' + {since}"
+
+
+def is_nanoseconds(kind: pa.DataType) -> bool:
+    """Return whether a type is that of times in nanoseconds."""
+    return bool(kinds.is_timestamp(kind)) and kind.unit == "ns"
+
+
+def in_micros(kind: pa.DataType) -> pa.DataType:
+    """Return the type of what `cut` makes of values of a type."""
+    inner = [one.with_type(in_micros(one.type)) for one in (kind.field(at) for at in range(kind.num_fields))]
+    if is_nanoseconds(kind):
+        return pa.timestamp("us", kind.tz)
+    if kinds.is_struct(kind):
+        return pa.struct(inner)
+    if kinds.is_map(kind):
+        return pa.map_(*inner[0].type)
+    return pa.list_(inner[0]) if inner and inner[0].type != kind.value_type else kind
+
+
+def cut(values: pa.Array) -> pa.Array:
+    """Return values with their nanoseconds as microseconds: the earlier one, before 1970 too, as `moments` does."""
+    kind, wanted = values.type, in_micros(values.type)
+    if wanted == kind:
+        return values
+    if is_nanoseconds(kind):
+        micros, rest = _divided(values)
+        return pc.subtract(micros, pc.less(rest, 0).cast(pa.int64())).cast(wanted)
+    if kinds.is_struct(kind):
+        parts = [cut(values.field(at)) for at in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(parts, fields=list(wanted), mask=values.is_null())
+    if kinds.is_map(kind):
+        entries = pa.struct([kind.key_field, kind.item_field])
+        offsets, pairs = _flat(values.cast(pa.list_(entries)))
+        return pa.MapArray.from_arrays(offsets, pairs.field(0), pairs.field(1), type=wanted, mask=values.is_null())
+    offsets, items = _flat(values)
+    return pa.ListArray.from_arrays(offsets.cast(pa.int32()), items, type=wanted, mask=values.is_null())
+
+
+def _flat(values: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return where each list begins, and the items of all, cut."""
+    lengths = pc.fill_null(pc.list_value_length(values), 0)
+    return pa.concat_arrays([pa.array([0], lengths.type), pc.cumulative_sum(lengths)]), cut(values.flatten())
+
+
+def _divided(values: pa.Array) -> tuple[pa.Array, pa.Array]:
+    nanos = values.cast(pa.int64())
+    micros = pc.divide(nanos, 1000)  # towards zero
+    return micros, pc.subtract(nanos, pc.multiply(micros, 1000))
+
+
+def cut_names(rows: pa.RecordBatch, names: Sequence[str]) -> list[list[str]]:
+    """Return per row which of these columns have a time with more than microseconds there."""
+    found: list[list[str]] = [[] for _ in range(rows.num_rows)]
+    for name in (one for one in names if is_nanoseconds(rows.schema.field(one).type)):
+        _, rest = _divided(rows.column(name))
+        for at in pc.indices_nonzero(pc.fill_null(rest, 0)).to_pylist():
+            found[at].append(name)
+    return found

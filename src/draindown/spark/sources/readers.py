@@ -27,7 +27,7 @@ from draindown.sources.files.container import LIMITS
 from draindown.sources.slices import Unit
 from draindown.spark.frames import NUMBER, TEXT, relation
 from draindown.spark.sources.folded import lines_of, split_records
-from draindown.spark.sources.nanoseconds import moments
+from draindown.spark.sources.nanoseconds import cut, cut_names, in_micros, is_nanoseconds, moments
 from draindown.spark.sources.place import CUT
 from draindown.spark.sources.spool import new_file
 from draindown.spark.sql import hadoop_path, literal, quoted
@@ -40,15 +40,9 @@ SETTINGS = {"spark.sql.legacy.parquet.nanosAsLong": "true", _NESTED: "true"}
 `nanosAsLong`: without it, Spark refuses Parquet timestamps in nanoseconds, which pandas writes. `_NESTED`: restores the
 default after a batch in which `_respooled` turned it off.
 """
-_WIDE = 500
-"""If a file has more columns, Spark reads a copy in which one struct column holds them all.
-
-Spark's planning time is quadratic in the number of columns: minutes for 10,000.
-"""
 _AT_ONCE, _BYTES_AT_ONCE = 10_000, 32 * 1024**2
 """Records, and their bytes, that the driver holds of a file that it splits."""
 _READ = 1024**2
-_NAMES = pa.list_(pa.string())
 
 
 @dataclass(frozen=True)
@@ -94,7 +88,7 @@ _NO_ROWS = {"_row": pa.struct({"_none": TEXT}), "_size": NUMBER, "_unit": TEXT, 
 
 def _rows(spark: SparkSession, files: Sequence[InputFile], form: str, known: Collection[str], spool: str) -> DataFrame:
     first, columnar = files[0].path, COLUMNAR[form]
-    if columnar.needs_copy(first) or len(columnar.schema(first)) > _WIDE:
+    if columnar.needs_copy(first):
         return _respooled(spark, files, form, known, spool)
     rows = spark.read.format(form).load([hadoop_path(file.path) for file in files])
     own = {name: F.col(quoted(name)) for name in rows.columns}
@@ -127,37 +121,46 @@ def _respooled(
 ) -> DataFrame:
     """Copy the files into a Parquet file with few columns, one block of rows at a time, and return its rows.
 
-    All rows of a file get `_block` 0.
+    All rows of a file get `_block` 0. Of the columns that CUT names, only those in `known` are looked at.
     """
     schema = COLUMNAR[form].schema(files[0].path)
-    more = [field for field in schema if field.name not in known]
-    kinds = [("_row", pa.struct(list(schema))), ("_size", pa.int64()), ("_unit", pa.string())]
-    kinds += [("_block", pa.int64()), ("_id", pa.int64()), *([("_more", pa.struct(more))] if more else [])]
-    nanos = [field.name for field in schema if pa.types.is_timestamp(field.type) and field.type.unit == "ns"]
-    kinds += [(CUT, _NAMES)] if nanos else []
-    copy = new_file(spool)
-    with pq.ParquetWriter(copy, pa.schema(kinds), coerce_timestamps="us", allow_truncated_timestamps=True) as out:
+    kinds, copy = _copied_kinds(schema, known), new_file(spool)
+    with pq.ParquetWriter(copy, kinds) as out:
         for file in files:
             before = 0
             for rows in COLUMNAR[form].blocks(file.path):
-                size = rows.num_rows
-                ids = pa.array(range(before, before + size), pa.int64())
-                held = [rows.to_struct_array(), _sizes(rows), [_uri(file)] * size, [0] * size, ids]
-                held += [rows.select([field.name for field in more]).to_struct_array()] if more else []
-                held += [_cut_of(rows, nanos)] if nanos else []
-                out.write_table(pa.table(held, schema=pa.schema(kinds)))
-                before += size
+                # files of one shape may have other types to pyarrow, which follows what their writer noted
+                out.write_table(_copied(rows.cast(schema), kinds, _uri(file), before))
+                before += rows.num_rows
     spark.conf.set(_NESTED, "false")  # it allocates 4,096 rows per nested field: thousands of fields fill the heap
     return spark.read.parquet(hadoop_path(str(copy)))
 
 
-def _cut_of(rows: pa.RecordBatch, nanos: Sequence[str]) -> pa.Array:
-    """Return, of each row, the columns whose times have more than microseconds, which the copy cuts."""
-    flags = []
-    for column in (rows.column(name) for name in nanos):
-        micros = column.cast(pa.timestamp("us", column.type.tz), safe=False)
-        flags.append(pc.fill_null(pc.not_equal(micros.cast(column.type), column), False).to_pylist())
-    return pa.array([[n for n, cut in zip(nanos, row, strict=True) if cut] for row in zip(*flags, strict=True)], _NAMES)
+def _copied_kinds(schema: pa.Schema, known: Collection[str]) -> pa.Schema:
+    """Return the columns of a copy, each with its type."""
+    row = [field.with_type(in_micros(field.type)) for field in schema]
+    more = [field for field in row if field.name not in known]
+    kinds = [("_row", pa.struct(row)), ("_size", pa.int64()), ("_unit", pa.string())]
+    kinds += [("_block", pa.int64()), ("_id", pa.int64()), *([("_more", pa.struct(more))] if more else [])]
+    is_cut = any(is_nanoseconds(field.type) for field in schema if field.name in known)
+    return pa.schema([*kinds, *([(CUT, pa.list_(pa.string()))] if is_cut else [])])
+
+
+def _copied(found: pa.RecordBatch, kinds: pa.Schema, unit: str, before: int) -> pa.Table:
+    """Return what a copy holds of some rows of a unit. `before`: the number of rows before these."""
+    rows = pa.RecordBatch.from_arrays([cut(one) for one in found.columns], schema=pa.schema(kinds.field("_row").type))
+    more = [field.name for field in kinds.field("_more").type] if "_more" in kinds.names else []
+    held = {
+        "_row": rows.to_struct_array(),
+        "_size": _sizes(rows),
+        "_unit": [unit] * rows.num_rows,
+        "_block": [0] * rows.num_rows,
+        "_id": range(before, before + rows.num_rows),
+        "_more": rows.select(more).to_struct_array(),
+    }
+    if CUT in kinds.names:
+        held[CUT] = cut_names(found, [name for name in found.schema.names if name not in more])
+    return pa.table({name: held[name] for name in kinds.names}, schema=kinds)
 
 
 def _sizes(rows: pa.RecordBatch) -> pa.Array:
