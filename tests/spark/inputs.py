@@ -494,6 +494,9 @@ COLUMNS = {
 }
 
 
+FAR = datetime(9999, 12, 31, tzinfo=UTC)
+
+
 def _texts(*values: bytes) -> pa.Array:
     return pa.StringArray.from_buffers(len(values), *pa.array(values, pa.binary()).buffers()[1:])
 
@@ -515,6 +518,7 @@ def _columnar(form: str) -> list[Delivery]:
     end = len(many) - 8
     footer = struct.unpack("<I", many[end : end + 4])[0] if form == "parquet" else 40
     wide = pa.table({"id": [2001], **{f"c{n}": [n] for n in range(10_000)}})
+    zone = "UTC" if form == "parquet" else None  # ORC with zones is read through pyarrow, to which such a time is none
     found = [
         delivery("B0", "good", pa.table({"id": [1, 2], "d": [-0.0, None]}), {1: {"d": 0.0}, 2: {}}),
         Delivery("B4", "zero", b""),
@@ -542,6 +546,12 @@ def _columnar(form: str) -> list[Delivery]:
         ),
         delivery("B20", "wide", wide, ids(2001)),
         delivery("B21", "large", pa.table({"id": [2101, 2102], "s": ["x" * 9_000_000, "y"]}), ids(2102), {1: LARGE}),
+        delivery(
+            "B25",
+            "last-day",
+            pa.table({"id": [2502, 2503], "at": pa.array([FAR, None], pa.timestamp("us", zone))}),
+            {2502: {"at": FAR}, 2503: {"at": None}},
+        ),
         delivery("B25", "epochs", pa.table({"id": [2501], "at": [1_704_067_200_000]}), {}, {1: ("type", "at")}),
         broken("B30", "half", many[: len(many) // 2], f"bad-{form}", packed(small), 3001),
         broken("B30", "text", b'{"id":1}\n', "wrong-container", packed(pa.table({"id": [3002]})), 3002),

@@ -900,6 +900,21 @@ def _timed(root: Path, content: bytes, source: dict[str, Any], held: datetime) -
     return world.audit()
 
 
+def test_a_time_of_orc_that_pyarrow_cannot_read_is_not_judged_and_said_so(tmp_path: Path) -> None:
+    far, here = datetime(9999, 12, 31, tzinfo=UTC), tmp_path / "x.orc"
+    times = pa.array([far.replace(tzinfo=None)] * 2, pa.timestamp("us"))
+    orc.write_table(pa.table({"id": ["a", "b"], "n": times, "more": times}), here)
+    world = World(tmp_path, contents=[here.read_bytes(), b""], source={"files": "in/*", "format": "orc"})
+    world.columns = {"id": "string not null", "n": "timestamp not null"}
+    world.intake = [world.intake[0] | {"until": 2, "lines": None, "blank": None, "records": 2}]
+    row = BatchRow("p", "f", 1, 0, "r", slice=1, units=1, bytes=world.intake[0]["bytes"], records=2, inserted=2)
+    world.committed, world.refused, world.tombstones = [row], [], []
+    world.target = [("a", far), ("b", far)]  # type: ignore[list-item]
+    found = world.audit()
+    assert found.residues == []
+    assert [text for text in found.unlooked if text.startswith("the keys of 2 records")]
+
+
 _OF_TIMES = {"n": "int not null", "at": "timestamp not null"}
 _BY_TIME = {"keys": ["n"], "sequence_by": ["at"]}
 

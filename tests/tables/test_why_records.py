@@ -100,6 +100,19 @@ def test_values_and_positions_are_those_of_the_file(tmp_path: Path, name: str) -
     assert b"k3" in found[3].raw
 
 
+def test_of_a_time_that_pyarrow_cannot_read_the_other_columns_are_read(tmp_path: Path) -> None:
+    asked = about(tmp_path, {"source": {"files": "in/*", "format": "orc"}, "columns": _COLUMNS})
+    (tmp_path / "in").mkdir()
+    far = pa.array([datetime(9999, 12, 31)] * 2, pa.timestamp("us"))
+    orc.write_table(pa.table({"id": ["k0", "k1"], "at": far}), tmp_path / "in/1.orc")
+    (unit,) = _taken(asked)
+    found = list(reader_of(asked.flow_spec, asked.layout).records(unit))
+    assert [(one.position, one.read(("id",)), one.read(("id", "at"))) for one in found] == [
+        (1, ("k0",), None),
+        (2, ("k1",), None),
+    ]
+
+
 GENERATIONS = [[1, 2], *(pytest.param(some, marks=pytest.mark.long) for some in ([1, 1], [2, 3]))]
 """Those of the slices of a flow."""
 

@@ -8,6 +8,8 @@ import hashlib
 import os
 import random
 import zlib
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -282,6 +284,40 @@ def test_columns_of_many_types_are_read(tmp_path: Path) -> None:
     result = judge(tmp_path / "a.parquet", None, "parquet")
     assert isinstance(result, Verified), result
     assert result.records == 3
+
+
+FAR = datetime(9999, 12, 31)  # nanoseconds, as which pyarrow reads all times of ORC, end in 2262
+TIME = pa.timestamp("us")
+
+
+@pytest.mark.parametrize("where", ["column", "struct", "list of structs", "list", "map"])
+def test_an_orc_file_with_a_time_that_only_spark_can_read_is_taken(tmp_path: Path, where: str) -> None:
+    held: dict[str, tuple[Any, pa.DataType]] = {
+        "column": (FAR, TIME),
+        "struct": ({"at": FAR, "s": "y" * 50}, pa.struct([("at", TIME), ("s", pa.string())])),
+        "list of structs": ([{"at": FAR, "s": "y" * 50}], pa.list_(pa.struct([("at", TIME), ("s", pa.string())]))),
+        "list": ([FAR], pa.list_(TIME)),
+        "map": ([("k", FAR)], pa.map_(pa.string(), TIME)),
+    }
+    value, kind = held[where]
+    table = pa.table({"id": [1, 2, 3], "s": ["x" * 20] * 3, "x": pa.array([value, None, value], kind)})
+    pyarrow.orc.write_table(table, tmp_path / "a.orc")
+    result = judge(tmp_path / "a.orc", None, "orc")
+    assert isinstance(result, Verified), result
+    texts = 60 + (100 if "struct" in where else 0)
+    assert (result.records, result.raw_bytes >= texts + 3 * (8 + 8)) == (3, True)
+    result = judge(tmp_path / "a.orc", None, "orc", replace(LIMITS, line=40 if "struct" in where else 10))
+    assert isinstance(result, Unreadable) and result.reason == "record-too-long"
+
+
+@pytest.mark.parametrize("why", ["zone", "wide", "nothing else"])
+def test_a_time_that_no_copy_can_hold_parks_its_orc_file_with_a_reason_of_its_own(tmp_path: Path, why: str) -> None:
+    kind = pa.timestamp("us", "UTC") if why == "zone" else TIME
+    other: dict[str, Any] = {f"c{n}": [n] for n in range({"zone": 1, "wide": 600, "nothing else": 0}[why])}
+    for at, reason in ((FAR, "unsupported-time"), (datetime(2024, 7, 1), None)):
+        pyarrow.orc.write_table(pa.table({"at": pa.array([at], kind), **other}), tmp_path / "a.orc")
+        result = judge(tmp_path / "a.orc", None, "orc")
+        assert (result.reason if isinstance(result, Unreadable) else None) == reason
 
 
 def test_a_file_that_changes_under_the_pass_is_left_for_the_next_run(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,8 @@ class _Rows:
     num_rows: int
 
 
+BEYOND = b"a time beyond nanoseconds"
+"""What stands for each value of a column of ORC with a time outside of 1677 to 2262, which pyarrow can't read."""
 _INSTANT = pa.timestamp("us", "UTC")
 Blocks = Callable[[list[str]], Iterator[Any]]
 """Blocks of rows with the columns asked for, in the file's order. A block without columns still knows its rows."""
@@ -48,9 +51,26 @@ def _orc(path: str) -> tuple[Blocks, Mapping[str, pa.DataType]]:
 
     def read(wanted: list[str]) -> Iterator[Any]:
         for stripe in range(reader.nstripes):
-            yield reader.read_stripe(stripe, columns=wanted or None)
+            try:
+                yield reader.read_stripe(stripe, columns=wanted or None)
+            except pa.ArrowInvalid:
+                yield _beyond(reader, stripe, wanted or reader.schema.names)
 
     return read, {field.name: field.type for field in reader.schema}
+
+
+def _beyond(reader: orc.ORCFile, stripe: int, wanted: list[str]) -> pa.Table:
+    """Return a stripe of which some columns can't be read, with BEYOND in these: it casts to no type of a time."""
+    read = dict(_readable(reader, stripe, wanted))
+    others = read or dict(_readable(reader, stripe, reader.schema.names))
+    lost = pa.array([BEYOND] * len(next(iter(others.values()))))
+    return pa.table({name: read.get(name, lost) for name in wanted})
+
+
+def _readable(reader: orc.ORCFile, stripe: int, names: list[str]) -> Iterator[tuple[str, pa.Array]]:
+    for name in names:
+        with suppress(pa.ArrowInvalid):
+            yield name, reader.read_stripe(stripe, columns=[name]).column(0)
 
 
 _COLUMNAR = {"parquet": _parquet, "orc": _orc}

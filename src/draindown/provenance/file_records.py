@@ -110,6 +110,8 @@ class _RowReader:
             return None
 
     def _value(self, name: str, cell: Any) -> Any:
+        if cell == columnar.BEYOND:
+            raise ValueError(f"{name} is {columnar.BEYOND.decode()}")
         if isinstance(cell, str):
             form = written.reader_of(self._flow, name)
             return Typed(self._flow, (name,))([form(cell) if form else cell])[0]
