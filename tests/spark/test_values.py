@@ -343,7 +343,7 @@ def test_times_at_the_ends_of_their_types_are_refused(spark: SparkSession, zone:
         "moment": ", ".join(f"timestamp_micros({end})" for end in ends),
         "wall": "timestamp_ntz'294247-01-10 04:00:54.775807', timestamp_ntz'-290308-12-21 19:59:05.224192'",
         "inner": "timestamp_ntz'294247-01-09 00:00:00', timestamp_ntz'-290308-12-23 00:00:00'",
-        "nanos": ", ".join(f"timestamp_micros({end} div 1000)" for end in ends),
+        "within": ", ".join(f"timestamp_micros({end} div 1000)" for end in ends),
     }
     kinds = ("date", "timestamp", "timestamp_ntz")
     with configured(spark, {"spark.sql.session.timeZone": zone}):
@@ -351,9 +351,9 @@ def test_times_at_the_ends_of_their_types_are_refused(spark: SparkSession, zone:
             frame = spark.sql(f"select explode(array({values})) as v")
             found = frame.select(*[typed(frame, "v", kind).cast("string").alias(kind) for kind in kinds]).collect()
             times = [row["timestamp"] for row in found]
-            assert times == [None, None] if name != "nanos" else all(times), name
+            assert times == [None, None] if name != "within" else all(times), name
             assert {row["date"] for row in found} == {None}
-            assert name == "nanos" or {row["timestamp_ntz"] for row in found} == {None}, name
+            assert name == "within" or {row["timestamp_ntz"] for row in found} == {None}, name
 
 
 def test_keys_of_maps_are_values_too(spark: SparkSession) -> None:
