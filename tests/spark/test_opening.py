@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -108,7 +109,8 @@ def test_a_drain_that_lost_its_lease_after_its_last_batch_writes_nothing_more(
     """What follows the batches: the table's change feed, what the source must still keep, and days of raw records."""
     landing, found = flow(tmp_path), list[str]()
     monkeypatch.setattr(drain_step, "_switch_on_feed", lambda *_: found.append("feed"))
-    monkeypatch.setattr(Files, "read_up_to", lambda *_: found.append("source"))
+    following = SimpleNamespace(is_void=lambda *_: False, read_up_to=lambda *_: found.append("source"))
+    monkeypatch.setattr(Files, "following", following)
     monkeypatch.setattr(drain_step, "_drop_raw", lambda *_: found.append("raw"))
 
     def lose(at: str) -> None:

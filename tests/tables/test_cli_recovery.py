@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -103,10 +104,11 @@ def test_accept_loss_lists_first_and_takes_only_what_is_lost(
     assert run(asked, "accept-loss", "p", "--range", "t/0:1-2", "--reason", "r", "--yes") == 78
     assert "not-lost" in capsys.readouterr().err
     taken: list[Any] = []
-    monkeypatch.setattr(Files, "losses", lambda *_: {"t/0:1-2": "gone", "t/1:0-3": "gone"})
-    monkeypatch.setattr(
-        Files, "accept_losses", lambda _, ranges, *at, **said: taken.append((list(ranges), at, said["note"]))
+    perishable = SimpleNamespace(
+        losses=lambda *_: {"t/0:1-2": "gone", "t/1:0-3": "gone"},
+        accept_losses=lambda ranges, *at, **said: taken.append((list(ranges), at, said["note"])),
     )
+    monkeypatch.setattr(Files, "perishable", perishable)
     assert run(asked, "accept-loss", "p") == 0
     assert f'draindown --root {asked.root} accept-loss p --flow f --all --reason "..." --yes' in capsys.readouterr().out
     assert run(asked, "accept-loss", "p", "--all", "--reason", "retention", "--yes") == 0
