@@ -107,7 +107,9 @@ def test_drift_that_is_refused_names_a_discard_only_where_units_can_be_left_out(
     asked = drained(tmp_path).model_copy(update={"staged": staged})
     source: Any = source_of(asked)
     source = SimpleNamespace(
-        unit=source.unit, by_name=by_name, leaving_out=source.leaving_out if by_name else lambda _: "accept-loss"
+        unit=source.unit,
+        named=source if by_name else None,
+        leaving_out=source.leaving_out if by_name else lambda _: "accept-loss",
     )
     (one, *_) = intake.slices(asked.layout, 1)
     reader: Any = SimpleNamespace(name=lambda unit: unit)
