@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.orc as orc
@@ -478,6 +479,66 @@ def test_times_are_the_same_whether_their_file_is_copied_or_not(landing: Make, o
         for n, moment in enumerate([MOMENT, years[0], last, None]):
             wall = None if old or moment is None else moment.replace(tzinfo=None)
             assert rows[number * 10 + n] == [moment, wall, moment], (name, n)
+
+
+CLOCKS = {
+    "at": "timestamp",
+    "wall": "timestamp_ntz",
+    "day": "date",
+    "st": "struct<xs: array<timestamp>>",
+    "m": "map<timestamp,int>",
+}
+NOON = datetime(2026, 7, 1, 12)
+
+
+@pytest.mark.parametrize("zone", [pytest.param("UTC", marks=pytest.mark.full), "America/New_York"])
+def test_times_of_orc_are_what_clocks_of_the_flow_s_zone_showed(landing: Make, zone: str) -> None:
+    """Whether Spark reads their file or a copy, at any depth, and in an hour that the clocks of the zone skip."""
+    here = landing({"source": {"format": "orc", "timezone": zone}, "columns": {"id": "int not null", **CLOCKS}})
+    at = pa.array([NOON, datetime(2026, 3, 8, 2, 30), None], pa.timestamp("us"))
+    day = pa.array([NOON.replace(hour=0), None, None], at.type)
+    st = pa.StructArray.from_arrays([pa.ListArray.from_arrays([0, 1, 1, 2], pa.array([NOON, None], at.type))], ["xs"])
+    m = pa.array([[(NOON, 1)], None, None], pa.map_(at.type, pa.int64()))
+    for number, more in enumerate(({}, {f"w{n}": [n] * 3 for n in range(600)})):
+        ids = pa.array([number * 10 + n for n in range(3)], pa.int32())
+        orc.write_table(
+            pa.table({"id": ids, "at": at, "wall": at, "day": day, "st": st, "m": m, **more}),
+            here.landing / str(number),
+        )
+    report, code = here.attempt_batches()
+    assert code == Exit.DONE, report.error
+    rows = {row["id"]: [row[name] for name in CLOCKS] for row in here.rows()}
+    moment = NOON.replace(tzinfo=ZoneInfo(zone)).astimezone(UTC)
+    skipped = zone != "UTC"
+    for number in (0, 10):
+        assert rows[number] == [moment, NOON, NOON.date(), {"xs": [moment]}, [(moment, 1)]], number
+        assert ((number + 1) in rows) is not skipped
+    refused = {place: (row["reason"], row["field"]) for place, row in here.refused().items()}
+    assert refused == ({(name, 2): ("type", "at") for name in ("0", "1")} if skipped else {})
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("codec", ["zstd", "snappy", "zlib", "lz4", "none"])
+def test_times_of_orc_that_spark_wrote_stay_instants(spark: SparkSession, landing: Make, codec: str) -> None:
+    here = landing({"source": {"format": "orc", "timezone": "Europe/Berlin"}, "columns": {"id": "int", **CLOCKS}})
+    clocks, moment = spark._jvm.java.util.TimeZone, NOON.replace(tzinfo=UTC)  # type: ignore[union-attr]
+    assert clocks.getDefault().getID() == "UTC"
+    at = "timestamp'2026-07-01 12:00:00Z'"
+    sql = f"{at} as at, named_struct('xs', array({at})) as st, map({at}, 1) as m"
+    for number, zone in enumerate(("UTC", "America/New_York")):
+        clocks.setDefault(clocks.getTimeZone(zone))
+        try:
+            rows = spark.sql(f"select {number} as id, {sql}")
+            rows.coalesce(1).write.option("compression", codec).orc(str(here.home / zone))
+        finally:
+            clocks.setDefault(clocks.getTimeZone("UTC"))
+        (written,) = (here.home / zone).glob("*.orc")
+        written.rename(here.landing / str(number))
+    report, code = here.attempt_batches()
+    assert code == Exit.DONE, report.error
+    found = {row["id"]: (row["at"], row["st"]["xs"], row["m"]) for row in here.rows()}
+    assert found == {number: (moment, [moment], [(moment, 1)]) for number in (0, 1)}
+    assert audit(here.spec, "f", root=here.home).residues == []
 
 
 @pytest.mark.full

@@ -549,6 +549,7 @@ IN_FILE: Mapping[str, Sequence[Any]] = {
     "timestamp'2026-07-01 00:00:00'": ("date", "string"),
     "timestamp'1850-01-01 00:00:00.000001'": ("timestamp", "string"),
     "timestamp_ntz'2026-07-01 00:00:00'": ("string", "date", "timestamp", "timestamp_ntz"),
+    "timestamp_ntz'2026-07-01 12:00:00'": ("date",),
     "date'2026-07-01'": ("string", "date", "timestamp", "timestamp_ntz"),
     "5.0D": ("int", "bigint", "string", "decimal(10,2)", {"type": "double", **_COMMA}),
     "4.7D": ("int", "string", "decimal(10,0)"),
@@ -592,6 +593,8 @@ def test_a_refused_row_of_a_columnar_file_is_replayed_as_it_was_read(spark: Spar
     known = dict(zip(((value, str(kind)) for value, kind in pairs), (value for value, _ in expected), strict=True))
     assert known["cast('hello' as binary)", "string"] == "hello" and known["1.50BD", "string"] == "1.50"
     assert known["timestamp'2026-07-01 00:00:00'", "date"] == date(2026, 7, 1) and known["5.0D", "int"] == 5
+    days = {at: known[f"timestamp_ntz'2026-07-01 {at}'", "date"] for at in ("00:00:00", "12:00:00")}
+    assert days == {"00:00:00": date(2026, 7, 1), "12:00:00": None}
     assert 10 < sum(why is not None for _, why in expected) < len(pairs) // 2, "both are tried"
     assert [row["_rescued"] for row in replayed] == [row["_rescued"] for row in read]
 

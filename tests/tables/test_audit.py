@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.orc as orc
@@ -41,6 +42,7 @@ from draindown.sources.files import catalog
 from draindown.spec.landing import FlowSpec
 from draindown.spec.lease import LeaseSpec
 from draindown.spec.models import PipelineSpec
+from tests import spark_orc
 from tests.flowfiles import ORIGIN, REFUSED, clean_log, commit, drained, restore, stamp
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -937,4 +939,29 @@ def test_times_of_96_bits_are_instants_of_any_year(tmp_path: Path, zone: str) ->
     keys = KeyRecount(declared, tmp_path)
     for name in ("raw", "target"):
         keys.add(name, [pa.array(range(5), pa.int32()), block.column("at")])
+    assert not [*keys.doubled(), *keys.compare(all_files=True)] and not keys.uncast()
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Europe/Berlin"])
+@pytest.mark.parametrize("spark", [True, False])
+def test_times_of_orc_are_of_the_flow_s_clocks_and_instants_where_spark_wrote_them(
+    tmp_path: Path, spark: bool, zone: str
+) -> None:
+    noons, path = [datetime(2026, 7, 1, hour) for hour in (12, 13)], tmp_path / "x.orc"
+    if spark:
+        path.write_bytes(spark_orc.NOON)
+    else:
+        orc.write_table(pa.table({"id": pa.array([0, 1], pa.int32()), "at": pa.array(noons, pa.timestamp("us"))}), path)
+    clocks = ZoneInfo("America/New_York" if spark else zone)
+    expected = [noon.replace(tzinfo=clocks).astimezone(UTC) for noon in noons]
+    read, types = columnar.blocks(str(path), "orc")
+    (block,) = read(["id", "at"])
+    assert types["at"].tz == block.column("at").type.tz == ("UTC" if spark else None)
+    flows = {"f": {"source": {"files": "x/*", "format": "orc", "timezone": zone}, "columns": _OF_TIMES}}
+    flows["f"]["target"] = _BY_TIME
+    declared = PipelineSpec.model_validate({"pipeline": "p", "lake": str(tmp_path), "flows": flows}).declared("f")
+    assert isinstance(declared, FlowSpec)
+    keys = KeyRecount(declared, tmp_path)
+    keys.add("raw", [block.column("id"), block.column("at")])
+    keys.add("target", [block.column("id"), pa.array(expected, pa.timestamp("us", "UTC"))])
     assert not [*keys.doubled(), *keys.compare(all_files=True)] and not keys.uncast()

@@ -41,6 +41,12 @@ def test_a_long_run_on_one_machine_has_a_young_generation_by_its_tasks(
     assert [flag for flag in _flags(master) if flag.startswith("-Xmn")] == young
 
 
+@pytest.mark.parametrize(("master", "executors"), [("local[2]", None), ("spark://host:7077", "UTC")])
+def test_every_jvm_reads_orc_by_one_clock(master: str, executors: str | None) -> None:
+    assert "-Duser.timezone=UTC" in _flags(master)
+    assert spark_settings.settings(master).get("spark.executorEnv.TZ") == executors
+
+
 def test_a_short_run_has_one_by_its_heap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAINDOWN_DRIVER_MEMORY", "2g")
     assert [flag for flag in _flags("local[2]", short=True) if flag.startswith("-Xmn")] == [

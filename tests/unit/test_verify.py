@@ -9,7 +9,7 @@ import os
 import random
 import zlib
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from draindown.sources.files.container import FileBytes
 from draindown.sources.files.inspection import LIMITS, Limits, Skipped, Unreadable, Verified, verify
 from draindown.sources.files.listing import SourceFile
 from draindown.spec.sources import FilesSource
+from tests import spark_orc
 from tests.spark.mutants import mutant
 
 ROWS = b"".join(b'{"id":%d,"name":"row %d"}\n' % (i, i * 7919) for i in range(3000))
@@ -318,6 +319,21 @@ def test_a_time_that_no_copy_can_hold_parks_its_orc_file_with_a_reason_of_its_ow
         pyarrow.orc.write_table(pa.table({"at": pa.array([at], kind), **other}), tmp_path / "a.orc")
         result = judge(tmp_path / "a.orc", None, "orc")
         assert (result.reason if isinstance(result, Unreadable) else None) == reason
+
+
+def test_times_of_orc_that_spark_wrote_are_the_instants_that_they_were(tmp_path: Path) -> None:
+    """By the zone of the writer, which a stripe's footer names. In an hour that its clocks show twice they are lost."""
+    path, noon = tmp_path / "a.orc", datetime(2026, 7, 1, 16, tzinfo=UTC)
+    path.write_bytes(spark_orc.NOON)
+    result, form = judge(path, None, "orc"), COLUMNAR["orc"]
+    assert isinstance(result, Verified) and form.needs_copy(str(path)), "Spark reads them by the clocks of its own zone"
+    (rows,) = form.blocks(str(path))
+    rows.validate(full=True)
+    held = {"id": [0, 1], "at": [noon, noon + timedelta(hours=1)], "st": [[{"m": [(noon, at)]}] for at in (0, 1)]}
+    assert rows.to_pydict() == held and rows.schema == form.schema(str(path))
+    path.write_bytes(spark_orc.TWICE)
+    result = judge(path, None, "orc")
+    assert isinstance(result, Unreadable) and result.reason == "unsupported-time"
 
 
 def test_a_file_that_changes_under_the_pass_is_left_for_the_next_run(tmp_path: Path) -> None:

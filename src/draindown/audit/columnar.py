@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as parquet
 
+from draindown.base import orc_zones
+
 
 @dataclass(frozen=True)
 class _Rows:
@@ -48,29 +50,44 @@ def _parquet(path: str) -> tuple[Blocks, Mapping[str, pa.DataType]]:
 
 def _orc(path: str) -> tuple[Blocks, Mapping[str, pa.DataType]]:
     reader = orc.ORCFile(path)
+    zones = orc_zones.zones(path, reader.schema)
+    schema = orc_zones.with_instants(reader.schema) if zones else reader.schema
 
     def read(wanted: list[str]) -> Iterator[Any]:
-        for stripe in range(reader.nstripes):
+        for number in range(reader.nstripes):
+            stripe = _Stripe(reader, number, zones[number] if zones else None)
             try:
-                yield reader.read_stripe(stripe, columns=wanted or None)
+                yield stripe.read(wanted or None)
             except pa.ArrowInvalid:
-                yield _beyond(reader, stripe, wanted or reader.schema.names)
+                yield stripe.beyond(wanted or reader.schema.names)
 
-    return read, {field.name: field.type for field in reader.schema}
-
-
-def _beyond(reader: orc.ORCFile, stripe: int, wanted: list[str]) -> pa.Table:
-    """Return a stripe of which some columns can't be read, with BEYOND in these: it casts to no type of a time."""
-    read = dict(_readable(reader, stripe, wanted))
-    others = read or dict(_readable(reader, stripe, reader.schema.names))
-    lost = pa.array([BEYOND] * len(next(iter(others.values()))))
-    return pa.table({name: read.get(name, lost) for name in wanted})
+    return read, {field.name: field.type for field in schema}
 
 
-def _readable(reader: orc.ORCFile, stripe: int, names: list[str]) -> Iterator[tuple[str, pa.Array]]:
-    for name in names:
-        with suppress(pa.ArrowInvalid):
-            yield name, reader.read_stripe(stripe, columns=[name]).column(0)
+@dataclass(frozen=True)
+class _Stripe:
+    """A stripe of an ORC file. `zone`: that of its writer, if its times are instants."""
+
+    file: orc.ORCFile
+    number: int
+    zone: str | None
+
+    def read(self, names: list[str] | None) -> pa.RecordBatch:
+        """Return its rows. Raises ArrowInvalid if a time can't be read."""
+        rows = self.file.read_stripe(self.number, columns=names)
+        return orc_zones.as_instants(rows, self.zone) if self.zone else rows
+
+    def beyond(self, wanted: list[str]) -> pa.Table:
+        """Return rows of which some columns can't be read, with BEYOND in these: it casts to no type of a time."""
+        read = dict(self._readable(wanted))
+        others = read or dict(self._readable(self.file.schema.names))
+        lost = pa.array([BEYOND] * len(next(iter(others.values()))))
+        return pa.table({name: read.get(name, lost) for name in wanted})
+
+    def _readable(self, names: list[str]) -> Iterator[tuple[str, pa.Array]]:
+        for name in names:
+            with suppress(pa.ArrowInvalid):
+                yield name, self.read([name]).column(0)
 
 
 _COLUMNAR = {"parquet": _parquet, "orc": _orc}

@@ -63,7 +63,13 @@ _ONE_MACHINE = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.authenticate": "true",
 }
+_CLOCKS = "-Duser.timezone=UTC"
+"""ORC's reader takes a wall clock for an instant in the zone of the JVM: here it is known, and skips no hour.
+
+Executors get it as TZ, since options of their JVM are the user's.
+"""
 _ALWAYS = (
+    _CLOCKS,
     # the JVM's own messages, such as those about an unusable archive, must not mix with a command's output
     "-Xlog:all=off:stdout",
     "-Xlog:all=warning:stderr",
@@ -206,7 +212,7 @@ def settings(master: str, *, short: bool = False, archive: str | None = None) ->
     flags = [*([archive] if archive else []), *_ALWAYS, *(_fast_start() if short else _whole_work(master))]
     return {
         **_LEAN,
-        **(_ONE_MACHINE if is_local(master) else _executor_jars()),
+        **(_ONE_MACHINE if is_local(master) else {"spark.executorEnv.TZ": "UTC", **_executor_jars()}),
         # Spark makes this directory, which stays empty, as soon as a catalog is asked: by default in the project
         "spark.sql.warehouse.dir": f"{tempfile.gettempdir()}/draindown-{os.getuid()}-warehouse",
         "spark.driver.memory": heap(),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from draindown.base import orc_zones
 from draindown.sources.files.columnar_times import timeless, times, with_instants
 
 if TYPE_CHECKING:
@@ -134,22 +135,35 @@ class Orc:
     magic = b"ORC"
 
     def schema(self, path: str) -> pyarrow.Schema:
-        """The schema of the footer."""
+        """The schema of the footer, with times that Spark wrote as instants."""
+        own = self._own(path)
+        return orc_zones.with_instants(own) if self._zones(path, own) else own
+
+    def _own(self, path: str) -> pyarrow.Schema:
         import pyarrow.orc
 
         return pyarrow.orc.ORCFile(Path(path)).schema
 
+    def _zones(self, path: str, own: pyarrow.Schema) -> list[str]:
+        try:
+            return orc_zones.zones(path, own)
+        except ValueError as error:
+            raise Unsupported("unsupported-compression", str(error)) from None
+
     def shape(self, path: str) -> str:
-        """The schema as text."""
-        return str(self.schema(path))
+        """The schema as text, and the zones by which Spark wrote instants."""
+        own = self._own(path)
+        return "\n".join([str(own), *sorted(set(self._zones(path, own)))])
 
     def blocks(self, path: str) -> Iterator[Any]:
         """A stripe at a time."""
         import pyarrow.orc
 
         stripes = pyarrow.orc.ORCFile(path)
+        zones = self._zones(path, stripes.schema)
         for stripe in range(stripes.nstripes):
-            yield stripes.read_stripe(stripe)
+            rows = stripes.read_stripe(stripe)
+            yield orc_zones.as_instants(rows, zones[stripe]) if zones else rows
 
     def measured(self, path: str, limit: int) -> Iterator[Measured]:  # noqa: ARG002
         """As the protocol says; the footer tells nothing of lengths. Times that pyarrow can't read are one a row."""
@@ -161,13 +175,15 @@ class Orc:
             yield found
 
     def _readable(self, path: str) -> Iterator[Any]:
-        """All stripes; without its times one that holds a time which nanoseconds can't, as which pyarrow reads all."""
+        """All stripes; without its times one of which a time can't be read, as none is that nanoseconds can't hold."""
         import pyarrow.orc
 
         file = pyarrow.orc.ORCFile(path)
+        zones = self._zones(path, file.schema)
         for stripe in range(file.nstripes):
             try:
                 rows = file.read_stripe(stripe)
+                rows = orc_zones.as_instants(rows, zones[stripe]) if zones else rows
             except pyarrow.ArrowInvalid as error:
                 rows = file.read_stripe(stripe, columns=timeless(file.schema))
                 if all(times([field]) for field in file.schema) or self.needs_copy(path):
@@ -175,14 +191,16 @@ class Orc:
             yield rows
 
     def needs_copy(self, path: str) -> bool:
-        """Whether there are many columns, or one that holds `timestamp with local time zone`."""
+        """Whether there are many columns, or times with local time zone, or instants of Spark elsewhere than in UTC."""
         import pyarrow.types
 
-        schema = self.schema(path)
-        return len(schema) > _WIDE or any(pyarrow.types.is_timestamp(kind) and kind.tz for kind in _types(schema))
+        own = self._own(path)
+        zoned = any(pyarrow.types.is_timestamp(kind) and kind.tz for kind in _types(own))
+        return len(own) > _WIDE or zoned or not orc_zones.UTC.issuperset(self._zones(path, own))
 
 
 _IN_RANGE = f"where times have a zone, or a file more than {_WIDE} columns or times in each, they are of 1677 to 2262"
+_IN_RANGE += ", and of Spark's none that its clocks show twice"
 COLUMNAR: Mapping[str, ColumnarFormat] = {"parquet": Parquet(), "orc": Orc()}
 
 

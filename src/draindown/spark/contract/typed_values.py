@@ -165,9 +165,9 @@ def _time(value: str, held: DataType, name: str, zone: str) -> str:
     cast = f"try_cast({value} as {name})"
     own = text_values.within_years(cast, name)
     # years first: near the ends of a bigint the way back, and the clocks of another day, overflow
-    if isinstance(held, TimestampType) and name == "date":
-        return f"if({own} is null, null, if(cast({cast} as timestamp) = {value}, {own}, null))"
-    if isinstance(held, DateType) or (isinstance(held, _TIMES) and name != "date"):
+    if isinstance(held, _TIMES) and name == "date":
+        return f"if({own} is null, null, if(cast({cast} as {held.simpleString()}) = {value}, {own}, null))"
+    if isinstance(held, DateType | TimestampType | TimestampNTZType):
         if not isinstance(held, TimestampNTZType) or text_values.one_moment(zone):
             return own
         local = text_values.local_micros(f"cast({value} as string)")

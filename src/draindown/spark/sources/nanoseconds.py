@@ -1,49 +1,65 @@
-"""Times in nanoseconds, at any depth of a value, cut to microseconds: by Spark, which has them as numbers, or Arrow.
+"""Times that Spark reads as something else, at any depth of a value: as nanoseconds, or an instant that is none.
 
-By Arrow for files that are copied: they may have thousands of columns, which Spark would have to list.
+Nanoseconds are cut to microseconds: by Spark, which has them as numbers, or by Arrow for files that are copied: they
+may have thousands of columns, which Spark would have to list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
-from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StructType, TimestampType
 
 from draindown.spark.sql import literal, quoted
 
+Leaf = Callable[[str, pa.DataType, DataType], str | None]
 
-def moments(value: str, written: pa.DataType, held: DataType, depth: int = 0) -> str | None:
-    """Return a SQL expression of a value with its nanoseconds as times, cut to microseconds; None if it has none.
 
-    `value`: SQL expression. `written`: the type in the file. `held`: the type as which Spark reads it.
+def moments(value: str, written: pa.DataType, held: DataType, form: str = "parquet", depth: int = 0) -> str | None:
+    """Return a SQL expression of a value with its times as they are in the file, to microseconds; None if it has none.
+
+    `value`: SQL expression. `written`: the type in the file. `held`: the type as which Spark reads it. `form`: the
+    format of the file.
     """
     one = f"n{depth}"
-    if kinds.is_timestamp(written) and isinstance(held, LongType):
-        return _moment(value, has_zone=written.tz is not None)
     if isinstance(held, ArrayType) and hasattr(written, "value_type"):
-        inner = moments(one, written.value_type, held.elementType, depth + 1)
+        inner = moments(one, written.value_type, held.elementType, form, depth + 1)
         return inner and f"transform({value}, {one} -> {inner})"
     if isinstance(held, MapType) and kinds.is_map(written):
-        keys = moments(one, written.key_type, held.keyType, depth + 1) or one
-        items = moments(one, written.item_type, held.valueType, depth + 1) or one
+        keys = moments(one, written.key_type, held.keyType, form, depth + 1) or one
+        items = moments(one, written.item_type, held.valueType, form, depth + 1) or one
         both = f"transform(map_keys({value}), {one} -> {keys}), transform(map_values({value}), {one} -> {items})"
         return f"map_from_arrays({both})" if keys != one or items != one else None
     if isinstance(held, StructType) and kinds.is_struct(written):
-        return _struct(value, written, held, depth)
-    return None
+        return _struct(value, written, held, form, depth)
+    return _LEAVES[form](value, written, held) if kinds.is_timestamp(written) else None
 
 
-def _struct(value: str, written: pa.DataType, held: StructType, depth: int) -> str | None:
+def _struct(value: str, written: pa.DataType, held: StructType, form: str, depth: int) -> str | None:
     own = {f.name: f.type for f in (written.field(at) for at in range(written.num_fields))}
     parts = {one.name: f"{value}.{quoted(one.name)}" for one in held}
-    found = {one.name: moments(parts[one.name], own[one.name], one.dataType, depth + 1) for one in held}
+    found = {one.name: moments(parts[one.name], own[one.name], one.dataType, form, depth + 1) for one in held}
     if not any(found.values()):
         return None
     fields = ", ".join(f"{literal(name)}, {found[name] or part}" for name, part in parts.items())
     return f"if({value} is null, null, named_struct({fields}))"
+
+
+def _of_parquet(value: str, written: pa.DataType, held: DataType) -> str | None:
+    return _moment(value, has_zone=written.tz is not None) if isinstance(held, LongType) else None
+
+
+def _of_orc(value: str, written: pa.DataType, held: DataType) -> str | None:
+    """Return what the clocks showed: Spark takes it for an instant in the zone of its JVM, which is UTC."""
+    if written.tz is not None or not isinstance(held, TimestampType):
+        return None
+    return f"timestampadd(MICROSECOND, unix_micros({value}), timestamp_ntz'1970-01-01 00:00:00')"
+
+
+_LEAVES: Mapping[str, Leaf] = {"parquet": _of_parquet, "orc": _of_orc}
 
 
 def _moment(value: str, *, has_zone: bool) -> str:

@@ -93,7 +93,7 @@ def _rows(spark: SparkSession, files: Sequence[InputFile], form: str, known: Col
     rows = spark.read.format(form).load([hadoop_path(file.path) for file in files])
     own = {name: F.col(quoted(name)) for name in rows.columns}
     kinds = {field.name: field.type for field in columnar.schema(first)}
-    found = {field.name: moments(quoted(field.name), kinds[field.name], field.dataType) for field in rows.schema}
+    found = {field.name: moments(quoted(field.name), kinds[field.name], field.dataType, form) for field in rows.schema}
     own |= {name: F.expr(text).alias(name) for name, text in found.items() if text}
     cut = [name for name in rows.columns if found[name] and isinstance(rows.schema[name].dataType, LongType)]
     return rows.select(
