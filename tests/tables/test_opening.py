@@ -108,6 +108,22 @@ def test_a_rebuilt_table_says_what_its_rows_go_by_before_a_batch_compares_with_t
     assert engine.asked[3:] == ["hold"], "the table that was made since is no rebuilt one"
 
 
+def test_a_table_that_was_restored_to_before_its_rebuild_keeps_what_its_rows_go_by(tmp_path: Path) -> None:
+    asked, engine = drained(tmp_path), Engine()
+    layout, staged = asked.layout, read_all(asked, begin(asked))
+    for path, keys in ((layout.table, "old"), (staged.layout.table, "new")):
+        properties = {delta.ROWS_BY: keys, delta.BOUNDED: "id"}
+        DeltaTable(path).alter.set_table_properties(properties, raise_if_not_exists=False)
+    before = TableLog(layout.table).version
+    swap(asked, staged)
+    opened(asked, Needs.FINISHED, engine=engine)
+    assert TableLog(layout.table).properties[delta.ROWS_BY] == "new"
+    DeltaTable(layout.table).alter.set_table_properties({delta.ROWS_BY: "old"}, raise_if_not_exists=False)
+    restore(asked, before)  # Spark's brings the properties of that version, too
+    opened(asked, Needs.FINISHED, engine=engine)
+    assert TableLog(layout.table).properties[delta.ROWS_BY] == "old", "rows of other keys would be taken for theirs"
+
+
 def test_a_table_that_was_never_rebuilt_keeps_the_bounds_its_owner_gave_it(tmp_path: Path) -> None:
     asked, engine = drained(tmp_path), Engine()
     opened(asked, Needs.RESUMED, engine=engine)

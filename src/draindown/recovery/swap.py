@@ -12,6 +12,7 @@ from draindown.base.formatting import count
 from draindown.base.progress import StepHook, ignore_step
 from draindown.flow import discards, generations, integrity, quarantine
 from draindown.lake import delta
+from draindown.lake.commits import Commit, standing_restores
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, log_of
 from draindown.lake.transactions import app_id
@@ -130,22 +131,38 @@ def lost_properties(layout: FlowLayout) -> str | None:
         return None
     source = TableLog(layout.beside(newest).table)
     other_rows = source.exists and source.properties.get(delta.ROWS_BY) != table.properties.get(delta.ROWS_BY)
-    return source.path if other_rows or delta.BOUNDED not in table.properties else None
+    lacks = other_rows or delta.BOUNDED not in table.properties
+    return source.path if lacks and _stands(layout, newest) else None
+
+
+def _stands(layout: FlowLayout, generation: int) -> bool:
+    """Return whether the log shows the swap, and no RESTORE that took it back: that brought earlier properties, too."""
+    commit = _swap_commit(layout, generation)
+    restores = standing_restores(log_of(layout, layout.table).commits())
+    return commit is not None and not any((one.restored or 0) < commit.version < one.version for one in restores)
 
 
 def _swapped_at(layout: FlowLayout, generation: int) -> int:
     """Return the version of the swapping commit, after verifying its number of rows."""
-    for commit in log_of(layout, layout.table).commits():
-        swap = ledger_rows.swap_of(commit)
-        if swap and (swap.pipeline, swap.flow, swap.generation) == (layout.pipeline, layout.flow, generation):
-            target_log.verify_swap(commit, swap)
-            return commit.version
+    commit = _swap_commit(layout, generation)
+    if commit is not None and (swap := ledger_rows.swap_of(commit)):
+        target_log.verify_swap(commit, swap)
+        return commit.version
     raise TerminalError(
         "rebuild-damaged",
         tried=f"finish the rebuild of generation {generation} of flow {layout.flow}",
         found=f"{layout.table} knows its batches, and none of its commits brought them",
         next=f"restore {layout.table} from a copy, as a whole",
     )
+
+
+def _swap_commit(layout: FlowLayout, generation: int) -> Commit | None:
+    """Return the commit that brought a rebuilt generation; None if the log has none."""
+    for commit in log_of(layout, layout.table).commits():
+        swap = ledger_rows.swap_of(commit)
+        if swap and (swap.pipeline, swap.flow, swap.generation) == (layout.pipeline, layout.flow, generation):
+            return commit
+    return None
 
 
 def _move_refused(layout: FlowLayout, begun: Rebuild, last: int) -> None:
