@@ -394,12 +394,16 @@ def test_a_batch_on_its_way_whose_markers_are_gone_is_not_guessed_at(brokers: Br
     assert found.has(batch(1, 2)) is None, "what is begun since is known"
 
 
+@pytest.mark.parametrize("cause", [KafkaException(KafkaError(KafkaError._FENCED, fatal=True)), None])
 def test_a_fatal_error_that_the_client_raises_while_it_calls_back_is_named(
-    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, cause: Exception | None
 ) -> None:
     def flush(self: FakeProducer, timeout: float) -> int:
-        fenced = KafkaException(KafkaError(KafkaError._FENCED, fatal=True))
-        raise SystemError("<function> returned a result with an exception set") from fenced
+        monkeypatch.setattr(FakeProducer, "begin_transaction", begin)
+        raise SystemError("<method> returned a result with an exception set, or NULL without one") from cause
+
+    def begin(self: FakeProducer) -> None:
+        raise KafkaException(KafkaError(KafkaError._FENCED, fatal=True))
 
     monkeypatch.setattr(FakeProducer, "flush", flush)
     assert code(lambda: sent(brokers, 0, 1, [1])) == "sink-fenced"

@@ -93,17 +93,24 @@ class Client:
                     raise self.named(error.args[0]) from error
 
     @contextmanager
-    def naming(self) -> Iterator[None]:
-        """Raise the error that a client's error within the block stands for."""
+    def naming(self, producer: Any = None) -> Iterator[None]:
+        """Raise the error that a client's error within the block stands for; `producer`: the one that it calls.
+
+        A client that has heard of a fatal error raises it from the call that serves its callbacks, but serves the
+        callbacks behind it first. What these do makes Python raise SystemError in its place, with the fatal error as
+        its cause or, once a callback has cleared it, with none; the producer still has it then.
+        """
         kafka = library()
         try:
             yield
         except kafka.KafkaException as error:
             raise self.named(error.args[0]) from error
-        except SystemError as error:  # a fatal error was raised, and then error_cb was called all the same
-            if not isinstance(error.__cause__, kafka.KafkaException):
+        except SystemError as error:
+            if isinstance(error.__cause__, kafka.KafkaException):
+                raise self.named(error.__cause__.args[0]) from error
+            if producer is None:
                 raise
-            raise self.named(error.__cause__.args[0]) from error
+            raise self.named(_fatal(producer)) from error
 
     def reader(self, topic: str, start: int | None = None) -> Any:
         """Return a reader of the first partition of a topic. With `start`: of committed messages from there on."""
@@ -223,6 +230,18 @@ class Client:
     def _error(self, code: str, found: str, help: str) -> TerminalError:
         tried = f"send to {self._spec.place}"
         return TerminalError(code, tried=tried, found=found[:_LONGEST], next=self._place.command("plan", help))
+
+
+def _fatal(producer: Any) -> KafkaError:
+    """Return the fatal error of a producer: each call of its transactions raises it. Others only have that they do."""
+    kafka = library()
+    try:
+        producer.begin_transaction()
+    except kafka.KafkaException as error:
+        found: KafkaError = error.args[0]
+        if found.fatal():
+            return found
+    return kafka.KafkaError(kafka.KafkaError._FATAL)  # type: ignore[no-any-return]
 
 
 def _is_led(cluster: Any, topic: str) -> bool:

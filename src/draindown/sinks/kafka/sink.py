@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -90,8 +91,9 @@ class KafkaTopic(Sink):
                 self._produce_all(producer, messages.of(part))
             self._confirm(producer)
         except BaseException:
-            producer.purge()  # nothing more of a batch that failed goes out
-            producer.flush(_WAIT)
+            with ignored():
+                producer.purge()  # nothing more of a batch that failed goes out
+                producer.flush(_WAIT)
             raise
 
     def retain(self, batch: SinkBatch, columns: Sequence[SinkColumn], keys: Iterable[pyarrow.RecordBatch]) -> None:
@@ -115,7 +117,7 @@ class KafkaTopic(Sink):
 
     def _confirm(self, producer: Any) -> None:
         """Wait until the brokers have all that was sent."""
-        with self._client.naming():
+        with self._client.naming(producer):
             left = producer.flush(self._spec.delivery_timeout + _SLACK)
         self._raise_failed()
         if left:
@@ -138,7 +140,7 @@ class KafkaTopic(Sink):
                 raise self._named(error.args[0], message.row) from error
 
     def _poll(self, producer: Any, seconds: float) -> None:
-        with self._client.naming():
+        with self._client.naming(producer):
             producer.poll(seconds)
         self._raise_failed()
 
@@ -158,6 +160,15 @@ class KafkaTopic(Sink):
             return self._client.named(error, row)
         part = "any part of the batch may be in the topic; the same messages, with the same ids, are sent again"
         return refused(self._place, tried=found.tried, found=found.found, changed=part, key=row, ways=found.next)
+
+
+@contextmanager
+def ignored() -> Iterator[None]:
+    """Ignore an error of a producer that is given up: the next driver ends what this one left open."""
+    try:
+        yield
+    except (library().KafkaException, DraindownError, SystemError):
+        pass
 
 
 def _size(column: SinkColumn) -> str:

@@ -9,12 +9,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from draindown.base.errors import DraindownError, TerminalError
+from draindown.base.errors import TerminalError
 from draindown.sinks.kafka.markers import Marked, Markers
 from draindown.sinks.kafka.messages import Messages
-from draindown.sinks.kafka.sink import KafkaTopic
+from draindown.sinks.kafka.sink import KafkaTopic, ignored
 from draindown.sinks.port import SinkBatch, SinkColumn, SinkPlace, portion_of
-from draindown.sources.kafka.library import library
 from draindown.spec.kafka_sink import KafkaSink
 
 if TYPE_CHECKING:
@@ -142,7 +141,7 @@ class KafkaTransactions(KafkaTopic):
 
     def _begin(self) -> None:
         self._failed = []
-        with self._client.naming():
+        with self._client.naming(self._producer):
             self._producer.begin_transaction()
 
     def _commit_batch(self, batch: SinkBatch, done: int) -> None:
@@ -154,7 +153,7 @@ class KafkaTransactions(KafkaTopic):
     def _commit(self, marker: Mapping[str, bytes]) -> None:
         """Commit, with a marker as the last message: while it is not committed, no reader gets behind it."""
         self._confirm(self._producer)
-        with self._client.naming():
+        with self._client.naming(self._producer):
             self._producer.produce(self._spec.markers, partition=0, on_delivery=self._marker_delivered, **marker)
             self._producer.commit_transaction(float(self._spec.transaction_timeout))
 
@@ -168,7 +167,7 @@ class KafkaTransactions(KafkaTopic):
             yield
         except BaseException:
             producer = self._producer
-            with _ignored():
+            with ignored():
                 producer.purge()
                 producer.abort_transaction(_WAIT)
             self._drop()
@@ -176,12 +175,3 @@ class KafkaTransactions(KafkaTopic):
 
     def _drop(self) -> None:
         self._producer, self._marked = None, None
-
-
-@contextmanager
-def _ignored() -> Iterator[None]:
-    """Ignore an error: the next driver ends what this one left open."""
-    try:
-        yield
-    except (library().KafkaException, DraindownError, SystemError):
-        pass
