@@ -94,3 +94,21 @@ def test_commands_that_need_a_pipeline_are_printed_with_one() -> None:
     said = list(_texts())
     assert any("draindown plan X" in text for _, text in said)
     assert [f"{where}: {text}" for where, text in said if bare.search(text)] == []
+
+
+def test_commands_are_printed_with_options_that_they_have() -> None:
+    known = {
+        name: {option for part in command.params for option in (*part.opts, *part.secondary_opts)} | {"--help"}
+        for name, command in COMMANDS.items()
+        if name != "draindown"  # a verb is filled in
+    }
+    longest_first = "|".join(sorted(known, key=len, reverse=True))
+    printed = re.compile(rf"({longest_first})(?![\w-])([^#\n`]*)")
+    found = [
+        (where, name, option)
+        for where, text in _texts()
+        for name, words in printed.findall(text)
+        for option in re.findall(r"(?<!\S)--[a-z][a-z-]*", words)
+    ]
+    assert len(found) > 200
+    assert [one for one in found if one[2] not in known[one[1]]] == []
