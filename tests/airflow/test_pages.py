@@ -8,22 +8,28 @@ import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from fastapi import FastAPI
 
 from draindown import pages
 from draindown.base.clock import now
 from draindown.base.findings import Finding
+from draindown.flow import proven
+from draindown.gate.published import Published
 from draindown.lake import documents
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.runs import store
 from draindown.runs.report import Backlog, DrainPart, PlanPart, StepReport
-from draindown.runs.request import Step
+from draindown.runs.request import Step, new_start
 
 if TYPE_CHECKING:
     from fastapi.testclient import TestClient
@@ -138,6 +144,95 @@ def test_what_waits_is_what_the_newest_step_saw_that_looked(project: Path) -> No
     assert waiting() == "nothing"
 
 
+FIRST = ("good", "first", "first")
+
+
+def layout_of(project: Path) -> FlowLayout:
+    return FlowLayout(str(project / "lake"), *FIRST)
+
+
+def first_of(project: Path) -> pages.FlowView:
+    return pages.flows(project / "dags" / "pipelines", project)[0]
+
+
+def leave(project: Path, run_id: str, step: Step, start: str = "", **more: Any) -> str:
+    at = more.pop("at", now())
+    who = {"pipeline": "good", "flow": "first", "run_id": run_id, "step": step, "started_at": at, "finished_at": at}
+    told = StepReport.model_validate({**who, "outcome": "done", **({"start": start} if start else {}), **more})
+    return store.write(layout_of(project), told)
+
+
+def test_a_pointer_to_another_table_publishes_nothing_and_its_proof_is_not_shown(project: Path) -> None:
+    layout, at = layout_of(project), now()
+    write_deltalake(layout.table, pa.table({"id": [1]}))
+    table = TableLog(layout.table)
+    pointer = Published(version=0, table_id=table.id, changed_at=None, at=at, run_id="r", rows=1)
+    proof = {"holds": False, "share": 1.0, "differing": 3, "found": 9, "digest": "d", "engine": "DuckDB", "at": "2026"}
+    for number, (id, version, shown) in enumerate(
+        ((table.id, 0, "0"), ("another", 812, "nothing of this table (of another one 812)"))
+    ):
+        told = pointer.model_copy(update={"table_id": id, "version": version})
+        documents.write_json(f"{layout.published}/{number + 1:010}.json", told.model_dump(mode="json"))
+        proven.keep(layout, {**proof, "table": {"id": id, "version": version}, "sources": [{"version": 7}]})
+        view = first_of(project)
+        assert view.published == shown
+        assert ("DOES NOT HOLD" in view.proven) == (id == table.id)
+
+
+def test_names_that_are_not_utf_8_and_ledgers_of_another_version_hide_no_page(project: Path) -> None:
+    bad = project / "dags" / "pipelines" / os.fsdecode(b"bad\xff.yaml")
+    bad.write_text("pipeline: [")
+    try:
+        ledger_table.record(layout_of(project), [replace(BatchRow("good", "first", 1, 0, "r"), form="new")])  # type: ignore[arg-type]
+        place = project / "dags" / "pipelines"
+        html = pages.render(pages.flows(place, project), pages.broken(place)).encode()
+    finally:
+        bad.unlink()
+    assert b"bad" in html and b"bro ken.yaml:3:1" in html and b">superseded<" in html
+
+
+def test_a_torn_report_hides_its_run_and_nothing_else(project: Path) -> None:
+    Path(leave(project, "r1", "drain", drain=DrainPart(generation=1, after=Backlog(units=4)))).write_text("{")
+    leave(project, "r2", "drain", drain=DrainPart(generation=1, after=Backlog(units=5)))
+    view = first_of(project)
+    assert view.problem == "" and view.waiting.startswith("5 files")
+    (torn,) = (run for run in view.runs if run.run_id == "r1")
+    assert torn.failed and str(layout_of(project).run_reports("r1")) in torn.card
+    documents.write_json(layout_of(project).proven, {"no": "proof"})
+    assert "can't be read" in first_of(project).proven
+
+
+def test_a_cleared_run_shows_what_its_new_plan_saw(project: Path) -> None:
+    leave(project, "r1", "drain", drain=DrainPart(generation=1, after=Backlog()), at=now() - timedelta(hours=1))
+    leave(project, "r1", "plan", plan=PlanPart(backlog=Backlog(units=5_000), drain=True))
+    assert first_of(project).waiting.startswith("5,000 files")
+
+
+def test_runs_that_did_not_look_do_not_mean_that_none_was_planned(project: Path) -> None:
+    assert first_of(project).waiting == "not planned yet"
+    for number in range(3):
+        leave(project, f"r{number}", "plan", outcome="failed")
+    assert first_of(project).waiting == "unknown: none of the newest 3 runs looked"
+
+
+def test_a_driver_that_died_without_any_report_is_shown_and_marked(project: Path) -> None:
+    layout = layout_of(project)
+    leave(project, "r1", "drain", drain=DrainPart(generation=1, after=Backlog()))
+    note = Path(layout.at_work("replay1", "drain", new_start()))
+    facts = {"pid": 1, "host": "h", "at": now().isoformat(), "command": "draindown replay good"}
+    documents.write_json(str(note), facts)
+    dead, done = first_of(project).runs
+    assert (dead.run_id, dead.failed, done.failed) == ("replay1", True, False)
+    assert "its driver died" in dead.headline and "draindown replay good" in dead.card
+
+
+def test_runs_of_a_copied_lake_stand_in_the_order_in_which_they_began(project: Path) -> None:
+    for number in (1, 2, 3):
+        path = leave(project, f"r{number}", "drain", f"2026-11-0{number}T10-00-00.000000_ab", at=now())
+        os.utime(path, (10 - number, 10 - number))
+    assert [run.run_id for run in first_of(project).runs] == ["r3", "r2", "r1"]
+
+
 def plugin() -> Any:
     path = REPOSITORY / "plugins" / "draindown_plugin.py"
     spec = importlib.util.spec_from_file_location("draindown_plugin", path)
@@ -206,6 +301,17 @@ def test_each_sees_what_he_may_read_whatever_the_query_names(
     assert ("bro ken.yaml" in page.text) == ("broken" in readable)
     one = client.get(f"/draindown/dag/good{query}", headers=login)
     assert one.status_code == (200 if "good" in readable else 403)
+
+
+def test_what_is_wrong_with_the_project_is_said(
+    client: TestClient, login: dict[str, str], project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.api_fastapi.app import get_auth_manager
+
+    monkeypatch.setattr(get_auth_manager(), "get_authorized_dag_ids", lambda **_: {"good"})
+    monkeypatch.setenv("DRAINDOWN_ROOT", str(project / "nowhere"))
+    page = client.get("/draindown/", headers=login)
+    assert page.status_code == 200 and "no-project-root" in page.text
 
 
 def test_who_may_read_everything_sees_it(

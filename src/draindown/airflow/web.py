@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.app import API_ROOT_PATH, get_auth_manager
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from airflow.configuration import conf
 from fastapi import Depends, FastAPI
@@ -13,11 +14,14 @@ from fastapi.responses import HTMLResponse
 
 from draindown import pages
 from draindown.airflow.requests import project_root
+from draindown.base.errors import TerminalError
+from draindown.base.formatting import printable_lines
 
 PREFIX = "/draindown"
+_ROOT = API_ROOT_PATH.rstrip("/")  # of `[api] base_url`: the UI takes links as they are
 VIEWS: list[dict[str, Any]] = [
-    {"name": "draindown", "href": f"{PREFIX}/", "destination": "nav", "url_route": "draindown"},
-    {"name": "Flows", "href": f"{PREFIX}/dag/{{DAG_ID}}", "destination": "dag", "url_route": "flows"},
+    {"name": "draindown", "href": f"{_ROOT}{PREFIX}/", "destination": "nav", "url_route": "draindown"},
+    {"name": "Flows", "href": f"{_ROOT}{PREFIX}/dag/{{DAG_ID}}", "destination": "dag", "url_route": "flows"},
 ]
 
 
@@ -36,21 +40,21 @@ def app() -> FastAPI:
     # no requires_access_dag here: without a DAG in the path it checks the dag_id of the query string
     @found.get("/", response_class=HTMLResponse)
     def every_flow(user: GetUserDep) -> HTMLResponse:
-        place, root = _places()
-        readable = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
-        return HTMLResponse(
-            pages.render(pages.flows(place, root, readable), pages.broken(place, readable)), headers=_HEADERS
-        )
+        return _page(get_auth_manager().get_authorized_dag_ids(user=user, method="GET"))
 
     @found.get("/dag/{dag_id}", dependencies=[Depends(requires_access_dag(method="GET"))], response_class=HTMLResponse)
     def flows_of_dag(dag_id: str) -> HTMLResponse:
-        place, root = _places()
-        shown = pages.render(pages.flows(place, root, {dag_id}), pages.broken(place, {dag_id}))
-        return HTMLResponse(shown, headers=_HEADERS)
+        return _page({dag_id})
 
     return found
 
 
-def _places() -> tuple[Path, Path]:
-    dags = Path(conf.get_mandatory_value("core", "dags_folder"))
-    return dags / "pipelines", project_root(str(dags / "draindown_dags.py"))
+def _page(only: Collection[str]) -> HTMLResponse:
+    """Return the page about the pipelines with these names, or what keeps it from being made."""
+    try:
+        dags = Path(conf.get_mandatory_value("core", "dags_folder"))
+        place, root = dags / "pipelines", project_root(str(dags / "draindown_dags.py"))
+        shown = pages.render(pages.flows(place, root, only), pages.broken(place, only))
+    except TerminalError as error:
+        shown = pages.render([], [printable_lines(str(error))])
+    return HTMLResponse(shown, headers=_HEADERS)

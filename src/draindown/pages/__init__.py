@@ -5,23 +5,26 @@ It is made from the lake and needs neither Airflow nor Spark. The Airflow plugin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from draindown.base.formatting import percent
+from draindown.base.errors import TerminalError, next_steps
+from draindown.base.formatting import percent, printable, printable_lines
 from draindown.flow import proven, quarantine
-from draindown.flow.at_work import of_reports
+from draindown.flow.at_work import look, of_reports
 from draindown.flow.state import FlowState
-from draindown.gate.published import published
+from draindown.gate.published import published, unpublished
 from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import log_of
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import RUNS, BatchRow
 from draindown.runs import starts, store
 from draindown.runs.card import card, verdict
 from draindown.runs.card_parts import backlog_words
+from draindown.runs.request import STEPS
 from draindown.spec.loader import BrokenPipeline, load_all
 from draindown.spec.models import PipelineSpec
 from draindown.spec.project import rooted
@@ -31,6 +34,7 @@ _TEMPLATES = Environment(
 )
 _RUNS = 10
 _LEDGER = 30
+_NOT_PLANNED = "not planned yet"
 _LANDED = ("units", "records", "applied", "superseded", "duplicate", "quarantined", "refused")
 _COLUMNS: Mapping[str, Mapping[str, str]] = {
     "land": {name: name for name in _LANDED},
@@ -45,17 +49,16 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class RunView:
-    """A run of a flow: verdict and card. `refused` is the refused share of its records, as text."""
+    """A run of a flow: verdict and card.
+
+    `refused` is the refused share of its records, as text; `failed` whether a person should look at the run.
+    """
 
     run_id: str
     headline: str
     card: str
     refused: str = ""
-
-    @property
-    def failed(self) -> bool:
-        """Whether a person should look at the run."""
-        return self.headline.startswith(("FAILED", "REFUSED"))
+    failed: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class FlowView:
     pipeline: str
     flow: str
     table: str
-    waiting: str = "not planned yet"
+    waiting: str = _NOT_PLANNED
     published: str = "nothing yet"
     proven: str = ""
     open_rows: Mapping[str, int] = field(default_factory=dict)
@@ -79,7 +82,8 @@ class FlowView:
     @property
     def columns(self) -> Mapping[str, str]:
         """The shown columns of the ledger, as in _COLUMNS. All batches of a flow have one form."""
-        return _COLUMNS[next((str(row["form"]) for row in self.ledger if row["form"] != "land"), "land")]
+        form = next((str(row["form"]) for row in self.ledger if row["form"] != "land"), "land")
+        return _COLUMNS.get(form, _COLUMNS["land"])  # one of another version of draindown
 
 
 def flows(pipelines: Path, root: Path, only: Collection[str] | None = None) -> list[FlowView]:
@@ -92,7 +96,7 @@ def flows(pipelines: Path, root: Path, only: Collection[str] | None = None) -> l
 def broken(pipelines: Path, only: Collection[str] | None = None) -> list[str]:
     """Return the errors of unreadable pipeline files; with `only`, of those whose DAG has one of these names."""
     found = (one for one in load_all(pipelines) if isinstance(one, BrokenPipeline))
-    return [str(one.error) for one in found if only is None or one.name in only]
+    return [printable_lines(str(one.error)) for one in found if only is None or one.name in only]
 
 
 def render(views: Iterable[FlowView], errors: Iterable[str] = ()) -> str:
@@ -105,40 +109,82 @@ def _flow(spec: PipelineSpec, root: Path, name: str) -> FlowView:
     try:
         layout = rooted(spec, root).layout(name)
         state = FlowState.of(layout)
-        pointer = published(state)
         return FlowView(
             pipeline=spec.pipeline,
             flow=name,
             table=layout.table,
             waiting=_waiting(layout),
-            published="nothing yet" if pointer is None else str(pointer.version),
-            proven=str(proven.newest(state) or ""),
+            published=_published(state),
+            proven=_proven(state),
             open_rows=quarantine.counts(state).by_reason or {},
-            runs=[_run(state, run_id) for run_id in store.runs(layout, _RUNS)],
+            runs=[*_silent_runs(spec.pipeline, layout), *(_run(state, run_id) for run_id in store.runs(layout, _RUNS))],
             ledger=[_batch(row) for row in reversed(ledger_table.recent(state, _LEDGER))],
         )
     except Exception as error:  # noqa: BLE001  an unreadable flow must not hide the others
-        return FlowView(spec.pipeline, name, layout.table, problem=f"{type(error).__name__}: {error}")
+        problem = printable_lines(f"{type(error).__name__}: {error}")
+        return FlowView(spec.pipeline, name, layout.table, problem=problem)
+
+
+def _published(state: FlowState) -> str:
+    """Return the version that readers get. A pointer to another table, or behind its end, publishes nothing."""
+    pointer, found = published(state), unpublished(state)
+    if pointer is None:
+        return "nothing yet"
+    if found is None or found.published is None:
+        return f"nothing of this table (of another one {pointer.version})"
+    return str(pointer.version)
+
+
+def _proven(state: FlowState) -> str:
+    """Return what the newest proof of this table found."""
+    try:
+        found, table = proven.newest(state), log_of(state, state.table)
+    except TerminalError as error:
+        return printable_lines(f"can't be read: {error}")
+    return str(found) if found and table.exists and found.table_id == table.id else ""
 
 
 def _waiting(layout: FlowLayout) -> str:
-    for run_id in store.runs(layout, _RUNS):
-        drained, planned = store.read(layout, run_id, "drain"), store.read(layout, run_id, "plan")
-        if drained and drained.drain and drained.drain.after is not None:
+    """Return what the newest of the shown runs that looked saw, after its drain if that has ended."""
+    runs = store.runs(layout, _RUNS)
+    for run_id in runs:
+        try:
+            drained, planned = store.read(layout, run_id, "drain"), store.read(layout, run_id, "plan")
+        except (ValueError, TerminalError):  # `_run` says so
+            continue
+        is_earlier = drained and planned and planned.started_at > drained.finished_at  # of a run that was cleared
+        if drained and not is_earlier and drained.drain and drained.drain.after is not None:
             return backlog_words(drained.drain.after)
         if planned and planned.plan and not planned.plan.replay:
             return backlog_words(planned.plan.backlog)
-    return "not planned yet"
+    return f"unknown: none of the newest {len(runs)} runs looked" if runs else _NOT_PLANNED
+
+
+def _silent_runs(pipeline: str, layout: FlowLayout) -> Iterator[RunView]:
+    """Yield the runs without a report: at work, as one from the command line, or their driver died."""
+    for run_id in store.unreported(layout, _RUNS):
+        found = (look(layout, pipeline, run_id, step) for step in STEPS)
+        one = next((one for one in found if one.state in ("at work", "died")), None)
+        if one is not None:
+            steps = "\n".join(f"{label}: {step}" for label, step in next_steps({"next": one.next}))
+            head = printable(f"UNFINISHED  {pipeline}/{layout.flow}  {one}")
+            yield RunView(one.run_id, head, printable_lines(steps), failed=one.state == "died")
 
 
 def _run(layout: FlowLayout, run_id: str) -> RunView:
-    steps = starts.newest(layout, run_id)
+    try:
+        steps = starts.newest(layout, run_id)
+    except (ValueError, TerminalError) as error:
+        found = printable_lines(f"{layout.run_reports(run_id)}: {error}")
+        return RunView(run_id, "FAILED  its reports can't be read", found, failed=True)
     own_id = steps[0].run_id if steps else run_id
     share = next((step.run.refused_share for step in steps if step.run), None)
     refused = f"{percent(share)} refused" if share else ""
     unfinished = of_reports(lambda _: layout, steps)
     headline = verdict(steps, next(iter(unfinished), None)) if steps else "no reports"
-    return RunView(own_id, headline, card(steps, unfinished), refused)
+    is_dead = any(one.state in ("died", "not written") for one in unfinished)
+    failed = is_dead or headline.startswith(("FAILED", "REFUSED"))
+    return RunView(own_id, headline, card(steps, unfinished), refused, failed)
 
 
 def _batch(row: BatchRow) -> dict[str, object]:

@@ -27,11 +27,20 @@ STEPS: tuple[Step, ...] = get_args(Step)
 """The steps, in the order of a run."""
 MAX_BYTES = 100 * 1024  # Linux limits one argv string to 128 KiB
 _MAX_DECODED = 8 * 1024 * 1024
+_STAMP = "%Y-%m-%dT%H-%M-%S.%f"
 
 
 def new_start() -> str:
     """Return a new id for a start of a step. It sorts by time and is a safe file name."""
-    return f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S.%f}_{secrets.token_hex(2)}"
+    return f"{datetime.now(UTC):{_STAMP}}_{secrets.token_hex(2)}"
+
+
+def begun_at(start: str) -> datetime | None:
+    """Return when a start began, by its id; None if the id doesn't tell."""
+    try:
+        return datetime.strptime(start.rpartition("_")[0], _STAMP).replace(tzinfo=UTC)
+    except ValueError:
+        return None
 
 
 class Again(BaseModel):

@@ -23,9 +23,7 @@ from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.runs import store
 from draindown.runs.report import Outcome, RunSums, StepReport
-from draindown.runs.request import STEPS, Request, Step, new_start
-
-_STAMP = "%Y-%m-%dT%H-%M-%S.%f"
+from draindown.runs.request import STEPS, Request, Step, begun_at, new_start
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class Start:
     @property
     def began(self) -> datetime | None:
         """When it began, by its report or its id; None if neither tells."""
-        return self.report.started_at if self.report else _began(self.start)
+        return self.report.started_at if self.report else begun_at(self.start)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the start as a JSON-ready dict: its whole report, if it has one."""
@@ -143,10 +141,3 @@ def afresh(request: Request) -> Request:
 
 def _totals(rows: Mapping[str, list[BatchRow]], told: StepReport) -> dict[str, int]:
     return ledger_rows.total(rows[told.start]) if told.step == "drain" and told.start in rows else {}
-
-
-def _began(start: str) -> datetime | None:
-    try:
-        return datetime.strptime(start.rpartition("_")[0], _STAMP).replace(tzinfo=UTC)
-    except ValueError:
-        return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import islice
@@ -12,8 +13,9 @@ from draindown.lake.documents import make_home
 from draindown.lake.layout import FlowLayout, safe_name
 from draindown.lake.store import store_of
 from draindown.runs.report import StepReport
-from draindown.runs.request import STEPS, Step, new_start
+from draindown.runs.request import STEPS, Step, begun_at, new_start
 
+_START = re.compile(r"\d{4}-\d\d-\d\dT[\d-]{8}\.\d{6}_")  # of `new_start`, up to its random end
 KEPT_RUNS = 1000
 KEPT_AGE = timedelta(days=90)
 """Reports are kept while their run is among the newest KEPT_RUNS or younger than KEPT_AGE."""
@@ -77,8 +79,17 @@ def _read(key: str) -> StepReport | None:
 def runs(layout: FlowLayout, limit: int = 20) -> list[str]:
     """Run ids that left reports, newest first (as path-safe names)."""
     # a step at work, or one that only looks, has a driver log there and no report
-    left = (name for name, _ in _newest_first(layout.reports, ".json") if name == safe_name(name))
-    return list(islice(left, limit))
+    return list(islice(_names(layout, ".json"), limit))
+
+
+def unreported(layout: FlowLayout, limit: int = 20) -> list[str]:
+    """Run ids that left a note and no report, newest first: they are at work, or their driver died."""
+    told = set(_names(layout, ".json"))
+    return list(islice((name for name in _names(layout, ".at-work") if name not in told), limit))
+
+
+def _names(layout: FlowLayout, ending: str) -> Iterator[str]:
+    return (name for name, _ in _newest_first(layout.reports, ending) if name == safe_name(name))
 
 
 def forget_old(layout: FlowLayout, *, keep: int = KEPT_RUNS, age: timedelta = KEPT_AGE) -> int:
@@ -102,15 +113,17 @@ def _remove(prefix: str) -> None:
 
 
 def _newest_first(home: str, ending: str = "") -> list[tuple[str, datetime]]:
-    """Each run below `home` that has contents of this ending, and when the store says that the newest was written."""
+    """Each run below `home` that has contents of this ending, and when the newest was begun or written."""
     found: dict[str, datetime] = {}
-    for name, modified in _contents(home, ending):
-        found[name] = max(modified, found.get(name, modified))
+    for name, written in _contents(home, ending):
+        found[name] = max(written, found.get(name, written))
     return sorted(found.items(), key=lambda run: (run[1], run[0]), reverse=True)
 
 
 def _contents(home: str, ending: str) -> Iterator[tuple[str, datetime]]:
+    """Yield run and time of each file. The store's time is that of a copy, so the id of the start counts before it."""
     for entry in store_of(home).list(f"{home}/"):
         name, _, inside = entry.key.removeprefix(f"{home}/").partition("/")
         if inside and inside.endswith(ending):
-            yield name, entry.modified
+            start = _START.search(inside)
+            yield name, (start and begun_at(start[0])) or entry.modified
