@@ -110,7 +110,7 @@ class Client:
                 raise self.named(error.__cause__.args[0]) from error
             if producer is None:
                 raise
-            raise self.named(_fatal(producer)) from error
+            raise self.named(broken_by(producer)) from error
 
     def reader(self, topic: str, start: int | None = None) -> Any:
         """Return a reader of the first partition of a topic. With `start`: of committed messages from there on."""
@@ -232,14 +232,14 @@ class Client:
         return TerminalError(code, tried=tried, found=found[:_LONGEST], next=self._place.command("plan", help))
 
 
-def _fatal(producer: Any) -> KafkaError:
-    """Return the fatal error of a producer: each call of its transactions raises it. Others only have that they do."""
+def broken_by(producer: Any) -> KafkaError:
+    """Return what broke a producer. Each call of its transactions says so; one without them only says that it is so."""
     kafka = library()
     try:
         producer.begin_transaction()
     except kafka.KafkaException as error:
         found: KafkaError = error.args[0]
-        if found.fatal():
+        if found.fatal() or found.txn_requires_abort():
             return found
     return kafka.KafkaError(kafka.KafkaError._FATAL)  # type: ignore[no-any-return]
 

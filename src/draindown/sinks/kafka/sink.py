@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from draindown.base.errors import DraindownError, TerminalError
 from draindown.sinks.conditions import null_keys, quoted, years
-from draindown.sinks.kafka.client import Client
+from draindown.sinks.kafka.client import Client, broken_by
 from draindown.sinks.kafka.messages import Message, Messages
 from draindown.sinks.port import ORIGIN, Sink, SinkBatch, SinkColumn, SinkPlace
 from draindown.sinks.refusals import CODE, refused
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _POLLED = 1_000  # messages between looks at delivery reports
 _WAIT = 0.1  # seconds until the queue of a producer is tried again
+_BROKEN = ("_FATAL", "_STATE")  # what a producer says of any message once another one or a transaction failed
+_CONSEQUENCES = ("_PURGE_QUEUE", "_PURGE_INFLIGHT", "_INVALID_DIFFERENT_RECORD")  # of the same failures, in reports
 _SLACK = 5.0  # seconds that delivery reports may come late
 _AROUND = 512  # bytes of a message beside its key and value: headers, lengths
 _PER_COLUMN = 8  # of a value's JSON: quotes, colon, comma, null
@@ -119,7 +121,7 @@ class KafkaTopic(Sink):
         """Wait until the brokers have all that was sent."""
         with self._client.naming(producer):
             left = producer.flush(self._spec.delivery_timeout + _SLACK)
-        self._raise_failed()
+        self._raise_failed(producer)
         if left:
             raise self._client.named(library().KafkaError(library().KafkaError._TIMED_OUT))
 
@@ -137,21 +139,27 @@ class KafkaTopic(Sink):
                 if time.monotonic() > until:
                     raise self._client.named(library().KafkaError(library().KafkaError._TIMED_OUT)) from None
             except library().KafkaException as error:
-                raise self._named(error.args[0], message.row) from error
+                if error.args[0].name() not in _BROKEN:
+                    raise self._named(error.args[0], message.row) from error
+                self._poll(producer, 0)  # raises what a report of another row says
+                raise self._named(broken_by(producer)) from error
 
     def _poll(self, producer: Any, seconds: float) -> None:
         with self._client.naming(producer):
             producer.poll(seconds)
-        self._raise_failed()
+        self._raise_failed(producer)
 
     def _delivered(self, row: str, error: KafkaError | None, message: Any) -> None:
         del message
         if error is not None:
             self._failed.append((error, row))
 
-    def _raise_failed(self) -> None:
-        if self._failed:
-            raise self._named(*self._failed[0])
+    def _raise_failed(self, producer: Any) -> None:
+        """Raise the first failure that is no consequence of another one."""
+        if not self._failed:
+            return
+        found = next((one for one in self._failed if one[0].name() not in _CONSEQUENCES), None)
+        raise self._named(*(found or (broken_by(producer), "")))
 
     def _named(self, error: KafkaError, row: str = "") -> DraindownError:
         """Return the error that a client's error stands for; a message that is refused may be given up."""
