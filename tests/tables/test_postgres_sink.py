@@ -6,9 +6,12 @@ import datetime as dt
 import json
 import logging
 import os
+import random
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -18,6 +21,7 @@ import pytest
 
 from draindown.base.errors import DraindownError, TerminalError, TransientError
 from draindown.sinks.port import FATE, SinkColumn
+from draindown.sinks.postgres import connection
 from draindown.sinks.postgres.sink import PostgresTable
 from draindown.spec.postgres_sink import PostgresSink
 from scripts.postgres_server import USER, WORD, PostgresServer
@@ -89,7 +93,9 @@ REFUSING = {
            create trigger t before insert or update on {t} for each row execute function {s}.no()""",
     ),
     "a value of json": ("j json", ""),
+    "an index whose rows are shorter": ("", "create index on {t} (note)"),
 }
+LONG = "".join(random.Random(5).choices("abcdefghijklmnop", k=20_000))  # compressed it is longer than an index takes
 
 
 @pytest.mark.parametrize("why", REFUSING)
@@ -105,7 +111,7 @@ def test_the_row_that_only_the_server_refuses_is_named_by_its_key(postgres: Post
         {"id": at, "day": dt.date(2026, 1, 2), "name": "good", "note": f"n\n{at}", "j": '"a"\n', FATE: "upsert"}
         for at in range(1, 1000)
     ]
-    rows[712] |= {"name": "bad", "note": "n\n1", "j": "{"}
+    rows[712] |= {"name": "bad", "note": LONG if "index" in why else "n\n1", "j": "{"}
     texts = [(text, pa.string()) for text in ("name", "note", "j", FATE)]
     schema = pa.schema([("id", pa.int64()), ("day", pa.date32()), *texts])
     parts = pa.Table.from_pylist(rows, schema).to_batches(max_chunksize=400)
@@ -120,6 +126,43 @@ def test_the_row_that_only_the_server_refuses_is_named_by_its_key(postgres: Post
     target.send(BATCH, sent, pa.Table.from_pylist(rows, schema).to_batches())
     assert postgres.execute(f"select count(*) from {name}") == [(998,)]
     target.close()
+
+
+def test_the_search_for_a_refused_row_may_take_longer_than_one_statement(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt is a statement below `timeout`, and together they take several times as long."""
+    monkeypatch.setattr(connection, "_SLACK", 0.5)
+    name = table(postgres, "id bigint primary key, name text check (name <> 'bad'), note text")
+    slow = "language plpgsql as $$ begin perform pg_sleep(0.4); return null; end $$"
+    postgres.execute(f"create function {name}s() returns trigger {slow}")
+    postgres.execute(f"create trigger s before insert on {name} for each statement execute function {name}s()")
+    many = {at: ("bad" if at == 19 else "a", None) for at in range(30)}
+    target, began = sink(postgres, name, timeout=1), time.monotonic()
+    target.fence(5)
+    error = fails(lambda: target.send(BATCH, COLUMNS, contract.batches(contract.upserts(many))))
+    target.close()
+    assert error.code == "sink-refused" and 'key {"id":19}' in error.found
+    assert time.monotonic() - began > 1.5
+
+
+def test_a_table_is_not_locked_while_rows_come_and_its_collations_hold(postgres: PostgresServer) -> None:
+    name = table(postgres, 'id bigint, name text collate "C", note text collate "POSIX", primary key (id, name)')
+    columns = [COLUMNS[0], replace(COLUMNS[1], key=True), *COLUMNS[2:]]
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield from contract.batches(contract.upserts({1: ("a", "n")}))
+        postgres.execute(f"set lock_timeout = '2s'; alter table {name} add column more text")
+        yield from contract.batches(contract.upserts({2: ("b", None)}))
+
+    target = sink(postgres, name)
+    target.fence(5)
+    target.send(BATCH, columns, rows())
+    target.close()
+    assert postgres.execute(f"select id, name, note, more from {name} order by id") == [
+        (1, "a", "n", None),
+        (2, "b", None, None),
+    ]
 
 
 def test_a_row_may_be_named_by_a_struct_as_in_a_history(postgres: PostgresServer) -> None:

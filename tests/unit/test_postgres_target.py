@@ -25,7 +25,7 @@ class Catalog:
             rows = [(1, "public", "t", "r", True, True, True, "u")]
         elif "pg_attribute" in statement:
             rows = [
-                (n, name, "int8", -1, "bigint", False, False, True, True, True)
+                (n, name, "int8", -1, "bigint", False, False, "bigint", True, True, True)
                 for n, name in enumerate(self._columns, 1)
             ]
         elif "pg_index" in statement:

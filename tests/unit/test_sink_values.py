@@ -50,3 +50,29 @@ def test_the_texts_of_a_column_are_those_of_its_values(kind: str) -> None:
     found = texts(column)
     assert found == [JSON(value) for value in ready(column)]
     assert [json.loads(text) for text in found] == ready(column)
+
+
+def _far(form: pa.DataType, text: str) -> pa.Array:
+    number = pa.types.is_date(form)
+    days = {"10001-02-04": 2_933_297, "0001-01-01": -719_162}[text]
+    return pa.array([days if number else days * 86_400_000_000, None], pa.int32() if number else pa.int64()).cast(form)
+
+
+@pytest.mark.parametrize("day", ["10001-02-04", "0001-01-01"])
+@pytest.mark.parametrize("form", [pa.date32(), pa.timestamp("us", "UTC"), pa.timestamp("us")])
+def test_dates_and_times_within_nested_values_may_be_any_that_spark_has(form: pa.DataType, day: str) -> None:
+    values = _far(form, day)
+    zone = "Z" if pa.types.is_timestamp(form) and form.tz else ""
+    text = day if pa.types.is_date(form) else f"{day}T00:00:00.000000{zone}"
+    listed = pa.ListArray.from_arrays([0, 2], values)
+    assert ready(listed) == [[text, None]]
+    structs = pa.StructArray.from_arrays([values, values], ["a", "b"])
+    assert ready(structs) == [{"a": text, "b": text}, {"a": None, "b": None}]
+    assert ready(pa.MapArray.from_arrays([0, 1], values[:1], listed)) == [{text: [text, None]}]
+
+
+def test_times_within_nested_values_are_those_of_top_level() -> None:
+    berlin = pa.timestamp("us", "Europe/Berlin")
+    column = pa.array([moment() for _ in range(200)], berlin)
+    assert [one for (one,) in ready(pa.ListArray.from_arrays(range(201), column))] == ready(column)
+    assert ready(pa.array([date(2026, 1, 2), None])) == ["2026-01-02", None]

@@ -9,7 +9,6 @@ import base64
 import json
 import math
 from collections.abc import Callable
-from datetime import UTC
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -27,6 +26,8 @@ def ready(column: pa.Array) -> list[Any]:
         zone = "Z" if form.tz else ""
         moment = column.cast(pa.timestamp("us", "UTC" if form.tz else None))
         return pc.strftime(moment, f"%Y-%m-%dT%H:%M:%S{zone}").to_pylist()  # type: ignore[no-any-return]
+    if pa.types.is_nested(form) or pa.types.is_date(form):  # as text: Python has no dates beyond the year 9999
+        column = column.cast(_mapped(form, _in_utc)).cast(_mapped(form, _as_text))
     convert = _converter(form)
     if convert is None:
         return column.to_pylist()  # type: ignore[no-any-return]
@@ -47,12 +48,10 @@ def texts(column: pa.Array) -> list[str]:
 
 
 def _converter(form: pa.DataType) -> Callable[[Any], Any] | None:
-    """Return what turns a value that is not NULL into JSON's; None if it is JSON's already."""
+    """Return what turns a value that is not NULL, and text if it is a time, into JSON's; None if it is that already."""
     for holds, convert in _SCALARS:
         if holds(form):
             return convert
-    if pa.types.is_timestamp(form):
-        return _moment
     if pa.types.is_struct(form):
         fields = [(form.field(at).name, _optional(form.field(at).type)) for at in range(form.num_fields)]
         return lambda value: {name: one(value[name]) for name, one in fields}
@@ -88,16 +87,31 @@ def _number(value: float) -> float | str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _moment(value: Any) -> str:
-    if value.tzinfo is None:
-        return str(value.isoformat(timespec="microseconds"))
-    return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"  # type: ignore[no-any-return]
+def _mapped(form: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Return a type with each part that is not nested changed."""
+    if pa.types.is_struct(form):
+        fields = [form.field(at) for at in range(form.num_fields)]
+        return pa.struct([field.with_type(_mapped(field.type, change)) for field in fields])
+    if pa.types.is_map(form):
+        return pa.map_(_mapped(form.key_type, change), _mapped(form.item_type, change))
+    if pa.types.is_list(form) or pa.types.is_large_list(form):
+        made = pa.list_ if pa.types.is_list(form) else pa.large_list
+        return made(_mapped(form.value_type, change))
+    return change(form)
+
+
+def _in_utc(form: pa.DataType) -> pa.DataType:
+    return pa.timestamp("us", "UTC" if form.tz else None) if pa.types.is_timestamp(form) else form
+
+
+def _as_text(form: pa.DataType) -> pa.DataType:
+    return pa.string() if pa.types.is_timestamp(form) or pa.types.is_date(form) else form
 
 
 _SCALARS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]], ...] = (
     (pa.types.is_floating, _number),
     (pa.types.is_decimal, lambda value: format(value, "f")),
-    (pa.types.is_date, lambda value: value.isoformat()),
+    (pa.types.is_timestamp, lambda value: value.replace(" ", "T", 1)),
     (pa.types.is_binary, lambda value: base64.b64encode(value).decode()),
     (pa.types.is_large_binary, lambda value: base64.b64encode(value).decode()),
 )

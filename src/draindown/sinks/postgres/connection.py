@@ -25,6 +25,7 @@ _SLACK = 5.0  # seconds after which a server that should have given up by itself
 _SETTINGS = """select set_config('statement_timeout', %(wait)s, false), set_config('lock_timeout', %(wait)s, false),
     set_config('idle_in_transaction_session_timeout', %(wait)s, false), set_config('TimeZone', 'UTC', false),
     set_config('DateStyle', 'ISO', false),
+    (select set_config(name, '0', false) from pg_settings where name = 'transaction_timeout'),
     set_config('synchronous_commit', case current_setting('synchronous_commit') when 'off' then 'on'
         else current_setting('synchronous_commit') end, false)"""
 
@@ -40,24 +41,33 @@ class Connection:
         self._client = _library()
         self._open: psycopg.Connection[Any] | None = None
         self._secrets: tuple[str, ...] = ()
+        self._watch: _Watch | None = None
 
     @contextmanager
     def step(self, tried: str, seconds: float | None = None) -> Iterator[psycopg.Connection[Any]]:
         """Give a connection to a block that ends within `seconds`, by default a bit more than `timeout`."""
         tried, wait = f"{tried} {self._spec.place}", seconds or self._spec.timeout + _SLACK
-        late = threading.Event()
+        watch = None
         try:
             opened = self._opened()
-            with _watched(opened, wait, late):
+            with _Watch(opened, wait) as watch:
+                self._watch = watch
                 yield opened
         except self._client.Error as error:
             self.close()
-            if late.is_set():
+            if watch is not None and watch.is_late:
                 raise failures.silent(tried, wait, self._place) from error
             raise self.named(error, tried) from error
         except BaseException:  # the state of the connection is unknown
             self.close()
             raise
+        finally:
+            self._watch = None
+
+    def again(self) -> None:
+        """Have a block of `step` begin anew with its time, as it does before each statement that may take `timeout`."""
+        if self._watch is not None:
+            self._watch.begin()
 
     def named(self, error: psycopg.Error, tried: str) -> DraindownError:
         """Return the error that a client's error stands for."""
@@ -76,8 +86,7 @@ class Connection:
             made.prepare_threshold = None  # poolers don't keep prepared statements
             made.isolation_level = self._client.IsolationLevel.READ_COMMITTED
             self._open = made
-            late = threading.Event()
-            with _watched(made, self._spec.timeout + _SLACK, late):
+            with _Watch(made, self._spec.timeout + _SLACK):
                 made.execute(_SETTINGS, {"wait": f"{self._spec.timeout}s"})
         return self._open
 
@@ -106,23 +115,37 @@ class Connection:
         return {**defaults, **keep, **found, "client_encoding": "utf8"}
 
 
-@contextmanager
-def _watched(opened: psycopg.Connection[Any], seconds: float, late: threading.Event) -> Iterator[None]:
-    """Break the connection if the block takes longer: a frozen server keeps its sockets open, and clients wait."""
+class _Watch:
+    """Breaks the connection if a block takes longer: a frozen server keeps its sockets open, and clients wait.
 
-    def cut() -> None:
-        late.set()
-        with suppress(OSError), socket.socket(fileno=os.dup(handle)) as shared:
+    `begin` has the time begin anew. `is_late`: whether the connection was broken.
+    """
+
+    def __init__(self, opened: psycopg.Connection[Any], seconds: float) -> None:
+        self._handle, self._seconds, self.is_late = opened.fileno(), seconds, False
+        self._timer: threading.Timer | None = None
+
+    def __enter__(self) -> _Watch:
+        self.begin()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def begin(self) -> None:
+        self._end()
+        self._timer = threading.Timer(self._seconds, self._cut)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _cut(self) -> None:
+        self.is_late = True
+        with suppress(OSError), socket.socket(fileno=os.dup(self._handle)) as shared:
             shared.shutdown(socket.SHUT_RDWR)
-
-    handle = opened.fileno()
-    timer = threading.Timer(seconds, cut)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def _library() -> Any:

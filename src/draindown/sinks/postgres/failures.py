@@ -16,34 +16,39 @@ if TYPE_CHECKING:
 _LONGEST = 400
 _KEY = re.compile(r"Key \((.*?)\)=\((.*?)\)")
 _UNCERTAIN = "nothing in the table, or the whole batch if the answer to its commit was lost; the next run finds out"
-_RETRIED = ("08", "40", "53", "55", "57", "58", "XX", "25P03", "25006")
-_REFUSING = ("09", "22", "23", "27", "44", "P0")
+_RETRIED = ("08", "40", "53", "55006", "55P03", "57", "58", "XX", "25P03", "25P04", "25006")
+_REFUSING = ("09", "21", "22", "23", "27", "44", "54", "P0")  # 54: a value that is too long for an index, among others
 _FULL = ("53",)
-_BUSY = ("55", "57014", "25P03")
+_BUSY = ("55", "57014", "25P03", "25P04")
 _CAUSES = (
     ("sink-auth", ("28000", "28P01"), "check the user and the secret's value"),
     ("sink-missing", ("3D000", "3F000", "42P01"), "create what is missing, or correct `url` or `table`"),
     ("sink-denied", ("42501",), "grant the rights that docs/postgres-sink.md lists"),
-    ("sink-unfit", ("42703", "42804", "42P10"), "it names what differs"),
+    ("sink-unfit", ("42703", "42804", "42P10", "55000"), "it names what differs or lacks"),
     ("sink-refused", ("",), "change what the row breaks, or give the batch up: draindown sink skip -h"),
 )
 # what a server says before there is a connection has no SQLSTATE
 _WORDS = (
-    (r"password|authentication|pg_hba\.conf|role \".*\" does not exist", "28000"),
+    (
+        r"authentication failed|password (supplied|file)|invalid password|pg_hba\.conf|role \".*\" does not exist",
+        "28000",
+    ),
     (r"database \".*\" does not exist", "3D000"),
     (r"too many (clients|connections)|connection slots|connection limit", "53300"),
     (r"permission denied|does not have CONNECT", "42501"),
 )
 # not every "SSL error": a server that dies ends a connection with "SSL error: unexpected eof"
+_PLACE = re.compile(r"(server at|host( name)?) (\"[^\"]*\"|'[^']*')")  # its name may hold any word
 _TLS = re.compile(r"certificate|does not support SSL|root\.crt|sslmode|wrong version number", re.IGNORECASE)
 
 
 def named(error: psycopg.Error, tried: str, place: SinkPlace, secrets: Collection[str] = ()) -> DraindownError:
     """Return the error that a client's error stands for. Secrets are left out of its text."""
     found = _text(error, secrets)
-    state = error.sqlstate or next((code for words, code in _WORDS if re.search(words, found)), None)
+    said = _PLACE.sub("", found)
+    state = error.sqlstate or next((code for words, code in _WORDS if re.search(words, said)), None)
     if state is None:
-        if _TLS.search(found):
+        if _TLS.search(said):
             help = "draindown validate   # check sslmode and sslrootcert in `url`"
             return TerminalError("sink-tls", tried=tried, found=found, next=help)
         return TransientError("sink-unreachable", tried=tried, found=found, changed=_UNCERTAIN, next=place.again)

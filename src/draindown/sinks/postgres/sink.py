@@ -117,11 +117,11 @@ class PostgresTable(Sink):
             records = self._records(target)
             if self._is_done(opened, records, batch):
                 return None
-        staging = Staging(target, batch, columns)
+        staging = Staging(self._connection, target, batch, columns)
         with self._transaction():
             with self._connection.step("make a temporary table for") as opened:
                 staging.make(opened)
-            staging.fill(self._connection, rows, fates)
+            staging.fill(rows, fates)
             self._reached("staged")
             with self._connection.step("send a batch to") as opened:
                 opened.execute(f"set local idle_in_transaction_session_timeout = '{self._spec.timeout}s'")
@@ -129,8 +129,10 @@ class PostgresTable(Sink):
                 self._reached("locked")
                 if self._is_done(opened, records, batch):
                     return None
+                self._connection.again()
                 found = apply(staging, opened)
                 self._reached("applied")
+                self._connection.again()
                 records.record(opened, batch)
                 self._reached("recorded")
         return found

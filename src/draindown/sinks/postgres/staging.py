@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +27,8 @@ _AT_ONCE = 50_000  # rows of one COPY, which ends within `timeout`
 class Staging:
     """The temporary table of one batch, named so that a look at the server tells whose it is."""
 
-    def __init__(self, target: Target, batch: SinkBatch, columns: Sequence[SinkColumn]) -> None:
-        self._target, self._columns = target, columns
+    def __init__(self, connection: Connection, target: Target, batch: SinkBatch, columns: Sequence[SinkColumn]) -> None:
+        self._connection, self._target, self._columns = connection, target, columns
         self._keys = [identifier(column.name) for column in columns if column.key]
         self._names = [identifier(column.name) for column in columns]
         name = f"draindown_g{batch.generation}_e{batch.epoch}_b{batch.number}"
@@ -36,14 +36,12 @@ class Staging:
         self._plain = identifier(name)
 
     def make(self, opened: psycopg.Connection[Any]) -> None:
-        """Make it, with the types of the target's columns."""
-        names = ", ".join(self._names)
-        opened.execute(
-            f"create temp table {self._plain} on commit drop as"
-            f" select {names}, null::text as {identifier(FATE)} from {self._target.text} with no data"
-        )
+        """Make it, with the types of the target's columns, which is not locked while rows come."""
+        declared = [f"{identifier(one.name)} {self._target.columns[one.name].declared}" for one in self._columns]
+        listed = ", ".join([*declared, f"{identifier(FATE)} text"])
+        opened.execute(f"create temp table {self._plain} ({listed}) on commit drop")
 
-    def fill(self, connection: Connection, rows: Iterable[pa.RecordBatch], fates: bool) -> None:
+    def fill(self, rows: Iterable[pa.RecordBatch], fates: bool) -> None:
         """Copy rows into it. The time that `rows` takes to give them is not bounded here. Raises RowRefused."""
         names = [column.name for column in self._columns]
         listed = [*self._names, identifier(FATE)] if fates else self._names
@@ -51,26 +49,37 @@ class Staging:
         for part in rows:
             for start in range(0, part.num_rows, _AT_ONCE):
                 some = part.slice(start, _AT_ONCE)
-                with connection.step("copy rows for") as opened:
+                with self._connection.step("copy rows for") as opened:
                     copied = partial(_copy, opened, statement, some, [*names, FATE] if fates else names)
-                    culprit.attempt(opened, some.num_rows, copied, partial(self._key_of, some))
+                    self._attempt(opened, some.num_rows, copied, partial(self._key_of, some))
 
     def apply(self, opened: psycopg.Connection[Any]) -> None:
         """Delete and upsert in the target. Raises RowRefused."""
         opened.execute(f"analyze {self._name}")
         number = opened.execute(f"select count(*) from {self._name}").fetchone() or (0,)
-        culprit.attempt(opened, number[0], partial(self._apply, opened), partial(self._key_at, opened))
+        self._attempt(opened, number[0], partial(self._apply, opened), partial(self._key_at, opened))
+
+    def _attempt(
+        self, opened: psycopg.Connection[Any], rows: int, work: Callable[[int | None], None], key: Callable[[int], str]
+    ) -> None:
+        def timed(most: int | None) -> None:
+            self._connection.again()
+            work(most)
+
+        culprit.attempt(opened, rows, timed, key)
 
     def _apply(self, opened: psycopg.Connection[Any], most: int | None) -> None:
         """Apply all rows, or the first ones: deletes come first, their rows may hold what a unique index guards."""
         fate, names = identifier(FATE), ", ".join(self._names)
         rows = self._name if most is None else f"({self._ordered} limit {most})"
         opened.execute(f"delete from {self._target.text} t using {rows} s where s.{fate} = 'delete' and {self._same}")
+        self._connection.again()
         changed = ", ".join(f"{name} = excluded.{name}" for name in self._names if name not in self._keys)
         opened.execute(
             f"insert into {self._target.text} ({names}) select {names} from {rows} s where {fate} = 'upsert'"
             f" on conflict ({', '.join(self._keys)}) do {f'update set {changed}' if changed else 'nothing'}"
         )
+        self._connection.again()
         opened.execute("set constraints all immediate")  # one that is deferred would fail the commit
 
     @property
@@ -92,6 +101,7 @@ class Staging:
     def delete_others(self, opened: psycopg.Connection[Any]) -> int:
         """Delete the rows of the target whose keys are not here. Return how many."""
         opened.execute(f"analyze {self._name}")
+        self._connection.again()
         return opened.execute(
             f"delete from {self._target.text} t where not exists (select from {self._name} s where {self._same})"
         ).rowcount

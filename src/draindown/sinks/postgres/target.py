@@ -19,6 +19,9 @@ _TABLE = """select c.oid, n.nspname, c.relname, c.relkind::text, has_table_privi
     from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = to_regclass(%s)"""
 _COLUMNS = """select a.attnum, a.attname, t.typname, a.atttypmod, format_type(a.atttypid, a.atttypmod),
         a.attnotnull and not a.atthasdef and a.attidentity = '', a.attgenerated <> '' or a.attidentity = 'a',
+        format_type(a.atttypid, a.atttypmod) || coalesce((select format(' collate %%I.%%I', n.nspname, l.collname)
+            from pg_collation l join pg_namespace n on n.oid = l.collnamespace
+            where l.oid = a.attcollation and a.attcollation <> t.typcollation), ''),
         has_column_privilege(a.attrelid, a.attnum, 'SELECT'), has_column_privilege(a.attrelid, a.attnum, 'INSERT'),
         has_column_privilege(a.attrelid, a.attnum, 'UPDATE')
     from pg_attribute a join pg_type t on t.oid = a.atttypid
@@ -31,10 +34,14 @@ _LONGEST = 63  # bytes of a name, as servers are built
 
 @dataclass(frozen=True)
 class TargetColumn:
-    """A column of the target: its type, whether each row must give it a value, and whether none may."""
+    """A column of the target: its type, whether each row must give it a value, and whether none may.
+
+    `declared`: type and collation, as DDL has them.
+    """
 
     number: int
     type: PostgresType
+    declared: str
     required: bool
     computed: bool
     rights: Mapping[str, bool]
@@ -118,8 +125,8 @@ def look(opened: psycopg.Connection[Any], table: str, place: str, columns: Seque
         raise _missing(quoted, place, columns)
     oid, schema, name, kind, may_delete, may_stage, may_create, user = row
     found = {
-        text: TargetColumn(number, PostgresType(base, modifier, form), required, computed, rights)
-        for number, text, base, modifier, form, required, computed, *may in opened.execute(_COLUMNS, [oid])
+        text: TargetColumn(number, PostgresType(base, modifier, form), declared, required, computed, rights)
+        for number, text, base, modifier, form, required, computed, declared, *may in opened.execute(_COLUMNS, [oid])
         for rights in [dict(zip(("SELECT", "INSERT", "UPDATE"), may, strict=True))]
     }
     unique = frozenset(frozenset(numbers[:count]) for numbers, count in opened.execute(_UNIQUE, [oid]))
