@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from draindown.base.errors import DraindownError
+from draindown.sinks.kafka.client import Client
 from draindown.sinks.kafka.markers import Marked, Markers
 from draindown.sinks.kafka.sink import KafkaTopic
 from draindown.sinks.kafka.transactions import KafkaTransactions
@@ -30,7 +32,8 @@ def brokers() -> Iterator[MockBrokers]:
 
 @pytest.fixture(autouse=True)
 def _without_markers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Markers are read by committed messages, which these brokers don't know."""
+    """Markers are read by committed messages, which these brokers don't know; nor do they know a topic's settings."""
+    monkeypatch.setattr(Client, "topic_settings", lambda *_, **__: {"max.message.bytes": "100000"})
     monkeypatch.setattr(Markers, "make", lambda _: None)
     monkeypatch.setattr(Markers, "read", lambda _: Marked())
 
@@ -75,3 +78,13 @@ def test_a_row_that_is_refused_is_the_one_that_was_sent_and_not_the_one_at_hand(
 ) -> None:
     found = raised(brokers, delivery, 120_000, "Produce", TOO_LARGE, 1)
     assert found.code == "sink-refused" and found.found.startswith('key {"id":0}')
+
+
+def test_no_batch_of_messages_is_larger_than_the_topic_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, Any]] = []
+    monkeypatch.setattr(Client, "_made", lambda _, __, ___, options: made.append(dict(options)))
+    spec = KafkaSink.model_validate({"topic": "t", "bootstrap_servers": "127.0.0.1:1"})
+    client = Client(spec, PLACE, {})
+    for largest in (100_000, 1_048_588):
+        client.producer(largest=largest)
+    assert [one["batch.size"] for one in made] == [100_000, 262_144]

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 _STEP = 0.05  # seconds between looks at what error_cb heard
 _TURN = 1.0  # seconds of one try to begin, which goes on at the next
 _LONGEST = 400
+_BATCH = 262_144  # bytes of a record batch
 _PRODUCING: dict[str, Any] = {
     "acks": "all",
     "enable.idempotence": True,
     "partitioner": "murmur2_random",  # as Java's clients place keys
     "linger.ms": 20,
-    "batch.size": 262_144,
     "queue.buffering.max.messages": 100_000,
     "delivery.report.only.error": True,  # a flush waits for all of them; what succeeded needs no call
 }
@@ -67,10 +67,14 @@ class Client:
         self._heard: list[KafkaError] = []
         library()
 
-    def producer(self, transactional_id: str = "") -> Any:
-        """Return a new producer, of transactions where it has an id for them."""
+    def producer(self, transactional_id: str = "", largest: int = _BATCH) -> Any:
+        """Return a new producer, of transactions where it has an id for them.
+
+        `largest`: bytes of a record batch that the topic takes. A broker refuses a larger one whole, however small its
+        messages are, and the client does not divide it.
+        """
         longest = self._spec.delivery_timeout
-        more: dict[str, Any] = {"compression.type": self._spec.compression}
+        more: dict[str, Any] = {"compression.type": self._spec.compression, "batch.size": min(_BATCH, largest)}
         if transactional_id:
             timeout = self._spec.transaction_timeout
             longest = min(longest, timeout)

@@ -71,7 +71,7 @@ class KafkaTopic(Sink):
 
     def unsendable(self, columns: Sequence[SinkColumn]) -> Mapping[str, str]:
         """See `Sink.unsendable`. The bound of a message is the topic's; its size is judged a bit too large."""
-        most = int(self._settings().get(_MAX_BYTES, 1_048_588))
+        most = self._largest()
         keys = [column for column in columns if column.key]
         size = " + ".join([str(_AROUND), *map(_size, columns), *map(_size, keys)])
         found = {**null_keys(columns), "message-too-large": f"{size} > {most}"}
@@ -87,7 +87,7 @@ class KafkaTopic(Sink):
     def send(self, batch: SinkBatch, columns: Sequence[SinkColumn], rows: Iterable[pyarrow.RecordBatch]) -> None:
         """See `Sink.send`. Returns once the brokers have confirmed every message."""
         messages = Messages(batch, columns, self._spec.place_by or ())
-        producer, self._failed = self._client.producer(), []
+        producer, self._failed = self._client.producer(largest=self._largest()), []
         try:
             for part in rows:
                 self._produce_all(producer, messages.of(part))
@@ -104,6 +104,9 @@ class KafkaTopic(Sink):
 
     def close(self) -> None:
         """See `Sink.close`."""
+
+    def _largest(self) -> int:
+        return int(self._settings().get(_MAX_BYTES, 1_048_588))
 
     def _settings(self) -> Mapping[str, str]:
         """Return the topic's settings, which are asked for once: a sink lives as long as a batch."""

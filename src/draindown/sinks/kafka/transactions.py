@@ -68,7 +68,7 @@ class KafkaTransactions(KafkaTopic):
         self._markers.make()
         place = self._place
         name = ":".join(("draindown", place.lake, place.pipeline, place.flow, place.sink))
-        producer = self._client.producer(name)
+        producer = self._client.producer(name, self._largest())
         self._client.ready(producer)
         marked = self._markers.read()
         if marked.epoch is not None and marked.epoch > epoch:
