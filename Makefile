@@ -125,7 +125,8 @@ lock: ## Resolve requirements.in again (needs uv)
 	@uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header \
 	  --python-version 3.11 --output-file requirements.lock requirements.in
 
-clean: ## Remove what set-up, demo and tests made here (./lake, ./landing and the cache in your home stay)
+clean: ## Stop what runs here, and remove what set-up, demo and tests made here (./lake, ./landing and the cache in your home stay)
+	@if [ -x $(PY) ]; then $(PY) scripts/airflow_local.py down && $(PY) scripts/kafka_broker.py down demo/kafka; fi
 	@rm -rf .venv .work build dist demo spark-warehouse metastore_db derby.log \
 	  .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info
 	@find $(wildcard $(LINTED)) -name __pycache__ -type d -prune -exec rm -rf {} +

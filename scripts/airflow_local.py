@@ -45,6 +45,7 @@ SHOWN: dict[str, tuple[str, ...]] = {"triggerer": ("--skip-serve-logs",)}
 _COMPONENTS = ("metadatabase", "scheduler")
 _ALL_COMPONENTS = (*_COMPONENTS, "dag_processor", "triggerer")
 _REPORT_SECONDS = 10.0
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy: the server is this machine's
 _JOB = "draindown "  # prefix of the names of draindown's Spark applications
 
 
@@ -85,6 +86,8 @@ def env(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
         "AIRFLOW_CONN_SPARK_DEFAULT": environ.get("AIRFLOW_CONN_SPARK_DEFAULT")
         or json.dumps({"conn_type": "spark", "host": "local[*]"}),
         "DRAINDOWN_ROOT": project,
+        # what runs here is asked for without a proxy, also by tasks, whose client takes it from these
+        **{name: _past_proxy(environ.get(name)) for name in ("no_proxy", "NO_PROXY")},
     }
     if project == ROOT:
         demo = Path(environ.get("DRAINDOWN_DEMO_HOME") or ROOT / "demo")
@@ -102,6 +105,9 @@ def up() -> None:
         _refuse_busy_port(int(settings["AIRFLOW__API__PORT"]), settings["DRAINDOWN_ROOT"])
         _start(settings)
         _served().write_text(dags)
+        _address().write_text(url)
+    elif _address().exists():  # the port may have been another one then
+        url = _address().read_text()
     _refuse_another_project(dags)
     _await_health(url)
     print(f"Airflow runs at {url}  (user {USER}, password in {_passwords(home())})")
@@ -210,7 +216,7 @@ def _await_health(url: str) -> None:
 def healthy(url: str, names: Sequence[str] = _COMPONENTS) -> bool:
     """Return whether the API server answers and reports these components as healthy."""
     try:
-        with urllib.request.urlopen(f"{url}/api/v2/monitor/health", timeout=3) as answer:
+        with _DIRECT.open(f"{url}/api/v2/monitor/health", timeout=3) as answer:
             parts = json.load(answer)
     except (OSError, ValueError, urllib.error.URLError):
         return False
@@ -239,18 +245,13 @@ def _make_up(project: str) -> str:
 def _running() -> int | None:
     """Return the process id of the Airflow that `up` started, or None if it has ended."""
     try:
-        pid = int(_pid_file().read_text())
-        command = subprocess.run(
-            ["ps", "-o", "stat=,args=", "-p", str(pid)], capture_output=True, text=True, check=False
-        ).stdout
-    except (OSError, ValueError):
+        process = psutil.Process(int(_pid_file().read_text()))
+        words, status = process.cmdline(), process.status()
+    except (OSError, ValueError, psutil.Error):
         return None
     # the id may have been reused by another program
-    return pid if _is_server(command) else None
-
-
-def _is_server(command: str) -> bool:
-    return f"{Path(__file__).name} {_SERVE}" in command and not command.startswith("Z")
+    is_server = [Path(word).name for word in words[-2:]] == [Path(__file__).name, _SERVE]
+    return process.pid if is_server and status != psutil.STATUS_ZOMBIE else None
 
 
 def _gone(pid: int, seconds: float, tell: Callable[..., None] = lambda *_, **__: None) -> bool:
@@ -334,6 +335,14 @@ def main(argv: list[str]) -> int:
 
 def _served() -> Path:
     return home() / "dags-folder"
+
+
+def _address() -> Path:
+    return home() / "address"
+
+
+def _past_proxy(given: str | None) -> str:
+    return ",".join(filter(None, [given, "127.0.0.1", "localhost"]))
 
 
 def _print_env() -> None:

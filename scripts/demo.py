@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from shlex import quote
 
 from demo_run import HOME, LAKE, ROOT, DemoRun, Question, say
 
@@ -61,11 +62,13 @@ def demo(run: DemoRun) -> int:
     prepare()
     if not run.has_work():
         print(f"Nothing to do: every file of {LANDING} is drained, checked and published, and what follows from it.")
-        say_what_next()
-        return int(Exit.DONE)
+        if run.is_proven():
+            say_what_next()
+            return int(Exit.DONE)
+        return proven(run, started)
     run.through_airflow()
     run.show(_questions(run.layouts()))
-    return proven(started)
+    return proven(run, started)
 
 
 def prepare() -> None:
@@ -105,7 +108,7 @@ def _questions(layouts: Mapping[str, FlowLayout]) -> list[Question]:
     ]
 
 
-def proven(started: float) -> int:
+def proven(run: DemoRun, started: float) -> int:
     """Compare tables and quarantine with what an independent implementation computes from the landing files."""
     say("Every row against the oracle, which reads the landing files by itself")
     found = compare(LAKE, LANDING, derived=True)
@@ -113,6 +116,7 @@ def proven(started: float) -> int:
     if not found.ok:
         print(f"A table is WRONG. Look: .venv/bin/draindown audit {PIPELINE}", file=sys.stderr)
         return int(Exit.FINDINGS)
+    run.keep_proof()
     print(f"Done in {time.monotonic() - started:.0f} s.")
     say_what_next()
     return int(Exit.DONE)
@@ -123,9 +127,9 @@ def say_what_next() -> None:
     print(
         "\nTry next:\n"
         "  make up                                            the Airflow UI; make down stops it\n"
-        f"  .venv/bin/python -m examples.flights.events {LANDING} --more\n"
+        f"  .venv/bin/python -m examples.flights.events {quote(str(LANDING))} --more\n"
         "                                                     one more day of events; then make demo again\n"
-        f"  export DRAINDOWN_LAKE={LAKE} DRAINDOWN_LANDING={LANDING}\n"
+        f"  export DRAINDOWN_LAKE={quote(str(LAKE))} DRAINDOWN_LANDING={quote(str(LANDING))}\n"
         f"  .venv/bin/draindown audit {PIPELINE}                   recount every row from the raw files\n"
         f"  .venv/bin/draindown prove {PIPELINE}                   recompute both derived tables with another engine\n"
         f"  .venv/bin/draindown quarantine list {PIPELINE}         what was refused, and why"

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import time
+from shlex import quote
 
 from demo_run import HOME, LAKE, ROOT, DemoRun, Question, say
 from kafka_broker import Broker
@@ -52,8 +53,10 @@ def drained(run: DemoRun, started: float) -> int:
     """Drain what waits and show it. Return 0 if there is nothing to do, or if the oracle finds every row correct."""
     if not run.has_work():
         print(f"Nothing to do: every record of topic {TOPIC} is drained, checked and published.")
-        say_what_next(run)
-        return int(Exit.DONE)
+        if run.is_proven():
+            say_what_next(run)
+            return int(Exit.DONE)
+        return proven(run, started)
     show_lag(run, "before")
     run.through_airflow()
     run.show(_questions(run.layouts()[PIPELINE]))
@@ -96,7 +99,8 @@ def proven(run: DemoRun, started: float) -> int:
     if not all((events(run.settings[BROKERS]), alerts())):
         print("What the sinks hold is WRONG.", file=sys.stderr)
         return int(Exit.FINDINGS)
-    print(f"Done in {time.monotonic() - started:.0f} s. The broker is stopped; its topic stays.")
+    run.keep_proof()
+    print(f"Done in {time.monotonic() - started:.0f} s. The broker stays if it ran before; so does its topic.")
     say_what_next(run)
     return int(Exit.DONE)
 
@@ -106,8 +110,8 @@ def say_what_next(run: DemoRun) -> None:
     print(
         "\nTry next:\n"
         f"  DRAINDOWN_DEMO_RECORDS=150000 make demo-kafka          half as many events again\n"
-        f"  .venv/bin/python scripts/kafka_broker.py up {BROKER}   start it; down: stop it\n"
-        f"  export DRAINDOWN_LAKE={LAKE} {BROKERS}={run.settings[BROKERS]}\n"
+        f"  .venv/bin/python scripts/kafka_broker.py up {quote(str(BROKER))}   start it; down: stop it\n"
+        f"  export DRAINDOWN_LAKE={quote(str(LAKE))} {BROKERS}={run.settings[BROKERS]}\n"
         f"  .venv/bin/draindown quarantine list {PIPELINE}         what was refused, and why\n"
         f"  .venv/bin/draindown audit {PIPELINE}                   whether table, ledger and quarantine agree"
     )

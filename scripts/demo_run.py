@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -72,6 +73,24 @@ class DemoRun:
 
         parts = [plan(request, clock.now())[0] for request in self.requests()]
         return any(part.drain or part.check or part.compact for part in parts)
+
+    def is_proven(self) -> bool:
+        """Return whether the tables as they are now were compared, and were right."""
+        kept = self._proof()
+        return kept.exists() and kept.read_text() == self._versions()
+
+    def keep_proof(self) -> None:
+        """Keep that the tables as they are now are right."""
+        self._proof().write_text(self._versions())
+
+    def _proof(self) -> Path:
+        return self.log.with_suffix(".proven")
+
+    def _versions(self) -> str:
+        from draindown.lake.table_log import TableLog
+
+        logs = {flow: TableLog(layout.table) for flow, layout in self.layouts().items()}
+        return json.dumps({flow: [log.id, log.version] if log.exists else None for flow, log in logs.items()})
 
     def through_airflow(self) -> None:
         """Run the DAG once, without servers, and show its tasks' output. Raises TerminalError `demo-run-failed`."""

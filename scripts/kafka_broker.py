@@ -11,6 +11,7 @@ import fcntl
 import importlib.util
 import os
 import secrets
+import shlex
 import shutil
 import signal
 import socket
@@ -91,7 +92,7 @@ def _fetch(lock: Path, place: Path) -> None:
             "jar-unresolved",
             tried=f"fetch the jars of {lock.name}",
             found=done.stderr.strip()[-500:],
-            next="make setup",
+            next="make demo-kafka   # fetches them again, once what it names is mended",
         )
 
 
@@ -143,11 +144,16 @@ class Broker:
     def start(self, *, with_parent: bool = True) -> Broker:
         """Start the broker and wait until it answers. `with_parent`: it ends with this process.
 
-        Raises TerminalError `broker-not-up`.
+        One that `up` started there is used, and stays. Raises TerminalError `broker-not-up`.
         """
         if not (self.home / "server.properties").exists():
             self._format()
         self._port = int((self.home / "port").read_text())
+        if running(self.home) is not None:
+            self._await()
+            return self
+        if self._answers():
+            raise self._not_up("start the broker", f"another program listens at {self.address}")
         options = {"preexec_fn": die_with_parent} if with_parent else {"start_new_session": True}
         with (self.home / "console.log").open("ab") as out:
             self._process = subprocess.Popen(
@@ -158,8 +164,8 @@ class Broker:
                 cwd=self.home,
                 **options,  # type: ignore[call-overload]
             )
-        (self.home / "pid").write_text(str(self.pid))
         self._await()
+        (self.home / "pid").write_text(str(self.pid))
         return self
 
     def stop(self) -> None:
@@ -209,6 +215,7 @@ class Broker:
             **_FAST,
             **{name: str(value).format(port=port, controller=controller) for name, value in self.more.items()},
         }
+        shutil.rmtree(self.home / "data", ignore_errors=True)  # of a start that was interrupted
         (self.home / "port").write_text(str(port))
         (self.home / "log4j2.properties").write_text(_LOGGING.format(home=self.home))
         text = "".join(f"{name}={value}\n" for name, value in settings.items())
@@ -228,27 +235,46 @@ class Broker:
 
     def _await(self) -> None:
         until = time.monotonic() + UP_SECONDS
-        assert self._process is not None
         while time.monotonic() < until:
-            if self._process.poll() is not None:
+            if self._process is not None and self._process.poll() is not None:
                 raise self._not_up("start the broker", f"it ended with {self._process.returncode}")
-            with suppress(OSError), socket.create_connection(("127.0.0.1", self._port), 1):
+            if self._answers():
                 return
             time.sleep(0.1)
         raise self._not_up("start the broker", f"nothing answers at {self.address} after {UP_SECONDS:.0f} s")
 
+    def _answers(self) -> bool:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self._port), 1):
+            return True
+        return False
+
     def _not_up(self, tried: str, found: str) -> TerminalError:
-        logs = f"{self.home}/broker.log and {self.home}/console.log"
-        return TerminalError("broker-not-up", tried=tried, found=f"{found}; it says more in {logs}", next="make setup")
+        logs = [shlex.quote(str(self.home / name)) for name in ("broker.log", "console.log")]
+        return TerminalError("broker-not-up", tried=tried, found=found, next=f"less {' '.join(logs)}   # says more")
 
 
-def down(home: Path) -> None:
-    """End the broker that `up` started in `home`. No-op if there is none."""
-    with suppress(OSError, ValueError, psutil.NoSuchProcess):
+def running(home: Path) -> psutil.Process | None:
+    """Return the process of the broker in `home`, whoever started it; None if none runs."""
+    with suppress(OSError, ValueError, psutil.Error):
         process = psutil.Process(int((home / "pid").read_text()))
-        if str(home / "server.properties") in process.cmdline():  # not another process with its number
-            process.terminate()
-            process.wait(DOWN_SECONDS)
+        is_ours = str(home / "server.properties") in process.cmdline()  # not another process with its number
+        if is_ours and process.status() != psutil.STATUS_ZOMBIE:
+            return process
+    return None
+
+
+def down(home: Path) -> bool:
+    """End the broker in `home`. Return whether one ran."""
+    process = running(home)
+    if process is None:
+        return False
+    process.terminate()
+    try:
+        process.wait(DOWN_SECONDS)
+    except psutil.TimeoutExpired:
+        process.kill()
+        process.wait(DOWN_SECONDS)
+    return True
 
 
 def main(arguments: list[str]) -> int:
@@ -260,7 +286,7 @@ def main(arguments: list[str]) -> int:
         return 64
     try:
         if verb == "down":
-            down(home)
+            print("Stopped." if down(home) else f"No broker of {home} runs.")
         else:
             print(Broker(home).start(with_parent=False).address)
     except DraindownError as error:

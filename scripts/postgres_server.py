@@ -6,6 +6,7 @@ import atexit
 import itertools
 import os
 import pwd
+import secrets
 import shutil
 import signal
 import subprocess
@@ -29,10 +30,11 @@ _WAIT = 30.0
 
 @dataclass
 class PostgresServer:
-    """A server with its data in `home`. The superuser is `admin`, both need `WORD`."""
+    """A server with its data in `home`. The user needs `WORD`, and `admin`, the superuser, a word that nobody knows."""
 
     home: Path
     port: int = 0
+    _secret: str = field(default_factory=secrets.token_hex, repr=False)
     _numbers: Any = field(default_factory=itertools.count)
 
     def start(self) -> PostgresServer:
@@ -43,8 +45,10 @@ class PostgresServer:
             self.home.mkdir(parents=True)
             if os.getuid() == 0:
                 os.chown(self.home, *_nobody())
-            options = ["-A", "scram-sha-256", "--no-sync", "-E", "UTF8", "--locale=C", f"--pwfile={_word(self.home)}"]
+            word = _private(self.home / "word", self._secret)
+            options = ["-A", "scram-sha-256", "--no-sync", "-E", "UTF8", "--locale=C", f"--pwfile={word}"]
             self._run("initdb", "-D", f"{self.home}/data", "-U", "admin", *options)
+            word.unlink()
         settings = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off"
         self._run("pg_ctl", "-D", f"{self.home}/data", "-l", f"{self.home}/log", "-w", "-o", settings, "start")
         if fresh:
@@ -86,7 +90,7 @@ class PostgresServer:
     def admin(self) -> psycopg.Connection[Any]:
         """A connection as the superuser."""
         return psycopg.connect(
-            host="127.0.0.1", port=self.port, user="admin", password=WORD, dbname="postgres", autocommit=True
+            host="127.0.0.1", port=self.port, user="admin", password=self._secret, dbname="postgres", autocommit=True
         )
 
     def url(self, user: str = USER, password: str = "${secret:PG}", database: str = "postgres", more: str = "") -> str:
@@ -146,19 +150,21 @@ def _nobody() -> tuple[int, int]:
     return entry.pw_uid, entry.pw_gid
 
 
-def _word(home: Path) -> Path:
-    path = home / "word"
-    path.write_text(WORD, encoding="utf-8")
-    path.chmod(0o644)
+def _private(path: Path, text: str) -> Path:
+    """Write a file that only the server's user reads."""
+    path.touch(0o600)
+    path.write_text(text, encoding="utf-8")
+    if os.getuid() == 0:
+        os.chown(path, *_nobody())
     return path
 
 
 @contextmanager
 def server(home: Path) -> Iterator[PostgresServer]:
     """A server that is up in the block. Its directory is one that any user may reach, and goes with it."""
-    started = PostgresServer(home).start()
+    started = PostgresServer(home)
     try:
-        yield started
+        yield started.start()
     finally:
         with suppress(subprocess.CalledProcessError):  # a test may have stopped it
             started.stop("immediate")

@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -125,8 +126,9 @@ class Setup:
             raise TerminalError(
                 "package-missing", tried="install the pinned packages", found=f"no wheel of {absent}", next="make setup"
             )
-        shutil.rmtree(self.venv, ignore_errors=True)
-        self.venv.mkdir()
+        place = self.venv.resolve()  # it may be a link to a larger disk
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
         self._mark()  # marks the environment as ours, with no step completed
         run([base, "-m", "venv", self.venv], self.work / "venv.log")
         listed = self.work / "wheels.txt"
@@ -180,7 +182,8 @@ class Setup:
                 command, stdout=out, stderr=out, env=self._spark_environ(), cwd=self.work, check=False
             )
         if done.returncode:  # without an archive jobs only start slower
-            self._say(f"      not made, jobs start slower: {log}")
+            again = f"{self.python} -m draindown.spark.setup.class_archive"
+            self._say(f"      not made, jobs start slower: {log}; to try again: {again}")
 
     def _spark_environ(self):
         return {**self._environ, "PYSPARK_PYTHON": str(self.python), "PYSPARK_DRIVER_PYTHON": str(self.python)}
@@ -222,6 +225,11 @@ def main():
             worked = setup.run()
     except TerminalError as error:
         print(error, file=sys.stderr)
+        return NEEDS_PERSON
+    except OSError as error:
+        where = error.filename or ROOT
+        print(f"setup-failed: {where}: {error.strerror or error}", file=sys.stderr)
+        print(f"  next:    ls -ld {shlex.quote(str(where))}   # then make setup, which goes on", file=sys.stderr)
         return NEEDS_PERSON
     except KeyboardInterrupt:
         print("interrupted: nothing half-done counts as done; run it again to go on", file=sys.stderr)

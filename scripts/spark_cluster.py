@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.request import ProxyHandler, build_opener
 
 import psutil
 import pyspark
@@ -34,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `scripts`
 from scripts.kafka_broker import free_ports
 
 UP_SECONDS = 120.0
+_DIRECT = build_opener(ProxyHandler({}))  # no proxy: the master is this machine's
 _DOWN_SECONDS = 20.0
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
@@ -129,7 +130,7 @@ class SparkCluster:
             )
 
     def _state(self) -> dict[str, Any]:
-        with urlopen(f"http://127.0.0.1:{self._ports[1]}/json/", timeout=5) as answer:
+        with _DIRECT.open(f"http://127.0.0.1:{self._ports[1]}/json/", timeout=5) as answer:
             found: dict[str, Any] = json.load(answer)
         return found
 

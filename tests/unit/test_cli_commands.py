@@ -83,6 +83,12 @@ def test_a_wrong_command_line_is_usage(project: Path, capsys: pytest.CaptureFixt
 
 
 def test_init_writes_a_pipeline_that_validates(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("new").mkdir()
+    Path("new", "jobs").touch()  # in the way, once the files before it are written
+    code, _, err = typed(capsys, "init", "new", "--name", "bills")
+    assert (code, "project-not-writable" in err, "nothing was changed" in err) == (78, True, True)
+    Path("new", "jobs").unlink()
+    assert typed(capsys, "init", "new", "--name", "null")[0] == 78, "YAML reads another value"
     code, out, _ = typed(capsys, "init", "new", "--name", "bills")
     assert code == 0 and "draindown --root new run bills" in out
     assert typed(capsys, "--root", "new", "validate", "bills")[:2] == (0, "bills: valid\n")

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -83,6 +89,14 @@ def test_each_service_is_bounded_and_stops_cleanly(name: str) -> None:
         assert "healthcheck" in service
 
 
+def test_a_stop_is_sent_to_the_scheduler_alone_and_databases_are_asked_where_others_reach_them() -> None:
+    """The image's init would send the signal to tasks too; a database that is being set up answers on its socket."""
+    for name in ("airflow-apiserver", "airflow-scheduler", "airflow-dag-processor"):
+        assert SERVICES[name]["environment"]["DUMB_INIT_SETSID"] == "0"
+    for name in ("postgres", "database"):
+        assert "pg_isready --host 127.0.0.1 " in SERVICES[name]["healthcheck"]["test"][1]
+
+
 def test_ports_are_published_on_loopback_only() -> None:
     ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
 
@@ -140,7 +154,8 @@ def test_airflow_on_this_machine_shows_one_project_that_is_there(
     import airflow_local
 
     monkeypatch.setenv("DRAINDOWN_AIRFLOW_HOME", str(tmp_path / "airflow"))
-    monkeypatch.setattr(airflow_local, "_await_health", lambda url: None)
+    asked: list[str] = []
+    monkeypatch.setattr(airflow_local, "_await_health", asked.append)
     monkeypatch.setattr(airflow_local, "_running", lambda: 1)
 
     def up(project: str) -> str | None:
@@ -160,6 +175,115 @@ def test_airflow_on_this_machine_shows_one_project_that_is_there(
     assert up("shop") is None
     assert "write to /some/lake" in capsys.readouterr().out
     assert up("other") == "another-project-served"
+    (tmp_path / "airflow" / "address").write_text("http://127.0.0.1:8081")  # it was started with another port
+    assert up("shop") is None
+    assert asked[-1] == "http://127.0.0.1:8081" and asked[-1] in capsys.readouterr().out
+
+
+def test_what_runs_on_this_machine_is_asked_for_past_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    import airflow_local
+
+    found = airflow_local.env({"DRAINDOWN_AIRFLOW_HOME": str(tmp_path), "no_proxy": "shop.example"})
+    assert found["no_proxy"] == "shop.example,127.0.0.1,localhost" and found["NO_PROXY"] == "127.0.0.1,localhost"
+    answers = json.dumps({name: {"status": "healthy"} for name in airflow_local._COMPONENTS}).encode()
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    with answering(answers) as address:
+        assert airflow_local.healthy(address)
+
+
+@contextmanager
+def answering(content: bytes) -> Iterator[str]:
+    """The address of a server on loopback that answers each request with this."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_airflow_is_known_to_run_by_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    import airflow_local
+
+    monkeypatch.setenv("DRAINDOWN_AIRFLOW_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "")  # no `ps`
+    assert airflow_local._running() is None
+    waits = "import time; time.sleep(60)"
+    for words, is_airflow in (["scripts/airflow_local.py", airflow_local._SERVE], True), (["another.py"], False):
+        process = subprocess.Popen([sys.executable, "-c", waits, *words])
+        try:
+            (tmp_path / "airflow.pid").write_text(str(process.pid))
+            assert airflow_local._running() == (process.pid if is_airflow else None)
+        finally:
+            process.kill()
+            process.wait()
+        assert airflow_local._running() is None
+
+
+def test_a_demo_that_failed_is_compared_again_though_nothing_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    import demo
+    import demo_run
+
+    class Run(demo_run.DemoRun):
+        has_work = through_airflow = show = lambda *_: None  # type: ignore[assignment]
+        versions = "1"
+
+        def layouts(self) -> dict[str, Any]:
+            return {}
+
+        def _versions(self) -> str:
+            return self.versions
+
+    verdicts = iter([False, True])
+    monkeypatch.setattr(demo, "prepare", lambda: None)
+    monkeypatch.setattr(demo, "compare", lambda *_, **__: SimpleNamespace(ok=next(verdicts), as_text=str))
+    run = Run("flights", {}, tmp_path / "airflow.log", "make demo")
+    assert [demo.demo(run), demo.demo(run), demo.demo(run)] == [1, 0, 0]
+    run.__class__.versions = "2"
+    with pytest.raises(StopIteration):
+        demo.demo(run)  # tables changed since: they are compared again
+
+
+def test_a_broker_is_not_taken_for_another_program_and_is_used_where_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    import kafka_broker
+
+    (tmp_path / "server.properties").touch()
+    with answering(b"") as address:
+        (tmp_path / "port").write_text(address.rpartition(":")[2])
+        with pytest.raises(TerminalError) as raised:
+            kafka_broker.Broker(tmp_path).start()
+        assert raised.value.code == "broker-not-up" and "another program listens" in raised.value.found
+        words = [str(tmp_path / "server.properties")]
+        process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", *words])
+        try:
+            (tmp_path / "pid").write_text(str(process.pid))
+            started = kafka_broker.Broker(tmp_path).start()
+            started.stop()
+            assert started.address == address.removeprefix("http://") and process.poll() is None
+            assert kafka_broker.down(tmp_path) and process.poll() is not None
+        finally:
+            process.kill()
+        assert not kafka_broker.down(tmp_path)
 
 
 def test_airflow_is_as_patient_after_a_restart_as_without_containers(

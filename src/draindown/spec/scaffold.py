@@ -88,24 +88,30 @@ if __name__ == "__main__":
 _JOBS = {step: _JOB.format(step=step) for step in ("drain", "check", "compact")}
 
 
+_YAML = ("null", "true", "false", "yes", "no", "on", "off", "y", "n")
+"""Words that YAML reads as another value than a text, in one of its versions."""
+
+
 def init(directory: Path, name: str) -> list[Path]:
     """Write a pipeline called `name` below `directory` and return the files written.
 
-    Existing jobs, and an existing factory in dags/ or page in plugins/, are kept. Raises TerminalError `bad-name` or
-    `already-there`, then nothing was written; `project-not-writable`, which names what was written before.
+    Existing jobs, and an existing factory in dags/ or page in plugins/, are kept. Raises TerminalError `bad-name`,
+    `already-there`, `project-not-writable`; then nothing was written.
     """
-    if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", name):
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", name) or name in _YAML:
         raise TerminalError(
             "bad-name",
             tried=f"start a pipeline in {directory}",
-            found=f"{name!r} is no name: lower-case letters, digits and _, a letter first",
+            found=f"{name!r} is no name: lower-case letters, digits and _, a letter first, no word of YAML",
             next="draindown init --name orders",
         )
     written: list[Path] = []
     try:
         written += (_write(directory / path, text) for path, text in _wanted(directory, name).items())
     except OSError as error:
-        raise _not_writable(directory, error, written) from None
+        for path in written:  # the same command must not find it there
+            path.unlink(missing_ok=True)
+        raise _not_writable(directory, error) from None
     return written
 
 
@@ -132,13 +138,12 @@ def _wanted(directory: Path, name: str) -> dict[Path, str]:
     return files
 
 
-def _not_writable(directory: Path, error: OSError, written: list[Path]) -> TerminalError:
+def _not_writable(directory: Path, error: OSError) -> TerminalError:
     there = next(place for place in (directory, *directory.absolute().parents) if place.exists())
     return TerminalError(
         "project-not-writable",
         tried=f"write a pipeline into {directory}",
         found=f"{error.filename or directory}: {error.strerror or error}",
-        changed=f"written before: {', '.join(map(str, written))}" if written else "nothing was changed",
         next=[f"ls -ld {shlex.quote(str(there))}", "draindown init DIR   # in a directory that you may write"],
         in_order=True,
     )
@@ -173,5 +178,10 @@ def _uses_draindown(directory: Path) -> bool:
 def _write(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("x") as file:
-        file.write(text)
+        try:
+            file.write(text)
+            file.flush()
+        except OSError:
+            path.unlink()
+            raise
     return path
