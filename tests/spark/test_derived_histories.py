@@ -31,6 +31,7 @@ from draindown.spark.derived.ranked import FirstPerKey, TopOfGroup
 from draindown.spark.derived.resolve import query
 from draindown.spark.derived.scope import Bucket, Scope, Touched, spanned
 from draindown.spark.derived.sessions import Sessions
+from draindown.spark.derived.standing import standing
 from draindown.spark.derived.window import Windows
 from draindown.spark.session import configured
 from draindown.spark.targets.pruning import Pruning
@@ -342,6 +343,11 @@ def _fated(
     held = spark.createDataFrame(_held(kind, before), schema)
     with ExitStack() as kept:
         scope: Scope = Touched(keys, keys.count(), Pruning())
+        if kind.absorbs:
+            scope = standing(_of(kind), scope, netted, held, kept)
+            assert 0 < scope.went.number < scope.touched.number
+            names = key_names(kind)  # of the other keys no row of the source is there to be read
+            source = scope.went.within(_of(kind).keyed(source), names).drop(*names)
         if kind.span is not None:
             scope = spanned(scope, kind.span, held, kind.scope_keys, kept)
         found = recompute.difference(kind, [source], scope, held).drop(difference.BEFORE).collect()

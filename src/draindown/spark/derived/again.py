@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from draindown.lake.table_log import TableLog
 from draindown.spark.derived.scope import Touched
+from draindown.spark.derived.standing import Standing
 from draindown.spark.derived.touched import Work
 from draindown.spark.targets.delta_target import Held
 from draindown.spark.targets.pruning import Pruning
@@ -39,6 +41,9 @@ class Again:
 def again_of(work: Work, at: int) -> Again:
     """Return what is read again of source table number `at`. Its log is read once, and so are its files' statistics."""
     table, rows = work.batch.slice.tables[at], work.sources[at]
+    if isinstance(work.scope, Standing) and not work.scope.went.number:
+        nothing = rows.where(F.lit(False))
+        return Again(nothing, Pruning(), Size(0, 0), (0, len(TableLog(table.path, table.at).files())))
     relation, scope = work.resolved.kind.relations[at], work.scope
     possible = relation.source_pruning(scope.pruning)
     if isinstance(scope, Touched) and scope.earliest is not None:

@@ -30,6 +30,7 @@ from draindown.spark.derived.late import Sieve, keep, keep_none, sieves
 from draindown.spark.derived.registry import kind_of
 from draindown.spark.derived.resolve import Resolved, resolve
 from draindown.spark.derived.scope import Touched, spanned
+from draindown.spark.derived.standing import standing
 from draindown.spark.derived.touched import Work, touched
 from draindown.spark.frames import persisted
 from draindown.spark.session import configured
@@ -142,7 +143,12 @@ def narrowed(work: Work, held: Held | None, kept: ExitStack) -> Work:
     if kind.memory is not None:
         spark = work.sources[0].sparkSession
         return replace(work, scope=kind.memory.narrowed(spark, writer, scope, kept))
-    if kind.span is None or held is None:
+    if held is None:
+        return work
+    if kind.absorbs:
+        (relation,), (netted,), (table,) = kind.relations, work.netted, work.batch.slice.tables
+        return replace(work, scope=standing(relation, scope, netted, held.rows, kept, changes=table.changes))
+    if kind.span is None:
         return work
     return replace(work, scope=spanned(scope, kind.span, held.rows, work.scope_keys, kept))
 

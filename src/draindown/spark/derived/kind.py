@@ -124,6 +124,13 @@ class Kind(Protocol):
         """What of a scope has to be read again, by time; None if all of it has."""
 
     @property
+    def absorbs(self) -> bool:
+        """Whether the query over the table's rows of a scope and rows that came is that over all of its rows.
+
+        The table's rows then are rows of the one source, with all of its columns.
+        """
+
+    @property
     def asked(self) -> str | None:
         """The source's column with the time at which a row asks a history; None if none is asked."""
 
@@ -202,6 +209,11 @@ class WholeScopes:
     def span(self) -> Span | None:
         """None: the result may depend on any row of a scope."""
         return None
+
+    @property
+    def absorbs(self) -> bool:
+        """No: what a row of the table was computed from is not in it."""
+        return False
 
     @property
     def asked(self) -> str | None:

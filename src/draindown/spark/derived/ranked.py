@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from draindown.ledger.rows import BatchRow
-from draindown.spark.derived.keyed_table import KeyedTable
 from draindown.spark.derived.kind import WholeScopes, key_names
+from draindown.spark.derived.standing import StandingTable
 from draindown.spark.sql import quoted
 from draindown.spec.ranking import Deduplicate, Order, Top, total_order
 
@@ -25,9 +25,14 @@ class _Ranked(WholeScopes):
     table: str
 
     @property
-    def relations(self) -> Sequence[KeyedTable]:
+    def relations(self) -> Sequence[StandingTable]:
         """The one source."""
-        return [KeyedTable(self.table, self.spec.scope_keys, self.spec.scope_keys)]
+        return [StandingTable(self.table, self.spec.scope_keys, self.spec.scope_keys)]
+
+    @property
+    def absorbs(self) -> bool:
+        """Yes: a row that others come before is not among the first ones when more rows come."""
+        return True
 
     def wrong(self, row: BatchRow) -> list[str]:
         """A scope that changes touch has rows now, or had some, and so is in the table."""

@@ -11,21 +11,24 @@ from pyspark.sql import functions as F
 from draindown.spark.derived.difference import compare
 from draindown.spark.derived.images import NET
 from draindown.spark.derived.kind import Kind, key_names
-from draindown.spark.derived.scope import HIGH, LOW, Bucket, Part, Scope, micros
+from draindown.spark.derived.scope import HIGH, LOW, WENT, Bucket, Part, Scope, micros
 from draindown.spark.sql import quoted
 
 
 def touched(kind: Kind, netted: Sequence[DataFrame], bucket: Bucket, sources: Sequence[DataFrame] = ()) -> DataFrame:
     """Return the keys of a bucket that changes concern, once each, with the columns `key_names`.
 
-    Of a kind with a time LOW and HIGH follow: the times of the earliest and the latest changed row of a key.
+    Of a kind with a time LOW and HIGH follow: the times of the earliest and the latest changed row of a key. Of a kind
+    that absorbs, WENT follows.
     `netted`: what `images.net` returned for each source. `sources`: all rows of each; empty for kinds that need none.
     """
     names, pairs = key_names(kind), zip(kind.relations, netted, strict=True)
-    times = [one.alias(LOW) for one in _times(kind)]
-    found = [relation.touched(rows.where(F.col(NET) != 0), sources).select(*names, *times) for relation, rows in pairs]
+    more = [one.alias(LOW) for one in _times(kind)] or [(F.col(NET) < 0).alias(WENT)] * kind.absorbs
+    found = [relation.touched(rows.where(F.col(NET) != 0), sources).select(*names, *more) for relation, rows in pairs]
     keys = reduce(DataFrame.unionAll, found).where(bucket.has([F.col(name) for name in names]))
-    return keys.groupBy(*names).agg(F.min(LOW).alias(LOW), F.max(LOW).alias(HIGH)) if times else keys.distinct()
+    if kind.absorbs:
+        return keys.groupBy(*names).agg(F.max(WENT).alias(WENT))
+    return keys.groupBy(*names).agg(F.min(LOW).alias(LOW), F.max(LOW).alias(HIGH)) if more else keys.distinct()
 
 
 def _times(kind: Kind) -> list[Column]:

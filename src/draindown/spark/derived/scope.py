@@ -75,6 +75,8 @@ class Bucket:
 
 LOW, HIGH = "_low", "_high"
 """Columns of touched keys: the ends of what is read again of a key."""
+WENT = "_went"
+"""Column of touched keys, of a kind that absorbs: whether a row went from the key."""
 WHOLE = Bucket(0, 1)
 """The bucket of all keys."""
 
@@ -139,7 +141,7 @@ class Touched:
 
     `earliest`: the least time of a changed row, of a kind with a time and no span, as text; None if none is known.
     Of a kind with a time, `keys` ends with the columns LOW and HIGH: the times of the earliest and the latest changed
-    row of the key, in microseconds since 1970.
+    row of the key, in microseconds since 1970. Of a kind that absorbs, it ends with WENT.
     """
 
     keys: DataFrame

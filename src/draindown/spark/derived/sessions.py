@@ -50,6 +50,11 @@ class Sessions:
         return Span(spec.time, spec.gap, spec.START, spec.END)
 
     @property
+    def absorbs(self) -> bool:
+        """No: measures such as distinct counts need the rows."""
+        return False
+
+    @property
     def asked(self) -> str | None:
         """None: no history is asked."""
         return None

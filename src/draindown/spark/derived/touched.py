@@ -29,7 +29,7 @@ class Work:
 
     `row`: the ledger row with the account of its input. `read`: the same by table. `came`: rows that came to the
     bucket's keys, less those that went, a row counted for each of its keys. `late`: the late rows of each table that
-    has some in the bucket.
+    has some in the bucket. `netted`: the images of each source's changes; of a fill none.
     """
 
     batch: DeriveBatch
@@ -40,6 +40,7 @@ class Work:
     read: Sequence[Input]
     came: int
     late: Sequence[Late]
+    netted: Sequence[DataFrame] = ()
 
     @property
     def scope_keys(self) -> Sequence[str]:
@@ -85,7 +86,7 @@ def touched(
     found = Touched(keys, *pruning_of(keys.select(*named), kind.scope_keys), earliest)
     row = replace(row, touched=found.number)
     notes.amplified(batch, kind, row, netted, sources)
-    return Work(batch, sources, resolved, found, row, read, came, late)
+    return Work(batch, sources, resolved, found, row, read, came, late, netted)
 
 
 def _near(bucket: Bucket, relation: Relation, source: DataFrame) -> DataFrame:

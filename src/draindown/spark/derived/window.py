@@ -48,6 +48,11 @@ class Windows(Direct):
         """None: a scope is one window."""
 
     @property
+    def absorbs(self) -> bool:
+        """No: measures such as distinct counts need the rows."""
+        return False
+
+    @property
     def asked(self) -> str | None:
         """None: no history is asked."""
         return None
