@@ -350,6 +350,8 @@ def _fated(
             source = scope.went.within(_of(kind).keyed(source), names).drop(*names)
         if kind.span is not None:
             scope = spanned(scope, kind.span, held, kind.scope_keys, kept)
+            assert scope.times.ranges
+            held = reduce(DataFrame.where, scope.times.conditions(held.schema), held)
         found = recompute.difference(kind, [source], scope, held).drop(difference.BEFORE).collect()
     keys.unpersist()
     return found

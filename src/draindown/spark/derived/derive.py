@@ -29,7 +29,7 @@ from draindown.spark.derived.kind import key_names
 from draindown.spark.derived.late import Sieve, keep, keep_none, sieves
 from draindown.spark.derived.registry import kind_of
 from draindown.spark.derived.resolve import Resolved, resolve
-from draindown.spark.derived.scope import Touched, spanned
+from draindown.spark.derived.scope import Spanned, Touched, spanned
 from draindown.spark.derived.standing import standing
 from draindown.spark.derived.touched import Work, touched
 from draindown.spark.frames import persisted
@@ -127,6 +127,8 @@ def prepared(spark: SparkSession, work: Work, kept: ExitStack) -> tuple[Work, He
     held = delta_target.held_rows(spark, work.batch.writer.target, work.scope.pruning, narrow=True)
     with configured(spark, tuning.estimating(None if held is None else held.size)):
         work = narrowed(work, held, kept)
+    if held is not None and isinstance(work.scope, Spanned):
+        held = held.within(work.scope.times)
     again = [again_of(work, at) for at in range(len(tables))]
     kept.enter_context(configured(spark, settings_of(spark, work, held, again)))
     return work, held, again

@@ -171,6 +171,11 @@ class Spanned:
     span: Span
     pruning: Pruning
 
+    @property
+    def times(self) -> Pruning:
+        """The predicate that the starts of all runs satisfy which are read again; none if these have no order here."""
+        return self.pruning.only([self.span.start])
+
     def within(self, rows: DataFrame, names: Sequence[str]) -> DataFrame:
         """Return the rows whose key is touched and whose time, or start as rows of the result, is in the key's span."""
         keys, same = self.touched.matching(names)

@@ -7,8 +7,8 @@ the batch number. Delta skips a second write of the same pair. Of two concurrent
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
 from types import MappingProxyType
 from typing import Any
 
@@ -106,6 +106,15 @@ class Held:
     every: Sequence[Mapping[str, Any]]
     pruning: Pruning
     is_apart: bool = False
+
+    def within(self, pruning: Pruning) -> Held:
+        """Return the candidate rows that more predicates leave, also where these exclude no file.
+
+        Rows that are left out early are neither joined nor merged.
+        """
+        rows = reduce(DataFrame.where, pruning.conditions(self.rows.schema), self.rows)
+        ranges = {**self.pruning.ranges, **pruning.ranges}
+        return replace(self, rows=rows, pruning=replace(self.pruning, ranges=ranges))
 
     @property
     def number(self) -> int:
