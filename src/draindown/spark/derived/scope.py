@@ -75,6 +75,7 @@ class Bucket:
 
 LOW, HIGH = "_low", "_high"
 """Columns of touched keys: the ends of what is read again of a key."""
+_FIRST, _LAST = "_first", "_last"
 WENT = "_went"
 """Column of touched keys, of a kind that absorbs: whether a row went from the key."""
 WHOLE = Bucket(0, 1)
@@ -195,16 +196,22 @@ def spanned(touched: Touched, span: Span, held: DataFrame, names: Sequence[str],
     gap = F.lit(span.gap * 1_000_000)
     start, end = micros(span.start), micros(span.end)
     near = same & (start <= F.col(HIGH) + gap) & (end >= F.col(LOW))
-    columns = [F.col(name) for name in keys.columns[: len(names)]]
-    joined = keys.join(held.select(*map(quoted, names), quoted(span.start), quoted(span.end)), near, "left")
-    found = joined.groupBy(*columns).agg(
-        F.least(F.min(LOW), F.min(start)).alias(LOW), F.greatest(F.max(HIGH), F.max(end - gap)).alias(HIGH)
+    own = keys.columns[: len(names)]
+    runs = held.select(*map(quoted, names), quoted(span.start), quoted(span.end)).join(keys, near)
+    # by key before they are joined to the keys: Spark sends keys to the runs only where it keeps no key without one
+    ends = runs.groupBy(*own).agg(F.min(start).alias(_FIRST), F.max(end - gap).alias(_LAST))
+    ends = ends.toDF(*(f"{name}_" for name in own), _FIRST, _LAST)
+    all_keys = touched.keys.toDF(*keys.columns)
+    alike = reduce(Column.__and__, [F.col(name).eqNullSafe(F.col(f"{name}_")) for name in own])
+    ends = F.broadcast(ends) if touched.number <= _SENT else ends
+    found = all_keys.join(ends, alike, "left").select(
+        *own, F.least(LOW, _FIRST).alias(LOW), F.greatest(HIGH, _LAST).alias(HIGH)
     )
     kept.enter_context(persisted(found))
-    ends = found.agg(*(F.timestamp_micros(one).cast("string") for one in (F.min(LOW), F.max(HIGH)))).first()
-    assert ends is not None  # an aggregate without groups has one row
-    known = all(text and text[0].isdigit() for text in ends)  # years before 1 and beyond 9999 have a sign
-    times: Mapping[str, Sequence[Range]] = {span.start: [(ends[0], ends[1])]} if known else {}
+    bounds = found.agg(*(F.timestamp_micros(one).cast("string") for one in (F.min(LOW), F.max(HIGH)))).first()
+    assert bounds is not None  # an aggregate without groups has one row
+    known = all(text and text[0].isdigit() for text in bounds)  # years before 1 and beyond 9999 have a sign
+    times: Mapping[str, Sequence[Range]] = {span.start: [(bounds[0], bounds[1])]} if known else {}
     pruning = Pruning(touched.pruning.values, {**touched.pruning.ranges, **times})
     return Spanned(Touched(found, touched.number, touched.pruning), span, pruning)
 
