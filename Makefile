@@ -126,7 +126,9 @@ lock: ## Resolve requirements.in again (needs uv)
 	  --python-version 3.11 --output-file requirements.lock requirements.in
 
 clean: ## Stop what runs here, and remove what set-up, demo and tests made here (./lake, ./landing and the cache in your home stay)
-	@if [ -x $(PY) ]; then $(PY) scripts/airflow_local.py down && $(PY) scripts/kafka_broker.py down demo/kafka; fi
+	@for place in demo/kafka .work/kafka; do \
+	  if [ -f $$place/pid ] && [ -x $(PY) ]; then $(PY) scripts/kafka_broker.py down $$place || true; fi; done
+	@if [ -f .work/airflow/airflow.pid ] && [ -x $(PY) ]; then $(PY) scripts/airflow_local.py down || true; fi
 	@rm -rf .venv .work build dist demo spark-warehouse metastore_db derby.log \
 	  .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info
 	@find $(wildcard $(LINTED)) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -46,6 +46,7 @@ _COMPONENTS = ("metadatabase", "scheduler")
 _ALL_COMPONENTS = (*_COMPONENTS, "dag_processor", "triggerer")
 _REPORT_SECONDS = 10.0
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy: the server is this machine's
+_NO_PROXY = ("no_proxy", "NO_PROXY")  # programs prefer the one or the other
 _JOB = "draindown "  # prefix of the names of draindown's Spark applications
 
 
@@ -87,7 +88,7 @@ def env(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
         or json.dumps({"conn_type": "spark", "host": "local[*]"}),
         "DRAINDOWN_ROOT": project,
         # what runs here is asked for without a proxy, also by tasks, whose client takes it from these
-        **{name: _past_proxy(environ.get(name)) for name in ("no_proxy", "NO_PROXY")},
+        **dict.fromkeys(_NO_PROXY, _past_proxy(environ)),
     }
     if project == ROOT:
         demo = Path(environ.get("DRAINDOWN_DEMO_HOME") or ROOT / "demo")
@@ -341,8 +342,9 @@ def _address() -> Path:
     return home() / "address"
 
 
-def _past_proxy(given: str | None) -> str:
-    return ",".join(filter(None, [given, "127.0.0.1", "localhost"]))
+def _past_proxy(environ: Mapping[str, str]) -> str:
+    given = [one for name in _NO_PROXY for one in environ.get(name, "").split(",") if one]
+    return ",".join(dict.fromkeys([*given, "127.0.0.1", "localhost"]))
 
 
 def _print_env() -> None:

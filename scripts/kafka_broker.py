@@ -164,8 +164,8 @@ class Broker:
                 cwd=self.home,
                 **options,  # type: ignore[call-overload]
             )
+        (self.home / "pid").write_text(str(self.pid))  # before it answers, so that `down` ends a slow one
         self._await()
-        (self.home / "pid").write_text(str(self.pid))
         return self
 
     def stop(self) -> None:

@@ -166,6 +166,6 @@ def server(home: Path) -> Iterator[PostgresServer]:
     try:
         yield started.start()
     finally:
-        with suppress(subprocess.CalledProcessError):  # a test may have stopped it
+        with suppress(subprocess.CalledProcessError, OSError):  # a test may have stopped it
             started.stop("immediate")
         shutil.rmtree(home, ignore_errors=True)

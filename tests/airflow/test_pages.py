@@ -224,6 +224,8 @@ def test_a_driver_that_died_without_any_report_is_shown_and_marked(project: Path
     dead, done = first_of(project).runs
     assert (dead.run_id, dead.failed, done.failed) == ("replay1", True, False)
     assert "its driver died" in dead.headline and "draindown replay good" in dead.card
+    leave(project, "r2", "drain", new_start(), drain=DrainPart(generation=1, after=Backlog()))
+    assert [run.run_id for run in first_of(project).runs] == ["r2", "replay1", "r1"]
 
 
 def test_runs_of_a_copied_lake_stand_in_the_order_in_which_they_began(project: Path) -> None:

@@ -155,7 +155,9 @@ def test_init_where_a_directory_can_not_be_says_so(
     assert "Not a directory" in str(error["found"]) and "Errno" not in str(error["found"])
 
 
-def test_init_that_fails_in_the_middle_names_what_it_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_that_fails_in_the_middle_leaves_no_file_and_can_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = Path.mkdir
 
     def denied(path: Path, *more: object, **named: object) -> None:
@@ -167,7 +169,10 @@ def test_init_that_fails_in_the_middle_names_what_it_wrote(tmp_path: Path, monke
     with pytest.raises(TerminalError) as caught:
         scaffold.init(tmp_path, "orders")
     assert caught.value.code == "project-not-writable"
-    assert caught.value.changed == f"written before: {tmp_path / 'dags' / 'pipelines' / 'orders.yaml'}"
+    assert caught.value.changed == "nothing was changed"
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    monkeypatch.undo()
+    assert len(scaffold.init(tmp_path, "orders")) > 5
 
 
 LOOKS = ["plan", "audit", "gate show", "report", "run", "reset", "quarantine list"]

@@ -184,8 +184,9 @@ def test_what_runs_on_this_machine_is_asked_for_past_a_proxy(tmp_path: Path, mon
     monkeypatch.syspath_prepend(ROOT / "scripts")
     import airflow_local
 
-    found = airflow_local.env({"DRAINDOWN_AIRFLOW_HOME": str(tmp_path), "no_proxy": "shop.example"})
-    assert found["no_proxy"] == "shop.example,127.0.0.1,localhost" and found["NO_PROXY"] == "127.0.0.1,localhost"
+    for name in ("no_proxy", "NO_PROXY"):
+        found = airflow_local.env({"DRAINDOWN_AIRFLOW_HOME": str(tmp_path), name: "shop.example,localhost"})
+        assert found["no_proxy"] == found["NO_PROXY"] == "shop.example,localhost,127.0.0.1"
     answers = json.dumps({name: {"status": "healthy"} for name in airflow_local._COMPONENTS}).encode()
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     with answering(answers) as address:

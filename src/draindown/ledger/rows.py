@@ -85,7 +85,8 @@ class BatchRow:
     source (kinds quarantine and gate) has records and no units.
     `irrelevant`: images without a trace in what the query reads, such as an update of other columns.
     `absent`: touched keys that neither the query returns nor the table has.
-    `reread`: rows in the files of the sources that could hold rows of touched keys; 0 in rows of older versions.
+    `reread`: rows in the files of the sources that could hold rows of touched keys, of those that are read again; 0 in
+    rows of older versions.
     `remembered`: deletes of keys that the target did not hold, or of which it keeps newer columns; of a history the
     events that were added to the hidden.
     `history`: by which columns a history was folded, or rows were merged, as JSON.

@@ -117,7 +117,7 @@ def _flow(spec: PipelineSpec, root: Path, name: str) -> FlowView:
             published=_published(state),
             proven=_proven(state),
             open_rows=quarantine.counts(state).by_reason or {},
-            runs=[*_silent_runs(spec.pipeline, layout), *(_run(state, run_id) for run_id in store.runs(layout, _RUNS))],
+            runs=list(_runs(spec.pipeline, state)),
             ledger=[_batch(row) for row in reversed(ledger_table.recent(state, _LEDGER))],
         )
     except Exception as error:  # noqa: BLE001  an unreadable flow must not hide the others
@@ -160,15 +160,23 @@ def _waiting(layout: FlowLayout) -> str:
     return f"unknown: none of the newest {len(runs)} runs looked" if runs else _NOT_PLANNED
 
 
-def _silent_runs(pipeline: str, layout: FlowLayout) -> Iterator[RunView]:
-    """Yield the runs without a report: at work, as one from the command line, or their driver died."""
-    for run_id in store.unreported(layout, _RUNS):
-        found = (look(layout, pipeline, run_id, step) for step in STEPS)
-        one = next((one for one in found if one.state in ("at work", "died")), None)
-        if one is not None:
-            steps = "\n".join(f"{label}: {step}" for label, step in next_steps({"next": one.next}))
-            head = printable(f"UNFINISHED  {pipeline}/{layout.flow}  {one}")
-            yield RunView(one.run_id, head, printable_lines(steps), failed=one.state == "died")
+def _runs(pipeline: str, layout: FlowLayout) -> Iterator[RunView]:
+    """Yield the newest runs: those that left reports, and those at work or dead that left none."""
+    for run_id, is_silent in store.runs_and_silent(layout, _RUNS):
+        if not is_silent:
+            yield _run(layout, run_id)
+        elif (found := _silent_run(pipeline, layout, run_id)) is not None:
+            yield found
+
+
+def _silent_run(pipeline: str, layout: FlowLayout, run_id: str) -> RunView | None:
+    found = (look(layout, pipeline, run_id, step) for step in STEPS)
+    one = next((one for one in found if one.state in ("at work", "died")), None)
+    if one is None:
+        return None
+    steps = "\n".join(f"{label}: {step}" for label, step in next_steps({"next": one.next}))
+    head = printable(f"UNFINISHED  {pipeline}/{layout.flow}  {one}")
+    return RunView(one.run_id, head, printable_lines(steps), failed=one.state == "died")
 
 
 def _run(layout: FlowLayout, run_id: str) -> RunView:

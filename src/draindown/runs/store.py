@@ -82,13 +82,16 @@ def runs(layout: FlowLayout, limit: int = 20) -> list[str]:
     return list(islice(_names(layout, ".json"), limit))
 
 
-def unreported(layout: FlowLayout, limit: int = 20) -> list[str]:
-    """Run ids that left a note and no report, newest first: they are at work, or their driver died."""
+def runs_and_silent(layout: FlowLayout, limit: int = 20) -> list[tuple[str, bool]]:
+    """Run ids that left reports or a note, newest first, each with whether it left no report.
+
+    A run without one is at work, or its driver died.
+    """
     told = set(_names(layout, ".json"))
-    return list(islice((name for name in _names(layout, ".at-work") if name not in told), limit))
+    return list(islice(((name, name not in told) for name in _names(layout, (".json", ".at-work"))), limit))
 
 
-def _names(layout: FlowLayout, ending: str) -> Iterator[str]:
+def _names(layout: FlowLayout, ending: str | tuple[str, ...]) -> Iterator[str]:
     return (name for name, _ in _newest_first(layout.reports, ending) if name == safe_name(name))
 
 
@@ -112,7 +115,7 @@ def _remove(prefix: str) -> None:
         store.delete(entry.key)
 
 
-def _newest_first(home: str, ending: str = "") -> list[tuple[str, datetime]]:
+def _newest_first(home: str, ending: str | tuple[str, ...] = "") -> list[tuple[str, datetime]]:
     """Each run below `home` that has contents of this ending, and when the newest was begun or written."""
     found: dict[str, datetime] = {}
     for name, written in _contents(home, ending):
@@ -120,7 +123,7 @@ def _newest_first(home: str, ending: str = "") -> list[tuple[str, datetime]]:
     return sorted(found.items(), key=lambda run: (run[1], run[0]), reverse=True)
 
 
-def _contents(home: str, ending: str) -> Iterator[tuple[str, datetime]]:
+def _contents(home: str, ending: str | tuple[str, ...]) -> Iterator[tuple[str, datetime]]:
     """Yield run and time of each file. The store's time is that of a copy, so the id of the start counts before it."""
     for entry in store_of(home).list(f"{home}/"):
         name, _, inside = entry.key.removeprefix(f"{home}/").partition("/")

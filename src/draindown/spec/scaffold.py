@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from contextlib import suppress
 from pathlib import Path
 
 from draindown.base.errors import TerminalError
@@ -96,7 +97,7 @@ def init(directory: Path, name: str) -> list[Path]:
     """Write a pipeline called `name` below `directory` and return the files written.
 
     Existing jobs, and an existing factory in dags/ or page in plugins/, are kept. Raises TerminalError `bad-name`,
-    `already-there`, `project-not-writable`; then nothing was written.
+    `already-there`, `project-not-writable`; then no file was written.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", name) or name in _YAML:
         raise TerminalError(
@@ -109,8 +110,9 @@ def init(directory: Path, name: str) -> list[Path]:
     try:
         written += (_write(directory / path, text) for path, text in _wanted(directory, name).items())
     except OSError as error:
-        for path in written:  # the same command must not find it there
-            path.unlink(missing_ok=True)
+        with suppress(OSError):  # the same command must not find them there
+            for path in written:
+                path.unlink(missing_ok=True)
         raise _not_writable(directory, error) from None
     return written
 

@@ -29,10 +29,7 @@ _CAUSES = (
 )
 # what a server says before there is a connection has no SQLSTATE
 _WORDS = (
-    (
-        r"authentication failed|password (supplied|file)|invalid password|pg_hba\.conf|role \".*\" does not exist",
-        "28000",
-    ),
+    (r"(password|authentication)(?! due to)|pg_hba\.conf|role \".*\" (does not exist|is not permitted)", "28000"),
     (r"database \".*\" does not exist", "3D000"),
     (r"too many (clients|connections)|connection slots|connection limit", "53300"),
     (r"permission denied|does not have CONNECT", "42501"),

@@ -2,8 +2,8 @@
 
 The order of the steps is that of `targets.batch.apply`:
 
-changes of the sources → touched keys → inputs → late rows → the keys' rows at `until` → query → difference from the
-table → commit → ledger
+changes of the sources → touched keys → inputs → late rows → the keys' rows at `until`, or what stands for them → query
+→ difference from the table → commit → ledger
 """
 
 from __future__ import annotations
