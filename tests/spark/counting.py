@@ -9,9 +9,8 @@ from unittest import mock
 
 from pyspark.sql import SparkSession
 
+from draindown.base.progress import StepHook
 from draindown.lake import delta, table_log
-from draindown.spark.runs.drain import drain
-from tests.landing import Landing
 
 
 @dataclass(frozen=True)
@@ -29,21 +28,21 @@ class Cost:
 
 
 class Counter:
-    """Counts from Spark's own listeners, and what deltalake opens."""
+    """Counts from Spark's own listeners, and what deltalake opens, while batches write below `lake`."""
 
-    def __init__(self, spark: SparkSession, landing: Landing) -> None:
-        self._spark, self._landing, self._opens, self._marks = spark, landing, 0, list[Cost]()
+    def __init__(self, spark: SparkSession, lake: str | Path) -> None:
+        self._spark, self._lake, self._opens, self._marks = spark, Path(lake), 0, list[Cost]()
 
     def reached(self, step: str) -> None:
-        """What a drain calls after each step."""
+        """What a batch calls after each step."""
         if step == "recorded":
             self._marks.append(self._now())
 
-    def drain(self) -> list[Cost]:
-        """Drain what waits, and return the cost of each batch after the first."""
+    def counting(self, work: Callable[[StepHook], object]) -> list[Cost]:
+        """Do some work that is given `reached`, and return the cost of each batch after the first."""
         counted = self._counted()
         with mock.patch.object(table_log, "opened", counted), mock.patch.object(delta, "opened", counted):
-            drain(self._landing.request(), self._spark, progress=lambda _: None, reached=self.reached)
+            work(self.reached)
         return [after - before for before, after in zip(self._marks, self._marks[1:], strict=False)]
 
     def _counted(self) -> Callable[..., object]:
@@ -60,8 +59,7 @@ class Counter:
         context.listenerBus().waitUntilEmpty()
         # by the newest id: the store forgets all but a thousand
         plans = self._spark._jsparkSession.sharedState().statusStore().executionsList().last().executionId()
-        lake = Path(self._landing.layout.lake)
-        found = [path for path in lake.rglob("*") if path.is_file() and not path.name.startswith((".", "_"))]
+        found = [path for path in self._lake.rglob("*") if path.is_file() and not path.name.startswith((".", "_"))]
         commits = [path for path in found if path.parent.name == "_delta_log" and path.suffix == ".json"]
         written = [path for path in found if path.suffix in (".parquet", ".bin")]
         return Cost(context.dagScheduler().nextJobId(), plans, self._opens, len(commits), len(written))

@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from draindown.base.progress import StepHook
+from draindown.spark.derived.batch import TableSlice, Versions
+from draindown.spark.runs.drain import drain
+from tests.derivation import Derivation
 from tests.landing import Landing
 from tests.spark.counting import Cost, Counter
 
@@ -46,7 +50,52 @@ def test_a_batch_costs_no_more_than_it_did(tmp_path: Path, spark: SparkSession, 
     landing = Landing(tmp_path, source={"max_files_per_trigger": 1}, **flow)
     for batch in range(1, BATCHES + 1):
         landing.deliver(*made(batch), name=f"{batch}.json")
-    each = Counter(spark, landing).drain()
+    counter = Counter(spark, landing.layout.lake)
+    each = counter.counting(lambda reached: drain(landing.request(), spark, progress=lambda _: None, reached=reached))
     assert len(each) == BATCHES - 1
     assert (each[-1].commits, each[-1].files) == (most.commits, most.files)
+    assert each[-1].jobs <= most.jobs and each[-1].plans <= most.plans and each[-1].opens <= most.opens, each[-1]
+
+
+_ROW = "{at}, 1, 'k{key}', timestamp'2026-03-01 00:{minute:02}:00', {at}, 1.5, ''"
+DERIVED: dict[str, tuple[dict[str, Any], Cost]] = {
+    "windows": (
+        {"window": {"time": "at", "size": "5 minutes", "measures": {"rows": "count(*)"}}},
+        Cost(jobs=16, plans=25, opens=5, commits=3, files=3),
+    ),
+    "sessions": (
+        {"session": {"time": "at", "gap": "5 minutes", "by": ["k"], "measures": {"rows": "count(*)"}}},
+        Cost(jobs=29, plans=31, opens=5, commits=3, files=3),
+    ),
+    "newest": (
+        {"deduplicate": {"keys": ["k"], "sequence_by": ["at"], "keep": "last"}},
+        Cost(jobs=23, plans=27, opens=5, commits=3, files=4),
+    ),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "kind", ["newest", *(pytest.param(k, marks=pytest.mark.long) for k in ("windows", "sessions"))]
+)
+def test_an_increment_of_a_derived_table_costs_no_more_than_it_did(
+    tmp_path: Path, spark: SparkSession, kind: str
+) -> None:
+    """An increment after the fill, of rows that all come, some of them to keys that are there."""
+    parts, most = DERIVED[kind]
+    derived = Derivation(tmp_path, spark, appended=True, **parts)
+
+    for batch in range(BATCHES):
+        ids = range(50 * batch, 50 * batch + 50)
+        rows = ", ".join(f"({_ROW.format(at=at, key=at % 20, minute=at % 60)}, now())" for at in ids)
+        derived.sql(f"insert into {{t}} values {rows}")
+
+    def batches(reached: StepHook) -> None:
+        for batch in range(BATCHES):
+            piece = Versions(derived.path, batch or None, batch + 1)  # version 0 has no rows
+            derived.attempt(TableSlice(batch + 1, [piece]), batch, reached)
+
+    each = Counter(spark, derived.layout.lake).counting(batches)
+    assert len(each) == BATCHES - 1
+    assert (each[-1].commits, each[-1].files) == (most.commits, most.files), each[-1]
     assert each[-1].jobs <= most.jobs and each[-1].plans <= most.plans and each[-1].opens <= most.opens, each[-1]
