@@ -16,16 +16,17 @@ from tests.kafka.cluster import USER, WORD, Cluster
 
 
 def source(cluster: Cluster, *topics: str, **more: Any) -> KafkaSource:
-    kafka = {"bootstrap_servers": cluster.address, "request_timeout": 3, **more}
+    kafka = {"bootstrap_servers": cluster.address, "request_timeout": 20, **more}
     if topics:
         kafka["topics"] = list(topics)
     return KafkaSource.model_validate({"kafka": kafka, "format": "json"})
 
 
 def refused(source: KafkaSource, environ: dict[str, str] | None = None) -> DraindownError:
+    impatient = source.kafka.model_copy(update={"request_timeout": 3})
     started = time.monotonic()
     with pytest.raises(DraindownError) as found:
-        Client(source, environ or {}).look()
+        Client(source.model_copy(update={"kafka": impatient}), environ or {}).look()
     assert time.monotonic() - started < 3 + 3, "waiting is bounded"
     return found.value
 
