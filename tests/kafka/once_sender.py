@@ -21,7 +21,7 @@ from draindown.base.exits import exit_for
 from draindown.sinks.kafka.transactions import KafkaTransactions
 from draindown.sinks.port import FATE, of_portion
 from draindown.spec.kafka_sink import KafkaSink
-from tests.sinks.contract import BATCH, COLUMNS, PLACE, SCHEMA
+from tests.sinks.contract import BATCH, COLUMNS, SCHEMA, place_of
 
 BATCHES, PARTS, ROWS = 4, 6, 300
 """Batches, record batches in each, rows in each of these."""
@@ -32,7 +32,7 @@ def sink(address: str, topic: str) -> KafkaTransactions:
     """The sink of the topic. Each portion is a transaction of its own."""
     spec = KafkaSink(topic=topic, bootstrap_servers=address, create=True, markers=f"{topic}-markers")
     clock = iter(range(0, 10**9, 1000))
-    return KafkaTransactions(spec, PLACE, {}, lambda: float(next(clock)))
+    return KafkaTransactions(spec, place_of(topic), {}, lambda: float(next(clock)))
 
 
 def keys(part: int) -> range:

@@ -19,7 +19,7 @@ from scripts.kafka_broker import Broker
 from tests.kafka.cluster import USER, WORD, Cluster
 from tests.kafka.test_sink import by_recipe, read
 from tests.sinks import contract
-from tests.sinks.contract import BATCH, COLUMNS, PLACE
+from tests.sinks.contract import BATCH, COLUMNS, place_of
 
 pytestmark = pytest.mark.long
 ROWS = contract.upserts({at: (str(at), "x" * 50) for at in range(400)})
@@ -30,7 +30,7 @@ def sink(form: str, cluster: Cluster, topic: str, **more: Any) -> KafkaTopic:
     once = {"create": True, "markers": f"{topic}-markers", "transaction_timeout": 10} if form == "exactly_once" else {}
     given = {"topic": topic, "bootstrap_servers": cluster.address, "request_timeout": 3, "delivery_timeout": 3, **once}
     made = KafkaTransactions if form == "exactly_once" else KafkaTopic
-    return made(KafkaSink(**(given | more)), PLACE, {"DRAINDOWN_SECRET_WORD": WORD})
+    return made(KafkaSink(**(given | more)), place_of(topic), {"DRAINDOWN_SECRET_WORD": WORD})
 
 
 def sent(found: KafkaTopic, rows: Any = None) -> None:

@@ -26,14 +26,14 @@ from tests.kafka.cluster import Cluster
 from tests.kafka.once_sender import BATCHES, PARTS, ROWS
 from tests.kafka.test_sink import read
 from tests.sinks import contract
-from tests.sinks.contract import BATCH, COLUMNS, PLACE, Bench
+from tests.sinks.contract import BATCH, COLUMNS, Bench, place_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def sink(cluster: Cluster, topic: str, **more: Any) -> KafkaTransactions:
     given = {"topic": topic, "bootstrap_servers": cluster.address, "create": True, "markers": f"{topic}-markers"}
-    return KafkaTransactions(KafkaSink(**(given | more)), PLACE, {})
+    return KafkaTransactions(KafkaSink(**(given | more)), place_of(topic), {})
 
 
 def plain(messages: list[Any]) -> dict[int, tuple[str | None, str | None]]:

@@ -14,6 +14,13 @@ from draindown.base.errors import TransientError
 from draindown.sinks.port import FATE, Sink, SinkBatch, SinkColumn, SinkPlace
 
 PLACE = SinkPlace("lake-1", "pay", "payments", "alerts")
+
+
+def place_of(name: str) -> SinkPlace:
+    """The place of a sink of its own: two of one place exclude each other, also those of tests at once."""
+    return replace(PLACE, sink=name)
+
+
 COLUMNS = (SinkColumn("id", "bigint", key=True), SinkColumn("name", "string"), SinkColumn("note", "string"))
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("note", pa.string()), (FATE, pa.string())])
 BATCH = SinkBatch(PLACE, "pay:payments:0001:source", 0, 1, "source", 0, epoch=5, rows=0, digest="00")
