@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +75,20 @@ def test_s13_nothing_listens_beyond_this_machine(spark: SparkSession) -> None:
     found = [
         connection.laddr
         for process in (me, *me.children(recursive=True))
-        for connection in process.net_connections("inet")
+        for connection in _connections(process)
         if connection.status == psutil.CONN_LISTEN
     ]
     assert found, "the driver listens for its own executors"
     assert {address.ip.removeprefix("::ffff:") for address in found} <= {"127.0.0.1", "::1"}
     assert spark.sparkContext.uiWebUrl is None
+
+
+def _connections(process: psutil.Process) -> Sequence[Any]:
+    """Those of a process; none if it has ended meanwhile, as one that Spark started for a moment."""
+    try:
+        return process.net_connections("inet")
+    except psutil.NoSuchProcess:
+        return ()
 
 
 def _plant(table: Path, *actions: dict[str, Any]) -> None:
