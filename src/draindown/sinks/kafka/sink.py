@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -173,13 +173,9 @@ class KafkaTopic(Sink):
         return refused(self._place, tried=found.tried, found=found.found, changed=part, key=row, ways=found.next)
 
 
-@contextmanager
-def ignored() -> Iterator[None]:
+def ignored() -> AbstractContextManager[None]:
     """Ignore an error of a producer that is given up: the next driver ends what this one left open."""
-    try:
-        yield
-    except (library().KafkaException, DraindownError, SystemError):
-        pass
+    return suppress(library().KafkaException, DraindownError, SystemError)
 
 
 def _size(column: SinkColumn) -> str:

@@ -69,5 +69,4 @@ def standing(
     stays = Touched(touched.keys.where(~F.col(WENT)).select(*names), touched.number, touched.pruning)
     came = netted.where(F.col(NET) > 0).withColumn(NET, F.explode(F.array_repeat(F.lit(0), F.col(NET).cast("int"))))
     rows = held.select(*map(quoted, columns)).unionByName(came.select(*map(quoted, columns)))
-    keyed = rows.select("*", *(key.alias(name) for key, name in zip(relation.home(), names, strict=True)))
-    return Standing(touched, went, stays.within(keyed, names))
+    return Standing(touched, went, stays.within(relation.keyed(rows), names))
