@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError
 
 from draindown.base.errors import DraindownError
 from draindown.sinks.kafka.client import Client
@@ -19,6 +20,7 @@ from tests.unit.mock_brokers import MockBrokers
 
 PLACE = SinkPlace("lake", "p", "f", "s")
 COLUMNS = [SinkColumn("id", "bigint", key=True), SinkColumn("v", "string")]
+UNREACHABLE = "sink-unreachable"
 TOO_LARGE, DENIED_TOPIC, DENIED_CLUSTER, STALE_EPOCH, DENIED_ID, FENCED = 10, 29, 31, 47, 53, 90
 
 
@@ -88,3 +90,28 @@ def test_no_batch_of_messages_is_larger_than_the_topic_takes(monkeypatch: pytest
     for largest in (100_000, 1_048_588):
         client.producer(largest=largest)
     assert [one["batch.size"] for one in made] == [100_000, 262_144]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize(
+    ("said", "before", "after"),
+    [
+        ("SSL handshake failed: Disconnected: connecting to a PLAINTEXT broker listener?", "sink-tls", UNREACHABLE),
+        ("SSL handshake failed: error:0A000126:SSL routines::unexpected eof", "sink-tls", UNREACHABLE),
+        ("SSL handshake failed: certificate verify failed", "sink-tls", "sink-tls"),
+    ],
+)
+def test_a_broken_handshake_means_wrong_settings_only_until_a_broker_has_answered(
+    brokers: MockBrokers, said: str, before: str, after: str, at_once: bool
+) -> None:
+    spec = KafkaSink.model_validate({"topic": "t", "bootstrap_servers": brokers.address, "request_timeout": 5})
+    client = Client(spec, PLACE, {})
+    handshake, later = KafkaError(KafkaError._SSL, said), KafkaError(KafkaError._TIMED_OUT)
+
+    def code() -> str:
+        client._heard[:] = [] if at_once else [handshake]
+        return client.named(handshake if at_once else later).code
+
+    assert code() == before
+    client.ready(client.producer("draindown-met"))
+    assert code() == after

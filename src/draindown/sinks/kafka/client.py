@@ -65,6 +65,7 @@ class Client:
     def __init__(self, spec: KafkaSink, place: SinkPlace, environ: Mapping[str, str] = os.environ) -> None:
         self._spec, self._place, self._environ, self._wait = spec, place, environ, float(spec.request_timeout)
         self._heard: list[KafkaError] = []
+        self._has_met = False  # brokers have answered, so TLS is set up right
         library()
 
     def producer(self, transactional_id: str = "", largest: int = _BATCH) -> Any:
@@ -90,6 +91,7 @@ class Client:
         while True:
             try:
                 producer.init_transactions(_TURN)
+                self._has_met = True
                 return
             except kafka.KafkaException as error:
                 self._raise_refused()
@@ -195,22 +197,28 @@ class Client:
         with suppress(AttributeError):
             client.poll(0)
         try:
-            return future.result(_STEP)
+            found = future.result(_STEP)
         except kafka.KafkaException as error:
             raise self.named(error.args[0]) from error
         except TimeoutError as error:
             raise self.named(kafka.KafkaError(kafka.KafkaError._TIMED_OUT)) from error
+        self._has_met = True
+        return found
 
     def _raise_refused(self) -> None:
         refused = next((one for one in self._heard if (self._terminal(one) or ("",))[0] == "sink-auth"), None)
         if refused is not None:
             raise self.named(refused)
 
-    @staticmethod
-    def _terminal(error: KafkaError) -> tuple[str, str] | None:
-        if "SSL handshake failed" in error.str():
-            return _TERMINAL["_SSL"]
-        return _TERMINAL.get(error.name())
+    def _terminal(self, error: KafkaError) -> tuple[str, str] | None:
+        """Return code and help of an error that a retry does not mend.
+
+        A broker that restarts breaks handshakes, so a broken one means wrong settings only before the first answer.
+        """
+        is_handshake = error.name() == "_SSL" or "SSL handshake failed" in error.str()
+        if is_handshake and self._has_met and "certificate" not in error.str():
+            return None
+        return _TERMINAL["_SSL"] if is_handshake else _TERMINAL.get(error.name())
 
     def _text(self, error: KafkaError, row: str) -> str:
         heard = dict.fromkeys([error.str(), *(one.str() for one in self._heard)])
