@@ -169,7 +169,11 @@ def test_a_pointer_to_another_table_publishes_nothing_and_its_proof_is_not_shown
     pointer = Published(version=0, table_id=table.id, changed_at=None, at=at, run_id="r", rows=1)
     proof = {"holds": False, "share": 1.0, "differing": 3, "found": 9, "digest": "d", "engine": "DuckDB", "at": "2026"}
     for number, (id, version, shown) in enumerate(
-        ((table.id, 0, "0"), ("another", 812, "nothing of this table (of another one 812)"))
+        (
+            (table.id, 0, "0"),
+            ("another", 812, "nothing of the table as it is: version 812 is not one of its"),
+            (table.id, 3, "nothing of the table as it is: version 3 is not one of its"),
+        )
     ):
         told = pointer.model_copy(update={"table_id": id, "version": version})
         documents.write_json(f"{layout.published}/{number + 1:010}.json", told.model_dump(mode="json"))

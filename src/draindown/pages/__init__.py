@@ -5,7 +5,7 @@ It is made from the lake and needs neither Airflow nor Spark. The Airflow plugin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -109,15 +109,16 @@ def _flow(spec: PipelineSpec, root: Path, name: str) -> FlowView:
     try:
         layout = rooted(spec, root).layout(name)
         state = FlowState.of(layout)
+        newest = store.runs_and_silent(layout, _RUNS)
         return FlowView(
             pipeline=spec.pipeline,
             flow=name,
             table=layout.table,
-            waiting=_waiting(layout),
+            waiting=_waiting(layout, [run for run, is_silent in newest if not is_silent]),
             published=_published(state),
             proven=_proven(state),
             open_rows=quarantine.counts(state).by_reason or {},
-            runs=list(_runs(spec.pipeline, state)),
+            runs=list(_runs(spec.pipeline, state, newest)),
             ledger=[_batch(row) for row in reversed(ledger_table.recent(state, _LEDGER))],
         )
     except Exception as error:  # noqa: BLE001  an unreadable flow must not hide the others
@@ -126,12 +127,12 @@ def _flow(spec: PipelineSpec, root: Path, name: str) -> FlowView:
 
 
 def _published(state: FlowState) -> str:
-    """Return the version that readers get. A pointer to another table, or behind its end, publishes nothing."""
+    """Return the version that readers get. A pointer to another table, or past this one's end, publishes nothing."""
     pointer, found = published(state), unpublished(state)
     if pointer is None:
         return "nothing yet"
     if found is None or found.published is None:
-        return f"nothing of this table (of another one {pointer.version})"
+        return f"nothing of the table as it is: version {pointer.version} is not one of its"
     return str(pointer.version)
 
 
@@ -144,9 +145,8 @@ def _proven(state: FlowState) -> str:
     return str(found) if found and table.exists and found.table_id == table.id else ""
 
 
-def _waiting(layout: FlowLayout) -> str:
-    """Return what the newest of the shown runs that looked saw, after its drain if that has ended."""
-    runs = store.runs(layout, _RUNS)
+def _waiting(layout: FlowLayout, runs: Sequence[str]) -> str:
+    """Return what the newest of these runs that looked saw, after its drain if that has ended."""
     for run_id in runs:
         try:
             drained, planned = store.read(layout, run_id, "drain"), store.read(layout, run_id, "plan")
@@ -160,9 +160,9 @@ def _waiting(layout: FlowLayout) -> str:
     return f"unknown: none of the newest {len(runs)} runs looked" if runs else _NOT_PLANNED
 
 
-def _runs(pipeline: str, layout: FlowLayout) -> Iterator[RunView]:
+def _runs(pipeline: str, layout: FlowLayout, newest: Iterable[tuple[str, bool]]) -> Iterator[RunView]:
     """Yield the newest runs: those that left reports, and those at work or dead that left none."""
-    for run_id, is_silent in store.runs_and_silent(layout, _RUNS):
+    for run_id, is_silent in newest:
         if not is_silent:
             yield _run(layout, run_id)
         elif (found := _silent_run(pipeline, layout, run_id)) is not None:

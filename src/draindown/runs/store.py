@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import islice
+from typing import NamedTuple
 
 from draindown.base.clock import now
 from draindown.lake import documents
@@ -79,7 +80,7 @@ def _read(key: str) -> StepReport | None:
 def runs(layout: FlowLayout, limit: int = 20) -> list[str]:
     """Run ids that left reports, newest first (as path-safe names)."""
     # a step at work, or one that only looks, has a driver log there and no report
-    return list(islice(_names(layout, ".json"), limit))
+    return list(islice(_names(_contents(layout.reports, ".json")), limit))
 
 
 def runs_and_silent(layout: FlowLayout, limit: int = 20) -> list[tuple[str, bool]]:
@@ -87,12 +88,13 @@ def runs_and_silent(layout: FlowLayout, limit: int = 20) -> list[tuple[str, bool
 
     A run without one is at work, or its driver died.
     """
-    told = set(_names(layout, ".json"))
-    return list(islice(((name, name not in told) for name in _names(layout, (".json", ".at-work"))), limit))
+    written = list(_contents(layout.reports, (".json", ".at-work")))
+    told = {one.run for one in written if one.name.endswith(".json")}
+    return list(islice(((name, name not in told) for name in _names(written)), limit))
 
 
-def _names(layout: FlowLayout, ending: str | tuple[str, ...]) -> Iterator[str]:
-    return (name for name, _ in _newest_first(layout.reports, ending) if name == safe_name(name))
+def _names(contents: Iterable[_File]) -> Iterator[str]:
+    return (name for name, _ in _newest_first(contents) if name == safe_name(name))
 
 
 def forget_old(layout: FlowLayout, *, keep: int = KEPT_RUNS, age: timedelta = KEPT_AGE) -> int:
@@ -102,7 +104,7 @@ def forget_old(layout: FlowLayout, *, keep: int = KEPT_RUNS, age: timedelta = KE
     """
     gone = 0
     for home in (layout.reports, layout.all_validations):
-        for name, newest in _newest_first(home)[keep:]:
+        for name, newest in _newest_first(_contents(home))[keep:]:
             if now() - newest > age:
                 _remove(f"{home}/{name}/")
                 gone += 1
@@ -115,18 +117,26 @@ def _remove(prefix: str) -> None:
         store.delete(entry.key)
 
 
-def _newest_first(home: str, ending: str | tuple[str, ...] = "") -> list[tuple[str, datetime]]:
-    """Each run below `home` that has contents of this ending, and when the newest was begun or written."""
+def _newest_first(contents: Iterable[_File]) -> list[tuple[str, datetime]]:
+    """Each run that has one of these files, and when the newest of them was begun or written."""
     found: dict[str, datetime] = {}
-    for name, written in _contents(home, ending):
-        found[name] = max(written, found.get(name, written))
+    for one in contents:
+        found[one.run] = max(one.written, found.get(one.run, one.written))
     return sorted(found.items(), key=lambda run: (run[1], run[0]), reverse=True)
 
 
-def _contents(home: str, ending: str | tuple[str, ...]) -> Iterator[tuple[str, datetime]]:
-    """Yield run and time of each file. The store's time is that of a copy, so the id of the start counts before it."""
+class _File(NamedTuple):
+    """A file of a run, and when its step began or, without the id of a start, when the store wrote it."""
+
+    run: str
+    name: str
+    written: datetime
+
+
+def _contents(home: str, ending: str | tuple[str, ...] = "") -> Iterator[_File]:
+    """Yield the files of all runs. The store's time is that of a copy, so the id of the start counts before it."""
     for entry in store_of(home).list(f"{home}/"):
         name, _, inside = entry.key.removeprefix(f"{home}/").partition("/")
         if inside and inside.endswith(ending):
             start = _START.search(inside)
-            yield name, (start and begun_at(start[0])) or entry.modified
+            yield _File(name, inside, (start and begun_at(start[0])) or entry.modified)
