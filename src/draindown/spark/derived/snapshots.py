@@ -176,7 +176,7 @@ class Snapshots:
         return True
 
     def _held(self, spark: SparkSession, writer: TableWriter, pruning: Pruning) -> Held | None:
-        return delta_target.held_rows(spark, TableLog(writer.layout.snapshots), pruning, narrow=True)
+        return delta_target.held_rows(spark, TableLog(writer.layout.snapshots), pruning, narrow=True, beside=True)
 
 
 def lack_newest(writer: TableWriter) -> bool:

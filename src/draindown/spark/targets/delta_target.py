@@ -305,10 +305,13 @@ def write_batch(
         rows.write.format("delta").mode("append").save(path)
 
 
-def held_rows(spark: SparkSession, log: TableLog, pruning: Pruning, *, narrow: bool = False) -> Held | None:
+def held_rows(
+    spark: SparkSession, log: TableLog, pruning: Pruning, *, narrow: bool = False, beside: bool = False
+) -> Held | None:
     """Return the rows of a table that match `pruning`. None if the table is absent or empty.
 
-    `narrow`: leave out predicates that exclude no file.
+    `narrow`: leave out predicates that exclude no file. `beside`: the table is a side table, which deltalake writes
+    too; predicates on decimals are left out then (see `Pruning.exact`).
 
     The frame reads the log's version with `versionAsOf`. After a write to a table, Spark recomputes persisted frames
     that read the table without a version, and a batch still reads its frames after its first write.
@@ -316,6 +319,7 @@ def held_rows(spark: SparkSession, log: TableLog, pruning: Pruning, *, narrow: b
     if not (files := log.files([*pruning.values, *pruning.ranges]) if log.exists else []):
         return None
     frame = spark.read.format("delta").option("versionAsOf", log.version).load(log.path)
+    pruning = pruning.exact(frame.schema) if beside else pruning
     is_apart = pruning.excludes_all(frame.schema, files)
     pruning = pruning.narrowed(frame.schema, files) if narrow else pruning
     concerned = pruning.files(frame.schema, files)

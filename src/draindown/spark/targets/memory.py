@@ -50,7 +50,7 @@ def held(spark: SparkSession, writer: Writer, pruning: Pruning) -> Held | None:
     """
     goal = writer.flow.target
     log = TableLog(writer.layout.memory(goal.kind.memory))
-    found = held_rows(spark, log, pruning.only(goal.keys))
+    found = held_rows(spark, log, pruning.only(goal.keys), beside=True)
     if found is None or (found.is_apart and goal.kind.memory == "tombstones"):
         return None
     if goal.kind.memory == "tombstones" and _number(found.every) <= FEW_HELD:

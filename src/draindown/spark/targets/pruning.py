@@ -51,6 +51,15 @@ class Pruning:
         """Return the predicates on other columns."""
         return self.only(name for name in (*self.values, *self.ranges, *self.since) if name != column)
 
+    def exact(self, schema: StructType) -> Pruning:
+        """Return the predicates on types whose statistics are exact, whoever wrote them; those of decimals are not.
+
+        A decimal's text and its statistics may be written in another scale, and deltalake writes the statistics by way
+        of doubles and 64-bit integers: by these Delta skips files that hold a row that matches.
+        """
+        names = (*self.values, *self.ranges, *self.since)
+        return self.only(name for name in names if schema[name].dataType.typeName() in _EXACT)
+
     def narrowed(self, schema: StructType, files: Sequence[Mapping[str, Any]]) -> Pruning:
         """Return as few predicates as exclude the same files. Arguments as in `files`.
 
@@ -99,11 +108,10 @@ class Pruning:
     def excludes_all(self, schema: StructType, files: Sequence[Mapping[str, Any]]) -> bool:
         """Return whether no file holds a row that matches, by predicates on types whose statistics are exact.
 
-        Arguments as in `files`. A decimal is left out: its text and its statistics may be written in another scale.
+        Arguments as in `files`.
         """
-        sure = self.only(name for name in (*self.values, *self.ranges) if schema[name].dataType.typeName() in _EXACT)
         try:
-            return not sure.files(schema, files)
+            return not self.exact(schema).files(schema, files)
         except ValueError:  # a date after the year 9999 has no order here
             return False
 
