@@ -6,6 +6,7 @@ import json
 import re
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,6 +19,8 @@ from deltalake import DeltaTable, write_deltalake
 from draindown.cli import main
 from draindown.gate import published
 from draindown.gate.published import Published
+from draindown.history import as_of
+from draindown.lake import documents
 from draindown.lake.table_log import TableLog
 from draindown.spec.models import PipelineSpec
 from tests.folding import Row, fold
@@ -128,6 +131,57 @@ def test_any_year_can_be_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture
         assert [row["v"] for row in json.loads(out)["rows"]] == [v]
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        *(("1.005", []), ("1.009", []), ("1.01", ["x"]), ("1.0199", ["x"]), ("1.02", ["y"]), ("102e-2", ["y"])),
+        *(("999.99", ["y"]), ("999.999", ["y"]), ("1000", ["y"]), ("1E+30", ["y"]), ("-1E+30", []), ("1E-30", [])),
+        *(("-999.999", []), ("0." + "9" * 60, [])),
+    ],
+)
+def test_a_time_between_two_decimals_is_not_rounded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, text: str, found: list[str]
+) -> None:
+    monkeypatch.setitem(_SEQUENCES, "decimal(5,2)", (pa.decimal128(5, 2), []))
+    it = Project(tmp_path, "decimal(5,2)")
+    it.write([{"k": "a", "at": Decimal(at), "n": 1, "v": v} for at, v in (("1.01", "x"), ("1.02", "y"))])
+    code, out, err = it.ask(capsys, "changes", "--json", "--", text)
+    assert code == 0, err
+    assert [row["v"] for row in json.loads(out)["rows"]] == found
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("decimal(5,2)", "1.5", "cast('1.50' as decimal(5,2))"),
+        ("decimal(5,2)", "1.505", "null"),
+        ("decimal(5,2)", "1000", "null"),
+        ("decimal(38,0)", "9" * 38, f"cast('{'9' * 38}' as decimal(38,0))"),
+        ("decimal(38,18)", "1e-18", "cast('0.000000000000000001' as decimal(38,18))"),
+    ],
+)
+def test_a_key_is_never_rounded(kind: str, text: str, value: str) -> None:
+    assert as_of._value(kind, text, exact=True) == value
+
+
+def test_what_was_published_of_a_table_that_is_gone_is_no_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    it = Project(tmp_path)
+    it.write([{"k": "a", "at": _START, "n": 1, "v": "x"}], publish=False)
+    log = TableLog(it.layout.table)
+    own = log.commits()[0].timestamp
+    for version, committed, table in ((9, None, log.id), (0, own + 1, log.id), (0, None, "another")):
+        pointer = Published(
+            version=version, table_id=table, committed_ms=committed, changed_at=None, at=_START, run_id="r", rows=1
+        )
+        documents.write_json(f"{it.layout.published}/{1:010}.json", pointer.model_dump(mode="json"))
+        code, _, err = it.ask(capsys, "changes", "2026-03-01")
+        assert (
+            code == 78 and "nothing-published" in err and f"version {version} passed a check" in " ".join(err.split())
+        )
+
+
 def test_an_answer_is_of_the_published_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     it = Project(tmp_path)
     code, _, err = it.ask(capsys, "changes", "2026-03-01")
@@ -175,6 +229,38 @@ def test_by_arrival_ends_where_the_files_do(tmp_path: Path, capsys: pytest.Captu
     assert code == 78 and f"can be answered is {moments[1]}" in err and "draindown --root" in err
     _, out, _ = it.ask(capsys, "changes", moments[1], "--by", "arrival", "--json")
     assert [row["v"] for row in json.loads(out)["rows"]] == ["y"]
+
+
+def test_a_version_whose_deletion_vector_is_gone_is_no_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    it = Project(tmp_path)
+    it.write([{"k": "a", "at": _START, "n": 1, "v": "x"}])
+    log = Path(it.layout.table, "_delta_log")
+    lines = [json.loads(one) for one in (log / f"{0:020}.json").read_text().splitlines()]
+    file = next(one["add"] for one in lines if "add" in one)
+    gone = f"{it.layout.table}/deletion_vector_61d16c75-6994-46b7-a15b-8b538852e50e.bin"
+    vector = {"storageType": "p", "pathOrInlineDv": gone, "offset": 1, "sizeInBytes": 36, "cardinality": 1}
+    features = ["deletionVectors"]
+    at = next(one["commitInfo"]["timestamp"] for one in lines if "commitInfo" in one) + 1000
+    actions: list[dict[str, Any]] = [
+        {"commitInfo": {"timestamp": at, "operation": "DELETE"}},
+        {
+            "protocol": {
+                "minReaderVersion": 3,
+                "minWriterVersion": 7,
+                "readerFeatures": features,
+                "writerFeatures": features,
+            }
+        },
+        {"remove": {"path": file["path"], "deletionTimestamp": at, "dataChange": True}},
+        {"add": {**file, "deletionVector": vector}},
+    ]
+    (log / f"{1:020}.json").write_text("".join(json.dumps(one) + "\n" for one in actions))
+    assert TableLog(it.layout.table).missing_files() == [gone]
+    moment = datetime.fromtimestamp(at / 1000, UTC).isoformat()
+    code, _, err = it.ask(capsys, "changes", moment, "--by", "arrival")
+    assert code == 78 and "history-gone" in err
 
 
 def test_the_sql_for_duckdb_in_the_docs_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
 from typing import Any, TypeVar
 
 from deltalake.exceptions import DeltaError
@@ -88,7 +88,7 @@ def as_stood(asked: Asked) -> Answer:
 
 def _answer(asked: Asked, log: TableLog, valid: str) -> Answer:
     kinds = log.column_types
-    same = [f"{identifier(name)} = {_value(str(kinds[name]), text)}" for name, text in asked.keys.items()]
+    same = [f"{identifier(name)} = {_value(str(kinds[name]), text, exact=True)}" for name, text in asked.keys.items()]
     where = " and ".join([valid, *same])
     columns = [name for name in kinds if not is_own(name)]
     order = ", ".join(map(identifier, asked.part.scope_keys))
@@ -99,10 +99,10 @@ def _answer(asked: Asked, log: TableLog, valid: str) -> Answer:
 
 
 def _published(layout: FlowLayout) -> TableLog:
-    pointer, log = published.published(layout), TableLog(layout.table)
-    if pointer is None or not log.exists or pointer.table_id != log.id:
-        raise _nothing(layout)
-    return log.at(pointer.version)
+    pointer, found, log = published.published(layout), published.unpublished(layout), TableLog(layout.table)
+    if pointer is None or found is None or found.published is None:
+        raise _nothing(layout, pointer if found else None)
+    return log.at(found.published.version)
 
 
 def _sequence(log: TableLog) -> tuple[str, str]:
@@ -115,8 +115,12 @@ def _sequence(log: TableLog) -> tuple[str, str]:
     return str(first["type"]), f"[{literal(first['name'])}]"
 
 
-def _value(kind: str, text: str) -> str:
-    """Return text as a literal of one of Delta's types. Raises ValueError if it is none."""
+def _value(kind: str, text: str, *, exact: bool = False) -> str:
+    """Return text as a literal of one of Delta's types: of a decimal the greatest that is not above it.
+
+    NULL, with which nothing compares, if there is none, or with `exact` if it is no value of the type. Raises
+    ValueError if the text can't be read.
+    """
     match kind:
         case "timestamp":
             return moment(parse_time(text))
@@ -129,7 +133,7 @@ def _value(kind: str, text: str) -> str:
         case _ if kind in _WHOLE:
             return str(_read(int, text, "whole number"))
         case _ if kind.startswith("decimal"):
-            return f"cast({literal(str(_read(_number, text, 'number')))} as {kind})"
+            return _decimal(kind, _read(_number, text, "number"), exact=exact)
     raise ValueError(f"values of type {kind} can't be given as text; ask the table with SQL")
 
 
@@ -147,6 +151,18 @@ def _number(text: str) -> Decimal:
     return found
 
 
+def _decimal(kind: str, number: Decimal, *, exact: bool) -> str:
+    precision, scale = (int(part) for part in kind[len("decimal(") : -1].split(","))
+    greatest = Decimal((0, (9,) * precision, -scale))
+    if not -greatest <= number <= greatest:
+        found = None if exact or number < 0 else greatest
+    else:
+        digits = Context(prec=2 * precision + 2)  # the default's 28 are fewer than a decimal's 38
+        found = number.quantize(greatest, ROUND_FLOOR, digits)
+        found = None if exact and found != number else found
+    return "null" if found is None else f"cast({literal(format(found, 'f'))} as {kind})"
+
+
 def _is_whole(log: TableLog, commit: Commit) -> bool:
     """Return whether a version can be read: its log and all its files are there."""
     try:
@@ -155,11 +171,13 @@ def _is_whole(log: TableLog, commit: Commit) -> bool:
         return False
 
 
-def _nothing(layout: FlowLayout) -> TerminalError:
+def _nothing(layout: FlowLayout, pointer: published.Published | None = None) -> TerminalError:
+    """Return the error for a table of which nothing is published. `pointer`: what is, of another or a later table."""
+    lost = pointer and f"version {pointer.version} passed a check, which the table as it is does not have"
     return TerminalError(
         "nothing-published",
         tried=f"read the history {layout.table}",
-        found="no version of it has passed a check yet",
+        found=lost or "no version of it has passed a check yet",
         changed="nothing",
         next=f"draindown run {layout.pipeline} --flow {layout.flow}",
     )

@@ -7,6 +7,7 @@ as in `to_pylist`; `rows` converts numbers to datetimes instead.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
@@ -35,6 +36,7 @@ UNREADABLE = (DeltaError, pa.ArrowException, OSError, TerminalError)
 """What reading a table raises if its log or its files are damaged, gone, or of another version of draindown."""
 NO_BATCH = -1
 """Transaction version that a fence writes for a writer without a batch."""
+_VECTOR = re.compile(r"[^/\s\"']*deletion_vector_[0-9a-f-]+\.bin")
 _NEWEST = 20  # newest commits to check; a power cut can leave empty files there
 
 
@@ -244,10 +246,20 @@ class TableLog:
         return bool(self.table.vacuum(hours, dry_run=True, enforce_retention_duration=False))
 
     def missing_files(self) -> list[str]:
-        """Return the paths of data files that the log lists and that don't exist."""
+        """Return the paths of data files that the log lists and that don't exist, or else of a deletion vector."""
         # not `file_uris`: it URL-encodes the table's path but does not encode the file's path again
         places = (Path(_plain(self.path)) / unquote(name) for name in self.added_files()["path"].to_pylist())
-        return [str(place) for place in places if not place.is_file()]
+        return [str(place) for place in places if not place.is_file()] or self._missing_vectors()
+
+    def _missing_vectors(self) -> list[str]:
+        """Return the path of a deletion vector that doesn't exist. deltalake lists none, and reads all or fails."""
+        try:
+            self.deleted_rows()
+        except DeltaError as error:
+            if named := _VECTOR.search(str(error)):
+                return [f"{_plain(self.path)}/{named[0]}"]
+            raise
+        return []
 
 
 @dataclass(frozen=True)
