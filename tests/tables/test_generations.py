@@ -16,7 +16,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from draindown.audit.recount import audit
-from draindown.base.errors import TerminalError
+from draindown.base.errors import TerminalError, TransientError
 from draindown.cli.recovery import _plan_text
 from draindown.doctor.examination import examine
 from draindown.doctor.model import Desk
@@ -246,7 +246,7 @@ def test_a_file_that_waits_and_is_lost_can_be_given_up(tmp_path: Path, lose: Cal
     newest = parked.latest(asked.layout)[str(lost)]
     assert (newest.state, newest.by, newest.note) == ("discarded", "me", "lost by the sender")
     assert (take_in(asked, heap_bytes=1024**3, now=AT).kept_out, resume.resume(asked.layout)) == (0, 1)
-    assert code_of(lambda: reset_plan.undo(asked.layout, by="me")) == "nothing-to-undo"
+    assert code_of(lambda: reset_plan.undo(asked, by="me")) == "nothing-to-undo"
     read = str(tmp_path / "in/1.json")
     assert code_of(lambda: give_up([str(lost), read], by="me", note="", at=AT)) == "not-parked"
     commit(asked, 2)  # and now it is too late for the third, although the checkpoint doesn't know yet
@@ -386,14 +386,54 @@ def test_reset_and_undo(tmp_path: Path) -> None:
     assert generations.generation(asked.layout) == 2
     assert planner.backlog(asked, AT).units == 2
     assert reset(asked).generation == 2
-    assert reset_plan.undo(asked.layout, by="me") == 1
+    assert reset_plan.undo(asked, by="me") == 1
     assert generations.generation(asked.layout) == 1
     assert reset(asked).generation == 3  # never the same again
     write_checkpoint(asked, 3, offsets=1, commits=0)
     assert reset_plan.undoable(asked.layout) == 1
     commit(asked, 0, generation=3)
-    assert code_of(lambda: reset_plan.undo(asked.layout, by="me")) == "generation-has-batches"
+    assert code_of(lambda: reset_plan.undo(asked, by="me")) == "generation-has-batches"
     assert reset(asked).generation == 4
+
+
+def test_an_undo_leaves_out_what_was_given_up_since(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    reset(asked)
+    new = tmp_path / "in/new.json"
+    new.write_text('{"id": "9", "n": 1}\n')
+    take_in(asked, heap_bytes=1024**3, now=AT)
+    discards.discard_input(source_of(asked), asked.layout, [str(new)], by="me", note="", at=AT)
+    assert generations.without(asked.layout, 2) == {str(new)} and not generations.without(asked.layout, 1)
+    assert reset_plan.undo(asked, by="me") == 1
+    assert generations.without(asked.layout, 1) == {str(new)}
+    assert generations.generation(asked.layout) == 1
+
+
+@pytest.mark.parametrize("steps", range(4))
+def test_an_undo_that_lost_its_lease_writes_nothing_more(tmp_path: Path, steps: int) -> None:
+    asked, calls = drained(tmp_path), list[int]()
+    reset(asked)
+
+    def check() -> None:
+        calls.append(1)
+        if len(calls) > steps:
+            raise TransientError("lease-lost", tried="t", found="f", next="n")
+
+    if steps == 3:
+        assert reset_plan.undo(asked, by="me", check=check) == 1
+        return
+    with pytest.raises(TransientError):
+        reset_plan.undo(asked, by="me", check=check)
+    assert generations.generation(asked.layout) == 2 and len(calls) == steps + 1
+
+
+def test_a_reset_that_is_typed_twice_names_the_generation_that_its_undo_returns_to(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    assert reset(asked).kept == 1
+    again = reset_plan.plan(asked)
+    assert (again.previous, again.generation, again.kept) == (2, 2, 1)
+    Path(asked.layout.generation).write_text("{")
+    assert reset_plan.plan(asked).kept is None
 
 
 def _torn(asked: Request) -> str:
@@ -410,7 +450,7 @@ def test_no_generation_goes_on_without_a_table_that_a_reset_put_aside(tmp_path: 
     path = _torn(asked)
     assert reset(asked).damaged == (path,)
     with pytest.raises(TerminalError) as caught:
-        reset_plan.undo(asked.layout, by="me")
+        reset_plan.undo(asked, by="me")
     assert (caught.value.code, path in caught.value.found) == ("nothing-to-undo", True)
     assert resume.resume(asked.layout) == 2
 
@@ -557,7 +597,7 @@ def test_what_people_took_out_stays_out_where_nothing_is_left_to_say_that_they_d
 
 
 def test_undo_without_a_reset_is_refused(tmp_path: Path) -> None:
-    assert code_of(lambda: reset_plan.undo(drained(tmp_path).layout, by="me")) == "nothing-to-undo"
+    assert code_of(lambda: reset_plan.undo(drained(tmp_path), by="me")) == "nothing-to-undo"
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"generation": "x"}', None])
@@ -572,7 +612,7 @@ def test_reset_heals_a_damaged_name_of_the_generation(tmp_path: Path, content: s
     plan = reset(asked)
     assert (plan.previous, plan.generation) == (None, 3)
     assert generations.generation(asked.layout) == 3
-    assert code_of(lambda: reset_plan.undo(asked.layout, by="me")) == "nothing-to-undo"
+    assert code_of(lambda: reset_plan.undo(asked, by="me")) == "nothing-to-undo"
 
 
 def test_a_new_generation_is_one_the_table_never_saw(tmp_path: Path) -> None:
@@ -627,7 +667,7 @@ def test_a_table_put_aside_is_filled_anew(tmp_path: Path) -> None:
     (aside,) = Path(asked.layout.aside(2)).glob("*/*")
     assert DeltaTable(str(aside)).to_pyarrow_table().num_rows == 3
     assert [row.batch for row in ledger_table.recent(asked.layout, 9)] == [0, 1, 2]
-    assert code_of(lambda: reset_plan.undo(asked.layout, by="me")) == "nothing-to-undo"
+    assert code_of(lambda: reset_plan.undo(asked, by="me")) == "nothing-to-undo"
     assert resume.resume(asked.layout) == 2
 
 
@@ -648,7 +688,7 @@ def test_the_hidden_events_of_a_history_go_with_its_table(tmp_path: Path, lose: 
         _half(max(Path(asked.layout.table, "_delta_log").glob("*.json")))
     plan = reset(asked, table_aside=lose == "aside")
     assert plan.hidden_aside and "hidden events" in (told := _plan_text(plan)) and "no --undo" in told
-    assert code_of(lambda: reset_plan.undo(asked.layout, by="me")) == "nothing-to-undo"
+    assert code_of(lambda: reset_plan.undo(asked, by="me")) == "nothing-to-undo"
     assert not TableLog(asked.layout.table).exists and not TableLog(asked.layout.hidden).exists
     assert TableLog(f"{asked.layout.aside(2)}/hidden/f").row_count == 1
     desk = Desk(asked.layout, memory="hidden", generation=2)

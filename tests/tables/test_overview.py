@@ -10,6 +10,7 @@ import pytest
 
 from draindown.base.clock import now
 from draindown.cli import main
+from draindown.flow.checkpoint import Checkpoint
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.runs import report, store
@@ -69,6 +70,22 @@ def test_doctor_shows_the_verdict_on_every_flow(project: Path, capsys: pytest.Ca
     assert code == 1 and "p/f  1 thing wrong" in out and "next: " in out
     assert "  lease " not in out  # the parts that agree
     assert {one["name"] for one in json.loads(typed(project, capsys, "doctor", "--json")[1])} >= {"p/f", "set-up"}
+
+
+def test_doctor_goes_on_past_a_flow_that_this_user_may_not_see(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = Checkpoint.look
+
+    def denied(it: Checkpoint) -> None:
+        if "/p/f/" in it.path:
+            raise PermissionError(13, "Permission denied", it.path)
+        look(it)
+
+    monkeypatch.setattr(Checkpoint, "look", denied)
+    code, out, _ = typed(project, capsys, "doctor")
+    assert code == 2 and "bills/bills  healthy" in out and "p/f" in out
+    assert typed(project, capsys, "doctor", "p")[0] == 2
 
 
 def test_audit_shows_what_does_not_fit_in_every_flow(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -352,7 +352,7 @@ def test_killed_at_any_step_after_the_swap_the_next_one_finishes(tmp_path: Path)
     left = {str(path.relative_to(staged.layout.staging)) for path in Path(staged.layout.staging).rglob("*")}
     assert all(path.startswith(("table/_delta_log", "table")) for path in left)
     assert not list(Path(staged.layout.table).glob("*.parquet"))
-    assert code_of(lambda: reset.undo(layout, by="me")) == "generation-has-batches"
+    assert code_of(lambda: reset.undo(asked, by="me")) == "generation-has-batches"
 
 
 def test_a_quarantine_that_a_rebuild_makes_is_for_its_owner_alone(tmp_path: Path) -> None:

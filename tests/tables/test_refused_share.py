@@ -16,6 +16,7 @@ from draindown.lake import delta
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.ledger.table import of_run, source_after
+from draindown.planning import plan
 from draindown.runs import report, starts, store
 from draindown.runs.report import CheckPart, Expectation
 from draindown.runs.request import Request
@@ -219,3 +220,33 @@ def test_doctor_sends_to_a_run_once_what_was_refused_is_decided_about(asked: Req
     quarantine.discard(asked.layout, ids, by="ada")
     (since,) = [one for one in examine(asked).symptoms if one.code == "unpublished"]
     assert since.next.startswith("draindown run p --flow f ")
+
+
+def test_a_check_that_publishes_while_one_looks_publishes_nothing_that_is_not_there(
+    asked: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pointer is read before the table's log: else it could be past the end that was seen of the table."""
+    commit(asked, 0)
+    publish(asked)
+    exists = TableLog.exists.func  # type: ignore[attr-defined]
+    read = []
+
+    def looked(log: TableLog) -> bool:
+        found: bool = exists(log)
+        if log.path == asked.layout.table and not read:
+            _ = read.append(1), log.version
+            commit(asked, 1)
+            publish(asked)
+        return found
+
+    monkeypatch.setattr(TableLog, "exists", property(looked))
+    state = published.unpublished(asked.layout)
+    assert read and state is not None and state.published is not None
+
+
+def test_a_report_that_can_not_be_read_costs_a_forecast_and_no_plan(asked: Request) -> None:
+    for row, text in (("r1", ""), ("r2", '{"format": 1}')):
+        home = Path(asked.layout.run_reports(row))
+        home.mkdir(parents=True)
+        (home / "drain.json").write_text(text)
+    assert plan.start_seconds(asked.layout, ["r1", "r2"]) > 0

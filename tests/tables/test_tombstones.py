@@ -147,7 +147,7 @@ def test_an_undone_reset_takes_its_tombstones_along(tmp_path: Path) -> None:
     remember(asked, 1)
     reset(asked)
     remember(asked, 0, generation=2)
-    assert reset_plan.undo(asked.layout, by="me") == 1
+    assert reset_plan.undo(asked, by="me") == 1
     assert kept(asked) == {"1 source 1"}
 
 

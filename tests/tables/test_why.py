@@ -175,6 +175,13 @@ def test_a_number_that_a_key_can_t_be_is_not_taken_for_another(tmp_path: Path, a
     assert code == 0 or text in said
 
 
+def test_a_derived_table_that_no_run_has_made_yet_is_said_to_be_none(tmp_path: Path, ask: Ask) -> None:
+    lake = LandedLake(tmp_path, g={"source": {"table": "f"}, "deduplicate": {"keys": ["n"], "sequence_by": ["id"]}})
+    lake.drain([json.dumps({"id": "a", "n": 3})])
+    said = ask(lake, "g", "--key", "3", code=78)
+    assert "nothing-to-prove" in said and "draindown --root" in said and "run p --flow g" in said
+
+
 class _Stamped(Hourly):
     """Its source has the stamps that a drain writes."""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -481,7 +483,7 @@ def test_a_time_that_is_none_is_usage(project: Path, capsys: pytest.CaptureFixtu
 def _left_report(spec: PipelineSpec, run: str, **more: Any) -> None:
     fields = {"pipeline": "orders", "flow": "orders", "run_id": run, "step": "plan", "outcome": "idle"}
     ends = {"started_at": AT, "finished_at": AT, "plan": PlanPart(backlog=Backlog())}
-    store.write(spec.layout("orders"), StepReport.model_validate(fields | ends | more))
+    store.write(spec.layout(more.get("flow", "orders")), StepReport.model_validate(fields | ends | more))
 
 
 def test_report_shows_the_last_run_or_the_named_one(spec: PipelineSpec, capsys: pytest.CaptureFixture[str]) -> None:
@@ -873,3 +875,85 @@ def test_a_step_that_fails_stops_its_branch_and_one_that_takes_spark_along_the_r
     assert last == fails[1]
     compacted = [step == "compact" for _, step in steps]
     assert compacted == sorted(compacted), "compaction comes when every flow is drained and judged"
+
+
+@pytest.mark.parametrize(
+    ("command", "within", "ran", "not_run"),
+    [
+        ("run", ("a", "drain"), [("a", "drain")], {"b", "of_a", "of_b", "of_of_a"}),
+        ("run", ("a", "check"), [("a", "drain"), ("a", "check")], {"b", "of_a", "of_b", "of_of_a"}),
+        ("compact", ("a", "compact"), [("a", "compact")], {"b", "of_a", "of_b", "of_of_a"}),
+    ],
+)
+def test_after_a_signal_no_step_begins(
+    branches: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    within: tuple[str, str],
+    ran: list[tuple[str, str]],
+    not_run: set[str],
+) -> None:
+    from draindown.cli import running
+    from draindown.planning import plan
+
+    every = PlanPart(backlog=Backlog(units=1), batches=1, drain=True, check=True, compact=True)
+    monkeypatch.setattr(plan, "plan", lambda request, now, source=None: (every, []))
+    steps: list[tuple[str, str]] = []
+
+    def work(_: Any, request: Request, *__: Any) -> StepReport:
+        steps.append((request.flow, request.step))
+        if steps[-1] == within:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return of(request, now(), "done")
+
+    monkeypatch.setattr(running, "_work", work)
+    code, out, _ = typed(capsys, command, "branches", "--json")
+    assert steps == ran and code == Exit.DONE and json.loads(out)["not_run"].keys() == not_run
+
+
+@pytest.mark.parametrize("words", ["lag", "plan orders", "run orders", "report"])
+def test_an_error_of_one_flow_that_nobody_foresaw_hides_no_other(
+    second: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: str, tmp_path: Path
+) -> None:
+    from draindown.planning import plan
+    from draindown.runs import starts
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    newest = starts.newest
+    idle = PlanPart(backlog=Backlog(units=1), batches=0, drain=False, check=False, compact=False)
+
+    def plans(request: Request, *_: Any) -> Any:
+        if request.flow == second:
+            raise OSError(36, "File name too long")
+        return idle, []
+
+    def reports(layout: Any, run: str) -> Any:
+        if layout.flow == second:
+            raise KeyError("seconds")
+        return newest(layout, run)
+
+    monkeypatch.setattr(plan, "plan", plans)
+    monkeypatch.setattr(starts, "newest", reports)
+    for flow in ("orders", second):
+        _left_report(context.Setting(Path.cwd(), os.environ).spec("orders"), "r1", flow=flow)
+    code, out, err = typed(capsys, *words.split())
+    assert code == (0 if words == "lag" else 70)
+    assert "orders/orders" in out and "unforeseen" in out + err and "Traceback" not in out + err
+
+
+def test_a_pipeline_of_derived_flows_has_no_refused_rows_to_decide_about(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flow = {"source": {"table": "orders", "pipeline": "orders"}, "deduplicate": {"keys": ["id"], "sequence_by": ["at"]}}
+    path = project / "dags" / "pipelines" / "reports.yaml"
+    path.write_text(yaml.safe_dump({"pipeline": "reports", "lake": "lake", "flows": {"newest": flow}}))
+    for verb in ("replay", "discard", "retry"):
+        code, _, err = typed(capsys, "quarantine", verb, "reports", "--yes")
+        assert code == 2 and "all of them are derived" in " ".join(err.split())
+
+
+def test_a_waiver_for_longer_than_there_is_time_is_usage(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("gate", "waive", "orders", "x", "--reason", "r", "--for", "9999999 days")
+    code, _, err = typed(capsys, *words)
+    assert code == 2 and "there is no such time" in err

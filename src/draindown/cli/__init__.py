@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-import tempfile
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -14,11 +12,11 @@ from typing import Annotated
 import typer
 
 from draindown import __version__
-from draindown.base.errors import Crash, DraindownError, said
+from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit, exit_for
-from draindown.base.formatting import shortened
 from draindown.cli import authoring, drilling, explaining, history, inspect, lateness, proving, recovery, running, why
 from draindown.cli.context import Setting, nearest_root
+from draindown.cli.failures import named
 from draindown.cli.gate import gate
 from draindown.cli.lag import lag
 from draindown.cli.late import late
@@ -119,38 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         Output("--json" in arguments).error(error)
         return exit_for(error)
     except Exception as error:  # noqa: BLE001 - the edge of the process
-        told = _foreseen(error, arguments) or _unforeseen(error)
+        told = named(error, f"draindown {shlex.join(arguments)}")
         Output("--json" in arguments).error(told)
         return exit_for(told)
     return Exit.DONE
-
-
-_READERS = ("_internal", "deltalake", "pyarrow")
-"""Packages whose errors mean that a table, or a file of one, is not as it was written. `_internal` is deltalake's."""
-
-
-def _foreseen(error: Exception, arguments: Sequence[str]) -> DraindownError | None:
-    from draindown.lake import storage, torn
-
-    this = f"draindown {shlex.join(arguments)}"
-    changed = "unknown; every command may be repeated safely"
-    return storage.refusal(error, None, tried=this, changed=changed, again=this) or torn.of_error(error)
-
-
-def _unforeseen(error: Exception) -> DraindownError:
-    with tempfile.NamedTemporaryFile("w", prefix="draindown-", suffix=".traceback", delete=False) as file:
-        traceback.print_exception(error, file=file)
-    of_table = type(error).__module__.partition(".")[0] in _READERS
-    first = (
-        "draindown doctor   # if a table can't be read, it names which, and what helps"
-        if of_table
-        else "try again once"
-    )
-    return Crash(
-        "unforeseen",
-        tried="run this command",
-        found=f"{type(error).__name__}: {shortened(said(error))}",
-        changed="unknown; every command may be repeated safely",
-        next=[first, f"less {file.name}   # the trace, to report if it comes again"],
-        in_order=True,
-    )

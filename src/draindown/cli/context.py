@@ -173,6 +173,8 @@ def derived_flows(spec: PipelineSpec, flow: str | None) -> list[str]:
 def one_flow(spec: PipelineSpec, flow: str | None, *, landing: bool = False) -> str:
     """Return the named flow, or the only one, of those that read records if `landing`; else raise a usage error."""
     found = (landing_flows if landing else flows)(spec, flow)
+    if not found:
+        raise typer.BadParameter(f"no flow of pipeline {spec.pipeline} reads records: all of them are derived")
     if len(found) > 1:
         raise typer.BadParameter(f"pipeline {spec.pipeline} has several flows: say --flow {' or --flow '.join(found)}")
     return found[0]

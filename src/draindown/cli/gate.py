@@ -184,3 +184,5 @@ def _until(duration: str | None) -> datetime | None:
         return None if duration is None else now() + timedelta(seconds=parse_duration(duration))
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--for") from None
+    except OverflowError:
+        raise typer.BadParameter("there is no such time: leave it out, for good", param_hint="--for") from None

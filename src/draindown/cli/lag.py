@@ -11,6 +11,7 @@ import typer
 
 from draindown.base.errors import DraindownError
 from draindown.cli.context import Json, Setting, new_run_id, setting
+from draindown.cli.failures import naming
 from draindown.cli.output import Output, table
 
 if TYPE_CHECKING:
@@ -78,9 +79,10 @@ def _lag(here: Setting, spec: PipelineSpec, flow: str, partitions: bool) -> Lag:
     request = here.request(spec, flow, "plan", new_run_id())
     source = source_of(request)
     try:
-        backlog = plan.plan(request, at, source)[0].backlog
-        # the source was looked at: to look again asks it nothing
-        parts = plan.look(request, at, source).parts if partitions else ()
+        with naming(f"draindown plan {spec.pipeline} --flow {flow}"):
+            backlog = plan.plan(request, at, source)[0].backlog
+            # the source was looked at: to look again asks it nothing
+            parts = plan.look(request, at, source).parts if partitions else ()
         return Lag(spec.pipeline, flow, at, backlog, parts)
     except DraindownError as error:  # the other pipelines may be readable
         return Lag(spec.pipeline, flow, at, error=error)

@@ -13,6 +13,7 @@ from draindown.base.exits import Exit, exit_for
 from draindown.base.formatting import printable
 from draindown.cli.at_work import others
 from draindown.cli.context import Setting, new_run_id
+from draindown.cli.failures import naming
 from draindown.cli.output import Output
 
 if TYPE_CHECKING:
@@ -95,7 +96,11 @@ def report(here: Setting, out: Output) -> None:
     screen = _Screen()
     for spec in screen.pipelines(here):
         for flow in spec.graph.order:
-            _newest(spec, flow, screen)
+            try:
+                with naming(f"draindown report {spec.pipeline} --flow {flow}"):
+                    _newest(spec, flow, screen)
+            except DraindownError as error:
+                screen.fail(f"{spec.pipeline}/{flow}", error)
     out.result(screen.data, "\n".join(screen.lines))
     screen.end()
 

@@ -10,6 +10,7 @@ import typer
 from draindown.base.errors import DraindownError
 from draindown.base.exits import exit_for
 from draindown.cli.context import Flow, Json, PipelineName, Setting, flows, new_run_id, setting
+from draindown.cli.failures import naming
 from draindown.cli.inspect import unnamed as unnamed_drift
 from draindown.cli.output import Output, not_done
 from draindown.launch.settings import is_local, master
@@ -64,7 +65,8 @@ def _planned(
     found, failed = {}, {}
     for name in names:
         try:
-            found[name] = planned(here, spec, name)
+            with naming(f"draindown plan {spec.pipeline} --flow {name}"):
+                found[name] = planned(here, spec, name)
         except DraindownError as error:
             if len(names) == 1:
                 raise

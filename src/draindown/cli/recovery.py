@@ -97,10 +97,11 @@ def reset(
     if not accept_missing:
         reset_plan.refuse_incomplete(request, plan)
     refuse_without(yes)
-    with open_flow(spec, request.flow, Needs.FINISHED, owner=person(), run_id=request.run_id) as opened:
+    flags = " --table-aside" * table_aside + " --accept-missing" * accept_missing
+    again = f"draindown reset {spec.pipeline} --flow {request.flow}{flags} --yes"
+    with open_flow(spec, request.flow, Needs.FINISHED, owner=person(), run_id=request.run_id, again=again) as opened:
         plan = reset_plan.plan(request, table_aside=table_aside)
-        opened.check()
-        reset_plan.begin(request, plan, by=person(), accept_missing=accept_missing)
+        reset_plan.begin(request, plan, by=person(), accept_missing=accept_missing, check=opened.check)
     follow = f"draindown run {plan.pipeline} --flow {plan.flow}"
     out.result(plan.as_dict() | {"next": follow}, f"generation {plan.generation} is live; next: {follow}")
 
@@ -136,8 +137,11 @@ def _undo(request: Request, yes: bool, out: Output) -> None:
     live, previous = generations.generation(request.layout), reset_plan.undoable(request.layout)
     out.note(f"go back from generation {live} to generation {previous} of {request.spec.pipeline}/{request.flow}")
     refuse_without(yes)
-    with open_flow(request.spec, request.flow, Needs.FINISHED, owner=person(), run_id=request.run_id):
-        previous = reset_plan.undo(request.layout, by=person())
+    again = f"draindown reset {request.spec.pipeline} --flow {request.flow} --undo --yes"
+    with open_flow(
+        request.spec, request.flow, Needs.FINISHED, owner=person(), run_id=request.run_id, again=again
+    ) as opened:
+        previous = reset_plan.undo(request, by=person(), check=opened.check)
     out.result({"generation": previous}, f"generation {previous} is live again")
 
 
@@ -160,7 +164,9 @@ def _plan_text(plan: ResetPlan) -> str:
         f"  the table    {_meaning(plan)}",
         "  final        no --undo: what is put aside is missing before it"
         if plan.damaged or plan.table_aside or plan.hidden_aside
-        else f"  kept         generation {before}, for: draindown reset {plan.pipeline} --flow {plan.flow} --undo",
+        else "  final        no --undo: which generation is live can't be told"
+        if plan.kept is None
+        else f"  kept         generation {plan.kept}, for: draindown reset {plan.pipeline} --flow {plan.flow} --undo",
     ]
     return "\n".join(lines)
 
@@ -284,8 +290,11 @@ def _abort(request: Request, yes: bool, out: Output) -> None:
     whose = f"generation {begun.generation} of {request.spec.pipeline}/{request.flow}, begun {begun.at} by {begun.by}"
     out.note(f"throw away the rebuild of {whose}; the live table stays as it is")
     refuse_without(yes)
-    with open_flow(request.spec, request.flow, Needs.LEASE, owner=person(), run_id=request.run_id):
-        generation = rebuild_plan.abort(request.layout)
+    again = f"draindown rebuild {request.spec.pipeline} --flow {request.flow} --abort --yes"
+    with open_flow(
+        request.spec, request.flow, Needs.LEASE, owner=person(), run_id=request.run_id, again=again
+    ) as opened:
+        generation = rebuild_plan.abort(request.layout, opened.check)
     out.result({"aborted": generation}, f"the rebuild of generation {generation} is gone; the live table is as it was")
 
 

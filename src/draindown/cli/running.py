@@ -15,8 +15,10 @@ from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit, exit_for
 from draindown.base.formatting import count, printable
 from draindown.cli.context import Flow, Json, PipelineName, Setting, flows, new_run_id, refuse_without, setting
+from draindown.cli.failures import naming
 from draindown.cli.output import Output, table
 from draindown.runs.report import of
+from draindown.spark.limits import Stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from draindown.runs.report import PlanPart, StepReport
     from draindown.runs.request import Request, Step
     from draindown.sources.port import Source
-    from draindown.spark.limits import Stop
     from draindown.spark.runs.withdrawal import Plan
     from draindown.spec.models import PipelineSpec
 
@@ -50,6 +51,8 @@ class _Run:
     """Flows that could not be planned, drained or judged."""
     ended: bool = False
     """Whether a step failed in a way that takes Spark along: nothing more can run."""
+    stop: Stop = field(default_factory=Stop)
+    """Asked by a signal to end a step. No other one begins then."""
     compactable: list[str] = field(default_factory=list)
     """Flows that may be compacted when all are drained and judged, in the order they ran in."""
     not_run: dict[str, str] = field(default_factory=dict)
@@ -59,6 +62,11 @@ class _Run:
         """Return the request of one step of this run."""
         return self.here.request(self.spec, flow, step, self.run_id, **self.bounds)
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether another step may begin."""
+        return not self.ended and not self.stop.why
+
     def tell(self, request: Request) -> Callable[[DraindownError], None]:
         """Return what to do with the error of a step: note its code, as the card has the rest."""
         where = f"{self.spec.pipeline}/{request.flow}: {request.step}"
@@ -67,7 +75,7 @@ class _Run:
     def may_run(self, flow: str) -> bool:
         """Return whether a flow may run: no flow whose table it reads failed, or was left out for that."""
         kept_from = [name for name in self.spec.graph.upstream(flow) if name in self.failed | self.not_run.keys()]
-        if self.ended:
+        if not self.goes_on:
             self.not_run[flow] = "the run ended before it"
         elif kept_from:
             self.not_run[flow] = f"it reads what {kept_from[0]} did not get to"
@@ -118,7 +126,7 @@ def run(
                 _steps(this, *planned, asked, spark)
         # nobody waits for compaction: it changes no row, and one that takes Spark along stops no other flow
         for name in this.compactable:
-            if not this.ended:
+            if this.goes_on:
                 _step(this, this.request(name, "compact"), spark)
     this.finish()
 
@@ -129,7 +137,8 @@ def _steps(this: _Run, name: str, part: PlanPart, asked: Mapping[Step, bool], sp
     if wanted:
         from draindown.spark.job.steps import in_turn  # brings PySpark: a run with nothing to do needs none
 
-        if not in_turn((this.request(name, step) for step in wanted), lambda request: _step(this, request, spark)):
+        due = (this.request(name, step) for step in wanted if not this.stop.why)
+        if not in_turn(due, lambda request: _step(this, request, spark)):
             this.failed.add(name)
             return
     if asked["compact"] and part.compact:
@@ -150,7 +159,8 @@ def compact(
     this = _Run(here, spec, Output(as_json), {"force": force, "command": command})
     with _spark(this, short=True) as spark:
         for name in flows(spec, flow):
-            _step(this, this.request(name, "compact"), spark)
+            if this.may_run(name):
+                _step(this, this.request(name, "compact"), spark)
     this.finish()
 
 
@@ -173,7 +183,8 @@ def _plans(this: _Run, names: Sequence[str], left_out: Sequence[Step]) -> list[t
         request, started = this.request(name, "plan"), now()
         this.sources[name] = source_of(request)
         try:
-            report = planned(request, left_out, this.sources[name])
+            with naming(f"draindown plan {this.spec.pipeline} --flow {name}"):
+                report = planned(request, left_out, this.sources[name])
         except DraindownError as error:
             if len(names) == 1 and not this.reports:
                 raise
@@ -219,7 +230,9 @@ def _step(this: _Run, request: Request, spark: _Spark) -> Exit:
     from draindown.spark.job.main import attempt
 
     this.out.note(f"{this.spec.pipeline}/{request.flow}: {request.step}")
-    report, code = attempt(request, lambda stop: _work(this, request, spark, stop), tell=this.tell(request))
+    report, code = attempt(
+        request, lambda stop: _work(this, request, spark, stop), tell=this.tell(request), stop=this.stop
+    )
     this.out.progress_done()
     this.reports.append(report)
     this.exit = max(this.exit, code)

@@ -85,7 +85,7 @@ def _look_at_reader(desk: Desk, one: Waiting, *, is_declared: bool) -> None:
         desk.note("reader-of-other-table", "readers", text, _run(one))
     if not is_declared:
         text = f"no flow of the project reads this table as {reader} did: what it has not read is kept all the same"
-        name = reader.flow if reader.pipeline == desk.layout.pipeline else str(reader)
+        name = reader.flow if reader.pipeline == desk.layout.pipeline else f"{reader.pipeline}/{reader.flow}"
         forget = f"draindown forget-reader {desk.layout.pipeline} {name} --flow {desk.layout.flow} --yes"
         desk.note("reader-undeclared", "readers", text, forget)
     elif one.age(at) >= GONE:

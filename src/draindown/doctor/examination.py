@@ -49,7 +49,10 @@ def examine(request: Request) -> Health:
     kind = request.declared.target.kind
     is_derived = isinstance(request.declared, DerivedFlow)
     recount: Literal["audit", "prove"] = "prove" if is_derived else "audit"
-    desk = Desk(FlowState.of(layout), source_of(request), kind.memory, recount)
+    desk = Desk(layout, source_of(request), kind.memory, recount)
+    _look(desk, "state", _remember)
+    if desk.unlooked or desk.symptoms:
+        return Health(f"{layout.pipeline}/{layout.flow}", desk.looked, desk.symptoms, desk.unlooked)
     _look(desk, "lake", look_at_lake)
     if not any(symptom.code == "not-a-directory" for symptom in desk.symptoms):
         for part, look in _LOOKS.items():
@@ -66,6 +69,11 @@ def examine(request: Request) -> Health:
         if request.declared.also_to:
             _look(desk, "sinks", lambda desk: look_at_sinks(desk, request))
     return Health(f"{layout.pipeline}/{layout.flow}", desk.looked, desk.symptoms, desk.unlooked)
+
+
+def _remember(desk: Desk) -> None:
+    """Have all looks see the flow in one state."""
+    desk.layout = FlowState.of(desk.layout)
 
 
 _BEGINNING = 200

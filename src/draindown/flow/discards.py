@@ -39,10 +39,9 @@ def discard_input(
     wanted, live = list(dict.fromkeys(units)), generations.generation(layout)
     if source.named is None:
         raise _read_in_order(source, layout, wanted)
-    first = generations.first_unread(layout, live)
-    unread = _among(layout, live, wanted, range(first, _END))
+    left = unread(layout, live, wanted)
     for number, until in (reading or {}).items():
-        if number != live and (read := sorted(_among(layout, number, unread, range(until)))):
+        if number != live and (read := sorted(_among(layout, number, left, range(until)))):
             raise TerminalError(
                 "not-parked",
                 tried=f"discard {count(len(wanted), source.unit)} of flow {layout.flow} of pipeline {layout.pipeline}",
@@ -50,9 +49,9 @@ def discard_input(
                 changed="nothing",
                 next=f"draindown rebuild {layout.pipeline} --flow {layout.flow} --abort --yes   # then discard again",
             )
-    source.named.give_up(wanted, unread, by=by, note=note, at=at)
-    if unread:
-        generations.leave_out(layout, unread, by=by, at=at)
+    source.named.give_up(wanted, left, by=by, note=note, at=at)
+    if left:
+        generations.leave_out(layout, left, by=by, at=at)
 
 
 def _read_in_order(source: Source, layout: FlowLayout, wanted: Sequence[str]) -> TerminalError:
@@ -66,6 +65,11 @@ def _read_in_order(source: Source, layout: FlowLayout, wanted: Sequence[str]) ->
 
 
 _END = 2**63  # a slice that never comes
+
+
+def unread(layout: FlowLayout, generation: int, names: Collection[str]) -> set[str]:
+    """Return those of `names` that slices hold which the generation has not read."""
+    return _among(layout, generation, names, range(generations.first_unread(layout, generation), _END))
 
 
 def _among(layout: FlowLayout, generation: int, names: Collection[str], slices: range) -> set[str]:

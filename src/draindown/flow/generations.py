@@ -9,13 +9,14 @@ Delta would skip its batches as already committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count, printable
 from draindown.flow import checkpoint
@@ -151,9 +152,12 @@ def make_live(layout: FlowLayout, own: Card) -> None:
     _write(layout, own.generation, own)
 
 
-def go_back_to(layout: FlowLayout, previous: int) -> None:
-    """Make an earlier generation the live one again. Cards are kept so that no number is used twice."""
-    _write(layout, previous)
+def go_back_to(layout: FlowLayout, previous: int, *, without: Collection[str] = (), by: str = "") -> None:
+    """Make an earlier generation the live one again, which from now on leaves out the units `without`.
+
+    Cards are kept so that no number is used twice.
+    """
+    _write(layout, previous, _leaving(layout, previous, without, by, now()) if without else None)
 
 
 def name_live(layout: FlowLayout, live: int) -> None:
@@ -175,8 +179,13 @@ def take_place(staged: FlowLayout) -> None:
 def leave_out(layout: FlowLayout, units: Iterable[str], *, by: str, at: datetime) -> None:
     """Add units that the live generation pinned and did not read to those that it leaves out."""
     number = generation(layout)
+    _write(layout, number, _leaving(layout, number, units, by, at))
+
+
+def _leaving(layout: FlowLayout, number: int, units: Iterable[str], by: str, at: datetime) -> Card:
+    """Return the card of a generation that leaves out units, too."""
     own = card(layout, number) or Card(number, None, at.isoformat(timespec="seconds"), by)
-    _write(layout, number, replace(own, without=tuple(sorted({*own.without, *units}))))
+    return replace(own, without=tuple(sorted({*own.without, *units})))
 
 
 def left_out(layout: FlowLayout) -> dict[int, frozenset[str]]:

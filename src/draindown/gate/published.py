@@ -130,10 +130,10 @@ def _is_another(pointer: Published, commits: Sequence[Commit]) -> bool:
 
 def unpublished(layout: FlowLayout) -> Unpublished | None:
     """What the target holds beyond its published version, or None where there is no target. Reads its log alone."""
-    table = log_of(layout, layout.table)
+    pointer, table = published(layout), log_of(layout, layout.table)  # in this order: a check publishes what is there
     if not table.exists:
         return None
-    version, pointer = table.version, published(layout)
+    version = table.version
     between = max(0, version - pointer.version) if pointer else 0
     commits = table.commits(between + 1)
     found = Unpublished(version, table.id, next((commit.timestamp for commit in commits), None))

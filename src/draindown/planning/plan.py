@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from draindown.base import clock
-from draindown.base.errors import DraindownError
+from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
 from draindown.flow import owner, sink_columns
@@ -259,7 +259,9 @@ def start_seconds(layout: FlowLayout, run_ids: Iterable[str]) -> float:
     """
     spent = list[float]()
     for run_id in islice(dict.fromkeys(run_ids), _STARTS):
-        drained = store.read(layout, run_id, "drain")
+        drained = None
+        with suppress(ValueError, TerminalError):  # a report that can't be read tells no time; `report` names it
+            drained = store.read(layout, run_id, "drain")
         if drained and drained.drain and drained.outcome != "failed":
             spent.append(drained.seconds - sum(float(batch.get("seconds", 0)) for batch in drained.drain.batches))
     return max(0.0, min(spent, default=_START_SECONDS))

@@ -12,6 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from draindown.base.duck import connected
+from draindown.base.errors import TerminalError
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier, literal, rows
 from draindown.proof.behind import literal_of
@@ -136,6 +137,15 @@ class _Table:
         """Return the trace of a key that no row of the table has."""
         if isinstance(self._declared, FlowSpec):
             return self._landed.absent(key)
+        if not self._log.exists:
+            where = f"{self._layout.pipeline}/{self._layout.flow}"
+            raise TerminalError(
+                "nothing-to-prove",
+                tried=f"ask why a row of {where} is not there",
+                found="no run has derived anything yet: there is no table",
+                changed="nothing",
+                next=f"draindown run {self._layout.pipeline} --flow {self._layout.flow}",
+            )
         it = DerivedTable(self._declared, self._layout, self._asked.limit)
         behind = it.behind(self._arrow(key))
         sources = self._sources(behind.rows, behind.otherwise).get(0, []) or self._absent_sources(key)

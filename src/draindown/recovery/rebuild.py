@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -320,16 +321,20 @@ def damaged_staging(layout: FlowLayout, generation: int, found: str) -> Terminal
     )
 
 
-def abort(layout: FlowLayout) -> int:
+def abort(layout: FlowLayout, check: Callable[[], None] = lambda: None) -> int:
     """Discard a rebuild in progress, and return its generation number. It is never used again.
 
-    Call it under the lease. A retry after a crash continues the abort. Raises TerminalError like `abortable`.
+    Call it under the lease; `check` raises once that is lost, and is called before each write. A retry after a crash
+    continues the abort. Raises TerminalError like `abortable`.
     """
     begun = abortable(layout)
+    check()
     write_json(layout.rebuild, asdict(replace(begun, contract="")))  # half of it is never gone on with, and swapped in
     home = Path(layout.beside(begun.generation).staging).parent
     for path in home.iterdir() if home.is_dir() else ():
+        check()
         shutil.rmtree(path)
+    check()
     documents.delete(layout.rebuild)
     return begun.generation
 

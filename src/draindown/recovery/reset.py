@@ -5,6 +5,7 @@ Damaged tables are put aside first. `generation.json` is written last and makes 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -41,6 +42,7 @@ class ResetPlan:
     `hidden_aside`: the target is put aside or gone, and its hidden events will be put aside.
     `derived`: every key is computed again from the source, and only what differs is written.
     `first`: commands after which less is missing.
+    `kept`: the generation that an undo returns to; None if it can't be told.
     """
 
     pipeline: str
@@ -61,6 +63,7 @@ class ResetPlan:
     derived: bool = False
     hidden_aside: bool = False
     first: tuple[str, ...] = ()
+    kept: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the plan as a flat, JSON-ready dict."""
@@ -113,11 +116,21 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
         derived=isinstance(request.declared, DerivedFlow),
         hidden_aside=rows is None and log_of(layout, layout.hidden).exists,
         first=regained(source, lacking),
+        kept=_before(layout, generation, live),
     )
 
 
-def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) -> None:
+Check = Callable[[], None]
+
+
+def _held() -> None:
+    """Take the lease for held, as a flow is whose lease is not shared."""
+
+
+def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool, check: Check = _held) -> None:
     """Make the planned generation the live one. Call it under the lease. Idempotent and atomic.
+
+    `check` raises once the lease is lost; it is called before each write.
 
     Raises TerminalError `reset-input-gone` if input is missing and `accept_missing` is false, TransientError
     `sink-batch-in-flight`.
@@ -130,27 +143,33 @@ def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool) 
         sink_state.refuse_in_flight(layout)
     if found.table_aside and not {layout.table, layout.ledger} & set(found.damaged):
         # before the table and its commits are put aside, but for a batch that doesn't add up: it goes with them
+        check()
         ledger_table.heal(layout, found.generation)
     if loses_table:  # before the table goes: batches on their way to sinks can't be finished then
+        check()
         sink_bases.put_aside(layout)
+    check()
     integrity.put_aside(layout, found.generation)
     # while the target is there, whose transactions say which batches finished: one that is gone or damaged can't, and
     # the ledger may lack the newest. The retry of a batch whose generation goes on after all writes the rows again
     if found.previous is not None and found.previous < found.generation and log_of(layout, layout.table).is_whole:
+        check()
         discards.forget_unfinished(layout, found.previous)
     if loses_table:
+        check()
         integrity.put_target_aside(layout, found.generation)
     # the table that took these rows is gone, and the new generation decides about them again
     if not found.holds_previous:
         # rows of the gate stay released: the input contains them, and the new generation applies them
         ids = quarantine.released_from(layout, without_kind=GATE)
+        check()
         quarantine.reopen(layout, ids, by=by, note=_reopened(found.generation))
-    own = generations.card(layout, found.generation)
-    previous = own.previous if own else found.previous
+    previous = _before(layout, found.generation, found.previous)
     # with an intake of its own, the new generation pins what is there: there is nothing to leave out of it
     missing = () if layout.own_intakes else found.missing
     without = tuple(sorted({*missing, *given_up(source_of(request))}))
     fresh = Card(found.generation, previous, now().isoformat(timespec="seconds"), by, without)
+    check()
     generations.make_live(layout, fresh)
 
 
@@ -170,18 +189,25 @@ def refuse_incomplete(request: Request, found: ResetPlan) -> None:
     )
 
 
-def undo(layout: FlowLayout, *, by: str) -> int:
+def undo(request: Request, *, by: str, check: Check = _held) -> int:
     """Return to the generation before the live one, whose checkpoint still exists. Return its number.
 
-    Call it under the lease. Raises TerminalError `nothing-to-undo`, `generation-has-batches`; TransientError
-    `sink-batch-in-flight`.
+    It leaves out what a person gave up since, as far as it has not read that.
+
+    Call it under the lease; `check`: as for `begin`. Raises TerminalError `nothing-to-undo`, `generation-has-batches`;
+    TransientError `sink-batch-in-flight`.
     """
+    layout = request.layout
     live = generations.generation(layout)
     previous = undoable(layout)
     sink_state.refuse_in_flight(layout)
+    unread = discards.unread(layout, previous, given_up(source_of(request)))
+    check()
     discards.forget_generation(layout, live)  # rows of a batch that began and never committed
+    check()
     quarantine.release_again(layout, by=by, note=_reopened(live))
-    generations.go_back_to(layout, previous)
+    check()
+    generations.go_back_to(layout, previous, without=unread, by=by)
     return previous
 
 
@@ -216,6 +242,12 @@ def _is_fresh(layout: FlowLayout, live: int) -> bool:
 
 def _knows_any(layout: FlowLayout, last: int) -> bool:
     return any(generations.knows(layout, number) for number in range(1, last + 1))
+
+
+def _before(layout: FlowLayout, generation: int, live: int | None) -> int | None:
+    """Return the generation before one that a reset begins: a reset that is repeated goes on with the same one."""
+    own = generations.card(layout, generation)
+    return own.previous if own else live
 
 
 def _rows_of(layout: FlowLayout) -> int | None:
