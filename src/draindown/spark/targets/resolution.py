@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, MapType
+from pyspark.sql.types import ArrayType, AtomicType, BinaryType, DataType, MapType, StructType
 
 from draindown.spark.contract.json_rows import TIMES
 from draindown.spark.sql import ARRIVED_AT, STAMPS, quoted
@@ -171,8 +171,40 @@ def _content(frame: DataFrame, columns: Sequence[str]) -> Column:
 
 
 def comparable(kind: DataType, column: Column) -> Column:
-    """Return a value that sorts and compares as the column does: Spark has no order of maps."""
-    return F.to_json(column, dict(TIMES)) if _holds_map(kind) else column
+    """Return a value that sorts and compares as the column does: Spark has no order of maps.
+
+    Maps with the same entries compare equal, whatever the order of these.
+    """
+    return F.to_json(_in_order(column, kind), dict(TIMES)) if _holds_map(kind) else column
+
+
+def _in_order(value: Column, kind: DataType) -> Column:
+    """Return the value with the entries of each map sorted by key.
+
+    Spark writes a binary or nested key into JSON by the name of its object in memory, so such a key becomes JSON first.
+    """
+    match kind:
+        case _ if not _holds_map(kind):
+            return value
+        case MapType(keyType=key, valueType=held):
+            is_plain = isinstance(key, AtomicType) and not isinstance(key, BinaryType)
+
+            def entry(one: Column) -> Column:
+                name = one["key"] if is_plain else F.to_json(F.struct(one["key"].alias("k")), dict(TIMES))
+                return F.struct(name.alias("key"), _in_order(one["value"], held).alias("value"))
+
+            entries = F.array_sort(F.transform(F.map_entries(value), entry), _by_key)
+            return F.map_from_entries(entries)
+        case ArrayType(elementType=element):
+            return F.transform(value, lambda one: _in_order(one, element))
+        case StructType():
+            fields = [_in_order(value.getField(f.name), f.dataType).alias(f.name) for f in kind]
+            return F.when(value.isNotNull(), F.struct(*fields))
+    raise AssertionError(f"no type that holds a map: {kind}")
+
+
+def _by_key(one: Column, other: Column) -> Column:
+    return F.when(one["key"] < other["key"], -1).when(one["key"] > other["key"], 1).otherwise(0)
 
 
 def _holds_map(kind: DataType) -> bool:
