@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from draindown.base.errors import TransientError
+from draindown.lake.lost_files import lost_files
 from draindown.lake.table_log import TableLog
 from draindown.lease.holder import holder
 from draindown.spark.runs.compaction import compact
@@ -27,7 +28,7 @@ from tests.landing import Landing
 def _hold(trial: Trial, landing: Landing, control: Control) -> None:
     """As `lakes.hold`; commits of OPTIMIZE and VACUUM keep nobody from counting."""
     lakes.hold(trial, landing, control)
-    missing = TableLog(landing.layout.table, TableLog(landing.layout.table).version).missing_files()
+    missing = lost_files(TableLog(landing.layout.table, TableLog(landing.layout.table).version))
     trial.promise("no file is missed", not missing)
 
 

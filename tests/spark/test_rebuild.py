@@ -23,10 +23,11 @@ from draindown.base.errors import TerminalError, TransientError
 from draindown.doctor.examination import examine
 from draindown.flow import generations, quarantine
 from draindown.gate import published as gate_published
+from draindown.lake.lost_files import lost_files
 from draindown.lake.table_log import TableLog
 from draindown.planning import compaction
-from draindown.recovery import rebuild as rebuild_plan
 from draindown.recovery import swap
+from draindown.recovery.abort import abort
 from draindown.recovery.opening import lease_of
 from draindown.runs.report import StepReport
 from draindown.runs.request import Request
@@ -276,7 +277,7 @@ def test_a_rebuild_is_what_a_fresh_flow_makes_and_readers_see_nothing_else(spark
     work = compaction.work(changed.layout, changed.request().flow_spec.maintenance, force=True)
     for one_table in work.tables:
         rewrite(spark, one_table, 64 * 1024**2, lambda: None)
-    assert TableLog(changed.layout.table, published.version).missing_files() == []
+    assert lost_files(TableLog(changed.layout.table, published.version)) == []
     assert content(changed.layout.table) == content(control.layout.table)
     healthy(changed)
 
@@ -342,7 +343,7 @@ def test_an_append_table_is_rebuilt_once_however_often_it_dies(spark: SparkSessi
     with pytest.raises(Exception):  # noqa: B017 - as above
         rebuilt(new, spark, "merged")
     with lease_of(new.layout, LeaseSpec(), owner="me", run_id="r"):
-        assert rebuild_plan.abort(new.layout) == 3
+        assert abort(new.layout, lambda: None) == 3
     healthy(new)
     (new.landing / "002.json").unlink()
     with pytest.raises(TerminalError) as caught:

@@ -21,6 +21,7 @@ from draindown.gate import published
 from draindown.gate.published import Published
 from draindown.history import as_of
 from draindown.lake import documents
+from draindown.lake.lost_files import lost_files
 from draindown.lake.table_log import TableLog
 from draindown.spec.models import PipelineSpec
 from tests.folding import Row, fold
@@ -257,7 +258,7 @@ def test_a_version_whose_deletion_vector_is_gone_is_no_answer(
         {"add": {**file, "deletionVector": vector}},
     ]
     (log / f"{1:020}.json").write_text("".join(json.dumps(one) + "\n" for one in actions))
-    assert TableLog(it.layout.table).missing_files() == [gone]
+    assert lost_files(TableLog(it.layout.table)) == [gone]
     moment = datetime.fromtimestamp(at / 1000, UTC).isoformat()
     code, _, err = it.ask(capsys, "changes", moment, "--by", "arrival")
     assert code == 78 and "history-gone" in err

@@ -17,6 +17,7 @@ from draindown.flow import generations
 from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
 from draindown.recovery import losses, rebuild, replay, reset
+from draindown.recovery.abort import abort
 from draindown.runs.request import Again, Request
 from draindown.sources import intake, raw
 from draindown.sources.batch_size import Bound, bound_for
@@ -94,7 +95,7 @@ def test_a_rebuild_whose_rest_aged_out_goes_on_behind_an_accepted_loss(
     assert list(losses.found(asked)) == ["t/0:0-4"]
     losses.accept(asked, ["t/0:0-4"], by="me", note="aged out")
     assert losses.found(asked) == {} and rebuild.plan(asked).missing == ()
-    rebuild.abort(asked.layout)
+    abort(asked.layout, lambda: None)
     assert losses.found(asked) == {}
 
 

@@ -27,6 +27,7 @@ from draindown.ledger.rows import Swap
 from draindown.planning import plan
 from draindown.recovery import losses, rebuild, reset
 from draindown.recovery import swap as recovery_swap
+from draindown.recovery.abort import abort
 from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.files import catalog
@@ -123,7 +124,7 @@ def test_what_the_source_no_longer_holds_stops_it_until_someone_agrees(tmp_path:
     assert rebuild.plan(asked).missing == ()  # agreed to, for this one
     (tmp_path / "in/1.json").unlink()
     assert code_of(lambda: begin(asked)) == "rebuild-input-gone"
-    rebuild.abort(asked.layout)
+    abort(asked.layout, lambda: None)
     shutil.rmtree(asked.layout.intake_of(1))  # read once, and nobody knows what
     assert rebuild.plan(asked).forgotten == 2
     assert code_of(lambda: begin(asked)) == "rebuild-input-gone"
@@ -146,7 +147,7 @@ def test_what_is_given_up_while_a_rebuild_is_begun_is_left_out_of_it_or_refused(
         give_up([str(names[1])], reading=losses.reading(asked))
     assert (caught.value.code, "--abort" in caught.value.next[0]) == ("not-parked", True)
     assert given_up(source_of(asked)) == {str(names[0])}
-    rebuild.abort(asked.layout)
+    abort(asked.layout, lambda: None)
     give_up([str(names[1])], reading=losses.reading(asked))
     assert given_up(source_of(asked)) == set(map(str, names))
 
@@ -184,8 +185,8 @@ def test_one_that_was_begun_goes_on_only_as_it_was_begun(tmp_path: Path) -> None
     assert generations.generation(asked.layout) == 3
     assert code_of(lambda: begin(asked)) == "rebuild-overtaken"
     assert "rebuild-overtaken" in codes(asked, "wrong")
-    assert rebuild.abort(asked.layout) == 2
-    assert code_of(lambda: rebuild.abort(asked.layout)) == "nothing-to-abort"
+    assert abort(asked.layout, lambda: None) == 2
+    assert code_of(lambda: abort(asked.layout, lambda: None)) == "nothing-to-abort"
     assert begin(asked).generation == 4  # never the same again
 
 
@@ -207,10 +208,10 @@ def test_an_abort_that_was_cut_short_can_only_be_aborted(
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
-            rebuild.abort(asked.layout)
+            abort(asked.layout, lambda: None)
     assert code_of(lambda: begin(asked)) == "rebuild-damaged", "half of its tables must not take the live ones' place"
     assert "rebuild-damaged" in codes(asked, "wrong")
-    assert rebuild.abort(asked.layout) == begun.generation
+    assert abort(asked.layout, lambda: None) == begun.generation
     assert begin(asked).generation == begun.generation + 1
 
 
@@ -220,7 +221,7 @@ def test_a_torn_table_keeps_no_one_from_leaving_a_rebuild(tmp_path: Path) -> Non
     newest = max((Path(asked.layout.table) / "_delta_log").glob("*.json"))
     newest.write_bytes(newest.read_bytes()[:40])
     assert not rebuild.is_swapped(asked.layout, begun)
-    assert rebuild.abort(asked.layout) == begun.generation
+    assert abort(asked.layout, lambda: None) == begun.generation
 
 
 def test_a_changed_transform_is_another_contract(tmp_path: Path) -> None:
@@ -320,7 +321,7 @@ def test_killed_at_any_step_after_the_swap_the_next_one_finishes(tmp_path: Path)
     assert not {code for code in codes(asked, "wrong") if code != "drain-at-work"}
     assert "lacks 2 batches" in plan.plan(asked, AT)[0].reasons["drain"]
     assert code_of(lambda: audit(asked.spec, "f", root=tmp_path)) == "rebuild-unfinished"
-    assert code_of(lambda: rebuild.abort(layout)) == "rebuild-unfinished"
+    assert code_of(lambda: abort(layout, lambda: None)) == "rebuild-unfinished"
     for step in STEPS:
         with pytest.raises(Died):
             recovery_swap.finish(layout, by="me", reached=dying_at(step))

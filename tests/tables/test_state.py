@@ -26,6 +26,7 @@ from draindown.lake.table_log import TableLog
 from draindown.planning import compaction
 from draindown.recovery import rebuild, replay, reset
 from draindown.recovery import swap as recovery_swap
+from draindown.recovery.abort import abort
 from draindown.runs.request import Request
 from tests.flowfiles import checkpoint as write_checkpoint
 from tests.flowfiles import drained
@@ -141,7 +142,7 @@ def test_a_rebuild_whose_file_is_torn_can_be_aborted_and_begun_anew(tmp_path: Pa
     assert found is not None
     assert (found.generation, found.previous, found.by, found.contract) == (begun.generation, 1, "me", "")
     assert code_of(lambda: rebuild.plan(asked)) == "rebuild-damaged"
-    assert rebuild.abort(asked.layout) == begun.generation
+    assert abort(asked.layout, lambda: None) == begun.generation
     assert not Path(asked.layout.rebuild).exists()
     assert begin(asked).generation > begun.generation
 
@@ -182,7 +183,7 @@ def test_a_rebuild_whose_files_are_all_torn_can_be_aborted(tmp_path: Path) -> No
     tear(asked.layout.rebuild)
     tear(staged.layout.generation)
     assert code_of(lambda: rebuild.plan(asked)) == "rebuild-damaged"
-    assert rebuild.abort(asked.layout) == 2
+    assert abort(asked.layout, lambda: None) == 2
     assert rebuild.unfinished(asked.layout) is None
     assert not Path(staged.layout.staging).exists()
 
@@ -201,7 +202,7 @@ def test_a_torn_rebuild_is_found_below_a_later_generation_and_a_finished_one_is_
     found = rebuild.unfinished(asked.layout)
     assert found is not None and (found.generation, found.previous) == (3, 2)
     assert "rebuild-overtaken" in _left(asked)
-    assert rebuild.abort(asked.layout) == 3
+    assert abort(asked.layout, lambda: None) == 3
 
 
 def test_a_replay_that_was_moved_aside_is_fenced_all_the_same(tmp_path: Path) -> None:

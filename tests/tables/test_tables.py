@@ -16,6 +16,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from draindown.lake import delta
+from draindown.lake.lost_files import lost_files
 from draindown.lake.table_log import TableLog
 
 TABLE = pa.table({"id": [1, 2], "name": ["a", None]})
@@ -111,10 +112,10 @@ def test_names_with_quotes_and_spaces_read_back(tmp_path: Path) -> None:
 def test_files_are_found_whatever_their_lake_is_called(tmp_path: Path, name: str) -> None:
     path = str(tmp_path / name)
     write_deltalake(path, pa.table({"p": ["a b%", "ü"], "n": [1, 2]}), partition_by=["p"])
-    assert TableLog(path, 0).missing_files() == []
+    assert lost_files(TableLog(path, 0)) == []
     gone = next(Path(path).rglob("*.parquet"))
     gone.unlink()
-    assert TableLog(path, 0).missing_files() == [str(gone)]
+    assert lost_files(TableLog(path, 0)) == [str(gone)]
 
 
 def test_a_widened_table_cannot_be_read_without_spark(path: str) -> None:

@@ -945,9 +945,11 @@ def test_an_error_of_one_flow_that_nobody_foresaw_hides_no_other(
 def test_a_pipeline_of_derived_flows_has_no_refused_rows_to_decide_about(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flow = {"source": {"table": "orders", "pipeline": "orders"}, "deduplicate": {"keys": ["id"], "sequence_by": ["at"]}}
+    per = {"keys": ["status"], "sql": "select status, count(*) as n from orders group by status"}
+    flow = {"source": {"table": "orders", "pipeline": "orders"}, "per": per}
     path = project / "dags" / "pipelines" / "reports.yaml"
-    path.write_text(yaml.safe_dump({"pipeline": "reports", "lake": "lake", "flows": {"newest": flow}}))
+    lake = yaml.safe_load((path.parent / "orders.yaml").read_text())["lake"]
+    path.write_text(yaml.safe_dump({"pipeline": "reports", "lake": lake, "flows": {"by_status": flow}}))
     for verb in ("replay", "discard", "retry"):
         code, _, err = typed(capsys, "quarantine", verb, "reports", "--yes")
         assert code == 2 and "all of them are derived" in " ".join(err.split())

@@ -89,7 +89,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
         lag,
         running.compact,
     ),
-    *(recovery.doctor, recovery.reset, recovery.replay, recovery.rebuild, recovery.accept_loss),
+    *(inspect.doctor, recovery.reset, recovery.replay, recovery.rebuild, recovery.accept_loss),
     *(recovery.forget_reader, drilling.drill),
 )
 for command in _COMMANDS:

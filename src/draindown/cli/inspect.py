@@ -1,4 +1,4 @@
-"""Read-only commands: report, audit, and the drift that report lists."""
+"""Read-only commands: doctor, report, audit, and the drift that report lists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit, exit_for
 from draindown.cli import overview
 from draindown.cli.at_work import others, unreported
-from draindown.cli.context import AnyPipeline, Flow, Json, Setting, flows, setting
+from draindown.cli.context import AnyPipeline, Flow, Json, Setting, flows, new_run_id, setting
 from draindown.cli.output import Output, not_done, table
 
 if TYPE_CHECKING:
@@ -24,6 +24,25 @@ if TYPE_CHECKING:
     from draindown.spec.models import PipelineSpec
 
     Audited = Audit | Unaudited | DraindownError
+
+
+def doctor(ctx: typer.Context, pipeline: AnyPipeline = None, flow: Flow = None, as_json: Json = False) -> None:
+    """Check a flow's state for consistency; print what is wrong and how to fix it. Changes nothing, starts no JVM."""
+    from draindown.doctor.examination import examine, examine_setup
+
+    here = setting(ctx)
+    if pipeline is None:
+        overview.refuse_choice(flow=flow)
+        overview.doctor(here, Output(as_json))
+        return
+    spec = here.load(pipeline)
+    asked = (here.request(spec, name, "plan", new_run_id()) for name in flows(spec, flow))
+    found = [*map(examine, asked), examine_setup()]
+    Output(as_json).result([health.as_dict() for health in found], "\n\n".join(map(str, found)))
+    codes = {health.exit for health in found}
+    worst = 1 if 1 in codes else max(codes)
+    if worst:
+        raise typer.Exit(worst)
 
 
 def report(

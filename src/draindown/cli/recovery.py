@@ -1,4 +1,4 @@
-"""Commands of recovery: doctor finds what is wrong; reset, replay and rebuild repair it."""
+"""Commands of recovery: reset, replay, rebuild, and what lets a flow go on without input or a reader that is gone."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from draindown.cli import overview
 from draindown.cli.context import (
-    AnyPipeline,
-    Flow,
     Json,
     OneFlow,
     PipelineName,
     Yes,
-    flows,
     new_run_id,
     one_flow,
     person,
@@ -26,8 +22,10 @@ from draindown.cli.output import Output
 from draindown.lake.documents import absolute
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from datetime import datetime
 
+    from draindown.recovery.opening import Needs, OpenFlow
     from draindown.recovery.rebuild import RebuildPlan
     from draindown.recovery.replay import Replay
     from draindown.recovery.reset import ResetPlan
@@ -48,25 +46,6 @@ _Ranges = Annotated[
 ]
 
 
-def doctor(ctx: typer.Context, pipeline: AnyPipeline = None, flow: Flow = None, as_json: Json = False) -> None:
-    """Check a flow's state for consistency; print what is wrong and how to fix it. Changes nothing, starts no JVM."""
-    from draindown.doctor.examination import examine, examine_setup
-
-    here = setting(ctx)
-    if pipeline is None:
-        overview.refuse_choice(flow=flow)
-        overview.doctor(here, Output(as_json))
-        return
-    spec = here.load(pipeline)
-    asked = (here.request(spec, name, "plan", new_run_id()) for name in flows(spec, flow))
-    found = [*map(examine, asked), examine_setup()]
-    Output(as_json).result([health.as_dict() for health in found], "\n\n".join(map(str, found)))
-    codes = {health.exit for health in found}
-    worst = 1 if 1 in codes else max(codes)
-    if worst:
-        raise typer.Exit(worst)
-
-
 def reset(
     ctx: typer.Context,
     pipeline: PipelineName,
@@ -82,11 +61,10 @@ def reset(
 ) -> None:
     """Begin the next generation, which reads all input again: for a lost checkpoint, a lost or restored table."""
     from draindown.recovery import reset as reset_plan
-    from draindown.recovery.opening import Needs, open_flow
+    from draindown.recovery.opening import Needs
 
     here, out = setting(ctx), Output(as_json)
     request = request_of(here, pipeline, flow)
-    spec = request.spec
     if undo:
         if table_aside:
             raise typer.BadParameter("an undo moves no table", param_hint="--table-aside")
@@ -97,9 +75,8 @@ def reset(
     if not accept_missing:
         reset_plan.refuse_incomplete(request, plan)
     refuse_without(yes)
-    flags = " --table-aside" * table_aside + " --accept-missing" * accept_missing
-    again = f"draindown reset {spec.pipeline} --flow {request.flow}{flags} --yes"
-    with open_flow(spec, request.flow, Needs.FINISHED, owner=person(), run_id=request.run_id, again=again) as opened:
+    flags = ["--table-aside"] * table_aside + ["--accept-missing"] * accept_missing
+    with _opened(request, Needs.FINISHED, "reset", *flags) as opened:
         plan = reset_plan.plan(request, table_aside=table_aside)
         reset_plan.begin(request, plan, by=person(), accept_missing=accept_missing, check=opened.check)
     follow = f"draindown run {plan.pipeline} --flow {plan.flow}"
@@ -129,18 +106,24 @@ def forget_reader(
     out.result({"forgotten": f"{of}/{name}"}, f"{of}/{name} is forgotten")
 
 
+def _opened(request: Request, needs: Needs, *words: str) -> AbstractContextManager[OpenFlow]:
+    """Hold the request's flow for a command; `words`: its verb, and options, for who has to type it again."""
+    from draindown.recovery.opening import open_flow
+
+    verb, *options = words
+    again = " ".join(["draindown", verb, request.spec.pipeline, "--flow", request.flow, *options, "--yes"])
+    return open_flow(request.spec, request.flow, needs, owner=person(), run_id=request.run_id, again=again)
+
+
 def _undo(request: Request, yes: bool, out: Output) -> None:
     from draindown.flow import generations
     from draindown.recovery import reset as reset_plan
-    from draindown.recovery.opening import Needs, open_flow
+    from draindown.recovery.opening import Needs
 
     live, previous = generations.generation(request.layout), reset_plan.undoable(request.layout)
     out.note(f"go back from generation {live} to generation {previous} of {request.spec.pipeline}/{request.flow}")
     refuse_without(yes)
-    again = f"draindown reset {request.spec.pipeline} --flow {request.flow} --undo --yes"
-    with open_flow(
-        request.spec, request.flow, Needs.FINISHED, owner=person(), run_id=request.run_id, again=again
-    ) as opened:
+    with _opened(request, Needs.FINISHED, "reset", "--undo") as opened:
         previous = reset_plan.undo(request, by=person(), check=opened.check)
     out.result({"generation": previous}, f"generation {previous} is live again")
 
@@ -283,18 +266,15 @@ def rebuild(
 
 
 def _abort(request: Request, yes: bool, out: Output) -> None:
-    from draindown.recovery import rebuild as rebuild_plan
-    from draindown.recovery.opening import Needs, open_flow
+    from draindown.recovery.abort import abort, abortable
+    from draindown.recovery.opening import Needs
 
-    begun = rebuild_plan.abortable(request.layout)
+    begun = abortable(request.layout)
     whose = f"generation {begun.generation} of {request.spec.pipeline}/{request.flow}, begun {begun.at} by {begun.by}"
     out.note(f"throw away the rebuild of {whose}; the live table stays as it is")
     refuse_without(yes)
-    again = f"draindown rebuild {request.spec.pipeline} --flow {request.flow} --abort --yes"
-    with open_flow(
-        request.spec, request.flow, Needs.LEASE, owner=person(), run_id=request.run_id, again=again
-    ) as opened:
-        generation = rebuild_plan.abort(request.layout, opened.check)
+    with _opened(request, Needs.LEASE, "rebuild", "--abort") as opened:
+        generation = abort(request.layout, opened.check)
     out.result({"aborted": generation}, f"the rebuild of generation {generation} is gone; the live table is as it was")
 
 

@@ -11,6 +11,7 @@ from draindown.base.formatting import age, count, size
 from draindown.base.ranges import Range, joined, minus
 from draindown.doctor.model import Desk
 from draindown.flow import generations
+from draindown.lake.lost_files import lost_files
 from draindown.lake.table_log import log_of, moment
 from draindown.ledger import table as ledger_table
 from draindown.recovery import losses
@@ -91,7 +92,7 @@ def look_at_raw(desk: Desk, request: Request) -> None:
         files = log.files()
         held = size(sum(file["size_bytes"] for file in files))
         desk.say("raw records", f"{held}, {f'kept for {age(keep)}' if keep else 'no longer kept'}")
-        if missing := log.missing_files():
+        if missing := lost_files(log):
             text = f"{count(len(missing), 'data file')} gone, such as {missing[0]}: what a batch reads from them fails"
             desk.wrong("raw-files-gone", "raw records", text, f"restore {desk.layout.raw} from a copy, as a whole")
     if desk.at_work or desk.source.out_of_reach():

@@ -9,6 +9,7 @@ from draindown.gate import published as gate_published
 from draindown.gate import waivers
 from draindown.gate.published import Unpublished
 from draindown.lake.commits import Commit
+from draindown.lake.lost_files import lost_files
 from draindown.lake.table_log import log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
@@ -43,7 +44,7 @@ def look_at_target(desk: Desk) -> None:
         return
     version = table.version
     desk.say("target", f"version {version}")
-    missing = table.missing_files()
+    missing = lost_files(table)
     if missing:
         text = f"{count(len(missing), 'data file')} of version {version} gone, such as {missing[0]}"
         desk.wrong("table-files-gone", "target", text, desk.reset_or_restore(path))
@@ -183,7 +184,7 @@ def look_at_published(desk: Desk, request: Request) -> None:
 
 def _published_files(desk: Desk, version: int, run: str) -> None:
     try:
-        missing = log_of(desk.layout, desk.layout.table).at(version).missing_files()
+        missing = lost_files(log_of(desk.layout, desk.layout.table).at(version))
         text = f"{count(len(missing), 'data file')} of published version {version} gone: it was vacuumed away"
     except Exception as error:  # noqa: BLE001 - deltalake raises arbitrary exceptions for a version whose log is gone
         missing, text = ["the log"], f"published version {version} can't be read: {shortened(str(error))}"

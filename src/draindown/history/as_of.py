@@ -17,6 +17,7 @@ from draindown.base.errors import TerminalError
 from draindown.gate import published
 from draindown.lake.commits import Commit
 from draindown.lake.layout import FlowLayout
+from draindown.lake.lost_files import lost_files
 from draindown.lake.table_log import TableLog, identifier, literal, moment
 from draindown.spec.history import History
 from draindown.spec.names import is_own
@@ -166,7 +167,7 @@ def _decimal(kind: str, number: Decimal, *, exact: bool) -> str:
 def _is_whole(log: TableLog, commit: Commit) -> bool:
     """Return whether a version can be read: its log and all its files are there."""
     try:
-        return not log.at(commit.version).missing_files()
+        return not lost_files(log.at(commit.version))
     except DeltaError:
         return False
 

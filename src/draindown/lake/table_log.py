@@ -7,7 +7,6 @@ as in `to_pylist`; `rows` converts numbers to datetimes instead.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
@@ -16,7 +15,6 @@ from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,7 +34,6 @@ UNREADABLE = (DeltaError, pa.ArrowException, OSError, TerminalError)
 """What reading a table raises if its log or its files are damaged, gone, or of another version of draindown."""
 NO_BATCH = -1
 """Transaction version that a fence writes for a writer without a batch."""
-_VECTOR = re.compile(r"[^/\s\"']*deletion_vector_[0-9a-f-]+\.bin")
 _NEWEST = 20  # newest commits to check; a power cut can leave empty files there
 
 
@@ -245,22 +242,6 @@ class TableLog:
         """Return whether a VACUUM with a retention of `hours` would delete any file."""
         return bool(self.table.vacuum(hours, dry_run=True, enforce_retention_duration=False))
 
-    def missing_files(self) -> list[str]:
-        """Return the paths of data files that the log lists and that don't exist, or else of a deletion vector."""
-        # not `file_uris`: it URL-encodes the table's path but does not encode the file's path again
-        places = (Path(_plain(self.path)) / unquote(name) for name in self.added_files()["path"].to_pylist())
-        return [str(place) for place in places if not place.is_file()] or self._missing_vectors()
-
-    def _missing_vectors(self) -> list[str]:
-        """Return the path of a deletion vector that doesn't exist. deltalake lists none, and reads all or fails."""
-        try:
-            self.deleted_rows()
-        except DeltaError as error:
-            if named := _VECTOR.search(str(error)):
-                return [f"{_plain(self.path)}/{named[0]}"]
-            raise
-        return []
-
 
 @dataclass(frozen=True)
 class Snapshot(FlowLayout):
@@ -350,10 +331,6 @@ def moment(at: datetime) -> str:
 def identifier(name: str) -> str:
     """Return a column name as a quoted identifier for `query` and DuckDB."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def _plain(path: str) -> str:
-    return path.removeprefix("file://") if path.startswith("file:///") else path
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType:

@@ -12,6 +12,7 @@ from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.formatting import count
 from draindown.flow import generations
 from draindown.lake.layout import FlowLayout
+from draindown.lake.lost_files import lost_files
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
 from draindown.sources import intake
@@ -95,7 +96,7 @@ def _refuse_gone(layout: FlowLayout, source: TableSource, found: Pinned) -> None
     doctor = f"draindown doctor {layout.pipeline} --flow {layout.flow}   # if its newest version is whole, prove again"
     read = [(str(table), log, _newer(layout)) for table, log in zip(source.read, found.sources, strict=True)]
     for name, log, next_ in (*read, (layout.table_name, found.table, doctor)):
-        if gone := log.missing_files():
+        if gone := lost_files(log):
             raise _gone(layout, f"{count(len(gone), 'file')} of table {name} at version {log.version}", next_)
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -321,35 +320,17 @@ def damaged_staging(layout: FlowLayout, generation: int, found: str) -> Terminal
     )
 
 
-def abort(layout: FlowLayout, check: Callable[[], None] = lambda: None) -> int:
-    """Discard a rebuild in progress, and return its generation number. It is never used again.
+def give_up(layout: FlowLayout, begun: Rebuild) -> None:
+    """Write down that a rebuild is never gone on with, and swapped in: half of it may be gone by now."""
+    write_json(layout.rebuild, asdict(replace(begun, contract="")))
 
-    Call it under the lease; `check` raises once that is lost, and is called before each write. A retry after a crash
-    continues the abort. Raises TerminalError like `abortable`.
-    """
-    begun = abortable(layout)
-    check()
-    write_json(layout.rebuild, asdict(replace(begun, contract="")))  # half of it is never gone on with, and swapped in
-    home = Path(layout.beside(begun.generation).staging).parent
-    for path in home.iterdir() if home.is_dir() else ():
-        check()
-        shutil.rmtree(path)
-    check()
+
+def forget_given_up(layout: FlowLayout) -> None:
+    """Remove the note of a rebuild that was given up, once nothing of it is left. Call it under the lease."""
     documents.delete(layout.rebuild)
-    return begun.generation
 
 
 def forget(layout: FlowLayout, begun: Rebuild) -> None:
     """Remove the note of a finished rebuild, unless a later rebuild has begun. Call it under the lease."""
     if unfinished(layout) in (begun, None):  # None: the file is torn and the staging area is gone
         documents.delete(layout.rebuild)
-
-
-def abortable(layout: FlowLayout) -> Rebuild:
-    """Return the rebuild that an abort would discard. Raises TerminalError `nothing-to-abort`, `rebuild-unfinished`."""
-    begun, tried = unfinished(layout), f"abort the rebuild of flow {layout.flow} of pipeline {layout.pipeline}"
-    if begun is None:
-        doctor = f"draindown doctor {layout.pipeline} --flow {layout.flow}"
-        raise TerminalError("nothing-to-abort", tried=tried, found="none is begun", next=doctor)
-    refuse_half_swapped(layout, tried)
-    return begun

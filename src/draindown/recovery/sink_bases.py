@@ -13,6 +13,7 @@ from draindown.base.errors import TerminalError
 from draindown.flow import sink_state
 from draindown.flow.sink_state import SinkState
 from draindown.lake.layout import FlowLayout
+from draindown.lake.lost_files import lost_files
 from draindown.lake.table_log import log_of
 from draindown.sources.tables import registered
 from draindown.sources.tables.registered import Reader
@@ -93,5 +94,5 @@ def _lacking(layout: FlowLayout, version: int) -> str:
     log = log_of(layout, layout.table).at(version)
     if log.damage:
         return f"its log is not whole, {log.damage}"
-    missing = log.missing_files()
+    missing = lost_files(log)
     return f"{len(missing)} of its files are not there, such as {missing[0]}" if missing else ""

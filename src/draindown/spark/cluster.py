@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from draindown.base.errors import DraindownError, TerminalError, TransientError, first_line, said
 from draindown.base.formatting import count, shortened, size
 from draindown.lake.documents import make_home
+from draindown.lake.lost_files import lost_files
 from draindown.lake.table_log import TableLog
 from draindown.launch.settings import is_local
 from draindown.runs.request import Request
@@ -164,7 +165,7 @@ def _probe_lake(spark: SparkSession, request: Request, probe: Path, patience: in
             if all(int(one.completedTasks()) for one in _registered(spark.sparkContext)):
                 break
         log = TableLog(table)
-        if unseen := log.missing_files():
+        if unseen := lost_files(log):
             number = log.added_files().num_rows
             raise _lake_unseen(spark, request, f"{len(unseen)} of {number} files that they wrote are not here")
         spark.read.format("delta").load(table).collect()

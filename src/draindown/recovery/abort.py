@@ -1,0 +1,40 @@
+"""Abort a rebuild: its staging area goes, and the live table stays as it is."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from draindown.base.errors import TerminalError
+from draindown.lake.layout import FlowLayout
+from draindown.recovery import rebuild
+from draindown.recovery.rebuild import Rebuild, refuse_half_swapped, unfinished
+
+
+def abort(layout: FlowLayout, check: Callable[[], None]) -> int:
+    """Discard a rebuild in progress, and return its generation number. It is never used again.
+
+    Call it under the lease; `check` raises once that is lost, and is called before each write. A retry after a crash
+    continues the abort. Raises TerminalError like `abortable`.
+    """
+    begun = abortable(layout)
+    check()
+    rebuild.give_up(layout, begun)
+    home = Path(layout.beside(begun.generation).staging).parent
+    for path in home.iterdir() if home.is_dir() else ():
+        check()
+        shutil.rmtree(path)
+    check()
+    rebuild.forget_given_up(layout)
+    return begun.generation
+
+
+def abortable(layout: FlowLayout) -> Rebuild:
+    """Return the rebuild that an abort would discard. Raises TerminalError `nothing-to-abort`, `rebuild-unfinished`."""
+    begun, tried = unfinished(layout), f"abort the rebuild of flow {layout.flow} of pipeline {layout.pipeline}"
+    if begun is None:
+        doctor = f"draindown doctor {layout.pipeline} --flow {layout.flow}"
+        raise TerminalError("nothing-to-abort", tried=tried, found="none is begun", next=doctor)
+    refuse_half_swapped(layout, tried)
+    return begun
