@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -257,3 +258,14 @@ def test_a_commit_that_comes_while_commits_are_read_shifts_none(
     assert log.version == 1
     monkeypatch.setattr(DeltaTable, "history", late)
     assert _found(log) == expected and not coming
+
+
+@pytest.mark.parametrize(("kind", "text"), [((20, 0), "17829072001234567890"), ((18, 2), "1234567890123456.78")])
+def test_statistics_of_decimals_are_rounded(tmp_path: Path, kind: tuple[int, int], text: str) -> None:
+    path, value = str(tmp_path / "t"), Decimal(text)
+    write_deltalake(path, pa.table({"k": pa.array([value], pa.decimal128(*kind))}))
+    (file,) = TableLog(path).files(["k"])
+    assert file["min.k"] == file["max.k"] != value
+    where = f"k = cast('{text}' as decimal({kind[0]},{kind[1]}))"
+    assert TableLog(path).rows(f"select k from t where {where}") == []
+    assert TableLog(path).rows("select k from t") == [{"k": value}]
