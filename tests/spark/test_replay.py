@@ -183,7 +183,7 @@ def test_a_new_generation_decides_anew_about_refused_rows(spark: SparkSession, t
     with pytest.raises(Injected):
         loose.drain(spark, fault="quarantined")
     with lease_of(loose.layout, LeaseSpec(), owner="me", run_id="undo"):
-        assert reset_plan.undo(loose.layout, by="me") == 1
+        assert reset_plan.undo(loose.request(), by="me") == 1
     assert (generations.generation(loose.layout), refusals(loose)) == (1, refused)
     healthy(loose)
 

@@ -277,7 +277,7 @@ def _generations_come_and_go(
 ) -> None:
     flow.reset()
     with lease_of(flow.layout, LeaseSpec(), owner="me", run_id="undo"):
-        assert reset_plan.undo(flow.layout, by="me") == 1
+        assert reset_plan.undo(flow.request(), by="me") == 1
     assert quarantine.counts(flow.layout).as_dict() == states
     flow.right()
     flow.reset()

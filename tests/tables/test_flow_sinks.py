@@ -249,7 +249,7 @@ def test_an_undone_reset_strands_no_batch(tmp_path: Path, server: FakeServer) ->
     reset.begin(asked, reset.plan(asked), by="me", accept_missing=False)
     filled(asked, Sending(app_id(asked.layout, 2, "rows"), 0, "source", 1, "0"))
     with pytest.raises(TransientError, match="not in the table yet"):
-        reset.undo(asked.layout, by="me")
+        reset.undo(asked, by="me")
     without = asked.model_copy(update={"spec": drained_spec_without(asked)})
     with pytest.raises(TransientError, match="not in the table yet"):
         reset.begin(without, reset.plan(without), by="me", accept_missing=False)
