@@ -188,6 +188,8 @@ def _in_order(value: Column, kind: DataType) -> Column:
             return value
         case MapType(keyType=key, valueType=held):
             is_plain = isinstance(key, AtomicType) and not isinstance(key, BinaryType)
+            if is_plain and not _holds_map(held):  # without a lambda: windows over lambdas share no sort
+                return F.map_from_entries(F.sort_array(F.map_entries(value)))
 
             def entry(one: Column) -> Column:
                 name = one["key"] if is_plain else F.to_json(F.struct(one["key"].alias("k")), dict(TIMES))
