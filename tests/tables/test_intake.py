@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from draindown.base.errors import TerminalError, TransientError
 from draindown.base.exits import Exit, exit_for
 from draindown.lake import delta
+from draindown.lake.delta import BOUNDED
 from draindown.lake.table_log import TableLog
 from draindown.runs.request import Request
 from draindown.sources import intake
@@ -138,6 +139,14 @@ def test_an_empty_source_still_makes_the_table_a_stream_can_start_on(tmp_path: P
     assert take(asked).slices == 0
     assert TableLog(asked.layout.intake_of(1)).version == 0
     assert Path(asked.layout.intake_of(1)).stat().st_mode & 0o777 == 0o700
+
+
+def test_parked_files_are_for_their_owner_alone_and_are_found_by_path_and_time(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    (tmp_path / "in/a.json.gz").write_bytes(b"x")
+    take(asked)
+    assert Path(asked.layout.parked).stat().st_mode & 0o777 == 0o700
+    assert TableLog(asked.layout.parked).properties[BOUNDED] == "path,at"
 
 
 def test_a_late_file_with_an_old_mtime_is_taken(tmp_path: Path) -> None:

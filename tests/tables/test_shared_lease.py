@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -32,7 +33,7 @@ from draindown.lease import holder as lease_holder
 from draindown.lease import locks
 from draindown.lease.holder import holder
 from draindown.lease.lease import Lease
-from draindown.lease.shared import CLOCK, KEPT, LONGEST, RELEASED, SAFE, Clock, Epochs
+from draindown.lease.shared import CLOCK, KEPT, LONGEST, RELEASED, SAFE, Clock, Epochs, Heart
 from draindown.ledger import target_log
 from draindown.recovery import fencing
 from draindown.recovery.opening import lease_of
@@ -609,3 +610,16 @@ def test_whoever_holds_it_in_one_form_is_seen_by_who_asked_in_the_other_before(t
 def test_an_impossible_patience_is_none(tmp_path: Path, said: str) -> None:
     Path(tmp_path, "0000000001.json").write_text(f'{{"format": 1, "expires": {said}}}')
     assert Epochs(str(tmp_path), 2.0).patience(1) == 2.0
+
+
+def test_a_heart_whose_first_beat_fails_never_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that could not begin an epoch must not look alive in it."""
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    heart = Heart(epochs(tmp_path), 1)
+    monkeypatch.setattr(Epochs, "tell", refused)
+    with pytest.raises(OSError, match="Input/output"):
+        heart.start()
+    assert heart._thread.ident is None
