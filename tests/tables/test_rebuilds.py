@@ -14,7 +14,7 @@ import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from draindown.audit.recount import audit
-from draindown.base.errors import TerminalError
+from draindown.base.errors import TerminalError, TransientError
 from draindown.cli import main
 from draindown.doctor.examination import examine
 from draindown.flow import discards, generations, quarantine, resume
@@ -191,6 +191,20 @@ def test_one_that_was_begun_goes_on_only_as_it_was_begun(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("removed", ["none", "quarantine", "table"])
+def test_an_abort_that_lost_its_lease_writes_nothing(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    begun = begin(asked)
+    note, staging = Path(asked.layout.rebuild), Path(asked.layout.beside(begun.generation).staging).parent
+    before = note.read_text(), sorted(staging.rglob("*"))
+
+    def lost() -> None:
+        raise TransientError("lease-lost", tried="t", found="f", next="n")
+
+    with pytest.raises(TransientError):
+        abort(asked.layout, lost)
+    assert (note.read_text(), sorted(staging.rglob("*"))) == before
+
+
 def test_an_abort_that_was_cut_short_can_only_be_aborted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removed: str
 ) -> None:
