@@ -190,7 +190,6 @@ def test_one_that_was_begun_goes_on_only_as_it_was_begun(tmp_path: Path) -> None
     assert begin(asked).generation == 4  # never the same again
 
 
-@pytest.mark.parametrize("removed", ["none", "quarantine", "table"])
 def test_an_abort_that_lost_its_lease_writes_nothing(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     begun = begin(asked)
@@ -205,6 +204,7 @@ def test_an_abort_that_lost_its_lease_writes_nothing(tmp_path: Path) -> None:
     assert (note.read_text(), sorted(staging.rglob("*"))) == before
 
 
+@pytest.mark.parametrize("removed", ["none", "quarantine", "table"])
 def test_an_abort_that_was_cut_short_can_only_be_aborted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removed: str
 ) -> None:
