@@ -427,6 +427,14 @@ def test_an_undo_that_lost_its_lease_writes_nothing_more(tmp_path: Path, steps: 
     assert generations.generation(asked.layout) == 2 and len(calls) == steps + 1
 
 
+def test_a_damaged_checkpoint_is_named_before_what_it_says_of_the_intake(tmp_path: Path) -> None:
+    """A copy of the intake from before would not help: the checkpoint has to be put back, or given up, first."""
+    asked = drained(tmp_path)
+    (Path(asked.layout.checkpoint(1)) / "metadata").unlink()
+    _new_intake(asked)
+    assert code_of(lambda: planner.look(asked, AT)) == "checkpoint-without-metadata"
+
+
 def test_a_reset_that_is_typed_twice_names_the_generation_that_its_undo_returns_to(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     assert reset(asked).kept == 1
