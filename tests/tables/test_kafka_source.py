@@ -21,7 +21,7 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.sources import intake, raw
 from draindown.sources.batch_size import Bound
-from draindown.sources.kafka import positions, retention
+from draindown.sources.kafka import bounds, positions, retention
 from draindown.sources.kafka.client import Sample, Seen
 from draindown.sources.kafka.losses import by_unit
 from draindown.sources.kafka.offsets import Available, Loss, Span
@@ -606,3 +606,18 @@ def test_positions_that_were_written_without_epochs_are_read(layout: FlowLayout)
     assert rows[0]["positions"] == '{"t:a":{"0":[0,5]}}'
     intake.append(layout, 1, positions.OWN, rows, NOW, 1)
     assert [(one, one.epoch) for one in positions.newest(layout, 1)] == [(Span("t", 0, "a", 0, 5), None)]
+
+
+def test_a_copy_whose_bounds_could_not_be_written_is_not_marked_as_confined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = FlowLayout(str(tmp_path), "p", "f", "t")
+    Path(layout.home).mkdir(parents=True)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(bounds, "write_json", full)
+    with pytest.raises(OSError, match="No space"):
+        bounds.confine(layout, [])
+    assert not bounds._mark(layout).exists()
