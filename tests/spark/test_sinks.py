@@ -457,3 +457,17 @@ def test_the_fate_of_a_row_at_a_sink_follows_from_the_row_before_and_after(spark
         after = {"upsert": True, "delete": False, None: holds_before}[row["to"]]
         assert after == holds_after, row
         assert row["to"] is not None or holds_before == holds_after
+
+
+@pytest.mark.parametrize(("of", "column"), [("applied", "id"), ("quarantined", "reason")])
+def test_a_condition_that_spark_can_not_resolve_is_named_before_anything_is_sent(
+    spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer], of: str, column: str
+) -> None:
+    also_to = {"every": sink("every", of=of, where=f"map(1, 2) = {column}")}
+    flow = landing({"target": {"keys": ["id"], "sequence_by": ["seq"]}, "also_to": also_to})
+    server = servers.setdefault("every", FakeServer())
+    flow.deliver(record("1", 1), "no record")
+    with pytest.raises(TerminalError) as raised:
+        flow.drain(spark)
+    assert raised.value.code == "sink-condition" and "map(1, 2)" in raised.value.tried
+    assert server.rows == {} and not flow.ledger()
