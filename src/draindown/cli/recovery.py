@@ -107,7 +107,7 @@ def forget_reader(
 
 
 def _opened(request: Request, needs: Needs, *words: str) -> AbstractContextManager[OpenFlow]:
-    """Hold the request's flow for a command; `words`: its verb, and options, for who has to type it again."""
+    """Open the request's flow under its lease. `words`: the command's verb and options, for who has to repeat it."""
     from draindown.recovery.opening import open_flow
 
     verb, *options = words
@@ -147,7 +147,7 @@ def _plan_text(plan: ResetPlan) -> str:
         f"  the table    {_meaning(plan)}",
         "  final        no --undo: what is put aside is missing before it"
         if plan.damaged or plan.table_aside or plan.hidden_aside
-        else "  final        no --undo: which generation is live can't be told"
+        else "  final        no --undo: which generation was live before can't be told"
         if plan.kept is None
         else f"  kept         generation {plan.kept}, for: draindown reset {plan.pipeline} --flow {plan.flow} --undo",
     ]

@@ -72,7 +72,7 @@ def examine(request: Request) -> Health:
 
 
 def _remember(desk: Desk) -> None:
-    """Have all looks see the flow in one state."""
+    """Replace the desk's layout by a snapshot, so that all parts are examined in the same state."""
     desk.layout = FlowState.of(desk.layout)
 
 

@@ -173,7 +173,7 @@ def _is_whole(log: TableLog, commit: Commit) -> bool:
 
 
 def _nothing(layout: FlowLayout, pointer: published.Published | None = None) -> TerminalError:
-    """Return the error for a table of which nothing is published. `pointer`: what is, of another or a later table."""
+    """Return the error for a table without a published version. `pointer`: the published one that it does not have."""
     lost = pointer and f"version {pointer.version} passed a check, which the table as it is does not have"
     return TerminalError(
         "nothing-published",

@@ -321,7 +321,7 @@ def damaged_staging(layout: FlowLayout, generation: int, found: str) -> Terminal
 
 
 def give_up(layout: FlowLayout, begun: Rebuild) -> None:
-    """Write down that a rebuild is never gone on with, and swapped in: half of it may be gone by now."""
+    """Mark a rebuild as aborted. No later command resumes it or swaps it in, however much of it is still there."""
     write_json(layout.rebuild, asdict(replace(begun, contract="")))
 
 

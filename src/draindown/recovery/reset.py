@@ -124,7 +124,7 @@ Check = Callable[[], None]
 
 
 def _held() -> None:
-    """Take the lease for held, as a flow is whose lease is not shared."""
+    """Check nothing: for callers whose lease can't be lost, such as a lock of this host's kernel."""
 
 
 def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool, check: Check = _held) -> None:
