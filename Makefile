@@ -21,10 +21,10 @@ airflow := $(PAIRS) tests/airflow
 faults := $(PAIRS) tests/faults
 evening := tests/e2e/test_evening.py
 # $(call tier,FORM,TIER,MARKERS): the tests of a tier with these markers, within the tier's budget (tests/budget.toml).
-tier = @echo "== $(1) $(2)"; $(PYTEST) -q -p tests.budget --budget $(1).$(2) --durations 10 -m "$(3)" $($(2))
+tier = @echo "== $(1) $(2) $(ORDER)"; $(PYTEST) -q -p tests.budget --budget $(1).$(2) --durations 10 -m "$(3)" $(ORDER) $($(2))
 LINTED := src tests scripts jobs dags plugins benchmarks examples
 
-.PHONY: help setup demo demo-kafka demo-cluster up down test test-full test-all test-long unit test-spark test-kafka test-airflow e2e campaign
+.PHONY: help setup demo demo-kafka demo-cluster up down test test-order test-full test-all test-long unit test-spark test-kafka test-airflow e2e campaign
 .PHONY: mutations check shape schema bench bench-all lock clean
 
 help: ## Print this
@@ -57,6 +57,11 @@ test: setup ## Every capability once, within ten minutes; some tests start Spark
 	$(call tier,test,streams,$(SHORT))
 	$(call tier,test,airflow,$(SHORT))
 	$(call tier,test,faults,$(SHORT))
+
+# Modules are shuffled, and tests within a module: a module's fixtures, streams among them, are still made once.
+SEED := $(or $(SEED),$(shell echo $$RANDOM))
+test-order: ORDER = --random-order-bucket module --random-order-seed $(SEED)
+test-order: test ## The same in a random order, which it prints; SEED=7 repeats one
 
 FULL := full and not long and not campaign
 test-full: setup ## What test-all has beyond test
