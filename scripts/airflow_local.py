@@ -25,11 +25,13 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import airflow_processes
 import psutil
 
 from draindown.airflow.process import die_with_parent
 from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.exits import exit_for
+from draindown.base.formatting import count
 
 ROOT = Path(__file__).resolve().parent.parent
 PORT_VARIABLE = "DRAINDOWN_AIRFLOW_PORT"
@@ -37,6 +39,7 @@ USER = "admin"
 _SERVE = "serve"
 UP_SECONDS = 240
 DOWN_SECONDS = 120  # a running Spark task takes about a minute to end
+LEFT_SECONDS = 20  # workers without a scheduler ignore SIGTERM; a killed driver continues in the next run
 PARTS: dict[str, tuple[str, ...]] = {"api-server": (), "scheduler": ("--skip-serve-logs",), "dag-processor": ()}
 """The Airflow processes that run DAGs, with their flags, as in docker-compose.yaml. Without its flag
 the scheduler would serve logs on every interface; only the API server listens."""
@@ -103,6 +106,7 @@ def up() -> None:
     url, dags = settings["AIRFLOW__API__BASE_URL"], settings["AIRFLOW__CORE__DAGS_FOLDER"]
     _refuse_no_project(Path(dags))
     if _running() is None:
+        _end_left()
         _refuse_busy_port(int(settings["AIRFLOW__API__PORT"]), settings["DRAINDOWN_ROOT"])
         _start(settings)
         _served().write_text(dags)
@@ -141,26 +145,52 @@ def _refuse_another_project(dags: str) -> None:
 
 
 def down() -> None:
-    """Stop Airflow if it runs."""
+    """Stop Airflow if it runs, and end the processes that it left."""
     pid = _running()
-    if pid is None:
-        print("Airflow does not run.")
-        return
+    if pid is not None:
+        _stop(pid)
+    ended = _end_left()
+    _pid_file().unlink(missing_ok=True)
+    print("Airflow does not run." if pid is None and not ended else "Stopped.")
+
+
+def _stop(pid: int) -> None:
     print("Stopping Airflow ...", flush=True)
     os.kill(pid, signal.SIGTERM)
     if not _gone(pid, DOWN_SECONDS, tell=print):
         print(f"It did not end within {DOWN_SECONDS} s and is killed; its runs go on after the next start.", flush=True)
         os.killpg(pid, signal.SIGKILL)
         _gone(pid, 10)
-    _pid_file().unlink(missing_ok=True)
-    print("Stopped.")
+
+
+def _end_left() -> bool:
+    """End the processes that an Airflow left which no longer runs. Return whether there were any.
+
+    Raises TerminalError `airflow-not-stopped` if one of them survives SIGKILL.
+    """
+    left = airflow_processes.left(home())
+    if not left:
+        return False
+    print(
+        f"Ending {count(len(left), 'process', 'processes')} that Airflow left: {airflow_processes.described(left)}",
+        flush=True,
+    )
+    if surviving := airflow_processes.end(left, LEFT_SECONDS):
+        raise TerminalError(
+            "airflow-not-stopped",
+            tried="end the processes that Airflow left",
+            found=f"{len(surviving)} of {len(left)} survived SIGKILL: {airflow_processes.described(surviving)}",
+            changed=f"{count(len(left) - len(surviving), 'process was', 'processes were')} ended",
+            next=f"ps -o pid,stat,wchan:30,args -p {','.join(str(process.pid) for process in surviving)}",
+        )
+    return True
 
 
 def _start(settings: Mapping[str, str]) -> None:
     with _log().open("w") as log:
         process = subprocess.Popen(
             [sys.executable, str(Path(__file__).resolve()), _SERVE],
-            env={**os.environ, **settings, "PATH": f"{Path(sys.prefix) / 'bin'}:{os.environ.get('PATH', '')}"},
+            env={**os.environ, **settings, **_started_by_up()},
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -171,6 +201,11 @@ def _start(settings: Mapping[str, str]) -> None:
     print(f"Starting Airflow, which takes half a minute; its log is {_log()}", flush=True)
 
 
+def _started_by_up() -> dict[str, str]:
+    path = f"{Path(sys.prefix) / 'bin'}:{os.environ.get('PATH', '')}"
+    return {"PATH": path, airflow_processes.VARIABLE: str(home())}
+
+
 def serve() -> None:
     """Run Airflow's processes until a signal. Raises TerminalError `airflow-ended` if one of them ends by itself."""
     signal.signal(signal.SIGTERM, _leave)
@@ -178,10 +213,11 @@ def serve() -> None:
     airflow = [sys.executable, "-m", "airflow"]
     subprocess.run([*airflow, "db", "migrate"], check=True)
     parts: dict[str, subprocess.Popen[bytes]] = {}
+    held = airflow_processes.held(os.environ)
     try:
         for name, flags in (PARTS | SHOWN).items():
             # no process may outlive this one
-            parts[name] = subprocess.Popen([*airflow, name, *flags], preexec_fn=die_with_parent)
+            parts[name] = subprocess.Popen([*airflow, name, *flags], preexec_fn=die_with_parent, pass_fds=held)
         while all(part.poll() is None for part in parts.values()):
             time.sleep(0.5)
         ended = {name: part.returncode for name, part in parts.items() if part.returncode is not None}
