@@ -9,9 +9,11 @@ import atexit
 import json
 import os
 import shutil
+import signal
 import sqlite3
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -25,6 +27,7 @@ from tests.workers import together
 REPOSITORY = Path(__file__).resolve().parents[2]
 HOME = Path(tempfile.mkdtemp(prefix="draindown-airflow-"))
 PROJECT = HOME / "project"
+LAKE = PROJECT / "lake"
 atexit.register(shutil.rmtree, HOME, ignore_errors=True)
 
 PIPELINE = """\
@@ -103,8 +106,33 @@ def project(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The project the DAGs belong to, with an empty lake and jars that only exist."""
     monkeypatch.setenv("DRAINDOWN_JARS", str(PROJECT / "jars"))
     monkeypatch.delenv("DRAINDOWN_ROOT", raising=False)
+    assert not LAKE.exists(), "a test wrote to the lake without this fixture"
     yield PROJECT
-    shutil.rmtree(PROJECT / "lake", ignore_errors=True)
+    _await_driver_logs()
+    if LAKE.exists():
+        shutil.rmtree(LAKE)
+
+
+def _await_driver_logs() -> None:
+    """Wait for the threads that write the logs of drivers: a file they open again would survive its lake."""
+    for thread in threading.enumerate():
+        if thread.name == "driver log":
+            thread.join(30)
+            assert not thread.is_alive(), "a driver still runs"
+
+
+@pytest.fixture(autouse=True)
+def process_restored() -> Iterator[None]:
+    """Puts back what a DAG run changes in its process: variables, the import path, handlers of signals."""
+    environ, path = dict(os.environ), list(sys.path)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for name in os.environ.keys() - environ.keys():
+        del os.environ[name]
+    os.environ.update(environ)
+    sys.path[:] = path
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

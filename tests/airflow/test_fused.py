@@ -30,7 +30,7 @@ from draindown.runs import store
 from draindown.runs.report import Backlog, Fused, PlanPart
 from draindown.runs.request import Request
 from tests.airflow.steps import Steps
-from tests.airflow.test_operators import calls, did, gone, operator, request_of, wait_for_pids
+from tests.airflow.test_operators import calls, did, gone, log_of, operator, request_of, wait_for_pids
 
 DRAIN, CHECK, COMPACT = "first.drain", "first.check", "first.compact"
 ALL = PlanPart(backlog=Backlog(units=2, bytes=10), batches=5, drain=True, check=True, compact=True)
@@ -61,9 +61,9 @@ def test_a_check_after_its_drain_is_taken_over_once_with_numbers_event_metrics_a
     said = "".join(capfd.readouterr())
     assert f"done by the driver of drain {drain.start}" in said and "earlier try" not in said
     assert gauges.count("draindown.check.rows") == 1
-    (log,) = project.glob("lake/_draindown/good/first/reports/*/check@*.log")
+    (log,) = log_of(drain, "drain").parent.glob("check@*.log")
     assert str(log) in said and "Spark's words about first.check" in log.read_text()
-    assert "Spark's words about first.check" not in next(log.parent.glob("drain@*.log")).read_text()
+    assert "Spark's words about first.check" not in log_of(drain, "drain").read_text()
     assert steps.run(CHECK)[CHECK] == "success" and calls(told) == [DRAIN, CHECK]
     assert "driver" not in steps.events[CHECK]
     assert "an earlier try ended well" in "".join(capfd.readouterr())

@@ -35,7 +35,7 @@ from draindown.runs import starts, store
 from draindown.runs.card import card
 from draindown.runs.driver_log import DriverLog
 from draindown.runs.report import Backlog, PlanPart
-from draindown.runs.request import Request
+from draindown.runs.request import Request, Step
 from draindown.spec.project import rooted
 from tests.airflow.steps import Steps
 
@@ -91,6 +91,11 @@ def did(told: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
+def log_of(request: Request, step: Step) -> Path:
+    """The driver log of this start of a step: other runs of the project have logs as well."""
+    return Path(request.layout.log(request.run_id, step, request.start))
+
+
 def test_a_dag_run_does_what_the_plan_says_stops_a_branch_that_fails_and_shows_no_secret(
     told: Path, plans: Plans, project: Path, monkeypatch: Any, capfd: Any, database: None
 ) -> None:
@@ -118,7 +123,8 @@ def test_a_dag_run_does_what_the_plan_says_stops_a_branch_that_fails_and_shows_n
     }
     assert sorted(calls(told)) == ["first.compact", "first.drain", "second.check"], "the check is done by the drain's"
     assert [step for step in did(told) if step.startswith("first")] == list(FIRST[1:])
-    assert (newest_event()["version"], newest_event()["rows"]) == (3, 7)
+    (event,) = events_of(done.run_id)
+    assert (event["version"], event["rows"]) == (3, 7)
     cards = [run.card for view in pages.flows(project / "dags" / "pipelines", project) for run in view.runs]
     left = [path for home in (told, project) for path in home.rglob("*") if path.is_file()]
     left += list(Path(os.environ["AIRFLOW_HOME"]).glob("airflow.db*"))
@@ -129,13 +135,13 @@ def test_a_dag_run_does_what_the_plan_says_stops_a_branch_that_fails_and_shows_n
         assert canary not in said
 
 
-def newest_event() -> dict[str, Any]:
-    """What the newest asset event says."""
+def events_of(run_id: str) -> list[dict[str, Any]]:
+    """What the asset events of a run say."""
     from airflow.models.asset import AssetEvent
     from airflow.utils.session import create_session
 
     with create_session() as session:
-        return dict(session.query(AssetEvent).order_by(AssetEvent.id.desc()).first().extra)
+        return [dict(event.extra) for event in session.query(AssetEvent).filter_by(source_run_id=run_id)]
 
 
 @pytest.mark.long
@@ -287,10 +293,14 @@ def test_s1_the_command_line_holds_one_argument_that_depends_on_the_run(
 def test_the_task_s_log_has_our_words_and_the_driver_log_has_spark_s(
     told: Path, plans: Plans, steps: Asked, project: Path, capfd: Any
 ) -> None:
-    steps().run("first.plan", "first.drain")
+    another = steps()
+    another.run_id = "manual__0"
+    for run in (another, steps()):
+        capfd.readouterr()
+        run.run("first.plan", "first.drain")
     said = "".join(capfd.readouterr())
     request = json.loads((told / "first.drain.argv").read_text())[-1]
-    log = next(project.glob("lake/_draindown/good/first/reports/*/drain@*.log"))
+    log = log_of(Request.decode(request), "drain")
     kept = log.read_text()
     assert "the job's own words about first.drain" in said and str(log) in said
     assert "Spark's words" not in said and request not in said and "--conf" not in said
