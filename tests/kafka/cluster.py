@@ -173,11 +173,9 @@ class Cluster:
         _produce(producer, topic, records)
         assert producer.flush(_WAIT) == 0
 
-    def send_transaction(
-        self, topic: str, records: Iterable[Mapping[str, Any]], *, commit: bool, id: str = "tx"
-    ) -> None:
+    def send_transaction(self, topic: str, records: Iterable[Mapping[str, Any]], *, commit: bool, id: str = "") -> None:
         """Write records in one transaction, and commit or abort it."""
-        producer = self.producer(transactional_id=id)
+        producer = self.producer(transactional_id=id or topic)
         producer.init_transactions(_WAIT)
         producer.begin_transaction()
         _produce(producer, topic, records)

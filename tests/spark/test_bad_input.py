@@ -397,7 +397,7 @@ KEYED = {
 }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def keyed(landing: Callable[[Mapping[str, Any]], Any]) -> Any:
     return landing(KEYED)
 
