@@ -510,18 +510,20 @@ def hanging(told: Path, project: Path) -> Iterator[tuple[StepOperator, list[int]
     thread = threading.Thread(target=task._submit, args=(log, request), daemon=True)
     thread.start()
     yield task, wait_for_pids(told)
-    thread.join(10)
+    task.on_kill()
+    thread.join(30)
 
 
 def wait_for_pids(told: Path) -> list[int]:
-    for _ in range(300):
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
         if (told / "pids").exists() and len(found := (told / "pids").read_text().split()) == 2:
             return [int(pid) for pid in found]
         time.sleep(0.05)
     raise AssertionError("the fake driver did not start")
 
 
-def gone(pids: list[int], seconds: float = 5) -> bool:
+def gone(pids: list[int], seconds: float = 30) -> bool:
     until = time.monotonic() + seconds
     while any(map(alive, pids)) and time.monotonic() < until:
         time.sleep(0.05)

@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from typing import Any, Self
 import yaml
 
 from draindown.drill.process import alive
+from scripts.kafka_broker import free_ports
 from tests.faults.lakes import ROOT
 from tests.landing import Landing
 
@@ -189,10 +189,8 @@ def run_once(project: Path, dag: str, **settings: str) -> subprocess.CompletedPr
 
 
 def _environ(home: Path, project: Path) -> dict[str, str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    chosen = {"DRAINDOWN_AIRFLOW_HOME": str(home), airflow_local.PORT_VARIABLE: port}
+    (port,) = free_ports(1)
+    chosen = {"DRAINDOWN_AIRFLOW_HOME": str(home), airflow_local.PORT_VARIABLE: str(port)}
     return {
         **os.environ,
         **airflow_local.env(chosen),
