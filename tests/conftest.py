@@ -1,4 +1,7 @@
-"""The Spark session of a test process, one for all its tiers. Jars: `$DRAINDOWN_JARS` or where set-up put them."""
+"""What all tiers share: the Spark session of a test process, and the settings of generated examples.
+
+Jars: `$DRAINDOWN_JARS` or where set-up put them.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# both measure wall time, which on a busy machine is that of its other work
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session")

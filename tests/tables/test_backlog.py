@@ -159,7 +159,7 @@ BOUNDS = st.one_of(
 FILES = st.lists(st.tuples(st.integers(0, 300), st.integers(600, 900)), max_size=12)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(bounds=BOUNDS, files=FILES, later=FILES)
 def test_a_plan_says_as_many_batches_as_a_drain_makes(
     bounds: dict[str, int], files: list[tuple[int, int]], later: list[tuple[int, int]]

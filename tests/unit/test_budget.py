@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.budget import REFERENCE, slowness, verdict
 
@@ -62,3 +63,8 @@ def test_a_slow_machine_is_allowed_more_and_a_fast_one_no_less() -> None:
     assert slowness(lambda: REFERENCE / 2) == 1
     assert verdict("test.unit", 150, 100, 2) == ("test.unit: 150 CPU seconds of 200", True)
     assert not verdict("test.unit", 150, 100, 1)[1]
+
+
+def test_generated_examples_are_not_judged_by_the_time_of_a_busy_machine() -> None:
+    assert settings.default.deadline is None
+    assert HealthCheck.too_slow in settings.default.suppress_health_check

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -383,7 +383,6 @@ def test_flows_run_after_those_they_read(tmp_path: Path) -> None:
     assert spec.graph.order == ["flights", "b", "a", "z"]
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_any_graph_without_a_cycle_has_an_order(data: st.DataObject) -> None:
     names = [f"f{i}" for i in range(data.draw(st.integers(1, 8)))]

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from draindown.audit.raw import DocumentFile
@@ -28,7 +28,6 @@ def split(text: bytes, size: int = 1024, limit: int = 10**6) -> list[bytes]:
     return list(records((text[at : at + size] for at in range(0, len(text), size)), limit))
 
 
-@settings(deadline=None)  # it writes a file for each example
 @given(st.lists(VALUES), st.sampled_from([None, 2]), st.integers(1, 40), st.booleans())
 def test_an_array_is_split_into_its_items_and_objects_into_themselves(
     tmp_path_factory: pytest.TempPathFactory, values: list[object], indent: int | None, size: int, bom: bool

@@ -61,7 +61,7 @@ steps = st.lists(
 seen: Counter[str] = Counter()
 
 
-@settings(max_examples=5000, deadline=None)
+@settings(max_examples=5000)
 @given(steps)
 def _live(steps: list[tuple[str, int]]) -> None:
     log, pinned = Log(), list[Span]()

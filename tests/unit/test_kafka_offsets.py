@@ -24,7 +24,7 @@ def held(beginning: int, end: int, partition: int = 0, id: str = A) -> Available
 sizes = st.lists(st.integers(0, 10**6), min_size=1, max_size=30)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(sizes, st.integers(1, 10**6))
 def test_a_slice_holds_what_was_asked_for_and_leaves_the_rest(sizes: list[int], most: int) -> None:
     spans = [span(7 * at, 7 * at + size, at) for at, size in enumerate(sizes)]
@@ -36,7 +36,7 @@ def test_a_slice_holds_what_was_asked_for_and_leaves_the_rest(sizes: list[int], 
     assert all(0 <= a.size <= one.size for one, a in zip(spans, taken, strict=True))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=12), st.integers(200, 3000))
 def test_partitions_are_drained_together(sizes: list[int], most: int) -> None:
     left, slices = [span(0, size, at) for at, size in enumerate(sizes)], 0
@@ -52,7 +52,7 @@ def test_partitions_are_drained_together(sizes: list[int], most: int) -> None:
 offsets = st.integers(0, 40)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(offsets, st.integers(0, 20), st.lists(st.tuples(offsets, st.integers(0, 20)), max_size=5))
 def test_what_is_left_of_a_span_is_what_nothing_covers(start: int, size: int, holes: list[tuple[int, int]]) -> None:
     removed = [span(at, at + length) for at, length in holes]
@@ -88,7 +88,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(steps)
 def test_every_offset_is_read_once_or_named_as_lost(steps: list[tuple[str, int, int]]) -> None:
     """Whatever happens to a topic between runs: each offset of a life of a partition is pinned once or in a loss."""

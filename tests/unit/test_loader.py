@@ -447,7 +447,7 @@ _lines = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.text(max_size=200) | st.lists(_lines, max_size=20).map("\n".join) | st.binary(max_size=200))
 @example("%TAG ! tag:x,2000:\n---\n!a b")
 @example("a: \ud7ff\x85\u2028b: \t")
@@ -474,7 +474,7 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(inner for key, child in children for inner in _paths(child, (*path, key)))]
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.data())
 def test_any_value_anywhere_is_read_or_refused_and_the_schema_is_never_narrower(
     tmp_path: Path, data: st.DataObject
