@@ -172,6 +172,7 @@ def in_front_of(port: int, certificate: Path, key: Path) -> Iterator[int]:
 
         threading.Thread(target=accept, daemon=True).start()
         yield listening.getsockname()[1]
+        listening.shutdown(socket.SHUT_RDWR)  # closing it alone would leave the thread in accept
 
 
 def test_verify_full_takes_the_servers_certificate_and_no_other(postgres: PostgresServer, tmp_path: Path) -> None:
