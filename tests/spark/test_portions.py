@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +16,7 @@ from draindown.lake.table_log import TableLog
 from draindown.sources import batch_size
 from draindown.sources.files import listing
 from draindown.spark.runs.drain import drain
-from draindown.spark.usage import ResourceUsage
+from draindown.spark.usage import ResourceUsage, persisted
 from draindown.spec.sources import FilesSource
 from tests.landing import Landing
 
@@ -54,8 +55,16 @@ def test_much_input_is_drained_by_portions_that_are_sized_by_what_came_before(
     assert Counter(row["id"] for row in landing.read(landing.layout.table)) == dict.fromkeys(sent, 1)
 
 
+def forget_what_other_tests_persisted(spark: SparkSession) -> None:
+    spark.catalog.clearCache()
+    until = time.monotonic() + 60
+    while persisted(spark).bytes:  # Spark removes blocks in the background
+        assert time.monotonic() < until, "a test left an RDD persisted"
+        time.sleep(0.02)
+
+
 def test_what_delta_keeps_of_a_table_is_no_part_of_a_batch(tmp_path: Path, spark: SparkSession) -> None:
-    spark.catalog.clearCache()  # what other tests left
+    forget_what_other_tests_persisted(spark)
     path = str(tmp_path / "t")
     spark.range(10).write.format("delta").save(path)
     assert spark.read.format("delta").load(path).where("id > 3").count() == 6
@@ -76,7 +85,7 @@ def test_what_delta_keeps_of_a_table_is_no_part_of_a_batch(tmp_path: Path, spark
 
 
 def test_rows_that_lie_on_disk_are_spilled(spark: SparkSession) -> None:
-    spark.catalog.clearCache()
+    forget_what_other_tests_persisted(spark)
     usage = ResourceUsage(spark)
     rows = spark.range(1000).persist(StorageLevel.DISK_ONLY)
     assert rows.count() == 1000
