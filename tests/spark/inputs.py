@@ -160,13 +160,7 @@ json_files = [
     ),
     Delivery("B7", "bom.json", b"\xef\xbb\xbf" + lines(row(701), row(702)), ids(701, 702)),
     broken("B7", "utf16.json", lines(row(703)).decode().encode("utf-16"), "not-utf-8", row(703), 703),
-    Delivery(
-        "B7",
-        "utf16-without-mark.json",
-        '{"id":1}\n'.encode("utf-16-le"),
-        {},
-        {1: MALFORMED, 2: MALFORMED},  # the line end is two bytes: its second stands alone
-    ),
+    broken("B7", "utf16-without-mark.json", '{"id":704}\n'.encode("utf-16-le"), "not-utf-8", row(704), 704),
     Delivery(
         "B8",
         "latin.json",
@@ -387,7 +381,14 @@ csv_files = [
         header=1,
     ),
     Delivery("B8", "latin.csv", b"id,s,n\n801,a,1\n1,caf\xe9,1\n", ids(801), {3: MALFORMED}, header=1),
-    Delivery("B8", "latin-header.csv", b"id,caf\xe9,n\n811,a,1\n1,\xe9,1\n", ids(811), {3: MALFORMED}, header=1),
+    broken(
+        "B8",
+        "latin-header.csv",
+        b"id,caf\xe9,n\n811,a,1\n1,\xe9,1\n",
+        "header-not-utf-8",
+        "id,café,n\n811,a,1\n812,é,1\n".encode(),
+        *(811, 812),
+    ),
     Delivery("B9", "crlf.csv", b"id,s,n\r\n901,a,1\r\nx,a,1\r\n", ids(901), {3: ("type", "id")}, header=1),
     Delivery("B9", "cr.csv", b"id,s,n\r902,a,1\rx,a,1\r", ids(902), {3: ("type", "id")}, header=1),
     Delivery(

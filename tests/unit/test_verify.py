@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import os
 import random
+import re
 import zlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -64,6 +65,7 @@ def flipped(data: bytes, at: int) -> bytes:
         ("a.json.bz2", ROWS, "unsupported-compression"),
         ("a.json", '{"id":1}\n'.encode("utf-16"), "not-utf-8"),
         ("a.json", '{"id":1}\n'.encode("utf-32"), "not-utf-8"),
+        *(("a.json", '{"id":1}\n'.encode(name), "not-utf-8") for name in ("utf-16-le", "utf-16-be", "utf-32-le")),
         ("a.json", b"PAR1" + b"\x00" * 40, "wrong-container"),
         ("a.json", b"PK\x03\x04rest", "wrong-container"),
     ],
@@ -416,3 +418,56 @@ def test_a_torn_file_of_columns_is_still_unreadable(tmp_path: Path, format: str)
     pyarrow.parquet.write_table(TABLE, path) if format == "parquet" else pyarrow.orc.write_table(TABLE, path)
     result = judge(path, path.read_bytes()[:-20], format)
     assert isinstance(result, Unreadable) and result.reason == f"bad-{format}"
+
+
+_WESTERN = "it is text in WINDOWS-1252: if that is meant, iconv -f WINDOWS-1252 -t UTF-8 FILE"
+_UNKNOWN = "its bytes do not show its encoding: ask who sends it, then iconv -f ENCODING -t UTF-8 FILE"
+
+
+@pytest.mark.parametrize(
+    ("header", "encoding", "way"),
+    [
+        ("id,Straße,Größe", "latin-1", _WESTERN),
+        ("id,Betrag €,Temp. °C", "cp1252", _WESTERN),
+        ("id,prénom,créée le", "cp1252", _WESTERN),
+        ("id,日本語,価格", "shift-jis", _UNKNOWN),
+        ("id,日本語,価格", "euc-jp", _UNKNOWN),
+        ("id,цена,имя", "cp1251", _UNKNOWN),
+        ("id,价格", "gb18030", _UNKNOWN),
+    ],
+)
+def test_a_header_in_another_encoding_is_parked_with_what_its_bytes_show(
+    tmp_path: Path, header: str, encoding: str, way: str
+) -> None:
+    for name, pack in (("a.csv", bytes), ("a.csv.gz", gzip.compress)):
+        result = judge(tmp_path / name, pack(f"{header}\n1,2,3\n".encode(encoding)), "csv")
+        assert isinstance(result, Unreadable) and result.reason == "header-not-utf-8"
+        assert result.detail == f"its header is not UTF-8; {way}"
+
+
+@pytest.mark.parametrize("form", ["csv", "text", "json"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
+def test_wide_text_is_parked_with_its_encoding_named(tmp_path: Path, form: str, encoding: str) -> None:
+    data = "id,Straße\n1,2\n".encode(encoding)
+    result = judge(tmp_path / "a", data, form)
+    assert isinstance(result, Unreadable) and result.reason == "not-utf-8"
+    (named,) = re.findall(r"iconv -f (\S+) -t UTF-8", result.detail)
+    assert data.decode(named) == "id,Straße\n1,2\n"
+
+
+def test_header_and_rows_may_differ_in_their_encoding(tmp_path: Path) -> None:
+    reverse = "id,Straße\n".encode("latin-1") + "1,Allée\n".encode()
+    result = judge(tmp_path / "a.csv", reverse, "csv")
+    assert isinstance(result, Unreadable) and result.reason == "header-not-utf-8"
+    assert "and its rows are: have the header written as UTF-8" in result.detail
+    good = judge(tmp_path / "b.csv", "id,Straße\n".encode() + "1,Allée\n".encode("latin-1"), "csv")
+    assert isinstance(good, Verified) and good.header == "id,Straße", "rows are refused one by one"
+    bare = judge(tmp_path / "c.csv", "1,Allée\n".encode("latin-1"), "csv", header=False)
+    assert isinstance(bare, Verified), "without a header, the first line is a row"
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x00", b"\x00\x00\x00\x00", b"a\x00b\n", b"\x00\x00\n\x00\x00\n", "a\ufffd\n".encode()]
+)
+def test_a_nul_is_a_character_of_text(tmp_path: Path, data: bytes) -> None:
+    assert isinstance(judge(tmp_path / "a", data, "text"), Verified)

@@ -125,7 +125,7 @@ def refuse_binary(start: bytes, format: str) -> None:
     """Raise Broken if the content, which begins with `start`, is no UTF-8 text but a container that is known."""
     for magic, name in _WIDE.items():
         if start.startswith(magic):
-            raise Broken("not-utf-8", f"begins like {name}; deliver UTF-8")
+            raise Broken("not-utf-8", f"begins like {name}: iconv -f {name} -t UTF-8 FILE")
     for magic, name in _MAGIC.items():
         if start.startswith(magic):
             raise Broken("wrong-container", f"begins like {name}, not like {format}")

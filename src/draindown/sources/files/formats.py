@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from draindown.sources.files import json_documents
 from draindown.sources.files.columnar import COLUMNAR, Measured, Unsupported, digest
 from draindown.sources.files.container import Broken, FileBytes, Limits, refuse_binary, unpacked
+from draindown.sources.files.encodings import header_text, refuse_wide
 from draindown.sources.files.line_counter import LineCounter, LineTooLong
 from draindown.sources.files.listing import SourceFile
 from draindown.spec.sources import FilesSource
@@ -33,17 +34,19 @@ class Lines:
             dialect=source.dialect if source.form.delimited else None,
             header=source.has_header,
         )
-        first = True
+        start = b""
         try:
             for chunk in unpacked(file.path, file.size, data):
-                if first and chunk:
-                    refuse_binary(chunk, source.format)
-                    first = False
+                if not start and chunk:
+                    _refuse_other(chunk, source.format)
+                    start = chunk
                 counter.feed(chunk)
             counter.finish()
         except LineTooLong as error:
             raise Broken("record-too-long", str(error)) from None
-        header = counter.header.decode(errors="replace") if counter.header is not None else None
+        header = None
+        if counter.header is not None:
+            header = header_text(counter.header, start.partition(counter.header)[2])
         return {
             "lines": counter.lines,
             "blank": counter.blank,
@@ -75,7 +78,7 @@ class Counted:
     def __iter__(self) -> Iterator[bytes]:
         for chunk in self._chunks:
             if not self.bytes and chunk:
-                refuse_binary(chunk, self._form)
+                _refuse_other(chunk, self._form)
             self.bytes += len(chunk)
             yield chunk
 
@@ -104,6 +107,11 @@ class Columnar:
                 raise
             raise Broken(f"bad-{source.format}", f"{type(error).__name__}: {str(error)[:500]}") from error
         return {"records": found.rows, "raw_bytes": found.bytes, "shape": shape}
+
+
+def _refuse_other(start: bytes, form: str) -> None:
+    refuse_binary(start, form)
+    refuse_wide(start)
 
 
 def _refuse_bomb(file: SourceFile, found: Measured, limits: Limits) -> None:
