@@ -440,6 +440,7 @@ def test_the_likely_type_is_that_of_every_value_and_not_of_a_few(spark: Any) -> 
         "days and moments": ["2026-01-01", "2026-01-01T12:00:00Z", "2026-01-01 12:00:00.5"],
         "objects": ['{"a": 1}', "1"],
         "no value": [None],
+        "no text": [None, "", " "],
         "no object": ["{", "[info] x"],
     }
     rows = [(name, value) for name, values in cases.items() for value in values]
@@ -451,3 +452,35 @@ def test_the_likely_type_is_that_of_every_value_and_not_of_a_few(spark: Any) -> 
             row["name"]: schema_drift.likely(drift_marks._witnesses(row), FORMATS["json"]) for row in found.collect()
         }
         assert likely == {name: schema_drift.likely(values, FORMATS["json"]) for name, values in cases.items()}
+
+
+def _news(spark: SparkSession, declared: FlowSpec, read: Read, known: schema_drift.Known) -> dict[str, tuple[int, str]]:
+    """Return number of records and likely type by new field of some lines."""
+    frame = parse(spark, declared, records_of([read], declared, known), now()).persist()
+    told = drift_marks.marked(frame, ["u"], {"u": frame.count()})
+    return {one.name: (one.rows, schema_drift.likely(one.values, declared.source.form)) for one in told.new}
+
+
+def _lines(spark: SparkSession, lines: Sequence[bytes], header: str | None = None) -> Read:
+    rows = spark.createDataFrame([(bytearray(line),) for line in lines], "line binary")
+    place = "'u' as _unit, 0L as _block, 0L as _id"
+    return Read(rows.selectExpr("cast(line as string) as value", *place.split(", ")), header)
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_a_field_is_news_again_with_its_first_value_and_never_of_a_record_that_is_none(
+    spark: SparkSession, form: str
+) -> None:
+    columns = {"id": "int", "n": "int"}
+    declared = FlowSpec.model_validate({"source": {"files": "x", "format": form}, "columns": columns})
+    null = [b'{"id": 1, "a": null, "b": ""}', b'{"id": 2, "a": null, "b": null}', b'{"id": 3, "caf\xe9": 1}']
+    valued = [b'{"id": 4, "a": 7, "b": "x"}', b'{"id": 5, "a": null, "b": ""}', b'{"id": "six", "a": 8, "b": "y"}']
+    header = None
+    if form == "csv":
+        null, valued, header = [b'1,,""', b'2,,""', b"3,\xe9,"], [b"4,7,x", b"5,,", b"six,8,y"], "id,a,b"
+    found = _news(spark, declared, _lines(spark, null, header), schema_drift.Known())
+    assert found == {"a": (2, "no value yet"), "b": (2, "empty text")}
+    known = schema_drift.Known(null=frozenset("a"), empty=frozenset("b"))
+    assert _news(spark, declared, _lines(spark, null, header), known) == {}
+    found = _news(spark, declared, _lines(spark, valued, header), known)
+    assert found == {"a": (2, "int"), "b": (2, "string")}, "values of refused records count"

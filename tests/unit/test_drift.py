@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from draindown.flow import schema_drift
 from draindown.flow.schema_drift import Known, Sighting
@@ -91,8 +92,7 @@ _WRITE = re.compile(r"write (\S+): \{type: \.\.\., from: (.*)\}$")
     ("field", "gone", "column"),
     [
         ("ID", (), "id_2"),
-        ("ID", ("id",), "id"),
-        ("A", ("n",), "a_2"),
+        ("A", ("n", "id"), "a_2"),
         ("a=", (), "a_2"),
         ("arrived at", (), "arrived_at_2"),
         ("total cost", (), "total_cost"),
@@ -150,8 +150,10 @@ def test_fields_that_got_a_column_are_not_listed_any_more(layout: FlowLayout) ->
 @pytest.mark.parametrize(
     ("texts", "kind"),
     [
-        ([], "string"),
-        ([None, None], "string"),
+        ([], "no value yet"),
+        ([None, None], "no value yet"),
+        (["", None, " "], "empty text"),
+        (["", "1"], "string"),
         (["1", None], "int"),
         (["-1", "3000000000"], "bigint"),
         (["1", "1e3"], "double"),
@@ -183,3 +185,120 @@ def test_the_likely_type_is_the_narrowest_that_fits(texts: list[str | None], kin
 )
 def test_only_a_json_file_has_columns_of_type_json(text: str, form: str, kind: str) -> None:
     assert schema_drift.likely([text], FORMATS[form]) == kind
+
+
+@pytest.mark.parametrize("kind", ["no value yet", "empty text"])
+def test_a_field_without_a_value_is_given_no_type_until_its_first_value_comes(layout: FlowLayout, kind: str) -> None:
+    schema_drift.remember(layout, [sighting("x", type=kind)])
+    (told,) = schema_drift.findings(layout, flow(), "r")
+    assert "like" not in told.detail and "replay" not in told.next and "add" not in told.next
+    known = schema_drift.known(layout, flow(), {})
+    assert "x" not in known.fields and known.null | known.empty == {"x"}
+    schema_drift.remember(layout, [sighting("x", type=kind, batch=1, run_id="again")])
+    assert [one.batch for one in schema_drift.seen(layout)] == [0], "it is reported once"
+    schema_drift.remember(layout, [sighting("x", type="int", batch=2, run_id="later")])
+    (first_value,) = schema_drift.findings(layout, flow(), "later")
+    expected = "int" if kind == "no value yet" else "string"  # an earlier record has a text that is no number
+    assert f"like {expected}" in first_value.detail and f"'x: {expected}'" in first_value.next
+    assert schema_drift.known(layout, flow(), {}).fields == {"x"}
+    schema_drift.remember(layout, [sighting("x", type=kind, batch=3)])
+    assert [(one.name, one.batch) for one in schema_drift.seen(layout)] == [("x", 2)]
+
+
+def test_a_null_and_then_an_empty_text_and_then_a_number_is_text(layout: FlowLayout) -> None:
+    for kind in ("no value yet", "empty text", "int"):
+        schema_drift.remember(layout, [sighting("x", type=kind)])
+    assert [one.type for one in schema_drift.seen(layout)] == ["string"]
+
+
+def test_the_type_of_a_field_within_a_struct_is_not_said(layout: FlowLayout) -> None:
+    columns = {"id": "string not null", "s": "struct<b: int>"}
+    spec = FlowSpec.model_validate({"source": {"files": "x", "format": "json"}, "columns": columns})
+    schema_drift.remember(layout, [sighting("s.x", type="")])
+    (told,) = schema_drift.findings(layout, spec, "r")
+    assert "like" not in told.detail and "name it in the type of column s" in told.next
+
+
+_RENAMED = re.compile(r"if it is (\S+) under a new name, change the column to '(.*?)' in columns of flow f, then ")
+_PRICED = {
+    "id": "string not null",
+    "n": "int not null",
+    "price": "decimal(12,2)",
+    "due": {"type": "date", "format": "d.M.yyyy"},
+    "net": {"type": "decimal(12,2) not null", "from": "Netto", "decimal_separator": ","},
+    "paid": "boolean",
+}
+
+
+def _priced(keyed: bool = True) -> FlowSpec:
+    target = {"keys": ["id"], "sequence_by": ["n"]} if keyed else {}
+    return FlowSpec.model_validate(
+        {"source": {"files": "x", "format": "csv"}, "columns": _PRICED, "target": target},
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "like", "gone", "beside", "column", "sure"),
+    [
+        ("Price EUR", "double", ["price"], [], "price", True),
+        ("PRICE", "int", ["price"], ["other"], "price", True),
+        ("price", "int", [], [], None, False),
+        ("unitPrice", "double", ["price", "due"], ["other"], "price", True),
+        ("Nettobetrag", "string", ["Netto"], [], "net", False),
+        ("amount", "double", ["price"], [], "price", False),
+        ("amount", "double", ["price"], ["other"], None, False),
+        ("amount", "double", ["price", "due"], [], None, False),
+        ("Price EUR", "date", ["price"], [], None, False),
+        ("Price EUR", "double", ["price"], ["Price USD"], None, False),
+        ("due_on", "string", ["due", "price"], [], "due", True),
+        ("Preis", "no value yet", ["price"], [], "price", False),
+        ("settled", "int", ["paid"], [], None, False),
+        ("id2", "string", ["id"], [], "id", True),
+        ("x", "int", [], [], None, False),
+    ],
+)
+def test_a_renamed_column_is_read_from_its_new_name(
+    layout: FlowLayout, field: str, like: str, gone: list[str], beside: list[str], column: str | None, sure: bool
+) -> None:
+    spec = _priced()
+    fields = [sighting(name, type=like, with_it=tuple(gone)) for name in (field, *beside)]
+    schema_drift.remember(layout, [*fields, *(sighting(name, "missing-column") for name in gone)])
+    told = {one.subject: one for one in schema_drift.findings(layout, spec, "r")}
+    found = _RENAMED.match(told[field].next)
+    assert (found and found[1]) == column
+    if found is None:
+        assert all("see there" not in told[name].next for name in gone)
+        return
+    assert ("if it is another field" in told[field].next) == (not sure)
+    assert field in told[spec.fields[found[1]]].next, "what is told of the missing column leads there"
+    (changed,) = yaml.safe_load(f"{{{found[2]}}}").items()
+    columns = {**_PRICED, changed[0]: changed[1]}
+    again = FlowSpec.model_validate({**spec.model_dump(), "columns": columns})
+    assert again.fields[found[1]] == field
+    before, after = spec.columns[found[1]], again.columns[found[1]]
+    assert after.model_copy(update={"taken_from": before.taken_from}) == before, "all else stays as it was"
+
+
+@pytest.mark.parametrize(
+    ("gone", "keyed", "command"),
+    [
+        ("price", True, f"draindown replay p --flow f --from {AT} --to 9999-01-01T00:00Z --yes"),
+        ("price", False, "price stays NULL in rows that were read meanwhile"),
+        ("Netto", True, "draindown quarantine replay p --flow f --reason missing:net --yes"),
+        ("id", True, "draindown quarantine replay p --flow f --reason missing:id --yes"),
+    ],
+)
+def test_rows_that_were_read_without_the_renamed_column_come_back(
+    layout: FlowLayout, gone: str, keyed: bool, command: str
+) -> None:
+    schema_drift.remember(layout, [sighting(f"{gone} new", type="", with_it=(gone,))])
+    (told,) = schema_drift.findings(layout, _priced(keyed), "r")
+    assert told.next.endswith(command)
+
+
+def test_a_renamed_field_of_a_kafka_value_is_one_of_the_value(layout: FlowLayout) -> None:
+    source = {"kafka": {"topics": ["t"], "bootstrap_servers": "b:1"}, "format": "json"}
+    spec = FlowSpec.model_validate({"source": source, "columns": {"price": "int"}})
+    schema_drift.remember(layout, [sighting("key", type="int", with_it=("price",))])
+    (told,) = schema_drift.findings(layout, spec, "r")
+    assert 'from: "field:key"' in told.next

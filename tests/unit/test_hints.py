@@ -45,3 +45,12 @@ def test_who_lacks_a_value_is_advised_what_can_help() -> None:
     made = flow(transform="orders.typed")
     told = hint(made, missing("id", '{"id": "A-1"}', NULLED))
     assert "orders.typed" in told and "delivered" not in told and "not null" not in told
+
+
+def test_a_field_that_the_record_has_under_another_name_is_taken_from_it() -> None:
+    told = hint(flow(), missing("day", '{"id": "a", "n": 1, "Day": "2026-01-01"}'))
+    assert "'Day'" in told and "`from:`" in told
+    of_csv = flow(source={"files": "x", "format": "csv"})
+    assert "`from:`" in hint(of_csv, missing("day", "a,1,2026-01-01"))
+    bare = flow(source={"files": "x", "format": "csv", "header": False})
+    assert "`from:`" not in hint(bare, missing("day", "a,1,")), "without a header there are no names"

@@ -10,7 +10,7 @@ from typing import Any
 
 from draindown.spec import time_patterns
 from draindown.spec.landing import FlowSpec
-from draindown.spec.names import is_column_name, near, renamed
+from draindown.spec.names import closest, is_column_name, renamed
 
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _NUMBERS = (*_WHOLE, "float", "double", "decimal")
@@ -140,11 +140,14 @@ def _missing(flow: FlowSpec, field: str, raw: str, detail: str) -> str:
         return f"the record may have {field}: see what {flow.transform} makes of it"
     names = _fields_of(raw) if not flow.source.form.delimited else []
     if names and flow.fields.get(field, field) not in names:
-        close = near(field, [name for name in names if name not in flow.fields.values()])
-        return f"the record has no {field}{close or ', it has ' + ', '.join(names[:8])}"
+        close = closest(field, [name for name in names if name not in flow.fields.values()])
+        if close is not None:
+            return f"the record has no {field}; if {close!r} is meant, take the column from it: `from:`"
+        return f"the record has no {field}, it has {', '.join(names[:8])}"
     if field in flow.target.essential:
         return f"have it delivered with {field}, without which its row has no place in the table"
-    return f"have it delivered with {field}, or let {field} be null: leave out `not null`"
+    other = ", or say `from:` if the header has it under another name" if flow.source.has_header else ""
+    return f"have it delivered with {field}{other}, or let {field} be null: leave out `not null`"
 
 
 def _fields_of(raw: str) -> list[str]:

@@ -10,12 +10,13 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime
 from typing import Literal
 
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
+from draindown.flow import renamed_fields
 from draindown.lake.documents import read_json, write_json
 from draindown.lake.layout import FlowLayout
 from draindown.ledger.rows import Place
@@ -37,6 +38,10 @@ SHOWN = 200
 """Characters of a field's value that are examined to infer its type."""
 ADDABLE = "[A-Za-z][A-Za-z0-9_-]{0,126}"
 """Names that may become columns, as a full match. For other letters, engines disagree on which differ only by case."""
+NO_VALUE, EMPTY = "no value yet", "empty text"
+"""Types of a field that is NULL, or NULL or an empty text, in all records so far. Its first value is reported again."""
+UNSEEN = ""
+"""Type of a field whose values are not examined: one within a struct."""
 Kind = Literal["new-field", "new-column", "many-fields", "missing-column"]
 _TOLD = 10
 _FOR_EVER = "9999-01-01T00:00Z"
@@ -46,8 +51,8 @@ _FOR_EVER = "9999-01-01T00:00Z"
 class Sighting:
     """The first sighting of a name: the unit, the record, and how many records of the batch have it.
 
-    `type`: type inferred from the values. `with_it`: columns that the unit lacks; the field may be one of them,
-    renamed. `at`: when the unit was first seen, ISO 8601.
+    `type`: type inferred from the values, NO_VALUE, EMPTY, or UNSEEN. `with_it`: fields of columns that the unit lacks;
+    the field may be one of them, renamed. `at`: when the unit was first seen, ISO 8601.
     """
 
     kind: Kind
@@ -69,6 +74,11 @@ class Sighting:
         return self.kind, self.name
 
     @property
+    def has_value(self) -> bool:
+        """Whether a record has a value of the field, as far as values are examined."""
+        return self.type not in (NO_VALUE, EMPTY)
+
+    @property
     def place(self) -> Place:
         """The batch that saw it."""
         return self.generation, self.batch_kind, self.batch
@@ -83,12 +93,15 @@ class Sighting:
 class Known:
     """Names that need not be reported again: unknown fields, and columns that units lack.
 
-    `all_records`: whether every record must list the columns it lacks, not only records with a new field.
+    `all_records`: whether every record must list the columns it lacks, not only records with a new field. `null`,
+    `empty`: unknown fields of type NO_VALUE and EMPTY, which are reported again once a record has a value.
     """
 
     fields: frozenset[str] = frozenset()
     columns: frozenset[str] = frozenset()
     all_records: bool = False
+    null: frozenset[str] = frozenset()
+    empty: frozenset[str] = frozenset()
 
 
 def seen(layout: FlowLayout) -> list[Sighting]:
@@ -101,18 +114,38 @@ def seen(layout: FlowLayout) -> list[Sighting]:
 
 
 def remember(layout: FlowLayout, sightings: Iterable[Sighting]) -> None:
-    """Store sightings that are new. Idempotent, so a retried batch adds nothing. Call it under the lease."""
-    known = seen(layout)
+    """Store sightings that are new, and the first value of a field that had none, in place of the older sighting.
+
+    Idempotent, so a retried batch adds nothing. Call it under the lease.
+    """
+    known, sightings = seen(layout), list(sightings)
+    first_values = _first_values(known, sightings)
+    if first_values:
+        known = [first_values.get(one.identity, one) for one in known]
     have = {one.identity for one in known}
     fresh = [one for one in sightings if one.identity not in have]
-    if not fresh:
+    if not fresh and not first_values:
         return
     room = MOST_REMEMBERED - len(known)
     kept = fresh[: max(room, 0)]
     if len(kept) < len(fresh) and ("many-fields", "") not in have:
         kept.append(Sighting(**(vars(fresh[len(kept)]) | {"kind": "many-fields", "name": "", "rows": 0})))
-    if kept:
+    if kept or first_values:
         write_json(layout.drift, {"seen": [asdict(one) for one in [*known, *kept]]})
+
+
+def _first_values(known: Iterable[Sighting], sightings: Iterable[Sighting]) -> dict[tuple[str, str], Sighting]:
+    """Return the sightings that take the place of known ones without a value."""
+    by_identity = {one.identity: one for one in sightings}
+    found: dict[tuple[str, str], Sighting] = {}
+    for older in known:
+        newer = by_identity.get(older.identity)
+        if newer is None or older.has_value or newer.type in (NO_VALUE, older.type):
+            continue
+        # an empty text, which earlier records have, is no number and no date
+        mixed = older.type == EMPTY and newer.type not in ("string", "json")
+        found[older.identity] = replace(newer, type="string") if mixed else newer
+    return found
 
 
 def known(layout: FlowLayout, flow: FlowSpec, columns: Collection[str]) -> Known:
@@ -126,7 +159,12 @@ def known(layout: FlowLayout, flow: FlowSpec, columns: Collection[str]) -> Known
         held = {name.lower() for name in (*flow.columns, *RESERVED_COLUMNS)}
         fields = {name for name in fields if not re.fullmatch(ADDABLE, name) or name.lower() in held} | set(columns)
     lacking = {one.name for one in remembered if one.kind == "missing-column"} if missing == "accept" else set()
-    return Known(frozenset(fields - set(flow.as_recorded.columns)), frozenset(lacking), missing == "refuse")
+    fields -= set(flow.as_recorded.columns)
+    null, empty = (
+        frozenset(one.name for one in remembered if one.type == kind and one.name in fields - set(columns))
+        for kind in (NO_VALUE, EMPTY)
+    )
+    return Known(frozenset(fields - null - empty), frozenset(lacking), missing == "refuse", null, empty)
 
 
 def unnamed(layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> list[Sighting]:
@@ -147,7 +185,7 @@ def findings(
     if isinstance(flow, DerivedFlow):
         return []  # its columns follow from its query
     mine = [one for one in seen(layout) if one.run_id == run_id or one.place in batches]
-    told = [_finding(layout, flow, one) for one in mine[:_TOLD]]
+    told = [_finding(layout, flow, one, mine) for one in mine[:_TOLD]]
     if len(mine) > _TOLD:
         command = f"draindown report {layout.pipeline} --flow {layout.flow} --drift"
         rest = f"{count(len(mine) - _TOLD)} more that the contract doesn't name or that files lack"
@@ -155,65 +193,124 @@ def findings(
     return told
 
 
-def _finding(layout: FlowLayout, flow: FlowSpec, one: Sighting) -> Finding:
-    detail, then = _told(layout, flow, one)
+def _finding(layout: FlowLayout, flow: FlowSpec, one: Sighting, mine: Sequence[Sighting]) -> Finding:
+    detail, then = _told(layout, flow, one, mine)
     return Finding(kind=one.kind, subject=one.name or layout.flow, detail=detail, next=then)
 
 
-def _told(layout: FlowLayout, flow: FlowSpec, one: Sighting) -> tuple[str, str]:
+def _told(layout: FlowLayout, flow: FlowSpec, one: Sighting, mine: Sequence[Sighting]) -> tuple[str, str]:
     """Return what was seen and what can be done about it."""
     where = f"first in {one.where}"
     listed = f"draindown report {layout.pipeline} --flow {layout.flow} --drift"
     match one.kind:
         case "new-field":
-            return f"kept in _rescued, {_records(one)}; {where}", _name_it(layout, flow, one)
+            kept = "kept in _rescued, " if one.type != NO_VALUE else ""
+            return f"{kept}{_records(one)}; {where}", _name_it(layout, flow, one, _beside(one, mine))
         case "new-column":
             then = f"name it in columns of flow {layout.flow} to give it rules and `not null`"
             return f"a string column now, {_records(one)}; {where}", then
         case "missing-column":
             held = flow.as_recorded.columns.get(one.name)
             becomes = "NULL there" if held is None or held.nullable else "so its records are refused"
-            return f"no record of {one.unit} has it, {becomes}", "ask who sends the files"
+            return f"no record of {one.unit} has it, {becomes}", _ask_or_rename(flow, one, mine)
     if one.name:
         many = f"more than {MOST_ADDED} unknown fields in {count(one.rows, 'record')}, all left in _rescued"
         return f"{many}; {where}", listed
     return f"more than {MOST_REMEMBERED} names that the contract lacks; no more are remembered; {where}", listed
 
 
+def _beside(one: Sighting, mine: Iterable[Sighting]) -> list[str]:
+    """Return the other fields that were new in the same unit."""
+    same = [other for other in mine if (other.kind, other.unit, other.place) == (one.kind, one.unit, one.place)]
+    return [other.name for other in same if other.name != one.name]
+
+
+def _renamed(flow: FlowSpec, one: Sighting, mine: Sequence[Sighting]) -> renamed_fields.Renamed | None:
+    kind = one.type if one.has_value else UNSEEN
+    return renamed_fields.renamed(flow, one.name, kind, one.with_it, _beside(one, mine))
+
+
+def _ask_or_rename(flow: FlowSpec, missing: Sighting, mine: Sequence[Sighting]) -> str:
+    """Return the next step for a column that a unit lacks: the field that may be the column under a new name."""
+    for one in mine:
+        if one.kind == "new-field" and missing.name in one.with_it:
+            found = _renamed(flow, one, mine)
+            if found is not None and flow.fields[found.column] == missing.name:
+                return f"it may be {shlex.quote(one.name)} now: see there"
+    return "ask who sends the files"
+
+
 def _records(one: Sighting) -> str:
-    renamed = f"; renamed? {', '.join(one.with_it[:3])} is gone there" if one.with_it else ""
-    return f"{count(one.rows, 'record')}, like {one.type}{renamed}"
+    gone = f"; renamed? {', '.join(one.with_it[:3])} is gone there" if one.with_it else ""
+    number = count(one.rows, "record")
+    if one.type == NO_VALUE:
+        return f"NULL in {number}{gone}"
+    if one.type == EMPTY:
+        return f"an empty text in {number}{gone}"
+    return f"{number}, like {one.type}{gone}" if one.type else f"{number}{gone}"
 
 
-def _name_it(layout: FlowLayout, flow: FlowSpec, one: Sighting) -> str:
-    holders = [(field, name) for name, field in flow.fields.items() if "struct<" in flow.columns[name].type]
-    within = [(field, name) for field, name in holders if one.name.startswith(f"{field}.")]
-    if within:
-        _, column = max(within, key=lambda held: len(held[0]))
+def within(flow: FlowSpec, field: str) -> str | None:
+    """Return the column whose structs lack a name for `field`; None for a field of the record itself."""
+    holders = [(held, name) for name, held in flow.fields.items() if "struct<" in flow.columns[name].type]
+    around = [(held, name) for held, name in holders if field.startswith(f"{held}.")]
+    return max(around, key=lambda one: len(one[0]))[1] if around else None
+
+
+def _name_it(layout: FlowLayout, flow: FlowSpec, one: Sighting, beside: Sequence[str]) -> str:
+    column = within(flow, one.name)
+    if column is not None:
         again = f"draindown rebuild {layout.pipeline} --flow {layout.flow}"
         return f"name it in the type of column {column} of flow {layout.flow}, then {again}; till then _rescued has it"
+    kind = one.type if one.has_value else UNSEEN
+    found = renamed_fields.renamed(flow, one.name, kind, one.with_it, beside)
+    if found is None:
+        return _add_it(layout, flow, one)
+    change = f"if it is {found.column} under a new name, {_change_from(layout, flow, one, found.column)}"
+    return change if found.alike else f"{change}; if it is another field, {_add_it(layout, flow, one)}"
+
+
+def _change_from(layout: FlowLayout, flow: FlowSpec, one: Sighting, column: str) -> str:
+    """Return how to take a column from the field, and what brings back the rows that were read without the column."""
+    entry = shlex.quote(renamed_fields.entry(flow, column, one.name))
+    change = f"change the column to {entry} in columns of flow {layout.flow}, then "
+    if not flow.columns[column].nullable or column in flow.target.essential:
+        again = f"draindown quarantine replay {layout.pipeline} --flow {layout.flow} --reason missing:{column} --yes"
+        return f"{change}take in the rows that were refused meanwhile: {again}"
+    if not flow.target.kind.idempotent:
+        return f"{change}run; {column} stays NULL in rows that were read meanwhile"
+    return f"{change}run, and fill the rows that were read meanwhile: {_replay(layout, one)}"
+
+
+def _add_it(layout: FlowLayout, flow: FlowSpec, one: Sighting) -> str:
+    if not one.has_value:
+        return "nothing to do: its first value is reported with its type"
     twin = next((name for name in flow.columns if caseless(name) == caseless(one.name)), None)
     if twin is not None or not is_column_name(one.name):
-        taken = [name for name in flow.columns if name not in one.with_it]  # a column that is gone may be this field
-        way = renamed(one.name, taken).removeprefix("; ") or "rename it at the source"
+        way = renamed(one.name, list(flow.columns)).removeprefix("; ") or "rename it at the source"
         return f"it can't be a column {f'beside {twin}' if twin else 'by this name'}: {way}"
     named = shlex.quote(f"{one.name}: {one.type}")  # untrusted input: quoted so that no shell runs it
     add = f"add {named} to columns of flow {layout.flow}"
     if not flow.target.kind.idempotent:
         return f"{add}; rows so far keep it in _rescued"
-    again = f"draindown replay {layout.pipeline} --flow {layout.flow} --from {one.at} --to {_FOR_EVER} --yes"
-    return f"{add}, run, then fill older rows: {again}"
+    return f"{add}, run, then fill older rows: {_replay(layout, one)}"
+
+
+def _replay(layout: FlowLayout, one: Sighting) -> str:
+    return f"draindown replay {layout.pipeline} --flow {layout.flow} --from {one.at} --to {_FOR_EVER} --yes"
 
 
 def likely(texts: Iterable[str | None], form: Format) -> str:
-    """Return the narrowest column type that fits all values, given as text; `string` if there is no value.
+    """Return the narrowest column type that fits all values, given as text; NO_VALUE or EMPTY if none has a value.
 
     `form`: the source's format. The text of a nested value in a columnar format does not tell its type: `struct<...>`.
     """
     given = [text.strip() for text in texts if text is not None]
+    if not any(given):
+        return EMPTY if given else NO_VALUE
     if form.nested and any(map(_is_nested, given)):
         return "json" if form.json_columns else "array<...>" if given[0].startswith("[") else "struct<...>"
-    return next((kind for kind, fits in _LIKE if given and all(map(fits, given))), "string")
+    return next((kind for kind, fits in _LIKE if all(map(fits, given))), "string")
 
 
 def _is_nested(text: str) -> bool:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count, printable
-from draindown.flow.schema_drift import MOST_ADDED, Kind, Sighting, likely
+from draindown.flow.schema_drift import EMPTY, MOST_ADDED, NO_VALUE, UNSEEN, Kind, Sighting, likely, within
 from draindown.spark.contract import drift_marks
 from draindown.spark.contract.drift_marks import News, Seen
 from draindown.spark.contract.parsing import WHY
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 5
-_NO_RECORDS = ("malformed", "too_large", "null_value")
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def _marked(batch: Batch, frame: DataFrame, counted: Counted) -> News:
     age = {unit.name: at for at, unit in enumerate(by_age)}
     records: Sums[str] = Sums()
     for group in counted.groups:
-        judged = not group["_blank"] and group["reason"] not in _NO_RECORDS
+        judged = not group["_blank"] and group["reason"] not in drift_marks.NO_RECORDS
         records[group["_unit"]] += group["n"] if judged else 0
     return drift_marks.marked(frame, sorted(records, key=lambda unit: age.get(batch.input.name(unit), -1)), records)
 
@@ -93,11 +92,10 @@ def _told(batch: Batch, counted: Counted, news: News) -> list[Sighting]:
     for one in news.missing:
         gone.setdefault(one.unit, []).append(one.name)
     places = {(one.spelled, one.block): one.offset for one in batch.input.origins(counted.blocks)}
-    form = batch.writer.flow.source.form
 
     def told(kind: Kind, one: Seen, *, record: bool = True) -> Sighting:
         at = one.id + places[one.unit, one.block] if record and batch.kind != "quarantine" else None
-        more = {"unit": batch.input.name(one.unit), "position": at, "rows": one.rows, "type": likely(one.values, form)}
+        more = {"unit": batch.input.name(one.unit), "position": at, "rows": one.rows, "type": _type(one, batch)}
         with_it = tuple(gone.get(one.unit, ())) if kind.startswith("new") else ()
         return Sighting(kind, one.name, *_of(batch), **more, with_it=with_it)  # type: ignore[arg-type]
 
@@ -167,5 +165,12 @@ def _name(one: Seen) -> str:
 
 
 def _typed(one: Seen, batch: Batch) -> str:
-    kind = likely(one.values, batch.writer.flow.source.form)
-    return shlex.quote(f"{printable(one.name, 60)}: {kind}")  # quoted, because the field name comes from the input
+    kind = _type(one, batch)
+    shown = "TYPE" if kind in (NO_VALUE, EMPTY, UNSEEN) else kind
+    return shlex.quote(f"{printable(one.name, 60)}: {shown}")  # quoted, because the field name comes from the input
+
+
+def _type(one: Seen, batch: Batch) -> str:
+    """Return the likely type of a field; UNSEEN for one within a struct, whose values are not among `one.values`."""
+    flow = batch.writer.flow
+    return UNSEEN if within(flow, one.name) else likely(one.values, flow.source.form)

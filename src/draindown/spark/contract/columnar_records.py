@@ -63,7 +63,7 @@ def _records(rows: DataFrame, flow: FlowSpec, known: Known) -> Records:
         F.lit(False).alias("_blank"),
         (F.coalesce(broken, F.col(kept_rows.LOST)) if kept else broken).alias("_broken"),
         _unknown(rows, nested, exact=flow.grows).alias("_unknown"),
-        drift_marks.of_names(names, flow, known).alias("_drift"),
+        drift_marks.of_names(names, flow, known, _text).alias("_drift"),
         *[name for name in ("_raw", CUT, FIRST_SEEN, ARRIVED) if name in rows.columns],
         *PLACE,
     )
@@ -73,6 +73,10 @@ def _records(rows: DataFrame, flow: FlowSpec, known: Known) -> Records:
 
     raw = F.col("_raw") if kept else kept_rows.raw()
     return Records(frame, cell, raw, F.col("_size"), whole_text=False)
+
+
+def _text(name: str) -> str:
+    return f"cast(_more.{quoted(name)} as string)"
 
 
 def _unnamed(own: StructType, flow: FlowSpec) -> Iterator[tuple[str, dict[str, str]]]:

@@ -54,20 +54,23 @@ def _records(lines: DataFrame, flow: FlowSpec, header: str | None, known: Known)
     frame = of_lines(lines, flow)
     # a first line that names no column may be a record: it is refused like those after it
     if flow.source.has_header and header is not None and set(names) & set(flow.columns):
-        same = F.col("_raw") if "\ufffd" not in header else F.make_valid_utf8(F.col("_raw"))
         # the header of a file that was appended to another one may have its byte order mark in front
-        frame = frame.withColumn("_blank", F.col("_blank") | same.isin(header, _BOM + header))
+        frame = frame.withColumn("_blank", F.col("_blank") | F.col("_raw").isin(header, _BOM + header))
     frame = frame.withColumn(_CELLS, F.expr(_cells(dialect)))
     named = not wrong and set(names) - set(flow.columns)
     unknown = _unknown(names, flow) if named else F.expr(NOTHING)
     broken = _broken(dialect, len(names), wrong)
-    # names of a header that can't be used are no names: they may be the cells of a record
-    marks = drift_marks.nothing() if wrong else drift_marks.of_names(names, flow, known)
-    frame = finish(frame, broken, unknown, marks, _CELLS)
     place = {name: at for at, name in enumerate(names)}
 
+    def value(name: str) -> str:
+        return _value(dialect, f"get({_CELLS}, {place[name]})") if name in place else NOTHING
+
+    # names of a header that can't be used are no names: they may be the cells of a record
+    marks = drift_marks.nothing() if wrong else drift_marks.of_names(names, flow, known, value)
+    frame = finish(frame, broken, unknown, marks, _CELLS)
+
     def cell(name: str) -> Column:
-        return F.expr(_value(dialect, f"get({_CELLS}, {place[name]})") if name in place else NOTHING)
+        return F.expr(value(name))
 
     return Records(frame, cell, F.col("_raw"), F.octet_length("_raw"))
 

@@ -7,13 +7,14 @@ is treated depends only on its record and its name, not on earlier input: see do
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from draindown.flow.schema_drift import ADDABLE, LONGEST, MOST_ADDED, MOST_REMEMBERED, SHOWN, Known
+from draindown.spark.contract.parsing import WHY
 from draindown.spark.frames import NUMBER, TEXT, relation
 from draindown.spark.sql import literal
 from draindown.spec.landing import FlowSpec
@@ -21,11 +22,14 @@ from draindown.spec.names import RESERVED_COLUMNS
 
 MARKS = "array<string>"
 """Marks of a record: `+name` for a field that the contract doesn't name, `-name` for a column that is missing."""
+NO_RECORDS = ("malformed", "too_large", "null_value")
+"""Reasons for which a record can't be read, so that what looks like its fields is none."""
 _MOST_OF_ONE = MOST_ADDED + 1
 _MANY = "*"
 _FIELDS = "map<string,string>"
 _DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _SHAPES = (
+    ("empty", "", None),
     ("boolean", "true|false", None),
     ("whole", "[+-]?[0-9]{1,19}", None),
     ("double", r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?", None),
@@ -34,7 +38,14 @@ _SHAPES = (
     ("timestamp", _DAY + r"[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?", "timestamp"),
 )
 """Shapes of values: name, pattern of the whole text, and the type that must take it; the first that fits counts."""
-_WITNESS = {"boolean": "true", "double": "0.5", "date": "2026-01-31", "timestamp": "2026-01-31 12:00", "other": "?"}
+_WITNESS = {
+    "empty": "",
+    "boolean": "true",
+    "double": "0.5",
+    "date": "2026-01-31",
+    "timestamp": "2026-01-31 12:00",
+    "other": "?",
+}
 _ADDABLE = literal(f"^{ADDABLE}\\z")
 
 
@@ -43,12 +54,30 @@ def nothing() -> Column:
     return F.lit(None).cast(MARKS)
 
 
-def of_names(names: Sequence[str], flow: FlowSpec, known: Known) -> Column:
-    """Return the marks for all records of a unit with the columns `names`. `known`: drift that was reported before."""
-    new = [name[:LONGEST] for name in names if name not in flow.columns]
+def of_names(
+    names: Sequence[str], flow: FlowSpec, known: Known, text: Callable[[str], str] = lambda _: "null"
+) -> Column:
+    """Return the marks for all records of a unit with the columns `names`. `known`: drift that was reported before.
+
+    `text`: returns the text of an unnamed field as a SQL expression. A field without a value so far is a mark of the
+    records that have one.
+    """
+    new = [name for name in names if name not in flow.columns and name[:LONGEST] not in known.fields]
     lacking = [name for name in flow.columns if name not in names and name not in known.columns]
-    marks = [f"+{name}" for name in new if name not in known.fields][:_MOST_OF_ONE] + [f"-{name}" for name in lacking]
-    return F.array(*[F.lit(mark) for mark in marks]).cast(MARKS) if marks else nothing()
+    waiting = [name for name in new if name[:LONGEST] in known.null | known.empty]
+    plain = [f"+{name[:LONGEST]}" for name in new if name not in waiting][:_MOST_OF_ONE]
+    always = _array([*plain, *(f"-{name}" for name in lacking)])
+    if not waiting:
+        return F.expr(always) if plain or lacking else nothing()
+    has_value = (_has_value(text(name), is_empty=name[:LONGEST] in known.empty) for name in waiting)
+    marks = zip(has_value, (literal(f"+{name[:LONGEST]}") for name in waiting), strict=True)
+    first = ", ".join(f"if({condition}, {mark}, null)" for condition, mark in marks)
+    return F.expr(f"nullif(concat(array_compact(array({first})), {always}), {_array(())})")
+
+
+def _has_value(text: str, *, is_empty: bool) -> str:
+    """Return whether a record has the first value of a field. `is_empty`: empty texts were seen before."""
+    return f"coalesce(trim({text}), '') <> ''" if is_empty else f"{text} is not null"
 
 
 def of_map(flow: FlowSpec, known: Known, *, nested: bool = False) -> Column:
@@ -62,7 +91,12 @@ def of_map(flow: FlowSpec, known: Known, *, nested: bool = False) -> Column:
     if nested:
         more = "(_more or _nested is not null)"
         fields = f"concat(map_keys(_m), coalesce(array_distinct(_nested), {_array(())}))"
-    new = f"slice(filter({fields}, k -> not array_contains({named}, {short})), 1, {_MOST_OF_ONE})"
+    news = [f"not array_contains({named}, {short})"]
+    for names, is_empty in ((known.null, False), (known.empty, True)):
+        if names:
+            waits = f"array_contains({_array(sorted(names))}, {short})"
+            news.append(f"(not {waits} or {_has_value('_m[k]', is_empty=is_empty)})")
+    new = f"slice(filter({fields}, k -> {' and '.join(news)}), 1, {_MOST_OF_ONE})"
     plus = f"transform({new}, k -> concat('+', {short}))"
     wanted = _array([name for name in flow.columns if name not in known.columns])
     minus = f"transform(filter({wanted}, k -> not map_contains_key(_m, k)), k -> concat('-', k))"
@@ -118,7 +152,8 @@ def marked(frame: DataFrame, units: Sequence[str], records: Mapping[str, int]) -
         {"_unit": TEXT, "_rank": NUMBER, "_records": NUMBER},
         [(unit, order.get(unit, len(order)), number) for unit, number in records.items()],
     )
-    every = frame.where(F.col("_drift").isNotNull()).select(
+    is_record = F.col(WHY).isNull() | ~F.col(f"{WHY}.reason").isin(*NO_RECORDS)
+    every = frame.where(F.col("_drift").isNotNull() & is_record).select(
         "_unit",
         "_block",
         "_id",

@@ -104,7 +104,8 @@ class _Nested:
         self._spark, self._kinds = spark, {name: DataType.fromDDL(kind) for name, kind in kinds.items()}
         self.structs = [name for name, kind in kinds.items() if "struct<" in kind]
         self.texts = JsonText([name for name, column in flow.columns.items() if column.type == "json" or name in kinds])
-        self._json = NestedJson(self.texts.marks, session_zone(spark), base64)
+        # a field within a struct that has no value says nothing of its type, unless any field is refused
+        self._json = NestedJson(self.texts.marks, session_zone(spark), base64, nulls=flow.drift.new == "refuse")
 
     @property
     def has_structs(self) -> bool:

@@ -32,12 +32,14 @@ class NestedJson:
     """SQL expressions of nested values in marked JSON.
 
     `marks`: those of the JSON. `zone`: the session's time zone. `base64`: whether bytes are written in base64, as in
-    rows of columnar files that the quarantine keeps; else a text's own bytes are taken, as in a column.
+    rows of columnar files that the quarantine keeps; else a text's own bytes are taken, as in a column. `nulls`:
+    whether a field that is NULL counts as unnamed.
     """
 
     marks: Marks
     zone: str
     base64: bool = False
+    nulls: bool = True
     _count: int = field(default=0, init=False)
 
     def value(self, marked: str, kind: DataType) -> str:
@@ -130,7 +132,7 @@ class NestedJson:
     def _unnamed_of_struct(self, value: str, kind: StructType, path: str) -> list[str]:
         mark = self.marks.string
         known = ", ".join(literal(mark + name) for name in kind.names)
-        others = f"filter(map_keys({value}), {self._each(lambda key: f'not array_contains(array({known}), {key})')})"
+        others = f"filter(map_keys({value}), {self._each(lambda key: self._is_unnamed(value, known, key))})"
         shown = self._each(lambda key: f"concat({literal(path + '.')}, substring({key}, {len(mark) + 1}))")
         found = [f"transform({others}, {shown})"]
         for one in kind:
@@ -138,6 +140,10 @@ class NestedJson:
                 inner = self.unnamed(f"{value}[{literal(mark + one.name)}]", one.dataType, f"{path}.{one.name}")
                 found.append(f"coalesce({inner}, cast(array() as {_NAMES}))")
         return found
+
+    def _is_unnamed(self, value: str, known: str, key: str) -> str:
+        unnamed = f"not array_contains(array({known}), {key})"
+        return unnamed if self.nulls else f"{unnamed} and {value}[{key}] is not null"
 
     def _plain(self, marked: str) -> str:
         marks = self.marks

@@ -89,7 +89,8 @@ def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: da
     own += [F.col(ARRIVED)] if ARRIVED in frame.columns else []
     return frame.select(
         *[F.when(good, F.col(quoted(name))).alias(name) for name in flow.columns],
-        F.when(good, F.col("_unknown")).alias("_rescued"),
+        # of a refused record too where it shows drift: the finding says what type the field looks like
+        F.when(good | F.col("_drift").isNotNull(), F.col("_unknown")).alias("_rescued"),
         "_drift",
         "_delete",
         "_blank",
