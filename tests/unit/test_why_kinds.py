@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
@@ -13,6 +15,7 @@ from draindown.base.clock import EPOCH
 from draindown.provenance import events, merged
 from draindown.provenance.deletes import deletes_of
 from draindown.provenance.fates import Contents, Ends
+from draindown.provenance.model import Trace
 from draindown.provenance.records import Names, Record, Values
 from draindown.provenance.scan import Found
 from draindown.sources.slices import Unit
@@ -119,3 +122,12 @@ def test_each_value_of_a_merged_row_is_of_a_record(seed: int) -> None:
         held = {} if row is None else {name: row[name] for name in ("a", "b", "seq") if row[name] is not None}
         assert gave == held
         assert sum(fate == "deleted" for fate, _ in told.values()) == (dead is not None)
+
+
+def test_the_command_of_a_key_is_one_that_a_shell_passes_on() -> None:
+    key = {"id": "a b'; rm", "at": datetime(2026, 3, 1, tzinfo=UTC), "g": None, "n": 3}
+    command = Trace("p", "f", "t", key, "deleted", "").command
+    assert shlex.split(command) == [
+        *("draindown", "why", "p/t", "--key", "id=a b'; rm", "--key", "at=2026-03-01T00:00:00+00:00"),
+        *("--key", "g is null", "--key", "n=3"),
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -66,21 +66,39 @@ def _of_kind(flow: DerivedFlow, sources: Sequence[TableLog]) -> list[SourceRows]
             return [SourceRows({key: table.column(key) for key in per.keys}) for table in flow.source.read]
 
 
+def of_key(asked: SourceRows, key: Collection[str] | None) -> SourceRows:
+    """Return which source rows are behind a row of the result of which only its key is known; of None, all of it.
+
+    A row of the result that does not exist has no values of other columns, by which a source row could be behind it.
+    """
+    if key is None or set(asked.equal) <= set(key):
+        return asked
+    equal = {name: own for name, own in asked.equal.items() if name in key}
+    condition = asked.condition if equal or asked.condition != "true" else "false"
+    return replace(asked, equal=equal, condition=condition)
+
+
 def source_rows(
-    layout: FlowLayout, flow: DerivedFlow, sources: Sequence[TableLog], results: pa.Table, decided: int, limit: int
+    layout: FlowLayout,
+    flow: DerivedFlow,
+    sources: Sequence[TableLog],
+    results: pa.Table,
+    decided: int,
+    limit: int,
+    key: Collection[str] | None = None,
 ) -> list[tuple[list[dict[str, Any]], dict[int, int]]]:
     """Return, by source table, the rows behind each row of `results`, and how many count, by the result's place in it.
 
     The rows have ROW and COUNTS besides their own columns; at most `limit` of each row of the result, those that count
-    first. `decided`: the newest decision about late rows that counts. Each source is read at the version that it was
-    opened with.
+    first. `decided`: the newest decision about late rows that counts. `key`: columns of `results` that are known, if
+    not all are. Each source is read at the version that it was opened with.
     """
     placed = results.append_column(ROW, pa.array(range(results.num_rows), pa.int64()))
     with connected() as db:
         db.register("results", placed)
         db.register("applied", late.applied(layout, decided))
         return [
-            _of_source(db, log, asked, results, limit)
+            _of_source(db, log, of_key(asked, key), results, limit)
             for log, asked in zip(sources, behind(flow, sources), strict=True)
         ]
 
@@ -88,25 +106,45 @@ def source_rows(
 def _of_source(
     db: duckdb.DuckDBPyConnection, log: TableLog, asked: SourceRows, results: pa.Table, limit: int
 ) -> tuple[list[dict[str, Any]], dict[int, int]]:
-    listed = ", ".join(map(identifier, log.column_types))
-    db.register("_rows", stream(log.table, f"select {listed} from t where {_narrowed(log, asked, rows(results))}"))
-    db.execute("create or replace temp table source as select * from _rows")
-    db.unregister("_rows")
-    same = "is not distinct from" if asked.null_is_value else "="
-    on = [f"_s.{identifier(own)} {same} _r.{identifier(name)}" for name, own in asked.equal.items()]
-    order = f" order by {asked.order}" if asked.order else ""
-    db.execute(
-        f"create or replace temp table found as "
-        f"select _s, {ROW}, nth, coalesce({asked.counts}, false) as {COUNTS} from "
-        f"(select _r, _s, _r.{ROW} as {ROW}, row_number() over (partition by _r.{ROW}{order}) as nth "
-        f"from results _r join source _s on {' and '.join([*on, asked.condition])})"
-    )
+    take_rows(db, log, asked, results)
+    find_rows(db, asked)
     numbers = db.execute(f"select {ROW}, count(*) filter ({COUNTS}) from found group by all").fetchall()
     first = f"row_number() over (partition by {ROW} order by {COUNTS} desc, nth)"
     few = db.sql(
         f"select unnest(_s), {ROW}, {COUNTS} from found qualify {first} <= {limit} order by {ROW}, {COUNTS} desc, nth"
     )
     return rows(few.to_arrow_table()), {int(row): int(number) for row, number in numbers}
+
+
+def take_rows(db: duckdb.DuckDBPyConnection, log: TableLog, asked: SourceRows, results: pa.Table) -> None:
+    """Make the table `source`: the rows of a version of the source that may be behind a result's row."""
+    listed = ", ".join(map(identifier, log.column_types))
+    db.register("_rows", stream(log.table, f"select {listed} from t where {_narrowed(log, asked, rows(results))}"))
+    db.execute(f"create or replace temp table source as select * from _rows _s where {among(asked)}")
+    db.unregister("_rows")
+
+
+def find_rows(db: duckdb.DuckDBPyConnection, asked: SourceRows) -> None:
+    """Make the table `found`: the rows of `source` behind a row of `results`, each as a struct with its place there."""
+    order = f" order by {asked.order}" if asked.order else ""
+    db.execute(
+        f"create or replace temp table found as "
+        f"select _s, {ROW}, nth, coalesce({asked.counts}, false) as {COUNTS} from "
+        f"(select _r, _s, _r.{ROW} as {ROW}, row_number() over (partition by _r.{ROW}{order}) as nth "
+        f"from results _r join source _s on {' and '.join([*equalities(asked), asked.condition])})"
+    )
+
+
+def among(asked: SourceRows) -> str:
+    """Return the condition that a row `_s` may be behind a row of `results`."""
+    narrowed = [*equalities(asked), *([asked.condition] if asked.by_itself else [])]
+    return f"exists (select 1 from results _r where {' and '.join(narrowed) or 'true'})"
+
+
+def equalities(asked: SourceRows) -> list[str]:
+    """Return the conditions that columns of `_s` and `_r` are equal."""
+    same = "is not distinct from" if asked.null_is_value else "="
+    return [f"_s.{identifier(own)} {same} _r.{identifier(name)}" for name, own in asked.equal.items()]
 
 
 def _narrowed(log: TableLog, asked: SourceRows, results: Sequence[Mapping[str, Any]]) -> str:

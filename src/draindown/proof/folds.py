@@ -101,4 +101,4 @@ def behind(part: Processor) -> SourceRows:
     spaced = f"select _us, _us - lag(_us) over (order by _us) as _gap from ({times})"
     end = f"(select min(_us) from ({spaced}) where _gap > {part.expire * 1_000_000})"
     within = f"epoch_us(_s.{time}) >= {start} and epoch_us(_s.{time}) < coalesce({end}, {2**63 - 1})"
-    return SourceRows({name: name for name in part.by}, condition=within)
+    return SourceRows({name: name for name in part.by}, condition=within, by_itself=False)

@@ -22,6 +22,7 @@ class SourceRows:
             `order`, from 1, among those behind the same row.
         order: the order that `counts` refers to; empty without.
         otherwise: why the other rows don't count, in words.
+        by_itself: whether `condition` looks at the row of the source alone, and at none beside it.
     """
 
     equal: Mapping[str, str]
@@ -31,6 +32,7 @@ class SourceRows:
     counts: str = "true"
     order: str = ""
     otherwise: str = ""
+    by_itself: bool = True
 
 
 def late_rows(table: str, time: str, accept: int, row: str = "") -> str:

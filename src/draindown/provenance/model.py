@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -11,7 +12,9 @@ from draindown.base.formatting import count, printable, value_text
 from draindown.ledger.rows import BatchRow
 
 Found = Literal["landed", "derived"]
-Absent = Literal["deleted", "withdrawn", "refused", "waiting", "superseded", "left-out", "never-seen", "unknown"]
+Absent = Literal[
+    "deleted", "moved", "withdrawn", "refused", "waiting", "superseded", "left-out", "never-seen", "unknown"
+]
 State = Found | Absent
 Fate = Literal["applied", "deleted", "superseded", "duplicate", "refused", "waiting", "withdrawn", "unclear"]
 _SHOWN_RAW = 200  # characters
@@ -65,7 +68,8 @@ class Trace:
         row: the row; None if the table has none.
         batch: the batch that wrote the row; None if it is not known, or there is no row.
         records: of a landed table, the records with the key, of the batch or of all.
-        sources: of a derived table, the rows behind the row, each with what is behind it; the first ones only.
+        sources: of a derived table, the rows behind the row, each with what is behind it; the first ones only. Of a key
+            that the table lacks, also the rows that were behind it earlier.
         number: how many source rows count in the row, by source table.
         counts, why: of a source row, whether it counts in the row above it, and why it does not.
         gone: what could not be read, and since when.
@@ -88,6 +92,12 @@ class Trace:
     gone: Sequence[str] = ()
     next: Sequence[str] = ()
 
+    @property
+    def command(self) -> str:
+        """The command that asks for the key."""
+        keys = (f"--key {shlex.quote(_given(name, value))}" for name, value in self.key.items())
+        return f"draindown why {self.pipeline}/{self.table} {' '.join(keys)}"
+
     def as_dict(self) -> dict[str, Any]:
         """Return the trace as a JSON-ready dictionary."""
         flat = {
@@ -102,7 +112,7 @@ class Trace:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        key = ", ".join(f"{name} {printable(_shown(value), 80)}" for name, value in self.key.items())
+        key = ", ".join(f"{name} {printable(shown(value), 80)}" for name, value in self.key.items())
         yield f"{self.pipeline}/{self.table}  {key}  {self.state}"
         yield f"  {printable(self.said)}{f' (does not count: {self.why})' if not self.counts else ''}"
         if self.batch is not None:
@@ -132,7 +142,12 @@ def _place_lines(place: Place, of: Batch | None) -> Iterator[str]:
     yield f"          {printable(place.raw, _SHOWN_RAW)}"
 
 
-def _shown(value: Any) -> str:
+def _given(name: str, value: Any) -> str:
+    return f"{name} is null" if value is None else f"{name}={shown(value)}"
+
+
+def shown(value: Any) -> str:
+    """Return a value as text for people."""
     return "NULL" if value is None else value.isoformat() if isinstance(value, datetime) else value_text(value)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,14 @@ from draindown.base.errors import TerminalError
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier, literal, rows
 from draindown.proof.behind import literal_of
-from draindown.provenance.derived import DerivedTable, of_source
+from draindown.provenance.derived import DerivedTable, Lacking, of_source
 from draindown.provenance.landed import LandedTable, Row
-from draindown.provenance.model import Trace
+from draindown.provenance.model import Trace, shown
 from draindown.provenance.scan import Progress
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.landing import FlowSpec
 from draindown.spec.models import PipelineSpec
+from draindown.spec.names import is_own
 from draindown.spec.units import parse_time
 
 ORIGIN = "_origin"
@@ -31,6 +32,7 @@ _DUCK = {"byte": "tinyint", "short": "smallint", "long": "bigint", "string": "va
 _DUCK |= {"timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
 _PLAIN = ("tinyint", "smallint", "integer", "bigint", "boolean", "date", "float", "double")
 _TIMES = ("timestamp", "timestamp_ntz")
+_SHOWN = 3  # changed values of a row
 
 
 @dataclass(frozen=True)
@@ -147,9 +149,38 @@ class _Table:
                 next=f"draindown run {self._layout.pipeline} --flow {self._layout.flow}",
             )
         it = DerivedTable(self._declared, self._layout, self._asked.limit)
-        behind = it.behind(self._arrow(key))
-        sources = self._sources(behind.rows, behind.otherwise).get(0, []) or self._absent_sources(key)
-        return it.absent(key, _numbers(it, behind.number, 0), sources, behind.gone)
+        asked = self._arrow(key)
+        behind = it.behind(asked, key)
+        sources = self._sources(behind.rows, behind.otherwise).get(0, [])
+        number = _numbers(it, behind.number, 0)
+        return it.absent(key, number, self._lacking(it, key, asked, Lacking(sources, gone=behind.gone)))
+
+    def _lacking(self, it: DerivedTable, key: Mapping[str, Any], asked: pa.Table, known: Lacking) -> Lacking:
+        """Add what is known of a key beside the source rows that have it."""
+        assert isinstance(self._declared, DerivedFlow)
+        tables = [self._source(at) for at in range(len(self._declared.source.read))]
+        found = it.former(asked, key, [table.row_names for table in tables], _FORMER)
+        former = [table.former(row) for table, some in zip(tables, found, strict=True) for row in some.rows[:_FORMER]]
+        known = replace(known, former=former, had=sum(some.number for some in found), unread=it.unread(asked, key))
+        if known.sources or former or known.unread:
+            return known
+        without = self._absent_sources(key)
+        if len(without) == len(tables) and all(trace.state != "unknown" for trace in without):
+            return replace(known, without=without, gone=[])  # what the sources say of their keys is enough
+        return replace(known, without=without, gone=[*known.gone, *(text for some in found for text in some.gone)])
+
+    @property
+    def row_names(self) -> Sequence[str]:
+        """The columns of the table that name a row."""
+        return self._declared.target.row_keys or [ORIGIN]
+
+    def former(self, row: Row) -> Trace:
+        """Return the trace of a row that the table had, as it was: of what it is now, or of its absence."""
+        now = self.with_key(_named(row, self.row_names))
+        if now:
+            (trace, *_) = self.traces(now[:1], _FEWER)
+            return replace(trace, counts=False, why=_changed(row, now[0]))
+        return self.absent(_named(row, self.key_columns))
 
     def _arrow(self, key: Mapping[str, Any]) -> pa.Table:
         known = self._log.query("select * from t limit 0").schema
@@ -194,7 +225,22 @@ class _Table:
         return {name: row.get(name) for name in self.key_columns}
 
 
+_FORMER = 3  # source rows that a key had: to ask what became of one may take a scan of all input
 _FEWER = 5  # source rows of a row that is itself one: what a table of tables shows grows by powers
+
+
+def _named(row: Row, names: Sequence[str]) -> dict[str, Any]:
+    """Return the values of a row that name it; ORIGIN as commands have it."""
+    if list(names) == [ORIGIN]:
+        return {ORIGIN: f"{row[ORIGIN]['unit']}:{row[ORIGIN]['position']}"}
+    return {name: row[name] for name in names}
+
+
+def _changed(then: Row, now: Row) -> str:
+    """Return which values of a row changed, as text."""
+    names = [name for name in then if not is_own(name) and name in now and then[name] != now[name]]
+    changed = (f"{name} was {shown(then[name])}, is {shown(now[name])}" for name in names[:_SHOWN])
+    return f"it had the key earlier: {'; '.join(changed)}"
 
 
 def _numbers(it: DerivedTable, number: Sequence[Mapping[int, int]], at: int) -> dict[str, int]:
