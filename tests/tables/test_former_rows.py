@@ -117,8 +117,15 @@ class Changing:
         return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("partitions", [None, ["k"]], ids=["plain", "partitioned"])
+@pytest.mark.parametrize(
+    ("kind", "partitions"),
+    [
+        *((kind, None) for kind in ("session", "history", "processor")),
+        ("window", ["k"]),
+        *(pytest.param(kind, None, marks=pytest.mark.full) for kind in ("window", "deduplicate", "top", "per")),
+        *(pytest.param(kind, ["k"], marks=pytest.mark.full) for kind in KINDS if kind != "window"),
+    ],
+)
 def test_former_rows_are_those_of_all_images(tmp_path: Path, kind: str, partitions: list[str] | None) -> None:
     part, is_behind = KINDS[kind]
     draw = Random(f"{kind} {partitions}")

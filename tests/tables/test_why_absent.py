@@ -132,8 +132,13 @@ def test_what_a_verdict_would_need_and_vacuum_took_is_named(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("part", "columns", "key"),
     [
-        ({"per": PER}, (("g", pa.string()), ("c", pa.int64())), {"g": "a"}),
-        ({"deduplicate": {"keys": ["g"], "sequence_by": ["n"]}}, (("g", pa.string()),), {"g": "a"}),
+        pytest.param({"per": PER}, (("g", pa.string()), ("c", pa.int64())), {"g": "a"}, marks=pytest.mark.full),
+        pytest.param(
+            {"deduplicate": {"keys": ["g"], "sequence_by": ["n"]}},
+            (("g", pa.string()),),
+            {"g": "a"},
+            marks=pytest.mark.full,
+        ),
         (
             {"session": {"time": "at", "gap": "5 minutes", "by": ["g"], "measures": {"c": "count(*)"}}},
             (("g", pa.string()), ("session_start", _UTC), ("session_end", _UTC), ("c", pa.int64())),
