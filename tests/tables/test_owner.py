@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import shutil
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,19 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
+from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError
+from draindown.doctor.examination import examine
 from draindown.flow import owner
 from draindown.lake.layout import FlowLayout
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
+from draindown.planning import compaction
 from draindown.planning.plan import plan
+from draindown.recovery import rebuild, replay, reset
 from draindown.recovery.opening import Needs, open_flow
-from draindown.runs.request import Request
+from draindown.runs.request import Again, Request
 from draindown.spec.models import PipelineSpec
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
@@ -37,9 +42,14 @@ def _spec(lake: Path, pipeline: str, flow: str = "orders", table: str | None = N
     return PipelineSpec.model_validate({"pipeline": pipeline, "lake": str(lake), "flows": {flow: landing}})
 
 
-def _drained(layout: FlowLayout, batch: int = 0) -> None:
+def _row(layout: FlowLayout, batch: int, **counts: int) -> BatchRow:
+    pipeline, flow = layout.pipeline, layout.flow
+    return BatchRow(pipeline=pipeline, flow=flow, generation=1, batch=batch, kind="source", run_id="r", **counts)
+
+
+def _drained(layout: FlowLayout, batch: int = 0, **counts: int) -> None:
     """What a drain leaves: a commit that carries its ledger row, the ledger, a home."""
-    row = BatchRow(pipeline=layout.pipeline, flow=layout.flow, generation=1, batch=batch, kind="source", run_id="r")
+    row = _row(layout, batch, **counts)
     note = CommitProperties(
         custom_metadata={"userMetadata": row.as_metadata()},
         app_transactions=[Transaction(app_id(layout, 1, "rows"), batch)],
@@ -156,6 +166,76 @@ def test_a_flow_with_batches_in_the_table_is_not_refused(lake: Path) -> None:
     _drained(first.layout("orders"))
     _drained(second.layout("orders"), 1)
     assert not _is_refused(first) and not _is_refused(second)
+
+
+def _with_a_refused_row(layout: FlowLayout) -> None:
+    """What a drain leaves that refused one record."""
+    _drained(layout, quarantined=1)
+    quarantined = CommitProperties(app_transactions=[Transaction(app_id(layout, 1, "quarantine"), 0)])
+    write_deltalake(layout.quarantine, pa.table({"id": [0]}), commit_properties=quarantined)
+
+
+def _asked(spec: PipelineSpec, flow: str = "orders") -> Request:
+    return Request(spec=spec, flow=flow, step="plan", run_id="r", root="/")
+
+
+_OF_A_FLOW: dict[str, Callable[[PipelineSpec, str], object]] = {
+    "plan": lambda spec, flow: plan(_asked(spec, flow), NOW),
+    "open": lambda spec, flow: _open(spec, flow),
+    "reset": lambda spec, flow: reset.plan(_asked(spec, flow)),
+    "reset --table-aside": lambda spec, flow: reset.plan(_asked(spec, flow), table_aside=True),
+    "rebuild": lambda spec, flow: rebuild.plan(_asked(spec, flow)),
+    "replay": lambda spec, flow: replay.find(_asked(spec, flow).model_copy(update={"replay": Again(since=NOW)})),
+    "compact": lambda spec, flow: compaction.idle(_asked(spec, flow)),
+    "audit": lambda spec, flow: audit(spec, flow, root=Path("/")),
+}
+
+
+@pytest.mark.parametrize("harm", ["none", "the target is torn", "a table beside is torn"])
+def test_a_renamed_pipeline_is_told_whose_the_table_is(lake: Path, harm: str) -> None:
+    """The quarantine lacks batches of the new name, which is no damage: a reset would be refused, and told to reset."""
+    first, second = _spec(lake, "shop"), _spec(lake, "web")
+    _open(first, "orders")
+    _with_a_refused_row(first.layout("orders"))
+    if harm != "none":
+        _torn(first.layout("orders").table if harm == "the target is torn" else first.layout("orders").quarantine)
+    told = {}
+    for kind, spec in {"keyed": second, "append": _appending(second)}.items():
+        for name, act in _OF_A_FLOW.items():
+            with pytest.raises(TerminalError) as error:
+                act(spec, "orders")
+            told[kind, name] = error.value.code
+    assert set(told.values()) == {"table-of-another-flow"}, told
+
+
+def _appending(spec: PipelineSpec) -> PipelineSpec:
+    content = spec.model_dump(mode="json", exclude_unset=True)
+    content["flows"]["orders"]["target"] = {}
+    return PipelineSpec.model_validate(content)
+
+
+def _torn(table: str) -> None:
+    newest = max(Path(table, "_delta_log").glob("*.json"))
+    newest.write_bytes(b"")
+
+
+def test_doctor_names_the_owner_and_nothing_that_follows_from_it(lake: Path) -> None:
+    first, second = _spec(lake, "shop"), _spec(lake, "web")
+    _with_a_refused_row(first.layout("orders"))
+    found = examine(_asked(second))
+    assert [one.code for one in found.symptoms if one.level == "wrong"] == ["table-of-another-flow"]
+
+
+def test_a_retired_flow_gives_its_name_away_by_the_command_that_is_printed(lake: Path) -> None:
+    first, second = _spec(lake, "shop"), _spec(lake, "web")
+    _with_a_refused_row(first.layout("orders"))
+    with pytest.raises(TerminalError) as error:
+        plan(_asked(second), NOW)
+    command = error.value.next[-1].partition(": ")[2].rpartition(", then:")[0]
+    subprocess.run(command.replace("SOMEWHERE-ELSE", f"{lake}/elsewhere"), shell=True, check=True)
+    assert not plan(_asked(second), NOW)[0].drain
+    ledger_table.record(second.layout("orders"), [_row(second.layout("orders"), 0)])
+    assert [row.pipeline for row in ledger_table.recent(second.layout("orders"), 9)] == ["web"]
 
 
 def test_batches_are_found_behind_commits_of_others(lake: Path) -> None:

@@ -19,6 +19,7 @@ from draindown.doctor.flow import (
     look_at_intake,
     look_at_lake,
     look_at_lease,
+    look_at_owner,
     look_at_rebuild,
     look_at_replays,
 )
@@ -54,7 +55,9 @@ def examine(request: Request) -> Health:
     if desk.unlooked or desk.symptoms:
         return Health(f"{layout.pipeline}/{layout.flow}", desk.looked, desk.symptoms, desk.unlooked)
     _look(desk, "lake", look_at_lake)
-    if not any(symptom.code == "not-a-directory" for symptom in desk.symptoms):
+    if not _says(desk, "not-a-directory"):
+        _look(desk, "owner", look_at_owner)
+    if not _says(desk, "not-a-directory", "table-of-another-flow"):
         for part, look in _LOOKS.items():
             _look(desk, part, look)
         _look(desk, "published", lambda desk: look_at_published(desk, request))
@@ -69,6 +72,11 @@ def examine(request: Request) -> Health:
         if request.declared.also_to:
             _look(desk, "sinks", lambda desk: look_at_sinks(desk, request))
     return Health(f"{layout.pipeline}/{layout.flow}", desk.looked, desk.symptoms, desk.unlooked)
+
+
+def _says(desk: Desk, *codes: str) -> bool:
+    """Return whether one of these symptoms was found, of which those of all other parts would follow."""
+    return any(symptom.code in codes for symptom in desk.symptoms)
 
 
 def _remember(desk: Desk) -> None:

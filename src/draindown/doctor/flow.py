@@ -7,7 +7,7 @@ from pathlib import Path
 
 from draindown.base.formatting import count, shortened
 from draindown.doctor.model import Desk
-from draindown.flow import generations, release_intent, resume
+from draindown.flow import generations, owner, release_intent, resume
 from draindown.lake import storage
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import log_of
@@ -28,6 +28,11 @@ def look_at_lake(desk: Desk) -> None:
     desk.say("lake", desk.layout.lake + (", which can't be written" if error else ""))
     if error:
         desk.wrong(error.code, "lake", error.found, error.next[0])
+
+
+def look_at_owner(desk: Desk) -> None:
+    """Examine whether the tables are those of another flow. Raises TerminalError `table-of-another-flow`."""
+    owner.refuse_other(desk.layout)
 
 
 def look_at_lease(desk: Desk) -> None:

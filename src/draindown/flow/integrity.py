@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from draindown.base.errors import TerminalError
-from draindown.flow import generations
+from draindown.flow import generations, owner
 from draindown.lake.flow_tables import flow_tables
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import UNREADABLE, Snapshot, TableLog, log_of
@@ -47,7 +47,11 @@ def _damage(layout: FlowLayout, path: str, files: bool) -> str | None:
 
 
 def examined(layout: FlowLayout) -> Snapshot:
-    """Return a snapshot of the layout in which each table that `damaged` finds, files included, is no whole one."""
+    """Return a snapshot of the layout in which each table that `damaged` finds, files included, is no whole one.
+
+    Raises TerminalError `table-of-another-flow`.
+    """
+    owner.refuse_other(layout)
     state = Snapshot.of(layout)
     for path, words in damaged(state, files=True).items():
         log_of(state, path).mark_damaged(words)
@@ -83,17 +87,24 @@ def _behind(layout: FlowLayout, path: str, generation: int, purpose: SideTable) 
 
 
 def refuse(layout: FlowLayout) -> None:
-    """Refuse to work on tables that lost commits. Raises TerminalError `table-damaged`, `reset-unfinished`."""
+    """Refuse to work on tables that lost commits.
+
+    Tables of another flow lack batches of this one, which is no damage: that is asked first.
+
+    Raises TerminalError `table-of-another-flow`, `table-damaged`, `reset-unfinished`.
+    """
+    owner.refuse_other(layout)
     _refuse_half_a_reset(layout)
     if found := damaged(layout):
         raise _error(layout, found)
 
 
 def refuse_torn(layout: FlowLayout) -> None:
-    """Refuse to read tables whose logs are torn. Raises TerminalError `table-damaged`.
+    """Refuse to read tables whose logs are torn. Raises TerminalError `table-of-another-flow`, `table-damaged`.
 
     Whether a table lacks a batch is not looked at: that is what an audit finds by its own count.
     """
+    owner.refuse_other(layout)
     if found := {path: words for path in _tables(layout) if (words := log_of(layout, path).damage)}:
         raise _error(layout, found)
 

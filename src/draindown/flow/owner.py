@@ -9,6 +9,7 @@ from pathlib import Path
 
 from draindown.base.errors import TerminalError
 from draindown.flow import generations
+from draindown.flow.checkpoint import Checkpoint
 from draindown.lake.layout import FlowLayout
 from draindown.lake.revisions import Revisions
 from draindown.lake.table_log import Snapshot, TableLog, literal, log_of
@@ -46,7 +47,7 @@ def claim(layout: FlowLayout) -> None:
     Path(layout.claims).mkdir(mode=0o755, parents=True, exist_ok=True)
     own = (layout.pipeline, layout.flow)
     for path, place in ((layout.table, layout.table_claims), (layout.ledger, layout.ledger_claims)):
-        claims = Revisions(Path(place), _named, "two flows may write one table")
+        claims = _claims(place)
         claimed = False
         while not claimed:
             number, other = claims.newest()
@@ -56,22 +57,36 @@ def claim(layout: FlowLayout) -> None:
     refuse_other(layout)  # another flow may have committed and ended since it was looked
 
 
+def _claims(place: str) -> Revisions[_Named]:
+    return Revisions(Path(place), _named, "two flows may write one table")
+
+
 def _named(content: dict[str, str]) -> _Named:
     return content["pipeline"], content["flow"]
 
 
 def _has_written(layout: FlowLayout) -> bool:
-    generation, table = generations.generation_if_told(layout), log_of(layout, layout.table)
-    if generation != 1 or table.damage is not None:  # a damaged document or log is said by others
+    generation = generations.generation_if_told(layout)
+    if generation != 1:  # a damaged document is reported by others
         return True
+    _ = log_of(layout, layout.ledger).exists  # opened before the target, as `integrity.damaged` opens them
+    table = log_of(layout, layout.table)
+    if table.damage is not None:
+        return Checkpoint(layout.checkpoint(generation)).started
     return table.last(app_id(layout, generation, "rows")) is not None
 
 
 def _writers(layout: FlowLayout) -> Iterator[tuple[str, _Named]]:
-    """Yield a table and who wrote it: by the newest batch in the target's log, and by the rows of the ledger."""
-    rows = (from_commit(commit) for commit in log_of(layout, layout.table).commits())  # none if it is absent
-    if newest := next((row for row in rows if row), None):
-        yield layout.table, (newest.pipeline, newest.flow)
+    """Yield a table and its writer, from the target's newest batch and the ledger. If its log is damaged, its claim."""
+    table = log_of(layout, layout.table)
+    if table.damage is None:
+        rows = (from_commit(commit) for commit in table.commits())  # none if it is absent
+        newest = next((row for row in rows if row), None)
+        writer = (newest.pipeline, newest.flow) if newest else None
+    else:
+        writer = _claims(layout.table_claims).newest()[1]
+    if writer:
+        yield layout.table, writer
     ledger: TableLog = log_of(layout, layout.ledger)
     others = f"select distinct pipeline, flow from t where pipeline <> {literal(layout.pipeline)}"
     with suppress(TableDamaged):  # said by others
@@ -90,6 +105,22 @@ def _of_another(layout: FlowLayout, path: str, other: str, home: str, why: str) 
         next=[
             f"give this flow another name, another `target.table` or another `lake`, then: {again}",
             f"if {other} was renamed to this one, give it back its name: a new home reads all input again",
-            f"if {other} is gone for good: mv {home} SOMEWHERE-ELSE, then: {again}",
+            f"if {other} is gone for good: {_retire(layout, other, home)}, then: {again}",
         ],
     )
+
+
+def _retire(layout: FlowLayout, other: str, home: str) -> str:
+    """Return the command that retires the other flow.
+
+    Tables that are named by the flow go too: their transaction ids are without the pipeline, so that the first batches
+    of this flow would pass for written.
+    """
+    shared = [layout.ledger, *_sides(layout)] if other.rpartition("/")[2] == layout.flow else []
+    tables = [Path(path) for path in shared if Path(path).is_dir()]
+    moves = [f"mv {home} SOMEWHERE-ELSE", *(f"mv {path} SOMEWHERE-ELSE.{path.parent.name}" for path in tables)]
+    return " && ".join(moves)
+
+
+def _sides(layout: FlowLayout) -> tuple[str, ...]:
+    return layout.inputs, layout.quarantine, layout.late, layout.raw, layout.unsendable, layout.snapshots

@@ -12,7 +12,7 @@ from draindown.base import clock
 from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
-from draindown.flow import owner, sink_columns
+from draindown.flow import sink_columns
 from draindown.flow.at_work import lease_holder_so_far
 from draindown.flow.generations import refuse_lost
 from draindown.flow.state import FlowState
@@ -145,7 +145,6 @@ def plan(request: Request, now: datetime, source: Source | None = None) -> tuple
     _refuse_file_as_lake(request)
     state = FlowState.of(request.layout)
     state.refuse_damage()
-    owner.refuse_other(state)
     seen = look(request, now, source, state)
     ledger = _ledger(state)
     live = [row.batch for row in ledger if (row.generation, row.kind) == (state.live_generation, "source")]

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
-from draindown.flow import checkpoint, generations
+from draindown.flow import checkpoint, generations, owner
 from draindown.flow.generations import Card, card
 from draindown.lake import documents
 from draindown.lake.documents import read_json, write_json
@@ -169,10 +169,11 @@ def refuse_begun(layout: FlowLayout, tried: str) -> None:
 def plan(request: Request) -> RebuildPlan:
     """Return what a rebuild would do now, or what remains of one in progress. Read-only.
 
-    Raises TerminalError `nothing-to-rebuild`, `rebuild-overtaken`, `rebuild-other-contract`, `rebuild-damaged`,
-    `generation-damaged`, and as `Source.missing_anew`.
+    Raises TerminalError `table-of-another-flow`, `nothing-to-rebuild`, `rebuild-overtaken`, `rebuild-other-contract`,
+    `rebuild-damaged`, `generation-damaged`, and as `Source.missing_anew`.
     """
     layout = request.layout
+    owner.refuse_other(layout)
     live, begun = generations.generation(layout), unfinished(layout)
     known, before = intake.count_units(layout, live), ledger_table.units_read(layout)
     if not known and not before:

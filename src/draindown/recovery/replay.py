@@ -18,7 +18,7 @@ from typing import Any
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.base.progress import StepHook, ignore_step
-from draindown.flow import generations, integrity, orphan_memory, release_intent, withdrawals
+from draindown.flow import generations, integrity, orphan_memory, owner, release_intent, withdrawals
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.generations import gone, shown, without
 from draindown.lake.documents import kept, write_json
@@ -103,12 +103,13 @@ def find(request: Request, layout: FlowLayout | None = None) -> Replay:
 
     `layout`: the layout of the request, or a snapshot of it.
 
-    Raises TerminalError `replay-would-double`, `bad-range`, `not-taken-in`, and `checkpoint-damaged`; TransientError
-    `range-unfinished`.
+    Raises TerminalError `table-of-another-flow`, `replay-would-double`, `bad-range`, `not-taken-in`, and
+    `checkpoint-damaged`; TransientError `range-unfinished`.
     """
     asked, layout, source = request.replay, layout or request.layout, source_of(request)
     if asked is None:
         raise ValueError("the request asks for no replay")
+    owner.refuse_other(layout)
     _refuse_append(request)
     generation = generations.generation(layout)
     names = sorted(source.asked_again(asked.units, generation, generations.first_unread(layout, generation)))

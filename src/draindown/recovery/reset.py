@@ -73,8 +73,8 @@ class ResetPlan:
 def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
     """Return what the next generation would read again, and which input is gone. Read-only.
 
-    With `table_aside`, the target is moved away and filled from scratch. Raises TerminalError `nothing-to-reset`,
-    `reset-would-double`, and as `Source.missing_anew`.
+    With `table_aside`, the target is moved away and filled from scratch. Raises TerminalError
+    `table-of-another-flow`, `nothing-to-reset`, `reset-would-double`, and as `Source.missing_anew`.
     """
     layout, kind = integrity.examined(request.layout), request.declared.target.kind
     live = generations.generation_if_told(layout)
