@@ -134,6 +134,6 @@ clean: ## Stop what runs here, and remove what set-up, demo and tests made here 
 	@for place in demo/kafka .work/kafka; do \
 	  if [ -f $$place/pid ] && [ -x $(PY) ]; then $(PY) scripts/kafka_broker.py down $$place || true; fi; done
 	@if [ -f .work/airflow/airflow.pid ] && [ -x $(PY) ]; then $(PY) scripts/airflow_local.py down || true; fi
-	@rm -rf .venv .work build dist demo spark-warehouse metastore_db derby.log \
+	@rm -rf .venv .work .draindown build dist demo spark-warehouse metastore_db derby.log \
 	  .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info
 	@find $(wildcard $(LINTED)) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -60,6 +60,7 @@ def demo(run: DemoRun) -> int:
     """Deliver the events, drain what waits through the DAG, and compare. Return the exit code."""
     started = time.monotonic()
     prepare()
+    run.begin_lake()
     if not run.has_work():
         print(f"Nothing to do: every file of {LANDING} is drained, checked and published, and what follows from it.")
         if run.is_proven():

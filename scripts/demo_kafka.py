@@ -51,6 +51,7 @@ def main() -> int:
 
 def drained(run: DemoRun, started: float) -> int:
     """Drain what waits and show it. Return 0 if there is nothing to do, or if the oracle finds every row correct."""
+    run.begin_lake()
     if not run.has_work():
         print(f"Nothing to do: every record of topic {TOPIC} is drained, checked and published.")
         if run.is_proven():

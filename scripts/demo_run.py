@@ -17,6 +17,7 @@ import airflow_local
 
 from draindown.base import clock
 from draindown.base.errors import TerminalError
+from draindown.lake.presence import Lake
 from draindown.runs import store
 from draindown.runs.request import STEPS, Request
 from draindown.spec.loader import load
@@ -66,6 +67,12 @@ class DemoRun:
     def layouts(self) -> dict[str, FlowLayout]:
         """Return where each flow's tables lie, by the flow's name."""
         return {request.flow: request.layout for request in self.requests()}
+
+    def begin_lake(self) -> None:
+        """Begin the lake on purpose if it is absent: the clone may have another one on record, or one since removed."""
+        lake = Lake.look(str(LAKE), ROOT, self.pipeline)
+        if lake.answer in ("absent", "elsewhere"):
+            lake.accept("demo")
 
     def has_work(self) -> bool:
         """Return whether a plan, made without Airflow and without a JVM, has a step to run for some flow."""

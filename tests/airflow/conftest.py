@@ -109,8 +109,9 @@ def project(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert not LAKE.exists(), "a test wrote to the lake without this fixture"
     yield PROJECT
     _await_driver_logs()
-    if LAKE.exists():
-        shutil.rmtree(LAKE)
+    for made in (LAKE, PROJECT / ".draindown"):
+        if made.exists():
+            shutil.rmtree(made)
 
 
 def _await_driver_logs() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from draindown.base.errors import TerminalError
+from draindown.lake.presence import Lake
 from draindown.runs.request import Again, Request, Step
 from draindown.spec.models import PipelineSpec
 from draindown.spec.names import near
@@ -156,14 +157,16 @@ def _replay_of(spec: PipelineSpec, context: Mapping[str, Any]) -> Again | None:
 def request_for(spec: PipelineSpec, flow: str, step: Step, root: Path, context: Mapping[str, Any]) -> Request:
     """Return the request of one step, with the identity of the running task and the params of its DAG run.
 
-    Raises TerminalError `bad-params`, `bad-suite`, `lake-in-bundle`, `lake-misread`.
+    Raises TerminalError `bad-params`, `bad-suite`, `lake-in-bundle`, `lake-misread`, `lake-missing`.
     """
     flow_spec = spec.declared(flow)
     refuse_in_bundle(root, relative(spec, flow))
+    placed = rooted(spec, root)
+    Lake.look(placed.lake, root, spec.pipeline).refuse_missing()
     task = context["ti"]
     asked = None if _follows(spec, flow, context) else _replay_of(spec, context)
     return Request(
-        spec=rooted(spec, root),
+        spec=placed,
         flow=flow,
         step=step,
         run_id=context["run_id"],

@@ -13,6 +13,7 @@ from draindown.airflow.outcome import fail
 from draindown.airflow.requests import left_out, project_root, refuse_conf, refuse_in_bundle, request_for
 from draindown.base import clock
 from draindown.base.errors import DraindownError
+from draindown.lake.presence import Lake
 from draindown.runs.request import Request, Step
 from draindown.spec.models import PipelineSpec
 from draindown.spec.project import relative_lake, rooted
@@ -48,5 +49,6 @@ def fail_unreached(
         root = project_root(str(context["dag"].fileloc))
         refuse_in_bundle(root, relative_lake(spec.lake))
         placed = rooted(spec, root)
+        Lake.look(placed.lake, root, spec.pipeline).refuse_missing()
         unreached.leave([placed.layout(flow) for flow in flows], step, context, error.as_dict(), clock.now())
     fail(error)

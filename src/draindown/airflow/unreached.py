@@ -11,6 +11,7 @@ from typing import Any
 from draindown.airflow.requests import project_root, refuse_in_bundle
 from draindown.base.errors import DraindownError
 from draindown.lake.layout import FlowLayout
+from draindown.lake.presence import Lake
 from draindown.runs import report, store
 from draindown.runs.request import Step
 from draindown.spec.project import relative_lake
@@ -27,7 +28,8 @@ def leave(
 
 
 def layouts(lake: str, pipeline: str, flows: Iterable[str], dag_file: str) -> list[FlowLayout]:
-    """Return the layouts of the named flows, and of those of the pipeline that ran before; none without a lake.
+    """Return the layouts of the named flows, and of those of the pipeline that ran before; none without a lake, or
+    if it is not where it was.
 
     `lake`: as the pipeline file says it, relative to the project root.
     """
@@ -36,6 +38,7 @@ def layouts(lake: str, pipeline: str, flows: Iterable[str], dag_file: str) -> li
     try:
         root = project_root(dag_file)
         refuse_in_bundle(root, relative_lake(lake))
+        Lake.look(str(root / lake), root, pipeline).refuse_missing()
     except DraindownError:
         return []
     home = root / lake

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from draindown.base.exits import Exit
-from draindown.cli.context import Json, setting
+from draindown.cli.context import Json, Setting, Yes, person, refuse_without, setting
 from draindown.cli.output import Output
 
 if TYPE_CHECKING:
@@ -24,17 +24,45 @@ def init(
     name: Annotated[str, typer.Option(help="Name of the pipeline.")] = "orders",
     *,
     ctx: typer.Context,
+    lake: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PIPELINE", help="Write no pipeline: begin the lake of this one, or accept what is there."
+        ),
+    ] = None,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Write a small pipeline that runs, with a suite and sample data. Overwrites nothing."""
     from draindown.spec import scaffold
 
+    if lake is not None:
+        _begin_lake(setting(ctx), lake, yes, Output(as_json))
+        return
     home = directory or setting(ctx).root
     written = scaffold.init(home, name)
     into = f"draindown --root {shlex.quote(str(directory))}" if directory else "draindown"
     commands = [f"{into} {verb} {name}" for verb in ("validate", "run", "quarantine list", "audit")]
     lines = ["wrote", *(f"  {path}" for path in written), "next", *(f"  {command}" for command in commands)]
     Output(as_json).result({"written": [str(path) for path in written], "next": commands}, "\n".join(lines))
+
+
+def _begin_lake(here: Setting, pipeline: str, yes: bool, out: Output) -> None:
+    """Begin or accept the lake of a pipeline, after printing what that does."""
+    from draindown.lake import storage
+    from draindown.lake.presence import Lake
+
+    spec = here.load(pipeline)
+    again = f"draindown init --lake {spec.pipeline} --yes"
+    storage.refuse_file_as_lake(spec.lake, tried=f"begin the lake of pipeline {spec.pipeline}", again=again)
+    found = Lake.look(spec.lake, here.root, spec.pipeline, here.environ)
+    out.note(f"{found.state}\n  {found.acceptance}")
+    refuse_without(yes)
+    with storage.named(spec.layout(spec.graph.order[0]), tried=again):
+        accepted = found.accept(person())
+    out.result(
+        {"lake": found.path, "id": accepted.id}, f"pipeline {spec.pipeline} uses lake {accepted.id} at {found.path}"
+    )
 
 
 def validate(

@@ -57,14 +57,20 @@ class Setting:
     def spec(self, pipeline: str) -> PipelineSpec:
         """Return the pipeline of an argument, to work in its lake.
 
-        Raises as `load` does, and TerminalError `not-a-directory` if the lake can't be a directory.
+        Raises as `load` and `present` do.
         """
-        from draindown.lake import storage
-
         spec = self.load(pipeline)
+        self.present(spec)
+        return spec
+
+    def present(self, spec: PipelineSpec) -> None:
+        """Raise TerminalError `not-a-directory`, `lake-missing` if the lake of a pipeline is not where it was."""
+        from draindown.lake import storage
+        from draindown.lake.presence import Lake
+
         tried = f"open the lake of pipeline {spec.pipeline}"
         storage.refuse_file_as_lake(spec.lake, tried=tried, again=f"draindown doctor {spec.pipeline}")
-        return spec
+        Lake.look(spec.lake, self.root, spec.pipeline, self.environ).refuse_missing()
 
     def load(self, pipeline: str) -> PipelineSpec:
         """Return the pipeline of an argument, its lake resolved from the project root.
@@ -120,7 +126,8 @@ def table_writers(here: Setting, name: str) -> list[tuple[PipelineSpec, str, Flo
 
 
 def table_writer(here: Setting, name: str, known: str) -> tuple[PipelineSpec, str]:
-    """Return the flow that writes TABLE, or PIPELINE/TABLE. Raises a usage error if none or several do.
+    """Return the flow that writes TABLE, or PIPELINE/TABLE. Raises a usage error if none or several do, and as
+    `Setting.present`.
 
     `known`: what there is instead, in words.
     """
@@ -131,6 +138,7 @@ def table_writer(here: Setting, name: str, known: str) -> tuple[PipelineSpec, st
         raise typer.BadParameter(f"several pipelines write a table {wanted}: say {ways}", param_hint="TABLE")
     if not found:
         raise typer.BadParameter(f"no flow that can be loaded writes table {wanted}; {known}", param_hint="TABLE")
+    here.present(found[0][0])
     return found[0]
 
 

@@ -66,6 +66,16 @@ class _Screen:
             else:
                 yield found
 
+    def present(self, here: Setting) -> Iterator[PipelineSpec]:
+        """Yield each pipeline whose lake is where it was; one without is added as such. Raises like `pipelines`."""
+        for spec in self.pipelines(here):
+            try:
+                here.present(spec)
+            except DraindownError as error:
+                self.fail(spec.pipeline, error)
+                continue
+            yield spec
+
     def end(self) -> None:
         """Exit with the worst code: an error before findings, findings before what could not be looked at."""
         errors = [code for code in self.codes if code > Exit.USAGE]
@@ -94,7 +104,7 @@ def doctor(here: Setting, out: Output) -> None:
 def report(here: Setting, out: Output) -> None:
     """Print the verdict on the newest run of every flow, what to type where it failed, and who is at work."""
     screen = _Screen()
-    for spec in screen.pipelines(here):
+    for spec in screen.present(here):
         for flow in spec.graph.order:
             try:
                 with naming(f"draindown report {spec.pipeline} --flow {flow}"):
@@ -108,7 +118,7 @@ def report(here: Setting, out: Output) -> None:
 def audit(here: Setting, out: Output, audited: Audited) -> None:
     """Audit every flow, and print what doesn't fit: of a clean one its first line alone."""
     screen = _Screen()
-    for spec in screen.pipelines(here):
+    for spec in screen.present(here):
         for flow, found in audited(spec).items():
             if isinstance(found, DraindownError):
                 screen.fail(f"{spec.pipeline}/{flow}", found)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 from draindown.base.errors import DraindownError
@@ -20,6 +21,7 @@ from draindown.doctor.flow import (
     look_at_lake,
     look_at_lease,
     look_at_owner,
+    look_at_presence,
     look_at_rebuild,
     look_at_replays,
 )
@@ -56,8 +58,10 @@ def examine(request: Request) -> Health:
         return Health(f"{layout.pipeline}/{layout.flow}", desk.looked, desk.symptoms, desk.unlooked)
     _look(desk, "lake", look_at_lake)
     if not _says(desk, "not-a-directory"):
+        _look(desk, "lake", partial(look_at_presence, root=Path(request.root)))
+    if not _says(desk, *_NO_LAKE):
         _look(desk, "owner", look_at_owner)
-    if not _says(desk, "not-a-directory", "table-of-another-flow"):
+    if not _says(desk, *_NO_LAKE, "table-of-another-flow"):
         for part, look in _LOOKS.items():
             _look(desk, part, look)
         _look(desk, "published", lambda desk: look_at_published(desk, request))
@@ -72,6 +76,9 @@ def examine(request: Request) -> Health:
         if request.declared.also_to:
             _look(desk, "sinks", lambda desk: look_at_sinks(desk, request))
     return Health(f"{layout.pipeline}/{layout.flow}", desk.looked, desk.symptoms, desk.unlooked)
+
+
+_NO_LAKE = ("not-a-directory", "lake-missing")
 
 
 def _says(desk: Desk, *codes: str) -> bool:

@@ -8,8 +8,9 @@ from pathlib import Path
 from draindown.base.formatting import count, shortened
 from draindown.doctor.model import Desk
 from draindown.flow import generations, owner, release_intent, resume
-from draindown.lake import storage
+from draindown.lake import identity, storage
 from draindown.lake.layout import FlowLayout
+from draindown.lake.presence import PIN, Lake
 from draindown.lake.table_log import log_of
 from draindown.lake.transactions import app_id
 from draindown.lease import holder as lease_holder
@@ -28,6 +29,18 @@ def look_at_lake(desk: Desk) -> None:
     desk.say("lake", desk.layout.lake + (", which can't be written" if error else ""))
     if error:
         desk.wrong(error.code, "lake", error.found, error.next[0])
+
+
+def look_at_presence(desk: Desk, root: Path) -> None:
+    """Examine whether the lake is the one that the project has used. Raises TerminalError `lake-missing`."""
+    lake = Lake.look(desk.layout.lake, root, desk.layout.pipeline)
+    lake.refuse_missing()
+    if lake.own is None:
+        return
+    desk.say("lake", f"{desk.looked['lake']}, lake {lake.own.id}")
+    if not (lake.known or lake.pins or identity.keeps_records(root)):
+        found = f"{root} keeps no record of its lakes: with the disk of this one not mounted, a run would begin another"
+        desk.note("lake-not-on-record", "lake", found, f"export {PIN}={lake.own.id}   # where runs are started")
 
 
 def look_at_owner(desk: Desk) -> None:

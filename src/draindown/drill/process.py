@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import draindown
+from draindown.lake.presence import PIN
 
 Process = subprocess.Popen[bytes]
 _POLL = 0.02
@@ -168,7 +169,8 @@ def _threads(pid: int) -> int:
 def _environ() -> dict[str, str]:
     here = str(Path(draindown.__file__).parents[1])
     paths = [here, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+    ours = {name: value for name, value in os.environ.items() if name != PIN}  # a copy has a lake of its own
+    return ours | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
 
 
 def _error_of(text: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 from draindown.base.errors import TerminalError
 from draindown.drill import copied_files, topic_ends
 from draindown.drill.material import Material, Wanted
+from draindown.lake import identity
 from draindown.lake.layout import FlowLayout
 from draindown.runs.request import Request, Step
 from draindown.sources.files.listing import directory_of
@@ -77,6 +78,7 @@ class Scratch:
     def empty(self, of: Project) -> None:
         """Make the lake of a copy as empty as it was, with what confines it to its input."""
         shutil.rmtree(of.spec.lake)
+        identity.forget(of.root)
         self.material.plant(of.layout)
 
     def copy(self, of: Project, name: str) -> Project:

@@ -3,6 +3,7 @@
 tables/<table>  tombstones/<table>  hidden/<table>  ledger/<flow>  inputs/<flow>   for every reader of the lake
 quarantine/<flow>  late/<flow>  raw/<flow>  unsendable/<flow>      raw: for the owner, who may share it
 _draindown/<pipeline>/<flow>/                       draindown's own state
+_draindown/lake.json                                which lake it is
 """
 
 from __future__ import annotations
@@ -292,6 +293,16 @@ class FlowLayout:
     def validations(self, run_id: str, start: str) -> str:
         """Return the directory of the gate results of one start of a run's check: `result.json` and `index.html`."""
         return f"{self.all_validations}/{safe_name(run_id)}/{safe_name(start)}"
+
+
+def state_of(lake: str) -> str:
+    """Return the directory of draindown's own state of all flows of a lake."""
+    return f"{lake.rstrip('/')}/_draindown"
+
+
+def identity_of(lake: str) -> str:
+    """Return the JSON file that tells a lake from any other at the same path."""
+    return f"{state_of(lake)}/lake.json"
 
 
 def table_unit(name: str) -> str:

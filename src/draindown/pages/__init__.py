@@ -18,6 +18,7 @@ from draindown.flow.at_work import look, of_reports
 from draindown.flow.state import FlowState
 from draindown.gate.published import published, unpublished
 from draindown.lake.layout import FlowLayout
+from draindown.lake.presence import Lake
 from draindown.lake.table_log import log_of
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import RUNS, BatchRow
@@ -108,6 +109,7 @@ def _flow(spec: PipelineSpec, root: Path, name: str) -> FlowView:
     layout = spec.layout(name)
     try:
         layout = rooted(spec, root).layout(name)
+        Lake.look(layout.lake, root, spec.pipeline).refuse_missing()
         state = FlowState.of(layout)
         newest = store.runs_and_silent(layout, _RUNS)
         return FlowView(

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from draindown.base import clock
@@ -19,6 +20,7 @@ from draindown.flow.state import FlowState
 from draindown.gate import published
 from draindown.lake import storage
 from draindown.lake.layout import FlowLayout
+from draindown.lake.presence import Lake
 from draindown.ledger import table as ledger_table
 from draindown.ledger import target_log
 from draindown.ledger.rows import BatchRow
@@ -66,9 +68,13 @@ def planned(request: Request, left_out: Collection[Step] = (), source: Source | 
     """Run the plan step: call `plan`, then write and return its report.
 
     `left_out`: steps to exclude from the run, even if necessary. `source`: to be shared with a later drain.
-    Raises like `plan`, after reporting the error, and TerminalError `lake-not-writable`, `disk-full`.
+    Begins the lake of a pipeline that never ran. Raises like `plan`, after reporting the error unless the lake is
+    missing, and TerminalError `lake-not-writable`, `disk-full`.
     """
     started = clock.now()
+    _refuse_no_lake(request)
+    with storage.named(request.layout, tried=_tried(request)):
+        _lake(request).enter(request.owner)
     try:
         part, findings = of_request(request, started, source)
     except DraindownError as error:
@@ -87,7 +93,7 @@ def reported(request: Request, started: datetime, part: PlanPart, findings: list
     """Write and return the report of a plan. Raises TerminalError `lake-not-writable`, `disk-full`."""
     outcome: Outcome = "done" if part.drain or part.check or part.compact else "idle"
     done = report.of(request, started, outcome, findings=findings, plan=part)
-    with storage.named(request.layout, tried=f"plan flow {request.flow} of pipeline {request.spec.pipeline}"):
+    with storage.named(request.layout, tried=_tried(request)):
         store.write(request.layout, done)
     return done
 
@@ -97,9 +103,9 @@ def plan_replay(request: Request) -> tuple[PlanPart, list[Finding]]:
 
     A flow that appends is left out, with a finding, where all flows of the pipeline are to read input again.
 
-    Raises like `replay.find`, and TerminalError `replay-input-gone`, `not-a-directory`.
+    Raises like `replay.find`, and TerminalError `replay-input-gone`, `not-a-directory`, `lake-missing`.
     """
-    _refuse_file_as_lake(request)
+    _refuse_no_lake(request)
     state = FlowState.of(request.layout)
     source = source_of(request)
     if request.replay is not None and request.replay.of_all and not request.declared.target.kind.idempotent:
@@ -139,10 +145,10 @@ def plan(request: Request, now: datetime, source: Source | None = None) -> tuple
     """Plan a run: the backlog, which steps must run, and the reason for each.
 
     Raises like `look` and `opening.unsettled`, and TerminalError `checkpoint-missing`, `table-behind-checkpoint`,
-    `table-damaged`, `not-a-directory`, `table-of-another-flow`, and those of the flow's sinks where there is something
-    to drain.
+    `table-damaged`, `not-a-directory`, `lake-missing`, `table-of-another-flow`, and those of the flow's sinks where
+    there is something to drain.
     """
-    _refuse_file_as_lake(request)
+    _refuse_no_lake(request)
     state = FlowState.of(request.layout)
     state.refuse_damage()
     seen = look(request, now, source, state)
@@ -168,10 +174,18 @@ def plan(request: Request, now: datetime, source: Source | None = None) -> tuple
     return part, [*seen.findings, *_unwritable(request.layout), *sink_columns.findings(request, state)]
 
 
-def _refuse_file_as_lake(request: Request) -> None:
-    name = request.spec.pipeline
-    tried = f"plan flow {request.flow} of pipeline {name}"
-    storage.refuse_file_as_lake(request.layout.lake, tried=tried, again=f"draindown plan {name}")
+def _refuse_no_lake(request: Request) -> None:
+    again = f"draindown plan {request.spec.pipeline}"
+    storage.refuse_file_as_lake(request.layout.lake, tried=_tried(request), again=again)
+    _lake(request).refuse_missing()
+
+
+def _lake(request: Request) -> Lake:
+    return Lake.look(request.layout.lake, Path(request.root), request.spec.pipeline)
+
+
+def _tried(request: Request) -> str:
+    return f"plan flow {request.flow} of pipeline {request.spec.pipeline}"
 
 
 def _unwritable(layout: FlowLayout) -> list[Finding]:

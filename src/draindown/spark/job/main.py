@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 
 from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
@@ -22,6 +23,7 @@ from draindown.base.formatting import printable_lines, shortened
 from draindown.flow import at_work, drain_part, schema_drift
 from draindown.gate.refusal import Refused
 from draindown.lake import storage, torn
+from draindown.lake.presence import Lake
 from draindown.launch import settings as spark_settings
 from draindown.ledger import table as ledger_table
 from draindown.runs import report, starts, store
@@ -52,11 +54,16 @@ def attempt(
 ) -> tuple[StepReport, Exit]:
     """Run a step. Returns its report, which is written whether or not the step failed, and its exit code.
 
+    Without its lake, the step does not run and its report is not written.
+
     The first SIGTERM or SIGINT ends the step before the next batch, the second at once; the next run resumes. If the
     report can't be written, it has an error, and the exit code is not DONE. `tell` is called with the error of a step
     that failed. `stop`: shared with the steps that follow in this process.
     """
     started, stop = now(), stop or Stop()
+    if (missing := _missing_lake(request)) is not None:  # a report would begin another one
+        tell(missing)
+        return failed(request, missing, started), exit_for(missing)
     before = at_work.left(request.layout, request.spec.pipeline, request.run_id, request.step)
     restore = _on_signals(stop)
     with at_work.at_work(request):
@@ -74,6 +81,14 @@ def attempt(
             result = result.model_copy(update={"fused": Fused(drain=request.after, exit=code)})
         result = _with_sums(request, result.model_copy(update={"cluster": cluster.described()}))
         return _left(request, result, code)
+
+
+def _missing_lake(request: Request) -> DraindownError | None:
+    try:
+        Lake.look(request.layout.lake, Path(request.root), request.spec.pipeline).refuse_missing()
+    except DraindownError as error:
+        return error
+    return None
 
 
 def _say(text: str) -> None:
