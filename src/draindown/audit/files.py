@@ -84,27 +84,32 @@ def recount(
 ) -> FileFacts:
     """Recount one file, compare its refused rows with its bytes, and add columns of its accepted rows to `keys`.
 
-    `judged`: columns in which each accepted record must have a value of their type, or none.
+    `taken`: its row of the intake, with the `place` that it is read from if that is not its path. `judged`: columns in
+    which each accepted record must have a value of their type, or none.
     """
-    path = taken["path"]
-    if taken.get("sha256") and (found := sha256(path)) != taken["sha256"]:
+    path, place = taken["path"], _place(taken)
+    if taken.get("sha256") and (found := sha256(place)) != taken["sha256"]:
         detail = "the bytes are not those that were read: nothing in it can be recounted"
         return FileFacts(path, changed=True, residues=[Residue("file-changed", path, taken["sha256"], found, detail)])
     if flow.source.form.columnar:
-        return _columnar(path, flow, refusals, keys, judged)
+        return _columnar(path, place, flow, refusals, keys, judged)
     return _text(taken, flow, refusals, keys, judged)
+
+
+def _place(taken: Mapping[str, Any]) -> str:
+    return str(taken.get("place", taken["path"]))
 
 
 def _text(
     taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: Collector | None, judged: Sequence[str]
 ) -> FileFacts:
-    path, multiline = taken["path"], bool(taken.get("multiline"))
+    path, place, multiline = taken["path"], _place(taken), bool(taken.get("multiline"))
     facts = FileFacts(path)
     refused = dict(refusals.of(path))
-    header = header_of(path, flow, multiline)
+    header = header_of(place, flow, multiline)
     sink = _KeySink(path, flow, keys, header, facts.residues, judged)
-    file = None if flow.source.documents else TextFile(path, source=flow.source if multiline else None)
-    for record in file or DocumentFile(path):
+    file = None if flow.source.documents else TextFile(place, source=flow.source if multiline else None)
+    for record in file or DocumentFile(place):
         row = refused.pop(record.position, None)
         is_header = header is not None and record.raw.removeprefix(_BOM) == header
         if not record.raw.strip() or is_header:
@@ -225,14 +230,14 @@ class _KeySink:
 
 
 def _columnar(
-    path: str, flow: FlowSpec, refusals: Refusals, keys: Collector | None, judged: Sequence[str]
+    path: str, place: str, flow: FlowSpec, refusals: Refusals, keys: Collector | None, judged: Sequence[str]
 ) -> FileFacts:
     refused = refusals.of(path)
     out = {position for position, row in refused.items() if not refusals.is_released(row)}
     facts = FileFacts(path)
-    if not Path(path).stat().st_size:
+    if not Path(place).stat().st_size:
         return facts
-    blocks, present = columnar.blocks(path, flow.source.format)
+    blocks, present = columnar.blocks(place, flow.source.format)
     fields = {name: flow.fields[name] for name in (keys.names if keys else [])}
     cells = {name: flow.fields[name] for name in judged if flow.fields[name] in present}
     wanted = [field for field in fields.values() if field in present]

@@ -41,6 +41,7 @@ from draindown.ledger import inputs
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger.rows import BatchRow
 from draindown.recovery import rebuild
+from draindown.sources.files.moved import Moves
 from draindown.spec.models import PipelineSpec
 
 _LOOK_BACK = 100  # commits; a crash leaves at most one batch unrecorded, and maintenance commits may follow it
@@ -67,7 +68,8 @@ def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress 
     raw_files = context.flow.source.raw_files
     slices = {batch.slice for batch in of_source(context)}
     taken_in = _all(context.layout.intake_of(1)) if raw_files else []
-    context.files = [_as_file(row) for row in taken_in if row["slice"] in slices]
+    moves = Moves.of(context.layout)
+    context.files = [_as_file(row, moves) for row in taken_in if row["slice"] in slices]
     units = {"files": len(context.files)} if raw_files else {}
     context.seen |= {"batches": len(context.batches), **units, "refused rows": len(context.refused)}
     ledger_sums(context)
@@ -195,8 +197,9 @@ def _released_now(decided: list[dict[str, Any]]) -> dict[str, str]:
     return {known: row["run_id"] or "" for known, row in newest.items() if row["action"] == "released"}
 
 
-def _as_file(row: dict[str, Any]) -> dict[str, Any]:
-    return row | {"path": row["unit"], "size": row["bytes"], "slice": row["slice"]}
+def _as_file(row: dict[str, Any], moves: Moves) -> dict[str, Any]:
+    place = moves.place(row["unit"])
+    return row | {"path": row["unit"], "place": place, "size": row["bytes"], "slice": row["slice"]}
 
 
 def _all(path: str) -> list[dict[str, Any]]:
@@ -274,9 +277,10 @@ def _raw(context: AuditContext, temporary: Path) -> None:
 
 def _unread(context: AuditContext, paths: list[str]) -> Iterator[str]:
     """Yield why raw files were not recounted: gone, changed since they were read, or left out by a generation."""
+    places = {row["path"]: row["place"] for row in context.files}
     changed = {residue.where for residue in context.residues if residue.kind == "file-changed"}
     reasons = {
-        "no longer there": [path for path in paths if not Path(path).is_file()],
+        "no longer there": [path for path in paths if not Path(places[path]).is_file()],
         "there, with other bytes than were read": [path for path in paths if path in changed],
     }
     told = set(chain.from_iterable(reasons.values()))
@@ -291,7 +295,7 @@ def _raw_file(
 ) -> FileFacts | None:
     path = row["path"]
     context.progress(at, len(context.files), Path(path).name)
-    if not Path(path).is_file() or left_out(context, path):
+    if not Path(row["place"]).is_file() or left_out(context, path):
         return None
     found = recount(row, context.flow, refusals, keys, context.judged)
     context.residues += found.residues

@@ -14,7 +14,19 @@ import typer
 from draindown import __version__
 from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit, exit_for
-from draindown.cli import authoring, drilling, explaining, history, inspect, lateness, proving, recovery, running, why
+from draindown.cli import (
+    authoring,
+    drilling,
+    explaining,
+    history,
+    inspect,
+    lateness,
+    moved_files,
+    proving,
+    recovery,
+    running,
+    why,
+)
 from draindown.cli.context import Setting, nearest_root
 from draindown.cli.failures import named
 from draindown.cli.gate import gate
@@ -90,7 +102,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
         running.compact,
     ),
     *(inspect.doctor, recovery.reset, recovery.replay, recovery.rebuild, recovery.accept_loss),
-    *(recovery.forget_reader, drilling.drill),
+    *(moved_files.accept_files, recovery.forget_reader, drilling.drill),
 )
 for command in _COMMANDS:
     app.command()(command)

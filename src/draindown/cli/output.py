@@ -27,7 +27,7 @@ by_path: ContextVar[Mapping[str, str]] = ContextVar("by_path", default=MappingPr
 _BARE = r"(?<![\w./-])draindown "
 _COMMAND = re.compile(
     rf"{_BARE}(?=(?:init|validate|schema|plan|run|report|audit|lag|compact|doctor|reset|replay|rebuild"
-    r"|drill|gate|quarantine|sink|late|prove|explain|as-of|why|lateness|accept-loss|forget-reader)\b)"
+    r"|drill|gate|quarantine|sink|late|prove|explain|as-of|why|lateness|accept-loss|accept-files|forget-reader)\b)"
 )
 
 

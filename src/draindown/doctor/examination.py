@@ -28,7 +28,7 @@ from draindown.doctor.flow import (
 from draindown.doctor.model import Desk, Health
 from draindown.doctor.setup import look_at_class_archive, look_at_jars, look_at_master
 from draindown.doctor.sinks import look_at_sinks
-from draindown.doctor.source import look_at_files, look_at_input, look_at_raw
+from draindown.doctor.source import look_at_files, look_at_input, look_at_place, look_at_raw
 from draindown.doctor.tables import (
     look_at_ledger,
     look_at_logs,
@@ -69,6 +69,7 @@ def examine(request: Request) -> Health:
             _look(desk, "source", partial(look_at_source, flow=request.declared))
         elif request.declared.source.raw_files:
             _look(desk, "source", look_at_files)
+            _look(desk, "source", partial(look_at_place, request=request))
         else:
             _look(desk, "source", lambda desk: look_at_input(desk, request))
             _look(desk, "raw records", lambda desk: look_at_raw(desk, request))

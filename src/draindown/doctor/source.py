@@ -19,6 +19,7 @@ from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.port import Look, Perishable, left_of, located, missing_anew
 from draindown.sources.slices import Unit
+from draindown.spec.project import relative
 from draindown.spec.schedule import next_time
 
 _FIRST_DAYS = timedelta(days=1)
@@ -30,6 +31,16 @@ def look_at_files(desk: Desk) -> None:
     if desk.checkpoint.last_offset is not None and (lacking := desk.source.out_of_reach()):
         desk.say("source", "not there")
         desk.wrong("source-missing", "source", *lacking)
+
+
+def look_at_place(desk: Desk, request: Request) -> None:
+    """Note files of an append flow whose place depends on that of the project: they are known by absolute paths."""
+    if not relative(request.spec, request.flow) or request.declared.target.kind.idempotent:
+        return
+    found = f"`files` is relative to {request.root}: in another directory of the project, known files count as moved"
+    desk.note(
+        "relative-files", "source", found, f"write an absolute path, then: draindown plan {request.spec.pipeline}"
+    )
 
 
 def look_at_input(desk: Desk, request: Request) -> None:

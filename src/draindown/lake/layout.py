@@ -145,6 +145,11 @@ class FlowLayout:
         return f"{self.home}/accepted.json"
 
     @property
+    def moved(self) -> str:
+        """JSON file with a person's answers about landing directories that moved."""
+        return f"{self.home}/moved.json"
+
+    @property
     def bounds(self) -> str:
         """JSON file with the ranges of input that a copy of the flow is confined to."""
         return f"{self.home}/bounds.json"

@@ -24,7 +24,7 @@ from draindown.lake.presence import Lake
 from draindown.ledger import table as ledger_table
 from draindown.ledger import target_log
 from draindown.ledger.rows import BatchRow
-from draindown.planning import compaction
+from draindown.planning import compaction, moved
 from draindown.recovery import opening, replay
 from draindown.runs import report, store
 from draindown.runs.report import Backlog, Outcome, PlanPart, StepReport
@@ -145,13 +145,15 @@ def plan(request: Request, now: datetime, source: Source | None = None) -> tuple
     """Plan a run: the backlog, which steps must run, and the reason for each.
 
     Raises like `look` and `opening.unsettled`, and TerminalError `checkpoint-missing`, `table-behind-checkpoint`,
-    `table-damaged`, `not-a-directory`, `lake-missing`, `table-of-another-flow`, and those of the flow's sinks where
-    there is something to drain.
+    `table-damaged`, `not-a-directory`, `lake-missing`, `table-of-another-flow`, `files-moved`, and those of the flow's
+    sinks where there is something to drain.
     """
     _refuse_no_lake(request)
     state = FlowState.of(request.layout)
     state.refuse_damage()
+    source = source or source_of(request)
     seen = look(request, now, source, state)
+    notes = moved.refuse(request, source, state, now)
     ledger = _ledger(state)
     live = [row.batch for row in ledger if (row.generation, row.kind) == (state.live_generation, "source")]
     refuse_lost(state, state.live_generation, max(live, default=None))
@@ -171,7 +173,7 @@ def plan(request: Request, now: datetime, source: Source | None = None) -> tuple
     )
     if part.drain:
         sink_columns.refuse_unready(request, state)
-    return part, [*seen.findings, *_unwritable(request.layout), *sink_columns.findings(request, state)]
+    return part, [*seen.findings, *notes, *_unwritable(request.layout), *sink_columns.findings(request, state)]
 
 
 def _refuse_no_lake(request: Request) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import rows
 from draindown.provenance.records import UNREADABLE, Names, Record, Typed, Values, holds
 from draindown.sources.files.listing import list_source
+from draindown.sources.files.moved import Moves
 from draindown.sources.files.pinning import sort_out
 from draindown.sources.files.recorded import PinnedFile, difference
 from draindown.sources.slices import Unit
@@ -40,6 +42,7 @@ class FileRecords:
 
     def gone(self, unit: Unit) -> str:
         """Return how a file differs from what was taken in."""
+        unit = self._placed(unit)
         if "sha256" not in unit.row:
             return "" if Path(unit.name).is_file() else f"{unit.name}: is not there"
         found = difference(PinnedFile.of(unit))
@@ -47,7 +50,16 @@ class FileRecords:
 
     def records(self, unit: Unit, needles: Collection[bytes] = ()) -> Iterator[Record]:
         """Yield the records of a file. Blank lines and a header are none, and have positions all the same."""
+        unit = self._placed(unit)
         return self._rows(unit) if self._flow.source.form.columnar else self._texts(unit, needles)
+
+    def _placed(self, unit: Unit) -> Unit:
+        """Return a file under the path that it has now."""
+        return replace(unit, name=self._moves.place(unit.name))
+
+    @cached_property
+    def _moves(self) -> Moves:
+        return Moves.of(self._layout)
 
     def waiting(self, root: Path) -> Iterator[Unit]:
         """Yield the files that were delivered and that no drain has looked at."""

@@ -123,6 +123,13 @@ class Pinning(Protocol):
         """Stop looking at units that are in no slice yet."""
 
 
+class Moved(Protocol):
+    """New units that equal known ones under other names."""
+
+    def error(self, layout: FlowLayout) -> DraindownError:
+        """Return the error that asks the person."""
+
+
 class NamedUnits(Protocol):
     """A source whose units a person names one by one, `--file PATH`, and may keep out of the table."""
 
@@ -150,6 +157,12 @@ class NamedUnits(Protocol):
 
     def given_up(self) -> frozenset[str]:
         """Return the units that a person gave up before any batch read them. Every later generation leaves them out."""
+
+    def place(self, unit: str) -> str:
+        """Return under which name the source has a unit now; most have the one they were pinned by."""
+
+    def moved(self, state: FlowLayout, now: datetime) -> Moved | None:
+        """Return what a person must answer before new units are pinned: they may be known ones under another name."""
 
     def headers(self, units: Collection[str]) -> Mapping[str, str | None]:
         """Return, by unit, the line that names the cells of its records; None for a unit without one.

@@ -91,6 +91,22 @@ def find(layout: FlowLayout, paths: Iterable[str]) -> dict[str, KnownFile]:
     return found
 
 
+def outside(layout: FlowLayout, directories: Sequence[str]) -> list[tuple[str, int]]:
+    """Return path and size of the known files that are below none of the directories, the smallest first."""
+    found: list[tuple[str, int]] = []
+    for part in _all_known(layout, _log(layout)):
+        for directory in directories:
+            part = part.filter(pc.invert(pc.starts_with(part["path"], f"{directory}/")))
+        found += zip(part["path"].to_pylist(), part["size"].to_pylist(), strict=True)
+    return sorted(found, key=lambda file: file[1])
+
+
+def hashes(layout: FlowLayout, paths: Sequence[str]) -> dict[str, str]:
+    """Return the hash of each known file's bytes when it was taken in, by path."""
+    rows = _log(layout).rows(f"select unit, sha256 from t where unit in ({', '.join(map(literal, ['', *paths]))})")
+    return {row["unit"]: row["sha256"] for row in rows}
+
+
 def sha256(layout: FlowLayout, file: KnownFile) -> str:
     """The hash of a file's bytes when it was taken in."""
     where = f"slice = {file.slice} and unit = {literal(file.path)}"

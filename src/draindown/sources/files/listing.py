@@ -89,6 +89,11 @@ def directory_of(source: FilesSource, root: Path) -> Path:
     return _fixed(_parts(root, source.files))
 
 
+def directories_of(source: FilesSource, root: Path) -> list[Path]:
+    """Return the fixed directory of each choice of the source's glob: what is above the first pattern."""
+    return list(dict.fromkeys(_fixed(_parts(root, text)) for text in _expand(source.files)))
+
+
 _Matcher = Callable[[str], object]
 _Part = str | _Matcher | None
 """One segment of a path: a name, a matcher of names, or None for any number of directories."""

@@ -22,6 +22,7 @@ from draindown.sources.files.batching import divided, forecast
 from draindown.sources.files.catalog import KnownFile
 from draindown.sources.files.inspection import Skipped, Unreadable, Verified, sha256_of, unread, verify
 from draindown.sources.files.listing import Listing, SourceFile
+from draindown.sources.files.moved import Moves
 from draindown.sources.files.parked import Event, State
 from draindown.sources.files.recorded import REDELIVER, difference, finding
 from draindown.sources.port import Forecast, Progress, Taken
@@ -58,6 +59,7 @@ def sort_out(layout: FlowLayout, listing: Listing) -> Sorted:
     """Remove the files that need no work: in a slice, parked, discarded or noted with the same size and mtime."""
     events = files_parked.latest(layout)
     have = catalog.find(layout, (file.path for file in listing.files))
+    have |= moved_files(layout, [file.path for file in listing.files if file.path not in have])
     new, differing = [], []
     for file in listing.files:
         event, taken = events.get(file.path), have.get(file.path)
@@ -70,6 +72,15 @@ def sort_out(layout: FlowLayout, listing: Listing) -> Sorted:
         else:
             new.append(file)
     return Sorted(new, differing, events)
+
+
+def moved_files(layout: FlowLayout, paths: Sequence[str]) -> dict[str, KnownFile]:
+    """Return the known files of directories that moved, by their path now."""
+    moves = Moves.of(layout)
+    names = {path: moves.names(path) for path in paths} if moves.answers else {}
+    known = catalog.find(layout, [name for every in names.values() for name in every]) if names else {}
+    found = {path: next((known[name] for name in every if name in known), None) for path, every in names.items()}
+    return {path: file for path, file in found.items() if file}
 
 
 def _same(one: KnownFile | Event | None, other: SourceFile) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -63,27 +63,28 @@ def other_form(unit: Unit, source: FilesSource) -> str:
     return "without a header" if source.has_header and row["header"] is None and row["lines"] > row["blank"] else ""
 
 
-def differences(files: Iterable[Recorded]) -> dict[str, Finding]:
+def differences(files: Iterable[Recorded], place: Callable[[str], str] = str) -> dict[str, Finding]:
     """Return the files that differ from what intake recorded, by path, with findings `changed` or `vanished`.
 
-    Compares size and mtime, and hashes a file only if its mtime alone differs.
+    Compares size and mtime, and hashes a file only if its mtime alone differs. `place`: where a recorded path is now.
     """
-    return {file.path: found for file in files if (found := difference(file))}
+    return {file.path: found for file in files if (found := difference(file, place(file.path)))}
 
 
-def difference(file: Recorded) -> Finding | None:
+def difference(file: Recorded, place: str = "") -> Finding | None:
     """Return the finding about one file, as `differences` does; None if it does not differ."""
+    path = place or file.path
     try:
-        found = Path(file.path).stat()
+        found = Path(path).stat()
         if found.st_size != file.size:
             detail = f"was taken in with {file.size} bytes, now has {found.st_size}"
-            return finding("changed", file.path, detail, "restore its first content; " + REDELIVER)
-        if mtime_ns(found) != file.mtime_ns and sha256_of(file.path) != file.sha256:
+            return finding("changed", path, detail, "restore its first content; " + REDELIVER)
+        if mtime_ns(found) != file.mtime_ns and sha256_of(path) != file.sha256:
             detail = "was taken in with other bytes of the same size"
-            return finding("changed", file.path, detail, "restore its first content; " + REDELIVER)
+            return finding("changed", path, detail, "restore its first content; " + REDELIVER)
     except OSError as error:
         detail = f"was taken in, now can't be read: {error.strerror}"
-        return finding("vanished", file.path, detail, "put it back where it was")
+        return finding("vanished", path, detail, "put it back where it was")
     return None
 
 

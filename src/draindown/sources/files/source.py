@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 
 from draindown.base import clock
@@ -17,10 +18,11 @@ from draindown.lake.table_log import Snapshot
 from draindown.ledger import inputs
 from draindown.sources import intake
 from draindown.sources.batch_size import Bound
-from draindown.sources.files import catalog, listing, parked
+from draindown.sources.files import catalog, listing, moved, parked
 from draindown.sources.files.batching import forecast
-from draindown.sources.files.listing import Listing, directory_of
-from draindown.sources.files.pinning import FilesOf, FilesPinning, Sorted, sort_out
+from draindown.sources.files.listing import Listing, directories_of, directory_of
+from draindown.sources.files.moved import Moved, Moves
+from draindown.sources.files.pinning import FilesOf, FilesPinning, Sorted, moved_files, sort_out
 from draindown.sources.files.recorded import PinnedFile, differences, other_form
 from draindown.sources.intake import Waiting
 from draindown.sources.port import Forecast, Look, Progress
@@ -95,13 +97,26 @@ class Files:
         self._pinning = FilesPinning(self._flow, found, listed.findings, now, last, progress)
         return self._pinning
 
+    def place(self, unit: str) -> str:
+        """Return where a file is now, by the answers about directories that moved."""
+        return self._moves.place(unit)
+
+    @cached_property
+    def _moves(self) -> Moves:
+        return Moves.of(self._flow.layout)
+
+    def moved(self, state: FlowLayout, now: datetime) -> Moved | None:
+        """Return the new files that are known ones of another directory, as long as nobody answered."""
+        new = sort_out(state, self._listing(now)).new
+        return moved.find(state, new, directories_of(self._flow.source, self._flow.root)) if new else None
+
     def refuse_lost(self, state: FlowLayout, generation: int, first: int) -> None:
         """Files lie where they are, in no order: what was not seen yet can't have been lost."""
 
     def missing(self, units: Iterable[Unit]) -> dict[str, Finding]:
         """Return the files that are gone, or whose bytes are other ones. Raises TerminalError `form-changed`."""
         asked = list(units)
-        found = differences(map(PinnedFile.of, asked))
+        found = differences(map(PinnedFile.of, asked), self.place)
         self._refuse_other_form([unit for unit in asked if unit.name not in found])
         return found
 
@@ -212,8 +227,13 @@ class Files:
             )
 
     def asked_again(self, asked: Collection[str], generation: int, first: int) -> list[str]:  # noqa: ARG002
-        """Return absolute paths: a file is read whole. A relative one begins at the project root."""
-        return [absolute(self._flow.root / name) for name in asked]
+        """Return absolute paths: a file is read whole. A relative one begins at the project root.
+
+        A file of a directory that moved has the path by which it is known.
+        """
+        paths = [absolute(self._flow.root / name) for name in asked]
+        known = moved_files(self._flow.layout, paths)
+        return [known[path].path if path in known else path for path in paths]
 
     def give_up(self, units: Sequence[str], unread: Collection[str], *, by: str, note: str, at: datetime) -> None:
         """Discard parked files, and files of slices that no batch has read."""

@@ -21,7 +21,7 @@ from draindown.flow.checkpoint import Checkpoint
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import BatchRow
-from draindown.planning import plan
+from draindown.planning import moved, plan
 from draindown.planning.expiry import refuse_expiring
 from draindown.recovery.opening import Needs
 from draindown.runs import report
@@ -166,6 +166,7 @@ def under_lease(
     without = generations.without(layout, generation)
     resume.forget_void(layout, generation, source)
     state = _Drain(layout, source, batches, generation, _bounds(request, stop), progress, reached, without)
+    moved.refuse(request, source, layout, started)
     counting = _counting(progress, f"{source.unit}s looked at")
     with closing(source.pin(generation, started, counting)) as pinning:
         before, why, bounded = _drained(request, spark, state, pinning, started)

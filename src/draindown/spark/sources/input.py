@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 
 from pyspark.sql import SparkSession
@@ -49,7 +50,7 @@ class SliceInput:
     def read(self, spark: SparkSession, flow: FlowSpec, spool: str) -> list[Read]:
         """Return the records of the slice: from the lake what it keeps, all else from the source."""
         kept = [unit for unit in self.units if unit.kept]
-        there = [unit for unit in self.units if not unit.kept]
+        there = [replace(unit, name=self._place(unit.name)) for unit in self.units if not unit.kept]
         reads = self.reader.read(spark, flow, there, spool) if there or not kept else []
         return [*reads, Read(raw.read(spark, kept))] if kept else reads
 
@@ -58,15 +59,23 @@ class SliceInput:
         return replace(self, slice=self.slice.only([unit.name]))
 
     def name(self, unit: str) -> str:
-        """As `SliceReader.name`."""
-        return self.reader.name(unit)
+        """As `SliceReader.name`, of a unit that is under another name now the one it was pinned by."""
+        name = self.reader.name(unit)
+        return self._pinned.get(name, name)
+
+    def _place(self, name: str) -> str:
+        return self.source.named.place(name) if self.source.named else name
+
+    @cached_property
+    def _pinned(self) -> Mapping[str, str]:
+        return {place: unit.name for unit in self.units if (place := self._place(unit.name)) != unit.name}
 
     def origins(self, blocks: Sequence[Block]) -> list[BlockOrigin]:
         """Return the origin of every block: positions by the reader's offsets, arrivals as the intake has them."""
         latest_first = sorted(self.units, key=lambda unit: unit.arrived_at, reverse=True)
         arrived = {unit.name: micros(unit.arrived_at) for unit in latest_first}  # of several ranges: the earliest
         logs = {unit.name: unit.log for unit in self.units}
-        named = [(at, self.reader.name(at[0])) for at in self.reader.offsets(blocks)]
+        named = [(at, self.name(at[0])) for at in self.reader.offsets(blocks)]
         return [BlockOrigin(*at, unit, arrived[unit], logs[unit]) for at, unit in named]
 
     def refuse_miscounted(self, blocks: Sequence[Block]) -> None:

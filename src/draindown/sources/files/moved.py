@@ -1,0 +1,162 @@
+"""Landing directories that moved: whether new files are known ones in another directory, and what a person answered.
+
+A file is known by its path. In another directory it would be read again, which an append table holds twice. Only a
+change of the fixed directory of `files` raises the question; equal files in directories below it are deliveries.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from draindown.base.errors import TerminalError
+from draindown.base.formatting import count
+from draindown.lake.documents import kept, write_json
+from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import once
+from draindown.sources.files import catalog
+from draindown.sources.files.inspection import sha256_of
+from draindown.sources.files.listing import SourceFile, shown
+
+_COMPARED = 20
+"""Files of which the bytes are compared: the smallest ones. One that is equal raises the question."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A person's answer: files in `now` are those of `before`, or new deliveries if `before` is empty."""
+
+    before: str
+    now: str
+    at: str
+    by: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Moves:
+    """The answers about a flow, oldest first."""
+
+    answers: Sequence[Answer] = ()
+
+    @classmethod
+    def of(cls, layout: FlowLayout) -> Moves:
+        """Return the answers. Raises TerminalError `state-damaged`."""
+        without = "then files of directories that moved are new, until somebody answers again"
+        return once(layout, layout.moved, lambda: kept(layout.moved, _parsed, without=without) or cls())
+
+    def place(self, path: str) -> str:
+        """Return where a known file is now: at its recorded path, or where its directory moved to."""
+        if not self.answers or os.path.lexists(path):
+            return path
+        places = _followed(path, [(answer.before, answer.now) for answer in self.answers if answer.before])
+        return next((one for one in reversed(places) if os.path.lexists(one)), places[-1])
+
+    def names(self, path: str) -> list[str]:
+        """Return the other paths by which a listed file may be known."""
+        answers = reversed(self.answers)
+        return _followed(path, [(answer.now, answer.before) for answer in answers if answer.before])[1:]
+
+    def are_new(self, directory: str) -> bool:
+        """Return whether a person answered that new files in a directory are deliveries."""
+        return any(answer.now == directory and not answer.before for answer in self.answers)
+
+
+def _followed(path: str, moves: Sequence[tuple[str, str]]) -> list[str]:
+    """Return a path, and the paths that it has after moves from one directory to another, in turn."""
+    paths = [path]
+    for before, now in moves:
+        paths += [now + one.removeprefix(before) for one in paths if one.startswith(f"{before}/")]
+    return paths
+
+
+def _parsed(content: Mapping[str, Any]) -> Moves:
+    return Moves([Answer(**one) for one in content["answers"]])
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Known files in another directory. `files`: equal in name and size; `new`: all new files below `now`."""
+
+    before: str
+    now: str
+    files: int
+    new: int
+
+    def error(self, layout: FlowLayout) -> TerminalError:
+        """Return the error that asks the person."""
+        flow = f"{layout.pipeline} --flow {layout.flow}"
+        return TerminalError(
+            "files-moved",
+            tried=f"take in {count(self.new, 'new file')} of flow {layout.flow} in {shown(self.now)}",
+            found=f"{self}: to read them again would append their rows a second time",
+            changed="nothing was taken in",
+            next=[
+                f"draindown accept-files {flow} --moved --yes   # the same files: they stay known, and are read there",
+                f"draindown accept-files {flow} --new --yes   # other deliveries: the next run takes them in",
+            ],
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"{count(self.files, 'file')} of them have names, sizes and bytes of files that were taken in from "
+            f"{shown(self.before)}"
+        )
+
+
+def find(layout: FlowLayout, new: Sequence[SourceFile], directories: Collection[Path]) -> Moved | None:
+    """Return the known files among `new` that come from outside of `directories`, the fixed ones of the source.
+
+    Compares relative names and sizes of all files, and bytes of a few. None if a person answered, or none is equal.
+    """
+    moves = Moves.of(layout)
+    bases = [str(one) for one in directories if not moves.are_new(str(one))]
+    within: dict[tuple[str, int], tuple[str, str]] = {}
+    for file in new:
+        base = next((one for one in bases if file.path.startswith(f"{one}/")), None)
+        if base and file.size:
+            within[file.path.removeprefix(f"{base}/"), file.size] = base, file.path
+    if not within:
+        return None
+    pairs = list(_pairs(catalog.outside(layout, [str(one) for one in directories]), within))
+    if not pairs:
+        return None
+    (before, now), _ = Counter((old, base) for old, base, _, _ in pairs).most_common(1)[0]
+    chosen = [(known, path) for old, base, known, path in pairs if (old, base) == (before, now)]
+    if not _any_equal(layout, chosen):
+        return None
+    return Moved(before, now, len(chosen), sum(file.path.startswith(f"{now}/") for file in new))
+
+
+def _pairs(
+    known: Sequence[tuple[str, int]], within: Mapping[tuple[str, int], tuple[str, str]]
+) -> Iterator[tuple[str, str, str, str]]:
+    """Yield (old directory, new directory, known path, new path) of files that are equal in name and size."""
+    for path, size in known:
+        parts = path.split("/")
+        for at in range(1, len(parts)):
+            found = within.get(("/".join(parts[at:]), size))
+            if found:
+                yield "/".join(parts[:at]), found[0], path, found[1]
+
+
+def _any_equal(layout: FlowLayout, pairs: Sequence[tuple[str, str]]) -> bool:
+    chosen = pairs[:_COMPARED]
+    hashes = catalog.hashes(layout, [known for known, _ in chosen])
+    for known, path in chosen:
+        with suppress(OSError):  # the drain names a file that can't be read
+            if sha256_of(path) == hashes.get(known):
+                return True
+    return False
+
+
+def answer(layout: FlowLayout, moved: Moved, *, same: bool, by: str, note: str, at: datetime) -> None:
+    """Record a person's answer: `same` files, or new deliveries. Call it under the lease."""
+    made = Answer(moved.before if same else "", moved.now, at.isoformat(timespec="seconds"), by, note)
+    write_json(layout.moved, {"answers": [asdict(one) for one in (*Moves.of(layout.live).answers, made)]})
