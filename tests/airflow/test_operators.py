@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -349,6 +350,18 @@ def test_a_task_that_ends_before_its_job_starts_leaves_a_report(
 def before(project: Path) -> tuple[StepOperator, Request]:
     task = operator()
     return task, request_of(task, project).model_copy(update={"spec": rooted(task.spec, project)})
+
+
+def test_no_task_of_a_missing_lake_writes_a_report_into_another(
+    project: Path, told: Path, plans: Plans, steps: Asked
+) -> None:
+    plans["first"] = plans["second"] = IDLE
+    assert steps().run("first.plan") == {"first.plan": "success"}
+    shutil.rmtree(project / "lake")
+    done = steps()
+    assert set(done.run("plan-all", *FIRST).values()) == {"success", "failed"}
+    assert all(done.states[task] == "failed" and "lake-missing" in done.errors[task] for task in FIRST)
+    assert not (project / "lake").exists() and calls(told) == []
 
 
 def test_a_try_tells_of_one_before_whose_driver_died(project: Path, capfd: Any, database: None) -> None:

@@ -93,7 +93,8 @@ class PlanOperator(BaseOperator):
             waiting = fused.unannounced(request.layout)
         except DraindownError as error:
             with contextlib.suppress(OSError):  # a plan reports its own errors, but not a connection that is missing
-                if store.read(request.layout, request.run_id, "plan", request.start) is None:
+                reported = store.read(request.layout, request.run_id, "plan", request.start) is not None
+                if not reported and error.code != "lake-missing":
                     store.write(request.layout, reports.of(request, clock.now(), "failed", error=error.as_dict()))
             fail(error)
         part = report.plan
