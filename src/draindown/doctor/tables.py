@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from draindown.base.formatting import count, printable, shortened
 from draindown.doctor.model import Desk
-from draindown.flow import generations, integrity, proven, quarantine, refused_share, resume, withdrawals
+from draindown.flow import foreign, generations, integrity, proven, quarantine, refused_share, resume, withdrawals
 from draindown.gate import published as gate_published
 from draindown.gate import waivers
 from draindown.gate.published import Unpublished
-from draindown.lake.commits import Commit
 from draindown.lake.lost_files import lost_files
 from draindown.lake.table_log import log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger import target_log
+from draindown.ledger.foreign import ForeignCommit
 from draindown.ledger.rows import from_commit
 from draindown.runs import report, store
 from draindown.runs.request import Request
+from draindown.spec.derived import DerivedFlow
+from draindown.spec.landing import FlowSpec
 
 _HEALED = 100  # commits that the start of a drain searches for batches missing from the ledger
-_WRITES = ("WRITE", "MERGE", "UPDATE", "DELETE", "TRUNCATE", "RESTORE", "STREAMING UPDATE", "CLONE", "REPLACE")
 
 
 def look_at_logs(desk: Desk) -> None:
@@ -35,7 +36,7 @@ def look_at_logs(desk: Desk) -> None:
 
 
 def look_at_target(desk: Desk) -> None:
-    """Examine the target: batches of the checkpoint that it lacks, and commits by other writers."""
+    """Examine the target: its data files, and batches of the checkpoint that it lacks."""
     path, table = desk.layout.table, log_of(desk.layout, desk.layout.table)
     if not table.exists:
         desk.say("target", "not there yet")
@@ -51,28 +52,29 @@ def look_at_target(desk: Desk) -> None:
     if desk.at_work:
         return
     resume.refuse_behind(desk.layout, desk.checkpoint, desk.generation)
+
+
+def _look_at_foreign(desk: Desk, request: Request) -> None:
+    """Report commits by other writers that changed rows and that nobody has decided about, however old."""
+    if desk.at_work or not log_of(desk.layout, desk.layout.table).exists:
+        return
+    flow = request.declared
+    commits = foreign.undecided(desk.layout, flow)
+    if not commits:
+        return
+    many = (
+        f"{count(len(commits), 'commit')} changed rows and {'is' if len(commits) == 1 else 'are'} no batch of this flow"
+    )
+    text = f"{many}: {'; '.join(map(str, reversed(commits[-3:])))}{'; ...' if len(commits) > 3 else ''}"
+    desk.wrong("foreign-commits", "target", text, _deciding(desk, flow, commits[-1]))
+
+
+def _deciding(desk: Desk, flow: FlowSpec | DerivedFlow, newest: ForeignCommit) -> str:
+    if not isinstance(flow, DerivedFlow):
+        return foreign.deciding(desk.layout, flow, newest)
     proof = proven.newest(desk.layout)
-    foreign = [commit for commit in _foreign(desk, version) if proof is None or not proof.covers(table, commit.version)]
-    if foreign:
-        shown = ", ".join(f"version {commit.version} ({commit.operation})" for commit in foreign[:3])
-        text = (
-            f"{count(len(foreign), 'commit')} since the newest batch wrote rows and are no batch of this flow: {shown}"
-        )
-        failed = proof is not None and not proof.holds and proof.is_of(table)
-        desk.wrong("foreign-commits", "target", text, desk.compare if failed else desk.command(desk.recount))
-
-
-def _foreign(desk: Desk, version: int) -> list[Commit]:
-    layout, last = desk.layout, desk.recorded.last_version
-    ahead = version if last is None or last > version else version - last
-    commits = target_log.commits(layout, min(ahead, _HEALED)) if ahead else []
-    ours = (layout.pipeline, layout.flow)
-    rows = [(commit, from_commit(commit)) for commit in commits if not commit.is_fence]
-    return [
-        commit
-        for commit, row in rows
-        if (row is None or (row.pipeline, row.flow) != ours) and commit.operation.startswith(_WRITES)
-    ]
+    failed = proof is not None and not proof.holds and proof.is_of(log_of(desk.layout, desk.layout.table))
+    return desk.compare if failed else desk.command(desk.recount)
 
 
 def look_at_ledger(desk: Desk) -> None:
@@ -153,7 +155,8 @@ def look_at_quarantine(desk: Desk) -> None:
 
 
 def look_at_published(desk: Desk, request: Request) -> None:
-    """Examine whether the table still has the published version, undamaged."""
+    """Examine whether the table still has the published version, undamaged, and whose commits it has."""
+    _look_at_foreign(desk, request)
     pointer, state = gate_published.published(desk.layout), gate_published.unpublished(desk.layout)
     run = f"draindown run {desk.layout.pipeline}"
     desk.say("published", f"version {pointer.version}" if pointer else "nothing yet")

@@ -14,7 +14,9 @@ from draindown.lake.documents import make_home
 from draindown.lake.layout import FlowLayout
 from draindown.lake.revisions import Revisions
 from draindown.lake.table_log import log_of, once
+from draindown.ledger import foreign as ledger_foreign
 from draindown.ledger import rows as ledger_rows
+from draindown.ledger.foreign import ForeignCommits
 
 REFUSED_SHARE = "refused_share"
 """Name of the verdict on the refused share of the input. Reserved: no expectation of a suite has it."""
@@ -32,6 +34,8 @@ class Published(BaseModel):
         distinct: ids of uniqueness expectations that hold over all rows of that version.
         changed_rows: number of rows that this version published.
         start: the start of the check that published it, if its task announces that by an asset event.
+        foreign: the commits of others whose change that version has; None if an earlier version of draindown published
+            it. Kept here, they stay known however many batches follow, and once the log has lost them.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -46,6 +50,7 @@ class Published(BaseModel):
     distinct: tuple[str, ...] = ()
     changed_rows: int = 0
     start: str = ""
+    foreign: ForeignCommits | None = None
 
 
 @dataclass(frozen=True)
@@ -72,10 +77,11 @@ class Unpublished:
     changed: bool = True
     deleted: int = 0
 
-    def moved(self) -> Published:
+    def moved(self, foreign: ForeignCommits) -> Published:
         """Return the pointer moved over commits that changed no row. Requires `published`."""
         assert self.published is not None
-        return self.published.model_copy(update={"version": self.version, "committed_ms": self.committed_ms})
+        moved = {"version": self.version, "committed_ms": self.committed_ms, "foreign": foreign}
+        return self.published.model_copy(update=moved)
 
 
 def published(layout: FlowLayout) -> Published | None:
@@ -170,7 +176,35 @@ def carry(layout: FlowLayout) -> Published | None:
         return None
     if state.pending or state.version == state.published.version:
         return state.published
-    return publish(layout, state.moved())
+    return publish(layout, state.moved(foreign(layout, state)))
+
+
+def foreign(layout: FlowLayout, state: Unpublished) -> ForeignCommits:
+    """Return the commits of others whose change the target has at `state.version`.
+
+    The published pointer has those up to its version, so that only later commits are read. The whole log is read if no
+    pointer of this table has them, or if a RESTORE went back before it.
+    """
+    table, pointer = log_of(layout, layout.table), state.published
+    known = pointer.foreign if pointer else None
+    if pointer is not None and known is not None:
+        later = _up_to(state.version, table.commits_since(pointer.version))
+        back = [commit.restored_version for commit in later if commit.operation == "RESTORE"]
+        if all(to is None or to >= pointer.version for to in back):
+            return ledger_foreign.after(layout, known, pointer.version, reversed(later))
+    every = _up_to(state.version, table.commits())
+    oldest = every[-1].version if every else 0
+    if oldest == 0:
+        return ledger_foreign.after(layout, ledger_foreign.NONE, -1, reversed(every))
+    if pointer is not None and known is not None:
+        later = [commit for commit in every if commit.version > pointer.version]
+        return ledger_foreign.after(layout, known, pointer.version, reversed(later))
+    # the log begins later: whether batches came before is not known, and most commits of a table are batches
+    return ledger_foreign.after(layout, ForeignCommits(generation=1), oldest - 1, reversed(every))
+
+
+def _up_to(version: int, newest_first: Sequence[Commit]) -> list[Commit]:
+    return [commit for commit in newest_first if commit.version <= version]
 
 
 def oldest_needed_removal(layout: FlowLayout) -> datetime | None:

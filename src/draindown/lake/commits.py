@@ -14,6 +14,9 @@ _KEEPS_ROWS = frozenset(
     (
         *("OPTIMIZE", "REORG", "VACUUM START", "VACUUM END", "CREATE TABLE", "ADD COLUMNS", "CHANGE COLUMN"),
         *("SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "UPGRADE PROTOCOL"),
+        *("ADD COLUMN", "CHANGE COLUMNS", "DROP COLUMNS", "RENAME COLUMN", "REPLACE COLUMNS", "UPDATE SCHEMA"),
+        *("UPDATE COLUMN METADATA", "UPDATE FIELD METADATA", "UPDATE TABLE METADATA", "ADD CONSTRAINT"),
+        *("DROP CONSTRAINT", "ADD FEATURE", "DROP FEATURE", "CLUSTER BY", "COMPUTE STATS"),
     )
 )
 
@@ -24,6 +27,13 @@ MERGED = (
     ("numTargetRowsDeleted", "num_target_rows_deleted"),
 )
 """Metrics of a MERGE: rows inserted, updated and deleted, as Spark and as deltalake name them."""
+_OTHERS = (
+    ("numOutputRows", "num_added_rows"),
+    ("numUpdatedRows", "num_updated_rows"),
+    ("numDeletedRows", "num_deleted_rows"),
+)
+"""Metrics of other operations, likewise. Either engine writes all of those that it counts."""
+_REPLACE = ("CREATE OR REPLACE", "REPLACE TABLE", "CLONE", "TRUNCATE")
 
 
 @dataclass(frozen=True)
@@ -32,6 +42,7 @@ class Commit:
 
     `timestamp`: milliseconds since 1970. `metrics`: Delta's `operationMetrics`, whose values are often strings.
     `parameters`: Delta's `operationParameters`. `user_metadata`: the commit's `userMetadata`; empty if it has none.
+    `engine`: what wrote it, with its version; empty if it does not say.
     """
 
     version: int
@@ -40,6 +51,7 @@ class Commit:
     user_metadata: str = ""
     metrics: Mapping[str, Any] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    engine: str = ""
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> Commit:
@@ -51,6 +63,7 @@ class Commit:
             user_metadata=str(entry.get("userMetadata") or ""),
             metrics=entry.get("operationMetrics") or {},
             parameters=entry.get("operationParameters") or {},
+            engine=str(entry.get("engineInfo") or entry.get("clientVersion") or ""),
         )
 
     @property
@@ -77,6 +90,12 @@ class Commit:
         """The version that a RESTORE restored; 0 if it was given as a timestamp. None for any other commit."""
         return int(self.parameters.get("version") or 0) if self.operation == "RESTORE" else None
 
+    @property
+    def restored_version(self) -> int | None:
+        """The version that a RESTORE restored; None if it was given as a timestamp, or for any other commit."""
+        said = self.parameters.get("version") if self.operation == "RESTORE" else None
+        return None if said is None or not str(said).isdecimal() else int(said)
+
     def metric(self, name: str) -> int:
         """Return one of its metrics; 0 if the log does not have it."""
         return int(self.metrics.get(name) or 0)
@@ -93,6 +112,42 @@ class Commit:
             return self.rows_written, 0, 0
         inserted, updated, deleted = (max(map(self.metric, names)) for names in MERGED)
         return inserted, updated, deleted
+
+    @property
+    def told_rows(self) -> tuple[int | None, int | None, int | None]:
+        """Rows inserted, updated and deleted as the metrics tell; None where they do not."""
+        inserted, updated, deleted = (self._told(names) for names in (MERGED if self._merges else _OTHERS))
+        return inserted, updated, deleted
+
+    @property
+    def _merges(self) -> bool:
+        return self.operation == "MERGE"
+
+    def _told(self, names: Iterable[str]) -> int | None:
+        told = [self.metric(name) for name in names if self.metrics.get(name) is not None]
+        return max(told) if told else None
+
+    @property
+    def number_changed(self) -> int:
+        """Number of rows that it changed. A commit whose metrics do not tell counts as 1."""
+        told = [number for number in self.told_rows if number is not None]
+        return sum(told) if told else 1
+
+    @property
+    def replaces(self) -> str:
+        """Why it changes the whole table, in words; empty if it does not. Metrics do not count the rows it removes."""
+        if self.operation == "RESTORE":
+            return f"version {self.version} restored version {self.restored}"
+        if self.operation == "WRITE" and str(self.parameters.get("mode", "")).lower() == "overwrite":
+            return f"version {self.version} overwrote it"
+        if self.operation.startswith(_REPLACE):
+            return f"version {self.version} replaced it ({self.operation})"
+        return ""
+
+    @property
+    def moved_rows(self) -> bool:
+        """Whether it changed rows, as far as its metrics tell. The first commit of a table replaces nothing."""
+        return self.changed_rows and ((self.version > 0 and self.replaces != "") or self.number_changed > 0)
 
 
 def standing_restores(newest_first: Iterable[Commit]) -> Iterator[Commit]:

@@ -202,6 +202,11 @@ class FlowLayout:
         return f"{self.home}/waivers"
 
     @property
+    def foreign(self) -> str:
+        """Directory of the revisions of the document with accepted foreign commits, and of the rows they changed."""
+        return f"{self.home}/foreign"
+
+    @property
     def proven(self) -> str:
         """JSON file with what the newest proof of the table found."""
         return f"{self.home}/proven.json"

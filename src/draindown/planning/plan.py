@@ -13,7 +13,7 @@ from draindown.base import clock
 from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
-from draindown.flow import sink_columns
+from draindown.flow import foreign, sink_columns
 from draindown.flow.at_work import lease_holder_so_far
 from draindown.flow.generations import refuse_lost
 from draindown.flow.state import FlowState
@@ -173,7 +173,8 @@ def plan(request: Request, now: datetime, source: Source | None = None) -> tuple
     )
     if part.drain:
         sink_columns.refuse_unready(request, state)
-    return part, [*seen.findings, *notes, *_unwritable(request.layout), *sink_columns.findings(request, state)]
+    others = foreign.findings(state, request.declared)
+    return part, [*others, *seen.findings, *notes, *_unwritable(request.layout), *sink_columns.findings(request, state)]
 
 
 def _refuse_no_lake(request: Request) -> None:

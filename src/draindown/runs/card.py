@@ -107,7 +107,14 @@ def _mark(steps: Sequence[StepReport]) -> str:
         return "UNFINISHED"
     if any(s.drain and s.drain.refused == "failed" for s in steps) and not any(s.check for s in steps):
         return "REFUSED"
+    if _foreign(steps):
+        return "WRONG"
     return "STOPPED EARLY" if "bounded" in outcomes else "IDLE" if outcomes <= {"idle"} else "OK"
+
+
+def _foreign(steps: Sequence[StepReport]) -> list[Finding]:
+    """Return the findings about commits of others in the table: the rows of a run that is done are not all its own."""
+    return [finding for finding in _findings(steps) if finding.kind == "foreign"]
 
 
 def _success(steps: Sequence[StepReport], drain: DrainPart | None, *, whole: bool) -> str:
@@ -184,6 +191,9 @@ def _drained(drain: DrainPart) -> str:
 
 def _block(steps: Sequence[StepReport], unfinished: Unfinished | None, whole: bool, findings: int) -> list[str]:
     lines = pieces(verdict(steps, unfinished, whole=whole), indent="  ", width=WIDTH)
+    for finding in _foreign(steps):
+        lines += labelled("WRONG", pieces(f"{printable(finding.subject)}: {printable(finding.detail)}", indent="  "))
+        lines += _next_lines({"next": [finding.next]})
     lines += labelled("run", [printable(steps[0].run_id)])
     lines += [
         line for on in dict.fromkeys(s.cluster for s in steps if s.cluster) for line in labelled("on", [printable(on)])
@@ -268,7 +278,7 @@ def _findings(steps: Sequence[StepReport]) -> list[Finding]:
 
 
 def _finding_lines(steps: Sequence[StepReport], shown: int) -> list[str]:
-    unique = _findings(steps)
+    unique = [finding for finding in _findings(steps) if finding.kind != "foreign"]  # the first lines have these
     lines, most = [], 4 if len(unique) == 1 else 3
     for finding in unique[:shown]:
         told = f"{finding.kind}  {printable(finding.subject)}  {printable(finding.detail)}"

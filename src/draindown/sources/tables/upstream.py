@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 
 from draindown.gate import published
-from draindown.lake.commits import MERGED, Commit
+from draindown.lake.commits import Commit
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import swap_of
@@ -32,7 +32,7 @@ class Changes:
     @property
     def rows(self) -> int:
         """Rows that the commits inserted, updated or deleted, by their metrics."""
-        return sum(rows_changed(commit) for commit in self.commits)
+        return sum(commit.number_changed for commit in self.commits)
 
     @property
     def bytes(self) -> int:
@@ -51,26 +51,9 @@ class Changes:
         return min((datetime.fromtimestamp(one.timestamp / 1000, UTC) for one in self.commits), default=None)
 
 
-_TOLD = ("numOutputRows", "numDeletedRows", "numUpdatedRows", "num_added_rows", "num_deleted_rows", "num_updated_rows")
-"""Metrics of other operations than MERGE, of Spark and of deltalake. Either writes all of those that it counts."""
-_TOLD_OF_MERGE = [name for names in MERGED for name in names]
-
-
-def rows_changed(commit: Commit) -> int:
-    """Return the rows that a commit changed. One whose metrics do not tell counts as 1."""
-    told = _told(commit)
-    return sum(told) if told else 1
-
-
-def _told(commit: Commit) -> list[int]:
-    """Return the numbers of rows that a commit's metrics tell; none if the engine that wrote it counts otherwise."""
-    names = _TOLD_OF_MERGE if commit.operation == "MERGE" else _TOLD
-    return [commit.metric(name) for name in names if commit.metrics.get(name) is not None]
-
-
 def _only_inserts(commit: Commit) -> bool:
     if commit.operation == "MERGE":
-        return bool(_told(commit)) and not any(commit.rows_changed[1:])
+        return any(number is not None for number in commit.told_rows) and not any(commit.rows_changed[1:])
     return commit.operation == "WRITE"
 
 
@@ -79,8 +62,7 @@ def changes_rows(commit: Commit) -> bool:
 
     A commit that replaces the table as a whole removes rows that its metrics do not count, even if it writes none.
     """
-    replaces = swap_of(commit) is not None or _foreign(commit) != ""
-    return commit.changed_rows and (replaces or rows_changed(commit) > 0)
+    return commit.moved_rows or swap_of(commit) is not None
 
 
 class Upstream:
@@ -122,18 +104,7 @@ class Upstream:
             return Changes((), lost=f"its log begins after version {start}: commits that were not read are gone")
         changing = [one for one in commits if changes_rows(one)]
         swaps = [one for one in changing if swap_of(one) is not None]
-        foreign = next((why for one in changing if one not in swaps and (why := _foreign(one))), "")
+        foreign = next((why for one in changing if one not in swaps and (why := one.replaces)), "")
         off = any(FEED in str(one.parameters) for one in commits) and self.log.properties.get(FEED) != "true"
         lost = foreign or ("its change feed was switched off" if off else "")
         return Changes(changing, rebuilt=bool(swaps), lost=lost)
-
-
-def _foreign(commit: Commit) -> str:
-    """Return why a commit changes the table as a whole, in words; empty if it does not."""
-    if commit.operation == "RESTORE":
-        return f"version {commit.version} restored version {commit.restored}"
-    if commit.operation == "WRITE" and str(commit.parameters.get("mode", "")).lower() == "overwrite":
-        return f"version {commit.version} overwrote it"
-    if commit.operation.startswith(("CREATE OR REPLACE", "REPLACE", "CLONE", "TRUNCATE")):
-        return f"version {commit.version} replaced it ({commit.operation})"
-    return ""

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from draindown.base.clock import EPOCH, now
 from draindown.base.findings import Finding
-from draindown.flow import generations, refused_share
+from draindown.flow import foreign, generations, refused_share
 from draindown.flow.open_windows import open_windows
 from draindown.gate import page as gate_page
 from draindown.gate import published, refusal, suite_validation, waivers
@@ -71,10 +71,12 @@ def check(request: Request, spark: SparkSession) -> StepReport:
         gate_page.write(request, part)
     if gate_page.verdict(part) == "failed":
         raise refusal.refusal(request.layout, part, keyed=request.declared.target.kind.addressable)
+    others = foreign.findings(request.layout, request.declared, state)
     if rows is None:
-        return report.of(request, started, "idle", check=_carried(request, state, part))
+        return report.of(request, started, "idle", findings=others, check=_carried(request, state, part))
     after = published.publish(request.layout, _pointer(request, state, rows, expectations)).version
-    return report.of(request, started, "done", check=part.model_copy(update={"published_after": after}))
+    done = part.model_copy(update={"published_after": after})
+    return report.of(request, started, "done", findings=others, check=done)
 
 
 def _part_way(request: Request, state: Unpublished) -> Finding | None:
@@ -176,7 +178,8 @@ def _carried(request: Request, state: Unpublished, part: CheckPart) -> CheckPart
     """Move the published pointer past commits that changed no row, such as a compaction."""
     after = part.published_before
     if state.published is not None and after != state.version:
-        after = published.publish(request.layout, state.moved()).version
+        moved = state.moved(published.foreign(request.layout, state))
+        after = published.publish(request.layout, moved).version
     return part.model_copy(update={"published_after": after, "page": None})
 
 
@@ -192,4 +195,5 @@ def _pointer(request: Request, state: Unpublished, rows: Rows, judged: list[Expe
         distinct=tuple(aggregate.proofs(request.suite, rows.table.schema, judged)),
         changed_rows=rows.changed_rows,
         start=request.start if request.announces else "",
+        foreign=published.foreign(request.layout, state),
     )

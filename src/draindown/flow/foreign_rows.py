@@ -1,0 +1,57 @@
+"""What foreign commits did to rows of a target, by comparing its versions, and as accepted ones kept it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from draindown.base.errors import TerminalError
+from draindown.base.formatting import shortened
+from draindown.gate import acceptance
+from draindown.gate.acceptance import Acceptance
+from draindown.gate.differences import Difference, difference
+from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import UNREADABLE, TableLog
+from draindown.ledger.foreign import ForeignCommit, ForeignCommits
+from draindown.spec.derived import DerivedFlow
+from draindown.spec.landing import FlowSpec
+
+ORIGIN, CHANGED_AT = "_origin", "_changed_at"
+
+
+def identity(flow: FlowSpec | DerivedFlow) -> tuple[list[str], list[str]]:
+    """Return the columns that identify a row of the target, and those that tell two rows of one identity apart."""
+    keys = list(flow.target.row_keys) or [ORIGIN]
+    beside = [name for name in flow.target.essential if name not in keys]
+    return keys, [*beside, CHANGED_AT]
+
+
+def changed_by(layout: FlowLayout, flow: FlowSpec | DerivedFlow, commit: ForeignCommit) -> Difference:
+    """Return what a foreign commit did to rows. Raises TerminalError `foreign-unreadable`."""
+    path = layout.table
+    try:
+        before = None if commit.first is not None else TableLog(path, commit.version - 1)
+        return difference(TableLog(path, commit.version), before, *identity(flow))
+    except UNREADABLE as error:
+        of = f"{layout.pipeline} --flow {layout.flow}"
+        pair = (
+            f"version {commit.version}"
+            if commit.first is not None
+            else f"versions {commit.version - 1} and {commit.version}"
+        )
+        raise TerminalError(
+            "foreign-unreadable",
+            tried=f"compare {path} before and after {commit.name}, which is no batch of this flow",
+            found=f"{pair} can't be read any more: {shortened(str(error), 300)}",
+            changed="nothing",
+            next=[
+                f"draindown audit {of}   # names the rows that differ from the input",
+                f"draindown rebuild {of}   # reads all input into a fresh table",
+            ],
+        ) from error
+
+
+def accepted(layout: FlowLayout, foreign: ForeignCommits) -> Sequence[tuple[Acceptance, pa.Table]]:
+    """Return the acceptances of commits whose change the target has, each with the images of its rows."""
+    return [(one, acceptance.images(layout, one)) for one in acceptance.standing(layout, foreign)]

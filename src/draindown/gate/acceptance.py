@@ -1,0 +1,124 @@
+"""Acceptances: a person's decision that what a foreign commit did to rows of the target is right.
+
+foreign/NNNNNNNNNN.json          the acceptances, as revisions
+foreign/<table>-<version>-<ms>.parquet   the rows that the commit changed, as they were and as they are
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from draindown.base.clock import now
+from draindown.base.errors import TerminalError
+from draindown.base.models import Frozen
+from draindown.lake.documents import make_home
+from draindown.lake.layout import FlowLayout
+from draindown.lake.revisions import Revisions
+from draindown.lake.store import store_of
+from draindown.lake.table_log import log_of
+from draindown.ledger.foreign import ForeignCommit, ForeignCommits
+
+if TYPE_CHECKING:
+    from draindown.gate.differences import Difference
+
+
+class Acceptance(Frozen):
+    """A decision about one foreign commit of the table with an id. The counts are rows, found by comparing versions."""
+
+    table: str
+    commit: ForeignCommit
+    by: str
+    reason: str
+    at: datetime
+    inserted: int
+    updated: int
+    deleted: int
+
+    @property
+    def net(self) -> int:
+        """Rows that the table has more by the commit."""
+        return self.inserted - self.deleted
+
+    @property
+    def rows(self) -> str:
+        """What the commit did to rows, in words."""
+        found = {"inserted": self.inserted, "updated": self.updated, "deleted": self.deleted}
+        return self.commit.model_copy(update=found).rows if any(found.values()) else "no row changed"
+
+    def is_of(self, table: str, commit: ForeignCommit) -> bool:
+        """Return whether it is about a commit of a table."""
+        own = self.commit
+        return (self.table, own.version, own.committed_ms) == (table, commit.version, commit.committed_ms)
+
+    def __str__(self) -> str:
+        what = f"{self.commit.name} ({self.commit.writer}): {self.rows}"
+        return f"{what}; accepted by {self.by} at {self.at:%Y-%m-%d %H:%M} UTC: {self.reason}"
+
+
+def acceptances(layout: FlowLayout) -> list[Acceptance]:
+    """Return all acceptances, oldest first, also those of earlier tables. Raises TerminalError `state-damaged`."""
+    return _documents(layout).newest()[1] or []
+
+
+def standing(layout: FlowLayout, foreign: ForeignCommits) -> list[Acceptance]:
+    """Return the acceptances of commits whose change the target has."""
+    accepted = acceptances(layout) if foreign.commits else []
+    table = log_of(layout, layout.table).id if accepted else ""
+    return [one for one in accepted if any(one.is_of(table, commit) for commit in foreign.commits)]
+
+
+def images(layout: FlowLayout, of: Acceptance) -> pa.Table:
+    """Return the images of the rows that an accepted commit changed. Raises TerminalError `state-damaged`."""
+    import pyarrow.parquet as pq  # takes a tenth of a second, which a plan does not need
+
+    path = _rows_path(layout, of.table, of.commit)
+    found = store_of(path).read(path)
+    try:
+        if found is None:
+            raise ValueError("it is gone")
+        return pq.read_table(io.BytesIO(found[0]))
+    except (ValueError, pa.ArrowException, OSError) as error:
+        raise TerminalError(
+            "state-damaged",
+            tried=f"read the rows of accepted {of.commit.name} of {layout.table}",
+            found=f"{path}: {str(error).partition(chr(10))[0]}",
+            next=f"restore {path} from a copy",
+        ) from None
+
+
+def accept(layout: FlowLayout, commit: ForeignCommit, found: Difference, *, by: str, reason: str) -> Acceptance:
+    """Record that a commit is right, with the rows that it changed. Idempotent; a later reason replaces an earlier."""
+    import pyarrow.parquet as pq
+
+    table = log_of(layout, layout.table).id
+    counts = {"inserted": found.inserted, "updated": found.updated, "deleted": found.deleted}
+    new = Acceptance(table=table, commit=commit, by=by, reason=reason.strip(), at=now(), **counts)
+    make_home(layout)
+    path, rows = _rows_path(layout, table, commit), io.BytesIO()
+    pq.write_table(found.images, rows)
+    store_of(path).put(path, rows.getvalue())  # first: no acceptance is without its rows
+    documents = _documents(layout)
+    while True:
+        number, current = documents.newest()
+        others = [one for one in current or [] if not one.is_of(table, commit)]
+        if documents.put(number, {"accepted": [one.model_dump(mode="json") for one in [*others, new]]}):
+            return new
+
+
+def _rows_path(layout: FlowLayout, table: str, commit: ForeignCommit) -> str:
+    return f"{layout.foreign}/{table}-{commit.version}-{commit.committed_ms}.parquet"
+
+
+def _documents(layout: FlowLayout) -> Revisions[list[Acceptance]]:
+    lost = "the acceptances before it count: one may be missing; accept it again"
+    return Revisions(Path(layout.foreign), _parsed, lost)
+
+
+def _parsed(content: Mapping[str, Any]) -> list[Acceptance]:
+    return [Acceptance.model_validate(one) for one in content["accepted"]]
