@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from draindown.audit.model import Residue
+from draindown.gate.acceptance import Acceptance
 from draindown.lake.commits import Commit
 from draindown.lake.layout import FlowLayout
 from draindown.ledger.inputs import Input
@@ -32,7 +35,8 @@ class AuditContext:
     `accepted_before`: ids of refused rows that an earlier generation accepted; `refused_since`, `inputs_since`: the
     oldest generation whose refused rows, and whose inputs, are there; `without`: by generation, the files that it did
     not read again; `logs`: how many logs of a unit's name were read by any generation, each of which has positions of
-    its own; `judged`: the columns in which each accepted record has a value of their type, or none.
+    its own; `judged`: the columns in which each accepted record has a value of their type, or none; `accepted`: the
+    acceptances of foreign commits whose change the table has, with the images of their rows.
     """
 
     flow: FlowSpec
@@ -57,6 +61,7 @@ class AuditContext:
     without: dict[int, frozenset[str]] = field(default_factory=dict)
     logs: dict[str, int] = field(default_factory=dict)
     judged: list[str] = field(default_factory=list)
+    accepted: Sequence[tuple[Acceptance, pa.Table]] = ()
 
     def expect_once(self, kind: str, where: str, unit: str, found: int, detail: str = "") -> None:
         """Add a residue if something stands more often at a position of a unit than the unit had logs."""

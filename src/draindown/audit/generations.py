@@ -113,14 +113,6 @@ def _hides_restore(batches: Sequence[BatchRow], live: int, oldest: int) -> bool:
     return False
 
 
-def made_up_for(context: AuditContext) -> set[int]:
-    """Return the versions of RESTOREs that precede a commit of a later generation, which read all input again."""
-    begun = [batch.table_version for batch in of_source(context) if batch.generation > 1]
-    history = TableLog(context.layout.table).commits() if begun else []
-    restored = _restores(history)
-    return {at for at in restored if any(at < version for version in begun)}
-
-
 def _restores(commits: Iterable[Commit]) -> dict[int, int]:
     """Version of each RESTORE, and the version that it brought back."""
     return {commit.version: commit.restored for commit in commits if commit.restored is not None}

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from draindown.audit.accepted import images_with, rows_accepted, rows_by_origin
 from draindown.audit.context import AuditContext
 from draindown.audit.definitions import Definitions
 from draindown.audit.files import FileFacts
@@ -60,7 +61,7 @@ class Appended:
         if all_files:
             again = sum(b.inserted for b in context.batches if b.kind == "quarantine")
             read_again = sum(1 for run_id in context.released.values() if not run_id)
-            wanted = sum(fact.accepted for fact in facts) + again + read_again
+            wanted = sum(fact.accepted for fact in facts) + again + read_again + rows_accepted(context)
             what = "raw records that weren't refused against rows"
             context.expect("appended-rows", context.layout.table, wanted, rows, what)
         _origins(context, facts, all_files=all_files)
@@ -126,6 +127,8 @@ class Historical:
         if lacking := [name for name in self._needed(context) if name not in table.column_types]:
             context.unlooked.append(f"rows and raw records: the table has no {', '.join(lacking)} yet")
             return
+        if excused := self._recount.accept(images_with(context, context.flow.target.keys)):
+            context.unlooked.append(f"rows of {count(excused, 'key')} that accepted commits changed")
         context.residues += self._recount.rows(table)
         if self._why_not or not all_files:
             gone = "the fold of raw records: not all of them are left"
@@ -186,6 +189,7 @@ def _count_rows(context: AuditContext, expected: int, what: str) -> int:
     """Compare the number of rows by the ledger with the table, and return that of the table."""
     rows = log_of(context.layout, context.layout.table).row_count
     context.seen["rows in the table"] = rows
+    expected += rows_accepted(context)
     if rows != expected and context.hides_restore:
         context.unlooked.append(
             f"row-count: {expected} {what}, {rows}; the table's log was cleaned up between two generations, and a "
@@ -207,10 +211,15 @@ _BY_UNIT = f"""select {_UNIT} as unit, count(*) as rows, coalesce(sum({_POSITION
 def _origins(context: AuditContext, facts: Sequence[FileFacts], *, all_files: bool) -> None:
     """Compare number and positions of the rows of each unit with its raw records; no origin stands there twice."""
     table = log_of(context.layout, context.layout.table)
+    accepted = rows_by_origin(context)
     for row in table.rows(_DOUBLED):
-        where = f"{row['unit']}:{row['position']}"
-        context.expect("double-origin", where, 1, row["rows"], "rows of one record")
+        where, more = f"{row['unit']}:{row['position']}", max(0, accepted.get((row["unit"], row["position"]), 0))
+        context.expect("double-origin", where, 1, max(1, row["rows"] - more), "rows of one record")
     held = {row["unit"]: tuple(int(row[n]) for n in ("rows", "positions", "squares")) for row in table.rows(_BY_UNIT)}
+    for (unit, position), number in accepted.items():
+        rows, positions, squares = held.get(unit, (0, 0, 0))
+        at = position or 0
+        held[unit] = rows - number, positions - number * at, squares - number * at * at
     for fact in facts:
         rows, *sums = held.pop(fact.path, (0, 0, 0))
         context.expect("appended-records", fact.path, fact.held, rows, "records of the file against rows of its origin")
@@ -235,6 +244,7 @@ def _keys(context: AuditContext, keys: KeyRecount, *, all_files: bool) -> None:
     withheld = withheld_keys(context, keys.names)
     if withheld:
         keys.add("withheld", [pa.array(column, pa.string()) for column in zip(*withheld, strict=True)])
+    keys.accept(images_with(context, keys.names))
     context.residues += [*keys.doubled(), *keys.compare(all_files=all_files)]
     unread = keys.uncast()
     if unread:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +16,8 @@ import pyarrow as pa
 from draindown.audit.model import Residue
 from draindown.base.duck import connect
 from draindown.base.formatting import count
+from draindown.gate.differences import ROWS
+from draindown.lake.table_log import identifier
 from draindown.spec.landing import FlowSpec
 
 MOST = 1000
@@ -33,6 +35,15 @@ _CHECKS = {
     "sequence-from-nowhere": "w.s is not null and greatest(h.s, d.s) > w.s",
     "undead-key": "h.s is not null and greatest(d.s, x.s) >= h.s",
 }
+_ACCEPTED = {
+    "lost-key": "w.s <= a.s and not a.stays",
+    "key-from-nowhere": "greatest(h.s, d.s) <= a.s",
+    "old-sequence": "w.s <= a.s and (h.s is not null or not a.stays)",
+    "sequence-from-nowhere": "greatest(h.s, d.s) <= a.s",
+    "undead-key": "h.s <= a.s",
+}
+"""Where a residue is due to an accepted commit: `a.s` is the greatest sequence that such commits saw of the key, and
+`a.stays` whether the last of them left it in the table. What came later is judged as ever."""
 _NEED_ALL_FILES = ("key-from-nowhere", "sequence-from-nowhere")
 
 
@@ -100,6 +111,7 @@ class KeyRecount:
         declared = ", ".join(f"{s} {t}" for s, t in zip(self._slots, types, strict=True))
         for name in _TABLES:
             self._db.execute(f"create table {name} ({declared})")
+        self._db.execute(f"create table accepted ({declared}, _rows bigint, _nth bigint)")
         self._pending: dict[str, list[pa.Table]] = {name: [] for name in _TABLES}
 
     def add(self, name: str, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
@@ -110,6 +122,14 @@ class KeyRecount:
         pending.append(rows)
         if sum(map(len, pending)) >= _ROWS or len(pending) >= _PARTS:
             self._insert(name)
+
+    def accept(self, images: Iterable[pa.Table]) -> None:
+        """Load the images of accepted commits, oldest first, which have the columns `names`."""
+        for nth, rows in enumerate(images):
+            self._db.register("incoming", rows)
+            chosen = ", ".join(map(identifier, self.names))
+            self._db.execute(f"insert into accepted select {chosen}, {ROWS}, {nth} from incoming")
+            self._db.unregister("incoming")
 
     def before(self, columns: Sequence[str]) -> KeyRecount:  # noqa: ARG002
         """Return this: keys and sequence are there from the first record on."""
@@ -132,7 +152,8 @@ class KeyRecount:
     def doubled(self) -> Iterator[Residue]:
         """Yield a residue for each key that the target holds more than once."""
         keys = ", ".join(self._slots[: len(self._keys)])
-        sql = f"select {keys}, count(*) from target group by {keys} having count(*) > 1"
+        twice = f"select {keys}, count(*) as n from target group by {keys} having count(*) > 1"
+        sql = f"select * from ({twice}) anti join accepted using ({keys})"
         for *key, number in self._few(sql):
             yield Residue("double-key", self._shown(key), "1 row", f"{number} rows")
 
@@ -158,11 +179,18 @@ class KeyRecount:
                 f"select {keys}, max({sequence}) as s from {name} where not ({self._any_null()}) group by {keys}"
             )
         sides = " ".join(f"full join {short} using ({keys})" for short in "hdx")
-        joined = f"w {sides} anti join blurred using ({keys})"
+        self._db.execute(
+            f"""create or replace temp table a as select {keys}, max(s) as s, arg_max(stays, nth) as stays from (
+                select {keys}, _nth as nth, max({sequence}) as s, bool_or(_rows > 0) as stays
+                from accepted where not ({self._any_null()}) group by {keys}, _nth) group by {keys}"""
+        )
+        joined = f"w {sides} anti join blurred using ({keys}) left join a using ({keys})"
         for kind, test in _CHECKS.items():
             if (all_files and not unread) or kind not in _NEED_ALL_FILES:
                 chosen = f"{keys}, w.s as w, h.s as h, d.s as d, x.s as x"
-                yield from self._residues(kind, f"select {chosen} from {joined} where {test}")
+                yield from self._residues(
+                    kind, f"select {chosen} from {joined} where {test} and not coalesce({_ACCEPTED[kind]}, false)"
+                )
 
     def _residues(self, kind: str, sql: str) -> Iterator[Residue]:
         found_rows = self._few(sql)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from draindown.base.formatting import age, columns, count, printable
+from draindown.gate.acceptance import Acceptance
 
 _MOST_PER_KIND = 20
 
@@ -42,7 +43,8 @@ class Residue:
 class Audit:
     """The audit of one flow.
 
-    `seen`: how many of each thing were checked; `unlooked`: what could not be checked, and why; `seconds`: wall time.
+    `seen`: how many of each thing were checked; `unlooked`: what could not be checked, and why; `seconds`: wall time;
+    `accepted`: foreign commits that a person accepted, whose rows are no residues.
     """
 
     pipeline: str
@@ -51,6 +53,7 @@ class Audit:
     unlooked: list[str] = field(default_factory=list)
     seen: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0
+    accepted: Sequence[Acceptance] = ()
 
     @property
     def clean(self) -> bool:
@@ -59,12 +62,14 @@ class Audit:
 
     def asdict(self) -> dict[str, Any]:
         """Return the audit as a JSON-ready dictionary."""
-        return {"clean": self.clean, **asdict(self)}
+        known = asdict(replace(self, accepted=()))
+        return {"clean": self.clean, **known, "accepted": [one.model_dump(mode="json") for one in self.accepted]}
 
     def __str__(self) -> str:
         verdict = "clean" if self.clean else count(len(self.residues), "residue")
         looked = ", ".join(f"{name} {count(number)}" for name, number in self.seen.items())
         lines = [f"{self.pipeline}/{self.flow}  {verdict}  in {age(self.seconds)}", f"  looked at  {looked}"]
+        lines += [f"  accepted   {printable(str(one))}" for one in self.accepted]
         lines += [f"  not looked at  {printable(reason)}" for reason in self.unlooked]
         if self.residues:
             head = ("KIND", "WHERE", "EXPECTED", "FOUND", "")

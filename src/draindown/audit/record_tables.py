@@ -6,7 +6,7 @@ Refused records are ignored. Transforms are not run.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +56,7 @@ class RecordRecount:
             declared = ", ".join(f"{identifier(name)} {kind}" for name, kind in self._types.items())
             for name in _TABLES:
                 self._db.execute(f"create table {name} ({declared}, _bad boolean, _early boolean)")
+        self._excused = ""
         self._pending = defaultdict[tuple[str, tuple[str, ...]], list[pa.Table]](list)
 
     def add(self, name: str, columns: Sequence[pa.Array | pa.ChunkedArray], later: Sequence[str] = ()) -> None:
@@ -74,6 +75,19 @@ class RecordRecount:
     def before(self, columns: Sequence[str]) -> Collector:
         """Return what takes records that were read before these columns were there."""
         return _Early(self, columns)
+
+    def accept(self, images: Iterable[pa.Table]) -> int:
+        """Load the keys whose rows accepted commits changed, and return their number: these are not judged."""
+        keys = self._flow.target.keys
+        found = [rows.select(keys) for rows in images]
+        if not found:
+            return 0
+        self._db.register("incoming", pa.concat_tables(found, promote_options="permissive"))
+        self._db.execute("create or replace temp table accepted as select distinct * from incoming")
+        self._db.unregister("incoming")
+        self._excused = f"anti join accepted using ({self._keys})"
+        (number,) = self._db.execute("select count(*) from accepted").fetchone() or (0,)
+        return int(number)
 
     def _insert(self, table: str, later: tuple[str, ...]) -> None:
         pending = self._pending[table, later]
@@ -136,7 +150,9 @@ class RecordRecount:
         return f"exists (select 1 from withheld x where {same})"
 
     def _few(self, kind: str, sql: str, found: str = "") -> Iterator[Residue]:
-        rows = self._db.execute(f"select columns(*)::varchar from ({sql}) order by all limit {MOST}").fetchall()
+        rows = self._db.execute(
+            f"select columns(*)::varchar from ({sql}) {self._excused} order by all limit {MOST}"
+        ).fetchall()
         for *key, said in rows:
             named = zip(self._flow.target.keys, key, strict=True)
             where = ", ".join(f"{name}={value}" for name, value in named)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from draindown.audit.accepted import rows_by_origin
 from draindown.audit.cells import CellReader
 from draindown.audit.context import AuditContext, kind_of, of_source, where_of
 from draindown.audit.definitions import Definitions
@@ -55,14 +56,21 @@ _MISPLACED = f"""
     found as (select unit, log, position, count(*) as n from rows group by all),
     r as (select unit, log, position, coalesce(wanted.n, 0) as wanted, coalesce(found.n, 0) as found
           from wanted full join found using (unit, log, position) where wanted is distinct from found)
-    select r.unit, r.position, r.wanted, r.found from r {_WITHIN.format(ranges="sure")} order by all limit {MOST}"""
-_TWICE = f"""select unit, position, count(*) from rows where log is not null
-    group by unit, log, position having count(*) > 1 order by all limit {MOST}"""
+    select r.unit, r.position, r.wanted, r.found from r {_WITHIN.format(ranges="sure")}"""
+_TWICE = """select unit, position, count(*) from rows where log is not null
+    group by unit, log, position having count(*) > 1"""
 _OUTSIDE = f"""
     select unit, position, count(*) from rows anti join
         (select distinct r.unit, r.log, r.position from rows r {_WITHIN.format(ranges="accounted")})
         using (unit, log, position)
-    group by all order by all limit {MOST}"""
+    group by all"""
+
+
+def _judged(sql: str) -> str:
+    """Return the SQL of the first places that no accepted commit changed rows of."""
+    return f"""select * from ({sql}) o anti join accepted x
+        on o.unit is not distinct from x.unit and o.position is not distinct from x.position
+        order by all limit {MOST}"""
 
 
 class Records:
@@ -243,13 +251,17 @@ class Records:
             self._register(name, _RANGES, [(*log, *one) for log, some in ranges.items() for one in some])
         self._db.execute(_ROWS)
         said, expect = "records that weren't refused against rows of their origin", self._context.expect
-        for unit, position, wanted, found in self._db.execute(_MISPLACED).fetchall():
+        accepted = rows_by_origin(self._context)
+        units, positions = zip(*accepted, strict=True) if accepted else ((), ())
+        places = {"unit": pa.array(units, pa.string()), "position": pa.array(positions, pa.int64())}
+        self._db.register("accepted", pa.table(places))
+        for unit, position, wanted, found in self._db.execute(_judged(_MISPLACED)).fetchall():
             if found < wanted or not wanted:  # others are there twice
                 expect("lost-record" if wanted else "origin-from-nowhere", f"{unit}:{position}", wanted, found, said)
-        for unit, position, found in self._db.execute(_TWICE).fetchall():
+        for unit, position, found in self._db.execute(_judged(_TWICE)).fetchall():
             expect("double-origin", f"{unit}:{position}", 1, found, "rows of one record")
         said = "rows of an origin that their batch didn't read"
-        for unit, position, found in self._db.execute(_OUTSIDE).fetchall():
+        for unit, position, found in self._db.execute(_judged(_OUTSIDE)).fetchall():
             expect("origin-from-nowhere", f"{unit}:{position}", 0, found, said)
 
     def _replayed(self) -> list[tuple[str, str, int, int, str]]:

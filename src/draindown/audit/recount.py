@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from draindown.audit.accepted import foreign_commits
 from draindown.audit.cells import checked
 from draindown.audit.context import AuditContext, Progress, kind_of, of_source, where_of
 from draindown.audit.definitions import Definitions
@@ -79,6 +80,7 @@ def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress 
     else:
         pieces = inputs_against_pinned(context)
     ledger_against_commits(context)
+    foreign_commits(context)
     _quarantine(context)
     withdrawals(context)
     with tempfile.TemporaryDirectory(prefix="draindown-audit-") as temporary:
@@ -88,7 +90,8 @@ def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress 
             invariant = invariant_of(context, Path(temporary))
             invariant.settle_records(context, Records(context, pieces, invariant.keys, Path(temporary)))
     seconds = round(time.monotonic() - started, 3)
-    return Audit(spec.pipeline, flow_name, context.residues, context.unlooked, context.seen, seconds)
+    accepted = [acceptance for acceptance, _ in context.accepted]
+    return Audit(spec.pipeline, flow_name, context.residues, context.unlooked, context.seen, seconds, accepted)
 
 
 def _silent(_done: int, _of: int, _name: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from draindown.cli import accepting
 from draindown.cli.context import Flow, Json, PipelineName, Setting, Yes, flows, one_flow, person, setting
 from draindown.cli.output import Output
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 gate = typer.Typer(no_args_is_help=True, help="What passed its check and is published; waivers; rows in its way.")
+gate.command()(accepting.accept)
 Expectation = Annotated[str, typer.Argument(metavar="EXPECTATION", help="Its name, as `gate show` lists it.")]
 
 
@@ -111,6 +113,7 @@ def _state(here: Setting, spec: PipelineSpec, flow: str) -> dict[str, Any]:
         "last": last.model_dump(mode="json") if last else None,
         "expectations": _names(here, spec, flow),
         "waivers": {name: w.model_dump(mode="json") for name, w in waivers.waivers(layout).items()},
+        **accepting.shown(spec, flow),
     }
 
 
@@ -124,6 +127,7 @@ def _text(where: str, state: dict[str, Any]) -> str:
     lines = [where, "  published  none"]
     if pointer:
         lines[1] = f"  published  version {pointer['version']}, {count(pointer['rows'], 'row')}, at {pointer['at']}"
+    lines += accepting.lines(state)
     waived = [Waiver.model_validate(waiver) for waiver in state["waivers"].values()]
     lines += [f"  waived     {_waiver_text(waiver, state.get('table'))}" for waiver in waived]
     lines += [f"  expects    {printable(name)}" for name in state["expectations"]]
