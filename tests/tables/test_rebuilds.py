@@ -435,7 +435,7 @@ def test_audit_holds_the_ledger_against_the_log_of_the_rebuilt_table(tmp_path: P
     asked = drained(tmp_path)
     foreign(asked)  # a rebuild takes away what other hands wrote
     assert {residue.kind for residue in audit(asked.spec, "f", root=tmp_path).residues} >= {"foreign-commit"}
-    staged = read_all(asked, begin(asked))
+    staged = read_all(asked, rebuild.begin(asked, by="me", accept_missing=False, drop_foreign=True))
     swap(asked, staged)
     recovery_swap.finish(asked.layout, by="me")
     assert not audit(asked.spec, "f", root=tmp_path).residues

@@ -86,7 +86,7 @@ class RecordRecount:
         self._db.execute("create or replace temp table accepted as select distinct * from incoming")
         self._db.unregister("incoming")
         self._excused = f"anti join accepted using ({self._keys})"
-        (number,) = self._db.execute("select count(*) from accepted").fetchone() or (0,)
+        ((number,),) = self._db.execute("select count(*) from accepted").fetchall()
         return int(number)
 
     def _insert(self, table: str, later: tuple[str, ...]) -> None:

@@ -242,12 +242,16 @@ def rebuild(
     pipeline: PipelineName,
     flow: OneFlow = None,
     accept_missing: _AcceptMissing = False,
+    drop_foreign: Annotated[
+        bool, typer.Option("--drop-foreign", help="Undo what commits of others did to rows, as the plan counts it.")
+    ] = False,
     abort: Annotated[bool, typer.Option("--abort", help="Throw away a rebuild that was begun.")] = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Read all input again into a fresh table and swap it in: after a change of transform, rules, types or keys."""
     from draindown.recovery import rebuild as rebuild_plan
+    from draindown.recovery.foreign_undone import refuse_undone
 
     here, out = setting(ctx), Output(as_json)
     request = request_of(here, pipeline, flow)
@@ -259,10 +263,12 @@ def rebuild(
     out.note(_rebuild_text(plan, request))
     if not accept_missing:
         rebuild_plan.refuse_incomplete(request, plan)
+    if yes and not drop_foreign:
+        refuse_undone(request.layout, plan.foreign)
     refuse_without(yes)
     from draindown.cli.running import rebuild_table
 
-    rebuild_table(here, spec, request.flow, accept_missing, out)
+    rebuild_table(here, spec, request.flow, out, accept_missing=accept_missing, drop_foreign=drop_foreign)
 
 
 def _abort(request: Request, yes: bool, out: Output) -> None:
@@ -295,6 +301,7 @@ def _rebuild_text(plan: RebuildPlan, request: Request) -> str:
         f"  read again   {what}",
         f"  gone         {gone(plan.missing, plan.forgotten, plan.unit) or 'nothing'}",
         f"  rows         {rows}; the fresh table has what the input gives, nothing else",
+        *(f"  {'of others' if not nth else '':<11}  {text}" for nth, text in enumerate(plan.foreign)),
         f"  changes      {'; '.join(plan.changes) or 'none in columns or partitions'}",
         f"  disk         twice the table more ({table} now), once until VACUUM; {size(plan.free_bytes)} are free",
         "  until then   the live table stays as it is; no other run of this flow can start",

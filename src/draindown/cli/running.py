@@ -315,20 +315,27 @@ def _withdrawal_text(plan: Plan) -> str:
     )
 
 
-def rebuild_table(here: Setting, spec: PipelineSpec, flow: str, accept_missing: bool, out: Output) -> None:
+def rebuild_table(
+    here: Setting, spec: PipelineSpec, flow: str, out: Output, *, accept_missing: bool, drop_foreign: bool
+) -> None:
     """Read all input into a fresh table and swap it in. Print the card and exit with its code."""
     from draindown.spark.job.main import attempt
     from draindown.spark.runs.rebuild import rebuild
 
-    missing = " --accept-missing" if accept_missing else ""
-    command = f"draindown rebuild {spec.pipeline} --flow {flow}{missing} --yes"
+    words = " --accept-missing" * accept_missing + " --drop-foreign" * drop_foreign
+    command = f"draindown rebuild {spec.pipeline} --flow {flow}{words} --yes"
     this = _Run(here, spec, out, {"command": command})
     request = this.request(flow, "drain")
     with _spark(this, short=False) as spark:
         report, this.exit = attempt(
             request,
             lambda stop: rebuild(
-                request, spark(request), accept_missing=accept_missing, progress=out.progress, stop=stop
+                request,
+                spark(request),
+                accept_missing=accept_missing,
+                drop_foreign=drop_foreign,
+                progress=out.progress,
+                stop=stop,
             ),
             tell=this.tell(request),
         )

@@ -64,7 +64,7 @@ def why(
 
 def _key(columns: Sequence[str], given: Sequence[str]) -> dict[str, str | None]:
     """Return texts by key column. Raises a usage error."""
-    from draindown.provenance.why import ORIGIN
+    from draindown.provenance.foreign import ORIGIN
 
     if not columns:
         if len(given) != 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import duckdb
 import pyarrow as pa
 
 from draindown.base.errors import TerminalError
@@ -27,13 +28,18 @@ def identity(flow: FlowSpec | DerivedFlow) -> tuple[list[str], list[str]]:
     return keys, [*beside, CHANGED_AT]
 
 
-def changed_by(layout: FlowLayout, flow: FlowSpec | DerivedFlow, commit: ForeignCommit) -> Difference:
-    """Return what a foreign commit did to rows. Raises TerminalError `foreign-unreadable`."""
+def changed_by(
+    layout: FlowLayout, flow: FlowSpec | DerivedFlow, commit: ForeignCommit, where: str = "true"
+) -> Difference:
+    """Return what a foreign commit did to rows, of those that the SQL `where` selects.
+
+    Raises TerminalError `foreign-unreadable`.
+    """
     path = layout.table
     try:
         before = None if commit.first is not None else TableLog(path, commit.version - 1)
-        return difference(TableLog(path, commit.version), before, *identity(flow))
-    except UNREADABLE as error:
+        return difference(TableLog(path, commit.version), before, *identity(flow), where)
+    except (*UNREADABLE, duckdb.Error) as error:
         of = f"{layout.pipeline} --flow {layout.flow}"
         pair = (
             f"version {commit.version}"

@@ -149,9 +149,9 @@ class DerivedTable:
         self, key: Row, row: Row, number: Mapping[str, int], sources: Sequence[Trace], gone: Sequence[str]
     ) -> Trace:
         """Return the trace of a row, of which `sources` are behind it."""
-        stamp = row["_changed_at"]
-        batch = ledger_table.by_stamp(self._layout, {stamp}).get(stamp)
-        missing = [] if batch else [f"no batch of the ledger has its stamp {row.get('_changed_at')}"]
+        stamp = row.get("_changed_at")
+        batch = None if stamp is None else ledger_table.by_stamp(self._layout, {stamp}).get(stamp)
+        missing = [] if batch or stamp is None else [f"no batch of the ledger has its stamp {stamp}"]
         return self._new(
             key,
             "derived",

@@ -44,8 +44,9 @@ class LandedTable:
 
         `every`: with the records of each key in every batch; otherwise in the one that wrote the row.
         """
-        batches = ledger_table.by_stamp(self._layout, {row[_CHANGED_AT] for row in found})
-        by_row = [batches.get(row[_CHANGED_AT]) for row in found]
+        stamps = [row.get(_CHANGED_AT) for row in found]  # a row of another writer may have none
+        batches = ledger_table.by_stamp(self._layout, {at for at in stamps if at})
+        by_row = [batches.get(at) if at else None for at in stamps]
         return self._keyed(found, by_row, every) if self._keys else self._appended(found, by_row)
 
     def _appended(self, found: Sequence[Row], by_row: Sequence[BatchRow | None]) -> list[Trace]:
@@ -107,7 +108,8 @@ class LandedTable:
         read: Sequence[str] = (),
     ) -> Trace:
         said = self._won(records, batch) if self._judging is None else self._judging.said(records)
-        missing = [] if batch else [f"no batch of the ledger has its stamp {row.get(_CHANGED_AT)}"]
+        stamp = row.get(_CHANGED_AT)
+        missing = [] if batch or stamp is None else [f"no batch of the ledger has its stamp {stamp}"]
         told = None if batch is None else Batch.of(batch, read)
         return self._new(key, "landed", said, row=row, batch=told, records=records, gone=[*missing, *gone])
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from draindown.base.formatting import count, printable, value_text
 from draindown.ledger.rows import BatchRow
 
-Found = Literal["landed", "derived"]
+Found = Literal["landed", "derived", "foreign"]
 Absent = Literal[
     "deleted", "moved", "withdrawn", "refused", "waiting", "superseded", "left-out", "never-seen", "unknown"
 ]
@@ -63,7 +63,8 @@ class Trace:
 
     Attributes:
         key: its key by column.
-        state: `landed` or `derived` if the table has the row; else what became of the key, as far as it is known.
+        state: `landed` or `derived` if the table has the row, `foreign` if a commit of another writer wrote it or
+            changed it since; else what became of the key, as far as it is known.
         said: the same in a sentence.
         row: the row; None if the table has none.
         batch: the batch that wrote the row; None if it is not known, or there is no row.

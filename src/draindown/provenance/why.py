@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier, literal, rows
 from draindown.proof.behind import literal_of
 from draindown.provenance.derived import DerivedTable, Lacking, of_source
+from draindown.provenance.foreign import ORIGIN, ForeignWriter, condition
 from draindown.provenance.landed import LandedTable, Row
 from draindown.provenance.model import Trace, shown
 from draindown.provenance.scan import Progress
@@ -26,8 +28,6 @@ from draindown.spec.models import PipelineSpec
 from draindown.spec.names import is_own
 from draindown.spec.units import parse_time
 
-ORIGIN = "_origin"
-"""The name of what identifies a row of a table without keys: `unit:position`."""
 _DUCK = {"byte": "tinyint", "short": "smallint", "long": "bigint", "string": "varchar", "int": "integer"}
 _DUCK |= {"timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
 _PLAIN = ("tinyint", "smallint", "integer", "bigint", "boolean", "date", "float", "double")
@@ -113,18 +113,20 @@ class _Table:
         """Return the rows with a key, or a part of one, at most as many as asked for."""
         if not self._log.exists:
             return []
-        columns = ", ".join(map(identifier, self._log.column_types))
-        if ORIGIN in key:
-            unit, _, position = str(key[ORIGIN]).rpartition(":")
-            number = int(position) if position.isdecimal() else -1
-            where = f"_origin['unit'] = {literal(unit)} and _origin['position'] = {number}"
-        else:
-            where = " and ".join(_equals(name, value) for name, value in key.items()) or "true"
-        order = ", ".join(map(identifier, self._declared.target.row_keys)) or "1"
+        known = self._log.column_types
+        if lacking := [name for name in key if name not in known]:
+            if lacking == [ORIGIN]:
+                return []  # no batch has committed yet, and others wrote the table
+            raise ValueError(f"the table has no column {', '.join(lacking)} yet")
+        columns, where = ", ".join(map(identifier, known)), condition(key)
+        order = ", ".join(identifier(name) for name in self._declared.target.row_keys if name in known) or "1"
         return self._log.rows(f"select {columns} from t where {where} order by {order} limit {self._asked.limit}")
 
     def traces(self, found: Sequence[Row], limit: int) -> list[Trace]:
         """Return the traces of rows, which have all columns of the table."""
+        return [self._foreign.marked(trace) for trace in self._traces(found, limit)]
+
+    def _traces(self, found: Sequence[Row], limit: int) -> list[Trace]:
         if isinstance(self._declared, FlowSpec):
             return self._landed.rows(found, every=self._asked.every)
         it = DerivedTable(self._declared, self._layout, limit)
@@ -137,6 +139,9 @@ class _Table:
 
     def absent(self, key: Mapping[str, Any]) -> Trace:
         """Return the trace of a key that no row of the table has."""
+        return self._foreign.marked(self._absent(key))
+
+    def _absent(self, key: Mapping[str, Any]) -> Trace:
         if isinstance(self._declared, FlowSpec):
             return self._landed.absent(key)
         if not self._log.exists:
@@ -216,6 +221,10 @@ class _Table:
         spec = self._asked.specs(one.pipeline) if one.pipeline else self._spec
         return _Table(self._asked, spec, one.written_by or spec.graph.writers[one.table])
 
+    @cached_property
+    def _foreign(self) -> ForeignWriter:
+        return ForeignWriter(self._declared, self._layout)
+
     @property
     def _landed(self) -> LandedTable:
         assert isinstance(self._declared, FlowSpec)
@@ -270,12 +279,3 @@ def _typed(name: str, kind: str) -> str:
     if known not in (*_DUCK.values(), *_PLAIN) and not kind.startswith("decimal"):
         raise ValueError(f"{name} is of a type that can't be given as text; leave it out")
     return f"cast(? as {known}) as {identifier(name)}"
-
-
-def _equals(name: str, value: Any) -> str:
-    if value is None:
-        return f"{identifier(name)} is null"
-    text = literal_of(value)
-    if text is None:
-        raise ValueError(f"{name} is of a type that can't be asked for")
-    return f"{identifier(name)} = {text}"

@@ -30,6 +30,7 @@ from draindown.lake.table_log import log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.recovery import spec_changes
+from draindown.recovery.foreign_undone import Undone, refuse_undone, undone
 from draindown.recovery.input_gone import NO_ROWS, input_gone, nothing_to_rebuild, regained
 from draindown.runs.request import Request
 from draindown.sources import intake
@@ -67,6 +68,7 @@ class RebuildPlan:
     `first`: commands after which less is missing.
     `forgotten`: number of further units that were read once and are no longer in the intake.
     `changes`: differences from the live table, in words.
+    `foreign`, `foreign_rows`, `foreign_deleted`: see `Undone`.
     """
 
     pipeline: str
@@ -85,6 +87,9 @@ class RebuildPlan:
     free_bytes: int
     changes: tuple[str, ...]
     first: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
+    foreign_rows: int | None = 0
+    foreign_deleted: int | None = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Return the plan as a flat, JSON-ready dict."""
@@ -210,6 +215,7 @@ def plan(request: Request) -> RebuildPlan:
         free_bytes=shutil.disk_usage(_existing(layout.home)).free,
         changes=tuple(spec_changes.changes(request)) if state != "swapped" else (),
         first=() if begun else regained(source, lacking),
+        **asdict(undone(layout, request.declared) if state != "swapped" else Undone()),
     )
 
 
@@ -287,14 +293,17 @@ def refuse_incomplete(request: Request, found: RebuildPlan) -> None:
     )
 
 
-def begin(request: Request, *, by: str, accept_missing: bool) -> Rebuild:
+def begin(request: Request, *, by: str, accept_missing: bool, drop_foreign: bool = False) -> Rebuild:
     """Begin a rebuild, or continue the one in progress. Call it under the lease. Idempotent.
 
-    Raises TerminalError like `plan`, and `rebuild-input-gone` if input is missing and `accept_missing` is false.
+    Raises TerminalError like `plan`, `rebuild-input-gone` if input is missing and `accept_missing` is false, and
+    `rebuild-drops-rows` if the table has changes of others and `drop_foreign` is false.
     """
     layout, found = request.layout, plan(request)
     if not accept_missing:
         refuse_incomplete(request, found)
+    if not drop_foreign:
+        refuse_undone(layout, found.foreign)
     begun, at = unfinished(layout), now().isoformat(timespec="seconds")
     if begun is None:
         begun = Rebuild(found.generation, found.previous, at, by, _contract(request))

@@ -35,6 +35,7 @@ def rebuild(
     spark: SparkSession,
     *,
     accept_missing: bool = False,
+    drop_foreign: bool = False,
     progress: Progress = print,
     stop: Stop | None = None,
     reached: StepHook = ignore_step,
@@ -57,7 +58,7 @@ def rebuild(
         live, reached = flow.layout, flow.guard(reached)
         if request.declared.also_to:
             sink_state.refuse_in_flight(live)
-        begun = rebuild_plan.begin(request, by=request.owner, accept_missing=accept_missing)
+        begun = rebuild_plan.begin(request, by=request.owner, accept_missing=accept_missing, drop_foreign=drop_foreign)
         staged = _staged(request, begun)
         number, until = _resumed(live, begun, staged), stop or Stop()
         drained, _ = under_lease(staged, spark, number, progress=progress, stop=until, reached=reached)
