@@ -29,8 +29,10 @@ from draindown.planning import compaction
 from draindown.recovery import swap
 from draindown.recovery.abort import abort
 from draindown.recovery.opening import lease_of
+from draindown.runs.card import card
 from draindown.runs.report import StepReport
 from draindown.runs.request import Request
+from draindown.spark.checks.check import check
 from draindown.spark.limits import Stop
 from draindown.spark.runs.compaction import rewrite
 from draindown.spark.runs.rebuild import rebuild
@@ -360,3 +362,23 @@ def test_an_append_table_is_rebuilt_once_however_often_it_dies(spark: SparkSessi
 def test_a_request_of_a_rebuild_survives_its_job(tmp_path: Path) -> None:
     asked = Landing(tmp_path).request(staged=2)
     assert Request.decode(asked.encode()).layout.table.endswith("generations/0002/rebuilt/table")
+
+
+def test_rows_of_another_writer_are_on_the_card_and_dropped_by_a_word(tmp_path: Path, spark: SparkSession) -> None:
+    """A table that was there before, of a MERGE by hand: two of its rows are of keys that no input has."""
+    it = Landing(tmp_path, columns={"id": "string not null", "seq": "int not null"})
+    old = spark.sql("select cast(id as string) as id, cast(9 as int) as seq from range(2, 5)")
+    old.write.format("delta").save(it.layout.table)
+    it.deliver(*[json.dumps({"id": str(number), "seq": 1}) for number in range(3)])
+    drained = it.drain(spark)
+    judged = check(it.request(), spark)
+    told = card([drained, judged]).splitlines()
+    assert (judged.outcome, [finding.kind for finding in judged.findings]) == ("done", ["foreign"])
+    assert told[0].startswith("WRONG") and "version 0" in told[1] and "3 rows inserted" in " ".join(told[1:3])
+    with pytest.raises(TerminalError) as refused:
+        rebuilt(it, spark)
+    assert refused.value.code == "rebuild-drops-rows"
+    assert rebuilt(it, spark, drop_foreign=True).outcome == "done"
+    assert {row["id"]: row["seq"] for row in it.rows()} == {"0": 1, "1": 1, "2": 1}
+    assert check(it.request(), spark).findings == []
+    healthy(it)

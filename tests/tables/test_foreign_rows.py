@@ -17,6 +17,7 @@ from draindown.audit.keys import KeyRecount
 from draindown.audit.model import Audit
 from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError
+from draindown.base.exits import Exit
 from draindown.cli import main
 from draindown.doctor.examination import examine
 from draindown.flow import foreign, foreign_rows
@@ -301,7 +302,7 @@ def test_a_table_that_was_there_before_is_accepted_as_a_whole(
         rebuild.begin(lake.request, by="me", accept_missing=False)
     assert refused.value.code == "rebuild-drops-rows" and rebuild.unfinished(lake.layout) is None
     code, told = run("rebuild", "p", "--yes")
-    assert "rebuild-drops-rows" in told and "versions 0 to 1" in told and code == 64 + 1
+    assert "rebuild-drops-rows" in told and "versions 0 to 1" in told and code == Exit.NEEDS_PERSON
     assert rebuild.begin(lake.request, by="me", accept_missing=False, drop_foreign=True).generation == 2
 
 
