@@ -366,7 +366,7 @@ def test_a_request_of_a_rebuild_survives_its_job(tmp_path: Path) -> None:
 
 def test_rows_of_another_writer_are_on_the_card_and_dropped_by_a_word(tmp_path: Path, spark: SparkSession) -> None:
     """A table that was there before, of a MERGE by hand: two of its rows are of keys that no input has."""
-    it = Landing(tmp_path, columns={"id": "string not null", "seq": "int not null"})
+    it = Landing(tmp_path, columns={"id": "string not null", "seq": "int not null", "op": "string"})
     old = spark.sql("select cast(id as string) as id, cast(9 as int) as seq from range(2, 5)")
     old.write.format("delta").save(it.layout.table)
     it.deliver(*[json.dumps({"id": str(number), "seq": 1}) for number in range(3)])
