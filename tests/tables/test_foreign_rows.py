@@ -29,8 +29,9 @@ from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.recovery import rebuild
 from draindown.spec.models import PipelineSpec
-from tests.flowfiles import AT, stamp
+from tests.flowfiles import AT, ORIGIN, stamp
 from tests.landed_lake import _SCHEMA, FLOW, LandedLake
+from tests.tables.test_audit import World
 
 PIPELINE = {"pipeline": "p", "lake": "lake", "flows": {"f": FLOW}}
 RECORDS = [json.dumps({"id": str(number), "n": 5, "v": number}) for number in range(6)]
@@ -334,3 +335,30 @@ def test_a_rebuild_counts_what_it_undoes(
     plan = rebuild.plan(lake.request)
     assert (plan.foreign_rows, plan.foreign_deleted) == (written, deleted)
     assert "version 1 (" in " ".join(plan.foreign)
+
+
+def test_an_accepted_commit_of_a_table_without_keys_leaves_no_residue(tmp_path: Path) -> None:
+    """Rows that were deleted, changed, doubled, and one that names no record."""
+    world = World(tmp_path, keyed=False)
+    layout, flow = world.spec.layout("f"), world.spec.flow("f")
+    assert world.audit().clean
+    target, rows = DeltaTable(layout.table), TableLog(layout.table).query("select * from t")
+    target.delete("id = 'd'")
+    target.update({"n": "7"}, predicate="id = 'e'")
+    write_deltalake(layout.table, rows.slice(0, 1), mode="append")
+    strange = rows.slice(0, 1).set_column(rows.column_names.index("_origin"), "_origin", pa.nulls(1, ORIGIN))
+    write_deltalake(layout.table, strange, mode="append")
+    found = audit(world.spec, "f", root=tmp_path)
+    assert kinds(found) >= {"foreign-commit", "appended-records", "double-origin", "origin-from-nowhere"}
+    undecided = foreign.undecided(layout, flow)
+    assert [one.version for one in undecided] == [3, 4, 5, 6]
+    for commit in undecided:
+        acceptance.accept(layout, commit, foreign_rows.changed_by(layout, flow, commit), by="me", reason="so")
+    found = audit(world.spec, "f", root=tmp_path)
+    assert [(one.inserted, one.updated, one.deleted) for one in found.accepted] == [
+        *((0, 0, 2), (0, 1, 0)),
+        *((1, 0, 0), (1, 0, 0)),
+    ]
+    assert found.residues == []
+    DeltaTable(layout.table).delete("id = 'b'")
+    assert "appended-records" in kinds(audit(world.spec, "f", root=tmp_path)), "what came later is judged"

@@ -193,7 +193,7 @@ def _run(layout: FlowLayout, run_id: str) -> RunView:
     unfinished = of_reports(lambda _: layout, steps)
     headline = verdict(steps, next(iter(unfinished), None)) if steps else "no reports"
     is_dead = any(one.state in ("died", "not written") for one in unfinished)
-    failed = is_dead or headline.startswith(("FAILED", "REFUSED"))
+    failed = is_dead or headline.startswith(("FAILED", "REFUSED", "WRONG"))
     return RunView(own_id, headline, card(steps, unfinished), refused, failed)
 
 
