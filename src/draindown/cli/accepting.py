@@ -111,7 +111,7 @@ def lines(state: dict[str, Any]) -> list[str]:
     from draindown.ledger.foreign import ForeignCommit
 
     told = []
-    for one in state["foreign"]:
+    for one in state.get("foreign", []):
         told += [f"  WRONG      {printable(str(ForeignCommit.model_validate(one)))}", f"    next: {one['next']}"]
-    accepted = [Acceptance.model_validate(one) for one in state["accepted"]]
+    accepted = [Acceptance.model_validate(one) for one in state.get("accepted", [])]
     return [*told, *(f"  accepted   {printable(str(one))}" for one in accepted)]
