@@ -15,8 +15,7 @@ import pyarrow as pa
 from draindown.base.duck import connected
 from draindown.base.errors import TerminalError
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, identifier, literal, rows
-from draindown.proof.behind import literal_of
+from draindown.lake.table_log import TableLog, identifier, rows
 from draindown.provenance.derived import DerivedTable, Lacking, of_source
 from draindown.provenance.foreign import ORIGIN, ForeignWriter, condition
 from draindown.provenance.landed import LandedTable, Row
