@@ -210,6 +210,100 @@ def test_a_table_that_does_not_fit_is_refused_before_anything_is_sent(
     assert isinstance(error, TerminalError) and error.code == code
 
 
+# the server of the tests has no ICU: a collation gets the mark that a case-insensitive one has
+_LAX = """create collation {s}.lax from "C";
+    update pg_collation set collisdeterministic = false where collnamespace = '{s}'::regnamespace"""
+_KEYED, _BARE = "id text primary key, name text", "id text, name text"
+_MERGING = {
+    "a column's collation": ("id text collate {s}.lax primary key, name text", ""),
+    "an index's collation": (_BARE, "create unique index on {t} (id collate {s}.lax)"),
+    "blanks at the end": (_BARE, "create unique index on {t} (id bpchar_pattern_ops)"),
+    "one more index": (_KEYED, "create unique index on {t} (lower(id))"),
+    "one more collation": (_KEYED, "create unique index on {t} (id collate {s}.lax)"),
+    "an index of some rows": (_KEYED, "create unique index on {t} (lower(id)) where id > ''"),
+    "an exclusion": (_KEYED, "alter table {t} add exclude using btree (lower(id) with =)"),
+    "json": ("id jsonb primary key, name text", ""),
+    "uuid": ("id uuid primary key, name text", ""),
+    "char(n)": ("id char(9) primary key, name text", ""),
+    "a domain": ("id {s}.word primary key, name text", ""),
+    "a domain with the name of a type": ("id {s}.text primary key, name text", ""),
+    "a rule": (_KEYED, "create rule r as on insert to {t} where new.id <> lower(new.id) do instead nothing"),
+}
+
+
+@pytest.mark.parametrize("why", _MERGING)
+def test_what_makes_two_keys_one_is_found_before_anything_is_sent(postgres: PostgresServer, why: str) -> None:
+    columns, then = _MERGING[why]
+    schema = table(postgres).partition(".")[0]
+    postgres.execute(_LAX.format(s=schema))
+    postgres.execute(f"create domain {schema}.word as char(9); create domain {schema}.text as char(9)")
+    name = f"{schema}.u"
+    postgres.execute(f"create table {name} ({columns.format(s=schema)}); alter table {name} owner to {USER}")
+    if then:
+        postgres.execute(then.format(s=schema, t=name))
+    sent = [SinkColumn("id", "string", True), SinkColumn("name", "string")]
+    error = fails(lambda: sink(postgres, name).check(sent))
+    assert isinstance(error, TerminalError) and error.code == "sink-unfit"
+
+
+_PAIR = "id text, sub text, name text, primary key (id, sub)"
+_EXACT = {
+    'id text collate "C", sub varchar(20), name text, primary key (id, sub)': "",
+    "id text, sub text, name text, unique (id, sub, name)": "create unique index on {t} (id text_pattern_ops, sub)",
+    "id text, sub varchar, name text": "create unique index on {t} (sub varchar_pattern_ops, id) include (name)",
+    f"{_PAIR}, unique (name)": "create unique index on {t} (lower(id), name)",
+    _PAIR: "create unique index on {t} (id) where name = 'one'",
+    f"{_PAIR}, check (id > '')": "create unique index on {t} (id, sub) where id > ''; create index on {t} (lower(id))",
+}
+
+
+@pytest.mark.parametrize("columns", _EXACT)
+def test_what_tells_all_keys_apart_fits(postgres: PostgresServer, columns: str) -> None:
+    name = table(postgres, columns)
+    if then := _EXACT[columns]:
+        postgres.execute(then.format(t=name))
+    keys = [SinkColumn("id", "string", True), SinkColumn("sub", "string", True)]
+    found = sink(postgres, name)
+    found.check([*keys, SinkColumn("name", "string")])
+    found.close()
+
+
+@pytest.mark.parametrize("of", ["id", "(id || sub)"])
+def test_an_index_that_is_coarser_than_several_keys_is_named_and_can_be_dropped(
+    postgres: PostgresServer, of: str
+) -> None:
+    name = table(postgres, _PAIR)
+    postgres.execute(f"create unique index on {name} ({of})")
+    columns = [SinkColumn("id", "string", True), SinkColumn("sub", "string", True), SinkColumn("name", "string")]
+    error = fails(lambda: sink(postgres, name).check(columns))
+    assert isinstance(error, TerminalError) and error.code == "sink-unfit"
+    for step in error.next:
+        postgres.execute(step)
+    found = sink(postgres, name)
+    found.check(columns)
+    found.close()
+
+
+@pytest.mark.parametrize("what", ["new.id := lower(new.id); return new", "return null"])
+@pytest.mark.parametrize("others", [True, False])
+def test_a_trigger_that_gives_rows_other_keys_ends_the_batch(postgres: PostgresServer, what: str, others: bool) -> None:
+    name = table(postgres, _KEYED)
+    postgres.execute(
+        f"create function {name}_low() returns trigger language plpgsql as $$ begin {what}; end $$;"
+        f"create trigger low before insert on {name} for each row execute function {name}_low()"
+    )
+    columns = [SinkColumn("id", "string", True), *([SinkColumn("name", "string")] if others else [])]
+    rows = [{"id": key, "name": "n", FATE: "upsert"} for key in ("bob", "Ann")]
+    schema = pa.schema([(column.name, pa.string()) for column in columns] + [(FATE, pa.string())])
+    found = sink(postgres, name)
+    found.fence(5)
+    found.check(columns)
+    error = fails(lambda: found.send(BATCH, columns, [pa.RecordBatch.from_pylist(rows, schema)]))
+    assert isinstance(error, TerminalError) and error.code == "sink-unfit" and "low" in error.found
+    assert postgres.execute(f"select * from {name}") == [] and found.has(BATCH) is None
+    found.close()
+
+
 def test_the_table_of_batches_is_made_only_if_asked(postgres: PostgresServer) -> None:
     name = table(postgres)
     error = fails(lambda: sink(postgres, name, create=False).check(COLUMNS))

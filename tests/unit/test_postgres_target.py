@@ -21,15 +21,15 @@ class Catalog:
     def execute(self, statement: str, parameters: list[Any]) -> Any:
         del parameters
         rows: list[tuple[Any, ...]] = []
-        if "pg_class" in statement and self._there:
+        if "pg_index" in statement:
+            key = [self._columns[0]]
+            rows = [("public", "t_pkey", "t_pkey", "public", "t", True, False, key, [], key)]
+        elif "pg_class" in statement and self._there:
             rows = [(1, "public", "t", "r", True, True, True, "u")]
         elif "pg_attribute" in statement:
             rows = [
-                (n, name, "int8", -1, "bigint", False, False, "bigint", True, True, True)
-                for n, name in enumerate(self._columns, 1)
+                (name, "int8", -1, "bigint", False, False, "bigint", True, True, True, True) for name in self._columns
             ]
-        elif "pg_index" in statement:
-            rows = [([1], 1)]
         return _Rows(rows)
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from draindown.base.errors import TerminalError, TransientError
 from draindown.sinks.port import SinkBatch, SinkPlace
-from draindown.sinks.postgres.target import Target, identifier
+from draindown.sinks.postgres.names import identifier
+from draindown.sinks.postgres.target import Target
 
 if TYPE_CHECKING:
     import psycopg

@@ -14,7 +14,8 @@ from pyarrow import csv
 from draindown.sinks.port import FATE, SinkBatch, SinkColumn
 from draindown.sinks.postgres import culprit
 from draindown.sinks.postgres.connection import Connection
-from draindown.sinks.postgres.target import Target, identifier
+from draindown.sinks.postgres.names import identifier
+from draindown.sinks.postgres.target import Target
 from draindown.sinks.values import JSON, ready
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Staging:
                     self._attempt(opened, some.num_rows, copied, partial(self._key_of, some))
 
     def apply(self, opened: psycopg.Connection[Any]) -> None:
-        """Delete and upsert in the target. Raises RowRefused."""
+        """Delete and upsert in the target. Raises RowRefused, and TerminalError `sink-unfit`."""
         opened.execute(f"analyze {self._name}")
         number = opened.execute(f"select count(*) from {self._name}").fetchone() or (0,)
         self._attempt(opened, number[0], partial(self._apply, opened), partial(self._key_at, opened))
@@ -81,6 +82,17 @@ class Staging:
         )
         self._connection.again()
         opened.execute("set constraints all immediate")  # one that is deferred would fail the commit
+        if self._target.triggers and most is None:
+            self._connection.again()
+            self._refuse_changed(opened)
+
+    def _refuse_changed(self, opened: psycopg.Connection[Any]) -> None:
+        """Raise TerminalError `sink-unfit` if a trigger gave a row another key, or left it out or in place."""
+        keys, there = ", ".join(self._keys), f"exists (select from {self._target.text} t where {self._same})"
+        statement = f"select {keys} from {self._name} s where (s.{identifier(FATE)} = 'upsert') <> {there} limit 1"
+        row = opened.execute(statement).fetchone()
+        if row is not None:
+            raise self._target.changed_by_trigger(self._key_text(row))
 
     @property
     def _ordered(self) -> str:
@@ -91,8 +103,11 @@ class Staging:
         row = opened.execute(
             f"select {', '.join(self._keys)} from ({self._ordered} offset {number} limit 1) s"
         ).fetchone()
+        return self._key_text(row or ())
+
+    def _key_text(self, row: Sequence[Any]) -> str:
         keys = [column.name for column in self._columns if column.key]
-        return culprit.text_of({name: pa.array([value]) for name, value in zip(keys, row or (), strict=True)})
+        return culprit.text_of({name: pa.array([value]) for name, value in zip(keys, row, strict=True)})
 
     def _key_of(self, rows: pa.RecordBatch, number: int) -> str:
         keys = [column.name for column in self._columns if column.key]

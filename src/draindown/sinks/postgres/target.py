@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from draindown.base.errors import TerminalError
 from draindown.sinks.port import SinkColumn
 from draindown.sinks.postgres import types
+from draindown.sinks.postgres.keys import UniqueIndex, indexes, merging_indexes, merging_type
+from draindown.sinks.postgres.names import identifier
 from draindown.sinks.postgres.types import PostgresType
 
 if TYPE_CHECKING:
@@ -17,17 +19,25 @@ if TYPE_CHECKING:
 _TABLE = """select c.oid, n.nspname, c.relname, c.relkind::text, has_table_privilege(c.oid, 'DELETE'),
         has_database_privilege(current_database(), 'TEMP'), has_schema_privilege(n.oid, 'CREATE'), current_user
     from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = to_regclass(%s)"""
-_COLUMNS = """select a.attnum, a.attname, t.typname, a.atttypmod, format_type(a.atttypid, a.atttypmod),
+_COLUMNS = """select a.attname,
+        case t.typnamespace when 'pg_catalog'::regnamespace then '' else t.typnamespace::regnamespace || '.' end
+            || t.typname,
+        a.atttypmod, format_type(a.atttypid, a.atttypmod),
         a.attnotnull and not a.atthasdef and a.attidentity = '', a.attgenerated <> '' or a.attidentity = 'a',
         format_type(a.atttypid, a.atttypmod) || coalesce((select format(' collate %%I.%%I', n.nspname, l.collname)
             from pg_collation l join pg_namespace n on n.oid = l.collnamespace
             where l.oid = a.attcollation and a.attcollation <> t.typcollation), ''),
+        coalesce((select collisdeterministic from pg_collation where oid = a.attcollation), true),
         has_column_privilege(a.attrelid, a.attnum, 'SELECT'), has_column_privilege(a.attrelid, a.attnum, 'INSERT'),
         has_column_privilege(a.attrelid, a.attnum, 'UPDATE')
     from pg_attribute a join pg_type t on t.oid = a.atttypid
     where a.attrelid = %s and a.attnum > 0 and not a.attisdropped"""
-_UNIQUE = """select string_to_array(indkey::text, ' ')::int[], indnkeyatts from pg_index
-    where indrelid = %s and indisunique and indisvalid and indimmediate and indpred is null and indexprs is null"""
+_RULES = """select rulename from pg_rewrite
+    where ev_class = %s and ev_type in ('2', '3', '4') and ev_enabled in ('O', 'A') order by 1"""
+# row-level BEFORE triggers, which may change a row or leave it out: bits 1 and 2 of tgtype
+_TRIGGERS = """select distinct tgname from pg_trigger
+    where not tgisinternal and tgenabled in ('O', 'A') and tgtype::int & 3 = 3
+        and (tgrelid = %(table)s or tgrelid in (select relid from pg_partition_tree(%(table)s))) order by 1"""
 _TABLES = ("r", "p")
 _LONGEST = 63  # bytes of a name, as servers are built
 
@@ -36,12 +46,12 @@ _LONGEST = 63  # bytes of a name, as servers are built
 class TargetColumn:
     """A column of the target: its type, whether each row must give it a value, and whether none may.
 
-    `declared`: type and collation, as DDL has them.
+    `declared`: type and collation, as DDL has them. `exact`: whether its collation tells all different texts apart.
     """
 
-    number: int
     type: PostgresType
     declared: str
+    exact: bool
     required: bool
     computed: bool
     rights: Mapping[str, bool]
@@ -49,7 +59,12 @@ class TargetColumn:
 
 @dataclass(frozen=True)
 class Target:
-    """The table, its columns by name, and the columns of its unique indexes."""
+    """The table, its columns by name, its unique indexes, and what changes rows on their way.
+
+    Attributes:
+        rules: names of rules that rewrite INSERT, UPDATE or DELETE.
+        triggers: names of row-level BEFORE triggers.
+    """
 
     schema: str
     name: str
@@ -59,7 +74,9 @@ class Target:
     may_stage: bool
     may_create: bool
     columns: Mapping[str, TargetColumn]
-    unique: frozenset[frozenset[int]]
+    indexes: tuple[UniqueIndex, ...]
+    rules: tuple[str, ...]
+    triggers: tuple[str, ...]
     place: str = field(compare=False)
 
     @property
@@ -80,33 +97,58 @@ class Target:
             grant = f"GRANT TEMPORARY ON DATABASE ... TO {identifier(self.user)};"
             raise self._error("sink-denied", f"the user {self.user} may not make temporary tables", [grant])
 
+    def changed_by_trigger(self, key: str) -> TerminalError:
+        """Return the error of a row that was sent and is not there under its key, or was deleted and is there."""
+        found = f"key {key}: a trigger gave the row another key, or left it out: {', '.join(self.triggers)}"
+        drops = [f"DROP TRIGGER {identifier(name)} ON {self.text};" for name in self.triggers]
+        return self._error("sink-unfit", found, drops)
+
     def _problems(self, columns: Sequence[SinkColumn]) -> tuple[list[str], list[str]]:
         """Return what differs, and the DDL that would help."""
         if long := _too_long(columns):
             return long, []
-        problems, ddl, sent = [], [], {column.name for column in columns}
-        if self.kind not in _TABLES:
-            problems.append(f"{self.text} is no table")
+        problems = [] if self.kind in _TABLES else [(f"{self.text} is no table", "")]
+        for rule in self.rules:
+            drop = f"DROP RULE {identifier(rule)} ON {self.text};"
+            problems.append((f"the rule {rule} rewrites statements, and ON CONFLICT does not work with it", drop))
         for column in columns:
-            if (found := self.columns.get(column.name)) is None:
-                problems.append(f"no column {column.name}")
-                ddl.append(f"ALTER TABLE {self.text} ADD COLUMN {identifier(column.name)} {types.usual(column)};")
-            elif found.computed:
-                problems.append(f"{column.name}: the server computes it, so no value can be sent")
-            elif (why := types.unfit(column, found.type)) is not None:
-                problems.append(why)
-            elif column.key and column.type == "string" and found.type.name == "uuid":
-                problems.append(f"{column.name}: texts that differ may be one uuid, so a key needs a text column")
+            problems += self._of_column(column)
+        sent = {column.name for column in columns}
         lacking = [name for name, found in self.columns.items() if found.required and name not in sent]
-        problems += [f"{name}: NOT NULL without a default, and no column is sent to it" for name in lacking]
-        keys = [column.name for column in columns if column.key]
-        numbers = {self.columns[name].number for name in keys if name in self.columns}
+        problems += [(f"{name}: NOT NULL without a default, and no column is sent to it", "") for name in lacking]
+        problems += self._of_keys([column.name for column in columns if column.key])
+        return [problem for problem, _ in problems], [ddl for _, ddl in problems if ddl]
+
+    def _of_column(self, column: SinkColumn) -> list[tuple[str, str]]:
+        """Return what does not fit of a column, with the statement that helps, if one does."""
+        name = identifier(column.name)
+        if (found := self.columns.get(column.name)) is None:
+            ddl = f"ALTER TABLE {self.text} ADD COLUMN {name} {types.usual(column)};"
+            return [(f"no column {column.name}", ddl)]
+        if found.computed:
+            return [(f"{column.name}: the server computes it, so no value can be sent", "")]
+        if (why := types.unfit(column, found.type)) is not None:
+            return [(why, "")]
+        if not column.key:
+            return []
+        if (why := merging_type(column, found.type)) is not None:
+            return [(why, "")]
+        if not found.exact:
+            why = f"{column.name}: texts that differ may be equal in {found.declared}, so a key needs another collation"
+            return [(why, f'ALTER TABLE {self.text} ALTER COLUMN {name} TYPE {found.type.text} COLLATE "C";')]
+        return []
+
+    def _of_keys(self, keys: Sequence[str]) -> list[tuple[str, str]]:
+        """Return what the indexes do not do for the keys, with the statements that help."""
         if not keys:
-            problems.append("no column is a key")
-        elif len(numbers) < len(keys) or frozenset(numbers) not in self.unique:
-            problems.append(f"no unique index on exactly ({', '.join(keys)})")
-            ddl.append(f"CREATE UNIQUE INDEX ON {self.text} ({', '.join(map(identifier, keys))});")
-        return problems, ddl
+            return [("no column is a key", "")]
+        wanted = frozenset(keys)
+        problems = list(merging_indexes(self.indexes, wanted))
+        if not any(index.is_on(wanted) for index in self.indexes):
+            listed = ", ".join(keys)
+            ddl = f"CREATE UNIQUE INDEX ON {self.text} ({', '.join(map(identifier, keys))});"
+            problems.append((f"no unique index on exactly ({listed})", ddl))
+        return problems
 
     def _lacking(self, columns: Sequence[SinkColumn]) -> list[str]:
         sent = [self.columns[column.name] for column in columns]
@@ -125,17 +167,14 @@ def look(opened: psycopg.Connection[Any], table: str, place: str, columns: Seque
         raise _missing(quoted, place, columns)
     oid, schema, name, kind, may_delete, may_stage, may_create, user = row
     found = {
-        text: TargetColumn(number, PostgresType(base, modifier, form), declared, required, computed, rights)
-        for number, text, base, modifier, form, required, computed, declared, *may in opened.execute(_COLUMNS, [oid])
+        text: TargetColumn(PostgresType(base, modifier, form), declared, exact, required, computed, rights)
+        for text, base, modifier, form, required, computed, declared, exact, *may in opened.execute(_COLUMNS, [oid])
         for rights in [dict(zip(("SELECT", "INSERT", "UPDATE"), may, strict=True))]
     }
-    unique = frozenset(frozenset(numbers[:count]) for numbers, count in opened.execute(_UNIQUE, [oid]))
-    return Target(schema, name, kind, user, may_delete, may_stage, may_create, found, unique, place)
-
-
-def identifier(name: str) -> str:
-    """Return a name as a quoted identifier of Postgres."""
-    return '"' + name.replace('"', '""') + '"'
+    rules = tuple(name for (name,) in opened.execute(_RULES, [oid]))
+    triggers = tuple(name for (name,) in opened.execute(_TRIGGERS, {"table": oid}))
+    unique = indexes(opened, oid)
+    return Target(schema, name, kind, user, may_delete, may_stage, may_create, found, unique, rules, triggers, place)
 
 
 def _missing(table: str, place: str, columns: Sequence[SinkColumn]) -> TerminalError:
