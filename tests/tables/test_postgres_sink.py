@@ -22,6 +22,7 @@ import pytest
 from draindown.base.errors import DraindownError, TerminalError, TransientError
 from draindown.sinks.port import FATE, SinkColumn
 from draindown.sinks.postgres import connection
+from draindown.sinks.postgres.failures import NOT_BEGUN, NOT_COMMITTED, UNCERTAIN
 from draindown.sinks.postgres.sink import PostgresTable
 from draindown.spec.postgres_sink import PostgresSink
 from scripts.postgres_server import USER, WORD, PostgresServer
@@ -338,6 +339,27 @@ def test_a_wrong_password_is_named_and_no_secret_is_shown(
     assert isinstance(wrong, TerminalError) and wrong.code == "sink-auth" and options.code == "sink-options"
     shown = [str(wrong), str(options), repr(broken), repr(vars(broken)), spec.place, caplog.text]
     assert not [text for text in shown if "canary" in text]
+
+
+@pytest.mark.parametrize(
+    ("step", "changed"),
+    [("", NOT_BEGUN), ("locked", NOT_COMMITTED), ("applied", NOT_COMMITTED), ("recorded", UNCERTAIN)],
+)
+def test_an_error_says_what_the_table_has_of_a_batch_by_where_it_was_raised(
+    postgres: PostgresServer, step: str, changed: str
+) -> None:
+    found = sink(postgres, table(postgres))
+    if not step:
+        nowhere = sink(postgres, "t", url=postgres.url().replace(f":{postgres.port}", ":1"))
+        error = fails(lambda: nowhere.check(COLUMNS))
+    else:
+        found.fence(5)
+        ((own,),) = postgres.execute("select max(pid) from pg_stat_activity where usename = %s", USER)
+        end = "select pg_terminate_backend(%s)"
+        found._reached = lambda at: postgres.execute(end, own) if at == step else None
+        error = fails(lambda: found.send(BATCH, COLUMNS, contract.batches(contract.upserts({1: ("a", None)}))))
+    assert isinstance(error, TransientError) and (error.code, error.changed) == ("sink-unreachable", changed)
+    found.close()
 
 
 _SENDER = """

@@ -51,6 +51,7 @@ _TERMINAL = {
         "lower `transaction_timeout`, or raise the brokers' transaction.max.timeout.ms",
     ),
 }
+_PARTLY = "any part of the batch may be in the topic; the same messages, with the same ids, are sent again"
 _FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 
 
@@ -65,6 +66,7 @@ class Client:
     def __init__(self, spec: KafkaSink, place: SinkPlace, environ: Mapping[str, str] = os.environ) -> None:
         self._spec, self._place, self._environ, self._wait = spec, place, environ, float(spec.request_timeout)
         self._heard: list[KafkaError] = []
+        self._sends = False
         self._has_met = False  # brokers have answered, so TLS is set up right
         library()
 
@@ -117,6 +119,15 @@ class Client:
             if producer is None:
                 raise
             raise self.named(broken_by(producer)) from error
+
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """Have errors within the block say that a part of the batch may be in the topic."""
+        self._sends = True
+        try:
+            yield
+        finally:
+            self._sends = False
 
     def reader(self, topic: str, start: int | None = None) -> Any:
         """Return a reader of the first partition of a topic. With `start`: of committed messages from there on."""
@@ -176,7 +187,7 @@ class Client:
             "sink-unreachable",
             tried=f"send to {self._spec.place}",
             found=self._text(error, row),
-            changed="any part of the batch may be in the topic; the same messages, with the same ids, are sent again",
+            changed=_PARTLY if self._sends else "this step changed nothing at the sink",
             next=self._place.again,
         )
 

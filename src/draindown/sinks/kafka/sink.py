@@ -89,9 +89,10 @@ class KafkaTopic(Sink):
         messages = Messages(batch, columns, self._spec.place_by or ())
         producer, self._failed = self._client.producer(largest=self._largest()), []
         try:
-            for part in rows:
-                self._produce_all(producer, messages.of(part))
-            self._confirm(producer)
+            with self._client.sending():
+                for part in rows:
+                    self._produce_all(producer, messages.of(part))
+                self._confirm(producer)
         except BaseException:
             with ignored():
                 producer.purge()  # nothing more of a batch that failed goes out

@@ -101,7 +101,7 @@ class KafkaTransactions(KafkaTopic):
             return
         messages = Messages(batch, columns, self._spec.place_by or ())
         began, at = None, first
-        with self._aborting():
+        with self._aborting(), self._client.sending():
             for part in rows:
                 portion = portion_of(part)
                 if portion < first:

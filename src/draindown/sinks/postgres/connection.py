@@ -44,9 +44,12 @@ class Connection:
         self._watch: _Watch | None = None
 
     @contextmanager
-    def step(self, tried: str, seconds: float | None = None) -> Iterator[psycopg.Connection[Any]]:
-        """Give a connection to a block that ends within `seconds`, by default a bit more than `timeout`."""
-        tried, wait = f"{tried} {self._spec.place}", seconds or self._spec.timeout + _SLACK
+    def step(self, tried: str, changed: str = failures.NOT_BEGUN) -> Iterator[psycopg.Connection[Any]]:
+        """Give a connection to a block that ends within a bit more than `timeout`.
+
+        `changed`: what the table has of a batch if the connection breaks in the block.
+        """
+        tried, wait = f"{tried} {self._spec.place}", self._spec.timeout + _SLACK
         watch = None
         try:
             opened = self._opened()
@@ -56,8 +59,8 @@ class Connection:
         except self._client.Error as error:
             self.close()
             if watch is not None and watch.is_late:
-                raise failures.silent(tried, wait, self._place) from error
-            raise self.named(error, tried) from error
+                raise failures.silent(tried, wait, self._place, changed) from error
+            raise self.named(error, tried, changed) from error
         except BaseException:  # the state of the connection is unknown
             self.close()
             raise
@@ -69,9 +72,9 @@ class Connection:
         if self._watch is not None:
             self._watch.begin()
 
-    def named(self, error: psycopg.Error, tried: str) -> DraindownError:
+    def named(self, error: psycopg.Error, tried: str, changed: str = failures.NOT_BEGUN) -> DraindownError:
         """Return the error that a client's error stands for."""
-        return failures.named(error, tried, self._place, self._secrets)
+        return failures.named(error, tried, self._place, self._secrets, changed)
 
     def close(self) -> None:
         """Close the connection, if there is one. What was not committed is undone by the server."""

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 _LONGEST = 400
 _KEY = re.compile(r"Key \((.*?)\)=\((.*?)\)")
-_UNCERTAIN = "nothing in the table, or the whole batch if the answer to its commit was lost; the next run finds out"
+NOT_BEGUN = "this step changed nothing at the sink"
+NOT_COMMITTED = "nothing of the batch is in the table"
+UNCERTAIN = "nothing in the table, or the whole batch if the answer to its commit was lost; the next run finds out"
 _RETRIED = ("08", "40", "53", "55006", "55P03", "57", "58", "XX", "25P03", "25P04", "25006")
 _REFUSING = ("09", "21", "22", "23", "27", "44", "54", "P0")  # 54: a value that is too long for an index, among others
 _FULL = ("53",)
@@ -39,7 +41,9 @@ _PLACE = re.compile(r"(server at|host( name)?) (\"[^\"]*\"|'[^']*')")  # its nam
 _TLS = re.compile(r"certificate|does not support SSL|root\.crt|sslmode|wrong version number", re.IGNORECASE)
 
 
-def named(error: psycopg.Error, tried: str, place: SinkPlace, secrets: Collection[str] = ()) -> DraindownError:
+def named(
+    error: psycopg.Error, tried: str, place: SinkPlace, secrets: Collection[str] = (), changed: str = NOT_BEGUN
+) -> DraindownError:
     """Return the error that a client's error stands for. Secrets are left out of its text."""
     found = _text(error, secrets)
     said = _PLACE.sub("", found)
@@ -48,17 +52,19 @@ def named(error: psycopg.Error, tried: str, place: SinkPlace, secrets: Collectio
         if _TLS.search(said):
             help = "draindown validate   # check sslmode and sslrootcert in `url`"
             return TerminalError("sink-tls", tried=tried, found=found, next=help)
-        return TransientError("sink-unreachable", tried=tried, found=found, changed=_UNCERTAIN, next=place.again)
+        return TransientError("sink-unreachable", tried=tried, found=found, changed=changed, next=place.again)
     if state.startswith(_RETRIED):
         return TransientError(
             "sink-full" if state.startswith(_FULL) else "sink-busy" if state.startswith(_BUSY) else "sink-unreachable",
             tried=tried,
             found=f"{found} ({state})",
-            changed=_UNCERTAIN,
+            changed=changed,
             next=place.again,
         )
     code, help = next((code, help) for code, states, help in _CAUSES if state.startswith(states))
-    return TerminalError(code, tried=tried, found=f"{found} ({state})", next=place.command("plan", help))
+    return TerminalError(
+        code, tried=tried, found=f"{found} ({state})", changed=changed, next=place.command("plan", help)
+    )
 
 
 def is_refusal(error: psycopg.Error) -> bool:
@@ -66,10 +72,10 @@ def is_refusal(error: psycopg.Error) -> bool:
     return (error.sqlstate or "").startswith(_REFUSING)
 
 
-def silent(tried: str, seconds: float, place: SinkPlace) -> TransientError:
+def silent(tried: str, seconds: float, place: SinkPlace, changed: str = NOT_BEGUN) -> TransientError:
     """Return the error of a server that doesn't answer."""
     found = f"no answer within {seconds:.0f} s"
-    return TransientError("sink-unreachable", tried=tried, found=found, changed=_UNCERTAIN, next=place.again)
+    return TransientError("sink-unreachable", tried=tried, found=found, changed=changed, next=place.again)
 
 
 def _text(error: psycopg.Error, secrets: Collection[str]) -> str:

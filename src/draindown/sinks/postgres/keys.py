@@ -21,7 +21,8 @@ _INDEXES = """select n.nspname, c.relname, o.conname, t.nspname, r.relname,
         array(select a.attname::text from unnest(i.indkey::int2[]) with ordinality k(attnum, n)
             join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum where k.n <= i.indnkeyatts),
         array(select a.attname::text
-            from unnest(i.indkey::int2[], i.indclass::oid[], i.indcollation::oid[]) with ordinality k(attnum, class, coll, n)
+            from unnest(i.indkey::int2[], i.indclass::oid[], i.indcollation::oid[])
+                with ordinality k(attnum, class, coll, n)
             join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum
             join pg_type y on y.oid = a.atttypid
             join pg_opclass s on s.oid = k.class
@@ -53,7 +54,7 @@ class UniqueIndex:
         serves: whether ON CONFLICT on its columns finds it.
         computes: whether it compares expressions, or by other operators than equality.
         columns: its key columns.
-        lax: those of them that it compares by a collation of its own or an operator class to which different values are equal.
+        lax: those of them whose different values are equal by the index's own collation or operator class.
         used: every column that decides which rows clash.
     """
 

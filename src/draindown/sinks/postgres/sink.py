@@ -12,6 +12,7 @@ from draindown.sinks.port import Sink, SinkBatch, SinkColumn, SinkPlace
 from draindown.sinks.postgres import types
 from draindown.sinks.postgres.connection import Connection
 from draindown.sinks.postgres.culprit import RowRefused
+from draindown.sinks.postgres.failures import NOT_COMMITTED, UNCERTAIN
 from draindown.sinks.postgres.records import Records
 from draindown.sinks.postgres.staging import Staging
 from draindown.sinks.postgres.target import Target, look
@@ -119,11 +120,11 @@ class PostgresTable(Sink):
                 return None
         staging = Staging(self._connection, target, batch, columns)
         with self._transaction():
-            with self._connection.step("make a temporary table for") as opened:
+            with self._connection.step("make a temporary table for", NOT_COMMITTED) as opened:
                 staging.make(opened)
             staging.fill(rows, fates)
             self._reached("staged")
-            with self._connection.step("send a batch to") as opened:
+            with self._connection.step("send a batch to", NOT_COMMITTED) as opened:
                 opened.execute(f"set local idle_in_transaction_session_timeout = '{self._spec.timeout}s'")
                 records.fence(opened, batch.epoch)
                 self._reached("locked")
@@ -140,7 +141,7 @@ class PostgresTable(Sink):
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """Begin, and commit at the end of the block. An error breaks the connection, so the server undoes all of it."""
-        with self._connection.step("begin a batch of") as opened:
+        with self._connection.step("begin a batch of", NOT_COMMITTED) as opened:
             opened.execute("begin isolation level read committed")
             # rows may take their time until they come; nothing is locked then
             opened.execute("set local idle_in_transaction_session_timeout = 0")
@@ -149,7 +150,7 @@ class PostgresTable(Sink):
         except BaseException:
             self._connection.close()
             raise
-        with self._connection.step("commit a batch of") as opened:
+        with self._connection.step("commit a batch of", UNCERTAIN) as opened:
             opened.execute("commit")
 
     def _target(self, opened: psycopg.Connection[Any], columns: Sequence[SinkColumn] = ()) -> Target:

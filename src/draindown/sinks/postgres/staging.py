@@ -14,6 +14,7 @@ from pyarrow import csv
 from draindown.sinks.port import FATE, SinkBatch, SinkColumn
 from draindown.sinks.postgres import culprit
 from draindown.sinks.postgres.connection import Connection
+from draindown.sinks.postgres.failures import NOT_COMMITTED
 from draindown.sinks.postgres.names import identifier
 from draindown.sinks.postgres.target import Target
 from draindown.sinks.values import JSON, ready
@@ -50,7 +51,7 @@ class Staging:
         for part in rows:
             for start in range(0, part.num_rows, _AT_ONCE):
                 some = part.slice(start, _AT_ONCE)
-                with self._connection.step("copy rows for") as opened:
+                with self._connection.step("copy rows for", NOT_COMMITTED) as opened:
                     copied = partial(_copy, opened, statement, some, [*names, FATE] if fates else names)
                     self._attempt(opened, some.num_rows, copied, partial(self._key_of, some))
 
