@@ -841,8 +841,10 @@ def test_a_flow_that_cannot_be_planned_stops_only_those_that_read_it(
         (("of_of_a", "drain"), "lease-held", ["a", "b", "of_a", "of_b", "of_of_a"], set()),
         *(
             (("a", "drain"), code, ["a"], {"b", "of_a", "of_b", "of_of_a"})
-            for code in ("stopped", "jvm-gone", "crash", "out-of-memory")
+            for code in ("stopped", "jvm-gone", "crash of Spark", "out-of-memory")
         ),
+        (("a", "check"), "crash", ["a", "b", "of_b"], {"of_a", "of_of_a"}),
+        (("b", "drain"), "crash", ["a", "b", "of_a", "of_of_a"], {"of_b"}),
     ],
 )
 def test_a_step_that_fails_stops_its_branch_and_one_that_takes_spark_along_the_run(
@@ -855,6 +857,7 @@ def test_a_step_that_fails_stops_its_branch_and_one_that_takes_spark_along_the_r
     not_run: set[str],
 ) -> None:
     from draindown.planning import plan
+    from draindown.spark import session
     from draindown.spark.job import main
 
     every = PlanPart(backlog=Backlog(units=1), batches=1, drain=True, check=True, compact=True)
@@ -865,9 +868,11 @@ def test_a_step_that_fails_stops_its_branch_and_one_that_takes_spark_along_the_r
         steps.append((request.flow, request.step))
         if steps[-1] != fails:
             return of(request, now(), "done"), Exit.DONE
-        return of(request, now(), "failed", error={"code": error, "found": "so it is"}), Exit.NEEDS_PERSON
+        found = {"code": error.partition(" ")[0], "found": "so it is"}
+        return of(request, now(), "failed", error=found), Exit.NEEDS_PERSON
 
     monkeypatch.setattr(main, "attempt", attempt)
+    monkeypatch.setattr(session, "is_lost", lambda: error == "crash of Spark")
     code, out, _ = typed(capsys, "run", "branches", "--json")
     assert code == Exit.NEEDS_PERSON and json.loads(out)["not_run"].keys() == not_run
     assert list(dict.fromkeys(flow for flow, _ in steps)) == ran
@@ -875,6 +880,21 @@ def test_a_step_that_fails_stops_its_branch_and_one_that_takes_spark_along_the_r
     assert last == fails[1]
     compacted = [step == "compact" for _, step in steps]
     assert compacted == sorted(compacted), "compaction comes when every flow is drained and judged"
+
+
+def test_a_flow_whose_suite_is_broken_stops_only_those_that_read_it(
+    branches: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = branches.parent / "dags" / "pipelines" / "branches.yaml"
+    spec = yaml.safe_load(path.read_text())
+    spec["flows"]["a"]["expectations"] = "torn"
+    path.write_text(yaml.safe_dump(spec))
+    (branches.parent / "expectations" / "torn.json").write_text("{")
+    monkeypatch.setitem(sys.modules, "draindown.spark.session", None)
+    code, out, _ = typed(capsys, "run", "branches", "--json")
+    found = json.loads(out)
+    assert code == found["exit"] == 78
+    assert {one["flow"]: one["outcome"] for one in found["reports"]} == {"a": "failed", "b": "idle", "of_b": "idle"}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from draindown.base.formatting import count, printable
 from draindown.cli.context import Flow, Json, PipelineName, Setting, flows, new_run_id, refuse_without, setting
 from draindown.cli.failures import naming
 from draindown.cli.output import Output, table
-from draindown.runs.report import of
+from draindown.runs.report import unreached
 from draindown.spark.limits import Stop
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from draindown.spec.models import PipelineSpec
 
 
-_WITH_SPARK = ("stopped", "jvm-gone", "out-of-memory", "crash")
-"""Codes of errors after which the run's Spark can't be trusted with another flow."""
+_WITH_SPARK = ("stopped", "jvm-gone", "out-of-memory")
+"""Codes of errors after which the run's Spark cannot be trusted with another flow. A crash ends the run with Spark."""
 
 
 @dataclass
@@ -180,15 +180,17 @@ def _plans(this: _Run, names: Sequence[str], left_out: Sequence[Step]) -> list[t
 
     found: list[tuple[str, PlanPart]] = []
     for name in names:
-        request, started = this.request(name, "plan"), now()
-        this.sources[name] = source_of(request)
+        started = now()
         try:
             with naming(f"draindown plan {this.spec.pipeline} --flow {name}"):
+                request = this.request(name, "plan")
+                this.sources[name] = source_of(request)
                 report = planned(request, left_out, this.sources[name])
         except DraindownError as error:
             if len(names) == 1 and not this.reports:
                 raise
-            this.reports.append(of(request, started, "failed", error=error.as_dict()))
+            layout = this.spec.layout(name)
+            this.reports.append(unreached(layout, this.run_id, "plan", started, error.as_dict()))
             this.exit = max(this.exit, exit_for(error))
             this.failed.add(name)
             continue
@@ -236,8 +238,18 @@ def _step(this: _Run, request: Request, spark: _Spark) -> Exit:
     this.out.progress_done()
     this.reports.append(report)
     this.exit = max(this.exit, code)
-    this.ended = this.ended or (report.error or {}).get("code") in _WITH_SPARK
+    this.ended = this.ended or _took_spark(report)
     return code
+
+
+def _took_spark(report: StepReport) -> bool:
+    """Return whether a step ended with an error after which no other flow can use the run's Spark."""
+    code = (report.error or {}).get("code")
+    if code != "crash":
+        return code in _WITH_SPARK
+    from draindown.spark.session import is_lost
+
+    return is_lost()
 
 
 def _work(this: _Run, request: Request, spark: _Spark, stop: Stop) -> StepReport:

@@ -136,6 +136,11 @@ def context_state() -> Literal["at work", "stopped", "gone"]:
         return "gone"
 
 
+def is_lost() -> bool:
+    """Return whether this process had a Spark that no longer works."""
+    return SparkContext._active_spark_context is not None and context_state() != "at work"
+
+
 @contextmanager
 def configured(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
     """Set session settings for a block, and restore the previous values.
