@@ -301,6 +301,7 @@ NEEDS = {
     "source-missing": lambda root: shutil.rmtree(root / "landing"),
     "transform-missing": lambda root: _transform(root, None),
     "processor-missing": lambda root: _processor(root),
+    "secret-missing": lambda root: _sink(root, "postgresql://u:${secret:NOT_THERE}@127.0.0.1:1/d"),
 }
 _FOLDED = """
   folded:
@@ -333,6 +334,19 @@ def _transform(root: Path, text: str | None) -> None:
 def _processor(root: Path) -> None:
     path = root / "dags" / "pipelines" / "orders.yaml"
     path.write_text(path.read_text().rstrip() + _FOLDED)
+
+
+def _sink(root: Path, url: str) -> None:
+    path = root / "dags" / "pipelines" / "orders.yaml"
+    asked = f'also_to: {{alerts: {{postgres: {{url: "{url}", table: alerts, timeout: 1}}}}}}'
+    path.write_text(path.read_text().replace("    target:", f"    {asked}\n    target:", 1))
+
+
+def test_sinks_are_asked_where_validate_is_strict(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _sink(project, "postgresql://u@127.0.0.1:1/d")
+    assert typed(capsys, "validate", "orders") == (0, "orders: valid\n", "")
+    code, out, _ = typed(capsys, "validate", "orders", "--strict", "--json")
+    assert code == 78 and [error["code"] for error in json.loads(out)["errors"]] == ["sink-unreachable"]
 
 
 @pytest.mark.parametrize("code", NEEDS)

@@ -15,7 +15,7 @@ from draindown.cli.context import Json, Setting, Yes, person, refuse_without, se
 from draindown.cli.output import Output
 
 if TYPE_CHECKING:
-    from draindown.base.errors import TerminalError
+    from draindown.base.errors import DraindownError, TerminalError
     from draindown.spec.models import PipelineSpec
 
 
@@ -77,7 +77,7 @@ def validate(
     as_json: Json = False,
 ) -> None:
     """Check pipeline files and their suites; errors name file and line. Exit 78 if any is wrong."""
-    out, checked = Output(as_json), list(_checked(ctx, pipelines or []))
+    out, checked = Output(as_json), list(_checked(ctx, pipelines or [], strict=strict))
     errors = [error for one in checked for error in (*one.errors, *(one.warnings if strict else ()))]
     warnings = [] if strict else [error for one in checked for error in one.warnings]
     good = [one.name for one in checked if not one.errors and not (strict and one.warnings)]
@@ -106,10 +106,10 @@ class _Checked:
 
     name: str
     errors: Sequence[TerminalError] = ()
-    warnings: Sequence[TerminalError] = ()
+    warnings: Sequence[DraindownError] = ()
 
 
-def _checked(ctx: typer.Context, names: list[str]) -> Iterator[_Checked]:
+def _checked(ctx: typer.Context, names: list[str], *, strict: bool) -> Iterator[_Checked]:
     from draindown.base.errors import TerminalError
     from draindown.spec.loader import DIRECTORY, BrokenPipeline, load_all
     from draindown.spec.project import each_rooted
@@ -120,15 +120,16 @@ def _checked(ctx: typer.Context, names: list[str]) -> Iterator[_Checked]:
             if isinstance(loaded, BrokenPipeline):
                 yield _Checked(loaded.name, [loaded.error])
             else:
-                yield _looked_at(loaded, here.root)
+                yield _looked_at(loaded, here.root, strict=strict)
     for name in names:
         try:
-            yield _looked_at(here.load(name), here.root)
+            yield _looked_at(here.load(name), here.root, strict=strict)
         except TerminalError as error:
             yield _Checked(name, [error])
 
 
-def _looked_at(spec: PipelineSpec, root: Path) -> _Checked:
+def _looked_at(spec: PipelineSpec, root: Path, *, strict: bool) -> _Checked:
     from draindown.planning import validation
 
-    return _Checked(spec.pipeline, list(validation.errors(spec, root)), list(validation.warnings(spec, root)))
+    errors = list(validation.errors(spec, root))
+    return _Checked(spec.pipeline, errors, list(validation.warnings(spec, root, strict=strict)))

@@ -86,10 +86,18 @@ def refuse_unready(request: Request, layout: FlowLayout) -> None:
     Raises the errors of `Sink.check`, and TerminalError `sink-columns`.
     """
     for name, sink in request.declared.also_to.items():
-        types = _types(request, sink, layout)
-        if types is None:  # the first batch asks, once it has made the table
-            continue
-        with closing(registry.sink_of(sink, place_of(request, name))) as target:
+        if _types(request, sink, layout) is not None:  # else the first batch asks, once it has made the table
+            refuse_unready_sink(request, layout, name)
+
+
+def refuse_unready_sink(request: Request, layout: FlowLayout, name: str) -> None:
+    """Ask one sink as `refuse_unready` does, or only whether its target is there if a run alone knows the columns."""
+    sink = request.declared.also_to[name]
+    types = _types(request, sink, layout)
+    with closing(registry.sink_of(sink, place_of(request, name))) as target:
+        if types is None:
+            target.unsendable([])
+        else:
             target.check(list(columns_of(request, sink, types).values()))
 
 

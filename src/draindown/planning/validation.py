@@ -6,8 +6,9 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from draindown.base.errors import TerminalError
+from draindown.base.errors import DraindownError, TerminalError
 from draindown.gate import suite_validation
+from draindown.planning import sinks_at_hand
 from draindown.processors import loading
 from draindown.runs.request import Request
 from draindown.sources.registry import source_of
@@ -24,8 +25,12 @@ def errors(spec: PipelineSpec, root: Path) -> Iterator[TerminalError]:
             yield error
 
 
-def warnings(spec: PipelineSpec, root: Path) -> Iterator[TerminalError]:
-    """Yield one error per item that this machine lacks. The machine that runs the pipeline may have it."""
+def warnings(spec: PipelineSpec, root: Path, *, strict: bool) -> Iterator[DraindownError]:
+    """Yield one error per item that this machine lacks. The machine that runs the pipeline may have it.
+
+    `strict`: whether sinks are asked, which may take until their timeouts.
+    """
+    yield from sinks_at_hand.problems(spec, root, ask=strict)
     for name, flow in spec.flows.items():
         if isinstance(flow, FlowSpec):
             yield from _source(spec, name, flow, root)

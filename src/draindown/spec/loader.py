@@ -225,6 +225,7 @@ def _places(path: Path, spec: PipelineSpec, document: Document) -> Iterator[tupl
     """Yield the positions of the pipeline's expressions, sources and transforms, by path."""
     for name, flow in spec.flows.items():
         places = [*flow.expressions, *expressions(flow.also_to), ("source", flow.source.kind), ("transform",)]
+        places += [("also_to", sink, one.kind) for sink, one in flow.also_to.items()]
         if isinstance(flow, DerivedFlow):
             places.append(flow.part)
             places += [("source", *flow.source.place(at, "pipeline")) for at in range(len(flow.source.read))]
