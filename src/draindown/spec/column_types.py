@@ -81,7 +81,7 @@ class Column(BaseModel):
     def _from_text(cls, value: object) -> object:
         if isinstance(value, Column):
             return dict(value)
-        if isinstance(value, dict) and set(value) <= set(cls.model_fields) and "nullable" in value:
+        if isinstance(value, dict) and {"type", "nullable"} <= set(value) <= set(cls.model_fields):
             return {**value, "type": normalise(value["type"])}
         return _in_full(value) if isinstance(value, dict) else _declared(value)
 

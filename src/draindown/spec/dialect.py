@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 BACKSLASH = "\\"
+BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001))))
+"""The characters that are no part of a name at its ends."""
+
+
+def header_cells(cells: Iterable[str | None]) -> list[str]:
+    """Return the cells by which a header is known: without blanks around them, without empty ones at the end."""
+    names = [(cell or "").strip() for cell in cells]
+    while names and not names[-1]:
+        names.pop()
+    return names
 
 
 @dataclass(frozen=True)

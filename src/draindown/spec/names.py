@@ -167,3 +167,14 @@ def closest(name: str, known: Iterable[str]) -> str | None:
     """Return the closest of the `known` names, whatever their case; None if none is close."""
     by_lower = {other.lower(): other for other in known}
     return next((by_lower[close] for close in get_close_matches(name.lower(), by_lower, 1)), None)
+
+
+LISTED_FORM, RENAMED_FORM = "[listed]", "[renamed]"
+"""Tags of the two forms of chosen columns. Errors have them in their path, where the file has nothing."""
+
+
+def chosen_form(value: object) -> str | None:
+    """Return the tag of the form in which columns are chosen: a list, or a mapping to other names."""
+    if isinstance(value, dict):
+        return RENAMED_FORM
+    return LISTED_FORM if isinstance(value, list) else None

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated
 
-from pydantic import Field, PrivateAttr
+from pydantic import Discriminator, Field, PrivateAttr, Tag
 
 from draindown.spec.base import Part, Problem, repeated
-from draindown.spec.names import START_AT, ColumnName, caseless, is_own
+from draindown.spec.names import LISTED_FORM, RENAMED_FORM, START_AT, ColumnName, caseless, chosen_form, is_own
 from draindown.spec.table_source import SourceTable
 
 ORIGIN_KEY = ("left_origin", "right_origin")
 """Columns of the result that name a row of an append table, which has no keys: `unit:position` of its record."""
 CHOSEN = "as a list, or with their names in the result; absent: all but those of `on`."
 _ON = "Columns whose values are equal in both rows, as they are called in the result. NULL equals nothing."
-Chosen = list[ColumnName] | dict[ColumnName, ColumnName] | None
+Chosen = (
+    Annotated[
+        Annotated[list[ColumnName], Tag(LISTED_FORM)] | Annotated[dict[ColumnName, ColumnName], Tag(RENAMED_FORM)],
+        Discriminator(chosen_form),
+    ]
+    | None
+)
 
 
 class Pairing(Part):

@@ -13,13 +13,15 @@ from pydantic_core import ErrorDetails
 from draindown.spec.derived import KINDS, DerivedFlow
 from draindown.spec.landing import FlowSpec
 from draindown.spec.models import DERIVED_FORM, LANDING_FORM, PipelineSpec
-from draindown.spec.names import near
+from draindown.spec.names import LISTED_FORM, RENAMED_FORM, near
 from draindown.spec.source import SourceSpec
 from draindown.spec.sources import SOURCES, kind_of
 from draindown.spec.yaml_document import Document, Problem
 
 _KEY = "[key]"  # pydantic's mark for "the key, not its value"
 _FORMS = {LANDING_FORM: FlowSpec, DERIVED_FORM: DerivedFlow}
+_TAGS = {_KEY, *_FORMS, LISTED_FORM, RENAMED_FORM}
+"""What pydantic has in paths, and the file has not."""
 _LATER = frozenset(("changes", "watermark")) | {
     "cluster_by",
     "engine",
@@ -65,7 +67,7 @@ def _details(error: ValidationError) -> Iterator[ErrorDetails]:
 
 
 def _problems(details: ErrorDetails, document: Document) -> Iterator[Problem]:
-    path = tuple(str(part) for part in details["loc"] if part != _KEY and part not in _FORMS)
+    path = tuple(str(part) for part in details["loc"] if part not in _TAGS)
     kind = details["type"]
     if kind == "combination":
         for inner, message in details["ctx"]["problems"]:
@@ -158,6 +160,7 @@ _WANTED = {
     "dict_type": "keys and values",
     "model_type": "keys and values",
     "model_attributes_type": "keys and values",
+    "union_tag_not_found": "a list, such as [name], or keys and values",
 }
 
 

@@ -7,12 +7,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
 from draindown.spec import expression_names
 from draindown.spec.base import Model, Problem, refuse, repeated
 from draindown.spec.kafka_sink import KafkaSink
-from draindown.spec.names import ColumnName, Expression, is_own, unlike
+from draindown.spec.names import LISTED_FORM, RENAMED_FORM, ColumnName, Expression, chosen_form, is_own, unlike
 from draindown.spec.postgres_sink import PostgresSink
 from draindown.spec.sink import SinkSpec
 
@@ -53,6 +53,12 @@ SinkName = Annotated[
 ]
 
 
+SentColumns = Annotated[
+    Annotated[list[ColumnName], Tag(LISTED_FORM)] | Annotated[dict[ColumnName, SinkName], Tag(RENAMED_FORM)],
+    Discriminator(chosen_form),
+]
+
+
 class FlowSink(Model):
     """One sink of a flow."""
 
@@ -63,7 +69,7 @@ class FlowSink(Model):
         description="SQL condition over the columns of the table: the rows that the sink holds; absent: all.",
         examples=["flagged"],
     )
-    columns: list[ColumnName] | dict[ColumnName, SinkName] | None = Field(
+    columns: SentColumns | None = Field(
         default=None,
         description="The columns that are sent, as a list, or with the names that they get; absent: all.",
         examples=[["payment_id", "amount"], {"payment_id": "id"}],
