@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from draindown.spec.generators import GENERATORS, instead_of_generator
+
 TOKEN = re.compile(
     r"""(?P<string>[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
       | `(?P<quoted>(?:[^`]|``)*)`
@@ -188,6 +190,8 @@ def _check_word(tokens: list[re.Match[str]], at: int, token: re.Match[str], why:
         raise ValueError(f"{word}() is not determined by {what}: {why}")
     if called and word in _CLOCK_IF_EMPTY and following[1] == ")":
         raise ValueError(f"{word}() without arguments reads the clock: {why}")
+    if called and word in GENERATORS and not _is_field(tokens, at):
+        raise ValueError(f"{word}() makes several rows or columns of one: {instead_of_generator(word)}")
     if called and word in _CODE:
         raise ValueError(f"{word}() runs code or hides a name; expressions may not")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from draindown.spec import query_steps
 from draindown.spec.expression_names import (
     Word,
     belongs_to_another,
@@ -39,6 +40,7 @@ def problems(query: str, keys: Sequence[str], tables: Mapping[str, Columns]) -> 
     levels = [at for at, is_level in enumerate(_levels(words)) if is_level]
     yield from _table_problems(words, levels, [table.lower() for table in tables], ", ".join(tables))
     yield from _order_problems(words, levels)
+    yield from query_steps.problems(words)
     used = {word.name for word in words}
     if not any(
         word.text == "*" and word_at(words, at - 1).text.lower() in _BEFORE_ALL for at, word in enumerate(words)
@@ -65,14 +67,18 @@ def _levels(words: list[Word]) -> Iterator[bool]:
 def _table_problems(words: list[Word], levels: Sequence[int], known: Sequence[str], listed: str) -> Iterator[str]:
     for at in levels:
         after_distinct = word_at(words, at - 1).name == "distinct"  # `is distinct from`
-        if words[at].name not in ("from", "join") or after_distinct or not word_at(words, at + 1).free:
+        following = word_at(words, at + 1)
+        is_function = following.name in FUNCTIONS and is_called(words, at + 1)
+        if words[at].name not in ("from", "join") or after_distinct or not (following.free or is_function):
             continue
         parts = [words[at + 1]]
         while word_at(words, at + 2 * len(parts)).text == "." and word_at(words, at + 2 * len(parts) + 1).name:
             parts.append(words[at + 2 * len(parts) + 1])
         name = ".".join(part.text for part in parts)
-        if name.lower() not in known and not is_called(words, at + 1):
-            what = "the source is" if len(known) == 1 else "the sources are"
+        what = "the source is" if len(known) == 1 else "the sources are"
+        if is_called(words, at + 1):
+            yield f"reads the function {name}(): {what} {listed}"
+        elif name.lower() not in known:
             yield f"reads {name}: {what} {listed}{near(name, known)}"
     named = {word.name for word in words}
     if unread := [table for table in known if table not in named]:

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from draindown.spark.derived import plans, row_keys
 from draindown.spark.derived.plans import Node, Refused, children, identity, items, kind
 from draindown.spec.expressions import BY_ORDER
+from draindown.spec.generators import OF_ARRAYS
 
 _MADE = re.compile(r"_we?\d+")
 """Spark's names for what it works out beneath a window function, of columns that are its input, too."""
@@ -253,4 +254,5 @@ def _ties_decide(expression: Node) -> bool:
 
 
 def _unknown(node: Node) -> str:
-    return f"has a step {kind(node).removeprefix('Unresolved')}, which does not work within the keys"
+    instead = f": {OF_ARRAYS}" if kind(node) == "Generate" else ""
+    return f"has a step {kind(node).removeprefix('Unresolved')}, which does not work within the keys{instead}"
