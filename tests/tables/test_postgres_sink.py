@@ -327,6 +327,23 @@ def test_a_constraint_ends_the_batch_with_the_key_and_nothing_is_applied(postgre
     assert postgres.execute(f"select * from {name}") == []
 
 
+def test_rows_that_swap_a_unique_value_need_the_constraint_that_the_error_names(postgres: PostgresServer) -> None:
+    name = table(postgres, "id bigint primary key, name text unique, note text")
+    found = sink(postgres, name)
+    found.fence(5)
+    found.send(BATCH, COLUMNS, contract.batches(contract.upserts({1: ("a", None), 2: ("b", None), 3: ("c", None)})))
+    swapped = contract.upserts({1: ("b", None), 2: ("a", None)})
+    error = fails(lambda: found.send(replace(BATCH, number=1), COLUMNS, contract.batches(swapped)))
+    assert error.code == "sink-refused"
+    (statement,) = (way for way in error.next if way.startswith("ALTER TABLE"))
+    postgres.execute(statement)
+    found.send(replace(BATCH, number=1), COLUMNS, contract.batches(swapped))
+    assert postgres.execute(f"select id, name from {name} order by id") == [(1, "b"), (2, "a"), (3, "c")]
+    same = contract.upserts({1: ("c", None)})
+    assert fails(lambda: found.send(replace(BATCH, number=2), COLUMNS, contract.batches(same))).code == "sink-refused"
+    found.close()
+
+
 def test_a_wrong_password_is_named_and_no_secret_is_shown(
     postgres: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -7,11 +7,14 @@ import random
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from draindown.sinks.kafka.messages import Messages
+from draindown.sinks.port import FATE, SinkBatch, SinkColumn, SinkPlace
 from draindown.sinks.values import JSON, ready, texts
 
 CHANCE = random.Random(40)
@@ -82,3 +85,30 @@ def test_times_within_nested_values_are_those_of_top_level() -> None:
     column = pa.array([moment() for _ in range(200)], berlin)
     assert [one for (one,) in ready(pa.ListArray.from_arrays(range(201), column))] == ready(column)
     assert ready(pa.array([date(2026, 1, 2), None])) == ["2026-01-02", None]
+
+
+KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "string": (pa.string(), ["a", "A", "a ", "", "1", "null", "\u00e9", "e\u0301", '"', "\\", "\n"]),
+    "bigint": (pa.int64(), [0, 1, -1, 10, 2**63 - 1]),
+    "decimal(5,2)": (pa.decimal128(5, 2), [Decimal("1.00"), Decimal("1.10"), Decimal("0.01"), Decimal("-0.01")]),
+    "boolean": (pa.bool_(), [True, False]),
+    "binary": (pa.binary(), [b"", b"\0", b"\0\0", b"a", b"A"]),
+    "date": (pa.date32(), [date(1, 1, 1), date(11, 1, 1), date(999, 9, 9), date(9999, 12, 31)]),
+    "timestamp": (
+        pa.timestamp("us", "UTC"),
+        [datetime.min.replace(tzinfo=UTC), datetime(11, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)],
+    ),
+    "timestamp_ntz": (pa.timestamp("us"), [datetime.min, datetime(111, 1, 1), datetime.max]),
+}
+
+
+@pytest.mark.parametrize("kinds", [*product(KEYS), *product(KEYS, repeat=2)], ids=" ".join)
+def test_keys_that_differ_are_messages_with_keys_that_differ(kinds: tuple[str, ...]) -> None:
+    columns = [SinkColumn(f"k{at}", kind, key=True) for at, kind in enumerate(kinds)]
+    keys = list(product(*(KEYS[kind][1] for kind in kinds)))
+    arrays = [pa.array([key[at] for key in keys], KEYS[kind][0]) for at, kind in enumerate(kinds)]
+    fates = pa.array(["upsert"] * len(keys))
+    rows = pa.RecordBatch.from_arrays([*arrays, fates], names=[*(column.name for column in columns), FATE])
+    batch = SinkBatch(SinkPlace("l", "p", "f", "s"), "w", 0, 1, "source", 0, 1, len(keys), "00")
+    sent = list(Messages(batch, columns).of(rows))
+    assert len({message.key for message in sent}) == len({message.row for message in sent}) == len(keys)

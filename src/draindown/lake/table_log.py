@@ -27,6 +27,7 @@ from draindown.base.formatting import shortened
 from draindown.lake import formats, torn
 from draindown.lake.commits import Commit
 from draindown.lake.layout import FlowLayout
+from draindown.lake.row_values import values
 from draindown.lake.transactions import WriterId
 
 T = TypeVar("T")
@@ -296,19 +297,12 @@ def stream(
 
 def rows(found: pa.Table) -> list[dict[str, Any]]:
     """Return the rows of a result as dictionaries. Timestamps become `datetime`, in UTC if they have a time zone.
+    A date or time beyond the years 1 to 9999 becomes text.
 
     `to_pylist` does the same, but for timestamps it imports pandas if installed, which takes 50 MB and 0.3 s.
     """
-    columns = [_values(column) for column in found.columns]
+    columns = [values(column) for column in found.columns]
     return [dict(zip(found.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def _values(column: pa.ChunkedArray) -> list[Any]:
-    if not pa.types.is_timestamp(column.type):
-        return list(column.to_pylist())
-    epoch = EPOCH if column.type.tz else EPOCH.replace(tzinfo=None)
-    numbers = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
-    return [None if number is None else epoch + timedelta(microseconds=number) for number in numbers]
 
 
 def literal(text: str) -> str:

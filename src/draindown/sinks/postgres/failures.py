@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from draindown.base.errors import DraindownError, TerminalError, TransientError
 from draindown.base.secrets import redacted
 from draindown.sinks.port import SinkPlace
+from draindown.sinks.postgres.names import identifier
 
 if TYPE_CHECKING:
     import psycopg
@@ -70,6 +71,23 @@ def named(
 def is_refusal(error: psycopg.Error) -> bool:
     """Return whether the server refused a value or a row: data, constraints, triggers."""
     return (error.sqlstate or "").startswith(_REFUSING)
+
+
+def ways(error: psycopg.Error, table: str) -> list[str]:
+    """Return what helps against a refused row, most helpful first; empty if only its values say.
+
+    The server checks a unique constraint row by row unless it is deferred: rows of one batch that exchange their values
+    break it on the way.
+    """
+    key, name = _KEY.search(error.diag.message_detail or ""), error.diag.constraint_name
+    if error.sqlstate != "23505" or key is None or name is None:
+        return []
+    made = f"ADD CONSTRAINT {identifier(name)} UNIQUE ({key[1]}) DEFERRABLE INITIALLY DEFERRED;"
+    return [
+        "change what the row breaks",
+        f"ALTER TABLE {table} DROP CONSTRAINT {identifier(name)}, {made}   -- if rows of a batch exchange the value; "
+        "a unique index becomes such a constraint first",
+    ]
 
 
 def silent(tried: str, seconds: float, place: SinkPlace, changed: str = NOT_BEGUN) -> TransientError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from draindown.sinks.conditions import null_keys
 from draindown.sinks.port import Sink, SinkBatch, SinkColumn, SinkPlace
-from draindown.sinks.postgres import types
+from draindown.sinks.postgres import failures, types
 from draindown.sinks.postgres.connection import Connection
 from draindown.sinks.postgres.culprit import RowRefused
 from draindown.sinks.postgres.failures import NOT_COMMITTED, UNCERTAIN
@@ -93,7 +93,12 @@ class PostgresTable(Sink):
         except RowRefused as refusal:
             known = self._connection.named(refusal.error, f"send a batch to {self._spec.place}")
             raise refused(
-                self._place, tried=known.tried, found=known.found, changed="nothing in the table", key=refusal.key
+                self._place,
+                tried=known.tried,
+                found=known.found,
+                changed="nothing in the table",
+                key=refusal.key,
+                ways=failures.ways(refusal.error, self._spec.table),
             ) from refusal.error
 
     def retain(self, batch: SinkBatch, columns: Sequence[SinkColumn], keys: Iterable[pyarrow.RecordBatch]) -> int:
