@@ -93,7 +93,7 @@ def _set(values: Sequence[Any]) -> st.SearchStrategy[dict[str, Any]]:
 
 
 _BOUNDS = [0, 1, -7.25, 1.5, 7, 2**53 + 1, -1]
-_DATES = ["2026-01-01", "2025-12-31", "2026-01-01T12:00:00", "2026", "soon"]
+_DATES = ["2026-01-01", "2025-12-31", "0001-01-01", "9999-12-31", "2026-01-01T12:00:00", "2026", "soon"]
 _LENGTHS = [0, 1, 2, 300]
 _OVER_ANY = [
     _expects(f"expect_column_values_to_{what}", _one("column", [*_COLUMNS, "part", "odd name"]), _MOSTLY)
@@ -295,8 +295,30 @@ def test_what_python_has_no_value_for_is_left_to_gx(spark: SparkSession) -> None
     with configured(spark, INTERPRETED):
         rows = spark.sql("select 'k' as id, date_add(date'9999-12-31', 1) as day, 1 as n")
         verdicts = judge.judge(suite, rows, rows, ["id"])
-    assert [(verdict.success, verdict.judged_by) for verdict in verdicts] == [(False, "Great Expectations")] * 2
-    assert all(verdict.detail.startswith("could not be judged") for verdict in verdicts)
+    assert [verdict.success for verdict in verdicts] == [False, False]
+    assert [verdict.judged_by for verdict in verdicts] == ["one aggregation", "Great Expectations"]
+    assert "+10000-01-01" in str(verdicts[0].sample) and verdicts[1].detail.startswith("could not be judged")
+
+
+def test_bounds_and_samples_hold_at_both_ends_of_the_years(spark: SparkSession) -> None:
+    between, unique = "expect_column_values_to_be_between", "expect_column_values_to_be_unique"
+    ends = [("0001-01-01", "9999-12-31"), ("0999-12-31", None), (None, "0001-01-01"), ("9999-12-31", None)]
+    asked = [
+        {"column": column} | {k: v for k, v in zip(("min_value", "max_value"), pair, strict=True) if v is not None}
+        for column in ("day", "at")
+        for pair in ends
+    ]
+    suite = {"expectations": [{"type": between, "kwargs": kwargs} for kwargs in asked]}
+    suite["expectations"] += [{"type": unique, "kwargs": {"column": column}} for column in ("day", "at")]
+    with configured(spark, INTERPRETED | {"spark.sql.session.timeZone": "America/New_York"}):
+        days = "values ('a', '0001-01-01'), ('b', '9999-12-31'), ('c', '0001-01-01') as t(id, text)"
+        rows = spark.sql(f"select id, cast(text as date) as day, cast(text as timestamp) as at from {days}")
+        proven = aggregate.proofs(
+            suite, rows.schema, aggregate.judge(suite, rows.limit(0), rows.limit(0), ["id"]).values()
+        )
+        verdicts = aggregate.judge(suite, rows, rows, ["id"], proven)
+    assert [verdict.success for verdict in verdicts.values()] == [True, False, False, False] * 2 + [False, False]
+    assert all("0001-01-01" in str(verdict.sample[0]) for verdict in list(verdicts.values())[8:])
 
 
 @pytest.mark.campaign

@@ -15,7 +15,15 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
-from pyspark.sql.types import DateType, DecimalType, IntegralType, StructType
+from pyspark.sql.types import (
+    DataType,
+    DateType,
+    DecimalType,
+    IntegralType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from draindown.gate import suite as gate_suite
 from draindown.runs.report import Expectation
@@ -94,8 +102,8 @@ def _items(suite: Mapping[str, Any] | None, schema: StructType, open_rows: DataF
 def _item(name: str, config: Mapping[str, Any], schema: StructType, open_rows: DataFrame | None) -> _Item | None:
     try:
         question = translate.question(config, schema)
-    except (Unclear, *_DOUBTS):
-        return None
+    except (Unclear, PySparkException, Py4JJavaError, *_DOUBTS):
+        return None  # as where an aggregation fails
     scope = gate_suite.options(config).get("scope", scope_in(question.scope, open_rows))
     known = [one for one in SCOPES if one != "open" or open_rows is not None]
     return _Item(name, scope, config, question) if scope in known else None
@@ -156,14 +164,22 @@ def _repeated(rows: _Rows, among: Column, fields: Sequence[str]) -> bool:
 def _range(new: DataFrame, fields: Sequence[str]) -> Column:
     """Return a condition that holds for every row that shares its values with a row of `new`."""
     ranged = [name for name in fields if isinstance(new.schema[name].dataType, _RANGED)]
-    ends = [end for name in ranged for end in (F.count(name), F.min(name), F.max(name))]
+    kinds = {name: new.schema[name].dataType for name in ranged}
+    ends = [
+        end for name in ranged for end in (F.count(name), *(_shown(of(name), kinds[name]) for of in (F.min, F.max)))
+    ]
     count, *found = _only(new.agg(F.count(F.lit(1)), *ends))
     within = [F.lit(True)]
     for at, name in enumerate(ranged):
         values, low, high = found[3 * at : 3 * at + 3]
         if values and values == count:  # a column with NULLs has no range: NULLs may be duplicates too
-            within.append(F.col(name).between(F.lit(low), F.lit(high)))
+            within.append(F.col(name).between(*[F.lit(end).cast(kinds[name]) for end in (low, high)]))
     return all_of(within)
+
+
+def _shown(value: Column, kind: DataType) -> Column:
+    """Return a date or a time as text, in the session's zone: Python has none beyond 9999, nor py4j before 1000."""
+    return value.cast("string") if isinstance(kind, (DateType, TimestampType, TimestampNTZType)) else value
 
 
 def _grouped(frame: DataFrame, among: Column, by: Column) -> Counted:
@@ -198,7 +214,8 @@ def _sample(frame: DataFrame, question: Question, keys: Sequence[str]) -> list[A
         case _:
             return []
     shown = list(dict.fromkeys([*keys, *question.fields]))
-    found = rows.select(*[F.col(quoted(name)) for name in shown]).limit(SAMPLE).collect()
+    columns = [_shown(F.col(quoted(name)), frame.schema[name].dataType).alias(name) for name in shown]
+    found = rows.select(*columns).limit(SAMPLE).collect()
     return sample(row.asDict() if keys else _values(row, question) for row in found)
 
 

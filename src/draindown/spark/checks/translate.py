@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 from functools import reduce
 from typing import Any
@@ -69,15 +70,20 @@ class _Bounds:
     def column(self, column: Column) -> Column:
         parts = []
         if self.low is not None:
-            parts.append(column > F.lit(self.low) if self.above else column >= F.lit(self.low))
+            parts.append(column > _literal(self.low) if self.above else column >= _literal(self.low))
         if self.high is not None:
-            parts.append(column < F.lit(self.high) if self.below else column <= F.lit(self.high))
+            parts.append(column < _literal(self.high) if self.below else column <= _literal(self.high))
         return all_of(parts)
 
     def hold(self, value: Any) -> bool:
         above = self.low is None or (value > self.low if self.above else value >= self.low)
         below = self.high is None or (value < self.high if self.below else value <= self.high)
         return bool(above and below)
+
+
+def _literal(bound: Any) -> Column:
+    # as text: py4j writes a year before 1000 with fewer than four digits, which Java does not read
+    return F.lit(bound.isoformat()).cast("date") if isinstance(bound, date) else F.lit(bound)
 
 
 def _bounds(asked: Asked, of: Callable[[Any], Any]) -> _Bounds:
