@@ -340,13 +340,17 @@ def test_an_empty_string_by_which_the_table_is_partitioned_ends_red(
     it = derivation(window=WINDOW | {"measures": {"s": "sum(n)"}}, target={"partition_by": ["k"]})
     it.insert(row(2, 0), *others)
     it.derive()
-    it.insert(row(3, 0, k=""), row(4, 0, k="__HIVE_DEFAULT_PARTITION__"))
+    it.insert(row(3, 0, k=""), row(4, 0, k="__HIVE_DEFAULT_PARTITION__"), row(5, 0, k="a\x00b"))
     for _ in range(1 if others else 2):
         with pytest.raises(TerminalError) as error:
             it.derive()
         assert error.value.code == "partition-empty"
-        assert error.value.found.startswith("2 of them have an empty string, __HIVE_DEFAULT_PARTITION__")
-        assert "in partition column k" in error.value.found
+        reasons = [part.removeprefix("in 1 key partition column k has ") for part in error.value.found.split("; ")]
+        assert [reason.split(",")[0] for reason in reasons] == [
+            "an empty string",
+            "__HIVE_DEFAULT_PARTITION__",
+            "a NUL character",
+        ]
     assert TableLog(it.layout.table).row_count == 1 + len(others)
 
 

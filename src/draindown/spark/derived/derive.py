@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from draindown.base.errors import TerminalError
+from draindown.base.formatting import count
 from draindown.ledger import inputs as ledger_inputs
 from draindown.ledger.rows import BatchRow, conserve, not_adding_up
 from draindown.spark.derived import difference, failing, history, images, notes, recompute, remedies
@@ -181,7 +182,7 @@ def _recomputed(work: Work, held: Held | None, again: Sequence[Again], kept: Exi
         texts = [name for name in parts if schema[name].dataType.typeName() == "string"]
         counts = difference.count(fated, kind.row_keys, kind.counted, texts, kind.scope_keys, kind.found)
         notes.missed(work.batch, counts)
-        _refuse_blank(work, texts, counts.blank)
+        _refuse_blank(work, counts.blank)
         _refuse_twice(work, held, counts.twice)
     else:
         remembered = None
@@ -249,19 +250,16 @@ def _refuse_twice(work: Work, held: Held | None, number: int) -> None:
     raise _refused(work, "result-not-unique", f"{whose} of them; keys are {', '.join(work.row_keys)}", mended)
 
 
-def _refuse_blank(work: Work, texts: Sequence[str], number: int) -> None:
+def _refuse_blank(work: Work, blank: Mapping[str, int]) -> None:
     """Refuse keys with a text in a partition column that Delta stores as NULL, another key, or no directory can bear.
 
-    Raises TerminalError `partition-empty`.
+    `blank`: their number by column and reason. Raises TerminalError `partition-empty`.
     """
-    if number:
-        named = " or ".join(texts)
-        what = "an empty string, __HIVE_DEFAULT_PARTITION__ or a text longer than a file's name"
-        found = f"{number} of them have {what} in partition column {named}: Delta stores it as NULL, or not at all"
-        then = _rebuild(
-            work, f"   # once {named} is out of partition_by, or NULL in the source where it is such a text"
-        )
-        raise _refused(work, "partition-empty", found, then)
+    if blank:
+        found = "; ".join(f"in {count(number, 'key')} partition column {what}" for what, number in blank.items())
+        named = " or ".join(dict.fromkeys(what.partition(" has ")[0] for what in blank))
+        when = f"   # once {named} is out of partition_by, or NULL in the source where it is such a text"
+        raise _refused(work, "partition-empty", found, _rebuild(work, when))
 
 
 def _rebuild(work: Work, when: str) -> str:

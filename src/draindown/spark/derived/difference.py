@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from types import MappingProxyType
 
@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType
 
 from draindown.spark.sql import quoted
-from draindown.spark.targets.partition_values import unstorable
+from draindown.spark.targets.partition_values import reasons
 from draindown.spec.derived import TOLERANCE
 from draindown.spec.names import is_own
 
@@ -70,7 +70,7 @@ class Counts:
         keys: number of keys by fate.
         twice: number of keys with more than one row.
         now, before: rows of the source that the fresh rows count, and that the table's rows count.
-        blank: number of keys with a text in a partition column that no partition keeps.
+        blank: number of keys with a text in a partition column that no partition keeps, by column and reason.
         scopes: number of scopes that the keys are in.
         missed: number of fresh rows that found no row in the table that they look up.
     """
@@ -79,7 +79,7 @@ class Counts:
     twice: int
     now: int
     before: int
-    blank: int = 0
+    blank: Mapping[str, int] = field(default_factory=dict)
     scopes: int = 0
     missed: int = 0
 
@@ -97,7 +97,8 @@ def count(
     `texts`: partition columns of type string. `scope_keys`: those of `keys` that name a scope; empty for all. `found`:
     the column of `fresh` that says whether a row was found that it looks up.
     """
-    blank = reduce(Column.__or__, [unstorable(name, F.col(quoted(name))) for name in texts], F.lit(False))
+    why = {f"{name} has {what}": wrong for name in texts for what, wrong in reasons(name, F.col(quoted(name))).items()}
+    blank = {f"blank{at}": F.count_if(wrong) for at, wrong in enumerate(why.values())}
     fresh = F.lit(0) if counted is None else F.sum(quoted(counted))
     missed = F.lit(0) if found is None else F.count_if(~F.col(quoted(found)))
     sums = {"rows": F.count("*"), "fresh": fresh, "old": F.sum(BEFORE), "missed": missed}
@@ -105,7 +106,7 @@ def count(
         F.min(FATE).alias(FATE), *(one.alias(f"_{name}") for name, one in sums.items())
     )
     numbers = {fate: F.count_if(F.col(FATE) == fate) for fate in (*ACTS, UNCHANGED)}
-    numbers |= {"twice": F.count_if(F.col("_rows") > 1), "blank": F.count_if(blank), "scopes": F.count("*")}
+    numbers |= {"twice": F.count_if(F.col("_rows") > 1), "scopes": F.count("*"), **blank}
     numbers |= {name: F.coalesce(F.sum(f"_{name}"), F.lit(0)) for name in ("fresh", "old", "missed")}
     if list(scope_keys or keys) != list(keys):  # first by scope, in the same pass; a scope's column may be named `old`
         by_key = by_key.groupBy(*map(quoted, scope_keys)).agg(*(one.alias(f"_{name}") for name, one in numbers.items()))
@@ -113,7 +114,8 @@ def count(
     row = by_key.agg(*(one.alias(name) for name, one in numbers.items())).first()
     assert row is not None  # an aggregate without groups has one row
     by_fate = {fate: row[fate] for fate in (*ACTS, UNCHANGED) if row[fate]}
-    return Counts(by_fate, row["twice"], row["fresh"], row["old"], row["blank"], row["scopes"], row["missed"])
+    blanks = {what: row[name] for what, name in zip(why, blank, strict=True) if row[name]}
+    return Counts(by_fate, row["twice"], row["fresh"], row["old"], blanks, row["scopes"], row["missed"])
 
 
 def _field(side: str, name: str) -> Column:

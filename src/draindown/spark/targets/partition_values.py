@@ -29,8 +29,25 @@ def stored_as_null(value: Column) -> Column:
 
 def unnameable(name: str, value: Column) -> Column:
     """Return whether no directory can be named by a text of partition column `name`: too long, or it holds a NUL."""
+    return _is_long(name, value) | _has_nul(value)
+
+
+def reasons(name: str, value: Column) -> dict[str, Column]:
+    """Return by reason, in words, whether `unstorable` is true for it."""
+    return {
+        "an empty string, which Delta stores as NULL": value == "",
+        f"{HIVE_NULL}, which Delta stores as NULL": value == HIVE_NULL,
+        "a text longer than a directory's name can be": _is_long(name, value),
+        "a NUL character, which no directory's name can hold": _has_nul(value),
+    }
+
+
+def _is_long(name: str, value: Column) -> Column:
     room = _LONGEST - len(re.sub(_ESCAPED, "%00", name).encode()) - 1
     # a look at each character only where three bytes for each may be too many
     escaped = F.octet_length(F.regexp_replace(value, F.lit(_ESCAPED), F.lit("%00")))
-    is_long = (F.octet_length(value) > room // 3) & (escaped > room)
-    return is_long | F.contains(value, F.lit("\x00"))
+    return (F.octet_length(value) > room // 3) & (escaped > room)
+
+
+def _has_nul(value: Column) -> Column:
+    return F.contains(value, F.lit("\x00"))
