@@ -41,7 +41,11 @@ CSV = {
         {42: "b", 43: "c", 45: "d"},
     ),
     "too-few.csv": (b"id,s,n\n51\n52,a\n53,,1\n", {2: ("malformed", None), 3: ("malformed", None)}, {53: None}),
-    "repeated.csv": (b"id,s\n61,a\nid,s\n62,b\n\xef\xbb\xbfid,s\n63,c\n", {}, {61: "a", 62: "b", 63: "c"}),
+    "repeated.csv": (
+        b'id,s\n61,a\nid,s\n62,b\n\xef\xbb\xbfid,s\n63,c\n"id","s"\n id ,"s ",\n\xef\xbb\xbf"id",s\nid,t\n64,id\n',
+        {10: ("type", "id")},
+        {61: "a", 62: "b", 63: "c", 64: "id"},
+    ),
     "quotes.csv": (
         b'id,s,n\n71,"a,b",1\n72,"say ""hi""",2\n73,"",3\n74,"open,4\n75,e,5\n',
         {5: ("malformed", None)},

@@ -15,6 +15,7 @@ import yaml
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from draindown.audit.files import repeats
 from draindown.sources.files.line_counter import LineCounter
 from draindown.spark.contract.casting import typed
 from draindown.spark.contract.parsing import WHY, parse
@@ -165,7 +166,30 @@ def test_a_csv_line_is_split_once(spark: SparkSession) -> None:
     flow = {"source": {"format": "csv"}, "columns": {f"c{i}": "int" for i in range(20)}}
     header = ",".join(["x", *flow["columns"]])
     plan = parsed(spark, flow, "1", header=header)._jdf.queryExecution().optimizedPlan().toString()
-    assert plan.count("split(value") == plan.count("regexp_extract_all(") == 1
+    assert plan.count("split(value") == plan.count("regexp_extract_all(concat(,, value#") == 1
+
+
+@pytest.mark.parametrize("name", ["rfc", "single", pytest.param("mysql", marks=pytest.mark.full)])
+def test_a_header_that_comes_again_is_known_by_its_cells_in_drain_and_audit(spark: SparkSession, name: str) -> None:
+    source = SOURCES[name]
+    mark, quote = source.dialect.delimiter, source.dialect.quote or ""
+    said = {key: value for key, value in source.model_dump().items() if value is not None}
+    given = {"source": said, "columns": dict.fromkeys(("sku", "size"), "string")}
+    flow = FlowSpec.model_validate(given)
+    header = mark.join(["sku ", f"{quote}size{quote}"])
+    forms = ("sku", " sku", "sku\u00a0", f"{quote}sku{quote}", f"{quote} sku{quote}", f"{quote}{quote}sku", "Sku")
+    ends = ("size", f"{quote}size{quote}", f"size{mark}", f"size{mark}x", "sizes", f"size{quote}")
+    lines = [f"{bom}{form}{mark}{end}" for bom in ("", "\ufeff") for form in forms for end in ends]
+    lines += [f"{mark}sku{mark}size", f"sku{mark}{quote}si\nze{quote}", f"a{mark}sku{mark}size", f"x{mark}sku"]
+    kept = {row["_id"] for row in parsed(spark, given, *lines, header=header).where("not _blank").collect()}
+    is_repeated = repeats(header.encode(), flow)
+    for at, line in enumerate(lines):
+        cells = source.dialect.cells(line.removeprefix("\ufeff"))
+        same = cells is not None and [(cell or "").strip() for cell in cells] in (
+            ["sku", "size"],
+            ["sku", "size", ""],
+        )
+        assert (at not in kept, is_repeated(line.encode())) == (same, same), line
 
 
 _ESCAPES = (

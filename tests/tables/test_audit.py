@@ -660,7 +660,7 @@ def test_a_replay_killed_after_its_commit_did_release(tmp_path: Path) -> None:
 
 
 def test_csv_headers_are_no_lines_and_quoted_newlines_are_counted_as_the_ledger_does(tmp_path: Path) -> None:
-    content = b'id,n\na,1\n"b\nb",1\n\nid,n\nc,x\n'
+    content = b'id,n\na,1\n"b\nb",1\n\n"id", n\nc,x\n'
     world = World(tmp_path, contents=[content, b""], source={"files": "in/*", "format": "csv"})
     world.intake = [world.intake[0] | {"multiline": True, "lines": 7, "blank": 1}]
     world.committed = [BatchRow("p", "f", 1, 0, "r", slice=1, units=1, bytes=len(content), records=3, inserted=2)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -15,6 +15,7 @@ from draindown.audit.cells import CellReader, unlike
 from draindown.audit.keys import MOST
 from draindown.audit.model import Collector, Residue
 from draindown.audit.raw import DocumentFile, FieldReader, RawRecord, TextFile, cells_of, sha256
+from draindown.spec.dialect import header_cells
 from draindown.spec.landing import FlowSpec
 
 _ROWS = 100_000
@@ -107,11 +108,12 @@ def _text(
     facts = FileFacts(path)
     refused = dict(refusals.of(path))
     header = header_of(place, flow, multiline)
+    is_repeated = repeats(header, flow)
     sink = _KeySink(path, flow, keys, header, facts.residues, judged)
     file = None if flow.source.documents else TextFile(place, source=flow.source if multiline else None)
     for record in file or DocumentFile(place):
         row = refused.pop(record.position, None)
-        is_header = header is not None and record.raw.removeprefix(_BOM) == header
+        is_header = is_repeated(record.raw)
         if not record.raw.strip() or is_header:
             facts.blank += not is_header
             if row:
@@ -148,6 +150,21 @@ def header_of(path: str, flow: FlowSpec, multiline: bool) -> bytes | None:
     first = next((r.raw for r in TextFile(path, source=flow.source if multiline else None) if r.raw.strip()), None)
     # a first line that names no column of the contract is not a header, but a record that was refused
     return first if first is not None and set(names_in(first, flow)) & set(flow.fields.values()) else None
+
+
+def repeats(header: bytes | None, flow: FlowSpec) -> Callable[[bytes], bool]:
+    """Return what tells whether a record is the header, which may come again: it has the same cells."""
+    if header is None:
+        return lambda _: False
+    names = header_cells(names_in(header, flow))
+    # most records are told apart by one name: those whose bytes may be written otherwise are left out
+    plain = [name for name in names if name.isalnum() and "\ufffd" not in name]
+    likely = max(plain, key=len, default="").encode()
+
+    def is_repeated(raw: bytes) -> bool:
+        return likely in raw and header_cells(names_in(raw.removeprefix(_BOM), flow)) == names
+
+    return is_repeated
 
 
 def names_in(header: bytes, flow: FlowSpec) -> list[str]:

@@ -29,8 +29,6 @@ from draindown.sources.slices import Unit
 from draindown.spec.landing import FlowSpec
 from draindown.spec.sources import FilesSource
 
-_BOM = b"\xef\xbb\xbf"
-
 
 class FileRecords:
     """Reads files as they lie. A file that has other bytes than were taken in is not read."""
@@ -73,10 +71,10 @@ class FileRecords:
         flow, multiline = self._flow, bool(unit.row.get("multiline"))
         header = audited.header_of(unit.name, flow, multiline)
         read = _TextReader(flow, audited.names_in(header, flow) if header is not None else list(flow.fields.values()))
+        is_repeated = audited.repeats(header, flow)
         plain = TextFile(unit.name, source=flow.source if multiline else None)
         for record in DocumentFile(unit.name) if flow.source.documents else plain:
-            is_header = header is not None and record.raw.removeprefix(_BOM) == header
-            if record.raw.strip() and not is_header and holds(record.raw, needles):
+            if record.raw.strip() and not is_repeated(record.raw) and holds(record.raw, needles):
                 yield Record(record.position, record.raw, partial(read, record.raw))
 
     def _rows(self, unit: Unit) -> Iterator[Record]:

@@ -18,7 +18,7 @@ from draindown.spark.contract import drift_marks
 from draindown.spark.contract.record_frame import NOTHING, Records, finish, of_lines
 from draindown.spark.sources.port import Read
 from draindown.spark.sql import literal
-from draindown.spec.dialect import Dialect
+from draindown.spec.dialect import BLANKS, Dialect, header_cells
 from draindown.spec.landing import FlowSpec
 
 _CELLS = "_c"
@@ -54,8 +54,7 @@ def _records(lines: DataFrame, flow: FlowSpec, header: str | None, known: Known)
     frame = of_lines(lines, flow)
     # a first line that names no column may be a record: it is refused like those after it
     if flow.source.has_header and header is not None and set(names) & set(flow.columns):
-        # the header of a file that was appended to another one may have its byte order mark in front
-        frame = frame.withColumn("_blank", F.col("_blank") | F.col("_raw").isin(header, _BOM + header))
+        frame = frame.withColumn("_blank", F.col("_blank") | F.coalesce(_repeats(dialect, header), F.lit(False)))
     frame = frame.withColumn(_CELLS, F.expr(_cells(dialect)))
     named = not wrong and set(names) - set(flow.columns)
     unknown = _unknown(names, flow) if named else F.expr(NOTHING)
@@ -75,18 +74,39 @@ def _records(lines: DataFrame, flow: FlowSpec, header: str | None, known: Known)
     return Records(frame, cell, F.col("_raw"), F.octet_length("_raw"))
 
 
-def _cells(dialect: Dialect) -> str:
-    """Return the cells of `value` with their quotes, as SQL."""
+def _repeats(dialect: Dialect, header: str) -> Column:
+    """Return whether a record has the cells of the header: each without blanks around it, empty ones at the end apart.
+
+    Few records have the longest name in them: the cells of the others are not looked at.
+    """
+    names = header_cells(dialect.cells(header) or [])
+    value = "value" if "\ufffd" not in header else "make_valid_utf8(value)"
+    # the header of a file that was appended to another one may have its byte order mark in front
+    value = f"if(startswith({value}, {literal(_BOM)}), substring({value}, 2), {value})"
+    plain = [name for name in names if not set(name) & {*dialect.marks}]
+    is_likely = f"contains({value}, {literal(max(plain, key=len, default=''))})"
+    bare = f"btrim(coalesce({_value(dialect, 'cell')}, ''), {literal(BLANKS)})"
+    trimmed = f"transform({_cells(dialect, value)}, cell -> {bare})"
+    cells = f"slice({trimmed}, 1, {len(names)})"
+    rest = f"array_remove(slice({trimmed}, {len(names) + 1}, size({trimmed})), '')"
+    is_whole = f"array_join({_cells(dialect, value)}, {literal(dialect.delimiter)}) = {value}"
+    wanted = F.from_json(F.lit(json.dumps(names)), "array<string>")  # no SQL text: Spark would replace ${}
+    same = F.expr(f"{is_whole} and size({rest}) = 0") & (F.expr(cells) == wanted)
+    return F.when(F.expr(is_likely), same).otherwise(F.lit(False))
+
+
+def _cells(dialect: Dialect, value: str = "value") -> str:
+    """Return the cells of a record with their quotes, as SQL."""
     mark = literal(dialect.delimiter)
-    simple = f"split(value, {literal(_pattern(dialect.delimiter))}, -1)"
+    simple = f"split({value}, {literal(_pattern(dialect.delimiter))}, -1)"
     if not dialect.marks:
         return simple
     cell = literal(f"{_pattern(dialect.delimiter)}({dialect.cell(possessive=True)})")
-    return f"if({_is_marked(dialect)}, regexp_extract_all(concat({mark}, value), {cell}, 1), {simple})"
+    return f"if({_is_marked(dialect, value)}, regexp_extract_all(concat({mark}, {value}), {cell}, 1), {simple})"
 
 
-def _is_marked(dialect: Dialect) -> str:
-    return " or ".join(f"contains(value, {literal(mark)})" for mark in dialect.marks)
+def _is_marked(dialect: Dialect, value: str = "value") -> str:
+    return " or ".join(f"contains({value}, {literal(mark)})" for mark in dialect.marks)
 
 
 def _pattern(character: str) -> str:
