@@ -156,6 +156,24 @@ def checkpoint(asked: Request, generation: int, *, offsets: int, commits: int) -
     return home
 
 
+def alter(path: str, operation: str, *actions: Mapping[str, Any], **parameters: Any) -> None:
+    """Commit actions of metadata or protocol to a table, as another engine does."""
+    newest = max(int(commit.stem) for commit in Path(path, "_delta_log").glob("*.json"))
+    log = Path(path, "_delta_log", f"{newest + 1:020}.json")
+    told = {"timestamp": int(AT.timestamp() * 1000), "operation": operation, "operationParameters": parameters}
+    lines = [{"commitInfo": told | {"engineInfo": "Another-Engine/1.0"}}, *actions]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def require(path: str, feature: str, *, of_readers: bool) -> None:
+    """Add a feature to a table's protocol."""
+    known = DeltaTable(path).protocol()
+    readers = sorted({*(known.reader_features or ()), *([feature] if of_readers else [])})
+    writers = sorted({*(known.writer_features or ()), *readers, feature})
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": readers, "writerFeatures": writers}
+    alter(path, "SET TBLPROPERTIES", {"protocol": protocol})
+
+
 def restore(asked: Request, version: int) -> None:
     """What RESTORE TABLE does."""
     DeltaTable(asked.layout.table).restore(version)

@@ -13,6 +13,7 @@ from draindown.base.exits import Exit, exit_for
 from draindown.cli import overview
 from draindown.cli.at_work import others, unreported
 from draindown.cli.context import AnyPipeline, Flow, Json, Setting, flows, new_run_id, setting
+from draindown.cli.failures import naming
 from draindown.cli.output import Output, not_done, table
 
 if TYPE_CHECKING:
@@ -137,11 +138,12 @@ def _audited(here: Setting, spec: PipelineSpec, flow: str | None, out: Output) -
     found: dict[str, Audited] = {}
     for name in flows(spec, flow):
         try:
-            found[name] = (
-                unaudited(spec, name)
-                if spec.is_derived(name)
-                else audit_flow(spec, name, root=here.root, progress=_every_tenth(out))
-            )
+            with naming(f"draindown audit {spec.pipeline} --flow {name}"):
+                found[name] = (
+                    unaudited(spec, name)
+                    if spec.is_derived(name)
+                    else audit_flow(spec, name, root=here.root, progress=_every_tenth(out))
+                )
         except DraindownError as error:  # the other flows can be audited
             found[name] = error
         out.progress_done()

@@ -38,6 +38,7 @@ from draindown.doctor.tables import (
     look_at_target,
 )
 from draindown.flow.state import FlowState
+from draindown.lake.features import Unsupported
 from draindown.lake.flow_tables import flow_tables
 from draindown.lake.layout import FlowLayout
 from draindown.lake.torn import TableDamaged
@@ -110,6 +111,10 @@ def _look(desk: Desk, part: str, look: Callable[[Desk], None]) -> None:
         look(desk)
     except TableDamaged as error:
         _cannot_be_read(desk, part, error.found)
+    except Unsupported as error:
+        desk.say(part, "can't be read")
+        if not any(one.code == error.code and error.path in one.found for one in desk.symptoms):
+            desk.wrong(error.code, part, error.found, error.next[0])
     except DraindownError as error:
         desk.say(part, "does not agree")
         if any((one.code, one.found) == (error.code, error.found) for one in desk.symptoms):

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from draindown.base.formatting import count, printable, shortened
 from draindown.doctor.model import Desk
-from draindown.flow import foreign, generations, integrity, proven, quarantine, refused_share, resume, withdrawals
+from draindown.flow import (
+    foreign,
+    generations,
+    integrity,
+    proven,
+    quarantine,
+    refused_share,
+    resume,
+    table_features,
+    withdrawals,
+)
 from draindown.gate import published as gate_published
 from draindown.gate import waivers
 from draindown.gate.published import Unpublished
@@ -29,8 +39,13 @@ def look_at_logs(desk: Desk) -> None:
     if gone := integrity.missed(desk.layout, told) if told is not None else []:
         text = f"a reset that did not end put aside {', '.join(gone)}; generation {desk.generation} can't do without"
         desk.wrong("reset-unfinished", "logs", text, desk.command("reset"))
+    unfit = {
+        one.path: one for path in integrity.tables(desk.layout) if (one := table_features.unfit(desk.layout, path))
+    }
+    for one in unfit.values():
+        desk.wrong("table-feature", "logs", one.found, one.next[0])
     for path, words in integrity.damaged(desk.layout, files=True).items():
-        if path == desk.layout.table and words.endswith("is gone"):
+        if path in unfit or (path == desk.layout.table and words.endswith("is gone")):
             continue  # a data file: said with the target
         desk.wrong("table-damaged", "logs", f"{path}: {words}", desk.reset_or_restore(path))
 

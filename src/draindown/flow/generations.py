@@ -24,7 +24,7 @@ from draindown.flow.checkpoint import Checkpoint, _restore, newest_directory
 from draindown.lake.documents import read_json, write_json
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import log_of, once
-from draindown.lake.torn import TableDamaged
+from draindown.lake.torn import UNREAD
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import GATE
@@ -209,7 +209,7 @@ def next_number(layout: FlowLayout, live: int | None) -> int:
 
 def newest_in_ledger(layout: FlowLayout) -> int:
     """Return the newest generation in the ledger; 0 if the ledger has no batch or is unreadable."""
-    with suppress(TableDamaged):
+    with suppress(*UNREAD):
         return ledger_table.newest_generation(layout) if log_of(layout, layout.ledger).is_whole else 0
     return 0
 

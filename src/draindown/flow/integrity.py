@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from draindown.base.errors import TerminalError
-from draindown.flow import generations, owner
+from draindown.flow import generations, owner, table_features
 from draindown.lake.flow_tables import flow_tables
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import UNREADABLE, Snapshot, TableLog, log_of
@@ -31,7 +31,7 @@ def damaged(layout: FlowLayout, *, files: bool = False) -> dict[str, str]:
     `files`: look into data files too, as `torn.torn_file` does. Without it that is done only if the ledger can't be
     read.
     """
-    found = {path: words for path in _tables(layout) if (words := _damage(layout, path, files))}
+    found = {path: words for path in tables(layout) if (words := _damage(layout, path, files))}
     generation = generations.generation_if_told(layout)
     if generation is not None and layout.ledger not in found and log_of(layout, layout.ledger).exists:
         try:
@@ -87,25 +87,28 @@ def _behind(layout: FlowLayout, path: str, generation: int, purpose: SideTable) 
 
 
 def refuse(layout: FlowLayout) -> None:
-    """Refuse to work on tables that lost commits.
+    """Refuse to work on tables that lost commits or that an engine cannot handle.
 
-    Tables of another flow lack batches of this one, which is no damage: that is asked first.
+    Tables of another flow lack batches of this one, which is no damage: the owner is checked first.
 
-    Raises TerminalError `table-of-another-flow`, `table-damaged`, `reset-unfinished`.
+    Raises TerminalError `table-of-another-flow`, `table-damaged`, `reset-unfinished`, `table-feature`.
     """
     owner.refuse_other(layout)
     _refuse_half_a_reset(layout)
+    table_features.refuse(layout, tables(layout))
     if found := damaged(layout):
         raise _error(layout, found)
 
 
 def refuse_torn(layout: FlowLayout) -> None:
-    """Refuse to read tables whose logs are torn. Raises TerminalError `table-of-another-flow`, `table-damaged`.
+    """Refuse to read tables whose logs are torn, or that deltalake cannot read.
 
-    Whether a table lacks a batch is not looked at: that is what an audit finds by its own count.
+    Raises TerminalError `table-of-another-flow`, `table-damaged`, `table-feature`. Whether a table lacks a batch is not
+    checked: an audit finds that by its own count.
     """
     owner.refuse_other(layout)
-    if found := {path: words for path in _tables(layout) if (words := log_of(layout, path).damage)}:
+    table_features.refuse(layout, (path for path in tables(layout) if table_features.unsupported(log_of(layout, path))))
+    if found := {path: words for path in tables(layout) if (words := log_of(layout, path).damage)}:
         raise _error(layout, found)
 
 
@@ -150,7 +153,7 @@ def _refuse_half_a_reset(layout: FlowLayout) -> None:
 
 def missed(layout: FlowLayout, generation: int) -> list[str]:
     """Return the tables of a generation that a reset put aside for a later one and that nobody restored."""
-    aside = {path: put_aside_last(layout, path) for path in _tables(layout)}
+    aside = {path: put_aside_last(layout, path) for path in tables(layout)}
     return [path for path, began in aside.items() if began > generation and not _is_back(layout, began, path)]
 
 
@@ -207,7 +210,7 @@ def _aside(layout: FlowLayout, generation: int, path: str) -> Path:
     return Path(layout.aside(generation)) / Path(path).parent.name / Path(path).name
 
 
-def _tables(layout: FlowLayout) -> tuple[str, ...]:
+def tables(layout: FlowLayout) -> tuple[str, ...]:
     """Return the paths of the flow's tables in the reverse of the order in which a batch writes them.
 
     A reader that follows this order sees no table behind one it has read before, even while a drain is running.

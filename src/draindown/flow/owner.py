@@ -13,7 +13,7 @@ from draindown.flow.checkpoint import Checkpoint
 from draindown.lake.layout import FlowLayout
 from draindown.lake.revisions import Revisions
 from draindown.lake.table_log import Snapshot, TableLog, literal, log_of
-from draindown.lake.torn import TableDamaged
+from draindown.lake.torn import UNREAD
 from draindown.lake.transactions import app_id
 from draindown.lease.holder import holder
 from draindown.ledger.rows import from_commit
@@ -89,7 +89,7 @@ def _writers(layout: FlowLayout) -> Iterator[tuple[str, _Named]]:
         yield layout.table, writer
     ledger: TableLog = log_of(layout, layout.ledger)
     others = f"select distinct pipeline, flow from t where pipeline <> {literal(layout.pipeline)}"
-    with suppress(TableDamaged):  # said by others
+    with suppress(*UNREAD):  # said by others
         for row in ledger.rows(others) if ledger.is_whole else ():
             yield layout.ledger, (row["pipeline"], row["flow"])
 

@@ -24,7 +24,7 @@ from deltalake.exceptions import DeltaError
 from draindown.base.clock import EPOCH
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import shortened
-from draindown.lake import formats, torn
+from draindown.lake import features, formats, torn
 from draindown.lake.commits import Commit
 from draindown.lake.layout import FlowLayout
 from draindown.lake.row_values import values
@@ -44,8 +44,8 @@ class TableLog:
     The log is opened once, on first use; later commits are not visible. An absent table has no rows, no commits and no
     transactions.
 
-    Raises TerminalError `table-damaged` if a file of the table is torn or gone, `format-unknown` if another version of
-    draindown created it; deltalake's errors for anything else.
+    Raises TerminalError `table-damaged` if a file of the table is torn or gone, `table-feature` if deltalake lacks a
+    feature of it, `format-unknown` if another version of draindown created it; deltalake's errors for anything else.
     """
 
     def __init__(self, path: str, version: int | None = None) -> None:
@@ -82,6 +82,7 @@ class TableLog:
         if "table" in held:
             with torn.named(self.path):
                 self.table.update_incremental()
+            features.refuse_unreadable(self.path, self.table.protocol())
         return self
 
     @cached_property
@@ -93,7 +94,7 @@ class TableLog:
             return f"commit {empty[0]} is empty"
         try:
             _ = self.exists and self.table
-        except torn.TableDamaged as error:
+        except torn.UNREAD as error:
             return error.found.removeprefix(f"{self.path}: ")
         except DeltaError as error:
             return f"its log can't be read: {shortened(str(error))}"
@@ -277,9 +278,10 @@ def once(layout: FlowLayout, path: str, read: Callable[[], T]) -> T:
 
 
 def opened(path: str, version: int | None = None) -> DeltaTable:
-    """Open a table. Raises TerminalError `format-unknown` if another version of draindown created it."""
+    """Open a table. Raises TerminalError `table-feature`, `format-unknown` if another version of draindown made it."""
     table = DeltaTable(path, version=version)
     formats.refuse_unknown_table(path, table.metadata().configuration)
+    features.refuse_unreadable(path, table.protocol())
     return table
 
 

@@ -16,6 +16,7 @@ from deltalake.exceptions import DeltaError
 
 from draindown.base.errors import TerminalError, said
 from draindown.base.formatting import size
+from draindown.lake import features
 
 _READ_WHOLE = 256 * 1024**2
 """Bytes of data files up to which pages are read too. Of a larger table only the footers are."""
@@ -27,9 +28,16 @@ class TableDamaged(TerminalError):
     """A file of a table is not as it was written. Its code is `table-damaged`."""
 
 
+UNREAD = (TableDamaged, features.Unsupported)
+"""The errors of a table that cannot be read, each of which names the table."""
+
+
 @contextmanager
 def named(path: str) -> Iterator[None]:
     """Translate an error of the block, which reads the table at `path`, into one that names the file at fault.
+
+    Or the table feature that deltalake lacks: it opens no table with some features, and another engine may add one
+    after the table was opened.
 
     Other errors of the readers pass unchanged: storage that fails, a query that the table can't answer.
     """
@@ -38,6 +46,7 @@ def named(path: str) -> Iterator[None]:
     except (DeltaError, pa.ArrowException) as error:
         damage = torn_file(path)
         if damage is None:
+            features.refuse_logged(path)
             raise
         raise _damaged(path, damage) from error
 

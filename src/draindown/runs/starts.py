@@ -17,7 +17,7 @@ from draindown.base.findings import Finding
 from draindown.base.formatting import count, shortened
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import UNREADABLE
-from draindown.lake.torn import TableDamaged
+from draindown.lake.torn import UNREAD
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
@@ -118,7 +118,7 @@ def listed(layout: FlowLayout, run_id: str) -> list[Start]:
     """
     told = store.starts(layout, run_id)
     rows: dict[str, list[BatchRow]] = {}
-    with suppress(TableDamaged):  # the reports are there still; `with_sums` says what they lack
+    with suppress(*UNREAD):  # the reports are there still; `with_sums` says what they lack
         for row in ledger_table.of_run(layout, told[0].run_id if told else run_id):
             rows.setdefault(row.start, []).append(row)
     found = [Start(one.step, one.start, one, _totals(rows, one)) for one in told]

@@ -1,0 +1,69 @@
+"""Refuse a flow's tables that require a feature which one of the engines lacks, before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from deltalake.exceptions import DeltaError
+
+from draindown.base.errors import TerminalError
+from draindown.lake import features
+from draindown.lake.layout import FlowLayout
+from draindown.lake.table_log import TableLog, log_of
+
+
+@dataclass(frozen=True)
+class Unfit:
+    """A table that requires features which an engine lacks: `found` describes them, `next` are the ways out."""
+
+    path: str
+    found: str
+    next: tuple[str, ...]
+
+
+def unfit(layout: FlowLayout, path: str) -> Unfit | None:
+    """Return the features of one of the flow's tables that keep an engine from its work; None if all are supported."""
+    log = log_of(layout, path)
+    if error := unsupported(log):
+        return Unfit(path, error.found, tuple(_ways(layout, path, error.names)))
+    if not log.is_whole:
+        return None
+    beside = path != layout.table
+    names = features.unwritable(log.table.protocol(), beside=beside)
+    if not names:
+        return None
+    engine = "deltalake, which writes the table," if beside else "Delta of Spark"
+    return Unfit(path, features.described(path, names, engine), tuple(_ways(layout, path, names)))
+
+
+def unsupported(log: TableLog) -> features.Unsupported | None:
+    """Return the error of a table that deltalake cannot read because of a feature; None for any other table."""
+    try:
+        _ = log.exists and log.table
+    except features.Unsupported as error:
+        return error
+    except (TerminalError, DeltaError):  # `TableLog.damage` describes it
+        return None
+    return None
+
+
+def refuse(layout: FlowLayout, paths: Iterable[str]) -> None:
+    """Refuse to work with tables that `unfit` finds. Raises TerminalError `table-feature`."""
+    found = [one for path in paths if (one := unfit(layout, path))]
+    if found:
+        raise TerminalError(
+            "table-feature",
+            tried=f"open the tables of flow {layout.flow} of pipeline {layout.pipeline}",
+            found="; ".join(one.found for one in found),
+            next=list(dict.fromkeys(way for one in found for way in one.next)),
+        )
+
+
+def _ways(layout: FlowLayout, path: str, names: Sequence[str]) -> Iterator[str]:
+    yield from features.dropped(path, names)
+    aside = " --table-aside" * (path == layout.table)
+    yield (
+        f"draindown reset {layout.pipeline} --flow {layout.flow}{aside}   "
+        "# moves the table to aside/; the next run reads all input into a new one"
+    )
