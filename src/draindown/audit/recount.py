@@ -30,7 +30,7 @@ from draindown.audit.records import Records
 from draindown.audit.withdrawals import released_withdrawals, settle_withdrawals, withdrawals
 from draindown.base.errors import TerminalError, TransientError
 from draindown.base.formatting import count
-from draindown.flow import generations, integrity
+from draindown.flow import altered, generations, integrity
 from draindown.flow.checkpoint import Checkpoint
 from draindown.flow.quarantine import place_of
 from draindown.flow.release_intent import pending
@@ -52,13 +52,14 @@ def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress 
     """Audit one flow. `root`: the project, in which the source of a transform is looked up.
 
     Raises TerminalError `nothing-to-audit` if the flow has no table, `table-damaged` if a table's log is torn,
-    `rebuild-unfinished` if the swap of a rebuilt table is incomplete; TransientError `drain-at-work` if the lease is
-    held: a batch in progress would look wrong.
+    `table-altered` if another engine altered its columns, `rebuild-unfinished` if the swap of a rebuilt table is
+    incomplete; TransientError `drain-at-work` if the lease is held: a batch in progress would look wrong.
     """
     started = time.monotonic()
     context = AuditContext(spec.flow(flow_name), spec.layout(flow_name), root, progress or _silent)
     _refuse_drain_at_work(context.layout)
     integrity.refuse_torn(context.layout)
+    altered.refuse(context.layout, context.flow)
     rebuild.refuse_half_swapped(context.layout, f"audit flow {flow_name} of pipeline {spec.pipeline}")
     _load(context)
     _set_unfinished_apart(context)

@@ -33,6 +33,7 @@ from draindown.doctor.tables import (
     look_at_ledger,
     look_at_logs,
     look_at_memory,
+    look_at_metadata,
     look_at_published,
     look_at_quarantine,
     look_at_target,
@@ -65,6 +66,7 @@ def examine(request: Request) -> Health:
     if not _says(desk, *_NO_LAKE, "table-of-another-flow"):
         for part, look in _LOOKS.items():
             _look(desk, part, look)
+        _look(desk, "metadata", partial(look_at_metadata, flow=request.declared))
         _look(desk, "published", lambda desk: look_at_published(desk, request))
         if isinstance(request.declared, DerivedFlow):
             _look(desk, "source", partial(look_at_source, flow=request.declared))

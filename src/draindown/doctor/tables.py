@@ -5,6 +5,7 @@ from __future__ import annotations
 from draindown.base.formatting import count, printable, shortened
 from draindown.doctor.model import Desk
 from draindown.flow import (
+    altered,
     foreign,
     generations,
     integrity,
@@ -90,6 +91,18 @@ def _deciding(desk: Desk, flow: FlowSpec | DerivedFlow, newest: ForeignCommit) -
     proof = proven.newest(desk.layout)
     failed = proof is not None and not proof.holds and proof.is_of(log_of(desk.layout, desk.layout.table))
     return desk.compare if failed else desk.command(desk.recount)
+
+
+def look_at_metadata(desk: Desk, flow: FlowSpec | DerivedFlow) -> None:
+    """Examine what other engines altered in the tables: columns, constraints, properties."""
+    if desk.at_work:
+        return
+    target = altered.of_target(desk.layout, flow)
+    for one in (*([target] if target is not None and target.harmful else []), *altered.of_others(desk.layout)):
+        desk.wrong("table-altered", "metadata", one.text, altered.error(desk.layout, [one]).next[0])
+    for finding in altered.findings(desk.layout, flow):
+        run = desk.command("run", "   # continues with the table as it is")
+        desk.note("metadata-changed", "metadata", finding.detail, run)
 
 
 def look_at_ledger(desk: Desk) -> None:

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from draindown.base.errors import TerminalError
-from draindown.flow import generations, integrity
+from draindown.flow import altered, generations, integrity
 from draindown.flow.checkpoint import Checkpoint
 from draindown.lake.commits import Commit, standing_restores
 from draindown.lake.layout import FlowLayout
@@ -15,19 +15,26 @@ from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import from_commit
 from draindown.sources.port import Source
+from draindown.spec.derived import DerivedFlow
+from draindown.spec.landing import FlowSpec
 
 _LOOK_BACK = 1000  # commits to read after the newest batch
 
 
-def resume(layout: FlowLayout) -> int:
+def resume(layout: FlowLayout, flow: FlowSpec | DerivedFlow | None = None) -> int:
     """Return the live generation after verifying that its next batch may follow its last. Repairs the ledger.
 
+    `flow`: refuse tables that another engine altered since its newest commit, too.
+
     Call it under the lease and before pinning input, which would re-create a lost intake. Raises TerminalError
-    `table-damaged`, `reset-unfinished`, `generation-damaged`, `checkpoint-damaged`, `checkpoint-missing`,
-    `checkpoint-without-metadata`, `table-behind-checkpoint`, `intake-behind-checkpoint`, `intake-replaced`.
+    `table-damaged`, `table-altered`, `table-feature`, `reset-unfinished`, `generation-damaged`, `checkpoint-damaged`,
+    `checkpoint-missing`, `checkpoint-without-metadata`, `table-behind-checkpoint`, `intake-behind-checkpoint`,
+    `intake-replaced`.
     """
     layout = Snapshot.of(layout)  # under the lease nobody else writes, so one snapshot stays valid to the end
     integrity.refuse(layout)
+    if flow is not None:
+        altered.refuse(layout, flow)
     generation = generations.generation(layout)
     checkpoint = Checkpoint(layout.checkpoint(generation))
     checkpoint.verify()

@@ -13,7 +13,7 @@ from draindown.base import clock
 from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
-from draindown.flow import foreign, sink_columns
+from draindown.flow import altered, foreign, sink_columns
 from draindown.flow.at_work import lease_holder_so_far
 from draindown.flow.generations import refuse_lost
 from draindown.flow.state import FlowState
@@ -145,12 +145,13 @@ def plan(request: Request, now: datetime, source: Source | None = None) -> tuple
     """Plan a run: the backlog, which steps must run, and the reason for each.
 
     Raises like `look` and `opening.unsettled`, and TerminalError `checkpoint-missing`, `table-behind-checkpoint`,
-    `table-damaged`, `not-a-directory`, `lake-missing`, `table-of-another-flow`, `files-moved`, and those of the flow's
-    sinks where there is something to drain.
+    `table-damaged`, `table-altered`, `table-feature`, `not-a-directory`, `lake-missing`, `table-of-another-flow`,
+    `files-moved`, and those of the flow's sinks where there is something to drain.
     """
     _refuse_no_lake(request)
     state = FlowState.of(request.layout)
     state.refuse_damage()
+    altered.refuse(state, request.declared)
     source = source or source_of(request)
     seen = look(request, now, source, state)
     notes = moved.refuse(request, source, state, now)
@@ -173,8 +174,14 @@ def plan(request: Request, now: datetime, source: Source | None = None) -> tuple
     )
     if part.drain:
         sink_columns.refuse_unready(request, state)
-    others = foreign.findings(state, request.declared)
-    return part, [*others, *seen.findings, *notes, *_unwritable(request.layout), *sink_columns.findings(request, state)]
+    return part, [
+        *foreign.findings(state, request.declared),
+        *seen.findings,
+        *notes,
+        *_unwritable(request.layout),
+        *altered.findings(state, request.declared),
+        *sink_columns.findings(request, state),
+    ]
 
 
 def _refuse_no_lake(request: Request) -> None:

@@ -116,7 +116,7 @@ def open_flow(
             settle(layout, by=owner, reached=guard)
         lease.check()
         if needs >= Needs.RESUMED:
-            generation = resume.resume(layout)
+            generation = resume.resume(layout, spec.declared(flow))
         yield OpenFlow(layout, generation, finished, lease)
 
 

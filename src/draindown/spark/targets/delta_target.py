@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from draindown.flow import altered
 from draindown.lake import delta, formats
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
@@ -155,13 +156,15 @@ def prepare(
     A wider type is refused too. Delta could widen the column in place, but no reader without Spark that we know can
     read such a table (docs/decisions/022).
 
-    Raises TerminalError `table-mismatch` if column types, column case or partitioning differ from the spec.
+    Raises TerminalError `table-altered`, `table-mismatch` if column types, column case or partitioning differ from the
+    spec.
     """
     path, flow, log = writer.layout.table, writer.flow, writer.target
     if not log.exists:
         create(spark, path, schema, flow, computed)
         log.renew()
         return
+    altered.refuse_target(writer.layout, flow, log)
     refuse_mismatch(writer.layout, flow, log, DeltaTable.forPath(spark, path).toDF().schema, schema)
     widen(spark, path, schema)
     if flow.target.partition_by:
