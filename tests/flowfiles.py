@@ -156,11 +156,12 @@ def checkpoint(asked: Request, generation: int, *, offsets: int, commits: int) -
     return home
 
 
-def alter(path: str, operation: str, *actions: Mapping[str, Any], **parameters: Any) -> None:
+def alter(path: str, operation: str, *actions: Mapping[str, Any], note: str = "", **parameters: Any) -> None:
     """Commit actions of metadata or protocol to a table, as another engine does."""
     newest = max(int(commit.stem) for commit in Path(path, "_delta_log").glob("*.json"))
     log = Path(path, "_delta_log", f"{newest + 1:020}.json")
     told = {"timestamp": int(AT.timestamp() * 1000), "operation": operation, "operationParameters": parameters}
+    told |= {"userMetadata": note} if note else {}
     lines = [{"commitInfo": told | {"engineInfo": "Another-Engine/1.0"}}, *actions]
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
 

@@ -19,7 +19,7 @@ from draindown.flow import (
 from draindown.gate import published as gate_published
 from draindown.gate import waivers
 from draindown.gate.published import Unpublished
-from draindown.lake.lost_files import lost_files
+from draindown.lake.lost_files import lost_files, vacuumed
 from draindown.lake.table_log import log_of
 from draindown.lake.transactions import app_id
 from draindown.ledger import table as ledger_table
@@ -63,7 +63,7 @@ def look_at_target(desk: Desk) -> None:
     desk.say("target", f"version {version}")
     missing = lost_files(table)
     if missing:
-        text = f"{count(len(missing), 'data file')} of version {version} gone, such as {missing[0]}"
+        text = f"{count(len(missing), 'data file')} of version {version} removed, such as {missing[0]}"
         desk.wrong("table-files-gone", "target", text, desk.reset_or_restore(path))
     if desk.at_work:
         return
@@ -210,19 +210,28 @@ def look_at_published(desk: Desk, request: Request) -> None:
     else:
         if state.pending:
             _unpublished(desk, request, state, f"version {pointer.version} is published")
-        _published_files(desk, pointer.version, run)
+        _published_files(desk, pointer.version, pending=state.pending)
 
 
-def _published_files(desk: Desk, version: int, run: str) -> None:
+def _published_files(desk: Desk, version: int, *, pending: bool) -> None:
+    log, code = log_of(desk.layout, desk.layout.table), "published-files-gone"
+    newest = desk.command("run", "   # a check that passes publishes the newest version")
     try:
-        missing = lost_files(log_of(desk.layout, desk.layout.table).at(version))
-        text = f"{count(len(missing), 'data file')} of published version {version} gone: it was vacuumed away"
+        missing = lost_files(log.at(version))
     except Exception as error:  # noqa: BLE001 - deltalake raises arbitrary exceptions for a version whose log is gone
-        missing, text = ["the log"], f"published version {version} can't be read: {shortened(str(error))}"
-    if missing:
-        desk.wrong(
-            "published-files-gone", "published", text, f"{run}   # a check that passes publishes the newest version"
-        )
+        text = f"published version {version} can't be read: {shortened(str(error))}"
+        desk.wrong(code, "published", text, newest)
+        return
+    if not missing:
+        return
+    text = f"{count(len(missing), 'data file')} of published version {version} removed, such as {missing[0]}"
+    if by := vacuumed(log, version, missing[0]):
+        text += f": VACUUM of version {by} removed it"
+    if set(missing).intersection(lost_files(log)):
+        newest = desk.reset_or_restore(log.path)
+    elif not pending:
+        newest = desk.command("compact", "   # publishes the newest version, which has the same rows")
+    desk.wrong(code, "published", text, newest)
 
 
 def _unpublished(desk: Desk, request: Request, state: Unpublished, published: str) -> None:

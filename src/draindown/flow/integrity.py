@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Literal
 
 from draindown.base.errors import TerminalError
+from draindown.base.formatting import count
 from draindown.flow import generations, owner, table_features
 from draindown.lake.flow_tables import flow_tables
 from draindown.lake.layout import FlowLayout
+from draindown.lake.lost_files import absent_files
 from draindown.lake.table_log import UNREADABLE, Snapshot, TableLog, log_of
 from draindown.lake.torn import TableDamaged, torn_file
 from draindown.lake.transactions import app_id
@@ -98,6 +100,27 @@ def refuse(layout: FlowLayout) -> None:
     table_features.refuse(layout, tables(layout))
     if found := damaged(layout):
         raise _error(layout, found)
+
+
+def refuse_lost_files(layout: FlowLayout) -> None:
+    """Refuse tables whose newest version lists data files that do not exist. Raises TerminalError `table-damaged`.
+
+    Lists the tables' directories. What a torn log or a lost deletion vector lacks is found by others.
+    """
+    found = {path: words for path in tables(layout) if (words := _lost(log_of(layout, path)))}
+    if found:
+        raise _error(layout, found)
+
+
+def _lost(log: TableLog) -> str | None:
+    """Describe the data files that a table's newest version lacks; None if it lacks none."""
+    if not log.is_whole or not absent_files(log):
+        return None
+    newest = TableLog(log.path)  # another driver may have rewritten and vacuumed files since the log was opened
+    lost = absent_files(newest)
+    if not lost:
+        return None
+    return f"{count(len(lost), 'data file')} of version {newest.version} removed, such as {lost[0]}"
 
 
 def refuse_torn(layout: FlowLayout) -> None:

@@ -21,6 +21,7 @@ from draindown.lake import features
 _READ_WHOLE = 256 * 1024**2
 """Bytes of data files up to which pages are read too. Of a larger table only the footers are."""
 _FILE = re.compile(r"file:/*(/[^\s,;)]+?\.parquet)")
+_VECTOR = re.compile(r"[^/\s\"']*deletion_vector_[0-9a-f-]+\.bin")
 _BROKEN = (pa.ArrowException, ValueError)  # what readers of Parquet and JSON raise for bytes that are not as written
 
 
@@ -91,6 +92,8 @@ def _torn(table: Path) -> Iterator[str]:
     for name in names:
         if words := _torn_parquet(table / name, pages=pages):
             yield f"data file {name} {words}"
+    if lost := _lost_vector(table):
+        yield f"deletion vector {lost} is gone"
 
 
 def _gaps(versions: list[int]) -> Iterator[str]:
@@ -123,6 +126,21 @@ def _torn_parquet(file: Path, *, pages: bool) -> str | None:
         if error.errno is not None:  # of the system, not of the bytes
             raise
         return f"is torn or garbled ({size(file.stat().st_size)})"
+    return None
+
+
+def _lost_vector(table: Path) -> str | None:
+    """Return the name of a deletion vector of the newest version that is not there. deltalake lists none."""
+    if not DeltaTable.is_deltatable(str(table)):
+        return None
+    opened = DeltaTable(str(table))
+    if "deletionVectors" not in (opened.protocol().reader_features or ()):
+        return None
+    try:
+        pa.RecordBatchReader.from_stream(opened.deletion_vectors()).read_all()
+    except DeltaError as error:
+        named = _VECTOR.search(str(error))
+        return named[0] if named and not (table / named[0]).is_file() else None
     return None
 
 

@@ -13,7 +13,7 @@ from draindown.base import clock
 from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.findings import Finding
 from draindown.base.formatting import count
-from draindown.flow import altered, foreign, sink_columns
+from draindown.flow import altered, foreign, integrity, sink_columns
 from draindown.flow.at_work import lease_holder_so_far
 from draindown.flow.generations import refuse_lost
 from draindown.flow.state import FlowState
@@ -152,6 +152,7 @@ def plan(request: Request, now: datetime, source: Source | None = None) -> tuple
     state = FlowState.of(request.layout)
     state.refuse_damage()
     altered.refuse(state, request.declared)
+    integrity.refuse_lost_files(state)
     source = source or source_of(request)
     seen = look(request, now, source, state)
     notes = moved.refuse(request, source, state, now)

@@ -1,0 +1,97 @@
+"""A data file that is gone makes the plan red, and is called vacuumed only if a VACUUM may have removed it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from draindown.base.errors import TerminalError
+from draindown.doctor.examination import examine
+from draindown.gate import published as pointer
+from draindown.lake.lost_files import absent_files
+from draindown.lake.table_log import TableLog
+from draindown.planning.plan import plan
+from draindown.recovery import reset
+from draindown.runs.request import Request
+from tests.flowfiles import AT, drained, table_of
+
+
+def publish(asked: Request, version: int) -> None:
+    table_id = TableLog(asked.layout.table).id
+    known = {"version": version, "table_id": table_id, "rows": 1, "changed_at": AT}
+    pointer.publish(asked.layout, pointer.Published(**known, at=AT, run_id="r"))
+
+
+def symptoms(asked: Request) -> dict[str, tuple[str, str]]:
+    return {one.code: (one.found, one.next) for one in examine(asked).symptoms if one.level == "wrong"}
+
+
+@pytest.mark.parametrize("name", ["table", "ledger", "inputs", "intake"])
+def test_a_plan_without_new_input_names_a_file_that_was_removed(tmp_path: Path, name: str) -> None:
+    asked = drained(tmp_path)
+    path = table_of(asked.layout, name)
+    assert plan(asked, AT)[0].drain is False
+    gone = sorted(Path(path).glob("*.parquet"))[0]
+    gone.unlink()
+    with pytest.raises(TerminalError) as caught:
+        plan(asked, AT)
+    assert caught.value.code == "table-damaged"
+    assert caught.value.next[0].startswith("draindown ") and path in caught.value.found
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_the_reset_that_is_named_reads_the_rows_again(tmp_path: Path, keyed: bool) -> None:
+    asked = drained(tmp_path, keyed=keyed)
+    next(Path(asked.layout.table).glob("*.parquet")).unlink()
+    with pytest.raises(TerminalError) as caught:
+        plan(asked, AT)
+    assert "1 data file of version 2 removed, such as " in caught.value.found
+    assert caught.value.next[0].startswith("draindown reset p --flow f ")
+    reset.begin(asked, reset.plan(asked), by="me", accept_missing=False)
+    assert plan(asked, AT)[0].backlog.units == 2
+
+
+def test_a_file_that_is_still_needed_was_removed_not_vacuumed(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    publish(asked, 2)
+    DeltaTable(asked.layout.table).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    next(Path(asked.layout.table).glob("*.parquet")).unlink()
+    found = symptoms(asked)
+    assert "removed" in found["table-files-gone"][0]
+    text, then = found["published-files-gone"]
+    assert "VACUUM" not in text and "removed" in text and then.startswith("draindown reset ")
+
+
+def test_a_vacuum_that_removed_a_published_file_is_named_with_what_publishes_the_newest(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    publish(asked, 2)
+    DeltaTable(asked.layout.table).optimize.compact()
+    DeltaTable(asked.layout.table).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    text, then = symptoms(asked)["published-files-gone"]
+    assert "VACUUM of version 4 removed it" in text and then.startswith("draindown compact p --flow f ")
+    pointer.carry(asked.layout)
+    assert "published-files-gone" not in symptoms(asked)
+    assert plan(asked, AT)[0].drain is False
+
+
+def test_a_file_of_an_old_version_that_a_person_removed_was_not_vacuumed(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    publish(asked, 2)
+    old = list(Path(asked.layout.table).glob("*.parquet"))
+    DeltaTable(asked.layout.table).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    DeltaTable(asked.layout.table).optimize.compact()
+    old[0].unlink()
+    text, _ = symptoms(asked)["published-files-gone"]
+    assert "VACUUM" not in text and old[0].name in text
+
+
+def test_a_file_whose_directory_is_gone_is_absent(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    log = TableLog(asked.layout.table)
+    assert absent_files(log) == []
+    log.files()
+    for file in Path(asked.layout.table).glob("*.parquet"):
+        file.unlink()
+    assert len(absent_files(log)) == 2
