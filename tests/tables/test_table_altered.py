@@ -12,12 +12,12 @@ import pytest
 from draindown.audit.recount import audit
 from draindown.base.errors import TerminalError
 from draindown.doctor.examination import examine
-from draindown.flow import altered
+from draindown.lake.metadata import Shape
 from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import BatchRow
 from draindown.planning.plan import plan
 from draindown.runs.request import Request
-from tests.flowfiles import AT, alter, drained, foreign, table_of
+from tests.flowfiles import AT, alter, clean_log, drained, foreign, table_of
 
 MAPPED = {"delta.columnMapping.mode": "name"}
 OTHER = {
@@ -132,14 +132,14 @@ def test_an_earlier_version_is_opened_only_after_commits_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = drained(tmp_path)
-    opened: list[int | None] = []
+    opened: list[int] = []
 
-    class Counted(TableLog):
-        def __init__(self, path: str, version: int | None = None) -> None:
-            opened.append(version)
-            super().__init__(path, version)
+    def counted(path: str, version: int) -> Shape:
+        opened.append(version)
+        return at(path, version)
 
-    monkeypatch.setattr(altered, "TableLog", Counted)
+    at = Shape.at
+    monkeypatch.setattr(Shape, "at", counted)
     plan(asked, AT)
     alter(asked.layout.table, "OPTIMIZE")
     plan(asked, AT)
@@ -147,6 +147,13 @@ def test_an_earlier_version_is_opened_only_after_commits_of_others(
     foreign(asked)
     plan(asked, AT)
     assert opened == [2] * len(opened) != []
+
+
+def test_nothing_is_compared_once_the_log_lacks_the_newest_commit_of_the_flow(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    rename(asked.layout.table, "n", "m")
+    clean_log(asked)
+    assert plan(asked, AT)[0].drain is False
 
 
 @pytest.mark.parametrize("name", ["ledger", "inputs", "intake"])

@@ -94,7 +94,7 @@ def of_target(layout: FlowLayout, flow: FlowSpec | DerivedFlow, log: TableLog | 
     if base is None or not commits:
         return None
     try:
-        before = Shape.of(TableLog(layout.table, base))
+        before = Shape.at(layout.table, base)
     except (DeltaError, OSError):  # Delta removed the commits before its newest checkpoint
         return None
     found = [_weighed(one, flow) for one in metadata.alterations(before, Shape.of(log))]

@@ -33,6 +33,8 @@ def absent_files(log: TableLog) -> list[str]:
         return []
     names = defaultdict[Path, list[str]](list)
     for name in files["path"].to_pylist():
+        if "://" in name:  # of a shallow clone: the file is the original's
+            continue
         place = Path(_plain(log.path)) / unquote(name)
         names[place.parent].append(place.name)
     lacking = ((place, name) for place, some in names.items() for name in set(some) - _listed(place, some))

@@ -6,9 +6,12 @@ table has already their names as physical names when it enables column mapping.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from deltalake import DeltaTable
 
 from draindown.lake.table_log import TableLog
 
@@ -50,6 +53,17 @@ class Shape:
     def of(cls, log: TableLog) -> Shape:
         """Return the metadata of an existing table."""
         return cls(log.fields, log.id, tuple(log.partition_columns), log.properties)
+
+    @classmethod
+    def at(cls, path: str, version: int) -> Shape:
+        """Return the metadata of a table at an earlier version, whatever features it required then.
+
+        Raises deltalake's DeltaError if the log no longer has the version.
+        """
+        table = DeltaTable(path, version=version)
+        held = table.metadata()
+        fields = json.loads(table.schema().to_json())["fields"]
+        return cls(fields, str(held.id), tuple(held.partition_columns), dict(held.configuration))
 
     @property
     def is_mapped(self) -> bool:
