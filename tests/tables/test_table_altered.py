@@ -16,6 +16,7 @@ from draindown.lake.metadata import Shape
 from draindown.lake.table_log import TableLog
 from draindown.ledger.rows import BatchRow
 from draindown.planning.plan import plan
+from draindown.recovery import rebuild
 from draindown.runs.request import Request
 from tests.flowfiles import AT, alter, clean_log, drained, foreign, table_of
 
@@ -147,6 +148,18 @@ def test_an_earlier_version_is_opened_only_after_commits_of_others(
     foreign(asked)
     plan(asked, AT)
     assert opened == [2] * len(opened) != []
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_an_append_only_table_is_named_before_rows_would_change(tmp_path: Path, keyed: bool) -> None:
+    asked = drained(tmp_path, keyed=keyed)
+    alter(asked.layout.table, "SET TBLPROPERTIES", metadata(asked.layout.table, len, **{"delta.appendOnly": "true"}))
+    with pytest.raises(TerminalError) as caught:
+        rebuild.plan(asked) if not keyed else plan(asked, AT)
+    assert caught.value.code == "table-restricted"
+    assert "UNSET TBLPROPERTIES ('delta.appendOnly')" in caught.value.next[0]
+    if not keyed:
+        assert "append-only" in next(one.detail for one in plan(asked, AT)[1] if one.kind == "altered")
 
 
 def test_nothing_is_compared_once_the_log_lacks_the_newest_commit_of_the_flow(tmp_path: Path) -> None:

@@ -99,7 +99,8 @@ def look_at_metadata(desk: Desk, flow: FlowSpec | DerivedFlow) -> None:
         return
     target = altered.of_target(desk.layout, flow)
     for one in (*([target] if target is not None and target.harmful else []), *altered.of_others(desk.layout)):
-        desk.wrong("table-altered", "metadata", one.text, altered.error(desk.layout, [one]).next[0])
+        error = altered.error(desk.layout, [one])
+        desk.wrong(error.code, "metadata", one.text, error.next[0])
     for finding in altered.findings(desk.layout, flow):
         run = desk.command("run", "   # continues with the table as it is")
         desk.note("metadata-changed", "metadata", finding.detail, run)

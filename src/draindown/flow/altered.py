@@ -122,7 +122,12 @@ def _is_own(layout: FlowLayout, commit: Commit) -> bool:
 
 
 def _weighed(one: Alteration, flow: FlowSpec | DerivedFlow) -> Alteration:
-    """Return an alteration as harmless if it is of a column that the flow certainly does not write."""
+    """Return an alteration as harmless if it is of a column that the flow certainly does not write.
+
+    As harmful if the table is append-only, and rows of the flow change.
+    """
+    if one.is_append_only:
+        return replace(one, harmless=not flow.target.kind.idempotent)
     top, known = one.column.partition(".")[0], flow.known_columns
     is_other = bool(top) and known is not None and top not in known and not top.startswith("_")
     return replace(one, harmless=True) if is_other and "NOT NULL" not in one.found else one
@@ -137,7 +142,10 @@ def of_others(layout: FlowLayout) -> Iterator[Altered]:
 
 
 def refuse(layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> None:
-    """Refuse to continue with tables that another engine altered. Raises TerminalError `table-altered`."""
+    """Refuse to continue with tables that another engine altered.
+
+    Raises TerminalError `table-altered`, `table-restricted`.
+    """
     target = of_target(layout, flow)
     found = [*([target] if target is not None and target.harmful else []), *of_others(layout)]
     if found:
@@ -152,17 +160,42 @@ def refuse_target(layout: FlowLayout, flow: FlowSpec | DerivedFlow, log: TableLo
 
 
 def error(layout: FlowLayout, found: Sequence[Altered]) -> TerminalError:
-    """Return the error of altered tables, with what takes the alterations back."""
+    """Return the error of altered tables, with what takes the alterations back.
+
+    Its code is `table-restricted` if Delta would only refuse writes.
+    """
     flow = f"{layout.pipeline} --flow {layout.flow}"
     undo = [statement for one in found for statement in one.undo]
     anew = f"draindown rebuild {flow}   # reads all input into a table as the spec says it"
     if any(one.path != layout.table for one in found):
         anew = f"restore {' and '.join(one.path for one in found)} from a copy, as a whole"
+    restricted = all(alteration.restricts for one in found for alteration in one.harmful)
     return TerminalError(
-        "table-altered",
+        "table-restricted" if restricted else "table-altered",
         tried=f"continue flow {layout.flow} of pipeline {layout.pipeline}",
         found="; ".join(one.text for one in found),
         next=[*undo, anew],
+    )
+
+
+def refuse_append_only(layout: FlowLayout) -> None:
+    """Refuse to rebuild a target that is append-only, whose rows the swap replaces.
+
+    Raises TerminalError `table-restricted`.
+    """
+    table = log_of(layout, layout.table)
+    if not table.is_whole or not metadata.is_append_only(table.properties):
+        return
+    again = f"draindown rebuild {layout.pipeline} --flow {layout.flow}"
+    raise TerminalError(
+        "table-restricted",
+        tried=again,
+        found=f"{table.path}: the table is append-only, and a rebuild replaces its rows",
+        next=[
+            f"ALTER TABLE delta.`{table.path}` UNSET TBLPROPERTIES ('delta.appendOnly')   # in Spark SQL with Delta",
+            again,
+        ],
+        in_order=True,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deltalake import DeltaTable
@@ -31,13 +31,19 @@ class Alteration:
     """One difference of a table's metadata.
 
     `column`: the column's name; empty for the table. `undo`: what takes it back, without `ALTER TABLE ...`; empty if no
-    such statement does. `harmless`: rows are written and read as before.
+    such statement does. `harmless`: rows are written and read as before. `restricts`: Delta refuses some writes.
     """
 
     column: str
     found: str
     undo: str = ""
     harmless: bool = False
+    restricts: bool = False
+
+    @property
+    def is_append_only(self) -> bool:
+        """Whether the table takes no updates and deletes any more."""
+        return self.restricts and _APPEND_ONLY in self.undo
 
 
 @dataclass(frozen=True)
@@ -229,21 +235,26 @@ def _properties(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[A
         if before.get(name) == value or name.startswith(_OWN) or name in _OWN_TOO:
             continue
         if value is not None and _restricts(name, value):
-            one = _restriction(name, value)
-            yield Alteration("", one.found, one.undo, harmless=True)
+            yield replace(_restriction(name, value), harmless=True)
         else:
             yield Alteration("", f"property {name} is {value}, it was {before.get(name)}", harmless=True)
 
 
+def is_append_only(properties: Mapping[str, str]) -> bool:
+    """Return whether a table takes no updates and deletes."""
+    return properties.get(_APPEND_ONLY, "").lower() == "true"
+
+
 def _restricts(name: str, value: str) -> bool:
-    return name.startswith(_CONSTRAINT) or (name == _APPEND_ONLY and value.lower() == "true")
+    return name.startswith(_CONSTRAINT) or is_append_only({name: value})
 
 
 def _restriction(name: str, value: str) -> Alteration:
     if name == _APPEND_ONLY:
-        return Alteration("", "the table is append-only", f"UNSET TBLPROPERTIES ('{_APPEND_ONLY}')")
+        return Alteration("", "the table is append-only", f"UNSET TBLPROPERTIES ('{_APPEND_ONLY}')", restricts=True)
     constraint = name.removeprefix(_CONSTRAINT)
-    return Alteration("", f"constraint {constraint} requires {value}", f"DROP CONSTRAINT {_quoted(constraint)}")
+    undo = f"DROP CONSTRAINT {_quoted(constraint)}"
+    return Alteration("", f"constraint {constraint} requires {value}", undo, restricts=True)
 
 
 def _quoted(path: str) -> str:

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
-from draindown.flow import checkpoint, generations, owner
+from draindown.flow import altered, checkpoint, generations, owner
 from draindown.flow.generations import Card, card
 from draindown.lake import documents
 from draindown.lake.documents import read_json, write_json
@@ -179,6 +179,7 @@ def plan(request: Request) -> RebuildPlan:
     """
     layout = request.layout
     owner.refuse_other(layout)
+    altered.refuse_append_only(layout)
     live, begun = generations.generation(layout), unfinished(layout)
     known, before = intake.count_units(layout, live), ledger_table.units_read(layout)
     if not known and not before:

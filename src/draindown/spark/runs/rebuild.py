@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.progress import StepHook, ignore_step
-from draindown.flow import generations, resume, sink_state
+from draindown.flow import altered, generations, resume, sink_state
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog
 from draindown.recovery import rebuild as rebuild_plan
@@ -47,7 +47,8 @@ def rebuild(
     is unchanged.
 
     Raises TransientError `lease-held`, `lease-lost`, `sink-batch-in-flight`; TerminalError `rebuild-damaged`,
-    `invalid-pipeline`, and the errors of `recovery.rebuild.begin`, a drain and `recovery.swap.finish`.
+    `invalid-pipeline`, `table-restricted`, and the errors of `recovery.rebuild.begin`, a drain and
+    `recovery.swap.finish`.
     """
     started = now()
     with open_flow(request, spark, Needs.SETTLED, reached=reached) as flow:
@@ -55,6 +56,7 @@ def rebuild(
         if flow.finished:
             _read_up_to(request)
             return _finished(request, flow.finished)
+        altered.refuse_append_only(flow.layout)
         live, reached = flow.layout, flow.guard(reached)
         if request.declared.also_to:
             sink_state.refuse_in_flight(live)
