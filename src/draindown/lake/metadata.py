@@ -18,6 +18,8 @@ from draindown.lake.table_log import TableLog
 _MODE = "delta.columnMapping.mode"
 _LARGEST_ID = "delta.columnMapping.maxColumnId"
 _ID, _PHYSICAL = "delta.columnMapping.id", "delta.columnMapping.physicalName"
+_MADE = "col-"
+"""Beginning of the physical names that Delta gives columns which are added to a table with column mapping."""
 _CONSTRAINT = "delta.constraints."
 _APPEND_ONLY = "delta.appendOnly"
 _NO_MEANING = (_ID, _PHYSICAL, "delta.columnMapping.nested.ids", "delta.typeChanges", "delta.invariants")
@@ -107,9 +109,11 @@ def beside(shape: Shape) -> list[Alteration]:
     found = [_restriction(name, value) for name, value in shape.properties.items() if _restricts(name, value)]
     for identity, node in _nodes(shape, mapped=True).items():
         physical = identity[-1]
-        if physical != node.name:
-            undo = f"RENAME COLUMN {_quoted(node.path)} TO {_quoted(physical)}" if "." not in node.path else ""
-            found.append(Alteration(node.path, f"column {node.path} was {physical}, or was added again", undo))
+        if physical.startswith(_MADE):
+            found.append(Alteration(node.path, f"column {node.path} was added"))
+        elif physical != node.name:
+            undo = f"RENAME COLUMN {_quoted(node.path)} TO {_quoted(physical)}"
+            found.append(Alteration(node.path, f"column {physical} was renamed to {node.path}", undo))
         found += [Alteration(node.path, f"column {node.path} has {key}") for key in _meanings(node.metadata)]
     ids = sum(_ID in node.metadata for node in _nodes(shape, mapped=True).values())
     if shape.is_mapped and not found and int(shape.properties.get(_LARGEST_ID, 0)) > ids:
