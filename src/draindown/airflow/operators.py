@@ -30,7 +30,7 @@ from draindown.runs import report as reports
 from draindown.runs import store
 from draindown.runs.driver_log import DriverLog
 from draindown.runs.report import PlanPart, StepReport
-from draindown.runs.request import STEPS, Request, Step
+from draindown.runs.request import STEPS, Request, Step, begun_at
 from draindown.runs.step_lines import begun, error_of
 from draindown.spec.models import PipelineSpec
 
@@ -283,7 +283,7 @@ def _published_by(request: Request) -> Published | None:
     pointer, planned = published(request.layout), store.read(request.layout, request.run_id, "plan")
     if pointer is None or pointer.run_id != request.run_id:
         return None
-    return pointer if planned is None or pointer.at >= planned.started_at else None
+    return pointer if planned is None or (begun_at(pointer.start) or pointer.at) >= planned.order else None
 
 
 def _spark_submit() -> Path:

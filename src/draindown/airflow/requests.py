@@ -9,6 +9,7 @@ from typing import Any
 
 from draindown.base.errors import TerminalError
 from draindown.lake.presence import Lake
+from draindown.runs import store
 from draindown.runs.request import Again, Request, Step
 from draindown.spec.models import PipelineSpec
 from draindown.spec.names import near
@@ -165,7 +166,7 @@ def request_for(spec: PipelineSpec, flow: str, step: Step, root: Path, context: 
     Lake.look(placed.lake, root, spec.pipeline).refuse_missing()
     task = context["ti"]
     asked = None if _follows(spec, flow, context) else _replay_of(spec, context)
-    return Request(
+    made = Request(
         spec=placed,
         flow=flow,
         step=step,
@@ -178,3 +179,4 @@ def request_for(spec: PipelineSpec, flow: str, step: Step, root: Path, context: 
         command=f"draindown replay {spec.pipeline} --flow {flow} {asked.options} --yes" if asked else "",
         **bounds(context["params"]),
     )
+    return made.model_copy(update={"start": store.next_start(made.layout)})

@@ -24,7 +24,8 @@ def leave(
     run_id = context.get("run_id")
     for layout in layouts if run_id else ():
         with suppress(OSError):
-            store.write(layout, report.unreached(layout, str(run_id), step, at, error))
+            told = report.unreached(layout, str(run_id), step, at, error)
+            store.write(layout, told.model_copy(update={"start": store.next_start(layout)}))
 
 
 def layouts(lake: str, pipeline: str, flows: Iterable[str], dag_file: str) -> list[FlowLayout]:

@@ -60,7 +60,10 @@ class _Run:
 
     def request(self, flow: str, step: Step) -> Request:
         """Return the request of one step of this run."""
-        return self.here.request(self.spec, flow, step, self.run_id, **self.bounds)
+        from draindown.runs import store
+
+        made = self.here.request(self.spec, flow, step, self.run_id, **self.bounds)
+        return made.model_copy(update={"start": store.next_start(made.layout)})
 
     @property
     def goes_on(self) -> bool:

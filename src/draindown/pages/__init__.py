@@ -154,7 +154,7 @@ def _waiting(layout: FlowLayout, runs: Sequence[str]) -> str:
             drained, planned = store.read(layout, run_id, "drain"), store.read(layout, run_id, "plan")
         except (ValueError, TerminalError):  # `_run` says so
             continue
-        is_earlier = drained and planned and planned.started_at > drained.finished_at  # of a run that was cleared
+        is_earlier = drained and planned and planned.order > drained.order  # of a run that was cleared
         if drained and not is_earlier and drained.drain and drained.drain.after is not None:
             return backlog_words(drained.drain.after)
         if planned and planned.plan and not planned.plan.replay:

@@ -58,13 +58,13 @@ def by_flow(reports: Iterable[StepReport]) -> dict[tuple[str, str, str], list[St
 
 
 def _of_plan(steps: Sequence[StepReport]) -> Sequence[StepReport]:
-    """Remove the reports of earlier attempts of a cleared run: those that end before a preceding step starts.
+    """Remove the reports of earlier attempts of a cleared run: those that began before a preceding step did.
 
     A verdict stands if the drain ran again and found nothing.
     """
     order = {step: at for at, step in enumerate(STEPS)}
     anew = [s for s in steps if s.step == "plan" or s.outcome != "idle"]
-    return [s for s in steps if not any(order[b.step] < order[s.step] and b.started_at > s.finished_at for b in anew)]
+    return [s for s in steps if not any(order[b.step] < order[s.step] and b.order > s.order for b in anew)]
 
 
 def verdict(steps: Sequence[StepReport], unfinished: Unfinished | None = None, *, whole: bool = True) -> str:

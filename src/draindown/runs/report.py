@@ -14,7 +14,7 @@ from draindown.base.formatting import printable, value_text
 from draindown.base.models import Frozen
 from draindown.lake.layout import FlowLayout
 from draindown.ledger.rows import newest_sequence
-from draindown.runs.request import Request, Step, new_start
+from draindown.runs.request import Request, Step, begun_at, new_start
 
 Outcome = Literal["done", "bounded", "idle", "failed"]
 _EXAMPLES, _LONGEST_VALUE, _SHORT_VALUE = 3, 600, 120
@@ -200,6 +200,11 @@ class StepReport(Frozen):
     drain: DrainPart | None = None
     check: CheckPart | None = None
     compact: CompactPart | None = None
+
+    @property
+    def order(self) -> datetime:
+        """The place of this start among those of its flow: a start that began later has a later one, by any clock."""
+        return begun_at(self.start) or self.started_at
 
     @property
     def seconds(self) -> float:

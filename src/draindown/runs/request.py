@@ -6,7 +6,7 @@ import base64
 import json
 import secrets
 import zlib
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -30,13 +30,20 @@ _MAX_DECODED = 8 * 1024 * 1024
 _STAMP = "%Y-%m-%dT%H-%M-%S.%f"
 
 
-def new_start() -> str:
-    """Return a new id for a start of a step. It sorts by time and is a safe file name."""
-    return f"{datetime.now(UTC):{_STAMP}}_{secrets.token_hex(2)}"
+def new_start(after: str = "") -> str:
+    """Return a new id for a start of a step. It sorts by time, and after the id `after`; it is a safe file name.
+
+    Clocks may be set back, and differ between hosts, so the id of a start that follows another one may be ahead of the
+    clock.
+    """
+    at, before = datetime.now(UTC), begun_at(after)
+    if before is not None and before >= at:
+        at = before + timedelta(microseconds=1)
+    return f"{at:{_STAMP}}_{secrets.token_hex(2)}"
 
 
 def begun_at(start: str) -> datetime | None:
-    """Return when a start began, by its id; None if the id doesn't tell."""
+    """Return when a start began, by its id, which may be ahead of the clock; None if the id doesn't tell."""
     try:
         return datetime.strptime(start.rpartition("_")[0], _STAMP).replace(tzinfo=UTC)
     except ValueError:
@@ -158,7 +165,7 @@ class Request(BaseModel):
 
     def following(self, step: Step) -> Request:
         """Return the request of a step that this one's driver does next, as a start of its own."""
-        return self.model_copy(update={"step": step, "start": new_start(), "then": (), "after": self.start})
+        return self.model_copy(update={"step": step, "start": new_start(self.start), "then": (), "after": self.start})
 
     def encode(self) -> str:
         """Return the request as one URL-safe argument. Raises TerminalError `request-too-large` above 100 KiB."""

@@ -23,7 +23,7 @@ from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.runs import store
 from draindown.runs.report import Outcome, RunSums, StepReport
-from draindown.runs.request import STEPS, Request, Step, begun_at, new_start
+from draindown.runs.request import STEPS, Request, Step, begun_at
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,11 @@ class Start:
     def began(self) -> datetime | None:
         """When it began, by its report or its id; None if neither tells."""
         return self.report.started_at if self.report else begun_at(self.start)
+
+    @property
+    def order(self) -> datetime | None:
+        """Its place among the starts of the flow; None if neither its report nor its id tells."""
+        return self.report.order if self.report else begun_at(self.start)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the start as a JSON-ready dict: its whole report, if it has one."""
@@ -129,14 +134,14 @@ def listed(layout: FlowLayout, run_id: str) -> list[Start]:
         Start(step, start, None, ledger_rows.total(rows[start]) if step == "drain" and start in rows else {})
         for step, start in sorted(silent - known)
     ]
-    return sorted(found, key=lambda one: (one.began or datetime.min.replace(tzinfo=UTC), STEPS.index(one.step)))
+    return sorted(found, key=lambda one: (one.order or datetime.min.replace(tzinfo=UTC), STEPS.index(one.step)))
 
 
 def afresh(request: Request) -> Request:
     """Return the request with a new start id if its own has a report, as when a command line is run again."""
     if store.read(request.layout, request.run_id, request.step, request.start) is None:
         return request
-    return request.model_copy(update={"start": new_start()})
+    return request.model_copy(update={"start": store.next_start(request.layout)})
 
 
 def _totals(rows: Mapping[str, list[BatchRow]], told: StepReport) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import NamedTuple
@@ -25,11 +25,24 @@ KEPT_AGE = timedelta(days=90)
 def write(layout: FlowLayout, report: StepReport) -> str:
     """Write the report where `read` finds it, whole or not at all, beside every earlier one; returns its path."""
     if documents.read_json(layout.report(report.run_id, report.step, report.start)) is not None:
-        report = report.model_copy(update={"start": new_start()})
+        report = report.model_copy(update={"start": next_start(layout)})
     path = layout.report(report.run_id, report.step, report.start)
     make_home(layout)
     documents.write_json(path, report.model_dump(mode="json"))
     return path
+
+
+def next_start(layout: FlowLayout) -> str:
+    """Return the id of a new start of a step, which sorts after those of all starts that left a file in this lake."""
+    try:
+        known = (
+            found[0]
+            for entry in store_of(layout.reports).list(f"{layout.reports}/")
+            if (found := _START.search(entry.key))
+        )
+        return new_start(max(known, default=""))
+    except OSError:  # the step itself says what is wrong with the lake
+        return new_start()
 
 
 def read(layout: FlowLayout, run_id: str, step: Step, start: str | None = None) -> StepReport | None:
@@ -45,9 +58,9 @@ def read(layout: FlowLayout, run_id: str, step: Step, start: str | None = None) 
 
 
 def starts(layout: FlowLayout, run_id: str) -> list[StepReport]:
-    """Return the reports of all starts of a run's steps, by the time they started."""
+    """Return the reports of all starts of a run's steps, in the order in which they began."""
     found = (_read(key) for key in _reports(layout, run_id))
-    return sorted((report for report in found if report), key=lambda report: report.started_at)
+    return sorted((report for report in found if report), key=lambda report: report.order)
 
 
 def begun(layout: FlowLayout, run_id: str) -> set[tuple[Step, str]]:
@@ -94,7 +107,7 @@ def runs_and_silent(layout: FlowLayout, limit: int = 20) -> list[tuple[str, bool
 
 
 def _names(contents: Iterable[_File]) -> Iterator[str]:
-    return (name for name, _ in _newest_first(contents) if name == safe_name(name))
+    return (name for name in _newest_first(contents) if name == safe_name(name))
 
 
 def forget_old(layout: FlowLayout, *, keep: int = KEPT_RUNS, age: timedelta = KEPT_AGE) -> int:
@@ -104,8 +117,10 @@ def forget_old(layout: FlowLayout, *, keep: int = KEPT_RUNS, age: timedelta = KE
     """
     gone = 0
     for home in (layout.reports, layout.all_validations):
-        for name, newest in _newest_first(_contents(home))[keep:]:
-            if now() - newest > age:
+        written = list(_contents(home))
+        last = _newest(written, lambda one: min(one.began, one.modified))  # an id of a start may be ahead of the clock
+        for name in _newest_first(written)[keep:]:
+            if now() - last[name] > age:
                 _remove(f"{home}/{name}/")
                 gone += 1
     return gone
@@ -117,20 +132,27 @@ def _remove(prefix: str) -> None:
         store.delete(entry.key)
 
 
-def _newest_first(contents: Iterable[_File]) -> list[tuple[str, datetime]]:
-    """Each run that has one of these files, and when the newest of them was begun or written."""
+def _newest_first(contents: Iterable[_File]) -> list[str]:
+    """Return the runs that have one of these files, that of the newest start first."""
+    began = _newest(contents, lambda one: one.began)
+    return sorted(began, key=lambda run: (began[run], run), reverse=True)
+
+
+def _newest(contents: Iterable[_File], at: Callable[[_File], datetime]) -> dict[str, datetime]:
+    """Return the greatest time of the files of each run."""
     found: dict[str, datetime] = {}
     for one in contents:
-        found[one.run] = max(one.written, found.get(one.run, one.written))
-    return sorted(found.items(), key=lambda run: (run[1], run[0]), reverse=True)
+        found[one.run] = max(at(one), found.get(one.run, at(one)))
+    return found
 
 
 class _File(NamedTuple):
-    """A file of a run, and when its step began or, without the id of a start, when the store wrote it."""
+    """A file of a run: when its step began or, without the id of a start, when the store wrote it; and the latter."""
 
     run: str
     name: str
-    written: datetime
+    began: datetime
+    modified: datetime
 
 
 def _contents(home: str, ending: str | tuple[str, ...] = "") -> Iterator[_File]:
@@ -139,4 +161,4 @@ def _contents(home: str, ending: str | tuple[str, ...] = "") -> Iterator[_File]:
         name, _, inside = entry.key.removeprefix(f"{home}/").partition("/")
         if inside and inside.endswith(ending):
             start = _START.search(inside)
-            yield _File(name, inside, (start and begun_at(start[0])) or entry.modified)
+            yield _File(name, inside, (start and begun_at(start[0])) or entry.modified, entry.modified)
