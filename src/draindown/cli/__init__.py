@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from draindown import __version__
+from draindown.base import panics
 from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit, exit_for
 from draindown.cli import (
@@ -22,6 +23,7 @@ from draindown.cli import (
     inspect,
     lateness,
     moved_files,
+    native_output,
     proving,
     recovery,
     running,
@@ -114,7 +116,14 @@ app.add_typer(sink, name="sink")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code. A foreseen error shows no traceback."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    panics.without_backtrace()
+    if argv is not None:
+        return _main(list(argv))
+    with native_output.set_apart():
+        return _main(sys.argv[1:])
+
+
+def _main(arguments: list[str]) -> int:
     global_options.set("")
     by_path.set({})
     for stream in (sys.stdout, sys.stderr):
@@ -122,7 +131,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        app(args=arguments, prog_name="draindown", standalone_mode=True)
+        with panics.as_error():
+            app(args=arguments, prog_name="draindown", standalone_mode=True)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else Exit.USAGE if ended.code else Exit.DONE
     except DraindownError as error:

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from draindown.base import panics
 from draindown.base.errors import Crash, DraindownError, said
 from draindown.base.formatting import shortened
 
@@ -21,7 +22,8 @@ def naming(command: str) -> Iterator[None]:
     `command`: what to type to see it again.
     """
     try:
-        yield
+        with panics.as_error():
+            yield
     except DraindownError:
         raise
     except Exception as error:

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from pyspark.sql import SparkSession
 
+from draindown.base import panics
 from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit, exit_for
 from draindown.planning import compaction
@@ -66,6 +67,7 @@ def job_main(step: Step, argv: list[str] | None = None) -> NoReturn:
 
     Prints a line to stdout at the end of each step, and at the beginning of each that follows (`runs.step_lines`).
     """
+    panics.without_backtrace()
     parser = argparse.ArgumentParser(prog=f"{step}.py", description=f"The {step} step of one flow.")
     parser.add_argument("--request", required=True, help="what `Request.encode` returned")
     try:

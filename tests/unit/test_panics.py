@@ -1,0 +1,72 @@
+"""A panic of a library in Rust: an error like others for handlers, and nothing of its own on the terminal."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from draindown.base import panics
+from draindown.base.errors import DraindownError
+from draindown.cli.failures import naming
+
+PanicException = type("PanicException", (BaseException,), {})  # as PyO3 makes it
+DIES = """
+import os, sys
+from draindown.cli import app, main
+
+@app.command()
+def panic(code: int) -> None:
+    os.write(2, b"thread 'tokio-rt-worker' panicked\\nstack backtrace:\\n  1: x\\n" * (code > 0))
+    print("a note", file=sys.stderr)
+    if code > 1:
+        raise type("PanicException", (BaseException,), {})("Already shut down")
+
+sys.exit(main())
+"""
+
+
+def run(code: int) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", DIES, "panic", str(code)], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(("code", "exit_code"), [(0, 0), (1, 0), (2, 70)])
+def test_what_a_library_prints_by_itself_is_in_a_file_and_what_draindown_says_is_not(code: int, exit_code: int) -> None:
+    done = run(code)
+    assert done.returncode == exit_code and "a note" in done.stderr
+    assert "backtrace" not in done.stderr and "Traceback" not in done.stderr
+    assert ("a library printed by itself; that is in " in done.stderr) == (code > 0)
+    assert ("unforeseen: Panic: Already shut down" in done.stderr) == (code > 1)
+    if code:
+        path = done.stderr.split("that is in ")[1].split()[0]
+        with open(path) as kept:  # noqa: PTH123
+            assert kept.read().startswith("thread 'tokio-rt-worker' panicked")
+        os.unlink(path)  # noqa: PTH108
+
+
+def test_a_panic_is_an_exception_and_nothing_else_becomes_one() -> None:
+    with pytest.raises(panics.Panic, match="shut down"), panics.as_error():
+        raise PanicException("shut down")
+    for kind in (KeyboardInterrupt, SystemExit, ValueError):
+        with pytest.raises(kind), panics.as_error():
+            raise kind
+    with pytest.raises(DraindownError) as caught, naming("draindown report"):
+        raise PanicException("shut down")
+    assert caught.value.code == "unforeseen"
+
+
+def test_a_panic_on_a_full_disk_is_a_full_disk() -> None:
+    with pytest.raises(DraindownError) as caught, naming("draindown report"):
+        raise PanicException("write: No space left on device (os error 28)")
+    assert caught.value.code == "disk-full"
+
+
+def test_backtraces_are_printed_for_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUST_BACKTRACE", "full")
+    panics.without_backtrace()
+    assert os.environ["RUST_BACKTRACE"] == "full"
+    monkeypatch.delenv("RUST_BACKTRACE")
+    panics.without_backtrace()
+    assert os.environ["RUST_BACKTRACE"] == "0"
