@@ -9,6 +9,8 @@ from typing import Any
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException, DownstreamTasksSkipped
 
+from draindown.airflow.outcome import StepFailed
+
 
 class Steps:
     """The tasks of one DAG run. `states`, `errors`: how each ended; `events`: the extra of each asset event.
@@ -42,7 +44,7 @@ class Steps:
         except DownstreamTasksSkipped as told:
             self.skipped |= set(told.tasks)
             return "success"
-        except AirflowException as error:
+        except (AirflowException, StepFailed) as error:
             self.errors[task] = str(error)
             return "failed"
         if outlets:

@@ -15,10 +15,10 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import CronDataIntervalTimetable
 from airflow.sdk.definitions.timetables.simple import NullTimetable
-from airflow.sdk.exceptions import AirflowFailException
 from airflow.utils.dates import cron_presets
 
 from draindown.airflow.factory import dags, params
+from draindown.airflow.outcome import StepFailed
 from draindown.airflow.requests import PARAMS
 from draindown.lake.layout import FlowLayout
 from draindown.runs import starts
@@ -94,7 +94,7 @@ def test_a_broken_file_is_a_red_dag_that_names_file_and_line(bag: DagBag) -> Non
     assert "bro ken.yaml:3:1" in dag.doc_md
     (task,) = dag.tasks
     assert task.retries == 0
-    with pytest.raises(AirflowFailException, match=r"bro ken\.yaml:3:1"):
+    with pytest.raises(StepFailed, match=r"bro ken\.yaml:3:1"):
         task.execute({})
 
 
@@ -102,7 +102,7 @@ def test_a_run_of_a_broken_file_leaves_a_report_in_every_flow_that_is_known(proj
     ran = FlowLayout(str(project / "lake"), "broken", "ran_before", "ran_before")
     Path(ran.home).mkdir(parents=True)
     (task,) = bag.dags["broken"].tasks
-    with pytest.raises(AirflowFailException):
+    with pytest.raises(StepFailed):
         task.execute({"run_id": "r"})
     (left,) = starts.newest(ran, "r")
     assert left.outcome == "failed" and left.error is not None
@@ -174,7 +174,7 @@ def _is_red(dag: Any, schedule: str | None) -> None:
         assert dag.timetable == CronDataIntervalTimetable(schedule, timezone="UTC")
     assert "invalid-spec" in dag.tags and dag.max_active_runs == 1 and not dag.catchup
     (task,) = dag.tasks
-    with pytest.raises(AirflowFailException, match="shop") as caught:
+    with pytest.raises(StepFailed, match="shop") as caught:
         task.execute({})
     assert str(caught.value) in dag.doc_md
 

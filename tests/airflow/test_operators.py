@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.observability import stats
 
 from draindown import pages
 from draindown.airflow.numbers import publish, summary
 from draindown.airflow.operators import StepOperator
+from draindown.airflow.outcome import StepFailed
 from draindown.base.clock import now
 from draindown.drill.process import alive
 from draindown.lake.documents import write_json
@@ -132,8 +132,12 @@ def test_a_dag_run_does_what_the_plan_says_stops_a_branch_that_fails_and_shows_n
     assert len(left) > 10
     assert not [path for path in left if canary.encode() in path.read_bytes()]
     assert cards
-    for said in (*cards, *capfd.readouterr()):
+    logs = capfd.readouterr()
+    for said in (*cards, *logs):
         assert canary not in said
+    log = "".join(logs)
+    assert 'File "' not in log, "a failure that is foreseen has no traceback"
+    assert [line for line in log.partition("Task exited")[2].splitlines() if "next: " in line], "what to type is last"
 
 
 def events_of(run_id: str) -> list[dict[str, Any]]:
@@ -187,7 +191,7 @@ def test_the_nearest_param_is_named_no_retry_is_made_and_a_report_is_left(
     """Of a flow that the run is not for either: the conf may have misspelt it."""
     context = {"dag": dag, "dag_run": SimpleNamespace(conf=conf), "params": conf, "run_id": "r"}
     for task in dag.tasks:
-        with pytest.raises(AirflowFailException, match="bad-params: ") as caught:
+        with pytest.raises(StepFailed, match="bad-params: ") as caught:
             task.execute(context)
         assert hint in str(caught.value)
     assert calls(told) == []
@@ -270,7 +274,7 @@ def test_s1_s5_a_run_that_is_given_more_than_params_starts_no_driver(
     hostile = dict.fromkeys(names, texts) | {text: text for text in texts} | {"__class": "os.system", "spec": {}}
     for conf in (hostile, *({name: value} for name, value in hostile.items())):
         context = {"dag_run": SimpleNamespace(conf=conf), "params": conf, "run_id": "r", "dag": dag}
-        with pytest.raises(AirflowFailException, match="bad-params: ") as caught:
+        with pytest.raises(StepFailed, match="bad-params: ") as caught:
             dag.get_task("first.drain").execute(context)
         assert len(str(caught.value)) < 2000 and len(str(caught.value).splitlines()) <= 5
     assert calls(told) == []

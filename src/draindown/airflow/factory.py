@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, Asset, BaseOperator, CronDataIntervalTimetable, Param, TaskGroup, TriggerRule
-from airflow.sdk.exceptions import AirflowFailException
 
 from draindown.airflow import unreached
 from draindown.airflow.operators import StepOperator
+from draindown.airflow.outcome import OnlyIfItHelps, fail_with, say_next
 from draindown.airflow.plans import PlanAllOperator, PlanOperator
 from draindown.airflow.wording import doc_of, doc_of_broken
 from draindown.base import clock
-from draindown.base.errors import TerminalError, described
+from draindown.base.errors import TerminalError
+from draindown.base.exits import Exit
 from draindown.runs.request import Step
 from draindown.spec.loader import BrokenPipeline, load_all
 from draindown.spec.models import PipelineSpec
@@ -55,10 +56,10 @@ class InvalidSpecOperator(BaseOperator):
         self.error, self.lake, self.flows = error, lake, flows
 
     def execute(self, context: Any) -> None:
-        """Raise AirflowFailException with file, line and reason, after leaving a report in each flow that is known."""
+        """Fail with file, line and reason, after leaving a report in each flow that is known."""
         known = unreached.layouts(self.lake, self.dag_id, self.flows, self.dag.fileloc)
         unreached.leave(known, "plan", context, self.error, clock.now())
-        raise AirflowFailException(described(self.error))
+        fail_with(self.error, Exit.NEEDS_PERSON)
 
 
 def dags(dag_file: str, pipelines: Path | None = None) -> dict[str, DAG]:
@@ -224,6 +225,9 @@ def _behaviour(step: Step) -> dict[str, Any]:
         "trigger_rule": TriggerRule.NONE_FAILED,
         "max_active_tis_per_dag": 1,
         "execution_timeout": _TIMEOUTS[step],
+        "retry_policy": OnlyIfItHelps(),
+        "on_failure_callback": say_next,
+        "on_retry_callback": say_next,
     }
 
 
@@ -239,5 +243,11 @@ def _broken(found: BrokenPipeline) -> DAG:
         doc_md=doc_of_broken(found),
         default_args={"retries": 0},
     ) as dag:
-        InvalidSpecOperator(task_id=INVALID, error=found.error.as_dict(), lake=found.lake, flows=list(found.flows))
+        InvalidSpecOperator(
+            task_id=INVALID,
+            error=found.error.as_dict(),
+            lake=found.lake,
+            flows=list(found.flows),
+            on_failure_callback=say_next,
+        )
     return dag

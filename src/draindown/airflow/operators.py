@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import AirflowSkipException, AirflowTaskTimeout
 
 from draindown.airflow import fused, secrets, spark_connection
 from draindown.airflow.numbers import publish, summary
-from draindown.airflow.outcome import LEASE_HELD, LeaseHeld, fail, verdict, wait_or_fail
+from draindown.airflow.outcome import LEASE_HELD, LeaseHeld, fail, panics_named, verdict, wait_or_fail
 from draindown.airflow.process import die_with_parent, ended_with_supervisor, stop
 from draindown.airflow.task import request_of, skip_other_flows
 from draindown.base import clock
@@ -124,7 +124,8 @@ class StepOperator(SparkSubmitOperator):
         started = clock.now()
         try:
             part = self._planned(context)
-            self._skip_unless_wanted(part, request)
+            with panics_named(f"prepare the {self.step} of flow {self.flow}"):
+                self._skip_unless_wanted(part, request)
             request = request.model_copy(update={"then": fused.then(self.step, part), "announces": True})
             self.prepare(request, short=self.step != "drain" or (part is not None and part.is_little))
             self._secrets = secrets.of_connections(self.spec)

@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperator, BaseXCom
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 
 from draindown.airflow import fused, secrets
-from draindown.airflow.outcome import fail
+from draindown.airflow.outcome import fail, panics_named
 from draindown.airflow.plan_log import log_plan
 from draindown.airflow.requests import left_out, project_root, refuse_contradictions, request_for
 from draindown.airflow.task import fail_unreached, request_of, skip_other_flows
@@ -48,7 +48,7 @@ class PlanAllOperator(BaseOperator):
         not_for = {flow: why for flow in self.spec.flows if (why := left_out(params, flow))}
         try:
             refuse_contradictions(self.spec, context)
-            with secrets.in_environment(self.spec):
+            with panics_named(f"plan pipeline {self.spec.pipeline}"), secrets.in_environment(self.spec):
                 requests = self._requests(context, not_for)
                 found = idle(requests, self.spec.graph, self.log.warning)
             found = {flow: report for flow, report in found.items() if not fused.unannounced(requests[flow].layout)}
@@ -88,7 +88,7 @@ class PlanOperator(BaseOperator):
         skip_other_flows(self.spec, self.flow, "plan", context)
         request = request_of(self.spec, self.flow, "plan", context)
         try:
-            with secrets.in_environment(self.spec):
+            with panics_named(f"plan flow {self.flow}"), secrets.in_environment(self.spec):
                 report = planned(request)
             waiting = fused.unannounced(request.layout)
         except DraindownError as error:

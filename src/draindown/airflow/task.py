@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def skip_other_flows(spec: PipelineSpec, flow: str, step: Step, context: Context) -> None:
-    """Skip the task if the run is for another flow. Raises AirflowSkipException, AirflowFailException `bad-params`."""
+    """Skip the task if the run is for another flow. Raises AirflowSkipException, StepFailed `bad-params`."""
     try:
         refuse_conf(spec, context)  # before any skip, so that a run with a misspelt param does nothing
     except DraindownError as error:
