@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
@@ -20,7 +21,7 @@ from fastapi import FastAPI
 from draindown import pages
 from draindown.base.clock import now
 from draindown.base.findings import Finding
-from draindown.flow import proven
+from draindown.flow import at_work, proven
 from draindown.gate.published import Published
 from draindown.lake import documents
 from draindown.lake.layout import FlowLayout
@@ -28,8 +29,8 @@ from draindown.lake.table_log import TableLog
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import BatchRow
 from draindown.runs import store
-from draindown.runs.report import Backlog, DrainPart, PlanPart, StepReport
-from draindown.runs.request import Step, new_start
+from draindown.runs.report import Backlog, DrainPart, PlanPart, RunSums, StepReport
+from draindown.runs.request import Request, Step, new_start
 
 if TYPE_CHECKING:
     from fastapi.testclient import TestClient
@@ -141,7 +142,7 @@ def test_what_waits_is_what_the_newest_step_saw_that_looked(project: Path) -> No
     leave("r2", "drain", drain=DrainPart(generation=1, bound="unpublished rows that make x fail"))
     assert waiting().startswith("3 files")
     leave("r3", "drain", drain=DrainPart(generation=1, before=Backlog(units=3), after=Backlog()))
-    assert waiting() == "nothing"
+    assert waiting().startswith("nothing, 20")
 
 
 FIRST = ("good", "first", "first")
@@ -216,7 +217,9 @@ def test_runs_that_did_not_look_do_not_mean_that_none_was_planned(project: Path)
     assert first_of(project).waiting == "not planned yet"
     for number in range(3):
         leave(project, f"r{number}", "plan", outcome="failed")
-    assert first_of(project).waiting == "unknown: none of the newest 3 runs looked"
+    assert first_of(project).waiting == "" and first_of(project).unlooked.startswith("unknown: the plan failed, 20")
+    leave(project, "r3", "drain", drain=DrainPart(generation=1))
+    assert first_of(project).unlooked.startswith("unknown: the plan failed, 20")
 
 
 def test_a_driver_that_died_without_any_report_is_shown_and_marked(project: Path) -> None:
@@ -227,7 +230,7 @@ def test_a_driver_that_died_without_any_report_is_shown_and_marked(project: Path
     documents.write_json(str(note), facts)
     dead, done = first_of(project).runs
     assert (dead.run_id, dead.failed, done.failed) == ("replay1", True, False)
-    assert "its driver died" in dead.headline and "draindown replay good" in dead.card
+    assert dead.mark == "DIED" and "its driver died" in dead.what and "draindown replay good" in dead.card
     leave(project, "r2", "drain", new_start(), drain=DrainPart(generation=1, after=Backlog()))
     assert [run.run_id for run in first_of(project).runs] == ["r2", "replay1", "r1"]
 
@@ -332,3 +335,65 @@ def test_who_may_read_everything_sees_it(
         assert page.status_code == 200
         assert "good" in page.text
         assert "frame-ancestors 'self'" in page.headers["content-security-policy"]
+
+
+def test_a_plan_that_failed_before_it_looked_does_not_say_that_nothing_waits(project: Path) -> None:
+    leave(project, "r1", "drain", drain=DrainPart(generation=1, after=Backlog()))
+    leave(project, "r2", "plan", outcome="failed", error={"code": "not-a-directory"})
+    view = first_of(project)
+    assert view.unlooked.startswith("unknown: the plan failed (not-a-directory), 20") and " UTC" in view.unlooked
+    assert view.waiting.startswith("nothing, 20"), "what an earlier plan saw, with its time"
+    leave(project, "r3", "plan", plan=PlanPart(backlog=Backlog(units=2)))
+    assert (first_of(project).unlooked, first_of(project).waiting[:7]) == ("", "2 files")
+
+
+def test_every_row_of_the_page_has_a_time_and_no_fact_twice(project: Path) -> None:
+    share = RunSums(starts=1, totals={"batches": 1}, refused_share=0.014)
+    part = DrainPart(generation=1, after=Backlog(), batches=[{"kind": "source"}], refused="failed", refused_share=0.014)
+    leave(project, "r1", "drain", drain=part, run=share)
+    layout, at = layout_of(project), now()
+    ledger_table.record(layout, [BatchRow("good", "first", 1, 0, "r1", finished_at=at)])
+    view = first_of(project)
+    (run,) = view.runs
+    assert (run.mark, run.what.count("refused"), run.refused) == ("REFUSED", 1, "") and "good/first" not in run.what
+    assert run.at.endswith(" UTC") and view.ledger[0]["at"] == f"{at:%Y-%m-%d %H:%M} UTC"
+    html = pages.render([view])
+    assert html.count('class="when"') == 3 and 'class="mark refused">REFUSED<' in html
+
+
+def test_states_that_differ_look_different(project: Path) -> None:
+    """By their words and by their class, so not by color alone."""
+    leave(project, "r1", "plan", outcome="failed", error={"code": "x"})
+    leave(project, "r2", "drain", drain=DrainPart(generation=1, batches=[{"kind": "source"}]))
+    leave(project, "r3", "drain", outcome="idle", drain=DrainPart(generation=1, after=Backlog()))
+    documents.write_json(layout_of(project).at_work("r4", "drain", new_start()), {"pid": 1, "host": "h"})
+    shown = {run.run_id: (run.mark, run.kind) for run in first_of(project).runs}
+    assert shown == {
+        "r1": ("FAILED", "failed"),
+        "r2": ("NOT CHECKED", "not-checked"),
+        "r3": ("IDLE", "idle"),
+        "r4": ("DIED", "died"),
+    }
+    style = pages.render([])
+    assert all(f".{kind}" in style for _, kind in shown.values())
+
+
+def test_a_run_at_work_stands_before_a_later_one_that_found_it(project: Path) -> None:
+    layout = layout_of(project)
+    asked = SimpleNamespace(layout=layout, run_id="r1", step="drain", start=new_start(), try_number=2, command="")
+    with at_work.at_work(cast(Request, asked)):
+        leave(project, "r1", "drain", "2026-01-01T00-00-00.000000_ab", outcome="failed", error={"code": "jvm-gone"})
+        leave(project, "r2", "drain", new_start(asked.start), outcome="failed", error={"code": "lease-held"})
+        first, second = first_of(project).runs
+        assert (first.run_id, first.mark, second.mark) == ("r1", "AT WORK", "FAILED")
+        assert "drain is at work since" in first.what and "try 2, process" in first.what
+        assert "drain failed with jvm-gone" in first.card
+
+
+def test_a_rebuild_that_is_half_done_is_on_the_page(project: Path) -> None:
+    layout = layout_of(project)
+    begun = {"generation": 2, "previous": 1, "at": "then", "by": "me", "contract": "c"}
+    documents.write_json(layout.rebuild, begun)
+    view = first_of(project)
+    assert view.rebuild is not None and view.rebuild.code == "rebuild-unfinished"
+    assert "draindown rebuild good --flow first --yes" in pages.render([view])

@@ -77,7 +77,7 @@ def test_a_drain_whose_report_could_not_be_written_is_not_called_one_that_never_
     asked = asked.model_copy(update={"start": new_start()})
     with at_work.at_work(asked), DriverLog.of(asked.layout, asked.run_id, "drain", asked.start) as log:
         log.write("x")
-    assert look(asked).state == "no Spark", "the batches are those of other starts"
+    assert look(asked).state == "no report", "the batches are those of other starts, and its log shows that it came up"
     commit(asked, 2, run_id=asked.run_id, start=asked.start)
     found = look(asked)
     assert (found.state, found.batches) == ("not written", 1)
@@ -128,7 +128,7 @@ def test_each_start_has_a_note_and_a_log_of_its_own(tmp_path: Path) -> None:
         assert (found.state, found.log) == ("at work", second.layout.log(first.run_id, "drain", second.start))
         kept = Path(first.layout.at_work(first.run_id, "drain", first.start))
         assert str(dead) in kept.read_text()
-    assert not kept.exists() and look(first).state == "no Spark"
+    assert not kept.exists() and look(first).state == "no report"
 
 
 def test_a_start_beside_one_at_work_leaves_its_note_alone(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_run_at_work_that_left_no_report_yet_is_shown(tmp_path: Path, capsys: 
     project(asked)
     with at_work.at_work(asked):
         code, said = reported(asked, capsys, "--run", asked.run_id)
-        assert code == 0 and "UNFINISHED p/f drain is at work since" in said and str(os.getpid()) in said
+        assert code == 0 and "AT WORK p/f drain is at work since" in said and str(os.getpid()) in said
     assert reported(asked, capsys, "--run", asked.run_id)[0] == 78
 
 
@@ -236,7 +236,7 @@ def test_a_step_at_work_without_a_drain_is_shown(
     project(asked)
     with at_work.at_work(asked):
         code, said = reported(asked, capsys, "--run", asked.run_id)
-    assert code == 0 and f"UNFINISHED p/f {step} is at work since" in said
+    assert code == 0 and f"AT WORK p/f {step} is at work since" in said
 
 
 def test_report_and_its_list_say_which(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -248,7 +248,7 @@ def test_report_and_its_list_say_which(tmp_path: Path, capsys: pytest.CaptureFix
     for words in (["--run", asked.run_id], ["--list"]):
         code = main(["--root", str(tmp_path), "report", asked.spec.pipeline, *words])
         said = " ".join(capsys.readouterr().out.split())
-        assert code == 0 and "UNFINISHED" in said and "or more after it began" in said
+        assert code == 0 and "DIED" in said and "or more after it began" in said
 
 
 def test_a_replay_that_was_killed_goes_on_with_the_replay(tmp_path: Path) -> None:

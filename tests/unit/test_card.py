@@ -171,11 +171,11 @@ def test_a_verdict_stands_where_the_drain_found_nothing_when_it_was_done_again(o
 def test_a_check_that_was_left_out_is_named() -> None:
     wanted = WANTED.model_copy(update={"left_out": ("check",)})
     said = verdict([step("plan", plan=wanted), drained()])
-    assert said.startswith("OK") and "-> 998,001 applied; not checked  in" in said
+    assert said.startswith("NOT CHECKED") and "-> 998,001 applied  in" in said
     idle = step("plan", plan=wanted.model_copy(update={"drain": False, "compact": False}))
-    assert verdict([idle]).startswith("OK  flights/flights  no new input; not checked  in")
+    assert verdict([idle]).startswith("NOT CHECKED  flights/flights  no new input  in")
     unneeded = wanted.model_copy(update={"drain": False, "check": False, "compact": False})
-    assert "not checked" not in verdict([step("plan", outcome="idle", plan=unneeded)])
+    assert verdict([step("plan", outcome="idle", plan=unneeded)]).startswith("IDLE")
 
 
 def test_a_refused_check_names_the_expectation_its_rows_and_the_next_command() -> None:
@@ -282,7 +282,7 @@ UNFINISHED = Unfinished("flights", "flights", step("plan").run_id, "drain", "die
 def test_an_unfinished_step_is_told_with_what_is_known_of_it() -> None:
     known = replace(UNFINISHED, who="process 20434 on vm", log="/lake/reports/r/drain.log")
     lines = card([step("plan", 0.4, plan=WANTED)], [known]).splitlines()
-    assert lines[0].startswith("UNFINISHED  flights/flights  drain was at work since 2026-11-21 03:00:00 UTC")
+    assert lines[0].startswith("DIED  flights/flights  drain was at work since 2026-11-21 03:00:00 UTC")
     text = " ".join(line.strip() for line in lines)
     assert "its driver died, 3 min 20 s or more after it began, process 20434 on vm; 2 batches of it committed" in text
     assert "in 0.4 s" not in text
@@ -334,7 +334,7 @@ def of_run(**totals: int) -> RunSums:
 
 def test_a_check_without_expectations_that_published_did_something() -> None:
     published = step("check", check=CheckPart(version=1, published_after=1))
-    assert "  published  in" in verdict([published])
+    assert "  published version 1  in" in verdict([published])
     idle = step("check", 1, "idle", check=CheckPart(version=1, published_before=1, published_after=1))
     assert "  nothing to do  in" in verdict([idle])
 
@@ -377,22 +377,22 @@ CHECK_NEXT = "next: draindown run flights --flow flights   # checks and publishe
 
 def test_a_replay_without_a_check_says_that_nothing_of_it_is_published_and_what_to_type() -> None:
     said = card([drained(replay="of 3 files", kept_out=0)])
-    assert "-> 998,001 applied; not checked  in" in said.splitlines()[0]
+    assert said.startswith("NOT CHECKED") and "-> 998,001 applied  in" in said.splitlines()[0]
     assert "gate      not checked by this run: what it committed is published by the next check" in said
     assert CHECK_NEXT in said
 
 
 def test_what_follows_a_drain_is_not_told_of_where_only_the_drain_is_shown() -> None:
-    assert "not checked" not in card([drained()], whole=False)
-    assert "not checked" not in verdict([drained()], whole=False)
+    assert "not checked" not in card([drained()], whole=False).lower()
+    assert verdict([drained()], whole=False).startswith("OK")
     planned = step("plan", plan=WANTED)
     for steps in ([planned, drained()], [planned, drained(), checked()], [drained(), checked()]):
-        assert "not checked" not in card(steps)
+        assert "not checked" not in card(steps).lower()
 
 
 def test_a_replay_that_found_nothing_has_nothing_to_check() -> None:
     said = card([drained(replay="of 3 files", batches=[], totals={}, kept_out=0)])
-    assert "not checked" not in said
+    assert "not checked" not in said.lower()
 
 
 PARKED_NEXT = "next: draindown quarantine list flights --flow flights --files"
@@ -452,3 +452,42 @@ def test_a_failing_value_is_shown_whole_and_as_json(width: int) -> None:
 def test_a_failing_value_without_end_is_cut() -> None:
     text = card([step("plan"), checked(failing(sample=["x" * 5000]), published=None)])
     assert "x" * 500 in text and "x" * 601 not in text
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        pytest.param([drained(rebuilt=True, generation=2)], "rebuilt generation 2: read 104 files", id="rebuild"),
+        pytest.param(
+            [step("drain", drain=DrainPart(generation=2, rebuilt=True))],
+            "finished the rebuild of generation 2",
+            id="what followed its swap",
+        ),
+        pytest.param(
+            [
+                step("plan", plan=PlanPart(backlog=Backlog(), check=True)),
+                step("check", check=CheckPart(version=2, published_before=1, published_after=2)),
+            ],
+            "no new input; published version 2  in",
+            id="the run after a rebuild, without expectations",
+        ),
+        pytest.param(
+            [
+                step("plan", plan=PlanPart(backlog=Backlog(), check=True)),
+                step("check", check=CheckPart(version=1, published_before=1, published_after=1)),
+            ],
+            "no new input; nothing to do  in",
+            id="a check that found nothing",
+        ),
+    ],
+)
+def test_a_rebuild_and_what_it_publishes_are_not_nothing(steps: list[StepReport], said: str) -> None:
+    assert said in verdict(steps) and (" nothing to do" in said) == ("nothing to do" in verdict(steps))
+
+
+def test_a_rebuilt_derived_table_says_what_was_derived() -> None:
+    part = DrainPart(
+        generation=2, rebuilt=True, batches=[batch(form="derive")], totals={"records": 5, "touched": 3, "applied": 3}
+    )
+    said = verdict([step("drain", drain=part)])
+    assert "rebuilt generation 2: derived 5 images, 3 keys -> 3 changed" in said and "nothing" not in said

@@ -1,42 +1,38 @@
-"""Runs at work, as `report` shows them: the holder of a lease that is not the run shown, and runs without a report."""
+"""What `report` shows beside a run: who holds the lease if that is another run, and a rebuild that is half done."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
-from itertools import product
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from draindown.base.errors import next_steps
 from draindown.base.formatting import printable
-from draindown.runs.request import STEPS
 
 if TYPE_CHECKING:
-    from draindown.runs.report import StepReport
     from draindown.spec.models import PipelineSpec
 
 
-def others(spec: PipelineSpec, flows: Sequence[str], shown: Sequence[StepReport]) -> Iterator[str]:
-    """Yield, per flow, who holds its lease if that is another run than the one shown, and how far it is."""
+def others(spec: PipelineSpec, flows: Sequence[str], shown: Collection[tuple[str, str]]) -> Iterator[str]:
+    """Yield, per flow, who holds its lease if that is another run than those shown, and how far it is.
+
+    `shown`: flow and id of each run.
+    """
     from draindown.flow.at_work import lease_holder_so_far
 
     for flow in flows:
         holder, so_far = lease_holder_so_far(spec.layout(flow))
-        if holder is None or any(step.flow == flow and step.run_id == holder.run_id for step in shown):
+        if holder is None or (flow, holder.run_id) in shown:
             continue
         command = f"draindown report {spec.pipeline} --flow {flow} --run {shlex.quote(holder.run_id)}"
         told = f"{spec.pipeline}/{flow}  {holder}; {so_far}"
         yield f"AT WORK  {printable(told)}\n          next: {printable(command)}"
 
 
-def unreported(spec: PipelineSpec, flows: Sequence[str], run: str) -> Iterator[str]:
-    """Yield what is known of steps of the run that left no report: they are at work, or their driver died."""
-    from draindown.flow.at_work import look
+def half_rebuilt(spec: PipelineSpec, flows: Sequence[str]) -> Iterator[str]:
+    """Yield, per flow, what an unfinished rebuild left, and the command that helps."""
+    from draindown.recovery import half_rebuilt
 
-    steps = [step for step in STEPS if step != "plan"]
-    for flow, step in product(flows, steps):
-        found = look(spec.layout(flow), spec.pipeline, run, step)
-        if found.state in ("at work", "died"):
-            lines = [f"UNFINISHED  {spec.pipeline}/{flow}  {found}"]
-            lines += [f"          {label}: {step}" for label, step in next_steps({"next": found.next})]
-            yield "\n".join(map(printable, lines))
+    for flow in flows:
+        if left := half_rebuilt.found(spec.layout(flow)):
+            told = f"{spec.pipeline}/{flow}  {left.code}: {left.found}"
+            yield f"REBUILD  {printable(told)}\n          next: {printable(left.next)}"

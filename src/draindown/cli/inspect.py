@@ -10,8 +10,9 @@ import typer
 
 from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit, exit_for
+from draindown.base.formatting import printable
 from draindown.cli import overview
-from draindown.cli.at_work import others, unreported
+from draindown.cli.at_work import half_rebuilt, others
 from draindown.cli.context import AnyPipeline, Flow, Json, Setting, flows, new_run_id, setting
 from draindown.cli.failures import naming
 from draindown.cli.output import Output, not_done, table
@@ -19,12 +20,15 @@ from draindown.cli.output import Output, not_done, table
 if TYPE_CHECKING:
     from draindown.audit.derived import Unaudited
     from draindown.audit.model import Audit
+    from draindown.flow.standing import Standing
     from draindown.lake.layout import FlowLayout
     from draindown.runs.report import StepReport
     from draindown.runs.starts import Start
     from draindown.spec.models import PipelineSpec
 
     Audited = Audit | Unaudited | DraindownError
+
+_LOOKED, _KNOWN = 20, 5  # runs that are listed, and that are named where another one was asked for
 
 
 def doctor(ctx: typer.Context, pipeline: AnyPipeline = None, flow: Flow = None, as_json: Json = False) -> None:
@@ -52,7 +56,7 @@ def report(
     run: Annotated[str, typer.Option(help="Id of the run, or `last`.")] = "last",
     start: Annotated[str | None, typer.Option(help="Id of one start of a step, as listed.")] = None,
     flow: Flow = None,
-    listing: Annotated[bool, typer.Option("--list", help="List the runs that left reports, newest first.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="List the newest runs, with their verdicts.")] = False,
     drift: Annotated[
         bool, typer.Option("--drift", help="List fields that the contract doesn't name, and what files lacked.")
     ] = False,
@@ -80,21 +84,24 @@ def report(
         _list_drift(spec, names, Output(as_json))
         return
     states = {name: Snapshot.of(spec.layout(name)) for name in names}
-    every = {name: _starts(states[name], run) for name in names}
+    chosen = {name: _chosen(states[name], run) for name in names}
+    every = {
+        name: starts.listed(states[name], one.run_id) if one and one.is_readable else [] for name, one in chosen.items()
+    }
     shown = [one for name in names for one in starts.with_sums(states[name], _shown(every[name], start))]
-    if not shown:
-        left = list(unreported(spec, names, run))
-        if start or not left:
-            raise _no_report(spec, run, start)
-        Output(as_json).result([], "\n\n".join(left))
-        return
+    silent = {name: one for name, one in chosen.items() if one and not any(told.report for told in every[name])}
+    if not shown and (start or not silent):
+        raise _no_report(spec, run, start)
     one_each = sum(map(len, every.values())) == len(shown)
     listed = "" if start or (one_each and run == "last") else _starts_text(every)
     data = [one.as_dict() | {"flow": name} for name in names for one in every[name] if start in (None, one.start)]
     text = card(shown, of_reports(states.__getitem__, shown), whole=start is None, findings=ALL_FINDINGS)
-    at_work = others(spec, names, shown) if run == "last" and not start else ()
-    told = _proofs(spec, names) if start is None else ""
-    Output(as_json).result(data, "\n\n".join(filter(None, (text, listed, *at_work, told))))
+    parts = [text if shown else "", *([] if start else [one.card for one in silent.values()]), listed]
+    if run == "last" and not start:
+        parts += others(spec, names, {(name, one.run_id) for name, one in chosen.items() if one})
+        parts += half_rebuilt(spec, names)
+    parts += [_proofs(spec, names) if start is None else ""]
+    Output(as_json).result(data, "\n\n".join(filter(None, parts)))
 
 
 def _proofs(spec: PipelineSpec, names: list[str]) -> str:
@@ -170,7 +177,7 @@ def unnamed(spec: PipelineSpec, flow: str) -> list[dict[str, Any]]:
 
 
 def _list_drift(spec: PipelineSpec, names: list[str], out: Output) -> None:
-    from draindown.base.formatting import count, printable
+    from draindown.base.formatting import count
 
     data = [row for name in names for row in unnamed(spec, name)]
     rows = [
@@ -197,12 +204,13 @@ def _every_tenth(out: Output) -> Any:
     return progress
 
 
-def _starts(layout: FlowLayout, run: str) -> list[Start]:
-    """Return all starts of the run that the option `--run` selects."""
-    from draindown.runs import starts, store
+def _chosen(layout: FlowLayout, run: str) -> Standing | None:
+    """Return how the run stands that the option `--run` selects; None if there is no such run of this flow."""
+    from draindown.flow import standing
 
-    wanted = next(iter(store.runs(layout, 1)), None) if run == "last" else run
-    return starts.listed(layout, wanted) if wanted else []
+    if run != "last":
+        return standing.of(layout, layout.pipeline, run)
+    return next(standing.newest(layout, layout.pipeline, _LOOKED), None)
 
 
 def _shown(every: list[Start], start: str | None) -> list[StepReport]:
@@ -234,20 +242,16 @@ def _starts_text(every: Mapping[str, list[Start]]) -> str:
 
 
 def _list_runs(spec: PipelineSpec, names: list[str], out: Output) -> None:
-    from draindown.flow.at_work import of_reports
+    from draindown.flow import standing
     from draindown.lake.table_log import Snapshot
-    from draindown.runs import starts, store
-    from draindown.runs.card import verdict
 
     rows: list[list[str]] = []
     data: list[dict[str, str]] = []
     for name in names:
-        state = Snapshot.of(spec.layout(name))
-        for run in store.runs(state):
-            if steps := starts.newest(state, run):
-                said = verdict(steps, next(iter(of_reports({name: state}.__getitem__, steps)), None))
-                rows.append([steps[-1].run_id, f"{steps[0].started_at:%Y-%m-%d %H:%M:%S}", said])
-                data.append({"run_id": steps[-1].run_id, "flow": name, "verdict": rows[-1][2]})
+        for one in standing.newest(Snapshot.of(spec.layout(name)), spec.pipeline, _LOOKED):
+            began = f"{one.began:%Y-%m-%d %H:%M:%S}" if one.began else "?"
+            rows.append([printable(one.run_id), began, one.said])
+            data.append({"run_id": one.run_id, "flow": name, "verdict": one.said})
     out.result(data, table(("run", "started", "verdict"), rows) if rows else "no runs yet")
 
 
@@ -255,11 +259,12 @@ def _no_report(spec: PipelineSpec, run: str, start: str | None = None) -> Except
     from draindown.base.errors import TerminalError
     from draindown.runs import store
 
-    known = sorted({r for name in spec.flows for r in store.runs(spec.layout(name))})
+    known = [run for name in spec.flows for run in store.runs(spec.layout(name), _KNOWN)]
+    known = list(dict.fromkeys(known))
     what = f"start {json.dumps(start)} of run" if start else "run"
     return TerminalError(
         "no-report",
         tried=f"show {what} {json.dumps(run)} of pipeline {spec.pipeline}",
-        found=f"no such report; there are {', '.join(known[-5:])}" if known else "no run left a report yet",
+        found=f"no such report; the newest are {', '.join(known[:_KNOWN])}" if known else "no run left a report yet",
         next=[f"draindown report {spec.pipeline} --list"] if known else [f"draindown run {spec.pipeline}"],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import typer
 from draindown.base.errors import DraindownError, next_steps
 from draindown.base.exits import Exit, exit_for
 from draindown.base.formatting import printable
-from draindown.cli.at_work import others
+from draindown.cli.at_work import half_rebuilt, others
 from draindown.cli.context import Setting, new_run_id
 from draindown.cli.failures import naming
 from draindown.cli.output import Output
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from draindown.audit.model import Audit
     from draindown.spec.models import PipelineSpec
 
+_LOOKED = 20
+"""Runs that are looked at for the newest: a note of one that has ended meanwhile says nothing."""
 Audited = Callable[["PipelineSpec"], "dict[str, Audit | Unaudited | DraindownError]"]
 """Audits all flows of a pipeline."""
 
@@ -132,22 +135,21 @@ def audit(here: Setting, out: Output, audited: Audited) -> None:
 
 def _newest(spec: PipelineSpec, flow: str, screen: _Screen) -> None:
     """Add what the newest run of a flow came to."""
-    from draindown.flow.at_work import of_reports
+    from draindown.flow import standing
     from draindown.lake.table_log import Snapshot
-    from draindown.runs import starts, store
-    from draindown.runs.card import verdict
 
     state = Snapshot.of(spec.layout(flow))
-    newest = next(iter(store.runs(state, 1)), None)
-    steps = starts.newest(state, newest) if newest else []
+    newest = next(standing.newest(state, spec.pipeline, _LOOKED), None)
     about: dict[str, Any] = {"pipeline": spec.pipeline, "flow": flow}
-    if not steps:
+    if newest is None:
         said = "no run left a report yet"
         screen.add(about | {"run_id": None, "verdict": said}, f"{'-':<16}  {spec.pipeline}/{flow}  {said}")
     else:
-        said = verdict(steps, next(iter(of_reports(lambda _: state, steps)), None))
-        run = {"run_id": steps[0].run_id, "started_at": steps[0].started_at, "verdict": said}
-        screen.add(about | run, f"{steps[0].started_at:%Y-%m-%d %H:%M}  {said}")
-        if not said.startswith(("OK", "IDLE")):
-            screen.lines.append(f"{'':<16}  next: draindown report {spec.pipeline} --flow {flow}")
-    screen.lines += others(spec, [flow], steps)
+        began = f"{newest.began:%Y-%m-%d %H:%M}" if newest.began else "-"
+        run = {"run_id": newest.run_id, "started_at": newest.began, "verdict": newest.said}
+        screen.add(about | run, f"{began:<16}  {newest.said}")
+        if not newest.is_well:
+            one = f" --run {shlex.quote(newest.run_id)}" if not newest.steps else ""
+            screen.lines.append(f"{'':<16}  next: draindown report {spec.pipeline} --flow {flow}{one}")
+    shown = {(flow, newest.run_id)} if newest else set()
+    screen.lines += [*others(spec, [flow], shown), *half_rebuilt(spec, [flow])]

@@ -14,7 +14,7 @@ from draindown.lake.presence import PIN, Lake
 from draindown.lake.table_log import log_of
 from draindown.lake.transactions import app_id
 from draindown.lease import holder as lease_holder
-from draindown.recovery import rebuild, replay
+from draindown.recovery import half_rebuilt, rebuild, replay
 from draindown.runs import store
 from draindown.runs.report import StepReport
 from draindown.sources import intake
@@ -172,15 +172,6 @@ def look_at_rebuild(desk: Desk) -> None:
     desk.say("rebuild", f"of generation {begun.generation}, begun {begun.at} by {begun.by}" if begun else "none")
     if begun is None or desk.at_work:
         return
-    if rebuild.is_swapped(desk.layout, begun):
-        text = f"generation {begun.generation} is in the table's place; the next run does what follows"
-        desk.note("rebuild-unsettled", "rebuild", text, f"draindown run {desk.layout.pipeline}")
-    elif begun.previous != desk.generation:
-        text = f"it was begun beside generation {begun.previous}; it can't take the place of {desk.generation}"
-        desk.wrong("rebuild-overtaken", "rebuild", text, desk.command("rebuild", " --abort --yes"))
-    elif not begun.contract:
-        text = f"what generation {begun.generation} has is not known: its note is torn, or an abort was cut short"
-        desk.wrong("rebuild-damaged", "rebuild", text, desk.command("rebuild", " --abort --yes"))
-    else:
-        text = f"generation {begun.generation} has not read everything yet; the live table is as it was"
-        desk.note("rebuild-unfinished", "rebuild", text, desk.command("rebuild", " --yes   # or --abort --yes"))
+    left = half_rebuilt.state_of(desk.layout, begun, desk.generation)
+    tell = desk.wrong if left.is_wrong else desk.note
+    tell(left.code, "rebuild", left.found, left.next)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,24 +18,29 @@ from typing import Any
 
 from draindown.base.clock import now
 from draindown.base.formatting import printable
+from draindown.flow import traces
 from draindown.lake.documents import encode, make_home, read_json
-from draindown.lake.layout import FlowLayout
+from draindown.lake.layout import FlowLayout, safe_name
 from draindown.lake.table_log import UNREADABLE
 from draindown.lease import holder as lease_holder
 from draindown.lease.holder import Card
 from draindown.ledger import table as ledger_table
+from draindown.runs import store
 from draindown.runs.card import by_flow, silent
 from draindown.runs.report import StepReport
-from draindown.runs.request import Request, Step
+from draindown.runs.request import STEPS, Request, Step, begun_at
 from draindown.runs.unfinished import Unfinished
+
+_ROOM = 128 * 1024  # bytes: the report of a drain of about a hundred batches
 
 
 @contextmanager
-def at_work(request: Request) -> Iterator[None]:
+def at_work(request: Request) -> Iterator[Callable[[], None]]:
     """Keep a locked note for the duration of a block: this process works on the request's step.
 
-    Write no note if the lake is not writable. The step itself reports that error. At the end, also remove the notes of
-    starts of the step that died: this start has reported them.
+    Yield a function that gives back the room which the note keeps for the step's report on a full disk. Write no note
+    if the lake is not writable. The step itself reports that error. At the end, also remove the notes of starts of the
+    step that died: this start has reported them.
     """
     path = Path(request.layout.at_work(request.run_id, request.step, request.start))
     note: dict[str, Any] = {
@@ -43,15 +48,17 @@ def at_work(request: Request) -> Iterator[None]:
         "host": socket.gethostname(),
         "at": now().isoformat(),
         "try": request.try_number,
+        "run": request.run_id,
+        "command": request.command,
     }
-    note["command"] = request.command
     handle = _locked(request.layout, path)
     try:
         if handle is not None:
             with suppress(OSError):
                 os.ftruncate(handle, 0)
                 os.write(handle, encode(note))
-        yield
+                os.write(handle, b" " * _ROOM)
+        yield lambda: _give_back(handle)
     finally:
         if handle is not None:
             with suppress(OSError):
@@ -60,6 +67,13 @@ def at_work(request: Request) -> Iterator[None]:
                     if not _is_held(other):
                         other.unlink(missing_ok=True)
             os.close(handle)
+
+
+def _give_back(handle: int | None) -> None:
+    """Shorten the note to its text, so that as many bytes are free."""
+    with suppress(OSError):
+        if handle is not None:
+            os.ftruncate(handle, len(os.pread(handle, _ROOM, 0).rstrip()))
 
 
 def _locked(layout: FlowLayout, path: Path) -> int | None:
@@ -85,12 +99,31 @@ def left(layout: FlowLayout, pipeline: str, run_id: str, step: Step) -> Unfinish
 
 
 def of_reports(layout_of: Callable[[str], FlowLayout], reports: Iterable[StepReport]) -> list[Unfinished]:
-    """Return, for each flow and run, the first step that its plan required and that left no report.
+    """Return, for each flow and run, what `of_run` finds. `layout_of` returns the layout of a flow by its name."""
+    runs = by_flow(reports).items()
+    found = (of_run(layout_of(flow), pipeline, run, steps) for (pipeline, flow, run), steps in runs)
+    return [one for one in found if one is not None]
 
-    `layout_of` returns the layout of a flow by its name.
+
+def of_run(layout: FlowLayout, pipeline: str, run_id: str, steps: Sequence[StepReport]) -> Unfinished | None:
+    """Return the step of a run that has no report: one at work, else one that ended without, else one that is due.
+
+    `steps` are the newest reports of the run's steps, if any. A start that is older than the report of its step has
+    been reported by that; a step is due if the plan requires it.
     """
-    silences = [(key, silent(steps)) for key, steps in by_flow(reports).items()]
-    return [look(layout_of(flow), pipeline, run, step) for (pipeline, flow, run), step in silences if step]
+    told = {report.step: report.order for report in steps}
+    later = {step for step, start in store.begun(layout, run_id) if step not in told or _order(start) > told[step]}
+    due = silent(steps) if steps else None
+    looked = [look(layout, pipeline, run_id, step) for step in STEPS if step in later or step == due]
+    found = [one for one in looked if one.is_newer or one.step == due]
+    return min(found, key=lambda one: _RANK.get(one.state, len(_RANK)), default=None)
+
+
+_RANK = {"at work": 0, "died": 1, "not written": 2}
+
+
+def _order(start: str) -> datetime:
+    return begun_at(start) or datetime.min.replace(tzinfo=UTC)
 
 
 def look(layout: FlowLayout, pipeline: str, run_id: str, step: Step) -> Unfinished:
@@ -104,7 +137,8 @@ def look(layout: FlowLayout, pipeline: str, run_id: str, step: Step) -> Unfinish
         return _without_note(layout, Unfinished(**facts, state="no Spark" if log else "not begun"))
     began = _time(note.get("at"))
     facts |= {"who": printable(f"process {note.get('pid', '?')} on {note.get('host', '?')}"), "began": began}
-    facts |= {"command": printable(str(note.get("command") or ""))}
+    facts |= {"command": printable(str(note.get("command") or "")), "run_id": str(note.get("run") or run_id)}
+    facts |= {"start": path.stem.partition("@")[2], "try_number": _number(note.get("try"))}
     if _is_held(path) or _holds_lease(layout, run_id, here=note.get("host") == socket.gethostname()):
         return Unfinished(**facts, state="at work", seconds=_between(began, now()))
     done = _batches(layout, run_id)
@@ -121,11 +155,11 @@ def _without_note(layout: FlowLayout, found: Unfinished) -> Unfinished:
     if Path(found.log).with_suffix(".json").exists():  # of an earlier try, whose report is there
         return replace(found, state="not begun", log="")
     start = Path(found.log).stem.partition("@")[2]
-    try:
-        made = sum(row.start == start for row in ledger_table.of_run(layout, found.run_id))
-    except UNREADABLE:
-        made = 0
-    return replace(found, state="not written", batches=made) if made and found.step == "drain" else found
+    left = traces.of_start(layout, found.run_id, start, Path(found.log))
+    found = replace(found, start=start, batches=left.batches, in_flight=left.in_flight)
+    if found.step == "drain" and left.began:
+        return replace(found, state="not written")
+    return replace(found, state="no report") if left.spoke else found
 
 
 def lease_holder_so_far(layout: FlowLayout) -> tuple[Card | None, str]:
@@ -169,7 +203,7 @@ def _holds_lease(layout: FlowLayout, run_id: str, *, here: bool) -> bool:
     Only locks count of a driver that was on this host (`here`). Those of other hosts are not visible.
     """
     holder = lease_holder.holder(layout, patient=False)
-    if holder is None or holder.run_id != run_id:
+    if holder is None or safe_name(holder.run_id) != safe_name(run_id):
         return False
     return lease_holder.is_locked(layout) or (not here and not holder.is_stale)
 
@@ -184,6 +218,10 @@ def _batches(layout: FlowLayout, run_id: str) -> list[datetime | None] | None:
 
 def _modified(path: Path) -> datetime | None:
     return datetime.fromtimestamp(path.stat().st_mtime, UTC) if path.exists() else None
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def _time(text: Any) -> datetime | None:

@@ -5,16 +5,19 @@ It is made from the lake and needs neither Airflow nor Spark. The Airflow plugin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from draindown.base.errors import TerminalError, next_steps
+from draindown.base import panics
+from draindown.base.errors import TerminalError
 from draindown.base.formatting import percent, printable, printable_lines
-from draindown.flow import proven, quarantine
-from draindown.flow.at_work import look, of_reports
+from draindown.flow import proven, quarantine, standing
+from draindown.flow.at_work import lease_holder_so_far
+from draindown.flow.standing import Standing
 from draindown.flow.state import FlowState
 from draindown.gate.published import published, unpublished
 from draindown.lake.layout import FlowLayout
@@ -22,10 +25,10 @@ from draindown.lake.presence import Lake
 from draindown.lake.table_log import log_of
 from draindown.ledger import table as ledger_table
 from draindown.ledger.rows import RUNS, BatchRow
-from draindown.runs import starts, store
-from draindown.runs.card import card, verdict
+from draindown.recovery import half_rebuilt
+from draindown.recovery.half_rebuilt import HalfRebuilt
 from draindown.runs.card_parts import backlog_words
-from draindown.runs.request import STEPS
+from draindown.runs.report import Backlog, StepReport
 from draindown.spec.loader import BrokenPipeline, load_all
 from draindown.spec.models import PipelineSpec
 from draindown.spec.project import rooted
@@ -52,29 +55,43 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
 class RunView:
     """A run of a flow: verdict and card.
 
-    `refused` is the refused share of its records, as text; `failed` whether a person should look at the run.
+    `mark`: the first words of the verdict, `what` the rest of it without the flow. `at`: when that was, as text.
+    `refused` is the refused share of its records, as text, unless the verdict says it; `failed` whether a person should
+    look at the run.
     """
 
     run_id: str
-    headline: str
+    mark: str
+    what: str
     card: str
+    at: str = ""
     refused: str = ""
     failed: bool = False
+
+    @property
+    def kind(self) -> str:
+        """The mark as the name of a class of the page's style."""
+        return self.mark.lower().replace(" ", "-")
 
 
 @dataclass(frozen=True)
 class FlowView:
     """A flow as the page shows it. `ledger` holds the newest batches, newest first.
 
-    `proven`: what the newest proof of a derived table found. `problem` says what could not be read.
+    `waiting`: what the newest step saw that looked. `unlooked`: why a newer plan did not look, if one did not.
+    `proven`: what the newest proof of a derived table found. `rebuild`: what an unfinished rebuild left. `holder`: who
+    holds the lease, unless a run that is shown is at work. `problem` says what could not be read.
     """
 
     pipeline: str
     flow: str
     table: str
     waiting: str = _NOT_PLANNED
+    unlooked: str = ""
     published: str = "nothing yet"
     proven: str = ""
+    rebuild: HalfRebuilt | None = None
+    holder: str = ""
     open_rows: Mapping[str, int] = field(default_factory=dict)
     runs: list[RunView] = field(default_factory=list)
     ledger: list[dict[str, object]] = field(default_factory=list)
@@ -108,24 +125,33 @@ def render(views: Iterable[FlowView], errors: Iterable[str] = ()) -> str:
 def _flow(spec: PipelineSpec, root: Path, name: str) -> FlowView:
     layout = spec.layout(name)
     try:
-        layout = rooted(spec, root).layout(name)
-        Lake.look(layout.lake, root, spec.pipeline).refuse_missing()
-        state = FlowState.of(layout)
-        newest = store.runs_and_silent(layout, _RUNS)
-        return FlowView(
-            pipeline=spec.pipeline,
-            flow=name,
-            table=layout.table,
-            waiting=_waiting(layout, [run for run, is_silent in newest if not is_silent]),
-            published=_published(state),
-            proven=_proven(state),
-            open_rows=quarantine.counts(state).by_reason or {},
-            runs=list(_runs(spec.pipeline, state, newest)),
-            ledger=[_batch(row) for row in reversed(ledger_table.recent(state, _LEDGER))],
-        )
+        with panics.as_error():
+            layout = rooted(spec, root).layout(name)
+            Lake.look(layout.lake, root, spec.pipeline).refuse_missing()
+            return _view(spec, name, layout)
     except Exception as error:  # noqa: BLE001  an unreadable flow must not hide the others
         problem = printable_lines(f"{type(error).__name__}: {error}")
         return FlowView(spec.pipeline, name, layout.table, problem=problem)
+
+
+def _view(spec: PipelineSpec, name: str, layout: FlowLayout) -> FlowView:
+    state = FlowState.of(layout)
+    newest = list(standing.newest(state, spec.pipeline, _RUNS))
+    waiting, unlooked = _waiting(newest)
+    return FlowView(
+        pipeline=spec.pipeline,
+        flow=name,
+        table=layout.table,
+        waiting=waiting,
+        unlooked=unlooked,
+        published=_published(state),
+        proven=_proven(state),
+        rebuild=half_rebuilt.found(state),
+        holder=_holder(state, newest),
+        open_rows=quarantine.counts(state).by_reason or {},
+        runs=[_run(one) for one in sorted(newest, key=lambda one: one.mark != "AT WORK")],
+        ledger=[_batch(row) for row in reversed(ledger_table.recent(state, _LEDGER))],
+    )
 
 
 def _published(state: FlowState) -> str:
@@ -147,55 +173,48 @@ def _proven(state: FlowState) -> str:
     return str(found) if found and table.exists and found.table_id == table.id else ""
 
 
-def _waiting(layout: FlowLayout, runs: Sequence[str]) -> str:
-    """Return what the newest of these runs that looked saw, after its drain if that has ended."""
-    for run_id in runs:
-        try:
-            drained, planned = store.read(layout, run_id, "drain"), store.read(layout, run_id, "plan")
-        except (ValueError, TerminalError):  # `_run` says so
-            continue
+def _waiting(runs: Sequence[Standing]) -> tuple[str, str]:
+    """Return what the newest of these runs that looked saw, and why a newer plan did not look; each with its time."""
+    unlooked = ""
+    for run in runs:
+        told = {step.step: step for step in run.steps}
+        planned, drained = told.get("plan"), told.get("drain")
         is_earlier = drained and planned and planned.order > drained.order  # of a run that was cleared
         if drained and not is_earlier and drained.drain and drained.drain.after is not None:
-            return backlog_words(drained.drain.after)
+            return _seen(drained.drain.after, drained), unlooked
         if planned and planned.plan and not planned.plan.replay:
-            return backlog_words(planned.plan.backlog)
-    return f"unknown: none of the newest {len(runs)} runs looked" if runs else _NOT_PLANNED
+            return _seen(planned.plan.backlog, planned), unlooked
+        if planned and planned.outcome == "failed":
+            code = (planned.error or {}).get("code")
+            why = f" ({printable(str(code))})" if code else ""
+            unlooked = unlooked or f"unknown: the plan failed{why}, {_time(planned.finished_at)}"
+    if unlooked or not runs:
+        return "" if unlooked else _NOT_PLANNED, unlooked
+    return f"unknown: none of the newest {len(runs)} runs looked", ""
 
 
-def _runs(pipeline: str, layout: FlowLayout, newest: Iterable[tuple[str, bool]]) -> Iterator[RunView]:
-    """Yield the newest runs: those that left reports, and those at work or dead that left none."""
-    for run_id, is_silent in newest:
-        if not is_silent:
-            yield _run(layout, run_id)
-        elif (found := _silent_run(pipeline, layout, run_id)) is not None:
-            yield found
+def _seen(backlog: Backlog, by: StepReport) -> str:
+    return f"{backlog_words(backlog)}, {_time(by.finished_at)}"
 
 
-def _silent_run(pipeline: str, layout: FlowLayout, run_id: str) -> RunView | None:
-    found = (look(layout, pipeline, run_id, step) for step in STEPS)
-    one = next((one for one in found if one.state in ("at work", "died")), None)
-    if one is None:
-        return None
-    steps = "\n".join(f"{label}: {step}" for label, step in next_steps({"next": one.next}))
-    head = printable(f"UNFINISHED  {pipeline}/{layout.flow}  {one}")
-    return RunView(one.run_id, head, printable_lines(steps), failed=one.state == "died")
+def _time(at: datetime | None) -> str:
+    return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def _run(layout: FlowLayout, run_id: str) -> RunView:
-    try:
-        steps = starts.newest(layout, run_id)
-    except (ValueError, TerminalError) as error:
-        found = printable_lines(f"{layout.run_reports(run_id)}: {error}")
-        return RunView(run_id, "FAILED  its reports can't be read", found, failed=True)
-    own_id = steps[0].run_id if steps else run_id
-    share = next((step.run.refused_share for step in steps if step.run), None)
-    refused = f"{percent(share)} refused" if share else ""
-    unfinished = of_reports(lambda _: layout, steps)
-    headline = verdict(steps, next(iter(unfinished), None)) if steps else "no reports"
-    is_dead = any(one.state in ("died", "not written") for one in unfinished)
-    failed = is_dead or headline.startswith(("FAILED", "REFUSED", "WRONG"))
-    return RunView(own_id, headline, card(steps, unfinished), refused, failed)
+def _holder(layout: FlowLayout, runs: Sequence[Standing]) -> str:
+    """Return who holds the lease and how far it is; empty if nobody does, or if that run is shown as at work."""
+    holder, so_far = lease_holder_so_far(layout)
+    is_shown = holder and any(run.run_id == holder.run_id and run.mark == "AT WORK" for run in runs)
+    return "" if holder is None or is_shown else printable(f"{holder}; {so_far}")
+
+
+def _run(found: Standing) -> RunView:
+    what = found.said.removeprefix(found.mark).strip().partition("  ")[2]
+    share = next((step.run.refused_share for step in found.steps if step.run), None)
+    refused = f"{percent(share)} refused" if share and "% refused" not in what else ""
+    return RunView(found.run_id, found.mark, what, found.card, _time(found.at), refused, failed=found.is_red)
 
 
 def _batch(row: BatchRow) -> dict[str, object]:
-    return row.as_dict() | {"refused": percent(row.quarantined / row.records) if row.records else ""}
+    shown = {"refused": percent(row.quarantined / row.records) if row.records else "", "at": _time(row.finished_at)}
+    return row.as_dict() | shown

@@ -73,10 +73,13 @@ def verdict(steps: Sequence[StepReport], unfinished: Unfinished | None = None, *
     first = steps[0]
     drain = next((s.drain for s in steps if s.drain), None)
     failed = next((s for s in steps if s.outcome == "failed"), None)
-    head = f"{_mark(steps)}  {printable(f'{first.pipeline}/{first.flow}')}"
-    if failed is None and (step := silent(steps)):
-        return f"{head}  {unfinished or f'{step} left no report'}"
+    mark = _mark(steps, unfinished, whole=whole)
+    head = f"{mark}  {printable(f'{first.pipeline}/{first.flow}')}"
+    if _is_open(steps, unfinished):
+        return f"{head}  {unfinished or f'{silent(steps)} left no report'}"
     what = _failure(failed, drain) if failed else _success(steps, drain, whole=whole)
+    if mark in ("STOPPED EARLY", "WRONG") and _is_unchecked(steps, whole=whole):
+        what += "; not checked"
     return f"{head}  {what}  in {age(sum(s.seconds for s in steps))}"
 
 
@@ -99,17 +102,28 @@ def _is_unchecked(steps: Sequence[StepReport], *, whole: bool) -> bool:
     return whole and any(s.drain and s.drain.batches for s in steps) and not any(s.step == "check" for s in steps)
 
 
-def _mark(steps: Sequence[StepReport]) -> str:
+def _is_open(steps: Sequence[StepReport], unfinished: Unfinished | None) -> bool:
+    """Return whether a step without a report decides the verdict: it began after all reports, or none has failed."""
+    if unfinished is not None and unfinished.is_newer:
+        return True
+    return silent(steps) is not None and not any(s.outcome == "failed" for s in steps)
+
+
+def _mark(steps: Sequence[StepReport], unfinished: Unfinished | None, *, whole: bool) -> str:
     outcomes = {s.outcome for s in steps}
+    if _is_open(steps, unfinished):
+        return unfinished.mark if unfinished else "UNFINISHED"
     if "failed" in outcomes:
         return "FAILED"
-    if silent(steps):
-        return "UNFINISHED"
     if any(s.drain and s.drain.refused == "failed" for s in steps) and not any(s.check for s in steps):
         return "REFUSED"
     if _foreign(steps):
         return "WRONG"
-    return "STOPPED EARLY" if "bounded" in outcomes else "IDLE" if outcomes <= {"idle"} else "OK"
+    if "bounded" in outcomes:
+        return "STOPPED EARLY"
+    if _is_unchecked(steps, whole=whole):
+        return "NOT CHECKED"
+    return "IDLE" if outcomes <= {"idle"} else "OK"
 
 
 def _foreign(steps: Sequence[StepReport]) -> list[Finding]:
@@ -118,20 +132,23 @@ def _foreign(steps: Sequence[StepReport]) -> list[Finding]:
 
 
 def _success(steps: Sequence[StepReport], drain: DrainPart | None, *, whole: bool) -> str:
-    left = "; not checked" if _is_unchecked(steps, whole=whole) else ""
     if drain and drain.batches:
-        return _drained(drain) + left
+        return _drained(drain)
     idle = "nothing to replay" if any(_replayed(s) for s in steps) else _idle(steps, drain)
     if earlier := _earlier(steps):
         more = idle.replace("nothing", "nothing more").replace("no new", "no more")
         idle = f"{more}; before that {_moved(earlier, _read_unit(steps))}"
     compacted = any(s.compact and s.compact.files_before for s in steps)
     checked = any(s.check and s.check.expectations for s in steps)
-    done = [word for word, so in (("checked", checked), ("compacted", compacted)) if so]
+    version = next((s.check.published_after for s in steps if s.check and s.check.publishes), None)
+    told = (("checked", checked), (f"published version {version}", version is not None), ("compacted", compacted))
+    done = " and ".join(word for word, is_so in told if is_so)
     if not any(s.step in ("plan", "drain") for s in steps):
-        published = any(s.step == "check" and s.outcome == "done" for s in steps)
-        return " and ".join(done) or ("published" if published else "nothing to do")
-    return idle + (f"; {' and '.join(done)}" if done else "" if left else _nothing(steps)) + left
+        return done or "nothing to do"
+    if done:
+        return f"{idle}; {done}"
+    is_more = _is_unchecked(steps, whole=whole) or (drain is not None and drain.rebuilt)
+    return idle if is_more else idle + _nothing(steps)
 
 
 def _nothing(steps: Sequence[StepReport]) -> str:
@@ -143,6 +160,8 @@ def _nothing(steps: Sequence[StepReport]) -> str:
 
 
 def _idle(steps: Sequence[StepReport], drain: DrainPart | None) -> str:
+    if drain and drain.rebuilt:
+        return f"finished the rebuild of generation {drain.generation}"
     if drain and drain.before is None:
         return "no batch"
     if drain and drain.kept_out:
@@ -181,9 +200,10 @@ def _drained(drain: DrainPart) -> str:
     sums = drain.totals
     if {batch.get("kind") for batch in drain.batches} == {"gate"}:
         return f"withdrew {count(sums.get('records', 0), 'row')} from the table, into the quarantine"
+    rebuilt = f"rebuilt generation {drain.generation}: " if drain.rebuilt else ""
     if is_derived(drain):
-        return f"derived {moved(sums)}"
-    verb = "replayed" if drain.replay else "drained"
+        return f"{rebuilt}derived {moved(sums)}"
+    verb = f"{rebuilt}read" if rebuilt else "replayed" if drain.replay else "drained"
     read = f"{verb} {count(sums.get('units', 0), drain.unit)}, {count(sums.get('records', 0), 'row')}"
     refused = f", {percent(drain.refused_share)} refused" if drain.refused and drain.refused_share else ""
     return f"{read} -> {count(sums.get('applied', 0))} applied{refused}"
@@ -214,12 +234,19 @@ def _block(steps: Sequence[StepReport], unfinished: Unfinished | None, whole: bo
         lines += _unchecked_lines(steps[0])
     lines += _parked_lines(steps)
     lines += _finding_lines(steps, findings)
+    is_newer = unfinished is not None and unfinished.is_newer
     for step in steps:
         if step.error:
-            lines += _error_lines(step)
-    if unfinished and not any(step.error for step in steps):
+            lines += _earlier_lines(step) if is_newer else _error_lines(step)
+    if unfinished and (is_newer or not any(step.error for step in steps)):
         lines += _next_lines({"next": unfinished.next})
     return lines
+
+
+def _earlier_lines(step: StepReport) -> list[str]:
+    """Return the line about an error that no longer decides: the step began again since."""
+    code = printable(str((step.error or {}).get("code", "unforeseen")))
+    return labelled("earlier", [f"{step.step} failed with {code} at {step.finished_at:%Y-%m-%d %H:%M:%S} UTC"])
 
 
 def _unchecked_lines(first: StepReport) -> list[str]:

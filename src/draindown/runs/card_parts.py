@@ -139,7 +139,7 @@ def _gate_lines(check: CheckPart, *, idle: bool) -> list[str]:
 
 def _published(check: CheckPart) -> str:
     before = check.published_before
-    if check.published_after is None or check.published_after == before:
+    if not check.publishes:
         return "nothing is published" if before is None else f"published stays {before}"
     return f"published {check.published_after}{', the first' if before is None else f' (was {before})'}"
 

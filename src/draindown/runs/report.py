@@ -48,6 +48,7 @@ class DrainPart(Frozen):
     """The result of one start of a drain.
 
     Attributes:
+        rebuilt: whether it is a rebuild whose table is in place of the live one now.
         before, after: the backlog, or None where nobody looked: of a replay, a withdrawal, a drain that failed.
         taken, kept_out: units newly pinned, and units newly kept out because they can't be read whole.
         batches: ledger rows of this start, as `BatchRow.as_dict` writes them.
@@ -62,6 +63,7 @@ class DrainPart(Frozen):
     """
 
     generation: int
+    rebuilt: bool = False
     replay: str = ""
     unit: str = "file"
     before: Backlog | None = None
@@ -124,6 +126,11 @@ class CheckPart(Frozen):
     expectations: list[Expectation] = Field(default_factory=list)
     page: str | None = None
     open_windows: str = ""
+
+    @property
+    def publishes(self) -> bool:
+        """Whether readers get another version than before."""
+        return self.published_after is not None and self.published_after != self.published_before
 
 
 class CompactPart(Frozen):

@@ -43,7 +43,7 @@ def _beside_dag(scene: Scene) -> list[str]:
 def _at_work(scene: Scene, run_id: str) -> None:
     """While a drain is at work, everybody who is asked says so."""
     text = scene.report("--run", run_id)
-    scene.holds("card", "at work", text.startswith("UNFINISHED") and "drain is at work since" in text)
+    scene.holds("card", "at work", text.startswith("AT WORK") and "drain is at work since" in text)
     scene.holds("doctor", "at work", "drain-at-work" in scene.health()["symptoms"])
     plan = scene.shift.draindown("plan", scene.name, "--json").document or {}
     scene.holds("plan", "the holder", run_id in str(plan["flows"]["f"]["holder"]))
@@ -82,7 +82,7 @@ def _killed(scene: Scene) -> list[str]:
         scene.holds("processes", "it is gone, JVM and all", gone(python))
         scene.holds("doctor", "the lease is free", scene.health()["looked"]["lease"], "free")
         text = scene.report()
-        scene.holds("card", "its driver died", text.startswith("UNFINISHED") and "its driver died" in text)
+        scene.holds("card", "its driver died", text.startswith("DIED") and "its driver died" in text)
     return [scene.green()]
 
 

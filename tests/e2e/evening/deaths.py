@@ -83,7 +83,7 @@ def _check(scene: Scene) -> list[str]:
     scene.shift.until(lambda: not scene.shift.drivers(), "its driver gone")
     scene.holds("page", "nothing was published", scene.now().published["version"], version)
     text = scene.report("--run", run_id)
-    scene.holds("card", "unfinished", text.startswith("UNFINISHED") and "check was at work since" in text)
+    scene.holds("card", "unfinished", text.startswith("DIED") and "check was at work since" in text)
     scene.holds("doctor", "not published", "unpublished" in scene.health()["symptoms"])
     scene.ends(run_id)
     scene.holds("exit", "the drain is done all the same", scene.shift.task(run_id, "drain"), ("success", 1))
@@ -116,7 +116,7 @@ def _dead_is_told(scene: Scene, run_id: str) -> None:
     scene.shift.until(lambda: not scene.shift.drivers(), "its driver gone")
     text = scene.report("--run", run_id)
     records = sum(row["records"] for row in scene.now().of_run(run_id))
-    scene.holds("card", "red or unfinished", text.startswith(("UNFINISHED", "FAILED")))
+    scene.holds("card", "red or unfinished", text.startswith(("DIED", "UNFINISHED", "FAILED")))
     # the JVM goes first: Python cannot tell who killed it
     how = ("its driver died", "drain: stopped", "drain: jvm-gone")
     scene.holds("card", "how its driver ended", any(words in text for words in how))

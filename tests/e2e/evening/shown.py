@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.e2e.evening.facts import APPLIED, FATES
 
-MARKS = ("FAILED", "UNFINISHED", "REFUSED", "STOPPED EARLY", "IDLE", "OK")
+MARKS = ("AT WORK", "DIED", "FAILED", "UNFINISHED", "REFUSED", "NOT CHECKED", "STOPPED EARLY", "IDLE", "OK")
 _FATE = re.compile(rf"^(?:rows)?\s+({'|'.join((*FATES, 'records'))})\s+([\d,]+)(.*)$", re.MULTILINE)
 _MOVED = re.compile(r"([\d,]+) files?, ([\d,]+) rows? -> ([\d,]+) applied")
 _MORE = re.compile(r"this run has ([\d,]+) batch(?:es)? by other starts: (.*? applied)")
@@ -99,7 +99,7 @@ class Page(HTMLParser):
         if tag == "details":
             self._parts, self._bad = [], False
         if tag == "span":
-            self._bad |= classes == "bad"
+            self._bad |= bool({"failed", "refused", "died", "unfinished"} & set(classes.split()))
         if tag in ("td", "th", "span", "pre"):
             self._data = ""
 
@@ -117,9 +117,9 @@ class Page(HTMLParser):
             self.summary = self._cells
         if tag in ("span", "pre"):
             self._parts.append(self._data)
-        if tag == "details" and len(self._parts) == 3:
-            headline, run_id, shown = self._parts
-            self.runs[run_id] = (" ".join(headline.split()), self._bad, shown)
+        if tag == "details" and len(self._parts) == 5:
+            mark, _, what, run_id, shown = self._parts
+            self.runs[run_id] = (" ".join(f"{mark} {self.summary[0]} {what}".split()), self._bad, shown)
 
 
 def numbers(row: dict[str, Any], names: tuple[str, ...]) -> tuple[str, ...]:

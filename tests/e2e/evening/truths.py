@@ -18,7 +18,7 @@ SURFACES = (
 )
 _PAGE = ("generation", "batch", "kind", "units", "records", "applied", "superseded", "duplicate", "quarantined")
 _PAGE_BATCHES = 30
-_RED, _GREEN = ("FAILED", "UNFINISHED", "REFUSED"), ("OK", "IDLE", "STOPPED EARLY")
+_RED, _GREEN = ("DIED", "FAILED", "UNFINISHED", "REFUSED"), ("OK", "IDLE", "STOPPED EARLY")
 
 
 @dataclass

@@ -15,6 +15,7 @@ from pathlib import Path
 from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
 
+from draindown.base import panics
 from draindown.base.clock import now
 from draindown.base.errors import Crash, DraindownError, TerminalError, TransientError, first_line, said
 from draindown.base.exits import Exit, exit_for
@@ -66,9 +67,11 @@ def attempt(
         return failed(request, missing, started), exit_for(missing)
     before = at_work.left(request.layout, request.spec.pipeline, request.run_id, request.step)
     restore = _on_signals(stop)
-    with at_work.at_work(request):
+    with at_work.at_work(request) as make_room:
         try:
-            result, code = work(stop).model_copy(update={"started_at": started}), Exit.DONE
+            with panics.as_error():
+                done = work(stop)
+            result, code = done.model_copy(update={"started_at": started}), Exit.DONE
         except Exception as raised:  # noqa: BLE001 - the edge of the process: whatever fails, a report is left
             error = _named(raised, request, stop)
             result, code = failed(request, error, started), exit_for(error)
@@ -80,7 +83,7 @@ def attempt(
         if request.after:
             result = result.model_copy(update={"fused": Fused(drain=request.after, exit=code)})
         result = _with_sums(request, result.model_copy(update={"cluster": cluster.described()}))
-        return _left(request, result, code)
+        return _left(request, result, code, make_room)
 
 
 def _missing_lake(request: Request) -> DraindownError | None:
@@ -102,10 +105,13 @@ def _died(before: Unfinished) -> Finding:
     return Finding(kind="died", subject="an earlier start", detail=str(before))
 
 
-def _left(request: Request, result: StepReport, code: Exit) -> tuple[StepReport, Exit]:
-    """Write the report. If that fails, as on a full disk, return one with an error, for a step that succeeded too."""
+def _left(request: Request, result: StepReport, code: Exit, make_room: Callable[[], None]) -> tuple[StepReport, Exit]:
+    """Write the report. If that fails, as on a full disk, return one with an error, for a step that succeeded too.
+
+    `make_room` gives back what was kept for this.
+    """
     try:
-        store.write(request.layout, result)
+        _write(request, result, make_room)
     except OSError as error:
         _say(f"draindown: the report could not be written: {error}")
         refused = storage.refusal(error, request.layout, tried=_tried(request), changed=_WHOLE, again=request.resume)
@@ -114,6 +120,14 @@ def _left(request: Request, result: StepReport, code: Exit) -> tuple[StepReport,
     with contextlib.suppress(OSError):  # the next step does it
         store.forget_old(request.layout)
     return result, code
+
+
+def _write(request: Request, result: StepReport, make_room: Callable[[], None]) -> None:
+    try:
+        store.write(request.layout, result)
+    except OSError:
+        make_room()
+        store.write(request.layout, result)
 
 
 def _with_sums(request: Request, result: StepReport) -> StepReport:

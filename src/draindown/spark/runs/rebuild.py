@@ -114,9 +114,11 @@ def _part(drained: StepReport, begun: Rebuild) -> DrainPart:
     assert drained.drain is not None, "a drain reports what it did"
     stopped = drained.outcome == "bounded"
     how = "the live table is as it was; the same command goes on" if stopped else "it is in the table's place"
-    return drained.drain.model_copy(update={"bound": f"rebuild of generation {begun.generation}: {how}"})
+    return drained.drain.model_copy(
+        update={"bound": f"rebuild of generation {begun.generation}: {how}", "rebuilt": not stopped}
+    )
 
 
 def _finished(request: Request, finished: Rebuild) -> StepReport:
     what = f"rebuild of generation {finished.generation}: it was in the table's place before; what follows is done now"
-    return report.of(request, now(), "done", drain=DrainPart(generation=finished.generation, bound=what))
+    return report.of(request, now(), "done", drain=DrainPart(generation=finished.generation, rebuilt=True, bound=what))
