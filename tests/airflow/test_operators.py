@@ -347,7 +347,7 @@ def test_a_task_that_ends_before_its_job_starts_leaves_a_report(
     monkeypatch.setenv("DRAINDOWN_SPARK_SUBMIT", str(project / "nowhere"))
     assert steps().run("first.plan", "first.drain")["first.drain"] == "failed" and calls(told) == []
     shown = pages.flows(project / "dags" / "pipelines", project)[0].runs[0]
-    assert shown.headline.startswith("FAILED  good/first  drain: no-spark-submit")
+    assert shown.mark == "FAILED" and shown.what.startswith("drain: no-spark-submit")
     assert "export DRAINDOWN_SPARK_SUBMIT=" in shown.card
 
 
