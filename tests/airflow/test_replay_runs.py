@@ -113,7 +113,7 @@ def test_a_run_in_mode_replay_plans_submits_and_shows_a_replay(
     assert (planned.plan.backlog.units, planned.plan.batches) == (2, 2)
     assert "2026-01-01" in planned.plan.replay
     (shown,) = (view.runs for view in pages.flows(PIPELINES, project, {"p"}) if view.flow == "f")
-    assert "replayed" in shown[0].headline
+    assert "replayed" in shown[0].what
     assert planned.plan.replay in shown[0].card
 
 
@@ -122,7 +122,7 @@ def test_a_range_in_which_nothing_was_seen_starts_no_drain(told: Path, dag: DAG,
     assert Steps(dag, conf).run(*F)["f.drain"] == "skipped"
     assert did(told) == ["f.check"]  # what is not published is judged, whoever left it
     (shown,) = (view.runs for view in pages.flows(PIPELINES, project, {"p"}) if view.flow == "f")
-    assert "nothing to replay" in shown[0].headline
+    assert "nothing to replay" in shown[0].what
     assert "no drained input was first seen then" in shown[0].card
 
 
@@ -138,7 +138,7 @@ def test_a_flow_that_appends_is_left_out_of_a_run_for_all_flows(told: Path, dag:
     assert run.skipped == {f"g.{step}" for step in STEPS}
     assert run.run(*F)["f.drain"] == "success" and did(told) == ["f.drain", "f.check"]
     (shown,) = (view.runs for view in pages.flows(PIPELINES, project, {"p"}) if view.flow == "g")
-    assert "nothing to replay" in shown[0].headline
+    assert "nothing to replay" in shown[0].what
     assert "not-replayed  g  it appends" in shown[0].card and "draindown rebuild p --flow g" in shown[0].card
 
 
