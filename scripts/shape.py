@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "draindown"
 OUTSIDE = ("dags", "jobs", "plugins", "scripts", "benchmarks", "examples")
 MODULE, FUNCTION = "lines of the longest module", "lines of the longest function"
-MOST = {"floors": 13, "arrows per room": 7, "circles": 0, MODULE: 350, FUNCTION: 60}
+MOST = {"floors": 13, "arrows per room": 7, "circles": 0, MODULE: 500, FUNCTION: 80}
 
 
 def room_of(module: str, packages: frozenset[str]) -> str:
