@@ -132,8 +132,11 @@ def test_a_dag_run_does_what_the_plan_says_stops_a_branch_that_fails_and_shows_n
     assert len(left) > 10
     assert not [path for path in left if canary.encode() in path.read_bytes()]
     assert cards
-    for said in (*cards, *capfd.readouterr()):
+    logs = capfd.readouterr()
+    for said in (*cards, *logs):
         assert canary not in said
+    ended = "".join(logs).partition("Task exited")[2]
+    assert "next: draindown x" in ended and 'File "' not in "".join(logs), "what to type is last, and no traceback"
 
 
 def events_of(run_id: str) -> list[dict[str, Any]]:

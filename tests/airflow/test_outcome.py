@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,6 +9,7 @@ from typing import Any, cast
 import pytest
 from airflow.sdk import RetryAction
 from airflow.sdk.exceptions import AirflowRescheduleException
+from structlog.testing import capture_logs
 
 from draindown.airflow.outcome import (
     LOOK_AGAIN,
@@ -95,14 +95,11 @@ LONG = f"draindown run p --flow f --root /{'x' * 300}   # goes on"
         (None, "next: draindown doctor p --flow f"),
     ],
 )
-def test_the_last_line_is_what_to_type_and_whole(
-    error: BaseException | None, last: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_last_line_is_what_to_type_and_whole(error: BaseException | None, last: str) -> None:
     task = SimpleNamespace(spec=SimpleNamespace(pipeline="p"), flow="f")
-    logging.getLogger("airflow.task").propagate = True
-    with caplog.at_level(logging.INFO, logger="airflow.task"):
+    with capture_logs() as logged:
         say_next(cast(Any, {"exception": error, "task": task}))
-    assert caplog.messages[-1].removesuffix("   # then clear this task") == last
+    assert logged[-1]["event"].removesuffix("   # then clear this task") == last
 
 
 def test_a_panic_of_a_library_is_an_error_without_its_trace() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shlex
 import signal
 from collections.abc import Iterator, Mapping
@@ -10,6 +9,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import structlog
 from airflow.sdk import RetryDecision, RetryPolicy
 from airflow.sdk.exceptions import AirflowRescheduleException
 
@@ -22,7 +22,7 @@ from draindown.runs.report import StepReport
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-_LOG = logging.getLogger("airflow.task")
+_LOG = structlog.get_logger("airflow.task")  # as operators have it; not all of logging's reaches a task's log
 LEASE_HELD = "lease-held"
 _HEAP_EXHAUSTED = 52  # Spark's exit code for an OutOfMemoryError
 LOOK_AGAIN = timedelta(seconds=30)
@@ -132,12 +132,12 @@ def say_next(context: Context) -> None:
     doctor = f"draindown doctor{about}{f' --flow {flow}' if flow else ''}   # then clear this task"
     label, command = next(iter(next_steps(known)), ("next", doctor))
     _LOG.info("::endgroup::")  # Airflow folds what is logged after the task
-    _LOG.error("%s: %s", label, printable(command))
+    _LOG.error(f"{label}: {printable(command)}")
 
 
 def _tell(error: Mapping[str, Any]) -> None:
     for line in printable_lines(described(error)).splitlines():
-        _LOG.error("%s", line)
+        _LOG.error(line)
 
 
 def _died(exit_code: int, report: StepReport | None, log: str) -> DraindownError:

@@ -23,7 +23,6 @@ from draindown.cli import (
     inspect,
     lateness,
     moved_files,
-    native_output,
     proving,
     recovery,
     running,
@@ -117,13 +116,7 @@ app.add_typer(sink, name="sink")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code. A foreseen error shows no traceback."""
     panics.without_backtrace()
-    if argv is not None:
-        return _main(list(argv))
-    with native_output.set_apart():
-        return _main(sys.argv[1:])
-
-
-def _main(arguments: list[str]) -> int:
+    arguments = list(sys.argv[1:] if argv is None else argv)
     global_options.set("")
     by_path.set({})
     for stream in (sys.stdout, sys.stderr):
