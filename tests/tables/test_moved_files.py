@@ -20,8 +20,8 @@ from draindown.runs.request import Request
 from draindown.sources import intake
 from draindown.sources.batch_size import bound_for
 from draindown.sources.files import catalog
-from draindown.sources.files.moved import Answer, Moves
 from draindown.sources.files.source import Files
+from draindown.sources.moves import Answer, Moves
 from draindown.sources.registry import source_of
 from draindown.spec.models import PipelineSpec
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any, cast
 
 from pyspark.sql import Row
@@ -27,7 +28,7 @@ def _unit(name: str, start: int, until: int, *, hours: int = 0) -> Unit:
 
 
 def _input(*units: Unit) -> SliceInput:
-    return SliceInput(cast(Source, None), Slice(1, AT, units), FilesReader())
+    return SliceInput(cast(Source, SimpleNamespace(named=None)), Slice(1, AT, units), FilesReader())
 
 
 def _inputs(read: SliceInput, *groups: tuple[str, int, bool, int]) -> list[Input]:

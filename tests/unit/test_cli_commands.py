@@ -510,7 +510,7 @@ def test_report_shows_the_last_run_or_the_named_one(spec: PipelineSpec, capsys: 
     listed = json.loads(typed(capsys, "report", "orders", "--list", "--json")[1])
     assert {row["run_id"] for row in listed} == {"first", "second"}
     code, _, err = typed(capsys, "report", "orders", "--run", "third")
-    assert code == 78 and "no-report" in err and "first, second" in err
+    assert code == 78 and "no-report" in err and "second, first" in err
 
 
 def test_report_takes_the_id_of_a_run_and_the_name_of_its_directory(

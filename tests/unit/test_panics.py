@@ -28,7 +28,9 @@ sys.exit(main())
 
 
 def run(code: int) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", DIES, "panic", str(code)], capture_output=True, text=True, check=False)
+    environ = {name: value for name, value in os.environ.items() if name != "RUST_BACKTRACE"}
+    command = [sys.executable, "-c", DIES, "panic", str(code)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
 
 
 @pytest.mark.parametrize(("code", "exit_code"), [(0, 0), (1, 70)])

@@ -42,7 +42,7 @@ from draindown.ledger import inputs
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger.rows import BatchRow
 from draindown.recovery import rebuild
-from draindown.sources.files.moved import Moves
+from draindown.sources.moves import Moves
 from draindown.spec.models import PipelineSpec
 
 _LOOK_BACK = 100  # commits; a crash leaves at most one batch unrecorded, and maintenance commits may follow it

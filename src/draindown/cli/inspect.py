@@ -95,7 +95,8 @@ def report(
     one_each = sum(map(len, every.values())) == len(shown)
     listed = "" if start or (one_each and run == "last") else _starts_text(every)
     data = [one.as_dict() | {"flow": name} for name in names for one in every[name] if start in (None, one.start)]
-    text = card(shown, of_reports(states.__getitem__, shown), whole=start is None, findings=ALL_FINDINGS)
+    own = [step for step in shown if step.flow in states]  # a report may have been put there by hand
+    text = card(shown, of_reports(states.__getitem__, own), whole=start is None, findings=ALL_FINDINGS)
     parts = [text if shown else "", *([] if start else [one.card for one in silent.values()]), listed]
     if run == "last" and not start:
         parts += others(spec, names, {(name, one.run_id) for name, one in chosen.items() if one})

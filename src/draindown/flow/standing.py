@@ -17,6 +17,8 @@ from draindown.runs.unfinished import Unfinished
 
 _WELL = ("OK", "IDLE", "AT WORK")
 _RED = ("DIED", "FAILED", "REFUSED", "UNFINISHED", "WRONG")
+MARKS = (*_WELL, *_RED, "NOT CHECKED", "STOPPED EARLY")
+"""The first words of all verdicts."""
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,8 @@ class RunView:
 
     @property
     def kind(self) -> str:
-        """The mark as the name of a class of the page's style."""
-        return self.mark.lower().replace(" ", "-")
+        """The mark as the name of a class of the page's style; `unknown` for a text that is none of the marks."""
+        return self.mark.lower().replace(" ", "-") if self.mark in standing.MARKS else "unknown"
 
 
 @dataclass(frozen=True)

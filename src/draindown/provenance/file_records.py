@@ -22,9 +22,9 @@ from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import rows
 from draindown.provenance.records import UNREADABLE, Names, Record, Typed, Values, holds
 from draindown.sources.files.listing import list_source
-from draindown.sources.files.moved import Moves
 from draindown.sources.files.pinning import sort_out
 from draindown.sources.files.recorded import PinnedFile, difference
+from draindown.sources.moves import Moves
 from draindown.sources.slices import Unit
 from draindown.spec.landing import FlowSpec
 from draindown.spec.sources import FilesSource

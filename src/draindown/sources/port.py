@@ -124,7 +124,24 @@ class Pinning(Protocol):
 
 
 class Moved(Protocol):
-    """New units that equal known ones under other names."""
+    """New units that equal known ones under other names.
+
+    Attributes:
+        before: where the known units were, `now`: where the equal ones are.
+        files: number of equal units, `new`: of all new units there.
+    """
+
+    @property
+    def before(self) -> str: ...  # noqa: D102
+    @property
+    def now(self) -> str: ...  # noqa: D102
+    @property
+    def files(self) -> int: ...  # noqa: D102
+    @property
+    def new(self) -> int: ...  # noqa: D102
+
+    def answer(self, layout: FlowLayout, *, same: bool, by: str, note: str, at: datetime) -> None:
+        """Record a person's answer: the `same` units, or new ones. Call it under the lease."""
 
     def error(self, layout: FlowLayout) -> DraindownError:
         """Return the error that asks the person."""

@@ -6,78 +6,23 @@ change of the fixed directory of `files` raises the question; equal files in dir
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
-from draindown.lake.documents import kept, write_json
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import once
+from draindown.sources import moves
 from draindown.sources.files import catalog
 from draindown.sources.files.inspection import sha256_of
 from draindown.sources.files.listing import SourceFile, shown
 
 _COMPARED = 20
 """Files of which the bytes are compared: the smallest ones. One that is equal raises the question."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A person's answer: files in `now` are those of `before`, or new deliveries if `before` is empty."""
-
-    before: str
-    now: str
-    at: str
-    by: str
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Moves:
-    """The answers about a flow, oldest first."""
-
-    answers: Sequence[Answer] = ()
-
-    @classmethod
-    def of(cls, layout: FlowLayout) -> Moves:
-        """Return the answers. Raises TerminalError `state-damaged`."""
-        without = "then files of directories that moved are new, until somebody answers again"
-        return once(layout, layout.moved, lambda: kept(layout.moved, _parsed, without=without) or cls())
-
-    def place(self, path: str) -> str:
-        """Return where a known file is now: at its recorded path, or where its directory moved to."""
-        if not self.answers or os.path.lexists(path):
-            return path
-        places = _followed(path, [(answer.before, answer.now) for answer in self.answers if answer.before])
-        return next((one for one in reversed(places) if os.path.lexists(one)), places[-1])
-
-    def names(self, path: str) -> list[str]:
-        """Return the other paths by which a listed file may be known."""
-        answers = reversed(self.answers)
-        return _followed(path, [(answer.now, answer.before) for answer in answers if answer.before])[1:]
-
-    def are_new(self, directory: str) -> bool:
-        """Return whether a person answered that new files in a directory are deliveries."""
-        return any(answer.now == directory and not answer.before for answer in self.answers)
-
-
-def _followed(path: str, moves: Sequence[tuple[str, str]]) -> list[str]:
-    """Return a path, and the paths that it has after moves from one directory to another, in turn."""
-    paths = [path]
-    for before, now in moves:
-        paths += [now + one.removeprefix(before) for one in paths if one.startswith(f"{before}/")]
-    return paths
-
-
-def _parsed(content: Mapping[str, Any]) -> Moves:
-    return Moves([Answer(**one) for one in content["answers"]])
 
 
 @dataclass(frozen=True)
@@ -103,6 +48,11 @@ class Moved:
             ],
         )
 
+    def answer(self, layout: FlowLayout, *, same: bool, by: str, note: str, at: datetime) -> None:
+        """Record a person's answer: the `same` files, or new deliveries. Call it under the lease."""
+        before = self.before if same else ""
+        moves.record(layout, moves.Answer(before, self.now, at.isoformat(timespec="seconds"), by, note))
+
     def __str__(self) -> str:
         return (
             f"{count(self.files, 'file')} of them have names, sizes and bytes of files that were taken in from "
@@ -115,8 +65,8 @@ def find(layout: FlowLayout, new: Sequence[SourceFile], directories: Collection[
 
     Compares relative names and sizes of all files, and bytes of a few. None if a person answered, or none is equal.
     """
-    moves = Moves.of(layout)
-    bases = [str(one) for one in directories if not moves.are_new(str(one))]
+    answered = moves.Moves.of(layout)
+    bases = [str(one) for one in directories if not answered.are_new(str(one))]
     within: dict[tuple[str, int], tuple[str, str]] = {}
     for file in new:
         base = next((one for one in bases if file.path.startswith(f"{one}/")), None)
@@ -154,9 +104,3 @@ def _any_equal(layout: FlowLayout, pairs: Sequence[tuple[str, str]]) -> bool:
             if sha256_of(path) == hashes.get(known):
                 return True
     return False
-
-
-def answer(layout: FlowLayout, moved: Moved, *, same: bool, by: str, note: str, at: datetime) -> None:
-    """Record a person's answer: `same` files, or new deliveries. Call it under the lease."""
-    made = Answer(moved.before if same else "", moved.now, at.isoformat(timespec="seconds"), by, note)
-    write_json(layout.moved, {"answers": [asdict(one) for one in (*Moves.of(layout.live).answers, made)]})

@@ -22,9 +22,9 @@ from draindown.sources.files.batching import divided, forecast
 from draindown.sources.files.catalog import KnownFile
 from draindown.sources.files.inspection import Skipped, Unreadable, Verified, sha256_of, unread, verify
 from draindown.sources.files.listing import Listing, SourceFile
-from draindown.sources.files.moved import Moves
 from draindown.sources.files.parked import Event, State
 from draindown.sources.files.recorded import REDELIVER, difference, finding
+from draindown.sources.moves import Moves
 from draindown.sources.port import Forecast, Progress, Taken
 from draindown.spec.sources import FilesSource
 

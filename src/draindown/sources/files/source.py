@@ -21,10 +21,11 @@ from draindown.sources.batch_size import Bound
 from draindown.sources.files import catalog, listing, moved, parked
 from draindown.sources.files.batching import forecast
 from draindown.sources.files.listing import Listing, directories_of, directory_of
-from draindown.sources.files.moved import Moved, Moves
+from draindown.sources.files.moved import Moved
 from draindown.sources.files.pinning import FilesOf, FilesPinning, Sorted, moved_files, sort_out
 from draindown.sources.files.recorded import PinnedFile, differences, other_form
 from draindown.sources.intake import Waiting
+from draindown.sources.moves import Moves
 from draindown.sources.port import Forecast, Look, Progress
 from draindown.sources.slices import Unit
 from draindown.spec.sources import FilesSource
