@@ -251,6 +251,8 @@ def test_plan_and_maintenance_mean_the_same_work(tmp_path: Path) -> None:
     at = DeltaTable(asked.layout.table)
     # above half of what is aimed at: a rewrite would save next to nothing
     actions = [AddAction(f"{n}.parquet", int(limit * 0.6), {}, 0, True, '{"numRecords":1}') for n in range(9)]
+    for action in actions:
+        Path(asked.layout.table, action.path).touch()
     at.create_write_transaction(actions, mode="append", schema=at.schema(), partition_by=[])
     assert not compaction.work(asked.layout, asked.flow_spec.maintenance)
     assert plan(asked, NOW)[0].compact is False

@@ -192,9 +192,11 @@ class _Stamped(Hourly):
 
     def derive(self, *hours: int) -> None:
         super().derive(*hours)
-        rows = TableLog(self.layout.table).query("select * from t")
+        log = TableLog(self.layout.table)
+        rows, of_batch = log.query("select * from t"), {"userMetadata": log.commits(1)[0].user_metadata}
         rows = rows.append_column("_changed_at", pa.array([NOW] * rows.num_rows, pa.timestamp("us", "UTC")))
-        done = CommitProperties(app_transactions=[Transaction(app_id(self.layout, 1, "rows"), self.batches - 1)])
+        batch = Transaction(app_id(self.layout, 1, "rows"), self.batches - 1)
+        done = CommitProperties(app_transactions=[batch], custom_metadata=of_batch)
         write_deltalake(self.layout.table, rows, mode="overwrite", schema_mode="overwrite", commit_properties=done)
 
     def why(self, hour: int) -> dict[str, Any]:

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as parquet
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from draindown.flow.generations import Card, make_live
+from draindown.lake.table_log import TableLog
 from draindown.provenance.readers import reader_of
 from draindown.provenance.why import Question, why
 from draindown.runs.request import Request
@@ -149,7 +150,10 @@ def _world(root: Path, **more: Any) -> tuple[World, PipelineSpec]:
     ]
     dead = {"id": "c", "at": at(8), "_generation": world.generations[0], "_batch": 0, "_kind": "source"}
     for path, some, schema in ((world.layout.table, rows, _TABLE), (world.layout.tombstones, [dead], _DEAD)):
-        write_deltalake(path, pa.Table.from_pylist(some, schema=schema), mode="overwrite", schema_mode="overwrite")
+        of_batch = TableLog(path).commits(1)[0].user_metadata
+        kept = CommitProperties(custom_metadata={"userMetadata": of_batch})
+        table = pa.Table.from_pylist(some, schema=schema)
+        write_deltalake(path, table, mode="overwrite", schema_mode="overwrite", commit_properties=kept)
     return world, spec
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from draindown.audit.context import AuditContext
 from draindown.flow import foreign, foreign_rows
-from draindown.gate.differences import ROWS
+from draindown.gate.acceptance import ROWS
 
 Origin = tuple[str | None, int | None]
 

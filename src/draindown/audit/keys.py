@@ -16,7 +16,7 @@ import pyarrow as pa
 from draindown.audit.model import Residue
 from draindown.base.duck import connect
 from draindown.base.formatting import count
-from draindown.gate.differences import ROWS
+from draindown.gate.acceptance import ROWS
 from draindown.lake.table_log import identifier
 from draindown.spec.landing import FlowSpec
 

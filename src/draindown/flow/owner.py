@@ -69,7 +69,7 @@ def _has_written(layout: FlowLayout) -> bool:
     generation = generations.generation_if_told(layout)
     if generation != 1:  # a damaged document is reported by others
         return True
-    _ = log_of(layout, layout.ledger).exists  # opened before the target, as `integrity.damaged` opens them
+    _ = log_of(layout, layout.ledger).is_whole  # opened before the target, as `integrity.damaged` opens them
     table = log_of(layout, layout.table)
     if table.damage is not None:
         return Checkpoint(layout.checkpoint(generation)).started

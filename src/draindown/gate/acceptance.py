@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -24,8 +25,22 @@ from draindown.lake.store import store_of
 from draindown.lake.table_log import log_of
 from draindown.ledger.foreign import ForeignCommit, ForeignCommits
 
-if TYPE_CHECKING:
-    from draindown.gate.differences import Difference
+ROWS = "_rows"
+"""Column with how many rows the later version has more (positive) or fewer (negative) of an image."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How a version of a table differs from an earlier one.
+
+    `images`: the identifying columns of rows as they were and as they are, with their number as ROWS. Rows of one key
+    that are in both versions count as updated.
+    """
+
+    images: pa.Table
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
 
 
 class Acceptance(Frozen):

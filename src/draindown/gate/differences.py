@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import duckdb
-import pyarrow as pa
 
 from draindown.base.duck import connected
+from draindown.gate.acceptance import ROWS, Difference
 from draindown.lake.table_log import TableLog, identifier, stream
-
-ROWS = "_rows"
-"""Column with how many rows the later version has more (positive) or fewer (negative) of an image."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How a version of a table differs from an earlier one.
-
-    `images`: the identifying columns of rows as they were and as they are, with their number as ROWS. Rows of one key
-    that are in both versions count as updated.
-    """
-
-    images: pa.Table
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
 
 
 def difference(

@@ -13,8 +13,7 @@ from draindown.base.duck import connected
 from draindown.base.errors import TerminalError
 from draindown.flow import foreign, foreign_rows
 from draindown.gate import acceptance
-from draindown.gate.acceptance import Acceptance
-from draindown.gate.differences import ROWS
+from draindown.gate.acceptance import ROWS, Acceptance
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier, literal
 from draindown.ledger.foreign import ForeignCommit, ForeignCommits

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 
-from draindown.base.duck import connected
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
 from draindown.flow import foreign, foreign_rows
 from draindown.gate import acceptance
-from draindown.gate.differences import ROWS
+from draindown.gate.acceptance import ROWS
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier, log_of, stream
 from draindown.ledger.foreign import ForeignCommits
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.landing import FlowSpec
+
+if TYPE_CHECKING:
+    import duckdb
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ def _images(layout: FlowLayout, flow: FlowSpec, has: ForeignCommits) -> list[pa.
 
 def _counted(layout: FlowLayout, flow: FlowSpec, images: list[pa.Table]) -> tuple[int, int]:
     """Return how many rows are as one of the images, and how many keys of the images are not in the table any more."""
+    from draindown.base.duck import connected  # a plan, which needs no DuckDB, imports this module
+
     keys, beside = foreign_rows.identity(flow)
     table = log_of(layout, layout.table)
     known = [name for name in (*keys, *beside) if name in table.column_types]

@@ -16,7 +16,7 @@ from draindown.base.errors import DraindownError, first_line
 from draindown.base.findings import Finding
 from draindown.base.formatting import count, shortened
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import UNREADABLE
+from draindown.lake.table_log import UNREADABLE, once
 from draindown.lake.torn import UNREAD
 from draindown.ledger import rows as ledger_rows
 from draindown.ledger import table as ledger_table
@@ -101,7 +101,7 @@ def with_sums(layout: FlowLayout, told: Sequence[StepReport]) -> list[StepReport
     If the ledger can't be read, the sums stay as they were written, and the first report gets the finding `incomplete`.
     """
     try:
-        found = sums(ledger_table.of_run(layout, told[0].run_id)) if told else None
+        found = sums(_batches(layout, told[0].run_id)) if told else None
     except UNREADABLE as error:
         why = error.found if isinstance(error, DraindownError) else first_line(error)
         detail = f"the ledger can't be read, so sums over the run may be missing or old: {shortened(why)}"
@@ -116,6 +116,10 @@ def newest(layout: FlowLayout, run_id: str) -> list[StepReport]:
     return with_sums(layout, [told for step in STEPS if (told := store.read(layout, run_id, step))])
 
 
+def _batches(layout: FlowLayout, run_id: str) -> list[BatchRow]:
+    return once(layout, f"{layout.ledger} of {run_id}", lambda: ledger_table.of_run(layout, run_id))
+
+
 def listed(layout: FlowLayout, run_id: str) -> list[Start]:
     """Return every start of a run that left a report, a batch or a note, in the order in which they began.
 
@@ -124,7 +128,7 @@ def listed(layout: FlowLayout, run_id: str) -> list[Start]:
     told = store.starts(layout, run_id)
     rows: dict[str, list[BatchRow]] = {}
     with suppress(*UNREAD):  # the reports are there still; `with_sums` says what they lack
-        for row in ledger_table.of_run(layout, told[0].run_id if told else run_id):
+        for row in _batches(layout, told[0].run_id if told else run_id):
             rows.setdefault(row.start, []).append(row)
     found = [Start(one.step, one.start, one, _totals(rows, one)) for one in told]
     known = {(one.step, one.start) for one in told}

@@ -13,6 +13,7 @@ from draindown.lake import documents
 from draindown.lake.documents import make_home
 from draindown.lake.layout import FlowLayout, safe_name
 from draindown.lake.store import store_of
+from draindown.lake.table_log import once
 from draindown.runs.report import StepReport
 from draindown.runs.request import STEPS, Step, begun_at, new_start
 
@@ -52,14 +53,14 @@ def read(layout: FlowLayout, run_id: str, step: Step, start: str | None = None) 
     TerminalError `format-unknown` if another version of draindown wrote it.
     """
     if start is not None:
-        return _read(layout.report(run_id, step, start))
+        return _read(layout, layout.report(run_id, step, start))
     keys = _reports(layout, run_id, step)
-    return _read(keys[-1]) if keys else None
+    return _read(layout, keys[-1]) if keys else None
 
 
 def starts(layout: FlowLayout, run_id: str) -> list[StepReport]:
     """Return the reports of all starts of a run's steps, in the order in which they began."""
-    found = (_read(key) for key in _reports(layout, run_id))
+    found = (_read(layout, key) for key in _reports(layout, run_id))
     return sorted((report for report in found if report), key=lambda report: report.order)
 
 
@@ -85,8 +86,8 @@ def _reports(layout: FlowLayout, run_id: str, step: str = "") -> list[str]:
     return [key for _, key in sorted(found)]
 
 
-def _read(key: str) -> StepReport | None:
-    found = documents.read_json(key)
+def _read(layout: FlowLayout, key: str) -> StepReport | None:
+    found = once(layout, key, lambda: documents.read_json(key))
     return None if found is None else StepReport.model_validate(found)
 
 

@@ -14,7 +14,7 @@ from draindown.base.findings import Finding
 from draindown.base.formatting import count
 from draindown.lake.documents import absolute
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import Snapshot
+from draindown.lake.table_log import Snapshot, once
 from draindown.ledger import inputs
 from draindown.sources import intake
 from draindown.sources.batch_size import Bound
@@ -70,7 +70,7 @@ class Files:
         """Compare the listing with the intake. Raises TerminalError `source-missing`, `source-unreadable`."""
         listed = self._listing(now)
         waiting = intake.waiting(state, generation, first)
-        found = sort_out(state, listed)
+        found = self._sorted(state, now)
         oldest = [] if waiting.oldest is None else [waiting.oldest]
 
         def expected(bound: Bound) -> Forecast:
@@ -87,6 +87,10 @@ class Files:
             reasons=_reasons(found, waiting),
             forecast=expected,
         )
+
+    def _sorted(self, state: FlowLayout, now: datetime) -> Sorted:
+        """Return the listed files by whether they are known. A snapshot is asked once."""
+        return once(state, f"{state.intake_of(1)} sorted", lambda: sort_out(state, self._listing(now)))
 
     def pin(self, generation: int, now: datetime, progress: Progress | None = None) -> FilesPinning:  # noqa: ARG002
         """Begin to take in what is new. Parks files that changed since they were taken in. Raises like `look`."""
@@ -108,7 +112,7 @@ class Files:
 
     def moved(self, state: FlowLayout, now: datetime) -> Moved | None:
         """Return the new files that are known ones of another directory, as long as nobody answered."""
-        new = sort_out(state, self._listing(now)).new
+        new = self._sorted(state, now).new
         return moved.find(state, new, directories_of(self._flow.source, self._flow.root)) if new else None
 
     def refuse_lost(self, state: FlowLayout, generation: int, first: int) -> None:
