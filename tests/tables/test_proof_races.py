@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from draindown.cli import main
 from draindown.flow import proven
 from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import app_id
+from draindown.ledger.rows import BatchRow
 from draindown.proof import compare, pinned
 from draindown.sources.tables.upstream import FEED
 from draindown.spec.derived import DerivedFlow
@@ -54,7 +56,12 @@ class Hourly(Project):
         at = [row["id"] for row in TableLog(self.upstream.table).rows("select id from t")]
         start = [NOW + timedelta(hours=hour) for hour in Counter(at)]
         rows = {"window_start": start, "window_end": [one + timedelta(hours=1) for one in start]}
-        done = CommitProperties(app_transactions=[Transaction(app_id(self.layout, 1, "rows"), self.batches)])
+        row = BatchRow("p", "d", 1, self.batches, slice=self.batches + 1, run_id="r", inserted=1)
+        stamped = replace(row, changed_at=NOW, started_at=NOW, finished_at=NOW)
+        done = CommitProperties(
+            app_transactions=[Transaction(app_id(self.layout, 1, "rows"), self.batches)],
+            custom_metadata={"userMetadata": stamped.as_metadata()},
+        )
         table = pa.table(rows | {"c": list(Counter(at).values())})
         write_deltalake(self.layout.table, table, mode="overwrite", commit_properties=done)
         self.batches += 1
