@@ -166,7 +166,8 @@ def under_lease(
     without = generations.without(layout, generation)
     resume.forget_void(layout, generation, source)
     state = _Drain(layout, source, batches, generation, _bounds(request, stop), progress, reached, without)
-    moved.refuse(request, source, layout, started)
+    if not request.declared.target.kind.idempotent:
+        moved.refuse(request, source, layout, started)
     counting = _counting(progress, f"{source.unit}s looked at")
     with closing(source.pin(generation, started, counting)) as pinning:
         before, why, bounded = _drained(request, spark, state, pinning, started)
