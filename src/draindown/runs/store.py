@@ -13,7 +13,6 @@ from draindown.lake import documents
 from draindown.lake.documents import make_home
 from draindown.lake.layout import FlowLayout, safe_name
 from draindown.lake.store import store_of
-from draindown.lake.table_log import once
 from draindown.runs.report import StepReport
 from draindown.runs.request import STEPS, Step, begun_at, new_start
 
@@ -87,6 +86,8 @@ def _reports(layout: FlowLayout, run_id: str, step: str = "") -> list[str]:
 
 
 def _read(layout: FlowLayout, key: str) -> StepReport | None:
+    from draindown.lake.table_log import once  # imports pyarrow, which parsing a DAG does without
+
     found = once(layout, key, lambda: documents.read_json(key))
     return None if found is None else StepReport.model_validate(found)
 
