@@ -337,6 +337,51 @@ def test_a_rebuild_counts_what_it_undoes(
     assert "version 1 (" in " ".join(plan.foreign)
 
 
+def _alter_keys(lake: LandedLake) -> None:
+    """Overwrite the table with another type of its key."""
+    rows = pa.table({"id": [1, 2], "n": pa.array([1, 1], pa.int32())})
+    write_deltalake(lake.layout.table, rows, mode="overwrite", schema_mode="overwrite")
+
+
+def _drop_keys(lake: LandedLake) -> None:
+    """Overwrite the table without its key."""
+    write_deltalake(lake.layout.table, pa.table({"v": [1]}), mode="overwrite", schema_mode="overwrite")
+
+
+def test_a_rebuild_whose_rows_cannot_be_compared_asks_for_the_word_and_begins(lake: LandedLake) -> None:
+    drain(lake, {"id": "a", "n": 5, "v": 1})
+    _alter_keys(lake)
+    plan = rebuild.plan(lake.request)
+    assert (plan.foreign_rows, plan.foreign_deleted) == (None, None)
+    with pytest.raises(TerminalError) as refused:
+        rebuild.begin(lake.request, by="me", accept_missing=False)
+    assert refused.value.code == "rebuild-drops-rows"
+    assert rebuild.begin(lake.request, by="me", accept_missing=False, drop_foreign=True).generation == 2
+
+
+def test_a_version_without_the_key_is_compared_all_the_same(lake: LandedLake) -> None:
+    _drop_keys(lake)
+    (commit,) = foreign.in_table(lake.layout).commits
+    found = foreign_rows.changed_by(lake.layout, lake.spec.declared("f"), commit)
+    assert (found.inserted, found.updated, found.deleted) != (0, 0, 0)
+
+
+def test_what_others_commit_while_a_rebuild_runs_needs_a_word_of_its_own(lake: LandedLake) -> None:
+    _insert(lake)
+    begun = rebuild.begin(lake.request, by="me", accept_missing=False, drop_foreign=True)
+    rebuild.refuse_later_foreign(lake.request, begun)
+    _delete(lake)
+    kept = rebuild.unfinished(lake.layout)
+    assert kept == begun, "what the word was given for is kept"
+    with pytest.raises(TerminalError) as refused:
+        rebuild.refuse_later_foreign(lake.request, begun)
+    assert refused.value.code == "rebuild-drops-rows"
+    assert "version 2 (" in refused.value.found and "version 1 (" not in refused.value.found
+    again = rebuild.begin(lake.request, by="me", accept_missing=False, drop_foreign=True)
+    assert again.generation == begun.generation and rebuild.unfinished(lake.layout) == again
+    rebuild.refuse_later_foreign(lake.request, again)
+
+
 def test_an_accepted_commit_of_a_table_without_keys_leaves_no_residue(tmp_path: Path) -> None:
     """Rows that were deleted, changed, doubled, and one that names no record."""
     world = World(tmp_path, keyed=False)

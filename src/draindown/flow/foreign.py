@@ -41,8 +41,8 @@ def undecided(
         proof = proven.newest(layout)
         left = [one for one in found.commits if not one.read_again]
         return [one for one in left if proof is None or not proof.covers(table, one.version)]
-    accepted = acceptance.acceptances(layout)
-    return [one for one in found.commits if not any(own.is_of(table.id, one) for own in accepted)]
+    accepted = {(own.table, own.commit.mark) for own in acceptance.acceptances(layout)}
+    return [one for one in found.commits if (table.id, one.mark) not in accepted]
 
 
 def findings(layout: FlowLayout, flow: FlowSpec | DerivedFlow, state: Unpublished | None = None) -> list[Finding]:

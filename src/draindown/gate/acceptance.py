@@ -68,8 +68,7 @@ class Acceptance(Frozen):
 
     def is_of(self, table: str, commit: ForeignCommit) -> bool:
         """Return whether it is about a commit of a table."""
-        own = self.commit
-        return (self.table, own.version, own.committed_ms) == (table, commit.version, commit.committed_ms)
+        return (self.table, self.commit.mark) == (table, commit.mark)
 
     def __str__(self) -> str:
         what = f"{self.commit.name} ({self.commit.writer}): {self.rows}"
@@ -85,7 +84,8 @@ def standing(layout: FlowLayout, foreign: ForeignCommits) -> list[Acceptance]:
     """Return the acceptances of commits whose change the target has."""
     accepted = acceptances(layout) if foreign.commits else []
     table = log_of(layout, layout.table).id if accepted else ""
-    return [one for one in accepted if any(one.is_of(table, commit) for commit in foreign.commits)]
+    marks = {(table, commit.mark) for commit in foreign.commits}
+    return [one for one in accepted if (one.table, one.commit.mark) in marks]
 
 
 def images(layout: FlowLayout, of: Acceptance) -> pa.Table:

@@ -28,10 +28,11 @@ def difference(
             select {chosen} sum(_n)::bigint as {ROWS} from differing where _n > 0 group by all
             union all select {chosen} sum(_n)::bigint from differing where _n < 0 group by all"""
         )
-        by = ", ".join(identifier(name) for name in keys if name in named) or "1"
+        by = ", ".join(identifier(name) for name in keys if name in named)
+        grouped = f"group by {by}" if by else ""  # without its keys, the rows of a table are one group
         (counted,) = db.execute(
             f"""with keyed as (select coalesce(sum({ROWS}) filter ({ROWS} > 0), 0) as came,
-                coalesce(-sum({ROWS}) filter ({ROWS} < 0), 0) as went from images group by {by})
+                coalesce(-sum({ROWS}) filter ({ROWS} < 0), 0) as went from images {grouped})
             select coalesce(sum(came - least(came, went)), 0)::bigint, coalesce(sum(least(came, went)), 0)::bigint,
                 coalesce(sum(went - least(came, went)), 0)::bigint from keyed"""
         ).fetchall()

@@ -40,6 +40,11 @@ class ForeignCommit(Frozen):
     read_again: bool = False
 
     @property
+    def mark(self) -> tuple[int, int]:
+        """Version and commit time, which tell it from all other commits of its table."""
+        return self.version, self.committed_ms
+
+    @property
     def at(self) -> datetime:
         """When it was committed."""
         return datetime.fromtimestamp(self.committed_ms / 1000, UTC)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from draindown.base.errors import TerminalError
-from draindown.base.formatting import count
+from draindown.base.errors import TerminalError, first_line
+from draindown.base.formatting import count, shortened
 from draindown.flow import foreign, foreign_rows
 from draindown.gate import acceptance
 from draindown.gate.acceptance import ROWS
 from draindown.lake.layout import FlowLayout
-from draindown.lake.table_log import TableLog, identifier, log_of, stream
+from draindown.lake.table_log import UNREADABLE, TableLog, identifier, log_of, stream
 from draindown.ledger.foreign import ForeignCommits
 from draindown.spec.derived import DerivedFlow
 from draindown.spec.landing import FlowSpec
@@ -44,12 +44,13 @@ def undone(layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> Undone:
     if not has.commits or isinstance(flow, DerivedFlow):
         return Undone()
     commits = tuple(str(one) for one in has.commits)
+    import duckdb  # takes a tenth of a second, which a plan does not need
+
     try:
-        images = _images(layout, flow, has)
-    except TerminalError as error:  # its rows can't be told from those of batches any more
-        why = f"how many rows that are now can't be told: {error.found}"
-        return Undone((*commits, why), None, None)
-    written, deleted = _counted(layout, flow, images)
+        written, deleted = _counted(layout, flow, _images(layout, flow, has))
+    except (*UNREADABLE, duckdb.Error) as error:  # a version or file is gone, or a key has another type than before
+        found = error.found if isinstance(error, TerminalError) else shortened(first_line(error))
+        return Undone((*commits, f"the number of these rows cannot be determined: {found}"), None, None)
     if not written and not deleted:
         return Undone()
     what = [f"{count(written, 'row')} that no batch wrote as they are: dropped, or as the input has them"] * (

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from draindown.base.clock import now
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count
-from draindown.flow import altered, checkpoint, generations, owner
+from draindown.flow import altered, checkpoint, foreign, generations, owner
 from draindown.flow.generations import Card, card
 from draindown.lake import documents
 from draindown.lake.documents import read_json, write_json
@@ -38,6 +38,7 @@ from draindown.sources.batch_size import bound_now
 from draindown.sources.port import Source, given_up, left_of, missing_anew
 from draindown.sources.registry import source_of
 from draindown.sources.slices import FIRST, Slice
+from draindown.spec.derived import DerivedFlow
 
 State = Literal["new", "begun", "swapped"]
 _NO_CONTRACT = {"also_to", "expectations", "quarantine", "maintenance", "deadline", "max_batches"}
@@ -48,6 +49,8 @@ class Rebuild:
     """A rebuild in progress.
 
     `contract`: hash of everything that determines what its batches make of the input; empty if lost or being aborted.
+    `foreign`: version and commit time of each commit of others that the live table had when the rebuild began or
+    continued, and that it may undo.
     """
 
     generation: int
@@ -55,6 +58,7 @@ class Rebuild:
     at: str
     by: str
     contract: str
+    foreign: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,9 @@ def unfinished(layout: FlowLayout) -> Rebuild | None:
     """Return the rebuild in progress, or None. Raises TerminalError `rebuild-damaged`."""
     try:
         content = read_json(layout.rebuild)
-        return None if content is None else Rebuild(**content)
+        if content is None:
+            return None
+        return Rebuild(**{**content, "foreign": tuple((int(v), int(at)) for v, at in content.get("foreign", ()))})
     except (ValueError, TypeError):
         return _as_staged(layout)
 
@@ -305,11 +311,14 @@ def begin(request: Request, *, by: str, accept_missing: bool, drop_foreign: bool
         refuse_incomplete(request, found)
     if not drop_foreign:
         refuse_undone(layout, found.foreign)
-    begun, at = unfinished(layout), now().isoformat(timespec="seconds")
+    begun, at, seen = unfinished(layout), now().isoformat(timespec="seconds"), _foreign_of(layout)
     if begun is None:
-        begun = Rebuild(found.generation, found.previous, at, by, _contract(request))
+        begun = Rebuild(found.generation, found.previous, at, by, _contract(request), seen)
         # before a later generation gets a directory; without `generation.json` the live one would be ambiguous
         generations.name_live(layout, found.previous)
+        write_json(layout.rebuild, asdict(begun))
+    elif begun.foreign != seen:
+        begun = replace(begun, foreign=seen)
         write_json(layout.rebuild, asdict(begun))
     staged = layout.beside(begun.generation)
     own = card(staged, begun.generation) or Card(begun.generation, begun.previous, at, by, rebuilt=True)
@@ -318,6 +327,23 @@ def begin(request: Request, *, by: str, accept_missing: bool, drop_foreign: bool
     own = replace(own, without=tuple(sorted({*own.without, *missing, *given_up(source_of(request))})))
     generations.begin_staged(staged, own)
     return begun
+
+
+def refuse_later_foreign(request: Request, begun: Rebuild) -> None:
+    """Refuse to replace a table that got row changes of others since the rebuild began or continued.
+
+    Raises TerminalError `rebuild-drops-rows`. The staged rows stay, and the same command continues. Rows of a derived
+    flow follow from its sources.
+    """
+    layout = request.layout
+    if isinstance(request.declared, DerivedFlow):
+        return
+    later = [one for one in foreign.in_table(layout).commits if one.mark not in begun.foreign]
+    refuse_undone(layout, tuple(f"{one}; committed while the rebuild ran" for one in later))
+
+
+def _foreign_of(layout: FlowLayout) -> tuple[tuple[int, int], ...]:
+    return tuple(one.mark for one in foreign.in_table(layout).commits)
 
 
 def damaged_staging(layout: FlowLayout, generation: int, found: str) -> TerminalError:

@@ -66,6 +66,7 @@ def rebuild(
         drained, _ = under_lease(staged, spark, number, progress=progress, stop=until, reached=reached)
         if drained.outcome != "bounded":
             progress(f"generation {begun.generation} has read everything; it takes the live table's place")
+            rebuild_plan.refuse_later_foreign(request, begun)
             _swap(staged, spark, reached)
             swap.finish(live, by=request.owner, reached=reached)
             _read_up_to(request)
