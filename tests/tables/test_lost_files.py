@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ from deltalake import DeltaTable
 
 from draindown.base.errors import TerminalError
 from draindown.doctor.examination import examine
+from draindown.flow import integrity
+from draindown.flow.state import FlowState
 from draindown.gate import published as pointer
-from draindown.lake.lost_files import absent_files
+from draindown.lake.lost_files import absent_files, lost_files
 from draindown.lake.table_log import TableLog
 from draindown.planning.plan import plan
 from draindown.recovery import reset
@@ -95,3 +98,26 @@ def test_a_file_whose_directory_is_gone_is_absent(tmp_path: Path) -> None:
     for file in Path(asked.layout.table).glob("*.parquet"):
         file.unlink()
     assert len(absent_files(log)) == 2
+
+
+@pytest.mark.parametrize("scheme", ["file:", "file://"])
+def test_a_file_that_the_log_names_by_a_uri_is_not_looked_for_in_the_table(tmp_path: Path, scheme: str) -> None:
+    """As of a shallow clone: Hadoop writes one slash, deltalake reads both."""
+    asked = drained(tmp_path)
+    path, other = Path(asked.layout.table), tmp_path / "original"
+    other.mkdir()
+    for file in path.glob("*.parquet"):
+        file.rename(other / file.name)
+    for commit in (path / "_delta_log").glob("*.json"):
+        commit.write_text(re.sub(r'("path": ?")', rf"\1{scheme}{other}/", commit.read_text()))
+    log = TableLog(str(path))
+    assert log.row_count == 2
+    assert absent_files(log) == [] and lost_files(log) == []
+
+
+def test_a_table_that_a_reset_moves_while_a_plan_looks_is_no_lost_file(tmp_path: Path) -> None:
+    asked = drained(tmp_path)
+    state = FlowState.of(asked.layout)
+    state.refuse_damage()
+    Path(asked.layout.table).rename(tmp_path / "aside")
+    integrity.refuse_lost_files(state)

@@ -117,7 +117,7 @@ def _lost(log: TableLog) -> str | None:
     if not log.is_whole or not absent_files(log):
         return None
     newest = TableLog(log.path)  # another driver may have rewritten and vacuumed files since the log was opened
-    lost = absent_files(newest)
+    lost = absent_files(newest) if newest.is_whole else []  # a reset may have put the table aside
     if not lost:
         return None
     return f"{count(len(lost), 'data file')} of version {newest.version} removed, such as {lost[0]}"

@@ -13,13 +13,14 @@ from deltalake.exceptions import DeltaError
 
 from draindown.lake.table_log import TableLog
 
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")  # Hadoop writes `file:/a` for `file:///a`
 _VECTOR = re.compile(r"[^/\s\"']*deletion_vector_[0-9a-f-]+\.bin")
 
 
 def lost_files(log: TableLog) -> list[str]:
     """Return the paths of data files of a version that don't exist; if all do, of a deletion vector that doesn't."""
     # not `file_uris`: it URL-encodes the table's path but does not encode the file's path again
-    places = (Path(_plain(log.path)) / unquote(name) for name in log.added_files()["path"].to_pylist())
+    places = (_place(log, name) for name in log.added_files()["path"].to_pylist() if not _is_elsewhere(name))
     return [str(place) for place in places if not place.is_file()] or _lost_vectors(log)
 
 
@@ -33,12 +34,21 @@ def absent_files(log: TableLog) -> list[str]:
         return []
     names = defaultdict[Path, list[str]](list)
     for name in files["path"].to_pylist():
-        if "://" in name:  # of a shallow clone: the file is the original's
+        if _is_elsewhere(name):
             continue
-        place = Path(_plain(log.path)) / unquote(name)
+        place = _place(log, name)
         names[place.parent].append(place.name)
     lacking = ((place, name) for place, some in names.items() for name in set(some) - _listed(place, some))
     return sorted(str(place / name) for place, name in lacking)
+
+
+def _place(log: TableLog, name: str) -> Path:
+    return Path(_plain(log.path)) / unquote(name)
+
+
+def _is_elsewhere(name: str) -> bool:
+    """Return whether a file is named by a URI, as those of a shallow clone are: it is the original's."""
+    return _URI.match(name) is not None
 
 
 def _listed(directory: Path, names: list[str]) -> set[str]:
