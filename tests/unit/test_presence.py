@@ -219,6 +219,18 @@ def test_the_printed_command_begins_or_accepts_the_lake_on_purpose(
     assert typed("plan", "orders")[0] == 0 and _plan(project).known == accepted
 
 
+@pytest.mark.parametrize("other", ["a", "returns", "zebra"])
+def test_a_lake_that_was_accepted_is_that_of_every_pipeline_of_its_path(project: Path, other: str) -> None:
+    """Records are kept in files whose names are hashes: which one is first must not matter."""
+    place = _lake(project).path
+    for pipeline in (other, f"{other}-old"):
+        identity.remember(project, identity.Record(place, _id(project), pipeline))
+    shutil.rmtree(project / "lake")
+    accepted = _lake(project).accept("me")
+    assert _lake(project).answer == "open"
+    assert {record.id for record in identity.records(project) if record.lake == place} == {accepted.id}
+
+
 def test_a_lake_that_moved_with_its_path_goes_on(project: Path) -> None:
     own = _id(project)
     _rename_in_the_file(project)

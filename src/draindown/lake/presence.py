@@ -92,6 +92,9 @@ class Lake:
             raise self._missing()
         else:
             accepted = self.own
+        for record in self.records:
+            if record.lake == self.path and record.id != accepted.id:  # of other pipelines: a path is one lake
+                identity.remember(self.root, Record(self.path, accepted.id, record.pipeline))
         self._record(accepted)
         return accepted
 
