@@ -74,7 +74,10 @@ def find(layout: FlowLayout, new: Sequence[SourceFile], directories: Collection[
             within[file.path.removeprefix(f"{base}/"), file.size] = base, file.path
     if not within:
         return None
-    pairs = list(_pairs(catalog.outside(layout, [str(one) for one in directories]), within))
+    here = [str(directory) for directory in directories]
+    # files below the old directory of an answer about this one are known already: none of them is new
+    answered_for = [answer.before for answer in answered.answers if answer.before and answer.now in here]
+    pairs = list(_pairs(catalog.outside(layout, [*here, *answered_for]), within))
     if not pairs:
         return None
     (before, now), _ = Counter((old, base) for old, base, _, _ in pairs).most_common(1)[0]
