@@ -11,7 +11,7 @@ import pytest
 
 from draindown.lake.commits import FENCE, Commit
 from draindown.lake.layout import FlowLayout
-from draindown.ledger.foreign import NONE, ForeignCommit, ForeignCommits, after
+from draindown.ledger.foreign import NONE, ForeignCommit, ForeignCommits, after, first_generation
 from draindown.ledger.rows import BatchRow, Swap
 
 LAYOUT = FlowLayout("/lake", "p", "f", "t")
@@ -92,6 +92,18 @@ def test_all_commits_before_the_first_batch_are_one() -> None:
     found = known([commit(0, **one), commit(1, **other), commit(2, operation="OPTIMIZE"), batch(3), commit(4, **one)])
     assert [(each.first, each.version) for each in found.commits] == [(0, 1), (None, 4)]
     assert versions(known([commit(0, operation="WRITE", metrics={"num_added_rows": 0}), batch(1)])) == []
+
+
+@pytest.mark.parametrize(
+    ("generations", "first", "read_again"), [((2, 2), 2, False), ((2, 3), 2, True), ((), 1, False)]
+)
+def test_a_log_that_begins_amid_batches_tells_their_generation(
+    generations: tuple[int, ...], first: int, read_again: bool
+) -> None:
+    commits = [commit(7, **OTHERS[0]), *(batch(8 + at, generation) for at, generation in enumerate(generations))]
+    assert first_generation(LAYOUT, commits) == first
+    found = known(commits, ForeignCommits(generation=first), 6)
+    assert [(one.version, one.generation, one.read_again) for one in found.commits] == [(7, first, read_again)]
 
 
 @pytest.mark.parametrize("to", [None, 1], ids=["a time", "a version from before"])

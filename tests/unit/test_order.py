@@ -10,6 +10,7 @@ import pytest
 
 from draindown.base.clock import now
 from draindown.lake.layout import FlowLayout
+from draindown.lake.store import LocalStore
 from draindown.runs import report, request, starts, store
 from draindown.runs.report import StepReport
 from draindown.runs.request import Step, begun_at, new_start
@@ -77,6 +78,32 @@ def test_the_newest_start_of_a_step_and_the_order_of_starts_are_those_of_their_b
     assert newest is not None and newest.start == second
     assert [told.start for told in store.starts(layout, "r")] == [first, second]
     assert [one.start for one in starts.listed(layout, "r")] == [first, second]
+
+
+def test_a_start_does_not_look_through_the_reports_of_all_runs(
+    layout: FlowLayout, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = began(layout, "a", clock)  # no directory yet, so it lists none
+    second = began(layout, "b", clock)  # lists the reports once
+
+    def listed(*_: object) -> None:
+        raise AssertionError("the reports were listed")
+
+    clock.at = NOON - timedelta(days=1)
+    monkeypatch.setattr(LocalStore, "list", listed)
+    assert first < second < store.next_start(layout) < store.next_start(layout)
+
+
+def test_a_torn_note_of_the_newest_start_is_made_again_from_the_reports(layout: FlowLayout, clock: Clock) -> None:
+    newest = [began(layout, run, clock) for run in "abc"][-1]
+    Path(layout.newest_start).write_text("{")
+    clock.at = NOON - timedelta(days=1)
+    assert newest < store.next_start(layout) < store.next_start(layout)
+
+
+def test_a_start_begins_no_lake(layout: FlowLayout) -> None:
+    assert store.next_start(layout)
+    assert not Path(layout.home).exists()
 
 
 def test_a_start_in_the_same_driver_sorts_after_the_one_before(clock: Clock) -> None:

@@ -205,5 +205,6 @@ def findings(layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> list[Finding]:
     if target is None or not target.harmless_text:
         return []
     number = sum(one.harmless for one in target.alterations)
-    detail = f"another engine changed its metadata, {count(number, 'time')}: {target.harmless_text}; the flow continues"
+    changes = count(number, "change")  # of a driver that died before its MERGE, too
+    detail = f"{changes} of metadata since the flow's newest commit: {target.harmless_text}; the flow continues"
     return [Finding(kind="altered", subject=layout.table, detail=detail)]

@@ -265,6 +265,11 @@ class FlowLayout:
         """Directory with one directory of reports per run."""
         return f"{self.home}/reports"
 
+    @property
+    def newest_start(self) -> str:
+        """Return the path of the JSON file that has the id of the newest start of a step."""
+        return f"{self.home}/newest-start.json"
+
     def run_reports(self, run_id: str) -> str:
         """Return the directory of a run's reports."""
         return f"{self.reports}/{safe_name(run_id)}"

@@ -109,6 +109,12 @@ def after(layout: FlowLayout, known: ForeignCommits, start: int, commits: Iterab
     return known
 
 
+def first_generation(layout: FlowLayout, commits: Iterable[Commit]) -> int:
+    """Return the generation of the oldest of the flow's batches in a log that begins amid them; 1 if it has none."""
+    rows = map(from_commit, commits)
+    return next((row.generation for row in rows if row is not None and _is_of(layout, row.pipeline, row.flow)), 1)
+
+
 def _is_of(layout: FlowLayout, pipeline: str, flow: str) -> bool:
     return (pipeline, flow) == (layout.pipeline, layout.flow)
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import islice
+from pathlib import Path
 from typing import NamedTuple
 
 from draindown.base.clock import now
+from draindown.base.errors import TerminalError
 from draindown.lake import documents
 from draindown.lake.documents import make_home
 from draindown.lake.layout import FlowLayout, safe_name
@@ -35,14 +38,21 @@ def write(layout: FlowLayout, report: StepReport) -> str:
 def next_start(layout: FlowLayout) -> str:
     """Return the id of a new start of a step, which sorts after those of all starts that left a file in this lake."""
     try:
-        known = (
-            found[0]
-            for entry in store_of(layout.reports).list(f"{layout.reports}/")
-            if (found := _START.search(entry.key))
-        )
-        return new_start(max(known, default=""))
+        start = new_start(_newest_start(layout))
+        if Path(layout.home).is_dir():  # an id alone begins no lake
+            documents.write_json(layout.newest_start, {"start": start})
+        return start
     except OSError:  # the step itself says what is wrong with the lake
         return new_start()
+
+
+def _newest_start(layout: FlowLayout) -> str:
+    """Return the id of the newest start; "" before the first."""
+    with suppress(ValueError, LookupError, TerminalError):
+        return str((documents.read_json(layout.newest_start) or {})["start"])
+    # without the file, from the reports: thousands of runs take seconds
+    keys = (entry.key for entry in store_of(layout.reports).list(f"{layout.reports}/"))
+    return max((found[0] for key in keys if (found := _START.search(key))), default="")
 
 
 def read(layout: FlowLayout, run_id: str, step: Step, start: str | None = None) -> StepReport | None:
