@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -93,7 +93,8 @@ def _set(values: Sequence[Any]) -> st.SearchStrategy[dict[str, Any]]:
 
 
 _BOUNDS = [0, 1, -7.25, 1.5, 7, 2**53 + 1, -1]
-_DATES = ["2026-01-01", "2025-12-31", "0001-01-01", "9999-12-31", "2026-01-01T12:00:00", "2026", "soon"]
+_DATES = ["2026-01-01", "2025-12-31", "0001-01-01", "9999-12-31", "2026-01-01T12:00:00", "2026-01-01 12:00:00.5Z"]
+_DATES += ["2025-12-31T23:30-02:00", "2026-01-01T24:00", "2026", "soon"]
 _LENGTHS = [0, 1, 2, 300]
 _OVER_ANY = [
     _expects(f"expect_column_values_to_{what}", _one("column", [*_COLUMNS, "part", "odd name"]), _MOSTLY)
@@ -215,10 +216,18 @@ def _hold_against_gx(spark: SparkSession, rows: list[tuple[Any, ...]], suite: di
         ours = aggregate.judge(suite, changed, table, keys)
         theirs = gx.judge(suite, changed, table, keys, list(ours))
     for name, config in zip(gate_suite.names(suite), gate_suite.expectations_of(suite), strict=True):
-        if name in ours:
+        if name in ours and not _is_beyond_gx(config):
             assert _said(ours[name]) == _said(theirs[name]), (config, rows)
             assert _sampled(ours[name]) == _sampled(theirs[name]), (config, rows)
     return len(ours) / len(gate_suite.names(suite))
+
+
+def _is_beyond_gx(config: Mapping[str, Any]) -> bool:
+    """Whether a bound is of year 1, which py4j miswrites, or both are times of two types, which Python cannot order."""
+    bounds = (config["kwargs"].get(name) for name in ("min_value", "max_value"))
+    texts = [text for text in bounds if isinstance(text, str)]
+    forms = {(":" in text, text.endswith("Z") or (text[-6:-5] in {"+", "-"} and ":" in text)) for text in texts}
+    return any(text.startswith("0001") for text in texts) or len(forms) > 1
 
 
 @_FEW
@@ -308,6 +317,14 @@ def test_bounds_and_samples_hold_at_both_ends_of_the_years(spark: SparkSession) 
         for column in ("day", "at")
         for pair in ends
     ]
+    first, last = "0001-01-01T00:00", "9999-12-31T23:59:59.999999"
+    asked += [
+        {"column": "at", "min_value": first, "max_value": last},
+        {"column": "at", "min_value": "0001-01-01", "max_value": last},
+        {"column": "at", "min_value": first, "max_value": "9999-12-31", "strict_max": True},
+        {"column": "at", "min_value": "0001-01-01 00:00:00.000001"},
+        {"column": "day", "min_value": first, "max_value": last},
+    ]
     suite = {"expectations": [{"type": between, "kwargs": kwargs} for kwargs in asked]}
     suite["expectations"] += [{"type": unique, "kwargs": {"column": column}} for column in ("day", "at")]
     with configured(spark, INTERPRETED | {"spark.sql.session.timeZone": "America/New_York"}):
@@ -317,8 +334,12 @@ def test_bounds_and_samples_hold_at_both_ends_of_the_years(spark: SparkSession) 
             suite, rows.schema, aggregate.judge(suite, rows.limit(0), rows.limit(0), ["id"]).values()
         )
         verdicts = aggregate.judge(suite, rows, rows, ["id"], proven)
-    assert [verdict.success for verdict in verdicts.values()] == [True, False, False, False] * 2 + [False, False]
-    assert all("0001-01-01" in str(verdict.sample[0]) for verdict in list(verdicts.values())[8:])
+    assert [verdict.success for verdict in verdicts.values()] == [
+        *([True, False, False, False] * 2),
+        *(True, True, False, False, True),
+        *(False, False),
+    ]
+    assert all("0001-01-01" in str(verdict.sample[0]) for verdict in list(verdicts.values())[-2:])
 
 
 @pytest.mark.campaign

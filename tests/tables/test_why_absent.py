@@ -36,7 +36,7 @@ class Chain(LandedLake):
     def __init__(self, home: Path, **part: Any) -> None:
         super().__init__(home, d={"source": {"table": "f"}, **part})
 
-    def derive(self, *columns: tuple[str, pa.DataType]) -> None:
+    def derive(self, *columns: tuple[str, pa.DataType], rows: pa.Table | None = None) -> None:
         """Have the first batch of the derived flow read all that was published, and publish first."""
         upstream, layout = self.layout, self.spec.layout("d")
         DeltaTable(upstream.table).alter.set_table_properties({FEED: "true"})
@@ -50,7 +50,7 @@ class Chain(LandedLake):
         assert Tables(declared.source, layout, self.home, "r").pin(1, NOW).take(BOUND) is False
         done = CommitProperties(app_transactions=[Transaction(app_id(layout, 1, "rows"), 0)])
         empty = pa.schema([*columns, ("_changed_at", _UTC)]).empty_table()
-        write_deltalake(layout.table, empty, mode="append", commit_properties=done)
+        write_deltalake(layout.table, empty if rows is None else rows, mode="append", commit_properties=done)
 
     def why(self, **key: str | None) -> dict[str, Any]:
         asked = Question(self.spec, "d", self.home, key, 20, False, lambda _: self.spec, lambda _: None)
@@ -93,6 +93,18 @@ def test_a_window_whose_rows_were_deleted_moved_or_withdrawn_says_so(tmp_path: P
     assert missing["state"] == "unknown" and missing["next"] == ["draindown prove p --flow d"]
     for nowhere in ({"window_start": _HOUR, "g": "z"}, {"window_start": "2026-03-01T09:00:00+00:00", "g": "a"}):
         assert (it.why(**nowhere)["state"], it.why(**nowhere)["gone"]) == ("never-seen", [])
+
+
+def test_a_window_that_ends_after_the_last_year_has_its_rows(tmp_path: Path) -> None:
+    it = _windows(tmp_path)
+    it.drain([_line("x", 1, at="9999-12-31T23:59:59.999999+00:00")])
+    end = 253_402_300_800_000_000  # 10000-01-01 in microseconds
+    times = [pa.array([at], pa.int64()).cast(_UTC) for at in (end - 3_600_000_000, end, 0)]
+    names = ["window_start", "window_end", "_changed_at", "g", "c"]
+    it.derive(rows=pa.table([*times, pa.array(["a"]), pa.array([1])], names=names))
+    found = it.why(window_start="9999-12-31T23:00:00+00:00", g="a")
+    assert [one["key"] for one in found["sources"]] == [{"id": "x"}]
+    assert "10000-01-01" in found["row"]["window_end"]
 
 
 def test_a_row_that_came_and_went_before_the_derived_flow_read_it_was_there(tmp_path: Path) -> None:

@@ -143,9 +143,9 @@ def _lines(rows: list[dict[str, Any]]) -> list[str]:
             row["late_id"][:12],
             row["state"],
             row["source_table"],
-            f"{row['event_time']:%Y-%m-%d %H:%M:%S}",
+            row["event_time"].isoformat(sep=" ", timespec="seconds"),
             age(float(row["lateness"])),
-            f"{row['window_start']:%Y-%m-%d %H:%M:%S}" if row["window_start"] else "",
+            row["window_start"].isoformat(sep=" ", timespec="seconds") if row["window_start"] else "",
             printable(row["groups"], 40),
             printable(row["record"], 60),
         ]

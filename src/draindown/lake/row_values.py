@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -10,8 +11,15 @@ import pyarrow as pa
 from draindown.base.clock import EPOCH
 
 
+class Beyond(str):
+    """Text of a date or a time beyond the years 1 to 9999. `number`: days or microseconds since the epoch."""
+
+    __slots__ = ("number",)
+    number: int
+
+
 def values(column: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column. A date or a time beyond the years 1 to 9999 is text."""
+    """Return the values of a column. A date or a time beyond the years 1 to 9999 is a `Beyond`."""
     if pa.types.is_date32(column.type):
         first, unit, epoch = pa.int32(), timedelta(days=1), EPOCH.date()
     elif pa.types.is_timestamp(column.type):
@@ -30,10 +38,34 @@ def values(column: pa.ChunkedArray) -> list[Any]:
         return [_or_text(number, epoch, unit, column) for number in numbers]
 
 
-def _or_text(number: int | None, epoch: date, unit: timedelta, column: pa.ChunkedArray) -> date | str | None:
+def table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Return rows, with values as those of `values`, as a table. A column that a row lacks is NULL in it."""
+    return pa.table([_array([row.get(one.name) for row in rows], one.type) for one in schema], schema=schema)
+
+
+def _array(found: list[Any], kind: pa.DataType) -> pa.Array:
+    if not any(isinstance(one, Beyond) for one in found):
+        return pa.array(found, kind)
+    bits = pa.int32() if pa.types.is_date32(kind) else pa.int64()
+    return pa.array([_number(one) for one in found], bits).cast(kind)
+
+
+def _number(value: date | Beyond | None) -> int | None:
+    if value is None or isinstance(value, Beyond):
+        return None if value is None else value.number
+    if isinstance(value, datetime):
+        return (value - (EPOCH if value.tzinfo else EPOCH.replace(tzinfo=None))) // timedelta(microseconds=1)
+    return (value - EPOCH.date()).days
+
+
+def _or_text(number: int | None, epoch: date, unit: timedelta, column: pa.ChunkedArray) -> date | Beyond | None:
     """Return a date or a time; as text where its year is not one of Python's, as the end of the last window's is."""
+    if number is None:
+        return None
     try:
-        return None if number is None else epoch + number * unit
+        return epoch + number * unit
     except OverflowError:
         bits = pa.int32() if pa.types.is_date32(column.type) else pa.int64()
-        return str(pa.array([number], bits).cast(column.type).cast(pa.string())[0])
+        found = Beyond(pa.array([number], bits).cast(column.type).cast(pa.string())[0])
+        found.number = number
+        return found

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from draindown.base.duck import connected
 from draindown.base.errors import TerminalError
+from draindown.lake import row_values
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, identifier, rows
 from draindown.provenance.derived import DerivedTable, Lacking, of_source
@@ -129,7 +130,7 @@ class _Table:
         if isinstance(self._declared, FlowSpec):
             return self._landed.rows(found, every=self._asked.every)
         it = DerivedTable(self._declared, self._layout, limit)
-        behind = it.behind(pa.Table.from_pylist(list(found), schema=self._log.query("select * from t limit 0").schema))
+        behind = it.behind(row_values.table(found, self._log.query("select * from t limit 0").schema))
         sources = self._sources(behind.rows, behind.otherwise)
         return [
             it.trace(self._named(row), row, _numbers(it, behind.number, at), sources.get(at, []), behind.gone)
@@ -188,7 +189,7 @@ class _Table:
 
     def _arrow(self, key: Mapping[str, Any]) -> pa.Table:
         known = self._log.query("select * from t limit 0").schema
-        return pa.Table.from_pylist([dict(key)], schema=known)
+        return row_values.table([key], known)
 
     def _absent_sources(self, key: Mapping[str, Any]) -> list[Trace]:
         """Return the traces of absent source rows that would have the key, where the source has the same one."""

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from functools import reduce
 from typing import Any, Literal
 
@@ -42,6 +42,7 @@ KINDS: Mapping[type[DataType], Kind] = {
 }
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?", re.ASCII)
 _LONGEST = 2**63
 
 
@@ -206,11 +207,14 @@ def is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -_LONGEST <= value < _LONGEST
 
 
-def as_day(value: object) -> date:
-    """Return an ISO date. Raises Unclear for anything else."""
-    sure(isinstance(value, str) and bool(_DAY.fullmatch(value)))
+def as_time(value: object) -> date:
+    """Return an ISO date, or as a datetime an ISO date with a time. Raises Unclear for anything else."""
+    sure(isinstance(value, str))
     try:
-        return date.fromisoformat(str(value))
+        if _DAY.fullmatch(str(value)):
+            return date.fromisoformat(str(value))
+        sure(bool(_TIME.fullmatch(str(value))))
+        return datetime.fromisoformat(str(value))
     except ValueError:
         raise Unclear from None
 

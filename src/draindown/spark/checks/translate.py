@@ -1,7 +1,8 @@
 """Translate an expectation to the Spark columns that judge it, if it is certain that GX would give the same verdict.
 
 The conditions, and how counts become a verdict, are those of Great Expectations 1.24 on Spark; a test compares them
-with GX. Arguments have the types that GX converts them to: a bound of 5 is 5.0.
+with GX. Arguments have the types that GX converts them to: a bound of 5 is 5.0. Bounds that GX takes and cannot order,
+such as a date and a time, or those of year 1, are judged as what they say.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from functools import reduce
 from typing import Any
@@ -34,7 +35,7 @@ from draindown.spark.checks.questions import (
     Unclear,
     Whole,
     all_of,
-    as_day,
+    as_time,
     is_number,
     is_whole,
     mostly,
@@ -83,14 +84,24 @@ class _Bounds:
 
 def _literal(bound: Any) -> Column:
     # as text: py4j writes a year before 1000 with fewer than four digits, which Java does not read
+    if isinstance(bound, datetime):
+        return F.lit(bound.isoformat(sep=" ")).cast("timestamp")
     return F.lit(bound.isoformat()).cast("date") if isinstance(bound, date) else F.lit(bound)
+
+
+def _ordered(bound: Any) -> Any:
+    """Return a bound that compares with others: a date as its midnight, and a time without a zone as one in UTC."""
+    if not isinstance(bound, date):
+        return bound
+    at = bound if isinstance(bound, datetime) else datetime.combine(bound, time())
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _bounds(asked: Asked, of: Callable[[Any], Any]) -> _Bounds:
     """Take the bounds, converted by `of`. Raises Unclear if both are missing, or if the lower one is greater."""
     low, high = (None if value is None else of(value) for value in (asked.take("min_value"), asked.take("max_value")))
     sure(not (low is None and high is None))
-    sure(low is None or high is None or low <= high)
+    sure(low is None or high is None or _ordered(low) <= _ordered(high))
     return _Bounds(low, high, asked.flag("strict_min"), asked.flag("strict_max"))
 
 
@@ -136,7 +147,7 @@ def _in_set(asked: Asked, *, wanted: bool) -> Question:
 def _between(asked: Asked) -> Question:
     column, kind = asked.column()
     sure(kind in (*_NUMBERS, *_TIMES))
-    return _each(asked, column, _bounds(asked, _fraction if kind in _NUMBERS else as_day).column(F.col(column)))
+    return _each(asked, column, _bounds(asked, _fraction if kind in _NUMBERS else as_time).column(F.col(column)))
 
 
 def _regex(asked: Asked, *, wanted: bool) -> Question:

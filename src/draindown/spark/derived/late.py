@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from draindown.lake.layout import FlowLayout
 from draindown.sources.tables.late import CAME, WENT
+from draindown.spark.contract.json_rows import TIMES
 from draindown.spark.derived.images import SIGN
 from draindown.spark.derived.kind import Kind, Relation
 from draindown.spark.sql import ARRIVED_AT, ORIGIN, quoted
@@ -153,8 +154,8 @@ class Late:
             arrived.alias("arrived_at"),
             (F.unix_seconds(arrived) - F.unix_seconds(time)).alias("lateness"),
             start.alias(Window.START),
-            (F.to_json(F.struct(*groups)) if groups else F.lit("{}")).alias("groups"),
-            F.to_json(F.struct(*map(quoted, content))).alias("record"),
+            (F.to_json(F.struct(*groups), dict(TIMES)) if groups else F.lit("{}")).alias("groups"),
+            F.to_json(F.struct(*map(quoted, content)), dict(TIMES)).alias("record"),
             SIGN,
         )
 
