@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.work import Work
 from benchmarks.works import (
     backlog,
+    bulk,
     cluster,
     dag,
     derived,
@@ -32,6 +33,9 @@ ALL: dict[str, Work] = {
         growth.HISTORY,
         backlog.WORK,
         backlog.TINY,
+        bulk.WORK,
+        bulk.FILES,
+        bulk.JSON,
         seen.WORK,
         kafka.WORK,
         kafka.BACKLOG,
