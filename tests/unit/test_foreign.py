@@ -11,7 +11,7 @@ import pytest
 
 from draindown.lake.commits import FENCE, Commit
 from draindown.lake.layout import FlowLayout
-from draindown.ledger.foreign import NONE, ForeignCommit, ForeignCommits, after, first_generation
+from draindown.ledger.foreign import NONE, ForeignCommit, ForeignCommits, after, generation_before
 from draindown.ledger.rows import BatchRow, Swap
 
 LAYOUT = FlowLayout("/lake", "p", "f", "t")
@@ -95,15 +95,22 @@ def test_all_commits_before_the_first_batch_are_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("generations", "first", "read_again"), [((2, 2), 2, False), ((2, 3), 2, True), ((), 1, False)]
+    ("batches", "before", "read_again"),
+    [
+        pytest.param([(2, 5), (2, 6)], 2, False, id="amid a generation"),
+        pytest.param([(2, 5), (3, 0)], 2, True, id="and before the next one"),
+        pytest.param([(2, 0), (2, 1)], 1, True, id="before a generation begins"),
+        pytest.param([], 1, False, id="without a batch"),
+    ],
 )
 def test_a_log_that_begins_amid_batches_tells_their_generation(
-    generations: tuple[int, ...], first: int, read_again: bool
+    batches: list[tuple[int, int]], before: int, read_again: bool
 ) -> None:
-    commits = [commit(7, **OTHERS[0]), *(batch(8 + at, generation) for at, generation in enumerate(generations))]
-    assert first_generation(LAYOUT, commits) == first
-    found = known(commits, ForeignCommits(generation=first), 6)
-    assert [(one.version, one.generation, one.read_again) for one in found.commits] == [(7, first, read_again)]
+    rows = [BatchRow("p", "f", generation, number, "r").as_metadata() for generation, number in batches]
+    commits = [commit(7, **OTHERS[0]), *(commit(8 + at, user_metadata=row) for at, row in enumerate(rows))]
+    assert generation_before(LAYOUT, commits) == before
+    found = known(commits, ForeignCommits(generation=before), 6)
+    assert [(one.version, one.generation, one.read_again) for one in found.commits] == [(7, before, read_again)]
 
 
 @pytest.mark.parametrize("to", [None, 1], ids=["a time", "a version from before"])

@@ -199,9 +199,8 @@ def foreign(layout: FlowLayout, state: Unpublished) -> ForeignCommits:
     if pointer is not None and known is not None:
         later = [commit for commit in every if commit.version > pointer.version]
         return ledger_foreign.after(layout, known, pointer.version, reversed(later))
-    # the log begins later, most likely amid the batches of the generation of which it has the first
-    begun = ForeignCommits(generation=ledger_foreign.first_generation(layout, reversed(every)))
-    return ledger_foreign.after(layout, begun, oldest - 1, reversed(every))
+    before = ForeignCommits(generation=ledger_foreign.generation_before(layout, reversed(every)))
+    return ledger_foreign.after(layout, before, oldest - 1, reversed(every))  # the log begins later
 
 
 def _up_to(version: int, newest_first: Sequence[Commit]) -> list[Commit]:

@@ -109,10 +109,14 @@ def after(layout: FlowLayout, known: ForeignCommits, start: int, commits: Iterab
     return known
 
 
-def first_generation(layout: FlowLayout, commits: Iterable[Commit]) -> int:
-    """Return the generation of the oldest of the flow's batches in a log that begins amid them; 1 if it has none."""
+def generation_before(layout: FlowLayout, commits: Iterable[Commit]) -> int:
+    """Return the generation of the batches before `commits`, which begin amid them, oldest first; 1 if none tells."""
     rows = map(from_commit, commits)
-    return next((row.generation for row in rows if row is not None and _is_of(layout, row.pipeline, row.flow)), 1)
+    oldest = next((row for row in rows if row is not None and _is_of(layout, row.pipeline, row.flow)), None)
+    if oldest is None:
+        return 1
+    begins = oldest.kind == "source" and oldest.batch == 0
+    return oldest.generation - 1 if begins else oldest.generation
 
 
 def _is_of(layout: FlowLayout, pipeline: str, flow: str) -> bool:
