@@ -364,6 +364,7 @@ def test_a_request_of_a_rebuild_survives_its_job(tmp_path: Path) -> None:
     assert Request.decode(asked.encode()).layout.table.endswith("generations/0002/rebuilt/table")
 
 
+@pytest.mark.full  # tests/tables/test_foreign_rows.py has the counts
 def test_rows_of_another_writer_are_on_the_card_and_dropped_by_a_word(tmp_path: Path, spark: SparkSession) -> None:
     """A table that was there before, of a MERGE by hand: two of its rows are of keys that no input has."""
     it = Landing(tmp_path, columns={"id": "string not null", "seq": "int not null", "op": "string"})
