@@ -28,7 +28,7 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """
     from draindown.spark.session import INTERPRETED, session  # tests without Spark don't load it
 
-    started = session("draindown-tests", master="local[1]", short=True)
+    started = session("draindown-tests", master="local[1]", size="small")
     if "not long" in request.config.option.markexpr:
         for name, value in (INTERPRETED | {"spark.sql.shuffle.partitions": "1"}).items():
             started.conf.set(name, value)

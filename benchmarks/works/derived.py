@@ -35,7 +35,7 @@ def _by_hand(table: str, *flags: str) -> Callable[[Place], Cost]:
 
     def command(place: Place) -> list[str]:
         short = (place.lake / "tables" / table).exists() and "--whole" not in flags
-        conf = spark_settings.settings("local[*]", short=short)
+        conf = spark_settings.settings("local[*]", size="small" if short else "medium")
         return submit("windows_by_hand.py", conf, "--lake", str(place.lake), "--table", table, *flags)
 
     return by(command)

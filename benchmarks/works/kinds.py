@@ -55,7 +55,7 @@ def _of(contender: Contender, table: str) -> Contender:
 
     def command(place: Place) -> list[str]:
         short = (place.lake / "tables" / _own(contender, table)).exists()
-        conf = spark_settings.settings("local[*]", short=short)
+        conf = spark_settings.settings("local[*]", size="small" if short else "medium")
         flags = ("--lake", str(place.lake), "--table", _own(contender, table))
         return submit("kinds_by_hand.py", conf, table, *flags)
 

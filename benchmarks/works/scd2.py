@@ -32,7 +32,9 @@ SHAPE = Shape("statuses", ROOT / "benchmarks", str(ROOT / "benchmarks" / "pipeli
 
 
 def _by_hand(place: Place) -> list[str]:
-    conf = spark_settings.settings("local[*]", short=(place.lake / "tables" / _BY_HAND).exists())
+    conf = spark_settings.settings(
+        "local[*]", size="small" if (place.lake / "tables" / _BY_HAND).exists() else "medium"
+    )
     return submit(
         "scd2_by_hand.py", conf, "--landing", str(place.files), "--lake", str(place.lake), "--table", _BY_HAND
     )

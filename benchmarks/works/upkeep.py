@@ -20,7 +20,7 @@ _SETTLING = 5  # runs in which maintenance must come to an end
 
 
 def _short() -> Mapping[str, str]:
-    return spark_settings.settings("local[*]", short=True)
+    return spark_settings.settings("local[*]", size="small")
 
 
 CHECK = Contender(

@@ -443,7 +443,7 @@ def test_what_a_killed_try_committed_is_in_the_numbers_of_the_run(
     (told / "first.drain.committed").unlink()
     task = operator()
     again = first.model_copy(update={"start": "again"})
-    task.prepare(again, short=True)
+    task.prepare(again, size="small")
     assert task._submit(DriverLog.of(again.layout, again.run_id, "drain"), again) == 0
     report = store.read(first.layout, first.run_id, "drain", "again")
     assert report is not None
@@ -482,7 +482,7 @@ def request_of(task: StepOperator, project: Path) -> Request:
 def test_without_a_connection_spark_runs_here_not_on_yarn(told: Path, project: Path, monkeypatch: Any) -> None:
     monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
     task = operator()
-    task.prepare(request_of(task, project), short=True)
+    task.prepare(request_of(task, project), size="small")
     command = task._hook._build_spark_submit_command(task.application)
     assert command[command.index("--master") + 1] == "local[*]"
     assert any(word.startswith("spark.driver.host=127.0.0.1") for word in command)
@@ -495,7 +495,7 @@ def test_a_connection_to_a_cluster_sends_executors_the_jars_and_nothing_that_sui
     monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", json.dumps(connection))
     monkeypatch.setenv("DRAINDOWN_SPARK_CONN", "cluster")
     task = operator()
-    task.prepare(request_of(task, project), short=True)
+    task.prepare(request_of(task, project), size="small")
     command = task._hook._build_spark_submit_command(task.application)
     assert command[command.index("--master") + 1] == "spark://m:7077"
     given = dict(word.split("=", 1) for flag, word in pairwise(command) if flag == "--conf")
@@ -511,7 +511,7 @@ def test_cluster_deploy_mode_is_refused(told: Path, project: Path, monkeypatch: 
     monkeypatch.setenv("DRAINDOWN_SPARK_CONN", "cluster")
     task = operator()
     with pytest.raises(TerminalError) as caught:
-        task.prepare(request_of(task, project), short=True)
+        task.prepare(request_of(task, project), size="small")
     assert caught.value.code == "cluster-deploy-mode"
 
 
@@ -520,7 +520,7 @@ def hanging(told: Path, project: Path) -> Iterator[tuple[StepOperator, list[int]
     """A drain that runs, and the process ids of its driver and of the driver's child."""
     (told / "first.drain.sleep").touch()
     task = operator()
-    task.prepare(request_of(task, project), short=True)
+    task.prepare(request_of(task, project), size="small")
     request = request_of(task, project)
     log = DriverLog.of(request.layout, "r", "drain")
     thread = threading.Thread(target=task._submit, args=(log, request), daemon=True)
@@ -558,7 +558,7 @@ def test_a_killed_task_leaves_no_process(hanging: tuple[StepOperator, list[int]]
 def test_a_task_whose_supervisor_dies_leaves_no_process(told: Path, project: Path) -> None:
     (told / "first.drain.sleep").touch()
     task = operator()
-    task.prepare(request_of(task, project), short=True)
+    task.prepare(request_of(task, project), size="small")
     log = DriverLog.of(request_of(task, project).layout, "r", "drain")
     supervisor = os.fork()
     if supervisor == 0:

@@ -80,7 +80,7 @@ def test_the_driver_has_it_in_its_environment_and_nothing_that_stays(
     task = StepOperator(task_id="drain", spec=spec, flow="first", step="drain")
     request = Request(spec=spec, flow="first", step="drain", run_id="r", root=str(project))
     task._secrets = secrets.of_connections(spec)
-    task.prepare(request, short=True)
+    task.prepare(request, size="small")
     log = DriverLog.of(request.layout, "r", "drain", request.start)
     assert task._submit(log, request) == 0
     assert json.loads((told / "first.drain.secrets").read_text()) == {"DRAINDOWN_SECRET_WORD": len(WORD)}

@@ -9,6 +9,7 @@ import pytest
 from filelock import FileLock
 from pyspark.sql import SparkSession
 
+from draindown.base.run_size import RunSize
 from draindown.spark.session import session
 from tests.faults import lakes
 from tests.faults.lakes import Control
@@ -21,7 +22,8 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
 
     The campaign keeps it for an hour, so there it is one that becomes fast, not one that starts fast.
     """
-    started = session("draindown-faults", master="local[2,4]", short="not campaign" in request.config.option.markexpr)
+    size: RunSize = "small" if "not campaign" in request.config.option.markexpr else "medium"
+    started = session("draindown-faults", master="local[2,4]", size=size)
     yield started
     started.stop()
 

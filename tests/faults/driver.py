@@ -115,7 +115,7 @@ def _do(entry: dict[str, Any], spark: SparkSession) -> int:
 
 def main(plan: list[dict[str, Any]]) -> int:
     """Do everything in the plan; the worst exit code."""
-    spark = session("faults", master="local[2]", short=True)
+    spark = session("faults", master="local[2]", size="small")
     return max([_do(entry, spark) for entry in plan])
 
 

@@ -28,7 +28,7 @@ def peak(pid: int) -> int:
 def main(home: Path) -> int:
     """Drain what waits under `home`."""
     landing = Landing(home, **json.loads((home / "flow.json").read_text()))
-    spark = session("sizes", master="local[2]", short=True)
+    spark = session("sizes", master="local[2]", size="small")
     jvm = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr, operator]
     started = time.monotonic()
     request = landing.request()

@@ -40,7 +40,7 @@ WITHDRAWN = {"quarantined": 0, "merged": 2, "recorded": 2}
 
 def work(step: str, homes: list[Path]) -> int:
     """The program that dies."""
-    spark = session("faults", master="local[2]", short=True)
+    spark = session("faults", master="local[2]", size="small")
     jvm = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr, operator]
 
     for home in homes:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from draindown.base.run_size import RunSize, largest, size_of
 from draindown.launch import settings as spark_settings
 
 
@@ -15,8 +16,8 @@ def _jars(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_settings, "class_path", lambda: "delta.jar")
 
 
-def _flags(master: str, *, short: bool = False) -> list[str]:
-    return spark_settings.settings(master, short=short)["spark.driver.extraJavaOptions"].split()
+def _flags(master: str, *, size: RunSize = "medium") -> list[str]:
+    return spark_settings.settings(master, size=size)["spark.driver.extraJavaOptions"].split()
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_every_jvm_reads_orc_by_one_clock(master: str, executors: str | None) ->
 
 def test_a_short_run_has_one_by_its_heap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAINDOWN_DRIVER_MEMORY", "2g")
-    assert [flag for flag in _flags("local[2]", short=True) if flag.startswith("-Xmn")] == [
+    assert [flag for flag in _flags("local[2]", size="small") if flag.startswith("-Xmn")] == [
         f"-Xmn{2 * 1024**2 // 4 * 5 // 8}k"
     ]
 
@@ -61,7 +62,36 @@ def test_only_a_long_run_on_one_machine_is_told_what_to_compile_well(
     monkeypatch.setenv("DRAINDOWN_DRIVER_MEMORY", heap)
     told = {flag for flag in set(_flags("local[2]")) - set(_flags("yarn")) if not flag.startswith("-Xmn")}
     assert told == {*spark_settings._SPARING, *(spark_settings._TIGHT_HEAP if tight else ())}
-    assert not told & set(_flags("local[2]", short=True))
+    assert not told & set(_flags("local[2]", size="small"))
+
+
+@pytest.mark.parametrize(
+    ("master", "size", "collector"),
+    [
+        ("local[2]", "small", "-XX:+UseSerialGC"),
+        ("local[2]", "medium", "-XX:+UseSerialGC"),
+        ("local[2]", "large", "-XX:+UseParallelGC"),
+        ("yarn", "large", "-XX:+UseSerialGC"),
+    ],
+)
+def test_a_jvm_has_one_collector(master: str, size: RunSize, collector: str) -> None:
+    assert [flag for flag in _flags(master, size=size) if flag.endswith("GC")] == [collector]
+
+
+@pytest.mark.parametrize(
+    ("batches", "unpacked", "size"),
+    [
+        (0, 0, "small"),
+        (1, 128 * 1024**2, "small"),
+        (2, 1024, "medium"),
+        (1, 128 * 1024**2 + 1, "medium"),
+        (1, 1024**3, "large"),
+        (40, 8 * 1024**3, "large"),
+    ],
+)
+def test_the_size_of_a_run_is_that_of_all_its_input(batches: int, unpacked: int, size: RunSize) -> None:
+    assert size_of(batches, unpacked) == size
+    assert largest([size, "small"]) == size and largest([]) == "small"
 
 
 @pytest.mark.parametrize("master", ["local[2]", "spark://host:7077"])

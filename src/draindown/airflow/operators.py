@@ -25,6 +25,7 @@ from draindown.airflow.task import request_of, skip_other_flows
 from draindown.base import clock
 from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.exits import Exit
+from draindown.base.run_size import RunSize
 from draindown.launch.settings import settings, spark_python, spark_submit
 from draindown.runs import report as reports
 from draindown.runs import store
@@ -127,7 +128,7 @@ class StepOperator(SparkSubmitOperator):
             with panics_named(f"prepare the {self.step} of flow {self.flow}"):
                 self._skip_unless_wanted(part, request)
             request = request.model_copy(update={"then": fused.then(self.step, part), "announces": True})
-            self.prepare(request, short=self.step != "drain" or (part is not None and part.is_little))
+            self.prepare(request, size=self._size(part))
             self._secrets = secrets.of_connections(self.spec)
         except DraindownError as error:
             with contextlib.suppress(OSError):  # the cause of the error may also prevent writing the report
@@ -135,18 +136,20 @@ class StepOperator(SparkSubmitOperator):
             fail(error)
         return request
 
-    def prepare(self, request: Request, *, short: bool) -> None:
-        """Set what depends on the machine that runs the task: program, class path, Python, the encoded request.
+    def _size(self, part: PlanPart | None) -> RunSize:
+        if self.step != "drain":
+            return "small"
+        return "medium" if part is None else part.size
 
-        `short` starts the JVM faster at the cost of peak speed.
-        """
+    def prepare(self, request: Request, *, size: RunSize) -> None:
+        """Set what depends on the machine that runs the task: program, class path, Python, the encoded request."""
         self.application = str(Path(request.root) / "jobs" / f"{self.step}.py")
         self.application_args = ["--request", request.encode()]
         self._spark_binary = str(_spark_submit())
         self.env_vars = spark_python()
         found = spark_connection.find(self._conn_id, named=self._names_connection)
         hook = spark_connection.Hook(found, name=self.name, env_vars=self.env_vars, spark_binary=self._spark_binary)
-        hook._conf = self.conf = dict(settings(hook._connection["master"], short=short))
+        hook._conf = self.conf = dict(settings(hook._connection["master"], size=size))
         self._hook = hook
 
     def on_kill(self) -> None:

@@ -14,6 +14,7 @@ from draindown.base.clock import now
 from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit, exit_for
 from draindown.base.formatting import count, printable
+from draindown.base.run_size import RunSize, largest
 from draindown.cli.context import Flow, Json, PipelineName, Setting, flows, new_run_id, refuse_without, setting
 from draindown.cli.failures import naming
 from draindown.cli.output import Output, table
@@ -119,7 +120,7 @@ def run(
     above = {name: set(spec.graph.upstream(name)) & set(names) for name in names}
     first, later = [name for name in names if not above[name]], [name for name in names if above[name]]
     work = _plans(this, first, left_out)
-    with _spark(this, short=all(part.is_little for _, part in work)) as spark:
+    with _spark(this, size=largest(part.size for _, part in work)) as spark:
         for name, part in work:
             if this.may_run(name):
                 _steps(this, name, part, asked, spark)
@@ -160,7 +161,7 @@ def compact(
     spec = here.spec(pipeline)
     command = f"draindown compact {spec.pipeline}{f' --flow {flow}' if flow else ''}{' --force' if force else ''}"
     this = _Run(here, spec, Output(as_json), {"force": force, "command": command})
-    with _spark(this, short=True) as spark:
+    with _spark(this, size="small") as spark:
         for name in flows(spec, flow):
             if this.may_run(name):
                 _step(this, this.request(name, "compact"), spark)
@@ -208,7 +209,7 @@ _Spark = Callable[["Request"], "SparkSession"]
 
 
 @contextmanager
-def _spark(this: _Run, *, short: bool) -> Iterator[_Spark]:
+def _spark(this: _Run, *, size: RunSize) -> Iterator[_Spark]:
     started: list[SparkSession] = []
 
     def start(request: Request) -> SparkSession:
@@ -218,7 +219,7 @@ def _spark(this: _Run, *, short: bool) -> Iterator[_Spark]:
         if not started:
             log = DriverLog.of(request.layout, request.run_id, request.step, request.start)
             this.out.note(f"run {this.run_id}: starting Spark, which talks to {log.path}")
-            started.append(session(f"draindown {this.spec.pipeline}", short=short, log=log))
+            started.append(session(f"draindown {this.spec.pipeline}", size=size, log=log))
         return started[0]
 
     try:
@@ -270,7 +271,7 @@ def drain_instead(here: Setting, spec: PipelineSpec, flow: str, out: Output, **a
     `asked`: `replay` or `quarantine_ids`, and `command`, which goes on with it.
     """
     this = _Run(here, spec, out, asked)
-    with _spark(this, short=True) as spark:
+    with _spark(this, size="small") as spark:
         _step(this, this.request(flow, "drain"), spark)
     this.finish()
 
@@ -291,7 +292,7 @@ def withdraw_rows(here: Setting, spec: PipelineSpec, flow: str, expectation: str
             out.note(_withdrawal_text(plan))
         return yes
 
-    with _spark(this, short=True) as spark:
+    with _spark(this, size="small") as spark:
         if yes:
             report, this.exit = attempt(
                 request,
@@ -341,7 +342,7 @@ def rebuild_table(
     command = f"draindown rebuild {spec.pipeline} --flow {flow}{words} --yes"
     this = _Run(here, spec, out, {"command": command})
     request = this.request(flow, "drain")
-    with _spark(this, short=False) as spark:
+    with _spark(this, size="medium") as spark:
         report, this.exit = attempt(
             request,
             lambda stop: rebuild(

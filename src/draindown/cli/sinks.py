@@ -161,7 +161,7 @@ def _fill(request: Request, name: str, out: Output, accept_missing: bool) -> Fil
 
     log = DriverLog.of(request.layout, request.run_id, request.step, request.start)
     out.note(f"starting Spark, which talks to {log.path}")
-    spark = session(f"draindown {request.spec.pipeline}", short=True, log=log)
+    spark = session(f"draindown {request.spec.pipeline}", size="small", log=log)
     try:
         with at_work(request):  # an error about the held lease points to `report --run`, which the note answers
             return fill(request, spark, name, accept_missing=accept_missing, progress=out.progress)

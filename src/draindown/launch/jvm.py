@@ -45,7 +45,7 @@ def tried(archive: Path) -> Tried:
 
 def _loaded(archive: str) -> str | None:
     """Return Java's log of the classes that a job's JVM loads under this option; None if it doesn't start."""
-    options = spark_settings.settings("local[1]", short=True, archive=archive)
+    options = spark_settings.settings("local[1]", size="small", archive=archive)
     with tempfile.TemporaryDirectory(prefix="draindown-jvm-") as scratch:
         flags = f"{options['spark.driver.extraJavaOptions']} -Xlog:class+load=info:file=classes"
         command = [str(spark_settings.spark_submit()), "--version"]

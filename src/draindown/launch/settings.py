@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from draindown.base.errors import TerminalError
+from draindown.base.run_size import RunSize
 
 DEFAULT_MASTER = "local[*]"
 DEFAULT_HEAP = "2g"
@@ -75,9 +76,17 @@ _ALWAYS = (
     "-Xlog:all=warning:stderr",
     "-XX:+DisplayVMOutputToStderr",
     "-Xshare:auto",
-    "-XX:+UseSerialGC",
     "-XX:MetaspaceSize=256m",  # Spark's classes exceed the default three times, each time with a full collection
 )
+
+
+_SERIAL = "-XX:+UseSerialGC"
+_HUGE_METHODS = "-XX:-DontCompileHugeMethods"  # for a wide contract Spark generates one, which Java would interpret
+
+
+# A large run collects thousands of times, with one thread and a small young generation for a sixth of its time. It
+# also takes so long that all pays that C2 compiles.
+_LARGE = ("-XX:+UseParallelGC", _HUGE_METHODS)
 
 
 # With C1 only, the JVM reserves 48 MB of code cache. A dozen batches fill it; after that code is interpreted.
@@ -86,14 +95,14 @@ _FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
 
 # By default C2 takes two fifths of the CPU time of a million rows, half of that for code of the planner and of code
 # generation. These thresholds compile a method after ten times as many calls, and never the few largest, which cost
-# most. For a wide contract Spark generates one huge method, which must be compiled nevertheless.
+# most.
 _SPARING = (
     "-XX:Tier4InvocationThreshold=50000",
     "-XX:Tier4MinInvocationThreshold=6000",
     "-XX:Tier4CompileThreshold=150000",
     "-XX:Tier4BackEdgeThreshold=400000",
     "-XX:MaxNodeLimit=20000",
-    "-XX:-DontCompileHugeMethods",
+    _HUGE_METHODS,
 )
 
 
@@ -180,36 +189,42 @@ def heap_bytes(text: str) -> int:
 
 
 def _fast_start() -> tuple[str, ...]:
-    """Return the JVM flags of a short run.
+    """Return the JVM flags of a small run.
 
     The heap starts at a quarter of its maximum, most of it young: a few collections instead of 40.
     """
     initial = heap_bytes(heap()) // 4 // 1024
-    return *_FAST_START, f"-Xms{initial}k", f"-Xmn{initial * 5 // 8}k"
+    return _SERIAL, *_FAST_START, f"-Xms{initial}k", f"-Xmn{initial * 5 // 8}k"
 
 
 def _whole_work(master: str) -> tuple[str, ...]:
-    """Return the JVM flags of a long run whose driver does all work.
+    """Return the JVM flags of a medium run whose driver does all work.
 
     The young generation is smaller than the default third of the heap: the rows of a large batch are promoted at once.
     """
     if not is_local(master):
-        return ()
+        return (_SERIAL,)
     named = re.match(r"local\[(\d+)", master)
     tasks = int(named[1]) if named else 1 if master == "local" else os.cpu_count() or 1
     size = heap_bytes(heap())
     tight = _TIGHT_HEAP if size <= heap_bytes(DEFAULT_HEAP) else ()
-    return *_SPARING, *tight, f"-Xmn{min(max(tasks, 2) * _YOUNG_PER_TASK, size // 3) // 1024}k"
+    return _SERIAL, *_SPARING, *tight, f"-Xmn{min(max(tasks, 2) * _YOUNG_PER_TASK, size // 3) // 1024}k"
 
 
-def settings(master: str, *, short: bool = False, archive: str | None = None) -> Mapping[str, str]:
-    """Return all Spark settings of a job on `master`. `short` trades peak speed for a faster start.
+def _flags(master: str, size: RunSize) -> tuple[str, ...]:
+    if size == "small":
+        return _fast_start()
+    return _LARGE if size == "large" and is_local(master) else _whole_work(master)
+
+
+def settings(master: str, *, size: RunSize = "medium", archive: str | None = None) -> Mapping[str, str]:
+    """Return all Spark settings of a job on `master`.
 
     `archive` is the JVM's option for the class-data archive. By default the existing archive is used.
     """
     if archive is None and class_archive().is_file():
         archive = f"-XX:SharedArchiveFile={class_archive()}"
-    flags = [*([archive] if archive else []), *_ALWAYS, *(_fast_start() if short else _whole_work(master))]
+    flags = [*([archive] if archive else []), *_ALWAYS, *_flags(master, size)]
     return {
         **_LEAN,
         **(_ONE_MACHINE if is_local(master) else {"spark.executorEnv.TZ": "UTC", **_executor_jars()}),

@@ -12,13 +12,13 @@ from draindown.base.clock import now
 from draindown.base.findings import Finding
 from draindown.base.formatting import printable, value_text
 from draindown.base.models import Frozen
+from draindown.base.run_size import RunSize, size_of
 from draindown.lake.layout import FlowLayout
 from draindown.ledger.rows import newest_sequence
 from draindown.runs.request import Request, Step, begun_at, new_start
 
 Outcome = Literal["done", "bounded", "idle", "failed"]
 _EXAMPLES, _LONGEST_VALUE, _SHORT_VALUE = 3, 600, 120
-_LITTLE = 128 * 1024**2  # unpacked bytes; for more, the JVM's second compiler (C2) pays for itself
 
 
 class Backlog(Frozen):
@@ -170,9 +170,9 @@ class PlanPart(Frozen):
     reasons: dict[str, str] = Field(default_factory=dict)
 
     @property
-    def is_little(self) -> bool:
-        """Whether a driver tuned for a fast start ends sooner than one tuned for throughput."""
-        return self.batches <= 1 and self.unpacked <= _LITTLE
+    def size(self) -> RunSize:
+        """The size of the run."""
+        return size_of(self.batches, self.unpacked)
 
 
 class Fused(Frozen):

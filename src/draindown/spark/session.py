@@ -17,6 +17,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from draindown.base.errors import TerminalError
+from draindown.base.run_size import RunSize
 from draindown.launch import settings as spark_settings
 from draindown.runs.driver_log import DriverLog
 
@@ -33,11 +34,13 @@ INTERPRETED = {
 """Settings for small batches: compiling generated code takes longer than interpreting it (docs/performance.md)."""
 
 
-def session(app: str, *, master: str | None = None, short: bool = False, log: DriverLog | None = None) -> SparkSession:
+def session(
+    app: str, *, master: str | None = None, size: RunSize = "medium", log: DriverLog | None = None
+) -> SparkSession:
     """Return a classic (not Connect) session with Delta.
 
     Under spark-submit the running JVM keeps its settings. Otherwise a JVM is started with draindown's settings, and its
-    output goes to `log` if given. `short`: settings for a job of seconds.
+    output goes to `log` if given.
 
     Raises TerminalError `jars-missing` if set-up is incomplete, `java-too-new` if Spark can't run on this Java.
     """
@@ -48,7 +51,7 @@ def session(app: str, *, master: str | None = None, short: bool = False, log: Dr
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         chosen = master or spark_settings.master()
         builder = builder.master(chosen)
-        for name, value in spark_settings.settings(chosen, short=short).items():
+        for name, value in spark_settings.settings(chosen, size=size).items():
             builder = builder.config(name, value)
     try:
         with _said_to(log), _own_interrupts():

@@ -191,7 +191,7 @@ def _drain(spark: SparkSession, request: Request, home: Path, entry: Mapping[str
 
 def main(plan: Sequence[Mapping[str, Any]]) -> int:
     """Do the entries of the plan in turn. Returns the exit code of the first that failed, or of the last."""
-    spark = session("draindown fault", short=True)
+    spark = session("draindown fault", size="small")
     codes = (done(spark, Request.decode(entry["request"]), Path(entry["home"]), entry) for entry in plan)
     return next((code for code in codes if code), Exit.DONE)
 

@@ -48,7 +48,7 @@ def make(target: Path | None = None) -> Path:
         fresh = Path(scratch) / archive.name
         submit = [str(spark_settings.spark_submit()), "--master", _MASTER]
         for name, value in spark_settings.settings(
-            _MASTER, short=True, archive=f"-XX:ArchiveClassesAtExit={fresh}"
+            _MASTER, size="small", archive=f"-XX:ArchiveClassesAtExit={fresh}"
         ).items():
             submit += ["--conf", f"{name}={value}"]
         command = [*submit, __file__, "exercise", scratch]
