@@ -575,6 +575,32 @@ def test_times_of_all_years_are_the_same_to_other_readers(derivation: Callable[.
 
 
 @pytest.mark.full
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"window": WINDOW | {"measures": {"c": "count(*)"}}},
+        {"session": {"time": "at", "gap": "30 minutes", "by": ["k"], "measures": {"c": "count(*)"}}},
+    ],
+    ids=["window", "session"],
+)
+def test_windows_and_sessions_hold_at_both_ends_of_the_years(
+    derivation: Callable[..., Derivation], part: dict[str, Any]
+) -> None:
+    it = derivation(**part)
+    ends = [("0001-01-01 00:00:00", "0001-01-01 00:10:00"), ("9999-12-31 23:50:00", "9999-12-31 23:59:59.999999")]
+    for number, (first, last) in enumerate(ends):
+        for offset, text in ((0, first), (2, last)):
+            it.sql(f"insert into {{t}} select {number + offset}, 1, 'a', timestamp'{text}', 1, 0, '', null")
+        it.derive()
+    counts = [row["c"] for row in TableLog(it.layout.table).rows("select c from t")]
+    assert counts == [2, 2]
+    it.sql("delete from {t} where id = 3")
+    it.derive()
+    assert sorted(row["c"] for row in TableLog(it.layout.table).rows("select c from t")) == [1, 2]
+    assert prove(it.layout, it.flow, [TableLog(it.path)], TableLog(it.layout.table)).holds
+
+
+@pytest.mark.full
 def test_columns_that_somebody_renamed_end_red_until_a_fill(filled: Derivation) -> None:
     it = filled
     it.sql("alter table {t} set tblproperties ('delta.columnMapping.mode' = 'name')")
