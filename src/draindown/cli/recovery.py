@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from draindown.base.run_size import largest, size_of
 from draindown.cli.context import (
     Json,
     OneFlow,
@@ -268,7 +269,9 @@ def rebuild(
     refuse_without(yes)
     from draindown.cli.running import rebuild_table
 
-    rebuild_table(here, spec, request.flow, out, accept_missing=accept_missing, drop_foreign=drop_foreign)
+    # a rebuild is never small: it reads all that was ever taken in, and compares its table
+    size = largest(("medium", size_of(plan.slices, plan.bytes)))
+    rebuild_table(here, spec, request.flow, out, size, accept_missing=accept_missing, drop_foreign=drop_foreign)
 
 
 def _abort(request: Request, yes: bool, out: Output) -> None:

@@ -332,7 +332,14 @@ def _withdrawal_text(plan: Plan) -> str:
 
 
 def rebuild_table(
-    here: Setting, spec: PipelineSpec, flow: str, out: Output, *, accept_missing: bool, drop_foreign: bool
+    here: Setting,
+    spec: PipelineSpec,
+    flow: str,
+    out: Output,
+    size: RunSize,
+    *,
+    accept_missing: bool,
+    drop_foreign: bool,
 ) -> None:
     """Read all input into a fresh table and swap it in. Print the card and exit with its code."""
     from draindown.spark.job.main import attempt
@@ -342,7 +349,7 @@ def rebuild_table(
     command = f"draindown rebuild {spec.pipeline} --flow {flow}{words} --yes"
     this = _Run(here, spec, out, {"command": command})
     request = this.request(flow, "drain")
-    with _spark(this, size="medium") as spark:
+    with _spark(this, size=size) as spark:
         report, this.exit = attempt(
             request,
             lambda stop: rebuild(
