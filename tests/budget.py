@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import time
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -20,8 +21,11 @@ BUDGETS = Path(__file__).with_name("budget.toml")
 REFERENCE = 0.021
 """CPU seconds of `computation` on an idle core of the machine whose seconds the budgets are.
 
-On a busy one it takes up to 1.8 times as long, and so do tests: two threads of one core share its caches.
+On a busy one it takes up to 1.8 times as long, and so do tests: two threads of one core share its caches. So it is
+measured while the tests run.
 """
+EVERY = 10.0
+"""Seconds between two measurements."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,6 +54,13 @@ class _Worker:
 class _Tier:
     def __init__(self, name: str, budget: float) -> None:
         self.name, self.budget, self.workers, self.verdict = name, budget, 0.0, ""
+        self.seconds: list[float] = []
+        self.measured_at = -EVERY
+
+    def pytest_runtest_logfinish(self) -> None:
+        if time.monotonic() - self.measured_at >= EVERY:
+            self.seconds.append(computation())
+            self.measured_at = time.monotonic()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -63,7 +74,7 @@ class _Tier:
             return
         # workers that ended are children by now: what they used is in `workers`
         own = sum(os.times()[:2]) if self.workers else used()
-        self.verdict, passed = verdict(self.name, own + self.workers, self.budget, slowness())
+        self.verdict, passed = verdict(self.name, own + self.workers, self.budget, slowness(self.seconds))
         if not passed:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -87,9 +98,9 @@ def used() -> float:
     return sum(os.times()[:4]) + _living(os.getpid())
 
 
-def slowness(measure: Callable[[], float] | None = None) -> float:
-    """Return how many times longer than on the reference machine a computation takes, at least 1."""
-    return max(1.0, sorted((measure or computation)() for _ in range(5))[2] / REFERENCE)
+def slowness(seconds: Sequence[float]) -> float:
+    """Return how many times longer than on the reference machine a computation took, at least 1: by the median."""
+    return max(1.0, median(seconds) / REFERENCE)
 
 
 def computation() -> float:
