@@ -20,7 +20,8 @@ COLUMNS = {
     "note": "string",
 }  # fmt: skip
 """Name and Spark type of each column."""
-ENDINGS = {"json": "json", "csv": "csv", "parquet": "parquet"}
+FORMS = ("json", "csv", "parquet")
+"""Formats of the files, which end so."""
 _CHANGES_PER_KEY = 5.5
 _ROWS = """
 select cast(hash(n) % {keys} as bigint) as order_id, n as seq,
@@ -44,7 +45,7 @@ def write(landing: Path, form: str, rows: int, files: int) -> None:
         db.execute("set timezone = 'UTC'; set memory_limit = '2GB'; set preserve_insertion_order = true")
         for number in range(files):
             first, last = number * rows // files, (number + 1) * rows // files
-            path = landing / f"changes-{number:05}.{ENDINGS[form]}"
+            path = landing / f"changes-{number:05}.{form}"
             made = _ROWS.format(keys=_keys(rows), first=first, last=last)
             db.execute(f"copy (select {columns} from ({made})) to '{path}' ({how})")
             os.utime(path, (number + 1, number + 1))

@@ -8,7 +8,7 @@ As `hand_written.py`, with default settings, for any format.
 
 from __future__ import annotations
 
-from hand_written import Shape, options, session, upsert
+from hand_written import Shape, drain, options, session
 from pyspark.sql import DataFrame
 
 SHAPE = Shape(
@@ -26,14 +26,11 @@ _OPTIONS = {"json": {"mode": "DROPMALFORMED"}, "csv": {"mode": "DROPMALFORMED", 
 
 def main() -> None:
     """Drain the landing directory into `<lake>/tables/bulk`."""
-    from delta.tables import DeltaTable
-
     parser = options()
     parser.add_argument("--form", choices=list(_OPTIONS), required=True)
     parser.add_argument("--mode", choices=["append", "upsert"], required=True)
-    parser.add_argument("--tuned", action="store_true")
     asked = parser.parse_args()
-    spark, table = session(asked.tuned), f"{asked.lake}/tables/bulk"
+    spark, table = session(tuned=False), f"{asked.lake}/tables/bulk"
     found: DataFrame = (
         spark.readStream.schema(SHAPE.schema)
         .format(asked.form)
@@ -42,13 +39,7 @@ def main() -> None:
         .load(f"{asked.landing}/bulk")
         .filter(SHAPE.good)
     )
-    written = found.writeStream.option("checkpointLocation", f"{asked.lake}/_checkpoint").trigger(availableNow=True)
-    if asked.mode == "append":
-        written.format("delta").start(table).awaitTermination()
-        return
-    if not DeltaTable.isDeltaTable(spark, table):
-        DeltaTable.create(spark).location(table).addColumns(found.schema).execute()
-    written.foreachBatch(lambda batch, _: upsert(batch, table, SHAPE)).start().awaitTermination()
+    drain(found, asked.lake, table, SHAPE, asked.mode)
 
 
 if __name__ == "__main__":

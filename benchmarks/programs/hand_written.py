@@ -140,6 +140,17 @@ def upsert(batch: DataFrame, table: str, shape: Shape, partition: str | None = N
     batch.unpersist()
 
 
+def drain(rows: DataFrame, lake: str, table: str, shape: Shape, mode: str) -> None:
+    """Write a stream of rows into a table, which is made if it is not there: `append`, or MERGE of each batch."""
+    written = rows.writeStream.option("checkpointLocation", f"{lake}/_checkpoint").trigger(availableNow=True)
+    if mode == "append":
+        written.format("delta").start(table).awaitTermination()
+        return
+    if not DeltaTable.isDeltaTable(rows.sparkSession, table):
+        DeltaTable.create(rows.sparkSession).location(table).addColumns(rows.schema).execute()
+    written.foreachBatch(lambda batch, _: upsert(batch, table, shape)).start().awaitTermination()
+
+
 def main() -> None:
     """Drain the landing directory into `<lake>/tables/<shape>`."""
     parser = options()

@@ -8,8 +8,7 @@ As `hand_written.py` it has no quarantine, no memory of deleted keys, no ledger 
 
 from __future__ import annotations
 
-from delta.tables import DeltaTable
-from hand_written import options, session, shapes, upsert
+from hand_written import drain, options, session, shapes
 from pyspark.sql import functions as F
 
 
@@ -32,13 +31,7 @@ def main() -> None:
     )
     parsed = records.select(F.from_json(F.col("value").cast("string"), shape.schema).alias("row"))
     found = parsed.select("row.*").filter(shape.good)
-    written = found.writeStream.option("checkpointLocation", f"{asked.lake}/_checkpoint").trigger(availableNow=True)
-    if asked.mode == "append":
-        written.format("delta").start(table).awaitTermination()
-        return
-    if not DeltaTable.isDeltaTable(spark, table):
-        DeltaTable.create(spark).location(table).addColumns(found.schema).execute()
-    written.foreachBatch(lambda batch, _: upsert(batch, table, shape)).start().awaitTermination()
+    drain(found, asked.lake, table, shape, asked.mode)
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def _pipeline(place: Place, asked: Mapping[str, Any]) -> dict[str, Any]:
     required = ("order_id", "seq")
     columns = {name: f"{kind} not null" if name in required else kind for name, kind in bulk.COLUMNS.items()}
     target = {"keys": ["order_id"], "sequence_by": ["seq"]} if asked["mode"] == "upsert" else {}
-    source = {"files": f"{place.files}/*.{bulk.ENDINGS[asked['form']]}", "format": asked["form"]}
+    source = {"files": f"{place.files}/*.{asked['form']}", "format": asked["form"]}
     flow = {"source": source, "columns": columns, "target": target}
     return {"pipeline": "bulk", "lake": str(place.lake), "flows": {"bulk": flow}}
 
@@ -133,7 +133,7 @@ def _findings(samples: Sequence[Sample]) -> list[Finding]:
 WORK = Work(
     "bulk",
     "one file of 11,000,000 rows into an empty table: JSON, CSV and Parquet, upsert and append",
-    lambda bench: _bulk(bench, 1, tuple(bulk.ENDINGS), _MODES),
+    lambda bench: _bulk(bench, 1, bulk.FORMS, _MODES),
     (OURS, HAND, DELTA_RS),
     Asked(sizes=(11_000_000,)),
     findings=_findings,
