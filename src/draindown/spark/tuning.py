@@ -32,6 +32,7 @@ class Tuning:
 
     - `little`: a batch with fewer lines runs interpreted, without code generation.
     - `little_held`: from so many rows of target and tombstones on, comparison and MERGE are compiled anyway.
+    - `looked_at`: from so many lines on, the first lines of a batch are looked at before it is read (`plain_json`).
     - `sent`: the keys of a batch with more records are not broadcast.
     - `much_more`: if the candidate target rows exceed this multiple of the batch, its keys are broadcast instead of
       sort-merge joining the target.
@@ -50,6 +51,7 @@ class Tuning:
 
     little: int = 50_000
     little_held: int = 150_000
+    looked_at: int = 300_000
     sent: int = 500_000
     much_more: int = 4
     hashed_share: int = 64

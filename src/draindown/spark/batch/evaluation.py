@@ -7,6 +7,7 @@ are refused alone; a batch on which nothing fails costs nothing more.
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -65,7 +66,8 @@ def _persisted(parsed: DataFrame, frame: DataFrame, batch: Batch, kept: ExitStac
 
 def _parsed(spark: SparkSession, batch: Batch, known: Known, *, all_raw: bool = False) -> DataFrame:
     flow = batch.writer.flow
-    reads = batch.input.read(spark, flow, batch.writer.layout.spool)
+    many = batch.counted >= batch.tuning.looked_at
+    reads = [replace(read, many=many) for read in batch.input.read(spark, flow, batch.writer.layout.spool)]
     return parse(spark, flow, records_of(reads, flow, known), batch.first_seen, all_raw=all_raw)
 
 

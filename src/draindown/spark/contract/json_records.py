@@ -17,6 +17,7 @@ from draindown.spark.contract.json_decimals import COLUMN as EXACT
 from draindown.spark.contract.json_decimals import JsonDecimals
 from draindown.spark.contract.json_text import Fields, JsonText
 from draindown.spark.contract.nested_json import NestedJson
+from draindown.spark.contract.plain_json import PLAIN, PlainLines
 from draindown.spark.contract.record_frame import Records, finish, of_lines
 from draindown.spark.contract.text_values import widened
 from draindown.spark.sources.port import Read
@@ -34,19 +35,26 @@ class JsonRecords:
 
     def records(self, read: Read, flow: FlowSpec, known: Known) -> Records:
         """Return the objects of the lines."""
-        return json_records(read.frame, flow, known)
+        plain = PlainLines.of(read.frame, flow, known) if read.many else None
+        return json_records(read.frame, flow, known, plain=plain)
 
 
-def json_records(lines: DataFrame, flow: FlowSpec, known: Known, *, base64: bool = False) -> Records:
+def json_records(
+    lines: DataFrame, flow: FlowSpec, known: Known, *, base64: bool = False, plain: PlainLines | None = None
+) -> Records:
     """Records of lines that hold an object each, its fields as text.
 
-    `base64`: whether the bytes of nested values are written in base64.
+    `base64`: whether the bytes of nested values are written in base64. `plain`: how lines are read that need no more.
     """
     # Spark ignores what follows a complete value: a second object on a line would vanish. So the line is parsed as the
     # first item of a list whose second no line can hold, and must leave that one intact.
     mark = secrets.token_hex(8)
     wrapped = F.concat(F.lit("["), F.col("value"), F.lit(f',{{"{mark}":""}}]'))
-    frame = of_lines(lines, flow).withColumn("_a", F.from_json(wrapped, "array<map<string,string>>", _STRICT_JSON))
+    frame = of_lines(lines, flow)
+    if plain is not None:
+        frame = plain.found(frame, _STRICT_JSON)
+        frame = frame.withColumn("value", F.when(~F.col(PLAIN), F.col("value")))
+    frame = frame.withColumn("_a", F.from_json(wrapped, "array<map<string,string>>", _STRICT_JSON))
     frame = frame.withColumn("_m", F.expr(f"if(size(_a) = 2 and get(_a, 1)['{mark}'] = '', _a[0], null)"))
     nested = _Nested(lines.sparkSession, flow, base64=base64)
     if nested.texts.names:
@@ -56,7 +64,7 @@ def json_records(lines: DataFrame, flow: FlowSpec, known: Known, *, base64: bool
     names = [literal(name) for name in flow.columns]
     named = " + ".join(f"int(map_contains_key(_m, {name}))" for name in names)
     frame = frame.withColumn("_more", F.expr(f"size(_m) > {named}"))
-    broken = F.when(F.col("_m").isNull(), F.lit("not one JSON object"))
+    broken = F.when(F.col("_m").isNull() & ~_is_plain(plain), F.lit("not one JSON object"))
     broken = broken.when(F.expr(_TWICE), F.lit("a key stands twice"))
     broken = broken.when(json_text.has_half_pair("value"), F.lit(_HALF_PAIR))
     unknown = F.when(F.col("_more") | F.col("_nested").isNotNull(), F.expr(_unknown(names, nested)))
@@ -90,10 +98,20 @@ def json_records(lines: DataFrame, flow: FlowSpec, known: Known, *, base64: bool
 
     own = {"_json": nested.texts.names, EXACT: exact, "_kinds": numbers}
     kept = ["_m", *(name for name, columns in own.items() if columns)]
+    kept += [PLAIN, *plain.cells] if plain is not None else []
     marks = drift_marks.of_map(flow, known, nested=nested.has_structs)
     return Records(
-        finish(frame, broken, unknown, marks, *kept), cell, F.col("_raw"), F.octet_length("_raw"), is_text=is_text
+        finish(frame, broken, unknown, marks, *kept),
+        cell,
+        F.col("_raw"),
+        F.octet_length("_raw"),
+        is_text=is_text,
+        plain={} if plain is None else plain.values(),
     )
+
+
+def _is_plain(plain: PlainLines | None) -> Column:
+    return F.lit(False) if plain is None else F.col(PLAIN)
 
 
 class _Nested:

@@ -16,6 +16,7 @@ from pyspark.sql.types import StringType
 
 from draindown.spark.contract import written_forms
 from draindown.spark.contract.casting import can_clash, is_there, text_of, typed
+from draindown.spark.contract.plain_json import PLAIN
 from draindown.spark.contract.record_frame import Records
 from draindown.spark.contract.text_values import is_cut, one_moment
 from draindown.spark.sources.place import ARRIVED, CUT, ENVELOPE, FIRST_SEEN, PLACE, SHAPE, union
@@ -57,6 +58,8 @@ def _typed(flow: FlowSpec, records: Records) -> Records:
         name: _value(records, frame, f"_t{i}", f"_t{i}w" if f"_t{i}" in texts else "", name, column.stored)
         for i, (name, column) in enumerate(flow.columns.items())
     }
+    for name, value in records.plain.items():
+        values[name] = F.when(F.col(PLAIN), value).otherwise(values[name])
     return replace(records, frame=frame.withColumns(values))
 
 

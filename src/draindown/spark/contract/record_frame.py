@@ -8,8 +8,8 @@ lines had, and whatever `cell` and `raw` read from.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from pyspark.sql import Column, DataFrame
@@ -31,7 +31,8 @@ class Records:
     `raw` is the record as it came; `whole_text` says that this is text, to be held against its encoding; `size` is how
     many bytes of text and binary it holds, to be held against the limit. `without_value` says whether a record has no
     text at all; None if each has one. `is_text` says whether a named cell is text, of a format that has numbers too;
-    None if each is what it is of. `shape` is what the quarantine keeps beside `raw`; None if that says it all.
+    None if each is what it is of. `shape` is what the quarantine keeps beside `raw`; None if that says it all. `plain`
+    has the value, of the type in the contract, that a record with `_plain` has of a column; it has no cells.
     """
 
     frame: DataFrame
@@ -42,6 +43,7 @@ class Records:
     without_value: Column | None = None
     is_text: Callable[[str], Column] | None = None
     shape: Column | None = None
+    plain: Mapping[str, Column] = field(default_factory=dict)
 
 
 class RecordReader(Protocol):

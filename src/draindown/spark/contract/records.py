@@ -39,4 +39,5 @@ def _by_column(records: Records, fields: Mapping[str, str]) -> Records:
     """Return records whose cells are named by column, and not by the field that holds it."""
     is_text = records.is_text
     named = None if is_text is None else lambda name: is_text(fields[name])
-    return replace(records, cell=lambda name: records.cell(fields[name]), is_text=named)
+    plain = {name: records.plain[field] for name, field in fields.items() if field in records.plain}
+    return replace(records, cell=lambda name: records.cell(fields[name]), is_text=named, plain=plain)

@@ -22,7 +22,7 @@ _DIGITS = 38
 _LONGEST_DECIMAL = 1000
 """Characters of a decimal's text, as Spark's JSON parser has it for numbers."""
 _SHORT_EXPONENT = "[eE][+-]?0*[0-9]{1,3} *$"
-_WHOLE = {"float": 2**24, "double": 2**53}
+WHOLE_BELOW = {"float": 2**24, "double": 2**53}
 """Whole numbers below these are exact in their type."""
 _DAY = 86_400_000_000
 _REGION = "[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)+ *$"
@@ -58,6 +58,13 @@ def widened(kind: str) -> str:
     Digits beyond the widened scale are not detected.
     """
     return _DECIMAL.sub(lambda at: f"decimal({_DIGITS},{_DIGITS - int(at[1]) + int(at[2])})", kind)
+
+
+def precision_and_scale(kind: str) -> tuple[int, int]:
+    """Return the digits of a decimal type, and how many of them are behind the point."""
+    found = _DECIMAL.fullmatch(kind)
+    assert found is not None
+    return int(found[1]), int(found[2])
 
 
 def narrowed(wide: str, kind: str) -> str:
@@ -175,7 +182,7 @@ def _floating(text: str, kind: str) -> str:
     spelled = f"contains({text}, '.') or contains({text}, 'e') or contains({text}, 'E')"
     exact = f"abs({number}) < 9223372036854775808D and {_cast(number, 'bigint')} = {_cast(text, 'bigint')}"
     return (
-        f"case when abs({number}) < {_WHOLE[kind]} then {number} + cast(0.0 as {kind}) "
+        f"case when abs({number}) < {WHOLE_BELOW[kind]} then {number} + cast(0.0 as {kind}) "
         f"when abs({number}) < double('Infinity') and ({spelled} or {exact}) then {number} end"
     )
 

@@ -21,7 +21,8 @@ from draindown.spec.landing import FlowSpec
 @dataclass(frozen=True)
 class Read:
     """Records that one plan reads. `header`: the line that names their cells, of a delimited format. `shape`: of rows
-    that `value` has as JSON, the type that they had in their file, as DDL.
+    that `value` has as JSON, the type that they had in their file, as DDL. `many`: whether they are so many that a look
+    at the first of them pays.
 
     `frame` has PLACE and either `value`, the text of a record, or, of a format with types of its own, `_row` (a struct
     of its columns), `_size` (bytes of its texts) and, if it has columns that the contract lacks, `_more`, a struct of
@@ -31,6 +32,7 @@ class Read:
     frame: DataFrame
     header: str | None = None
     shape: str | None = None
+    many: bool = False
 
     @property
     def typed(self) -> bool:
