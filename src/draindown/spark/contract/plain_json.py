@@ -36,10 +36,10 @@ _LONGEST = 64 * 1024
 _LEAST = 0.9
 """Share of the sample that must be plain. A line that is not costs the regular expression beside the map."""
 _MOST = 200
-"""Columns: what the expression costs for a line that it does not match grows with their square."""
-# possessive: a line that does not match is given up at once
-_TEXT = r'"[^"\\]*+"'
-"""Control characters, which no text of JSON has, are left to the parser."""
+"""Columns: Java matches each field within the match of the field before, on one stack."""
+# Quantifiers are possessive, so that Java gives up a line at the first place that does not match.
+_TEXT = r'"[^"\\]*+(?:\\(?:[^u]|u[^dD])[^"\\]*+)*+"'
+"""Without escapes of surrogates, which may be no Unicode text. What JSON doesn't allow is left to the parser."""
 _WHOLE = "-?[0-9]++"
 _DAY = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
 _CLOCK = r"[T ][0-9][0-9]:[0-9][0-9]:[0-9][0-9](?:\.[0-9]{1,6}+)?+"
@@ -109,7 +109,7 @@ class PlainLines:
         """Return a frame of lines, `value`, with PLAIN and the columns `cells`."""
         strict = {**options, "columnNameOfCorruptRecord": self._bad}
         whole = literal(rf"\A{self.pattern}\z")
-        is_alike = F.expr(f"is_valid_utf8(value) and value rlike {whole}")
+        is_alike = F.expr(f"value rlike {whole}")
         frame = frame.withColumn(_PARSED, F.when(is_alike, self._fields.parsed(F.col("value"), strict)))
         values = {_cell(at): F.expr(self._value(name)) for at, name in enumerate(self._flow.columns)}
         frame = frame.withColumns(values)
@@ -149,8 +149,8 @@ class PlainLines:
         if self._is_text(name):
             return text_values.from_text(parsed, kind, self._zone)
         if kind in text_values.FINITE:  # a whole number that would be rounded is none
-            number = f"cast(cast({parsed} as string) as {kind})" if kind == "float" else parsed
-            return f"if(abs({parsed}) < {text_values.WHOLE_BELOW[kind]}, {number} + cast(0.0 as {kind}), null)"
+            number = f"cast({parsed} as {kind}) + cast(0.0 as {kind})"
+            return f"if(abs({parsed}) < {text_values.WHOLE_BELOW[kind]}, {number}, null)"
         return f"try_cast({parsed} as tinyint)" if kind == "tinyint" else parsed
 
     def _proof(self) -> list[Column]:
@@ -173,9 +173,8 @@ def _is_plain(flow: FlowSpec, name: str) -> bool:
 
 def _decimal(kind: str) -> str:
     """Return the pattern of numbers that a decimal type holds unrounded, without an exponent."""
-    precision, scale = text_values.precision_and_scale(kind)
-    whole = f"-?[0-9]{{1,{max(precision - scale, 1)}}}+"
-    return rf"{whole}(?:\.[0-9]{{1,{scale}}}+)?+" if scale else whole
+    scale = text_values.scale_of(kind)
+    return rf"{_WHOLE}(?:\.[0-9]{{1,{scale}}}+)?+" if scale else _WHOLE
 
 
 def _object(line: str | None) -> dict[str, object] | None:

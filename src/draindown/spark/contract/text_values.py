@@ -60,11 +60,11 @@ def widened(kind: str) -> str:
     return _DECIMAL.sub(lambda at: f"decimal({_DIGITS},{_DIGITS - int(at[1]) + int(at[2])})", kind)
 
 
-def precision_and_scale(kind: str) -> tuple[int, int]:
-    """Return the digits of a decimal type, and how many of them are behind the point."""
+def scale_of(kind: str) -> int:
+    """Return how many digits a decimal type has behind the point."""
     found = _DECIMAL.fullmatch(kind)
     assert found is not None
-    return int(found[1]), int(found[2])
+    return int(found[2])
 
 
 def narrowed(wide: str, kind: str) -> str:
