@@ -54,7 +54,7 @@ _PATTERNS: Mapping[str, str] = {
     "timestamp_ntz": f'"{_YEARS}{_DAY}{_CLOCK}"',
 }
 _PARSED_AS = {"tinyint": "int", "float": "double", **dict.fromkeys(("binary", *text_values.TIMES), "string")}
-"""Types that are cast from another: Jackson makes -56 of 200 as a tinyint, and rounds a float once instead of twice."""
+"""Types that are cast from another: Jackson makes -56 of 200 as a tinyint, and may round a float once, not twice."""
 
 
 class PlainLines:
