@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
@@ -12,6 +12,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from draindown.spec.column_types import UNSTORED
 
+_SUMMED = 32
+"""At most so many terms are added one by one: the code of many is too long for the JIT compiler."""
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 CHANGED_AT = "_changed_at"
 """Column of a target and of tables beside it: stamp of the batch that last changed the row; rises batch by batch."""
@@ -86,3 +88,11 @@ def quoted(name: str) -> str:
 def literal(text: str) -> str:
     """Return text as a SQL string literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def bytes_of(texts: Sequence[str]) -> str:
+    """Return the bytes of a row in these strings and binaries (SQL expressions), as a SQL expression of a bigint."""
+    sizes = [f"coalesce(octet_length({text}), 0)" for text in texts]
+    if len(sizes) <= _SUMMED:
+        return " + ".join(["0L", *sizes])
+    return f"aggregate(array({', '.join(sizes)}), 0L, (sum, size) -> sum + size)"

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 
 from draindown.spark.contract.json_rows import TIMES
 from draindown.spark.sources.place import ARRIVED, CUT, FIRST_SEEN, PLACE
-from draindown.spark.sql import ddl, quoted, tried
+from draindown.spark.sql import bytes_of, ddl, quoted, tried
 
 LOST = "_lost"
 """Why a row can't be read as it was kept; NULL for one that can."""
@@ -93,8 +93,7 @@ def read_back(lines: DataFrame, row: str, known: Collection[str]) -> DataFrame:
 def _size(row: StructType) -> Column:
     """Return the bytes of a row's strings and binaries, as the reader of files counts them."""
     texts = [field.name for field in row if isinstance(field.dataType, StringType | BinaryType)]
-    sizes = ", ".join(f"coalesce(octet_length(_row.{quoted(name)}), 0)" for name in texts)
-    return F.expr(f"aggregate(array({sizes}), 0L, (sum, size) -> sum + size)" if texts else "0L")
+    return F.expr(bytes_of([f"_row.{quoted(name)}" for name in texts]))
 
 
 def _has_texts_for_keys(kind: DataType) -> bool:

@@ -30,7 +30,7 @@ from draindown.spark.sources.folded import lines_of, split_records
 from draindown.spark.sources.nanoseconds import cut, cut_names, in_micros, is_nanoseconds, moments
 from draindown.spark.sources.place import CUT
 from draindown.spark.sources.spool import new_file
-from draindown.spark.sql import hadoop_path, literal, quoted
+from draindown.spark.sql import bytes_of, hadoop_path, literal, quoted
 from draindown.spec.dialect import Dialect
 
 _NESTED = "spark.sql.parquet.enableNestedColumnVectorizedReader"
@@ -110,8 +110,7 @@ def _cut(nanos: Sequence[str]) -> list[Column]:
 def _besides(schema: StructType, known: Collection[str], own: Mapping[str, Column]) -> list[Column]:
     """Return the columns `_size` and, if the schema has columns that are not in `known`, `_more`."""
     texts = [field.name for field in schema if isinstance(field.dataType, StringType | BinaryType)]
-    sizes = ", ".join(f"coalesce(octet_length({quoted(name)}), 0)" for name in texts)
-    size = f"aggregate(array({sizes}), 0L, (sum, size) -> sum + size)" if texts else "0L"
+    size = bytes_of([quoted(name) for name in texts])
     more = [own[name] for name in schema.names if name not in known]
     return [F.expr(size).alias("_size"), *([F.struct(*more).alias("_more")] if more else [])]
 
