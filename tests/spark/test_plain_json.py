@@ -243,3 +243,14 @@ def test_a_renamed_field_is_read_into_its_column(spark: SparkSession) -> None:
     read = Read(rows(spark, [b'{"ID":7,"text":"a"}', b'{"ID":8,"text":"\\u00e9"}']), many=True)
     found = parse(spark, spec, records_of([read], spec), SEEN).orderBy("_id")
     assert [tuple(row) for row in found.select("id", "word").collect()] == [(7, "a"), (8, "é")]
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_floats_in_the_middle_of_two_and_a_field_of_spark_s_own_name(spark: SparkSession, many: bool) -> None:
+    """The double of the first number lies between two floats, and its text beyond."""
+    columns = {"c": "float", "d": {"type": "decimal(5,2)", "from": "_corrupt_record"}}
+    spec = FlowSpec.model_validate({"source": {"files": "x", "format": "json"}, "columns": columns, "target": {}})
+    lines = [b'{"c":1.0000000596046448,"_corrupt_record":1}', b'{"c":0.00579521083272993564605712890625}']
+    found = parse(spark, spec, records_of([Read(rows(spark, lines), many=many)], spec), SEEN).orderBy("_id")
+    texts = [F.col("c").cast("string"), F.col("d").cast("string")]
+    assert [tuple(row) for row in found.select(*texts).collect()] == [("1.0000001", "1.00"), ("0.005795211", None)]

@@ -24,7 +24,11 @@ from draindown.spark.sources.port import Read
 from draindown.spark.sql import literal, try_eval
 from draindown.spec.landing import FlowSpec
 
-_STRICT_JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+_STRICT_JSON = {
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+    "columnNameOfCorruptRecord": secrets.token_hex(8),  # by default a name that a field may have
+}
 _STRICT_SQL = f"map({', '.join(literal(part) for option in _STRICT_JSON.items() for part in option)})"
 _TWICE = "_more and size(array_distinct(map_keys(_m))) < size(_m)"
 _HALF_PAIR = "half of a surrogate pair, which is no Unicode text"

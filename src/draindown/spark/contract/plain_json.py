@@ -54,7 +54,7 @@ _PATTERNS: Mapping[str, str] = {
     "timestamp_ntz": f'"{_YEARS}{_DAY}{_CLOCK}"',
 }
 _PARSED_AS = {"tinyint": "int", "float": "double", **dict.fromkeys(("binary", *text_values.TIMES), "string")}
-"""Types that are cast from another: Jackson makes -56 of 200 as a tinyint, and may round a float once, not twice."""
+"""Types that are cast from another. Of a tinyint 200 Jackson makes -56; a float is the cast of a double's text."""
 
 
 class PlainLines:
@@ -149,8 +149,9 @@ class PlainLines:
         if self._is_text(name):
             return text_values.from_text(parsed, kind, self._zone)
         if kind in text_values.FINITE:  # a whole number that would be rounded is none
-            number = f"cast({parsed} as {kind}) + cast(0.0 as {kind})"
-            return f"if(abs({parsed}) < {text_values.WHOLE_BELOW[kind]}, {number}, null)"
+            # the double's text, not the double: it may lie beyond the middle of two floats where the double lies on it
+            number = f"cast(cast({parsed} as string) as float)" if kind == "float" else parsed
+            return f"if(abs({parsed}) < {text_values.WHOLE_BELOW[kind]}, {number} + cast(0.0 as {kind}), null)"
         return f"try_cast({parsed} as tinyint)" if kind == "tinyint" else parsed
 
     def _proof(self) -> list[Column]:
