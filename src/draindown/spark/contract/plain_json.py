@@ -36,7 +36,7 @@ _LONGEST = 64 * 1024
 _LEAST = 0.9
 """Share of the sample that must be plain. A line that is not costs the regular expression beside the map."""
 _MOST = 200
-"""Columns: Java matches each field within the match of the field before, on one stack."""
+"""Most columns. Java matches each field within the match of the field before it; 200 fields fit its stack."""
 # Quantifiers are possessive, so that Java gives up a line at the first place that does not match.
 _TEXT = r'"[^"\\]*+(?:\\(?:[^u]|u[^dD])[^"\\]*+)*+"'
 """Without escapes of surrogates, which may be no Unicode text. What JSON doesn't allow is left to the parser."""
