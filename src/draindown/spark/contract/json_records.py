@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from functools import partial
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -50,16 +51,11 @@ def json_records(
 
     `base64`: whether the bytes of nested values are written in base64. `plain`: how lines are read that need no more.
     """
-    # Spark ignores what follows a complete value: a second object on a line would vanish. So the line is parsed as the
-    # first item of a list whose second no line can hold, and must leave that one intact.
-    mark = secrets.token_hex(8)
-    wrapped = F.concat(F.lit("["), F.col("value"), F.lit(f',{{"{mark}":""}}]'))
     frame = of_lines(lines, flow)
     if plain is not None:
         frame = plain.found(frame, _STRICT_JSON)
         frame = frame.withColumn("value", F.when(~F.col(PLAIN), F.col("value")))
-    frame = frame.withColumn("_a", F.from_json(wrapped, "array<map<string,string>>", _STRICT_JSON))
-    frame = frame.withColumn("_m", F.expr(f"if(size(_a) = 2 and get(_a, 1)['{mark}'] = '', _a[0], null)"))
+    frame = _with_fields(frame)
     nested = _Nested(lines.sparkSession, flow, base64=base64)
     if nested.texts.names:
         frame = frame.withColumn("_json", nested.texts.parsed("value", _STRICT_JSON))
@@ -68,54 +64,70 @@ def json_records(
     names = [literal(name) for name in flow.columns]
     named = " + ".join(f"int(map_contains_key(_m, {name}))" for name in names)
     frame = frame.withColumn("_more", F.expr(f"size(_m) > {named}"))
-    broken = F.when(F.col("_m").isNull() & ~_is_plain(plain), F.lit("not one JSON object"))
-    broken = broken.when(F.expr(_TWICE), F.lit("a key stands twice"))
-    broken = broken.when(json_text.has_half_pair("value"), F.lit(_HALF_PAIR))
     unknown = F.when(F.col("_more") | F.col("_nested").isNotNull(), F.expr(_unknown(names, nested)))
     decimals = [name for name, one in flow.columns.items() if one.type.startswith("decimal")]
     exact = JsonDecimals({name: widened(flow.columns[name].type) for name in decimals})
     if exact:
         frame = exact.parsed(frame, f"_m is null or {_TWICE}", _STRICT_JSON)
-
-    def cell(name: str) -> Column:
-        text, column = f"_m[{literal(name)}]", flow.columns[name]
-        if column.type == "json":
-            return nested.texts.of("_json", name)
-        if column.is_nested:
-            return pair(F.expr(text), nested.value(name))
-        if name in exact:
-            return pair(F.expr(text), F.expr(exact.of(name)))
-        if column.type in ("string", "binary"):  # to all other types the text of an object or array can't be cast
-            other = in_field("_raw", name, text, _STRICT_SQL) | is_beyond_double("_raw", name, text, _STRICT_SQL)
-            return pair(F.expr(text), F.when(~other, F.expr(text)))
-        return F.expr(text)
-
     written = [name for name in flow.columns if (form := flow.written(name)) and form.pattern is None]
     numbers = Fields(dict.fromkeys(written, "variant"))
     if numbers:
         frame = frame.withColumn("_kinds", numbers.parsed(F.col("value"), _STRICT_JSON))
-
-    def is_text(name: str) -> Column:
-        if name not in numbers:
-            return F.lit(True)
-        return F.schema_of_variant(F.expr(numbers.of("_kinds", name))) == "STRING"
 
     own = {"_json": nested.texts.names, EXACT: exact, "_kinds": numbers}
     kept = ["_m", *(name for name, columns in own.items() if columns)]
     kept += [PLAIN, *plain.cells] if plain is not None else []
     marks = drift_marks.of_map(flow, known, nested=nested.has_structs)
     return Records(
-        finish(frame, broken, unknown, marks, *kept),
-        cell,
+        finish(frame, _broken(plain), unknown, marks, *kept),
+        partial(_cell, flow, nested, exact),
         F.col("_raw"),
         F.octet_length("_raw"),
-        is_text=is_text,
+        is_text=partial(_is_text, numbers),
         plain={} if plain is None else plain.values(),
     )
 
 
-def _is_plain(plain: PlainLines | None) -> Column:
-    return F.lit(False) if plain is None else F.col(PLAIN)
+def _with_fields(frame: DataFrame) -> DataFrame:
+    """Add `_m`: the fields of the JSON object in `value` as a map of texts; NULL if the value is anything else.
+
+    Spark ignores what follows a complete value: a second object on a line would vanish. So the line is parsed as the
+    first item of a list whose second no line can hold, and must leave that one intact.
+    """
+    mark = secrets.token_hex(8)
+    wrapped = F.concat(F.lit("["), F.col("value"), F.lit(f',{{"{mark}":""}}]'))
+    frame = frame.withColumn("_a", F.from_json(wrapped, "array<map<string,string>>", _STRICT_JSON))
+    return frame.withColumn("_m", F.expr(f"if(size(_a) = 2 and get(_a, 1)['{mark}'] = '', _a[0], null)"))
+
+
+def _broken(plain: PlainLines | None) -> Column:
+    """Return why a line is no record, or NULL."""
+    is_plain = F.lit(False) if plain is None else F.col(PLAIN)
+    broken = F.when(F.col("_m").isNull() & ~is_plain, F.lit("not one JSON object"))
+    broken = broken.when(F.expr(_TWICE), F.lit("a key stands twice"))
+    return broken.when(json_text.has_half_pair("value"), F.lit(_HALF_PAIR))
+
+
+def _cell(flow: FlowSpec, nested: _Nested, exact: JsonDecimals, name: str) -> Column:
+    """Return a column's cell: its text, or what `pair` makes of the text and an exact value."""
+    text, column = f"_m[{literal(name)}]", flow.columns[name]
+    if column.type == "json":
+        return nested.texts.of("_json", name)
+    if column.is_nested:
+        return pair(F.expr(text), nested.value(name))
+    if name in exact:
+        return pair(F.expr(text), F.expr(exact.of(name)))
+    if column.type in ("string", "binary"):  # to all other types the text of an object or array can't be cast
+        other = in_field("_raw", name, text, _STRICT_SQL) | is_beyond_double("_raw", name, text, _STRICT_SQL)
+        return pair(F.expr(text), F.when(~other, F.expr(text)))
+    return F.expr(text)
+
+
+def _is_text(numbers: Fields, name: str) -> Column:
+    """Return whether a field is text, for columns in which a number and its text are read differently."""
+    if name not in numbers:
+        return F.lit(True)
+    return F.schema_of_variant(F.expr(numbers.of("_kinds", name))) == "STRING"
 
 
 class _Nested:
