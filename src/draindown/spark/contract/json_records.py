@@ -16,7 +16,7 @@ from draindown.spark.contract.casting import pair, session_zone
 from draindown.spark.contract.containers import in_field, is_beyond_double
 from draindown.spark.contract.json_decimals import COLUMN as EXACT
 from draindown.spark.contract.json_decimals import JsonDecimals
-from draindown.spark.contract.json_text import Fields, JsonText
+from draindown.spark.contract.json_text import STRICT, Fields, JsonText
 from draindown.spark.contract.nested_json import NestedJson
 from draindown.spark.contract.plain_json import PLAIN, PlainLines
 from draindown.spark.contract.record_frame import Records, finish, of_lines
@@ -25,12 +25,7 @@ from draindown.spark.sources.port import Read
 from draindown.spark.sql import literal, try_eval
 from draindown.spec.landing import FlowSpec
 
-_STRICT_JSON = {
-    "allowSingleQuotes": "false",
-    "allowNonNumericNumbers": "false",
-    "columnNameOfCorruptRecord": secrets.token_hex(8),  # by default a name that a field may have
-}
-_STRICT_SQL = f"map({', '.join(literal(part) for option in _STRICT_JSON.items() for part in option)})"
+_STRICT_SQL = f"map({', '.join(literal(part) for option in STRICT.items() for part in option)})"
 _TWICE = "_more and size(array_distinct(map_keys(_m))) < size(_m)"
 _HALF_PAIR = "half of a surrogate pair, which is no Unicode text"
 
@@ -53,12 +48,12 @@ def json_records(
     """
     frame = of_lines(lines, flow)
     if plain is not None:
-        frame = plain.found(frame, _STRICT_JSON)
+        frame = plain.found(frame)
         frame = frame.withColumn("value", F.when(~F.col(PLAIN), F.col("value")))
     frame = _with_fields(frame)
     nested = _Nested(lines.sparkSession, flow, base64=base64)
     if nested.texts.names:
-        frame = frame.withColumn("_json", nested.texts.parsed("value", _STRICT_JSON))
+        frame = frame.withColumn("_json", nested.texts.parsed("value", STRICT))
     frame = frame.withColumn("_within", nested.unnamed())
     frame = frame.withColumn("_nested", F.expr("nullif(flatten(_within), cast(array() as array<string>))"))
     names = [literal(name) for name in flow.columns]
@@ -68,11 +63,11 @@ def json_records(
     decimals = [name for name, one in flow.columns.items() if one.type.startswith("decimal")]
     exact = JsonDecimals({name: widened(flow.columns[name].type) for name in decimals})
     if exact:
-        frame = exact.parsed(frame, f"_m is null or {_TWICE}", _STRICT_JSON)
+        frame = exact.parsed(frame, f"_m is null or {_TWICE}", STRICT)
     written = [name for name in flow.columns if (form := flow.written(name)) and form.pattern is None]
     numbers = Fields(dict.fromkeys(written, "variant"))
     if numbers:
-        frame = frame.withColumn("_kinds", numbers.parsed(F.col("value"), _STRICT_JSON))
+        frame = frame.withColumn("_kinds", numbers.parsed(F.col("value"), STRICT))
 
     own = {"_json": nested.texts.names, EXACT: exact, "_kinds": numbers}
     kept = ["_m", *(name for name, columns in own.items() if columns)]
@@ -96,7 +91,7 @@ def _with_fields(frame: DataFrame) -> DataFrame:
     """
     mark = secrets.token_hex(8)
     wrapped = F.concat(F.lit("["), F.col("value"), F.lit(f',{{"{mark}":""}}]'))
-    frame = frame.withColumn("_a", F.from_json(wrapped, "array<map<string,string>>", _STRICT_JSON))
+    frame = frame.withColumn("_a", F.from_json(wrapped, "array<map<string,string>>", STRICT))
     return frame.withColumn("_m", F.expr(f"if(size(_a) = 2 and get(_a, 1)['{mark}'] = '', _a[0], null)"))
 
 

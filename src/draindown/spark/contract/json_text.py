@@ -17,6 +17,10 @@ from pyspark.sql import functions as F
 
 from draindown.spark.sql import literal, quoted
 
+BAD = secrets.token_hex(8)
+"""The column of corrupt records, which Spark by default gives a name that a field may have."""
+STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false", "columnNameOfCorruptRecord": BAD}
+"""Options of `from_json`: JSON alone."""
 _PAIR = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]"
 _HALF = r"\\u[dD][89a-fA-F]"
 _NUMBER = "-?[0-9][-+.0-9eE]*"

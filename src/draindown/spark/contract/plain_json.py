@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 from operator import and_
@@ -23,7 +22,7 @@ from pyspark.sql import functions as F
 from draindown.flow.schema_drift import Known
 from draindown.spark.contract import text_values
 from draindown.spark.contract.casting import session_zone
-from draindown.spark.contract.json_text import Fields
+from draindown.spark.contract.json_text import BAD, STRICT, Fields
 from draindown.spark.sql import literal
 from draindown.spec.landing import FlowSpec
 
@@ -61,14 +60,14 @@ class PlainLines:
     """How plain lines of a flow are read.
 
     `names`: the order of fields. `texts`: columns that are written as text. `zone`: of times without an offset.
-    `blank`: what stands behind each colon and comma. `lacking`: quantifier of a field, by which a line may lack it.
+    `blank`: what stands behind each colon and comma. `complete`: whether a plain line has every column.
     """
 
     def __init__(
-        self, flow: FlowSpec, names: Sequence[str], texts: Collection[str], zone: str, blank: str, lacking: str = "?+"
+        self, flow: FlowSpec, names: Sequence[str], texts: Collection[str], zone: str, blank: str, *, complete: bool
     ) -> None:
         self._flow, self._texts, self._zone = flow, frozenset(texts), zone
-        self._bad = secrets.token_hex(8)
+        lacking = "" if complete else "?+"
         fields = [
             f'(?:"{re.escape(name)}":{blank}(?:{self._pattern(name)}|null)(?:,{blank})?+){lacking}' for name in names
         ]
@@ -76,7 +75,7 @@ class PlainLines:
         """Of a whole line. Commas too few or too many are left to the parser."""
         kinds = {name: column.type for name, column in flow.columns.items()}
         parsed = {name: "string" if name in texts else _PARSED_AS.get(kind, kind) for name, kind in kinds.items()}
-        self._fields = Fields({**parsed, self._bad: "string"})
+        self._fields = Fields({**parsed, BAD: "string"})
 
     @classmethod
     def of(cls, lines: DataFrame, flow: FlowSpec, known: Known) -> PlainLines | None:
@@ -100,17 +99,16 @@ class PlainLines:
         names = dict.fromkeys([*(name for name in first if name in flow.columns), *flow.columns])
         texts = {name for one in objects for name, value in one.items() if isinstance(value, str)}
         blank = " " if any(line and '": ' in line for line in sample) else ""
-        lacking = "" if known.all_records else "?+"  # a column that a line lacks is drift to report
-        found = cls(flow, list(names), texts & flow.columns.keys(), zone, blank, lacking)
+        # a column that a line lacks is drift to report
+        found = cls(flow, list(names), texts & flow.columns.keys(), zone, blank, complete=known.all_records)
         plain = sum(bool(line and re.fullmatch(found.pattern, line)) for line in sample)
         return found if plain >= _LEAST * len(sample) else None
 
-    def found(self, frame: DataFrame, options: Mapping[str, str]) -> DataFrame:
+    def found(self, frame: DataFrame) -> DataFrame:
         """Return a frame of lines, `value`, with PLAIN and the columns `cells`."""
-        strict = {**options, "columnNameOfCorruptRecord": self._bad}
         whole = literal(rf"\A{self.pattern}\z")
         is_alike = F.expr(f"value rlike {whole}")
-        frame = frame.withColumn(_PARSED, F.when(is_alike, self._fields.parsed(F.col("value"), strict)))
+        frame = frame.withColumn(_PARSED, F.when(is_alike, self._fields.parsed(F.col("value"), STRICT)))
         values = {_cell(at): F.expr(self._value(name)) for at, name in enumerate(self._flow.columns)}
         frame = frame.withColumns(values)
         return frame.withColumn(PLAIN, F.coalesce(reduce(and_, self._proof()), F.lit(False)))
@@ -158,7 +156,7 @@ class PlainLines:
         """Return the conditions under which a line that the pattern matches is plain: it is JSON of such values."""
         values = [(_cell(at), self._fields.of(_PARSED, name)) for at, name in enumerate(self._flow.columns)]
         cast = [F.expr(f"{cell} is not null or {parsed} is null") for cell, parsed in values]
-        return [F.col(_PARSED).isNotNull(), F.expr(f"{self._fields.of(_PARSED, self._bad)} is null"), *cast]
+        return [F.col(_PARSED).isNotNull(), F.expr(f"{self._fields.of(_PARSED, BAD)} is null"), *cast]
 
 
 def _cell(at: int) -> str:
