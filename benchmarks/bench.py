@@ -41,16 +41,26 @@ def _parser() -> argparse.ArgumentParser:
         epilog=f"works:\n{works}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("work", choices=[*ALL, "all"], metavar="WORK", help="one of the works below, or all")
-    parser.add_argument("--fraction", type=float, default=1.0, help="share of the rows, to try it out (default 1)")
-    parser.add_argument("--repeat", type=int, help="rounds; for small and longevity the number of runs")
+    parser.add_argument(
+        "work", choices=[*ALL, "all"], metavar="WORK", help="one of the works below, or all"
+    )
+    parser.add_argument(
+        "--fraction", type=float, default=1.0, help="share of the rows, to try it out (default 1)"
+    )
+    parser.add_argument(
+        "--repeat", type=int, help="rounds; for small and longevity the number of runs"
+    )
     parser.add_argument(
         "--sizes",
         type=_sizes,
         help="with commas between; growth, longevity, upkeep: rows of the table; history: days; others: files, records",
     )
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="contenders by the start of their names")
-    parser.add_argument("--scratch", type=Path, default=ROOT / ".work" / "bench", help="where tables and files go")
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="contenders by the start of their names"
+    )
+    parser.add_argument(
+        "--scratch", type=Path, default=ROOT / ".work" / "bench", help="where tables and files go"
+    )
     parser.add_argument("--dry", action="store_true", help="measure and print, publish nothing")
     return parser
 
@@ -86,9 +96,15 @@ def facts(size: Asked) -> dict[str, object]:
 def failed(samples: Sequence[Sample], contenders: Sequence[Contender]) -> int:
     """1 if a run failed, or a result of ours is not exact; what others have wrong is a finding."""
     ours = {c.name for c in contenders if c.ours}
-    wrong = [s for s in samples if s.cost.exit_code or (s.contender in ours and s.verdict not in ("", "exact"))]
+    wrong = [
+        s
+        for s in samples
+        if s.cost.exit_code or (s.contender in ours and s.verdict not in ("", "exact"))
+    ]
     for sample in wrong:
-        say(f"FAILED: {sample.kind} {sample.number}, {sample.contender}: exit {sample.cost.exit_code} {sample.verdict}")
+        say(
+            f"FAILED: {sample.kind} {sample.number}, {sample.contender}: exit {sample.cost.exit_code} {sample.verdict}"
+        )
     return int(bool(wrong))
 
 

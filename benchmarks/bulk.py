@@ -42,7 +42,9 @@ def write(landing: Path, form: str, rows: int, files: int) -> None:
     how = {"json": "format json", "csv": "format csv, header", "parquet": "format parquet"}[form]
     columns = "*" if form == "parquet" else _TEXTS
     with duckdb.connect() as db:
-        db.execute("set timezone = 'UTC'; set memory_limit = '2GB'; set preserve_insertion_order = true")
+        db.execute(
+            "set timezone = 'UTC'; set memory_limit = '2GB'; set preserve_insertion_order = true"
+        )
         for number in range(files):
             first, last = number * rows // files, (number + 1) * rows // files
             path = landing / f"changes-{number:05}.{form}"
@@ -55,11 +57,19 @@ def compare(table: Path, rows: int, *, appended: bool) -> Verdict:
     """Hold a Delta table against the rows: all of them if they are `appended`, else the newest of each key."""
     names = ", ".join(COLUMNS)
     with duckdb.connect() as db:
-        db.execute("set timezone = 'UTC'; set memory_limit = '6GB'; set enable_progress_bar = false")
-        found = QueryBuilder().register("t", DeltaTable(str(table))).execute(f"select {names} from t")
+        db.execute(
+            "set timezone = 'UTC'; set memory_limit = '6GB'; set enable_progress_bar = false"
+        )
+        found = (
+            QueryBuilder().register("t", DeltaTable(str(table))).execute(f"select {names} from t")
+        )
         db.register("arriving", found)
         db.execute("create table found as select * from arriving")
-        newest = "" if appended else "qualify row_number() over (partition by order_id order by seq desc) = 1"
+        newest = (
+            ""
+            if appended
+            else "qualify row_number() over (partition by order_id order by seq desc) = 1"
+        )
         made = _ROWS.format(keys=_keys(rows), first=0, last=rows)
         db.execute(f"create table expected as select {names} from ({made}) {newest}")
         # a sequence names a row

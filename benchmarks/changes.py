@@ -129,7 +129,9 @@ def _date(day: int) -> str:
     return (FIRST_DAY + timedelta(days=day)).isoformat()
 
 
-def event(random: Random, order: int, day: int, op: str, sequence: int, amount: int | None = None) -> str:
+def event(
+    random: Random, order: int, day: int, op: str, sequence: int, amount: int | None = None
+) -> str:
     """One line. A delete has its key and sequence only."""
     head = f'{{"order_id":{order},"event_date":"{_date(day)}","op":"{op}","seq":{sequence}'
     if op == "delete":
@@ -153,7 +155,9 @@ def feed(landing: Path, sizes: Sequence[int], seed: int = 90) -> list[Path]:
     return files
 
 
-def batch(seeded: Seeded, rows: int, number: int, recent: float, *, new: int = 0, bad: int = 0) -> Iterator[str]:
+def batch(
+    seeded: Seeded, rows: int, number: int, recent: float, *, new: int = 0, bad: int = 0
+) -> Iterator[str]:
     """The lines of one batch of changes to a table that has the `seeded` orders.
 
     Args:
@@ -175,7 +179,13 @@ def batch(seeded: Seeded, rows: int, number: int, recent: float, *, new: int = 0
             yield event(random, seeded.rows + sequence, day, "upsert", sequence, amount)
         else:
             order = random.randrange(newest if near else 0, seeded.rows)
-            yield event(random, order, order // seeded.daily, "delete" if what < _DELETED else "upsert", sequence)
+            yield event(
+                random,
+                order,
+                order // seeded.daily,
+                "delete" if what < _DELETED else "upsert",
+                sequence,
+            )
 
 
 def write(landing: Path, number: int, lines: Iterator[str]) -> Path:

@@ -21,5 +21,7 @@ def newest_merge(table: Path) -> dict[str, float]:
     from deltalake import DeltaTable
 
     history: list[dict[str, Any]] = DeltaTable(str(table)).history(20)
-    metrics = next((c.get("operationMetrics") or {} for c in history if c.get("operation") == "MERGE"), {})
+    metrics = next(
+        (c.get("operationMetrics") or {} for c in history if c.get("operation") == "MERGE"), {}
+    )
     return {name: float(metrics[key]) for key, name in _FACTS.items() if key in metrics}

@@ -20,7 +20,10 @@ from draindown.launch import settings as spark_settings
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 BASELINE = "hand-written"
 _KOHEESIO = ROOT / "benchmarks" / "koheesio.lock"
-_TUNED = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC", "spark.driver.memory": spark_settings.DEFAULT_HEAP}
+_TUNED = {
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+    "spark.driver.memory": spark_settings.DEFAULT_HEAP,
+}
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,15 @@ def draindown(place: Place, *flags: str) -> list[str]:
     lake = Lake.look(str(place.lake), place.shape.root, place.shape.name)
     if lake.answer in ("absent", "elsewhere"):
         lake.accept("benchmark")
-    return [program("draindown"), "--root", str(place.shape.root), "run", place.shape.pipeline, "--json", *flags]
+    return [
+        program("draindown"),
+        "--root",
+        str(place.shape.root),
+        "run",
+        place.shape.pipeline,
+        "--json",
+        *flags,
+    ]
 
 
 def _where(place: Place) -> list[str]:
@@ -81,7 +92,15 @@ def _koheesio(place: Place) -> Cost:
     if not packages.is_dir():
         part = packages.with_suffix(".part")
         shutil.rmtree(part, ignore_errors=True)
-        how = ["--quiet", "--no-deps", "--require-hashes", "--target", str(part), "-r", str(_KOHEESIO)]
+        how = [
+            "--quiet",
+            "--no-deps",
+            "--require-hashes",
+            "--target",
+            str(part),
+            "-r",
+            str(_KOHEESIO),
+        ]
         if subprocess.run([sys.executable, "-m", "pip", "install", *how], check=False).returncode:
             raise Failed("koheesio can't be fetched; --only leaves it out")
         part.rename(packages)

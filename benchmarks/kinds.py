@@ -72,9 +72,16 @@ def land_first(landing: Path, rows: int = 10) -> None:
         lines = []
         for at in range(rows):
             when = _FIRST - timedelta(minutes=100 * (at + 1))
-            row = {key: -1 - at, "event_time": when.isoformat(), "day": str(when.date()), "user": f"first-{at}"}
+            row = {
+                key: -1 - at,
+                "event_time": when.isoformat(),
+                "day": str(when.date()),
+                "user": f"first-{at}",
+            }
             lines.append(json.dumps(row | {"amount": at}) + "\n")
-        (landing / table / "first.json.gz").write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
+        (landing / table / "first.json.gz").write_bytes(
+            gzip.compress("".join(lines).encode(), mtime=0)
+        )
 
 
 _SESSIONS = f"""
@@ -112,29 +119,42 @@ def judge(kind: str, table: Path, tables: Path) -> Found:
     """Compare a table of `kind` with its query over the visits and orders in `tables`."""
     query, keys, compared = _QUERIES[kind]
     with TemporaryDirectory() as scratch, duckdb.connect(f"{scratch}/oracle.db") as con:
-        con.execute(f"set timezone = 'UTC'; set memory_limit = '{_MEMORY}'; set enable_progress_bar = false")
+        con.execute(
+            f"set timezone = 'UTC'; set memory_limit = '{_MEMORY}'; set enable_progress_bar = false"
+        )
         _load(con, "visits", tables / "visits", 'visit_id, event_time, "user", amount')
         _load(con, "orders", tables / "orders", 'order_id, event_time, "user", amount')
         _load(con, "found", table, f"{keys}, {compared}")
         con.execute(f"create table expected as {query}")
         names = compared.split(", ")
         differs = " or ".join(f"e.{name} is distinct from f.{name}" for name in names)
-        sql = f"select count_if({differs}), {_LOST[kind]} from {{}} e full join {{}} f using ({keys})"
+        sql = (
+            f"select count_if({differs}), {_LOST[kind]} from {{}} e full join {{}} f using ({keys})"
+        )
         wrong, missing = map(int, con.execute(sql.format("expected", "found")).fetchall()[0])
         waiting = 0
-        if kind == "sessions" and missing:  # those that end behind the watermark are not written yet
+        if (
+            kind == "sessions" and missing
+        ):  # those that end behind the watermark are not written yet
             newest = f"(select max(event_time) from visits) - interval {WAITS_DAYS * _DAY + _WITHIN} second"
             missed = "coalesce(sum(e.visits - coalesce(f.visits, 0)), 0)"
             recent = f"select {missed} from expected e left join found f using ({keys}) where e.last >= {newest}"
             waiting = min(missing, int(con.execute(recent).fetchall()[0][0]))
-    text = "exact" if not wrong else f"{wrong:,} wrong rows, {missing - waiting:,} lost, {waiting:,} not there yet"
+    text = (
+        "exact"
+        if not wrong
+        else f"{wrong:,} wrong rows, {missing - waiting:,} lost, {waiting:,} not there yet"
+    )
     return Found(Verdict(wrong, 0, text), missing - waiting, waiting)
 
 
 def _load(con: duckdb.DuckDBPyConnection, name: str, path: Path, columns: str) -> None:
     from deltalake import DeltaTable, QueryBuilder
 
-    con.register("arriving", QueryBuilder().register("t", DeltaTable(str(path))).execute(f"select {columns} from t"))
+    con.register(
+        "arriving",
+        QueryBuilder().register("t", DeltaTable(str(path))).execute(f"select {columns} from t"),
+    )
     con.execute(f"create table {name} as select * from arriving")
     con.unregister("arriving")
 

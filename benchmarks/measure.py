@@ -87,4 +87,6 @@ def _cpu() -> float:
         # one that ended between the two looks might count twice, or never
         if {*below} == {*psutil.Process().children(recursive=True)}:
             waited = own.children_user + own.children_system
-            return float(waited + sum(t.user + t.system + t.children_user + t.children_system for t in times))
+            return float(
+                waited + sum(t.user + t.system + t.children_user + t.children_system for t in times)
+            )

@@ -42,7 +42,12 @@ def spent(home: str, command: list[str]) -> dict[str, float]:
             cpu, rss = cpu + used.ru_utime + used.ru_stime, max(rss, used.ru_maxrss)
         else:
             time.sleep(0.05)
-    return {"wall_s": round(wall, 2), "cpu_s": round(cpu, 2), "rss_mb": rss // 1024, "exit_code": main.returncode}
+    return {
+        "wall_s": round(wall, 2),
+        "cpu_s": round(cpu, 2),
+        "rss_mb": rss // 1024,
+        "exit_code": main.returncode,
+    }
 
 
 if __name__ == "__main__":

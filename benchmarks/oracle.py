@@ -39,7 +39,9 @@ class Verdict:
         return self.text == "exact"
 
 
-def compare(table: Path, files: Path, *, quarantine: Path | None, seeded: Seeded = NOTHING) -> Verdict:
+def compare(
+    table: Path, files: Path, *, quarantine: Path | None, seeded: Seeded = NOTHING
+) -> Verdict:
     """Hold a Delta table against the events in `files` on top of the seeded rows. Raises nothing about the data.
 
     Args:
@@ -51,7 +53,9 @@ def compare(table: Path, files: Path, *, quarantine: Path | None, seeded: Seeded
     try:
         # in a file, so that tables of many millions of rows need not fit into memory
         with TemporaryDirectory() as scratch, duckdb.connect(f"{scratch}/oracle.db") as con:
-            con.execute(f"set timezone = 'UTC'; set memory_limit = '{_MEMORY}'; set enable_progress_bar = false")
+            con.execute(
+                f"set timezone = 'UTC'; set memory_limit = '{_MEMORY}'; set enable_progress_bar = false"
+            )
             _expect(con, files, seeded)
             _read(con, "found", table, list(COLUMNS))
             kept = _rows(quarantine) if quarantine else 0
@@ -64,14 +68,23 @@ def compare_appended(table: Path, files: Path, *, quarantine: Path | None) -> Ve
     """Hold an append table against the events in `files`: each that is not refused is a row. Arguments as `compare`."""
     try:
         with TemporaryDirectory() as scratch, duckdb.connect(f"{scratch}/oracle.db") as con:
-            con.execute(f"set timezone = 'UTC'; set memory_limit = '{_MEMORY}'; set enable_progress_bar = false")
+            con.execute(
+                f"set timezone = 'UTC'; set memory_limit = '{_MEMORY}'; set enable_progress_bar = false"
+            )
             _expect(con, files, NOTHING)
             _read(con, "found", table, list(COLUMNS))
             wanted, columns = "select {} from judged where not refused", ", ".join(COLUMNS)
-            missing = _count(con, f"({wanted.format(columns)} except all select {columns} from found)")
-            extra = _count(con, f"(select {columns} from found except all {wanted.format(columns)})")
+            missing = _count(
+                con, f"({wanted.format(columns)} except all select {columns} from found)"
+            )
+            extra = _count(
+                con, f"(select {columns} from found except all {wanted.format(columns)})"
+            )
             told = [f"{n:,} {what}" for n, what in ((missing, "missing"), (extra, "extra")) if n]
-            kept, refused = _rows(quarantine) if quarantine else 0, _count(con, "(select 1 from judged where refused)")
+            kept, refused = (
+                _rows(quarantine) if quarantine else 0,
+                _count(con, "(select 1 from judged where refused)"),
+            )
             if quarantine and kept != refused:
                 told.append(f"{kept:,} rows quarantined of {refused:,}")
             return Verdict(missing + extra, kept, ", ".join(told) or "exact")
@@ -123,14 +136,20 @@ def _expect(con: duckdb.DuckDBPyConnection, files: Path, seeded: Seeded) -> None
     con.execute(_LINES.format(files=files))
     con.execute(_GIVEN.format(paths=", ".join(f"'$.{name}'" for name in COLUMNS)))
     con.execute(_JUDGED.format(bad=" or ".join(bad), typed=typed))
-    con.execute(_EXPECTED.format(columns=", ".join(COLUMNS), content=content, seed=seed, seeded=seeded.rows))
+    con.execute(
+        _EXPECTED.format(columns=", ".join(COLUMNS), content=content, seed=seed, seeded=seeded.rows)
+    )
 
 
 def _read(con: duckdb.DuckDBPyConnection, name: str, path: Path, columns: list[str]) -> None:
     """Copy columns of a Delta table, by the one reader of deltalake that honours deletion vectors."""
     from deltalake import DeltaTable, QueryBuilder
 
-    rows = QueryBuilder().register("t", DeltaTable(str(path))).execute(f"select {', '.join(columns)} from t")
+    rows = (
+        QueryBuilder()
+        .register("t", DeltaTable(str(path)))
+        .execute(f"select {', '.join(columns)} from t")
+    )
     con.register("arriving", rows)
     con.execute(f"create table {name} as select * from arriving")
     con.unregister("arriving")
@@ -156,10 +175,14 @@ def _verdict(con: duckdb.DuckDBPyConnection, kept: int | None) -> Verdict:
     extra = _count(con, f"(select 1 from found anti join expected using ({keys}))")
     per_key = f"(select count(*) as n from found semi join expected using ({keys}) group by {keys})"
     twice = int(con.execute(f"select coalesce(sum(n - 1), 0) from {per_key}").fetchall()[0][0])
-    different = _count(con, f"(select distinct {keys} from expected e join found f using ({keys}) where {differs})")
+    different = _count(
+        con, f"(select distinct {keys} from expected e join found f using ({keys}) where {differs})"
+    )
     refused = _count(con, "(select 1 from judged where refused)")
     told = [
-        f"{n:,} {what}" for n, what in ((missing, "missing"), (extra + twice, "extra"), (different, "different")) if n
+        f"{n:,} {what}"
+        for n, what in ((missing, "missing"), (extra + twice, "extra"), (different, "different"))
+        if n
     ]
     if kept is not None and kept != refused:
         told.append(f"{kept:,} rows quarantined of {refused:,}")

@@ -69,7 +69,10 @@ def lines(chart: Chart, drawn: Sequence[Line]) -> str:
         return _LEFT + (x - first) / ((last - first) or 1) * (_RIGHT - _LEFT)
 
     paths = [
-        {"colour": _colour(at), "points": " ".join(f"{across(x):.1f},{_up(y, top):.1f}" for x, y in line.points)}
+        {
+            "colour": _colour(at),
+            "points": " ".join(f"{across(x):.1f},{_up(y, top):.1f}" for x, y in line.points),
+        }
         for at, line in enumerate(drawn)
     ]
     labels = [Label(across(x), [f"{x:g}"]) for x in _marks(sorted({x for x, _ in points}), across)]
@@ -81,7 +84,10 @@ def bars(chart: Chart, drawn: Sequence[Bar]) -> str:
     if not drawn:
         return ""
     ticks, top = _ticks(max(bar.value for bar in drawn))
-    groups, names = list(dict.fromkeys(b.group for b in drawn)), list(dict.fromkeys(b.name for b in drawn))
+    groups, names = (
+        list(dict.fromkeys(b.group for b in drawn)),
+        list(dict.fromkeys(b.name for b in drawn)),
+    )
     step = (_RIGHT - _LEFT) / len(groups)
     wide = min(48.0, step * 0.86 / len(names))
     upright = any(len(_short(bar.value)) * _SMALL_LETTER > wide for bar in drawn)
@@ -90,9 +96,17 @@ def bars(chart: Chart, drawn: Sequence[Bar]) -> str:
         group, at = groups.index(bar.group), names.index(bar.name)
         x = _LEFT + (group + 0.5) * step + (at - len(names) / 2) * wide
         shapes.append(
-            {"x": x, "y": _up(bar.value, top), "width": wide - 2, "value": _short(bar.value), "colour": _colour(at)}
+            {
+                "x": x,
+                "y": _up(bar.value, top),
+                "width": wide - 2,
+                "value": _short(bar.value),
+                "colour": _colour(at),
+            }
         )
-    labels = [Label(_LEFT + (at + 0.5) * step, _wrapped(name, step)) for at, name in enumerate(groups)]
+    labels = [
+        Label(_LEFT + (at + 0.5) * step, _wrapped(name, step)) for at, name in enumerate(groups)
+    ]
     return _drawn(chart, ticks, top, names, bars=shapes, labels=labels, upright=upright)
 
 
@@ -106,13 +120,30 @@ def _drawn(
     **shapes: object,
 ) -> str:
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     axis = _BOTTOM + 16 + _LINE * max(len(label.lines) for label in labels) + 6
     legend, height = _legend(names, axis + 16)
     grid = [{"y": _up(tick, top), "text": f"{tick:g}"} for tick in ticks]
-    frame = {"width": _WIDTH, "height": height, "left": _LEFT, "right": _RIGHT, "top": _TOP, "bottom": _BOTTOM}
-    given = {"chart": chart, "grid": grid, "legend": legend, "frame": frame, "axis": axis, "line": _LINE}
+    frame = {
+        "width": _WIDTH,
+        "height": height,
+        "left": _LEFT,
+        "right": _RIGHT,
+        "top": _TOP,
+        "bottom": _BOTTOM,
+    }
+    given = {
+        "chart": chart,
+        "grid": grid,
+        "legend": legend,
+        "frame": frame,
+        "axis": axis,
+        "line": _LINE,
+    }
     return environment.get_template("picture.svg.j2").render(
         {"paths": [], "bars": [], **given, **shapes, "labels": labels}
     )
@@ -149,7 +180,9 @@ def _marks(known: Sequence[float], across: Callable[[float], float]) -> list[flo
     """Which places on the axis have a label: the first, the last, and multiples of five that leave them room."""
     first, last = known[0], known[-1]
     room = 24.0
-    inner = [x for x in known if x % 5 == 0 and across(first) + room < across(x) < across(last) - room]
+    inner = [
+        x for x in known if x % 5 == 0 and across(first) + room < across(x) < across(last) - room
+    ]
     return sorted({first, *inner, last})
 
 

@@ -63,8 +63,15 @@ class Place:
 
     def environment(self) -> dict[str, str]:
         """What a process finds in its environment: that of an ordinary machine, where Python keeps its byte code."""
-        ours = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        return {**ours, **spark_python(), "DRAINDOWN_LAKE": str(self.lake), "DRAINDOWN_LANDING": str(self.landing)}
+        ours = {
+            name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+        }
+        return {
+            **ours,
+            **spark_python(),
+            "DRAINDOWN_LAKE": str(self.lake),
+            "DRAINDOWN_LANDING": str(self.landing),
+        }
 
 
 def _flights(place: Place, keeps: bool) -> Verdict:
@@ -80,7 +87,12 @@ def _changes(place: Place, keeps: bool) -> Verdict:
 
 FLIGHTS = Shape("flights", ROOT, "flights", _flights)
 CHANGES, BY_DAY = (
-    Shape("changes", ROOT / "benchmarks", str(ROOT / "benchmarks" / "pipelines" / f"{pipeline}.yaml"), _changes)
+    Shape(
+        "changes",
+        ROOT / "benchmarks",
+        str(ROOT / "benchmarks" / "pipelines" / f"{pipeline}.yaml"),
+        _changes,
+    )
     for pipeline in ("changes", "days")
 )
 """The change events into a table without partitions, and into one with a partition per day."""

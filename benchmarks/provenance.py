@@ -20,7 +20,13 @@ def provenance() -> dict[str, str]:
     """What traces a result, by name."""
     packages = {name: version(name) for name in _PACKAGES}
     python = {"python": platform.python_version()}
-    return {"commit": commit(ROOT), **python, **packages, "java": _java(), "heap": spark_settings.heap()}
+    return {
+        "commit": commit(ROOT),
+        **python,
+        **packages,
+        "java": _java(),
+        "heap": spark_settings.heap(),
+    }
 
 
 def commit(root: Path) -> str:
@@ -29,7 +35,9 @@ def commit(root: Path) -> str:
     if not described:
         return "unknown"
     paths = [*_MEASURED, ":(exclude)benchmarks/results", ":(exclude)*.md"]
-    changed = _said(["git", "status", "--porcelain", "--untracked-files=all", "--", *paths], root).splitlines()
+    changed = _said(
+        ["git", "status", "--porcelain", "--untracked-files=all", "--", *paths], root
+    ).splitlines()
     tops = sorted({line[3:].strip('"').split("/")[0] for line in changed})
     return f"{described} with changes in {' and '.join(tops)}" if tops else described
 

@@ -27,9 +27,13 @@ def costs(samples: Sequence[Sample]) -> str:
     """The summary as Markdown; columns in which nobody has anything are left out."""
     rows = []
     for row in summary(samples):
-        failed = {"wrong_rows": f"{row['failed']} of {row['runs']} runs failed"} if row["failed"] else {}
+        failed = (
+            {"wrong_rows": f"{row['failed']} of {row['runs']} runs failed"} if row["failed"] else {}
+        )
         rows.append({**row, "rss_mb": f"{row['rss_mb']:.0f}", **failed})
-    kept = {name: title for name, title in _TITLES.items() if any(row[name] is not None for row in rows)}
+    kept = {
+        name: title for name, title in _TITLES.items() if any(row[name] is not None for row in rows)
+    }
     return _table(rows, kept)
 
 
@@ -46,12 +50,20 @@ def _cell(value: object) -> str:
 
 def findings(found: Sequence[Finding]) -> str:
     """What a work concludes, as Markdown."""
-    return "\n\n".join(f"{f.title}:\n\n{_table(f.rows, {name: name for name in f.rows[0]})}" for f in found if f.rows)
+    return "\n\n".join(
+        f"{f.title}:\n\n{_table(f.rows, {name: name for name in f.rows[0]})}"
+        for f in found
+        if f.rows
+    )
 
 
 def section(work: Work, samples: Sequence[Sample], facts: Mapping[str, object]) -> str:
     """All that is said of a work."""
-    about = "\n".join(f"- {c.name}: {c.note}" for c in work.contenders if any(s.contender == c.name for s in samples))
+    about = "\n".join(
+        f"- {c.name}: {c.note}"
+        for c in work.contenders
+        if any(s.contender == c.name for s in samples)
+    )
     told = ", ".join(f"{key} {value}" for key, value in facts.items())
     closing = f"Medians of whole processes in one session: {told}."
     parts = (costs(samples), findings(work.findings(samples)), about, closing)
@@ -64,14 +76,20 @@ def publish(work: Work, samples: Sequence[Sample], facts: Mapping[str, object]) 
     (RESULTS / f"{work.name}.json").write_text(_kept(work, samples, facts))
     linked = f"Every run: [{work.name}.json](../benchmarks/results/{work.name}.json)."
     shown = [_picture(name, svg) for name, svg in work.pictures(samples).items() if svg]
-    replace_section(PAGE, work.name, "\n\n".join([f"{section(work, samples, facts)} {linked}", *shown]))
+    replace_section(
+        PAGE, work.name, "\n\n".join([f"{section(work, samples, facts)} {linked}", *shown])
+    )
 
 
 def _kept(work: Work, samples: Sequence[Sample], facts: Mapping[str, object]) -> str:
     """The JSON: facts and summaries, then every sample, one on a line."""
     found = [asdict(finding) for finding in work.findings(samples)]
     content: dict[str, object] = {"benchmark": work.name, **facts}
-    content |= {"summary": summary(samples), "findings": found, "samples": [_sample(one) for one in samples]}
+    content |= {
+        "summary": summary(samples),
+        "findings": found,
+        "samples": [_sample(one) for one in samples],
+    }
     lines = [f"  {json.dumps(key)}: {_value(value)}" for key, value in content.items()]
     return _placeless("{\n" + ",\n".join(lines) + "\n}\n")
 
@@ -79,15 +97,25 @@ def _kept(work: Work, samples: Sequence[Sample], facts: Mapping[str, object]) ->
 def _value(value: object) -> str:
     if not isinstance(value, list) or not value:
         return json.dumps(value, ensure_ascii=False)
-    return "[\n" + ",\n".join(f"    {json.dumps(one, ensure_ascii=False)}" for one in value) + "\n  ]"
+    return (
+        "[\n" + ",\n".join(f"    {json.dumps(one, ensure_ascii=False)}" for one in value) + "\n  ]"
+    )
 
 
 def _sample(one: Sample) -> Row:
     """A sample, flat and rounded; what it has not is left out."""
     known = {"wrong_rows": one.wrong_rows, "quarantined": one.quarantined, "verdict": one.verdict}
     facts = {name: round(value, 2) for name, value in one.facts.items()}
-    told = {name: value for name, value in known.items() if value} | ({"facts": facts} if facts else {})
-    return {"contender": one.contender, "kind": one.kind, "number": one.number, **asdict(one.cost), **told}
+    told = {name: value for name, value in known.items() if value} | (
+        {"facts": facts} if facts else {}
+    )
+    return {
+        "contender": one.contender,
+        "kind": one.kind,
+        "number": one.number,
+        **asdict(one.cost),
+        **told,
+    }
 
 
 def _placeless(text: str) -> str:

@@ -74,13 +74,20 @@ def contenders(samples: Sequence[Sample]) -> list[str]:
 
 def summary(samples: Sequence[Sample]) -> list[Row]:
     """One row per kind of run and contender: medians, and their ratios to the baseline of the same kind."""
-    pairs = [(kind, name) for kind in kinds(samples) for name in contenders(samples) if of(samples, kind, name)]
+    pairs = [
+        (kind, name)
+        for kind in kinds(samples)
+        for name in contenders(samples)
+        if of(samples, kind, name)
+    ]
     return [_row(kind, name, samples) for kind, name in pairs]
 
 
 def _row(kind: str, name: str, samples: Sequence[Sample]) -> Row:
     own, group = [s for s in samples if s.contender == name], of(samples, kind, name)
-    base = of(samples, kind, BASELINE) or of(samples, kind, next(one.contender for one in samples if one.kind == kind))
+    base = of(samples, kind, BASELINE) or of(
+        samples, kind, next(one.contender for one in samples if one.kind == kind)
+    )
     row: Row = {"kind": kind, "contender": name, "runs": len(group)}
     for what in ("wall_s", "cpu_s", "rss_mb"):
         row[what] = median(group, what)

@@ -54,13 +54,21 @@ def by_hand(place: Place) -> contextlib.AbstractContextManager[None]:
 def _standing(place: Place, project: Path) -> Iterator[None]:
     settings = _settings(place, project)
     _home(place).joinpath("url").write_text(settings["AIRFLOW__API__BASE_URL"])
-    migrated = subprocess.run(_airflow("db", "migrate"), env=settings, cwd=place.home, check=False, capture_output=True)
+    migrated = subprocess.run(
+        _airflow("db", "migrate"), env=settings, cwd=place.home, check=False, capture_output=True
+    )
     if migrated.returncode:
-        raise Failed(f"Airflow made no database: {migrated.stderr.decode(errors='replace')[-2000:]}")
+        raise Failed(
+            f"Airflow made no database: {migrated.stderr.decode(errors='replace')[-2000:]}"
+        )
     parts: list[subprocess.Popen[bytes]] = []
     try:
         parts += [_started(place, settings, name) for name in airflow_local.PARTS]
-        _until(lambda: _ready(place, parts), _UP_SECONDS, f"Airflow does not stand: see its logs in {_home(place)}")
+        _until(
+            lambda: _ready(place, parts),
+            _UP_SECONDS,
+            f"Airflow does not stand: see its logs in {_home(place)}",
+        )
         yield
     finally:
         _end(parts)
@@ -115,7 +123,10 @@ def _by_hand(place: Place) -> Path:
 def _settings(place: Place, project: Path) -> dict[str, str]:
     """The environment of every process of Airflow."""
     environ = place.environment()
-    chosen = {"DRAINDOWN_AIRFLOW_HOME": str(_home(place)), "DRAINDOWN_AIRFLOW_PORT": str(_free_port())}
+    chosen = {
+        "DRAINDOWN_AIRFLOW_HOME": str(_home(place)),
+        "DRAINDOWN_AIRFLOW_PORT": str(_free_port()),
+    }
     own = {
         "AIRFLOW__CORE__DAGS_FOLDER": str(project / "dags"),
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(project / "plugins"),
@@ -157,7 +168,9 @@ def _ready(place: Place, parts: list[subprocess.Popen[bytes]]) -> bool:
     if any(part.poll() is not None for part in parts):
         raise Failed(f"a part of Airflow ended: see its logs in {_home(place)}")
     well = airflow_local.healthy((_home(place) / "url").read_text())
-    return well and bool(_rows(place, "select 1 from dag where dag_id = ? and is_paused = 0", place.shape.name))
+    return well and bool(
+        _rows(place, "select 1 from dag where dag_id = ? and is_paused = 0", place.shape.name)
+    )
 
 
 def _end(parts: list[subprocess.Popen[bytes]]) -> None:
@@ -168,7 +181,10 @@ def _end(parts: list[subprocess.Popen[bytes]]) -> None:
         part.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             part.wait(max(0.1, until - time.monotonic()))
-    for process in [*below, *(one for part in parts if part.poll() is None for one in _tree(part.pid))]:
+    for process in [
+        *below,
+        *(one for part in parts if part.poll() is None for one in _tree(part.pid)),
+    ]:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()  # which looks first whether the id is still the same process's
     for part in parts:
@@ -188,19 +204,28 @@ def _run(place: Place, token: str) -> int:
     asked: dict[str, Any] = {"logical_date": None, "conf": {}}
     run = _asked(place, f"/api/v2/dags/{place.shape.name}/dagRuns", asked, token)["dag_run_id"]
     ended = ("success", "failed")
-    _until(lambda: _state(place, run) in ended, _RUN_SECONDS, f"{run} does not end: see the logs in {_home(place)}")
+    _until(
+        lambda: _state(place, run) in ended,
+        _RUN_SECONDS,
+        f"{run} does not end: see the logs in {_home(place)}",
+    )
     return int(_state(place, run) != "success")
 
 
 def _state(place: Place, run: str) -> str:
-    (row,) = _rows(place, "select state from dag_run where dag_id = ? and run_id = ?", place.shape.name, run)
+    (row,) = _rows(
+        place, "select state from dag_run where dag_id = ? and run_id = ?", place.shape.name, run
+    )
     return str(row[0])
 
 
 def _told(place: Place) -> str:
     """How the tasks of the newest run stand, and the end of each log of a task that is not well."""
     newest = "(select run_id from dag_run order by id desc limit 1)"
-    tasks = _rows(place, f"select task_id, try_number, state, run_id from task_instance where run_id = {newest}")
+    tasks = _rows(
+        place,
+        f"select task_id, try_number, state, run_id from task_instance where run_id = {newest}",
+    )
     lines = [f"{task}: try {number}, {state}" for task, number, state, _ in tasks]
     for task, _, state, run in tasks:
         if state not in ("success", "skipped"):
@@ -217,7 +242,9 @@ def _token(place: Place) -> str:
 
 def _asked(place: Place, path: str, content: Mapping[str, Any], token: str = "") -> dict[str, Any]:
     """What the server answers to a POST of some content. Raises OSError."""
-    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    headers = {"Content-Type": "application/json"} | (
+        {"Authorization": f"Bearer {token}"} if token else {}
+    )
     body = json.dumps(content).encode()
     request = urllib.request.Request((_home(place) / "url").read_text() + path, body, headers)
     with urllib.request.urlopen(request, timeout=60) as answer:

@@ -18,7 +18,9 @@ _STATUSES, _AMOUNTS, _ENDS, _LATE, _PART = 5, 3, 50, 3, 10_000
 _MEMORY = "2GB"
 
 
-def write(directory: Path, start: int, rows: int, things: int = THINGS, late_from: int | None = None) -> None:
+def write(
+    directory: Path, start: int, rows: int, things: int = THINGS, late_from: int | None = None
+) -> None:
     """Write events number `start` and following as files of 10,000. From `late_from` on some are late."""
     late = "false" if late_from is None else f"i >= {late_from} and hash(i, 5) % 100 < {_LATE}"
     back = "(hash(i, 6) % greatest(1, i // 5))::bigint * 10"
@@ -69,7 +71,9 @@ from runs where not gone group by thing, run
 """
 
 
-def judge(table: Path, landing: Path, names: tuple[str, str] = ("__START_AT", "__END_AT")) -> Verdict:
+def judge(
+    table: Path, landing: Path, names: tuple[str, str] = ("__START_AT", "__END_AT")
+) -> Verdict:
     """Compare a history with the fold of all events. `names`: of the columns with start and end."""
     from deltalake import DeltaTable, QueryBuilder
 
@@ -83,7 +87,11 @@ def judge(table: Path, landing: Path, names: tuple[str, str] = ("__START_AT", "_
         con.execute("create table found as select * from arriving")
         sides = (("expected", "found"), ("found", "expected"))
         wrong = max(
-            int(con.execute(f"select count(*) from (from {one} except all from {other})").fetchall()[0][0])
+            int(
+                con.execute(
+                    f"select count(*) from (from {one} except all from {other})"
+                ).fetchall()[0][0]
+            )
             for one, other in sides
         )
     return Verdict(wrong, 0, f"{wrong:,} wrong rows" if wrong else "exact")

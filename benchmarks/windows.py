@@ -53,7 +53,12 @@ def land_first(landing: Path, rows: int = 10) -> None:
     lines = []
     for at in range(rows):
         when = _FIRST - timedelta(minutes=at + 1)
-        event = {"event_id": -1 - at, "event_time": when.isoformat(), "day": str(when.date()), "type": "type-0"}
+        event = {
+            "event_id": -1 - at,
+            "event_time": when.isoformat(),
+            "day": str(when.date()),
+            "type": "type-0",
+        }
         lines.append(json.dumps(event | {"user": f"u-{at}", "amount": at}) + "\n")
     (landing / "first.json.gz").write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
 
@@ -64,13 +69,17 @@ def judge(table: Path, events: Path, *, exact: bool) -> Found:
 
     compared = ["events", "amount", *(["users"] if exact else [])]
     with TemporaryDirectory() as scratch, duckdb.connect(f"{scratch}/oracle.db") as con:
-        con.execute(f"set timezone = 'UTC'; set memory_limit = '{_MEMORY}'; set enable_progress_bar = false")
+        con.execute(
+            f"set timezone = 'UTC'; set memory_limit = '{_MEMORY}'; set enable_progress_bar = false"
+        )
         for name, path, wanted in (
             ("event", events, "event_time, day, type, user, amount"),
             ("found", table, f"{_KEYS}, window_end, {', '.join(compared)}"),
         ):
             sql = f"select {wanted} from t".replace("user,", '"user",')
-            con.register("arriving", QueryBuilder().register("t", DeltaTable(str(path))).execute(sql))
+            con.register(
+                "arriving", QueryBuilder().register("t", DeltaTable(str(path))).execute(sql)
+            )
             con.execute(f"create table {name} as select * from arriving")
             con.unregister("arriving")
         distinct = ', count(distinct "user") as users' if exact else ""
@@ -85,5 +94,9 @@ def judge(table: Path, events: Path, *, exact: bool) -> Found:
             f"from expected e full join found f using ({_KEYS})"
         ).fetchall()[0]
     missing, extra, different, _, lost = map(int, wrong)
-    text = "exact" if not different else f"{missing:,} missing, {extra:,} extra, {different:,} wrong windows"
+    text = (
+        "exact"
+        if not different
+        else f"{missing:,} missing, {extra:,} extra, {different:,} wrong windows"
+    )
     return Found(Verdict(different, 0, text), lost)

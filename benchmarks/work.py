@@ -67,7 +67,13 @@ class Bench:
         """A number of rows, scaled by the fraction."""
         return max(10, round(of * self.asked.fraction))
 
-    def place(self, name: str, shape: Shape = CHANGES, landing: Path | None = None, seeded: Seeded = NOTHING) -> Place:
+    def place(
+        self,
+        name: str,
+        shape: Shape = CHANGES,
+        landing: Path | None = None,
+        seeded: Seeded = NOTHING,
+    ) -> Place:
         """An empty place; `landing` where its input is there already."""
         home = self.scratch / "runs" / re.sub(r"[^\w]+", "-", name)
         shutil.rmtree(home, ignore_errors=True)
@@ -104,7 +110,9 @@ class Bench:
         """The sample with what the oracle says of the table."""
         found = apart(place.shape.judge, place, contender.keeps_refused)
         say(f"    oracle: {found.text}, {found.quarantined:,} refused rows kept")
-        return replace(sample, wrong_rows=found.wrong_rows, quarantined=found.quarantined, verdict=found.text)
+        return replace(
+            sample, wrong_rows=found.wrong_rows, quarantined=found.quarantined, verdict=found.text
+        )
 
     def judged_last(self, contender: Contender, place: Place, samples: list[Sample]) -> None:
         """Put what the oracle says of the table into the contender's newest sample."""
@@ -115,12 +123,16 @@ class Bench:
         """Append the place's seeded rows to its table, which is made if it is not there. Raises Failed."""
         flags = ["--table", str(place.table), "--rows", str(place.seeded.rows)]
         columns = changes.seed_columns(place.seeded, "div")
-        command = submit("seed.py", spark_settings.settings("local[*]"), *flags, "--columns", columns)
+        command = submit(
+            "seed.py", spark_settings.settings("local[*]"), *flags, "--columns", columns
+        )
         say(f"  seeding {place.seeded.rows:,} rows")
         if measured(command, place.environment(), place.home).exit_code:
             raise Failed(f"seeding failed: {place.home / 'err.txt'}")
 
-    def batch(self, place: Place, number: int, rows: int, recent: float, *, new: int = 0, bad: int = 0) -> None:
+    def batch(
+        self, place: Place, number: int, rows: int, recent: float, *, new: int = 0, bad: int = 0
+    ) -> None:
         """Deliver one batch of changes to a seeded table."""
         lines = changes.batch(place.seeded, rows, number, recent, new=new, bad=bad)
         changes.write(place.files, number, lines)

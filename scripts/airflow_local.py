@@ -39,8 +39,14 @@ USER = "admin"
 _SERVE = "serve"
 UP_SECONDS = 240
 DOWN_SECONDS = 120  # a running Spark task takes about a minute to end
-LEFT_SECONDS = 20  # workers without a scheduler ignore SIGTERM; a killed driver continues in the next run
-PARTS: dict[str, tuple[str, ...]] = {"api-server": (), "scheduler": ("--skip-serve-logs",), "dag-processor": ()}
+LEFT_SECONDS = (
+    20  # workers without a scheduler ignore SIGTERM; a killed driver continues in the next run
+)
+PARTS: dict[str, tuple[str, ...]] = {
+    "api-server": (),
+    "scheduler": ("--skip-serve-logs",),
+    "dag-processor": (),
+}
 """The Airflow processes that run DAGs, with their flags, as in docker-compose.yaml. Without its flag
 the scheduler would serve logs on every interface; only the API server listens."""
 SHOWN: dict[str, tuple[str, ...]] = {"triggerer": ("--skip-serve-logs",)}
@@ -48,7 +54,9 @@ SHOWN: dict[str, tuple[str, ...]] = {"triggerer": ("--skip-serve-logs",)}
 _COMPONENTS = ("metadatabase", "scheduler")
 _ALL_COMPONENTS = (*_COMPONENTS, "dag_processor", "triggerer")
 _REPORT_SECONDS = 10.0
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy: the server is this machine's
+_DIRECT = urllib.request.build_opener(
+    urllib.request.ProxyHandler({})
+)  # no proxy: the server is this machine's
 _NO_PROXY = ("no_proxy", "NO_PROXY")  # programs prefer the one or the other
 _JOB = "draindown "  # prefix of the names of draindown's Spark applications
 
@@ -158,7 +166,10 @@ def _stop(pid: int) -> None:
     print("Stopping Airflow ...", flush=True)
     os.kill(pid, signal.SIGTERM)
     if not _gone(pid, DOWN_SECONDS, tell=print):
-        print(f"It did not end within {DOWN_SECONDS} s and is killed; its runs go on after the next start.", flush=True)
+        print(
+            f"It did not end within {DOWN_SECONDS} s and is killed; its runs go on after the next start.",
+            flush=True,
+        )
         os.killpg(pid, signal.SIGKILL)
         _gone(pid, 10)
 
@@ -217,12 +228,18 @@ def serve() -> None:
     try:
         for name, flags in (PARTS | SHOWN).items():
             # no process may outlive this one
-            parts[name] = subprocess.Popen([*airflow, name, *flags], preexec_fn=die_with_parent, pass_fds=held)
+            parts[name] = subprocess.Popen(
+                [*airflow, name, *flags], preexec_fn=die_with_parent, pass_fds=held
+            )
         while all(part.poll() is None for part in parts.values()):
             time.sleep(0.5)
-        ended = {name: part.returncode for name, part in parts.items() if part.returncode is not None}
+        ended = {
+            name: part.returncode for name, part in parts.items() if part.returncode is not None
+        }
         again = _make_up(os.environ.get("DRAINDOWN_ROOT", str(ROOT)))
-        raise TerminalError("airflow-ended", tried="run Airflow", found=f"ended by itself: {ended}", next=again)
+        raise TerminalError(
+            "airflow-ended", tried="run Airflow", found=f"ended by itself: {ended}", next=again
+        )
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -242,7 +259,9 @@ def _await_health(url: str) -> None:
             raise TerminalError(
                 "airflow-not-up",
                 tried=f"start Airflow at {url}",
-                found="it ended at once" if _running() is None else f"it does not answer after {UP_SECONDS} s",
+                found="it ended at once"
+                if _running() is None
+                else f"it does not answer after {UP_SECONDS} s",
                 changed=f"the end of its log:\n{_tail(_log(), 15)}",
                 next=[f"less {_log()}", "make down"],
                 in_order=True,
@@ -301,13 +320,19 @@ def _gone(pid: int, seconds: float, tell: Callable[..., None] = lambda *_, **__:
             return False
         if (found := drivers(pid)) != tasks or now - reported > _REPORT_SECONDS:
             tasks, reported = found, now
-            tell(f"  {now - began:3.0f} s of at most {seconds:.0f}: {_waits_for(tasks)}", flush=True)
+            tell(
+                f"  {now - began:3.0f} s of at most {seconds:.0f}: {_waits_for(tasks)}", flush=True
+            )
         time.sleep(0.3)
     return True
 
 
 def _waits_for(tasks: Sequence[str]) -> str:
-    return f"waiting for tasks at work: {', '.join(tasks)}" if tasks else "waiting for Airflow's processes"
+    return (
+        f"waiting for tasks at work: {', '.join(tasks)}"
+        if tasks
+        else "waiting for Airflow's processes"
+    )
 
 
 def drivers(pid: int) -> list[str]:
@@ -320,7 +345,9 @@ def drivers(pid: int) -> list[str]:
     for process in below:
         with contextlib.suppress(psutil.Error):
             words = process.cmdline()
-            found |= {name for at, name in pairwise(words) if at == "--name" and name.startswith(_JOB)}
+            found |= {
+                name for at, name in pairwise(words) if at == "--name" and name.startswith(_JOB)
+            }
     return sorted(name.removeprefix(_JOB) for name in found)
 
 
@@ -333,7 +360,9 @@ def _log() -> Path:
 
 
 def _tail(path: Path, lines: int) -> str:
-    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:]) if path.is_file() else ""
+    return (
+        "\n".join(path.read_text(errors="replace").splitlines()[-lines:]) if path.is_file() else ""
+    )
 
 
 def _secret(path: Path) -> str:

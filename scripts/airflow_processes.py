@@ -26,7 +26,11 @@ def held(environ: Mapping[str, str]) -> tuple[int, ...]:
 
 def left(home: Path) -> list[psutil.Process]:
     """Return the running processes of this user that the Airflow in `home` started, by process id."""
-    return [process for process in psutil.process_iter() if process.pid != os.getpid() and _belongs(process, home)]
+    return [
+        process
+        for process in psutil.process_iter()
+        if process.pid != os.getpid() and _belongs(process, home)
+    ]
 
 
 def _belongs(process: psutil.Process, home: Path) -> bool:
@@ -53,7 +57,9 @@ def end(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.Proc
 
 def _running_after(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.Process]:
     until = time.monotonic() + seconds
-    while (running := [process for process in processes if _runs(process)]) and time.monotonic() < until:
+    while (
+        running := [process for process in processes if _runs(process)]
+    ) and time.monotonic() < until:
         time.sleep(0.05)
     return running
 

@@ -34,7 +34,14 @@ def main(arguments: list[str]) -> int:
     try:
         with _cluster() if CLUSTER in arguments else nullcontext({}) as settings:
             again = "make demo-cluster" if settings else "make demo"
-            return demo(DemoRun(PIPELINE, {"DRAINDOWN_LANDING": str(LANDING)} | settings, HOME / "airflow.log", again))
+            return demo(
+                DemoRun(
+                    PIPELINE,
+                    {"DRAINDOWN_LANDING": str(LANDING)} | settings,
+                    HOME / "airflow.log",
+                    again,
+                )
+            )
     except DraindownError as error:
         print(error, file=sys.stderr)
         return int(exit_for(error))
@@ -51,7 +58,11 @@ def _cluster() -> Iterator[dict[str, str]]:
         address = cluster.start().address
         print(f"  {address}")
         connection = json.dumps({"conn_type": "spark", "host": address})
-        yield {"AIRFLOW_CONN_SPARK_DEFAULT": connection, "SPARK_LOCAL_IP": "127.0.0.1", "DRAINDOWN_MASTER": address}
+        yield {
+            "AIRFLOW_CONN_SPARK_DEFAULT": connection,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "DRAINDOWN_MASTER": address,
+        }
     finally:
         cluster.stop()
 
@@ -62,7 +73,9 @@ def demo(run: DemoRun) -> int:
     prepare()
     run.begin_lake()
     if not run.has_work():
-        print(f"Nothing to do: every file of {LANDING} is drained, checked and published, and what follows from it.")
+        print(
+            f"Nothing to do: every file of {LANDING} is drained, checked and published, and what follows from it."
+        )
         if run.is_proven():
             say_what_next()
             return int(Exit.DONE)
@@ -77,7 +90,9 @@ def prepare() -> None:
     fraction = float(os.environ.get("DRAINDOWN_DEMO_FRACTION") or 1)
     say(f"Events of 2013 in {LANDING}")
     made = generate(LANDING, fraction, progress=_every_tenth)
-    print(f"  {made.events:,} events of {made.keys + made.withdrawn:,} flights in {len(made.files)} files")
+    print(
+        f"  {made.events:,} events of {made.keys + made.withdrawn:,} flights in {len(made.files)} files"
+    )
 
 
 def _questions(layouts: Mapping[str, FlowLayout]) -> list[Question]:

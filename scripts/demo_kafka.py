@@ -37,7 +37,9 @@ def main() -> int:
     try:
         say(f"A broker of its own in {BROKER}")
         address = broker.start().address
-        run = DemoRun(PIPELINE, {BROKERS: address}, HOME / f"airflow-{PIPELINE}.log", "make demo-kafka")
+        run = DemoRun(
+            PIPELINE, {BROKERS: address}, HOME / f"airflow-{PIPELINE}.log", "make demo-kafka"
+        )
         print(f"  {address}; topic {TOPIC}")
         sent = send(address, int(os.environ.get("DRAINDOWN_DEMO_RECORDS") or COUNT))
         print(f"  {sent:,} events written")
@@ -68,7 +70,12 @@ def drained(run: DemoRun, started: float) -> int:
 def show_lag(run: DemoRun, when: str) -> None:
     """Print what `draindown lag` says."""
     say(f"Lag {when} the run")
-    subprocess.run([sys.executable, "-m", "draindown.cli", "lag", PIPELINE], env=run.environ, cwd=ROOT, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "draindown.cli", "lag", PIPELINE],
+        env=run.environ,
+        cwd=ROOT,
+        check=True,
+    )
 
 
 def _questions(layout: FlowLayout) -> list[Question]:
@@ -101,7 +108,9 @@ def proven(run: DemoRun, started: float) -> int:
         print("What the sinks hold is WRONG.", file=sys.stderr)
         return int(Exit.FINDINGS)
     run.keep_proof()
-    print(f"Done in {time.monotonic() - started:.0f} s. The broker stays if it ran before; so does its topic.")
+    print(
+        f"Done in {time.monotonic() - started:.0f} s. The broker stays if it ran before; so does its topic."
+    )
     say_what_next(run)
     return int(Exit.DONE)
 

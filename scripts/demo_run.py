@@ -36,7 +36,9 @@ _BEGINS = re.compile(r"\[DAG TEST\] running task <TaskInstance: ([^.\s]+)\.(\S+)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LOGGER = re.compile(r"\s+\[airflow\.task[\w.]*\].*$")
 _COUNTED = r"[\d,]+ (?:of [\d,]+ )?(?:file|record)s?"
-_OWN_LINE = re.compile(rf"(?:^|\s)((?:batch \d|{_COUNTED} waiting|[\d,]+ of [\d,]+ files|waiting: ).*)")
+_OWN_LINE = re.compile(
+    rf"(?:^|\s)((?:batch \d|{_COUNTED} waiting|[\d,]+ of [\d,]+ files|waiting: ).*)"
+)
 
 Question = tuple[str, str, str]
 """(title, path of a Delta table, SQL that calls it t)"""
@@ -57,11 +59,18 @@ class DemoRun:
     @property
     def environ(self) -> dict[str, str]:
         """The environment of the demo's commands."""
-        return {**os.environ, **self.settings, "DRAINDOWN_ROOT": str(ROOT), "DRAINDOWN_LAKE": str(LAKE)}
+        return {
+            **os.environ,
+            **self.settings,
+            "DRAINDOWN_ROOT": str(ROOT),
+            "DRAINDOWN_LAKE": str(LAKE),
+        }
 
     def requests(self) -> list[Request]:
         """Return a request for each flow of the pipeline, in the order they run in."""
-        spec = rooted(load(ROOT / "dags" / "pipelines" / f"{self.pipeline}.yaml", self.environ), ROOT)
+        spec = rooted(
+            load(ROOT / "dags" / "pipelines" / f"{self.pipeline}.yaml", self.environ), ROOT
+        )
         return [_request(spec, flow) for flow in spec.graph.order]
 
     def layouts(self) -> dict[str, FlowLayout]:
@@ -97,7 +106,9 @@ class DemoRun:
         from draindown.lake.table_log import TableLog
 
         logs = {flow: TableLog(layout.table) for flow, layout in self.layouts().items()}
-        return json.dumps({flow: [log.id, log.version] if log.exists else None for flow, log in logs.items()})
+        return json.dumps(
+            {flow: [log.id, log.version] if log.exists else None for flow, log in logs.items()}
+        )
 
     def through_airflow(self) -> None:
         """Run the DAG once, without servers, and show its tasks' output. Raises TerminalError `demo-run-failed`."""
@@ -106,12 +117,24 @@ class DemoRun:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         airflow = [sys.executable, "-m", "airflow"]
         with self.log.open("w") as log:
-            say(f"The DAG {self.pipeline} through Airflow: plan, drain, check, compact of each flow (log: {self.log})")
-            code = subprocess.call([*airflow, "db", "migrate"], env=environ, cwd=ROOT, stdout=log, stderr=log)
+            say(
+                f"The DAG {self.pipeline} through Airflow: plan, drain, check, compact of each flow (log: {self.log})"
+            )
+            code = subprocess.call(
+                [*airflow, "db", "migrate"], env=environ, cwd=ROOT, stdout=log, stderr=log
+            )
             if code == 0:
                 dag_file = ROOT / "dags" / "draindown_dags.py"
-                logs = Path(environ.get("AIRFLOW__LOGGING__BASE_LOG_FOLDER") or f"{environ['AIRFLOW_HOME']}/logs")
-                code = _followed([*airflow, "dags", "test", self.pipeline, "-f", str(dag_file)], environ, log, logs)
+                logs = Path(
+                    environ.get("AIRFLOW__LOGGING__BASE_LOG_FOLDER")
+                    or f"{environ['AIRFLOW_HOME']}/logs"
+                )
+                code = _followed(
+                    [*airflow, "dags", "test", self.pipeline, "-f", str(dag_file)],
+                    environ,
+                    log,
+                    logs,
+                )
         if code != 0:
             raise self._failed(code)
 
@@ -146,12 +169,20 @@ class DemoRun:
 def _request(spec: PipelineSpec, flow: str) -> Request:
     named = spec.declared(flow).expectations
     judged_by = suite(ROOT, named) if named else None
-    return Request(spec=spec, flow=flow, step="plan", run_id="demo", root=str(ROOT), suite=judged_by)
+    return Request(
+        spec=spec, flow=flow, step="plan", run_id="demo", root=str(ROOT), suite=judged_by
+    )
 
 
 def _followed(command: list[str], environ: dict[str, str], log: Any, logs: Path) -> int:
     process = subprocess.Popen(
-        command, env=environ, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        command,
+        env=environ,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
     )
     assert process.stdout is not None
     started, of_task = time.monotonic(), TaskLogs(logs)
@@ -179,7 +210,13 @@ class TaskLogs:
         line = _COLOUR.sub("", line)
         if found := _BEGINS.search(line):
             dag, task, run = found.groups()
-            self._file = self.folder / f"dag_id={dag}" / f"run_id={run}" / f"task_id={task}" / "attempt=1.log"
+            self._file = (
+                self.folder
+                / f"dag_id={dag}"
+                / f"run_id={run}"
+                / f"task_id={task}"
+                / "attempt=1.log"
+            )
             self._file.parent.mkdir(parents=True, exist_ok=True)
         if self._file is not None:
             with self._file.open("a") as file:
@@ -202,7 +239,12 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
     lines = [list(rows[0]), *cells] if rows else [["none"]]
     widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
     for line in lines:
-        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        print(
+            "  "
+            + "  ".join(
+                cell.ljust(width) for cell, width in zip(line, widths, strict=True)
+            ).rstrip()
+        )
 
 
 def say(text: str) -> None:

@@ -52,7 +52,9 @@ def alerts() -> bool:
         found, wanted = postgres.execute("select id, amount, country from alerts"), payments.flagged
         right = wanted(home / "landing" / "payments")
         verdict = "exact" if set(found) == right and len(found) == len(right) else "WRONG"
-        print(f"oracle: alerts {verdict}: {len(right):,} of {payments.COUNT:,} payments expected, {len(found):,} found")
+        print(
+            f"oracle: alerts {verdict}: {len(right):,} of {payments.COUNT:,} payments expected, {len(found):,} found"
+        )
         return verdict == "exact"
 
 
@@ -74,7 +76,9 @@ def _make_topics(brokers: str) -> None:
     admin = _admin.AdminClient({"bootstrap.servers": brokers, "log_level": 0})
     there = admin.list_topics(timeout=_SECONDS).topics
     wanted = [_admin.NewTopic(name, PARTITIONS, 1) for name in (oracle.DEAD, oracle.WINDOWS)]
-    for future in admin.create_topics([one for one in wanted if one.topic not in there] or wanted[:0]).values():
+    for future in admin.create_topics(
+        [one for one in wanted if one.topic not in there] or wanted[:0]
+    ).values():
         future.result(_SECONDS)
 
 
@@ -83,9 +87,17 @@ def _run(name: str, project: Path, settings: Mapping[str, str]) -> None:
     place = project / "dags" / "pipelines"
     place.mkdir(parents=True, exist_ok=True)
     shutil.copy(EXAMPLES / f"{name}.yaml", place)
-    command, began = [sys.executable, "-m", "draindown.cli", "--root", str(project), "run", name], time.monotonic()
+    command, began = (
+        [sys.executable, "-m", "draindown.cli", "--root", str(project), "run", name],
+        time.monotonic(),
+    )
     done = subprocess.run(
-        command, env=os.environ | dict(settings), cwd=project, capture_output=True, text=True, check=False
+        command,
+        env=os.environ | dict(settings),
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise TerminalError(

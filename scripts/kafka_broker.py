@@ -33,7 +33,13 @@ from draindown.spark.setup import jars
 
 ROOT = Path(__file__).resolve().parent.parent
 UP_SECONDS, DOWN_SECONDS = 60.0, 20.0
-_JVM = ("-Xmx512m", "-Xshare:auto", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC")
+_JVM = (
+    "-Xmx512m",
+    "-Xshare:auto",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Duser.timezone=UTC",
+)
 _LOGGING = """\
 status=error
 appender.file.type=File
@@ -44,7 +50,9 @@ appender.file.layout.pattern=%d %p %m (%c)%n
 rootLogger.level=warn
 rootLogger.appenderRef.file.ref=file
 """
-_PROTOCOLS = {one: one for one in ("PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL")} | {"CONTROLLER": "PLAINTEXT"}
+_PROTOCOLS = {one: one for one in ("PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL")} | {
+    "CONTROLLER": "PLAINTEXT"
+}
 _FAST = {
     "offsets.topic.replication.factor": 1,
     "offsets.topic.num.partitions": 1,
@@ -86,7 +94,9 @@ def class_path() -> str:
 def _fetch(lock: Path, place: Path) -> None:
     # in a process of its own: the resolver's JVM, which lacks the jars of jobs, would be that of sessions started later
     command = [sys.executable, "-m", jars.__name__, "fetch", str(lock)]
-    done = subprocess.run(command, env=os.environ | {"DRAINDOWN_JARS": str(place)}, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        command, env=os.environ | {"DRAINDOWN_JARS": str(place)}, stderr=subprocess.PIPE, text=True
+    )
     if done.returncode:
         raise TerminalError(
             "jar-unresolved",
@@ -164,7 +174,9 @@ class Broker:
                 cwd=self.home,
                 **options,  # type: ignore[call-overload]
             )
-        (self.home / "pid").write_text(str(self.pid))  # before it answers, so that `down` ends a slow one
+        (self.home / "pid").write_text(
+            str(self.pid)
+        )  # before it answers, so that `down` ends a slow one
         self._await()
         return self
 
@@ -210,10 +222,15 @@ class Broker:
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
             "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": ",".join(f"{name}:{kind}" for name, kind in _PROTOCOLS.items()),
+            "listener.security.protocol.map": ",".join(
+                f"{name}:{kind}" for name, kind in _PROTOCOLS.items()
+            ),
             "log.dirs": str(self.home / "data"),
             **_FAST,
-            **{name: str(value).format(port=port, controller=controller) for name, value in self.more.items()},
+            **{
+                name: str(value).format(port=port, controller=controller)
+                for name, value in self.more.items()
+            },
         }
         shutil.rmtree(self.home / "data", ignore_errors=True)  # of a start that was interrupted
         (self.home / "port").write_text(str(port))
@@ -221,7 +238,13 @@ class Broker:
         text = "".join(f"{name}={value}\n" for name, value in settings.items())
         partial = self.home / "server.properties.partial"
         partial.write_text(text)
-        cluster = urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=").replace("-", "a").replace("_", "b")
+        cluster = (
+            urlsafe_b64encode(secrets.token_bytes(16))
+            .decode()
+            .rstrip("=")
+            .replace("-", "a")
+            .replace("_", "b")
+        )
         done = subprocess.run(
             [*self._java(), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(partial)],
             capture_output=True,
@@ -230,7 +253,9 @@ class Broker:
             cwd=self.home,
         )
         if done.returncode:
-            raise self._not_up("format the broker's storage", (done.stderr or done.stdout).strip()[-500:])
+            raise self._not_up(
+                "format the broker's storage", (done.stderr or done.stdout).strip()[-500:]
+            )
         partial.rename(self.home / "server.properties")
 
     def _await(self) -> None:
@@ -241,7 +266,9 @@ class Broker:
             if self._answers():
                 return
             time.sleep(0.1)
-        raise self._not_up("start the broker", f"nothing answers at {self.address} after {UP_SECONDS:.0f} s")
+        raise self._not_up(
+            "start the broker", f"nothing answers at {self.address} after {UP_SECONDS:.0f} s"
+        )
 
     def _answers(self) -> bool:
         with suppress(OSError), socket.create_connection(("127.0.0.1", self._port), 1):
@@ -250,14 +277,18 @@ class Broker:
 
     def _not_up(self, tried: str, found: str) -> TerminalError:
         logs = [shlex.quote(str(self.home / name)) for name in ("broker.log", "console.log")]
-        return TerminalError("broker-not-up", tried=tried, found=found, next=f"less {' '.join(logs)}   # says more")
+        return TerminalError(
+            "broker-not-up", tried=tried, found=found, next=f"less {' '.join(logs)}   # says more"
+        )
 
 
 def running(home: Path) -> psutil.Process | None:
     """Return the process of the broker in `home`, whoever started it; None if none runs."""
     with suppress(OSError, ValueError, psutil.Error):
         process = psutil.Process(int((home / "pid").read_text()))
-        is_ours = str(home / "server.properties") in process.cmdline()  # not another process with its number
+        is_ours = (
+            str(home / "server.properties") in process.cmdline()
+        )  # not another process with its number
         if is_ours and process.status() != psutil.STATUS_ZOMBIE:
             return process
     return None

@@ -33,7 +33,9 @@ ROOMS = (
     *("spark/batch", "spark/derived", "spark/targets"),
 )
 TURNED = {
-    **dict(zip(("==", "!=", "<", ">=", ">", "<="), ("!=", "==", ">=", "<", "<=", ">"), strict=True)),
+    **dict(
+        zip(("==", "!=", "<", ">=", ">", "<="), ("!=", "==", ">=", "<", "<=", ">"), strict=True)
+    ),
     **dict(zip(("in", "not in", "is", "is not"), ("not in", "in", "is not", "is"), strict=True)),
 }
 _COPIED = (
@@ -93,12 +95,16 @@ def _turned(file: str, lines: Sequence[str], node: ast.Compare) -> Iterator[Muta
         return
     between = line[begin:end].decode().replace(operator[1], TURNED[operator[1]])
     text = line[:begin].decode() + between + line[end:].decode()
-    yield Mutation(file, number, f"{operator[1]} became {TURNED[operator[1]]}", number, number, text)
+    yield Mutation(
+        file, number, f"{operator[1]} became {TURNED[operator[1]]}", number, number, text
+    )
 
 
 def _swapped(file: str, lines: Sequence[str], block: Sequence[ast.AST]) -> Iterator[Mutation]:
     for one, two in pairwise(block):
-        if not all(isinstance(call, ast.Expr) and isinstance(call.value, ast.Call) for call in (one, two)):
+        if not all(
+            isinstance(call, ast.Expr) and isinstance(call.value, ast.Call) for call in (one, two)
+        ):
             continue
         first, second = ("".join(lines[call.lineno - 1 : call.end_lineno]) for call in (one, two))  # type: ignore[attr-defined]
         between = "".join(lines[one.end_lineno : two.lineno - 1])  # type: ignore[attr-defined]
@@ -147,11 +153,18 @@ def stages(file: str, tree: Path) -> list[tuple[str, ...]]:
     module = re.compile(rf"\b{re.escape(Path(file).stem)}\b")
     found = []
     for tiers, options in ((("unit", "tables"), _PARALLEL), (("spark", "kafka"), _PAIRS)):
-        paths = [path for tier in tiers for path in sorted((tree / "tests" / tier).glob("test_*.py"))]
+        paths = [
+            path for tier in tiers for path in sorted((tree / "tests" / tier).glob("test_*.py"))
+        ]
         near = [path for path in paths if module.search(path.read_text())]
         for those in (near, [path for path in paths if path not in near]):
-            found.append((*options, *(path.relative_to(tree).as_posix() for path in those)) if those else ())
-    airflow, faults = ("tests/airflow",), ("--ignore", "tests/e2e/test_evening.py", "tests/faults", "tests/e2e")
+            found.append(
+                (*options, *(path.relative_to(tree).as_posix() for path in those)) if those else ()
+            )
+    airflow, faults = (
+        ("tests/airflow",),
+        ("--ignore", "tests/e2e/test_evening.py", "tests/faults", "tests/e2e"),
+    )
     return [*found, (*_PAIRS, *airflow), (*_PAIRS, *faults)]
 
 
@@ -176,7 +189,9 @@ def failing(tree: Path, arguments: Sequence[str]) -> str | None:
     environment = os.environ | {"PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     environment |= {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
     command = [python, "-m", "pytest", "-q", "-x", *arguments]
-    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=tree, env=environment, capture_output=True, text=True, check=False
+    )
     if done.returncode in (0, 5):
         return None
     named = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
@@ -191,7 +206,9 @@ def tried(tree: Path, mutation: Mutation, begin: int, through: int) -> tuple[str
     before = path.read_text()
     path.write_text(mutation.applied(before))
     try:
-        for number, arguments in enumerate(stages(mutation.file, tree)[begin:through], start=begin + 1):
+        for number, arguments in enumerate(
+            stages(mutation.file, tree)[begin:through], start=begin + 1
+        ):
             test = failing(tree, arguments) if arguments else None
             if test is not None:
                 return test, number
@@ -230,7 +247,9 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _options(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", default="", help="the hash of HEAD if it is not given")
     parser.add_argument("--count", type=int, default=30)
     parser.add_argument("--through", type=int, default=6, help="run so many of the six stages")
@@ -238,7 +257,8 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(words)
     head = ("git", "rev-parse", "HEAD")
     options.seed = (
-        options.seed or subprocess.run(head, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+        options.seed
+        or subprocess.run(head, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     )
     return options
 

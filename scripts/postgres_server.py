@@ -46,11 +46,31 @@ class PostgresServer:
             if os.getuid() == 0:
                 os.chown(self.home, *_nobody())
             word = _private(self.home / "word", self._secret)
-            options = ["-A", "scram-sha-256", "--no-sync", "-E", "UTF8", "--locale=C", f"--pwfile={word}"]
+            options = [
+                "-A",
+                "scram-sha-256",
+                "--no-sync",
+                "-E",
+                "UTF8",
+                "--locale=C",
+                f"--pwfile={word}",
+            ]
             self._run("initdb", "-D", f"{self.home}/data", "-U", "admin", *options)
             word.unlink()
-        settings = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off"
-        self._run("pg_ctl", "-D", f"{self.home}/data", "-l", f"{self.home}/log", "-w", "-o", settings, "start")
+        settings = (
+            f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off"
+        )
+        self._run(
+            "pg_ctl",
+            "-D",
+            f"{self.home}/data",
+            "-l",
+            f"{self.home}/log",
+            "-w",
+            "-o",
+            settings,
+            "start",
+        )
         if fresh:
             self.execute(f"create role {USER} login password '{WORD}'")
         return self
@@ -90,10 +110,21 @@ class PostgresServer:
     def admin(self) -> psycopg.Connection[Any]:
         """A connection as the superuser."""
         return psycopg.connect(
-            host="127.0.0.1", port=self.port, user="admin", password=self._secret, dbname="postgres", autocommit=True
+            host="127.0.0.1",
+            port=self.port,
+            user="admin",
+            password=self._secret,
+            dbname="postgres",
+            autocommit=True,
         )
 
-    def url(self, user: str = USER, password: str = "${secret:PG}", database: str = "postgres", more: str = "") -> str:
+    def url(
+        self,
+        user: str = USER,
+        password: str = "${secret:PG}",
+        database: str = "postgres",
+        more: str = "",
+    ) -> str:
         """Its address, for a pipeline file."""
         return f"postgresql://{user}:{password}@127.0.0.1:{self.port}/{database}{more}"
 
@@ -108,7 +139,16 @@ class PostgresServer:
         command = [str(_installed() / "bin" / program), *words]
         user, group = _nobody() if os.getuid() == 0 else (None, None)
         with (self.home.parent / f"{self.home.name}.log").open("ab") as log:
-            subprocess.run(command, check=True, stdout=log, stderr=log, user=user, group=group, cwd="/", timeout=60)
+            subprocess.run(
+                command,
+                check=True,
+                stdout=log,
+                stderr=log,
+                user=user,
+                group=group,
+                cwd="/",
+                timeout=60,
+            )
 
 
 @cache
@@ -120,7 +160,9 @@ def _installed() -> Path:
     if os.getuid() == 0 and not _is_public(package):
         copied = public_directory()
         atexit.register(shutil.rmtree, copied, ignore_errors=True)
-        for part in package.parent.glob(f"{package.name}*"):  # the libraries lie beside it, found by a relative path
+        for part in package.parent.glob(
+            f"{package.name}*"
+        ):  # the libraries lie beside it, found by a relative path
             shutil.copytree(part, copied / part.name, symlinks=True)
         package = copied / package.name
     return package / "pginstall"
@@ -129,7 +171,9 @@ def _installed() -> Path:
 def public_directory() -> Path:
     """Make a directory that any user can reach. Those of pytest are closed to others."""
     usual = Path(tempfile.gettempdir())
-    path = Path(tempfile.mkdtemp(prefix="draindown-pg-", dir=usual if _is_public(usual) else "/tmp"))
+    path = Path(
+        tempfile.mkdtemp(prefix="draindown-pg-", dir=usual if _is_public(usual) else "/tmp")
+    )
     path.chmod(0o755)
     return path
 

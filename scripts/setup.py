@@ -115,7 +115,9 @@ class Setup:
         cache = WheelCache(home / "wheels", tag)
         missing = [pin for pin in pins.values() if cache.find(pin) is None]
         if missing:
-            self._say(f"[2/6] Python packages: fetching {len(missing)} of {len(pins)}, hashes verified ...")
+            self._say(
+                f"[2/6] Python packages: fetching {len(missing)} of {len(pins)}, hashes verified ..."
+            )
             download(base, {"all": pins, "missing": missing}, cache, self.work)
         self._say(f"[2/6] Python packages: installing {len(pins)}, hashes verified ...")
         self._install({pin: cache.find(pin) for pin in pins.values()}, base)
@@ -124,7 +126,10 @@ class Setup:
         absent = [f"{pin.name}=={pin.version}" for pin, found in wheels.items() if found is None]
         if absent:
             raise TerminalError(
-                "package-missing", tried="install the pinned packages", found=f"no wheel of {absent}", next="make setup"
+                "package-missing",
+                tried="install the pinned packages",
+                found=f"no wheel of {absent}",
+                next="make setup",
             )
         place = self.venv.resolve()  # it may be a link to a larger disk
         shutil.rmtree(place, ignore_errors=True)
@@ -132,9 +137,13 @@ class Setup:
         self._mark()  # marks the environment as ours, with no step completed
         run([base, "-m", "venv", self.venv], self.work / "venv.log")
         listed = self.work / "wheels.txt"
-        listed.write_text("".join(f"{wheel} --hash=sha256:{digest}\n" for wheel, digest in wheels.values()))
+        listed.write_text(
+            "".join(f"{wheel} --hash=sha256:{digest}\n" for wheel, digest in wheels.values())
+        )
         options = ["--isolated", "--no-index", "--no-deps", "--no-compile", "--require-hashes"]
-        run([self.python, "-m", "pip", "install", *options, "-r", listed], self.work / "install.log")
+        run(
+            [self.python, "-m", "pip", "install", *options, "-r", listed], self.work / "install.log"
+        )
 
     def _project(self):
         self._say("[3/6] draindown itself: linked into the environment")
@@ -148,19 +157,41 @@ class Setup:
         """
         self._say("[4/6] Python byte code ...")
         log, packages = self.work / "bytecode.log", self.venv / "lib"
-        command = [self.python, "-m", "compileall", "-q", "-j", "0", "-x", f"^{re.escape(str(packages))}/.*/tests/"]
+        command = [
+            self.python,
+            "-m",
+            "compileall",
+            "-q",
+            "-j",
+            "0",
+            "-x",
+            f"^{re.escape(str(packages))}/.*/tests/",
+        ]
         with open(log, "w", encoding="utf-8") as out:
-            done = subprocess.run([*command, packages, self.root / "src"], stdout=out, stderr=out, check=False)
+            done = subprocess.run(
+                [*command, packages, self.root / "src"], stdout=out, stderr=out, check=False
+            )
         if done.returncode:  # without byte code processes only start slower
             self._say(f"      not all of it was made: {log}")
 
     def _jars(self):
         self._say("[5/6] Jars for Spark: Delta, Kafka, JDBC, hashes verified ...")
         log = self.work / "jars.log"
-        command = [str(self.python), "-m", "draindown.spark.setup.jars", "fetch", str(self.root / "jars.lock")]
+        command = [
+            str(self.python),
+            "-m",
+            "draindown.spark.setup.jars",
+            "fetch",
+            str(self.root / "jars.lock"),
+        ]
         with open(log, "w", encoding="utf-8") as out:
             done = subprocess.run(
-                command, stdout=out, stderr=out, env=self._spark_environ(), cwd=self.work, check=False
+                command,
+                stdout=out,
+                stderr=out,
+                env=self._spark_environ(),
+                cwd=self.work,
+                check=False,
             )
         if done.returncode:
             said = log.read_text(errors="replace")
@@ -168,9 +199,13 @@ class Setup:
             raise TerminalError(
                 found[-1].partition(":")[0] if found else "jars-failed",
                 tried="fetch the jars of jars.lock with Spark's resolver",
-                found=(found[-1].partition(": ")[2] if found else "it failed") + f" (all of it: {log})",
+                found=(found[-1].partition(": ")[2] if found else "it failed")
+                + f" (all of it: {log})",
                 changed="packages are installed; no unverified jar was put in place",
-                next=["make setup", "DRAINDOWN_IVY_SETTINGS=/path/to/ivysettings.xml make setup   # with your mirror"],
+                next=[
+                    "make setup",
+                    "DRAINDOWN_IVY_SETTINGS=/path/to/ivysettings.xml make setup   # with your mirror",
+                ],
             )
 
     def _archive(self):
@@ -179,14 +214,23 @@ class Setup:
         with open(log, "w", encoding="utf-8") as out:
             command = [str(self.python), "-m", "draindown.spark.setup.class_archive"]
             done = subprocess.run(
-                command, stdout=out, stderr=out, env=self._spark_environ(), cwd=self.work, check=False
+                command,
+                stdout=out,
+                stderr=out,
+                env=self._spark_environ(),
+                cwd=self.work,
+                check=False,
             )
         if done.returncode:  # without an archive jobs only start slower
             again = f"{self.python} -m draindown.spark.setup.class_archive"
             self._say(f"      not made, jobs start slower: {log}; to try again: {again}")
 
     def _spark_environ(self):
-        return {**self._environ, "PYSPARK_PYTHON": str(self.python), "PYSPARK_DRIVER_PYTHON": str(self.python)}
+        return {
+            **self._environ,
+            "PYSPARK_PYTHON": str(self.python),
+            "PYSPARK_DRIVER_PYTHON": str(self.python),
+        }
 
     def _jars_in_place(self):
         given = self._environ.get("DRAINDOWN_JARS")
@@ -200,7 +244,10 @@ class Setup:
 def platform_tag(python):
     """Return the platform that a wheel must fit, in readable form: `Python 3.11 linux-x86_64 glibc`."""
     ask = "import platform as p, sys, sysconfig as s; v = sys.version_info; print(v[0], v[1], sep='.', end=' ')"
-    return "Python " + quiet([python, "-c", f"{ask}; print(s.get_platform(), p.libc_ver()[0])"]).stdout.strip()
+    return (
+        "Python "
+        + quiet([python, "-c", f"{ask}; print(s.get_platform(), p.libc_ver()[0])"]).stdout.strip()
+    )
 
 
 @contextmanager
@@ -229,10 +276,15 @@ def main():
     except OSError as error:
         where = error.filename or ROOT
         print(f"setup-failed: {where}: {error.strerror or error}", file=sys.stderr)
-        print(f"  next:    ls -ld {shlex.quote(str(where))}   # then make setup, which goes on", file=sys.stderr)
+        print(
+            f"  next:    ls -ld {shlex.quote(str(where))}   # then make setup, which goes on",
+            file=sys.stderr,
+        )
         return NEEDS_PERSON
     except KeyboardInterrupt:
-        print("interrupted: nothing half-done counts as done; run it again to go on", file=sys.stderr)
+        print(
+            "interrupted: nothing half-done counts as done; run it again to go on", file=sys.stderr
+        )
         return 130
     if worked:
         print(f"Ready after {time.monotonic() - started:.0f} s. Next: make demo, or make test")

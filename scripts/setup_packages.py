@@ -67,7 +67,9 @@ class WheelCache:
         self._tag = tag  # Python and platform, for which the wheels are valid
 
     def _home(self, pin):
-        key = hashlib.sha256("\n".join([self._tag, pin.name, pin.version, *sorted(pin.hashes)]).encode()).hexdigest()
+        key = hashlib.sha256(
+            "\n".join([self._tag, pin.name, pin.version, *sorted(pin.hashes)]).encode()
+        ).hexdigest()
         return self.directory / f"{pin.name}-{pin.version}-{key[:16]}"
 
     def find(self, pin):
@@ -173,14 +175,18 @@ def _run_all(jobs, total=0):
         for log, command in jobs.items():
             with open(log, "w", encoding="utf-8") as out:
                 command = [str(part) for part in command]
-                running[log] = subprocess.Popen(command, stdout=out, stderr=out, env=pip_environment())
+                running[log] = subprocess.Popen(
+                    command, stdout=out, stderr=out, env=pip_environment()
+                )
         started = shown = time.monotonic()
         while any(process.poll() is None for process in running.values()):
             _raise_if_failed(running)
             time.sleep(0.1)
             if total and time.monotonic() - shown > 5:
                 shown = time.monotonic()
-                fetched = sum(log.read_text(errors="replace").count("Collecting ") for log in running)
+                fetched = sum(
+                    log.read_text(errors="replace").count("Collecting ") for log in running
+                )
                 print(f"      {fetched} of {total} fetched, {shown - started:.0f} s", flush=True)
         _raise_if_failed(running)
     finally:
@@ -197,25 +203,45 @@ def _raise_if_failed(running):
 
 
 _CAUSES = (
-    ("package-hash-mismatch", r"DO NOT MATCH THE HASHES", "an index served other bytes than the lock names"),
+    (
+        "package-hash-mismatch",
+        r"DO NOT MATCH THE HASHES",
+        "an index served other bytes than the lock names",
+    ),
     ("disk-full", r"No space left on device", "the disk is full"),
     ("proxy-refused", r"ProxyError|Cannot connect to proxy|407 Proxy", "the proxy refused"),
-    ("certificate-untrusted", r"CERTIFICATE_VERIFY_FAILED|SSLError", "the index's certificate is not trusted here"),
+    (
+        "certificate-untrusted",
+        r"CERTIFICATE_VERIFY_FAILED|SSLError",
+        "the index's certificate is not trusted here",
+    ),
     (
         "no-network",
         r"NewConnectionError|Failed to establish|Temporary failure in name|ConnectTimeout|ReadTimeout|Max retries|"
         r"Connection (?:refused|reset)|Network is unreachable|NameResolutionError",
         "no answer from the package index",
     ),
-    ("package-not-found", r"No matching distribution|Could not find a version", "the index lacks a pinned package"),
+    (
+        "package-not-found",
+        r"No matching distribution|Could not find a version",
+        "the index lacks a pinned package",
+    ),
 )
 _ADVICE = {
-    "package-hash-mismatch": ["make setup   # again; if it repeats, ask who runs the mirror, or use another index"],
+    "package-hash-mismatch": [
+        "make setup   # again; if it repeats, ask who runs the mirror, or use another index"
+    ],
     "disk-full": ["df -h . ~/.cache", "XDG_CACHE_HOME=/roomy/disk make setup"],
     "proxy-refused": ["HTTPS_PROXY=http://user:password@proxy:port make setup"],
     "certificate-untrusted": ["PIP_CERT=/path/to/your-ca.pem make setup"],
-    "no-network": ["make setup   # with a network", "pip config set global.index-url ADDRESS   # with a mirror"],
-    "package-not-found": ["pip config list   # which index is asked", "make setup PYTHON=python3.11"],
+    "no-network": [
+        "make setup   # with a network",
+        "pip config set global.index-url ADDRESS   # with a mirror",
+    ],
+    "package-not-found": [
+        "pip config list   # which index is asked",
+        "make setup PYTHON=python3.11",
+    ],
 }
 
 
@@ -231,11 +257,18 @@ def explain(output, log, environ):
     telling = [line for line in lines if re.search(pattern, line)]
     detail = " ".join((telling or lines or ["no output"])[-1].split())[:240]
     if code == "package-hash-mismatch":
-        detail = " ".join(" ".join(re.findall(r"(\S+==\S+) from|(Expected sha256 \S+)|(Got\s+\S+)", output)[0]).split())
-        detail += " " + " ".join(" ".join(re.findall(r"(?:Expected sha256|Got)\s+\S+", output)).split())
+        detail = " ".join(
+            " ".join(
+                re.findall(r"(\S+==\S+) from|(Expected sha256 \S+)|(Got\s+\S+)", output)[0]
+            ).split()
+        )
+        detail += " " + " ".join(
+            " ".join(re.findall(r"(?:Expected sha256|Got)\s+\S+", output)).split()
+        )
     return TerminalError(
         code,
-        tried="install the pinned Python packages" + (f", through {', '.join(proxies)}" if proxies else ""),
+        tried="install the pinned Python packages"
+        + (f", through {', '.join(proxies)}" if proxies else ""),
         found=f"{cause}: {detail} (all of it: {log})",
         changed="nothing was marked done; packages verified before are kept",
         next=_ADVICE.get(code, [f"less {log}"]),
@@ -245,8 +278,18 @@ def explain(output, log, environ):
 def proxies_in_force(environ):
     """Return the proxy variables as `NAME=address`, without user and password."""
     shown = []
-    for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "PIP_PROXY"):
+    for name in (
+        "HTTPS_PROXY",
+        "https_proxy",
+        "HTTP_PROXY",
+        "http_proxy",
+        "ALL_PROXY",
+        "all_proxy",
+        "PIP_PROXY",
+    ):
         value = environ.get(name)
         if value:
-            shown.append(f"{name}={urlsplit(value if '://' in value else '//' + value).netloc.rpartition('@')[2]}")
+            shown.append(
+                f"{name}={urlsplit(value if '://' in value else '//' + value).netloc.rpartition('@')[2]}"
+            )
     return shown

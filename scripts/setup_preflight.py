@@ -14,7 +14,10 @@ from pathlib import Path
 from draindown.base.errors import TerminalError
 
 OLDEST_PYTHON = (3, 11)
-OLDEST_JAVA, NEWEST_JAVA = 17, 22  # Spark 4.1's Hadoop fails to start on Java 23 and newer (HADOOP-19212)
+OLDEST_JAVA, NEWEST_JAVA = (
+    17,
+    22,
+)  # Spark 4.1's Hadoop fails to start on Java 23 and newer (HADOOP-19212)
 
 
 def choose_python(version=sys.version_info[:2], which=shutil.which):
@@ -41,7 +44,10 @@ def choose_python(version=sys.version_info[:2], which=shutil.which):
         "python-too-old",
         tried=f"find Python {wanted} or newer",
         found=f"{sys.executable} is {'.'.join(map(str, version))}, and PATH has no newer one",
-        next=["make setup PYTHON=/path/to/python3.11", "sudo apt-get install python3.11 python3.11-venv"],
+        next=[
+            "make setup PYTHON=/path/to/python3.11",
+            "sudo apt-get install python3.11 python3.11-venv",
+        ],
     )
 
 
@@ -56,7 +62,11 @@ def find_java(environ=os.environ):
     Raises `java-missing`, `java-home-wrong`, `java-too-old`, `java-too-new` or `java-broken`.
     """
     home = environ.get("JAVA_HOME")
-    java = os.path.join(home, "bin", "java") if home else shutil.which("java", path=environ.get("PATH", ""))
+    java = (
+        os.path.join(home, "bin", "java")
+        if home
+        else shutil.which("java", path=environ.get("PATH", ""))
+    )
     advice = _java_advice()
     if home and not os.access(java, os.X_OK):
         raise TerminalError(
@@ -76,9 +86,15 @@ def find_java(environ=os.environ):
     version = java_version(text)
     if not _will_do(version):
         raise TerminalError(
-            "java-broken" if version is None else "java-too-old" if version < OLDEST_JAVA else "java-too-new",
+            "java-broken"
+            if version is None
+            else "java-too-old"
+            if version < OLDEST_JAVA
+            else "java-too-new",
             tried=f"find a Java that Spark runs on: {OLDEST_JAVA} to {NEWEST_JAVA}",
-            found=f"{java} is version {version}" if version else f"{java} says {text.strip()[:100]!r}",
+            found=f"{java} is version {version}"
+            if version
+            else f"{java} says {text.strip()[:100]!r}",
             next=advice,
         )
     return java, re.search(r'"(.+?)"', text).group(1)
@@ -100,7 +116,9 @@ def _java_advice(homes=Path("/usr/lib/jvm")):
             return [f"export JAVA_HOME={java.parent.parent}"]
     if platform.system() == "Darwin":
         return ["brew install openjdk@17 && export JAVA_HOME=$(brew --prefix openjdk@17)"]
-    return ["sudo apt-get install openjdk-17-jre-headless   # or your system's name for Java 17, or set JAVA_HOME"]
+    return [
+        "sudo apt-get install openjdk-17-jre-headless   # or your system's name for Java 17, or set JAVA_HOME"
+    ]
 
 
 def check_disk(places, usage=shutil.disk_usage):
@@ -112,7 +130,10 @@ def check_disk(places, usage=shutil.disk_usage):
                 "disk-full",
                 tried=f"find {need:.1f} GB for packages and jars in {place}",
                 found=f"{free:.1f} GB free",
-                next=["df -h .", "XDG_CACHE_HOME=/roomy/disk make setup   # moves the package cache"],
+                next=[
+                    "df -h .",
+                    "XDG_CACHE_HOME=/roomy/disk make setup   # moves the package cache",
+                ],
             )
 
 
@@ -122,4 +143,6 @@ def _nearest(path):
 
 def quiet(command):
     """Run a short command and return its output, from both streams."""
-    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    return subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )

@@ -34,7 +34,8 @@ def inner_arrows() -> set[tuple[str, str]]:
     """Return the imports between rooms of draindown."""
     graph = grimp.build_graph("draindown", exclude_type_checking_imports=False, cache_dir=None)
     packages = frozenset(
-        ".".join(("draindown", *path.parent.relative_to(SOURCE).parts)) for path in SOURCE.rglob("__init__.py")
+        ".".join(("draindown", *path.parent.relative_to(SOURCE).parts))
+        for path in SOURCE.rglob("__init__.py")
     )
     pairs = (
         (room_of(module, packages), room_of(imported, packages))
@@ -61,8 +62,12 @@ def outer_arrows(inside: Mapping[str, str]) -> set[tuple[str, str]]:
             for name in imported_by(path):
                 top = name.split(".")[0]
                 if top == "draindown":
-                    known = [".".join(name.split(".")[:n]) for n in range(name.count(".") + 1, 0, -1)]
-                    found.add((f"{folder}/", next(inside[module] for module in known if module in inside)))
+                    known = [
+                        ".".join(name.split(".")[:n]) for n in range(name.count(".") + 1, 0, -1)
+                    ]
+                    found.add(
+                        (f"{folder}/", next(inside[module] for module in known if module in inside))
+                    )
                 elif top in OUTSIDE and top != folder:
                     found.add((f"{folder}/", f"{top}/"))
     return found
@@ -71,10 +76,13 @@ def outer_arrows(inside: Mapping[str, str]) -> set[tuple[str, str]]:
 def modules() -> dict[str, str]:
     """Return the room of every module of draindown."""
     packages = frozenset(
-        ".".join(("draindown", *path.parent.relative_to(SOURCE).parts)) for path in SOURCE.rglob("__init__.py")
+        ".".join(("draindown", *path.parent.relative_to(SOURCE).parts))
+        for path in SOURCE.rglob("__init__.py")
     )
     names = (
-        ".".join(("draindown", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+        ".".join(("draindown", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(
+            ".__init__"
+        )
         for path in SOURCE.rglob("*.py")
     )
     return {name: room_of(name, packages) for name in names}
@@ -107,10 +115,16 @@ def main() -> int:
     imports = rooms()
     floor = floors(imports)
     for room in sorted(floor, key=lambda room: (-floor[room], room)):
-        print(f"{floor[room]:>3}  {_short(room):<16} {', '.join(sorted(map(_short, imports[room])))}")
+        print(
+            f"{floor[room]:>3}  {_short(room):<16} {', '.join(sorted(map(_short, imports[room])))}"
+        )
     modules = {path.relative_to(ROOT): path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
     lengths = {str(path): len(text.splitlines()) for path, text in modules.items()}
-    functions = {f"{path}: {name}": lines for path, text in modules.items() for name, lines in functions_of(text)}
+    functions = {
+        f"{path}: {name}": lines
+        for path, text in modules.items()
+        for name, lines in functions_of(text)
+    }
     found = {
         "floors": max(floor.values(), default=0),
         "arrows per room": round(sum(map(len, imports.values())) / len(imports), 1),
@@ -120,7 +134,9 @@ def main() -> int:
     }
     print(f"{len(imports)} rooms")
     for name, value in found.items():
-        print(f"{name:<30} {value:>4}  at most {MOST[name]}{'   EXCEEDED' if value > MOST[name] else ''}")
+        print(
+            f"{name:<30} {value:>4}  at most {MOST[name]}{'   EXCEEDED' if value > MOST[name] else ''}"
+        )
     long = {name: value for name, value in lengths.items() if value > MOST[MODULE]}
     long |= {name: value for name, value in functions.items() if value > MOST[FUNCTION]}
     for name, value in long.items():

@@ -29,7 +29,9 @@ from draindown.base.errors import DraindownError, TerminalError
 from draindown.base.exits import exit_for
 from draindown.launch.settings import spark_python, spark_submit
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `scripts`, which is not in the package
+sys.path.insert(
+    0, str(Path(__file__).resolve().parent.parent)
+)  # for `scripts`, which is not in the package
 
 from scripts.kafka_broker import free_ports
 
@@ -62,7 +64,9 @@ class SparkCluster:
         self.home.mkdir(parents=True, exist_ok=True)
         self._ports = free_ports(2)
         port, page = map(str, self._ports)
-        self._master = self._run("master.Master", "--host", "127.0.0.1", "--port", port, "--webui-port", page)
+        self._master = self._run(
+            "master.Master", "--host", "127.0.0.1", "--port", port, "--webui-port", page
+        )
         self._await("start a master", lambda: self._state()["status"] == "ALIVE")
         for _ in range(workers):
             self.start_worker(under)
@@ -77,7 +81,12 @@ class SparkCluster:
 
     def executors(self) -> list[psutil.Process]:
         """Return the processes of executors that workers run now."""
-        return [one for worker in self._workers for one in _below(worker.pid) if _EXECUTOR in _words(one)]
+        return [
+            one
+            for worker in self._workers
+            for one in _below(worker.pid)
+            if _EXECUTOR in _words(one)
+        ]
 
     def spent(self) -> float:
         """Return the CPU seconds of all executors that have ended, with what they started, once none is left."""
@@ -114,8 +123,15 @@ class SparkCluster:
             with suppress(psutil.NoSuchProcess):
                 one.kill()
 
-    def _run(self, part: str, *arguments: str, before: Sequence[str] = ()) -> subprocess.Popen[bytes]:
-        command = [*before, str(spark_submit().parent / "spark-class"), f"org.apache.spark.deploy.{part}", *arguments]
+    def _run(
+        self, part: str, *arguments: str, before: Sequence[str] = ()
+    ) -> subprocess.Popen[bytes]:
+        command = [
+            *before,
+            str(spark_submit().parent / "spark-class"),
+            f"org.apache.spark.deploy.{part}",
+            *arguments,
+        ]
         environ = {**os.environ, **spark_python(), "SPARK_HOME": str(Path(pyspark.__file__).parent)}
         environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
         with (self.home / "console.log").open("ab") as out:
@@ -140,7 +156,10 @@ class SparkCluster:
             with suppress(OSError, ValueError, KeyError):
                 if there():
                     return
-            ended = next((one for one in (self._master, *self._workers) if one and one.poll() is not None), None)
+            ended = next(
+                (one for one in (self._master, *self._workers) if one and one.poll() is not None),
+                None,
+            )
             if ended is not None:
                 raise self._not_up(tried, f"a process ended with {ended.returncode}")
             time.sleep(0.2)
@@ -148,7 +167,12 @@ class SparkCluster:
 
     def _not_up(self, tried: str, found: str) -> TerminalError:
         log = self.home / "console.log"
-        return TerminalError("cluster-not-up", tried=tried, found=f"{found}; it says more in {log}", next="make setup")
+        return TerminalError(
+            "cluster-not-up",
+            tried=tried,
+            found=f"{found}; it says more in {log}",
+            next="make setup",
+        )
 
 
 def _below(pid: int) -> list[psutil.Process]:

@@ -13,7 +13,9 @@ def age(path: str, *, days: int) -> None:
     by = int(timedelta(days=days).total_seconds() * 1000)
     log = Path(path) / "_delta_log"
     written = {
-        file: file.stat().st_mtime for file in [*log.iterdir(), *Path(path).rglob("*.parquet")] if file.is_file()
+        file: file.stat().st_mtime
+        for file in [*log.iterdir(), *Path(path).rglob("*.parquet")]
+        if file.is_file()
     }
     for file in sorted(log.glob("*.json")):
         lines = [json.loads(line) for line in file.read_text().splitlines()]

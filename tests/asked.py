@@ -52,7 +52,9 @@ class Cell:
 
     before: tuple[Sequence[Asking], Sequence[Run]]
     after: tuple[Sequence[Asking], Sequence[Run]]
-    answers: tuple[Mapping[tuple[int, int], tuple[Any, ...]], Mapping[tuple[int, int], tuple[Any, ...]]]
+    answers: tuple[
+        Mapping[tuple[int, int], tuple[Any, ...]], Mapping[tuple[int, int], tuple[Any, ...]]
+    ]
     left: list[tuple[Asking, int]] = field(default_factory=list)
     right: list[tuple[Run, int]] = field(default_factory=list)
 
@@ -72,7 +74,9 @@ def cells(draw: Random, histories: int, *, two: bool) -> Iterator[Cell]:
                 was = Counter(runs)
                 _happen(draw, events, two=two)
                 runs = _runs(number, events, two=two)
-                cell.right += [(one, -1) for one in (was - Counter(runs))] + [(one, 1) for one in Counter(runs) - was]
+                cell.right += [(one, -1) for one in (was - Counter(runs))] + [
+                    (one, 1) for one in Counter(runs) - was
+                ]
             cell.after, cell.answers = (rows, runs), (cell.answers[0], _answers(rows, events))
             yield cell
             number += 1
@@ -92,14 +96,27 @@ def _ask(draw: Random, number: int, rows: list[Asking], changes: list[tuple[Aski
     if what < 0.85:
         new_row = _asking(draw, number, old.id)
         rows.append(
-            draw.choice((new_row, old._replace(n=new_row.n), old._replace(at=new_row.at), old._replace(k=new_row.k)))
+            draw.choice(
+                (
+                    new_row,
+                    old._replace(n=new_row.n),
+                    old._replace(at=new_row.at),
+                    old._replace(k=new_row.k),
+                )
+            )
         )
         changes.append((rows[-1], 1))
 
 
 def _asking(draw: Random, number: int, name: int) -> Asking:
-    at = None if draw.random() < 0.1 else _time(draw) + timedelta(microseconds=draw.choice((0, 0, 0, 1, -1)))
-    return Asking(number, draw.choice((None, "a", "a", "a", "b", "c")), at, name, draw.randint(1, 3))
+    at = (
+        None
+        if draw.random() < 0.1
+        else _time(draw) + timedelta(microseconds=draw.choice((0, 0, 0, 1, -1)))
+    )
+    return Asking(
+        number, draw.choice((None, "a", "a", "a", "b", "c")), at, name, draw.randint(1, 3)
+    )
 
 
 def _happen(draw: Random, events: Events, *, two: bool) -> None:

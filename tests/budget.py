@@ -74,7 +74,9 @@ class _Tier:
             return
         # workers that ended are children by now: what they used is in `workers`
         own = sum(os.times()[:2]) if self.workers else used()
-        self.verdict, passed = verdict(self.name, own + self.workers, self.budget, slowness(self.seconds))
+        self.verdict, passed = verdict(
+            self.name, own + self.workers, self.budget, slowness(self.seconds)
+        )
         if not passed:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -89,7 +91,9 @@ def verdict(name: str, seconds: float, budget: float, slower: float) -> tuple[st
     line = f"{name}: {seconds:.0f} CPU seconds of {allowed:.0f}"
     if seconds <= allowed:
         return line, True
-    more = "mark tests as long, or shorten them (the slowest are listed), or raise tests/budget.toml"
+    more = (
+        "mark tests as long, or shorten them (the slowest are listed), or raise tests/budget.toml"
+    )
     return f"{line}, which is too much: {more}", False
 
 
@@ -119,8 +123,12 @@ def _living(process: int) -> float:
     return _sum(process, children, stats)
 
 
-def _sum(process: int, children: Mapping[int, list[int]], stats: Mapping[int, tuple[int, float]]) -> float:
-    return sum(stats[child][1] + _sum(child, children, stats) for child in children.get(process, ()))
+def _sum(
+    process: int, children: Mapping[int, list[int]], stats: Mapping[int, tuple[int, float]]
+) -> float:
+    return sum(
+        stats[child][1] + _sum(child, children, stats) for child in children.get(process, ())
+    )
 
 
 def _stat(process: Path) -> tuple[int, tuple[int, float]] | None:
@@ -129,4 +137,7 @@ def _stat(process: Path) -> tuple[int, tuple[int, float]] | None:
         fields = (process / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    return int(process.name), (int(fields[1]), sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK"))
+    return int(process.name), (
+        int(fields[1]),
+        sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK"),
+    )

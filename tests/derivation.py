@@ -79,7 +79,9 @@ class Derivation:
 
     def _settle(self, home: Path) -> None:
         self.home, lake = home, str(home / "lake")
-        self.spec = PipelineSpec.model_validate({"pipeline": "p", "lake": lake, "flows": self.flows})
+        self.spec = PipelineSpec.model_validate(
+            {"pipeline": "p", "lake": lake, "flows": self.flows}
+        )
         declared = self.spec.declared("d")
         assert isinstance(declared, DerivedFlow)
         self.flow, self.path = declared, self.spec.layout("source").table
@@ -124,13 +126,21 @@ class Derivation:
         return self.spark.createDataFrame(stamped, f"{_TYPES}, _changed_at timestamp")
 
     def derive(
-        self, *, buckets: int | Sequence[Bucket] = 1, fill: bool = False, reached: StepHook = ignore_step
+        self,
+        *,
+        buckets: int | Sequence[Bucket] = 1,
+        fill: bool = False,
+        reached: StepHook = ignore_step,
     ) -> list[BatchRow]:
         """Derive what changed since the last call, in so many batches, or in these. The first call fills."""
         until, start = self.version, None if fill else self.consumed
-        some = [Bucket(at, buckets) for at in range(buckets)] if isinstance(buckets, int) else buckets
+        some = (
+            [Bucket(at, buckets) for at in range(buckets)] if isinstance(buckets, int) else buckets
+        )
         rows = [
-            self._batch(TableSlice(self.batch + 1, [Versions(self.path, start, until)], bucket), reached)
+            self._batch(
+                TableSlice(self.batch + 1, [Versions(self.path, start, until)], bucket), reached
+            )
             for bucket in some
         ]
         self.consumed = until
@@ -155,7 +165,9 @@ class Derivation:
             reached=reached,
             tuning=self.tuning,
             note=self.notes.append,
-            outlets=outlets_of(Request(spec=self.spec, flow="d", step="drain", run_id="r", root=self.spec.lake)),
+            outlets=outlets_of(
+                Request(spec=self.spec, flow="d", step="drain", run_id="r", root=self.spec.lake)
+            ),
         )
         return derive(self.spark, batch)
 
@@ -166,10 +178,15 @@ class Derivation:
 
     def table(self) -> list[tuple[Any, ...]]:
         """The rows of the table, without draindown's own columns."""
-        return _rows(self.spark, self.spark.read.format("delta").load(self.layout.table).drop("_changed_at"))
+        return _rows(
+            self.spark, self.spark.read.format("delta").load(self.layout.table).drop("_changed_at")
+        )
 
 
 def _rows(spark: SparkSession, frame: DataFrame) -> list[tuple[Any, ...]]:
     with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
-        rows = (tuple(round(one, 9) if isinstance(one, float) else one for one in row) for row in frame.collect())
+        rows = (
+            tuple(round(one, 9) if isinstance(one, float) else one for one in row)
+            for row in frame.collect()
+        )
         return sorted(rows, key=str)  # the sum of doubles depends on the order of rows

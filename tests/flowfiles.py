@@ -30,9 +30,17 @@ from draindown.spec.models import PipelineSpec
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ORIGIN = pa.struct([("unit", pa.string()), ("position", pa.int64())])
 REFUSED = pa.schema(
-    [(name, pa.string()) for name in ("quarantine_id", "raw", "reason", "field", "detail", "kind", "run_id")]
+    [
+        (name, pa.string())
+        for name in ("quarantine_id", "raw", "reason", "field", "detail", "kind", "run_id")
+    ]
     + [(name, pa.int64()) for name in ("raw_length", "batch")]
-    + [("origin", ORIGIN), ("generation", pa.int32()), ("raw_bytes", pa.binary()), ("envelope", pa.string())]
+    + [
+        ("origin", ORIGIN),
+        ("generation", pa.int32()),
+        ("raw_bytes", pa.binary()),
+        ("envelope", pa.string()),
+    ]
     + [(name, pa.timestamp("us", "UTC")) for name in ("arrived_at", "first_seen", "refused_at")]
 )
 """Of the quarantine."""
@@ -45,21 +53,32 @@ def places(*positions: int, unit: str = "x") -> pa.Array:
 
 def about(root: Path, flow: Mapping[str, Any], **more: Any) -> Request:
     """A request about flow `f` of pipeline `p` under `root`, as written there."""
-    spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(root / "lake"), "flows": {"f": flow}})
-    return Request(**{"spec": spec, "flow": "f", "step": "drain", "run_id": "r", "root": str(root)} | more)
+    spec = PipelineSpec.model_validate(
+        {"pipeline": "p", "lake": str(root / "lake"), "flows": {"f": flow}}
+    )
+    return Request(
+        **{"spec": spec, "flow": "f", "step": "drain", "run_id": "r", "root": str(root)} | more
+    )
 
 
 def waiting(root: Path, **source: Any) -> Request:
     """A request about a flow of JSON files in `in`, which is there and empty."""
     (root / "in").mkdir(exist_ok=True)
-    return about(root, {"source": {"files": "in/*.json*", "format": "json"} | source, "columns": {"a": "int"}})
+    return about(
+        root,
+        {"source": {"files": "in/*.json*", "format": "json"} | source, "columns": {"a": "int"}},
+    )
 
 
 def request(root: Path, *, keyed: bool = True, **more: Any) -> Request:
     """A request about a flow of files that are drained one by one."""
     target = {"keys": ["id"], "sequence_by": ["n"]} if keyed else {}
     source = {"files": "in/*", "format": "json", "max_files_per_trigger": 1}
-    flow = {"source": source, "columns": {"id": "string not null", "n": "int not null"}, "target": target}
+    flow = {
+        "source": source,
+        "columns": {"id": "string not null", "n": "int not null"},
+        "target": target,
+    }
     return about(root, flow, **more)
 
 
@@ -110,7 +129,9 @@ def drained(root: Path, *, keyed: bool = True) -> Request:
     return asked
 
 
-def commit(asked: Request, batch: int, *, generation: int = 1, recorded: bool = True, **more: Any) -> None:
+def commit(
+    asked: Request, batch: int, *, generation: int = 1, recorded: bool = True, **more: Any
+) -> None:
     """One batch in the target and, if `recorded`, in the ledger."""
     layout = asked.layout
     file = Path(asked.root, "in", f"{batch}.json")
@@ -119,7 +140,9 @@ def commit(asked: Request, batch: int, *, generation: int = 1, recorded: bool = 
     row = BatchRow("p", "f", generation, batch, slice=batch + 1, **(counts | more))
     row = replace(row, changed_at=AT, started_at=AT, finished_at=AT)
     if row.kind == "source" and row.units:
-        inputs.record(layout, row, [Input(str(file), 0, max(row.records, 1), row.bytes, row.records)])
+        inputs.record(
+            layout, row, [Input(str(file), 0, max(row.records, 1), row.bytes, row.records)]
+        )
     known = CommitProperties(
         custom_metadata={"userMetadata": row.as_metadata()},
         app_transactions=[Transaction(app_id(layout, generation, "rows"), batch)],
@@ -149,18 +172,28 @@ def checkpoint(asked: Request, generation: int, *, offsets: int, commits: int) -
         (home / kind).mkdir(parents=True, exist_ok=True)
     (home / "metadata").write_text('{"id":"x"}')
     for batch in range(offsets):
-        end = {"reservoirId": TableLog(asked.layout.intake_of(1)).id, "reservoirVersion": batch + 2, "index": -1}
+        end = {
+            "reservoirId": TableLog(asked.layout.intake_of(1)).id,
+            "reservoirVersion": batch + 2,
+            "index": -1,
+        }
         (home / f"offsets/{batch}").write_text(f"v1\n{{}}\n{json.dumps(end)}")
     for batch in range(commits):
         (home / f"commits/{batch}").write_text("v1\n{}")
     return home
 
 
-def alter(path: str, operation: str, *actions: Mapping[str, Any], note: str = "", **parameters: Any) -> None:
+def alter(
+    path: str, operation: str, *actions: Mapping[str, Any], note: str = "", **parameters: Any
+) -> None:
     """Commit actions of metadata or protocol to a table, as another engine does."""
     newest = max(int(commit.stem) for commit in Path(path, "_delta_log").glob("*.json"))
     log = Path(path, "_delta_log", f"{newest + 1:020}.json")
-    told = {"timestamp": int(AT.timestamp() * 1000), "operation": operation, "operationParameters": parameters}
+    told = {
+        "timestamp": int(AT.timestamp() * 1000),
+        "operation": operation,
+        "operationParameters": parameters,
+    }
     told |= {"userMetadata": note} if note else {}
     lines = [{"commitInfo": told | {"engineInfo": "Another-Engine/1.0"}}, *actions]
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -171,7 +204,12 @@ def require(path: str, feature: str, *, of_readers: bool) -> None:
     known = DeltaTable(path).protocol()
     readers = sorted({*(known.reader_features or ()), *([feature] if of_readers else [])})
     writers = sorted({*(known.writer_features or ()), *readers, feature})
-    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": readers, "writerFeatures": writers}
+    protocol = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": readers,
+        "writerFeatures": writers,
+    }
     alter(path, "SET TBLPROPERTIES", {"protocol": protocol})
 
 
@@ -214,6 +252,10 @@ def stamp(table: Path, version: int, row: BatchRow, operation: str) -> None:
     metrics = {k: str(v) for k, v in (names | {"numOutputRows": row.inserted}).items()}
     for action in actions:
         if "commitInfo" in action:
-            done = {"operation": operation, "operationMetrics": metrics, "userMetadata": row.as_metadata()}
+            done = {
+                "operation": operation,
+                "operationMetrics": metrics,
+                "userMetadata": row.as_metadata(),
+            }
             action["commitInfo"] |= done
     log.write_text("\n".join(json.dumps(action) for action in actions))

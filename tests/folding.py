@@ -18,7 +18,9 @@ def fold(
 ) -> list[Row]:
     """Return the rows of the history: the columns of the events, `start` and `end`, each a tuple of the sequence."""
     found: list[Row] = []
-    moments: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Row]]] = defaultdict(lambda: defaultdict(list))
+    moments: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Row]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for event in events:
         at = tuple(event[name] for name in sequence_by)
         if None not in at:
@@ -33,7 +35,9 @@ def fold(
                 open_row = None
                 continue
             newest = max(same, key=_content)
-            if open_row is not None and all(_equal(open_row[name], newest[name]) for name in tracked):
+            if open_row is not None and all(
+                _equal(open_row[name], newest[name]) for name in tracked
+            ):
                 open_row.update(newest)
                 continue
             if open_row is not None:
@@ -46,7 +50,9 @@ def fold(
 def _content(event: Row) -> list[Any]:
     """Columns by name, NULL least and NaN greatest."""
     values = (event[name] for name in sorted(event))
-    return [(one is not None, one != one, 0 if one is None or one != one else one) for one in values]
+    return [
+        (one is not None, one != one, 0 if one is None or one != one else one) for one in values
+    ]
 
 
 def _equal(one: Any, other: Any) -> bool:

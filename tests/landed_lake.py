@@ -28,7 +28,14 @@ from draindown.spec.models import PipelineSpec
 from tests.flowfiles import AT, REFUSED, checkpoint, count_as_spark, take_in
 from tests.model import Change, fate, newest
 
-COLUMNS = {"id": "string not null", "n": "int not null", "op": "string", "g": "string", "at": "timestamp", "v": "int"}
+COLUMNS = {
+    "id": "string not null",
+    "n": "int not null",
+    "op": "string",
+    "g": "string",
+    "at": "timestamp",
+    "v": "int",
+}
 FLOW = {
     "source": {"files": "in/*.json", "format": "json"},
     "columns": COLUMNS,
@@ -37,13 +44,24 @@ FLOW = {
 _UTC = pa.timestamp("us", "UTC")
 _SCHEMA = pa.schema(
     [
-        *(("id", pa.string()), ("n", pa.int32()), ("op", pa.string()), ("g", pa.string()), ("at", _UTC)),
+        *(
+            ("id", pa.string()),
+            ("n", pa.int32()),
+            ("op", pa.string()),
+            ("g", pa.string()),
+            ("at", _UTC),
+        ),
         *(("v", pa.int32()), ("_arrived_at", _UTC), ("_changed_at", _UTC)),
     ]
 )
 _TOMBSTONES = pa.schema(
     [
-        *(("id", pa.string()), ("n", pa.int32()), ("_generation", pa.int32()), ("_batch", pa.int64())),
+        *(
+            ("id", pa.string()),
+            ("n", pa.int32()),
+            ("_generation", pa.int32()),
+            ("_batch", pa.int64()),
+        ),
         *(("_kind", pa.string()), ("_changed_at", _UTC)),
     ]
 )
@@ -65,7 +83,11 @@ class LandedLake:
 
     def __init__(self, home: Path, **derived: Any) -> None:
         self.home = home
-        self.document = {"pipeline": "p", "lake": str(home / "lake"), "flows": {"f": FLOW, **derived}}
+        self.document = {
+            "pipeline": "p",
+            "lake": str(home / "lake"),
+            "flows": {"f": FLOW, **derived},
+        }
         self.spec = PipelineSpec.model_validate(self.document)
         self.told: list[Told] = []
         self.rows: dict[str, dict[str, Any]] = {}
@@ -97,7 +119,10 @@ class LandedLake:
         pinned = intake.newest(self.layout, 1)
         assert pinned == self._batch + 1, "the files make one slice"
         mine = [told for path in paths for told in self._read(path)]
-        before = {key: [one.change for one in self.told if one.change and one.change.key == key] for key in _keys(mine)}
+        before = {
+            key: [one.change for one in self.told if one.change and one.change.key == key]
+            for key in _keys(mine)
+        }
         stamp, fates = AT + timedelta(minutes=self._batch), Counter[str]()
         dead: list[Change] = []
         for key, earlier in before.items():
@@ -110,7 +135,12 @@ class LandedLake:
             fates["duplicate"] += equal
             fates["superseded"] += len(own) - 1 - equal
             if what in ("insert", "update"):
-                self.rows[str(key[0])] = {**best.content, "id": key[0], "n": best.sequence, "_changed_at": stamp}
+                self.rows[str(key[0])] = {
+                    **best.content,
+                    "id": key[0],
+                    "n": best.sequence,
+                    "_changed_at": stamp,
+                }
             if best.delete and what in ("delete", "remember"):
                 self.rows.pop(str(key[0]), None)
                 dead.append(best)
@@ -124,14 +154,27 @@ class LandedLake:
         """Take the row of a key out, as the gate does on somebody's word."""
         layout, stamp = self.layout, AT + timedelta(minutes=self._batch, seconds=30)
         row = self.rows.pop(key)
-        kept = {name: row[name] for name in ("id", "n", "op", "g", "at", "v") if row.get(name) is not None}
+        kept = {
+            name: row[name]
+            for name in ("id", "n", "op", "g", "at", "v")
+            if row.get(name) is not None
+        }
         refused = {"quarantine_id": f"withdrawn {key}", "raw": json.dumps(kept), "kind": "gate"}
         refused |= {"reason": f"gate:{expectation}"}
-        refused |= {"origin": {"unit": layout.table, "position": 1}, "generation": 1, "batch": 0, "refused_at": stamp}
-        by = CommitProperties(app_transactions=[Transaction(app_id(layout, 1, "quarantine", "gate"), 0)])
+        refused |= {
+            "origin": {"unit": layout.table, "position": 1},
+            "generation": 1,
+            "batch": 0,
+            "refused_at": stamp,
+        }
+        by = CommitProperties(
+            app_transactions=[Transaction(app_id(layout, 1, "quarantine", "gate"), 0)]
+        )
         table = pa.Table.from_pylist([refused], schema=REFUSED)
         write_deltalake(layout.quarantine, table, mode="append", commit_properties=by)
-        told = BatchRow(*("p", "f", 1, 0), run_id="gate", kind="gate", records=1, deleted=1, changed_at=stamp)
+        told = BatchRow(
+            *("p", "f", 1, 0), run_id="gate", kind="gate", records=1, deleted=1, changed_at=stamp
+        )
         self._overwrite(told)
 
     def release(self, id: str, row: dict[str, Any]) -> None:
@@ -140,7 +183,9 @@ class LandedLake:
         stamp = AT + timedelta(minutes=self._batch, seconds=45, microseconds=self._replays)
         self.rows[row["id"]] = {**row, "_changed_at": stamp}
         run = f"release {self._replays}"
-        told = BatchRow(*("p", "f", 1, self._replays), run_id=run, kind="quarantine", records=1, inserted=1)
+        told = BatchRow(
+            *("p", "f", 1, self._replays), run_id=run, kind="quarantine", records=1, inserted=1
+        )
         self._overwrite(replace(told, changed_at=stamp, started_at=stamp, finished_at=stamp))
         quarantine.release(self.layout, [id], by="me", run_id=run)
 
@@ -149,7 +194,9 @@ class LandedLake:
         layout = self.layout
         known = CommitProperties(
             custom_metadata={"userMetadata": row.as_metadata()},
-            app_transactions=[Transaction(app_id(layout, row.generation, "rows", row.kind), row.batch)],
+            app_transactions=[
+                Transaction(app_id(layout, row.generation, "rows", row.kind), row.batch)
+            ],
         )
         rows = [_timed({**one, "_arrived_at": AT}) for one in self.rows.values()]
         table = pa.Table.from_pylist(rows, schema=_SCHEMA)
@@ -206,15 +253,22 @@ class LandedLake:
         if refused:
             self._quarantine(refused, stamp)
         if dead:
-            held = [{"id": one.key[0], "n": one.sequence, "_generation": 1, "_batch": self._batch} for one in dead]
+            held = [
+                {"id": one.key[0], "n": one.sequence, "_generation": 1, "_batch": self._batch}
+                for one in dead
+            ]
             told = [one | {"_kind": "source", "_changed_at": stamp} for one in held]
-            write_deltalake(layout.tombstones, pa.Table.from_pylist(told, schema=_TOMBSTONES), mode="append")
+            write_deltalake(
+                layout.tombstones, pa.Table.from_pylist(told, schema=_TOMBSTONES), mode="append"
+            )
         self._overwrite(row)
 
     @staticmethod
     def _input(path: Path, mine: list[Told]) -> Input:
         lines = len(path.read_text().splitlines())
-        return Input(str(path), 0, lines, path.stat().st_size, sum(one.file == path for one in mine))
+        return Input(
+            str(path), 0, lines, path.stat().st_size, sum(one.file == path for one in mine)
+        )
 
     def _quarantine(self, refused: list[Told], stamp: Any) -> None:
         rows = []
@@ -235,7 +289,9 @@ class LandedLake:
                     "refused_at": stamp,
                 }
             )
-        write_deltalake(self.layout.quarantine, pa.Table.from_pylist(rows, schema=REFUSED), mode="append")
+        write_deltalake(
+            self.layout.quarantine, pa.Table.from_pylist(rows, schema=REFUSED), mode="append"
+        )
 
 
 def _keys(mine: Sequence[Told]) -> list[tuple[Any, ...]]:

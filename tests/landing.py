@@ -58,13 +58,26 @@ class Landing:
     `spark`: the session that `attempt` drains in.
     """
 
-    def __init__(self, home: Path, spark: SparkSession | None = None, *, pipeline: str = "p", **flow: Any) -> None:
-        self.home, self.landing, self.delivered, self.spark, self.attempts = home, home / "landing", 0, spark, 0
+    def __init__(
+        self, home: Path, spark: SparkSession | None = None, *, pipeline: str = "p", **flow: Any
+    ) -> None:
+        self.home, self.landing, self.delivered, self.spark, self.attempts = (
+            home,
+            home / "landing",
+            0,
+            spark,
+            0,
+        )
         self.landing.mkdir(parents=True, exist_ok=True)
         source = {"files": "landing/*", "format": "json"} | flow.pop("source", {})
         content = {"source": source, "columns": COLUMNS, "target": KEYED} | flow
         lease = content.pop("lease", {})
-        self.document = {"pipeline": pipeline, "lake": str(home / "lake"), "lease": lease, "flows": {"f": content}}
+        self.document = {
+            "pipeline": pipeline,
+            "lake": str(home / "lake"),
+            "lease": lease,
+            "flows": {"f": content},
+        }
         self.spec = PipelineSpec.model_validate(self.document)
 
     def copied(self, home: Path) -> Landing:
@@ -80,7 +93,9 @@ class Landing:
         return self.spec.layout("f")
 
     def request(self, run_id: str = "r", **more: Any) -> Request:
-        return Request(spec=self.spec, flow="f", step="drain", run_id=run_id, root=str(self.home), **more)
+        return Request(
+            spec=self.spec, flow="f", step="drain", run_id=run_id, root=str(self.home), **more
+        )
 
     def write_pipeline(self) -> None:
         """Write its file in dags/pipelines/, for commands that are typed."""
@@ -110,7 +125,10 @@ class Landing:
     def attempt(self, **hooks: Any) -> tuple[StepReport, Exit]:
         """Drain as a job does: the report and the exit code, whatever happens."""
         request, spark = self._attempted()
-        return attempt(request, lambda stop: drain(request, spark, stop=stop, progress=lambda line: None, **hooks))
+        return attempt(
+            request,
+            lambda stop: drain(request, spark, stop=stop, progress=lambda line: None, **hooks),
+        )
 
     def attempt_batches(self, *, reached: StepHook | None = None) -> tuple[StepReport, Exit]:
         """Do what `apply` does as a job does it: the report and the exit code, whatever happens."""
@@ -148,17 +166,30 @@ class Landing:
         batches, rows = batches_of(request, source, generation, tuning=tuning), []
         ledger_table.heal(layout)
         with closing(source.pin(generation, started)) as pinning:
-            pinning.take(batch_size.bound_now(layout, request.declared.source, session.heap_bytes(spark)))
+            pinning.take(
+                batch_size.bound_now(layout, request.declared.source, session.heap_bytes(spark))
+            )
             taken = pinning.taken
         for read in intake.slices(layout, generation, slice_of(self._newest_batch(generation)) + 1):
-            left = replace(read, units=tuple(left_of(source, read.but(generations.without(layout, generation)).units)))
-            rows.append(batches.run(spark, read.number - slice_of(0), left, reached or _dying_at(fault)))
+            left = replace(
+                read,
+                units=tuple(
+                    left_of(source, read.but(generations.without(layout, generation)).units)
+                ),
+            )
+            rows.append(
+                batches.run(spark, read.number - slice_of(0), left, reached or _dying_at(fault))
+            )
         part, refused = drain_part.part(request, generation, rows, kept_out=taken.kept_out)
-        told = schema_drift.findings(layout, request.declared, request.run_id, {row.place for row in rows})
+        told = schema_drift.findings(
+            layout, request.declared, request.run_id, {row.place for row in rows}
+        )
         findings = [*refused, *taken.findings, *told, *batches.findings]
         if source.named:
             source.named.refuse_findings(findings)
-        return report.of(request, started, "done" if rows else "idle", findings=findings, drain=part)
+        return report.of(
+            request, started, "done" if rows else "idle", findings=findings, drain=part
+        )
 
     def _newest_batch(self, generation: int) -> int:
         done = ledger_table.source_after(self.layout, -1)
@@ -184,7 +215,9 @@ class Landing:
 
     def parked(self) -> dict[str, str]:
         """Reason of each file that is parked now, by name."""
-        return {Path(event.path).name: event.reason for event in files_parked.open_files(self.layout)}
+        return {
+            Path(event.path).name: event.reason for event in files_parked.open_files(self.layout)
+        }
 
     def tombstones(self) -> list[dict[str, Any]]:
         return self.read(self.layout.tombstones)
@@ -193,7 +226,9 @@ class Landing:
         return self.read(self.layout.quarantine)
 
     def ledger(self) -> list[dict[str, Any]]:
-        return sorted(self.read(self.layout.ledger), key=lambda row: (row["table_version"], row["batch"]))
+        return sorted(
+            self.read(self.layout.ledger), key=lambda row: (row["table_version"], row["batch"])
+        )
 
     @staticmethod
     def read(path: str, columns: str = "*", where: str = "true") -> list[dict[str, Any]]:
@@ -208,14 +243,31 @@ class Landing:
         rows, read = self.ledger(), inputs.by_batch(self.layout)
         assert len({(row["generation"], row["kind"], row["batch"]) for row in rows}) == len(rows)
         for row in rows:
-            fates = row["applied"] + row["superseded"] + row["duplicate"] + row["quarantined"] + row["late"]
+            fates = (
+                row["applied"]
+                + row["superseded"]
+                + row["duplicate"]
+                + row["quarantined"]
+                + row["late"]
+            )
             assert row["records"] == fates, row
-            inputs.conserve(BatchRow.from_dict(row), read.get(_key(row), [])) if row["kind"] in _READ else None
-            assert row["applied"] == row["inserted"] + row["updated"] + row["deleted"] + row["remembered"], row
+            inputs.conserve(BatchRow.from_dict(row), read.get(_key(row), [])) if row[
+                "kind"
+            ] in _READ else None
+            assert (
+                row["applied"]
+                == row["inserted"] + row["updated"] + row["deleted"] + row["remembered"]
+            ), row
         names = ("records", "quarantined", "superseded", "duplicate", "inserted", "updated")
-        sums = {name: sum(row[name] for row in rows) for name in (*names, "deleted", "remembered", "applied", "units")}
+        sums = {
+            name: sum(row[name] for row in rows)
+            for name in (*names, "deleted", "remembered", "applied", "units")
+        }
         places = sum(one.until - one.start for row in rows for one in read.get(_key(row), []))
-        return sums | {"lines": places, "blank": places - sum(row["records"] for row in rows if row["kind"] in _READ)}
+        return sums | {
+            "lines": places,
+            "blank": places - sum(row["records"] for row in rows if row["kind"] in _READ),
+        }
 
     def sums(self) -> Mapping[str, int]:
         """The same, after holding them against the tables as well: of a flow whose input nobody decided about."""

@@ -33,7 +33,9 @@ def merge(
         if not alive:
             continue
         newest = max(alive, key=lambda one: (at(one), [_ordered(one[name]) for name in whole]))
-        row = {name: newest[name] for name in (*sequence_by, *whole)} | dict(zip(keys, key, strict=True))
+        row = {name: newest[name] for name in (*sequence_by, *whole)} | dict(
+            zip(keys, key, strict=True)
+        )
         sequences = {}
         for name in partial:
             said = [one for one in alive if one[name] is not None]

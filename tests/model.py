@@ -45,7 +45,11 @@ def fate(change: Change, before: Iterable[Change]) -> str:
     held = newest(before)
     if held is None or change.rank > held.rank:
         live = held is not None and held.is_live
-        return ("delete" if live else "remember") if change.delete else ("update" if live else "insert")
+        return (
+            ("delete" if live else "remember")
+            if change.delete
+            else ("update" if live else "insert")
+        )
     return "duplicate" if change.rank == held.rank else "superseded"
 
 
@@ -67,7 +71,9 @@ def arrivals(batches: Iterable[Iterable[Change]]) -> dict[tuple[Value, ...], int
     return {key: change.arrived for key, change in stands.items() if change.is_live}
 
 
-def fold(changes: Iterable[Change]) -> tuple[dict[tuple[Value, ...], Change], dict[tuple[Value, ...], int]]:
+def fold(
+    changes: Iterable[Change],
+) -> tuple[dict[tuple[Value, ...], Change], dict[tuple[Value, ...], int]]:
     """The live row of every key, and the sequence at which each dead key died."""
     stands: dict[tuple[Value, ...], Change] = {}
     for change in changes:

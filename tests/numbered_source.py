@@ -107,7 +107,9 @@ class Numbers:
     def look(self, state: FlowLayout, generation: int, first: int, now: datetime) -> Look:
         waiting, new = intake.waiting(state, generation, first), self.new(state, generation)
         texts = self.seen()
-        new_bytes = sum(len(text) for name, (start, end) in new.items() for text in texts[name][start:end])
+        new_bytes = sum(
+            len(text) for name, (start, end) in new.items() for text in texts[name][start:end]
+        )
         reasons = [f"{count(len(new), 'list')} with new records"] if new else []
         reasons += [f"{count(waiting.slices, 'slice')} yet to be read"] if waiting.slices else []
         return Look(
@@ -122,9 +124,13 @@ class Numbers:
 
     def portions(self, new: Mapping[str, tuple[int, int]]) -> int:
         """The slices that ranges make."""
-        return max((-(-(end - start) // self.source.at_once) for start, end in new.values()), default=0)
+        return max(
+            (-(-(end - start) // self.source.at_once) for start, end in new.values()), default=0
+        )
 
-    def pin(self, generation: int, now: datetime, progress: Progress | None = None) -> NumbersPinning:
+    def pin(
+        self, generation: int, now: datetime, progress: Progress | None = None
+    ) -> NumbersPinning:
         intake.create(self.layout, generation, _COLUMNS)
         return NumbersPinning(self, generation, now, progress)
 
@@ -132,7 +138,10 @@ class Numbers:
         for name, end in self.ends(state, generation).items():
             if len(self.seen().get(name, ())) < end:
                 raise TerminalError(
-                    "lists-lost", tried="read the lists", found=f"{name} ends before {end}", next="stop"
+                    "lists-lost",
+                    tried="read the lists",
+                    found=f"{name} ends before {end}",
+                    next="stop",
                 )
 
     def missing(self, units: Iterable[Unit]) -> dict[str, Finding]:
@@ -140,9 +149,13 @@ class Numbers:
         for unit in units:
             texts = lists(unit.row["document"]).get(unit.name, [])[unit.start : unit.until]
             if len(texts) < unit.until - unit.start:
-                found[unit.range] = Finding(kind="vanished", subject=unit.range, detail="is gone", next="put it back")
+                found[unit.range] = Finding(
+                    kind="vanished", subject=unit.range, detail="is gone", next="put it back"
+                )
             elif digest(texts) != unit.row["digest"]:
-                found[unit.range] = Finding(kind="changed", subject=unit.range, detail="changed", next="put it back")
+                found[unit.range] = Finding(
+                    kind="changed", subject=unit.range, detail="changed", next="put it back"
+                )
         return found
 
     def open_findings(self, state: FlowLayout) -> list[Finding]:
@@ -150,14 +163,20 @@ class Numbers:
 
     def refuse_changed(self, units: Sequence[Unit]) -> None:
         if found := self.missing(units):
-            raise TerminalError("input-changed", tried="read lists", found=", ".join(found), next="put them back")
+            raise TerminalError(
+                "input-changed", tried="read lists", found=", ".join(found), next="put them back"
+            )
 
-    def refuse_miscounted(self, number: int, units: Sequence[Unit], read: Mapping[str, int]) -> None:
+    def refuse_miscounted(
+        self, number: int, units: Sequence[Unit], read: Mapping[str, int]
+    ) -> None:
         sizes: Counter[str] = Counter()
         for unit in units:
             sizes[unit.name] += unit.until - unit.start
         if wrong := [name for name, size in sizes.items() if read.get(name, 0) != size]:
-            raise TerminalError("lines-differ", tried=f"read slice {number}", found=", ".join(wrong), next="stop")
+            raise TerminalError(
+                "lines-differ", tried=f"read slice {number}", found=", ".join(wrong), next="stop"
+            )
 
     def refuse_findings(self, findings: Sequence[Finding]) -> None:
         pass
@@ -168,9 +187,13 @@ class Numbers:
     def asked_again(self, asked: Collection[str], generation: int, first: int) -> list[str]:
         return list(asked)
 
-    def give_up(self, units: Sequence[str], unread: Collection[str], *, by: str, note: str, at: datetime) -> None:
+    def give_up(
+        self, units: Sequence[str], unread: Collection[str], *, by: str, note: str, at: datetime
+    ) -> None:
         if unknown := set(units) - set(unread):
-            raise TerminalError("not-parked", tried="give lists up", found=", ".join(unknown), next="stop")
+            raise TerminalError(
+                "not-parked", tried="give lists up", found=", ".join(unknown), next="stop"
+            )
         write_json(self._given_up, {"ranges": sorted({*self.given_up(), *units})})
 
     def given_up(self) -> frozenset[str]:
@@ -196,8 +219,15 @@ class Numbers:
 class NumbersPinning:
     """The `Pinning` of lists: of each list the next few records make a slice."""
 
-    def __init__(self, source: Numbers, generation: int, now: datetime, progress: Progress | None) -> None:
-        self._source, self._generation, self._now, self._progress = source, generation, now, progress
+    def __init__(
+        self, source: Numbers, generation: int, now: datetime, progress: Progress | None
+    ) -> None:
+        self._source, self._generation, self._now, self._progress = (
+            source,
+            generation,
+            now,
+            progress,
+        )
         self._left = source.new(source.layout, generation)
         self._next = intake.newest(source.layout, generation) + 1
         self._slices = self._units = 0
@@ -225,7 +255,11 @@ class NumbersPinning:
             if until < end:
                 self._left[name] = (until, end)
         intake.append(self._source.layout, self._generation, _COLUMNS, rows, self._now, self._next)
-        self._next, self._slices, self._units = self._next + 1, self._slices + 1, self._units + len(rows)
+        self._next, self._slices, self._units = (
+            self._next + 1,
+            self._slices + 1,
+            self._units + len(rows),
+        )
         if self._progress:
             self._progress(self._units, self._units + len(self._left))
 
@@ -242,13 +276,23 @@ class NumbersReader:
 
     settings: Mapping[str, str] = MappingProxyType({})
 
-    def read(self, spark: SparkSession, flow: FlowSpec, units: Sequence[Unit], spool: str) -> list[Read]:
+    def read(
+        self, spark: SparkSession, flow: FlowSpec, units: Sequence[Unit], spool: str
+    ) -> list[Read]:
         rows = [
             (text, unit.name, unit.start, unit.start + at)
             for unit in units
-            for at, text in enumerate(lists(unit.row["document"])[unit.name][unit.start : unit.until])
+            for at, text in enumerate(
+                lists(unit.row["document"])[unit.name][unit.start : unit.until]
+            )
         ]
-        return [Read(relation(spark, {"value": TEXT, "_unit": TEXT, "_block": NUMBER, "_id": NUMBER}, rows))]
+        return [
+            Read(
+                relation(
+                    spark, {"value": TEXT, "_unit": TEXT, "_block": NUMBER, "_id": NUMBER}, rows
+                )
+            )
+        ]
 
     def name(self, unit: str) -> str:
         return unit

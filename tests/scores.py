@@ -95,10 +95,14 @@ def table(found: Mapping[str, Sequence[Mapping[str, Any]]], commits: Mapping[str
         held = list(dict.fromkeys(words for trial in trials for words in trial["held"]))
         wrong = list(dict.fromkeys(words for trial in trials for words in trial["wrong"]))
         said = "; ".join([*held, *(f"**not:** {words}" for words in wrong)])
-        places, proofs = (list(dict.fromkeys(t[name] for t in trials)) for name in ("place", "fired"))
+        places, proofs = (
+            list(dict.fromkeys(t[name] for t in trials)) for name in ("place", "fired")
+        )
         cells = [case, WHAT[case], ", ".join(places) or "not tried yet", "; ".join(proofs), said]
         shown = f"{scores[case]:g}" if trials else "-"
-        rows.append(f"| {' | '.join(cell.replace('|', ' ') for cell in cells)} | {shown} | {commits.get(case, '')} |")
+        rows.append(
+            f"| {' | '.join(cell.replace('|', ' ') for cell in cells)} | {shown} | {commits.get(case, '')} |"
+        )
     average = sum(scores.values()) / len(scores)
     rows += ["", f"{len(scores)} cases, average {average:.2f}, lowest {min(scores.values()):g}."]
     return "\n".join(rows)

@@ -100,14 +100,19 @@ def cases(draw: st.DrawFn, keys: tuple[str, ...] = ("id",), cells: int = 40) -> 
     edges = list(accumulate(counts, initial=0))
     drains = [Drain(tuple(tuple(file) for file in files[i:j])) for i, j in pairwise(edges)]
     at = draw(st.integers(0, len(drains) - 1).map(lambda n: len(drains) - 1 - n))
-    drains[at] = replace(drains[at], fault=draw(st.sampled_from([*STEPS, None])), replay=draw(st.booleans()))
+    drains[at] = replace(
+        drains[at], fault=draw(st.sampled_from([*STEPS, None])), replay=draw(st.booleans())
+    )
     return Case(tuple(drains), draw(st.integers(1, 3)))
 
 
 def _history(rng: Random, cell: int, keys: tuple[str, ...]) -> list[Line]:
     """Up to 40 lines about a few keys: changes, refused and blank ones, some of them more than once."""
     names = rng.sample(IDS, rng.randint(1, len(IDS)))
-    found = [_any_line(rng, [f"{name}-{cell}" for name in names], keys) for _ in range(rng.randint(1, 24))]
+    found = [
+        _any_line(rng, [f"{name}-{cell}" for name in names], keys)
+        for _ in range(rng.randint(1, 24))
+    ]
     found += rng.choices(found, k=rng.randint(0, 6))
     return found
 

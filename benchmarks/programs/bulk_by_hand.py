@@ -21,7 +21,11 @@ SHAPE = Shape(
     tie="seq",
 )
 """Columns as `benchmarks.bulk.COLUMNS`."""
-_OPTIONS = {"json": {"mode": "DROPMALFORMED"}, "csv": {"mode": "DROPMALFORMED", "header": "true"}, "parquet": {}}
+_OPTIONS = {
+    "json": {"mode": "DROPMALFORMED"},
+    "csv": {"mode": "DROPMALFORMED", "header": "true"},
+    "parquet": {},
+}
 
 
 def main() -> None:

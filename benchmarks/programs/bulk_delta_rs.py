@@ -33,7 +33,11 @@ def main() -> None:
         "csv": f"read_csv({files}, header = true, columns = {COLUMNS})",
         "parquet": f"read_parquet({files})",
     }[asked.form]
-    newest = "" if asked.mode == "append" else "qualify row_number() over (partition by order_id order by seq desc) = 1"
+    newest = (
+        ""
+        if asked.mode == "append"
+        else "qualify row_number() over (partition by order_id order by seq desc) = 1"
+    )
     with duckdb.connect() as db:
         db.execute("set timezone = 'UTC'")
         rows = db.sql(f"select * from {read} {newest}").to_arrow_reader()

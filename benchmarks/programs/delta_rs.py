@@ -54,7 +54,12 @@ def merge(con: duckdb.DuckDBPyConnection, files: Sequence[str], table: str) -> N
         write_deltalake(table, rows.slice(0, 0))
     (
         DeltaTable(table)
-        .merge(rows, "t.event_date = s.event_date and t.order_id = s.order_id", source_alias="s", target_alias="t")
+        .merge(
+            rows,
+            "t.event_date = s.event_date and t.order_id = s.order_id",
+            source_alias="s",
+            target_alias="t",
+        )
         .when_matched_delete("s.op = 'delete' and s.seq >= t.seq")
         .when_matched_update_all("s.seq > t.seq")
         .when_not_matched_insert_all("s.op <> 'delete'")

@@ -72,7 +72,9 @@ def session(tuned: bool) -> SparkSession:
     builder = (
         SparkSession.builder.appName("hand_written")
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+        .config(
+            "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+        )
         .config("spark.sql.session.timeZone", "UTC")
     )
     for name, value in TUNED.items() if tuned else ():
@@ -142,7 +144,9 @@ def upsert(batch: DataFrame, table: str, shape: Shape, partition: str | None = N
 
 def drain(rows: DataFrame, lake: str, table: str, shape: Shape, mode: str) -> None:
     """Write a stream of rows into a table, which is made if it is not there: `append`, or MERGE of each batch."""
-    written = rows.writeStream.option("checkpointLocation", f"{lake}/_checkpoint").trigger(availableNow=True)
+    written = rows.writeStream.option("checkpointLocation", f"{lake}/_checkpoint").trigger(
+        availableNow=True
+    )
     if mode == "append":
         written.format("delta").start(table).awaitTermination()
         return
@@ -155,12 +159,21 @@ def main() -> None:
     """Drain the landing directory into `<lake>/tables/<shape>`."""
     parser = options()
     parser.add_argument("--tuned", action="store_true")
-    parser.add_argument("--partition", help="column by which the table is partitioned, and the MERGE is to be pruned")
+    parser.add_argument(
+        "--partition",
+        help="column by which the table is partitioned, and the MERGE is to be pruned",
+    )
     asked = parser.parse_args()
-    spark, table, shape = session(asked.tuned), f"{asked.lake}/tables/{asked.shape}", shapes()[asked.shape]
+    spark, table, shape = (
+        session(asked.tuned),
+        f"{asked.lake}/tables/{asked.shape}",
+        shapes()[asked.shape],
+    )
     found = events(spark, shape, f"{asked.landing}/{asked.shape}", asked.files, table)
     (
-        found.writeStream.foreachBatch(lambda batch, _: upsert(batch, table, shape, asked.partition))
+        found.writeStream.foreachBatch(
+            lambda batch, _: upsert(batch, table, shape, asked.partition)
+        )
         .option("checkpointLocation", f"{asked.lake}/_checkpoint")
         .trigger(availableNow=True)
         .start()

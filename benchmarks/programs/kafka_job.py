@@ -20,7 +20,11 @@ def main() -> None:
     parser.add_argument("--topic", required=True)
     parser.add_argument("--offsets", type=int, required=True, help="offsets per trigger")
     asked = parser.parse_args()
-    spark, shape, table = session(tuned=True), shapes()[asked.shape], f"{asked.lake}/tables/{asked.shape}"
+    spark, shape, table = (
+        session(tuned=True),
+        shapes()[asked.shape],
+        f"{asked.lake}/tables/{asked.shape}",
+    )
     records = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", asked.servers)

@@ -29,7 +29,9 @@ def sessions(visits: DataFrame) -> DataFrame:
 
 def pairs(visits: DataFrame, orders: DataFrame) -> DataFrame:
     """One row per visit and order of the same user within half an hour after it."""
-    right = orders.withColumnsRenamed({"event_time": "ordered_at", "user": "whose", "amount": "order_amount"})
+    right = orders.withColumnsRenamed(
+        {"event_time": "ordered_at", "user": "whose", "amount": "order_amount"}
+    )
     within = "user = whose and ordered_at between event_time and event_time + interval 30 minutes"
     left = visits.withWatermark("event_time", DELAY)
     return left.join(right.withWatermark("ordered_at", DELAY), F.expr(within)).drop("whose")
@@ -37,9 +39,15 @@ def pairs(visits: DataFrame, orders: DataFrame) -> DataFrame:
 
 def upsert(batch: DataFrame, table: str) -> None:
     """MERGE the newest row of each user of a batch, where it is newer than the table's."""
-    number = F.row_number().over(Window.partitionBy("user").orderBy(F.desc("event_time"), F.desc("visit_id")))
+    number = F.row_number().over(
+        Window.partitionBy("user").orderBy(F.desc("event_time"), F.desc("visit_id"))
+    )
     newest = batch.withColumn("_number", number).where("_number = 1").drop("_number")
-    merge = DeltaTable.forPath(batch.sparkSession, table).alias("t").merge(newest.alias("s"), "t.user = s.user")
+    merge = (
+        DeltaTable.forPath(batch.sparkSession, table)
+        .alias("t")
+        .merge(newest.alias("s"), "t.user = s.user")
+    )
     merge.whenMatchedUpdateAll("s.event_time > t.event_time").whenNotMatchedInsertAll().execute()
 
 
@@ -57,8 +65,14 @@ def main() -> None:
     )
     table = f"{asked.lake}/tables/{asked.table}"
     columns = ("visit_id", "order_id", "event_time", "user", "amount")
-    visits, orders = (_stream(spark, f"{asked.lake}/tables/{name}", columns) for name in ("visits", "orders"))
-    stream = {"sessions": lambda: sessions(visits), "pairs": lambda: pairs(visits, orders), "newest": lambda: visits}
+    visits, orders = (
+        _stream(spark, f"{asked.lake}/tables/{name}", columns) for name in ("visits", "orders")
+    )
+    stream = {
+        "sessions": lambda: sessions(visits),
+        "pairs": lambda: pairs(visits, orders),
+        "newest": lambda: visits,
+    }
     writer = stream[asked.kind]().writeStream.trigger(availableNow=True)
     writer = writer.option("checkpointLocation", f"{asked.lake}/_checkpoint_{asked.kind}")
     if asked.kind == "newest":

@@ -18,9 +18,15 @@ from pyspark.sql import DataFrame
 def main() -> None:
     """Drain the landing directory into `<lake>/tables/<shape>`."""
     asked = options().parse_args()
-    spark, table, shape = session(tuned=False), f"{asked.lake}/tables/{asked.shape}", shapes()[asked.shape]
+    spark, table, shape = (
+        session(tuned=False),
+        f"{asked.lake}/tables/{asked.shape}",
+        shapes()[asked.shape],
+    )
     found = events(spark, shape, f"{asked.landing}/{asked.shape}", asked.files, table)
-    spark.sql(f"create table {asked.shape} using delta location '{table}'")  # its writers know tables by name
+    spark.sql(
+        f"create table {asked.shape} using delta location '{table}'"
+    )  # its writers know tables by name
     on = conditions(shape)
     merge = [
         {"clause": "whenMatchedDelete", "condition": on["delete"]},
@@ -31,7 +37,9 @@ def main() -> None:
 
     def write(batch: DataFrame, _: int) -> None:
         how = {"merge_builder": merge, "merge_cond": on["match"], **names}
-        writer = DeltaTableWriter(table=asked.shape, output_mode=BatchOutputMode.MERGE, output_mode_params=how)
+        writer = DeltaTableWriter(
+            table=asked.shape, output_mode=BatchOutputMode.MERGE, output_mode_params=how
+        )
         writer.write(newest(batch, shape))
 
     stream = ForEachBatchStreamWriter(

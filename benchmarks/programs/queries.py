@@ -30,13 +30,22 @@ def main() -> None:
     tables = dict(one.split("=", 1) for one in asked.tables)
     spent: dict[str, dict[str, list[float]]] = {q: {name: [] for name in tables} for q in QUESTIONS}
     for number in range(asked.repeat + 1):
-        turn = list(tables.items())[:: -1 if number % 2 else 1]  # who is asked first finds colder code
+        turn = list(tables.items())[
+            :: -1 if number % 2 else 1
+        ]  # who is asked first finds colder code
         for question, text in QUESTIONS.items():
             for name, path in turn:
                 started = time.monotonic()
                 spark.sql(text.format(table=f"delta.`{path}`")).collect()
                 spent[question][name].append((time.monotonic() - started) * 1000)
-    print(json.dumps({q: {n: round(statistics.median(t[1:]), 1) for n, t in by.items()} for q, by in spent.items()}))
+    print(
+        json.dumps(
+            {
+                q: {n: round(statistics.median(t[1:]), 1) for n, t in by.items()}
+                for q, by in spent.items()
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

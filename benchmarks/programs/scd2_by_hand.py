@@ -25,14 +25,22 @@ def merge(batch: DataFrame, table: str) -> None:
     history = DeltaTable.forPath(batch.sparkSession, table)
     opened = history.toDF().where("end_at is null").alias("t")
     differs = "(s.status <> t.status or s.amount <> t.amount)"
-    again = newest.alias("s").join(opened, "thing").where(f"s.op <> 'delete' and {differs}").select("s.*")
-    staged = again.selectExpr("null as merge_key", "*").unionByName(newest.selectExpr("thing as merge_key", "*"))
+    again = (
+        newest.alias("s")
+        .join(opened, "thing")
+        .where(f"s.op <> 'delete' and {differs}")
+        .select("s.*")
+    )
+    staged = again.selectExpr("null as merge_key", "*").unionByName(
+        newest.selectExpr("thing as merge_key", "*")
+    )
     (
         history.alias("t")
         .merge(staged.alias("s"), "t.thing = s.merge_key and t.end_at is null")
         .whenMatchedUpdate(f"s.op = 'delete' or {differs}", {"end_at": "s.seq"})
         .whenNotMatchedInsert(
-            "s.op <> 'delete'", {"thing": "s.thing", "status": "s.status", "amount": "s.amount", "start_at": "s.seq"}
+            "s.op <> 'delete'",
+            {"thing": "s.thing", "status": "s.status", "amount": "s.amount", "start_at": "s.seq"},
         )
         .execute()
     )
@@ -44,13 +52,24 @@ def main() -> None:
     for name in ("--landing", "--lake", "--table"):
         parser.add_argument(name, required=True)
     asked = parser.parse_args()
-    spark, table = SparkSession.builder.appName("scd2_by_hand").getOrCreate(), f"{asked.lake}/tables/{asked.table}"
+    spark, table = (
+        SparkSession.builder.appName("scd2_by_hand").getOrCreate(),
+        f"{asked.lake}/tables/{asked.table}",
+    )
     if not DeltaTable.isDeltaTable(spark, table):
-        made = DeltaTable.create(spark).location(table).addColumns(spark.createDataFrame([], _ROW).schema)
+        made = (
+            DeltaTable.create(spark)
+            .location(table)
+            .addColumns(spark.createDataFrame([], _ROW).schema)
+        )
         made.property("delta.enableDeletionVectors", "true").execute()
     events = spark.readStream.schema(_EVENT).option("maxFilesPerTrigger", 10).json(asked.landing)
-    writer = events.writeStream.trigger(availableNow=True).foreachBatch(lambda batch, _: merge(batch, table))
-    writer.option("checkpointLocation", f"{asked.lake}/_checkpoint_{asked.table}").start().awaitTermination()
+    writer = events.writeStream.trigger(availableNow=True).foreachBatch(
+        lambda batch, _: merge(batch, table)
+    )
+    writer.option(
+        "checkpointLocation", f"{asked.lake}/_checkpoint_{asked.table}"
+    ).start().awaitTermination()
 
 
 if __name__ == "__main__":

@@ -38,22 +38,33 @@ def main() -> None:
     parser.add_argument("--rows", type=int, required=True, action="append")
     parser.add_argument("--columns", required=True, action="append")
     parser.add_argument("--start", type=int, action="append", help="the first id")
-    parser.add_argument("--parts", type=int, default=_DAYS, help="tasks, of ids that follow each other")
+    parser.add_argument(
+        "--parts", type=int, default=_DAYS, help="tasks, of ids that follow each other"
+    )
     asked = parser.parse_args()
     spark = SparkSession.builder.appName("seed").getOrCreate()
     starts = asked.start or [0] * len(asked.table)
-    for table, number, columns, start in zip(asked.table, asked.rows, asked.columns, starts, strict=True):
+    for table, number, columns, start in zip(
+        asked.table, asked.rows, asked.columns, starts, strict=True
+    ):
         append(spark, table, columns, start, number, asked.parts)
 
 
-def append(spark: SparkSession, table: str, columns: str, start: int, number: int, parts: int) -> None:
+def append(
+    spark: SparkSession, table: str, columns: str, start: int, number: int, parts: int
+) -> None:
     """Append a row for every id of so many from `start` on to a table, which is made if it is not there."""
     spark.range(start, start + number, 1, parts).createOrReplaceTempView("ids")
     rows = spark.sql(f"select {columns} from ids")
     if DeltaTable.isDeltaTable(spark, table):
         rows = filled(rows, spark.read.format("delta").load(table))
     else:
-        made = DeltaTable.create(spark).location(table).addColumns(rows.schema).partitionedBy("event_date")
+        made = (
+            DeltaTable.create(spark)
+            .location(table)
+            .addColumns(rows.schema)
+            .partitionedBy("event_date")
+        )
         made.property("delta.enableDeletionVectors", "true").execute()
     rows.write.format("delta").mode("append").save(table)
 

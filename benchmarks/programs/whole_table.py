@@ -32,7 +32,11 @@ def main() -> None:
         suite.add_expectation(config.to_domain_obj())
     found = batch.validate(suite, result_format="SUMMARY").results
     judged = [(one.expectation_config, bool(one.success)) for one in found]
-    print(json.dumps({str((config.meta or {})["at"]): success for config, success in judged if config}))
+    print(
+        json.dumps(
+            {str((config.meta or {})["at"]): success for config, success in judged if config}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -18,9 +18,7 @@ from pyspark.sql import functions as F
 
 DELAY = "2 days"
 _KEYS = ("window_start", "day", "type")
-_COLUMNS = (
-    "window_start timestamp, day date, type string, window_end timestamp, events bigint, amount bigint, users bigint"
-)
+_COLUMNS = "window_start timestamp, day date, type string, window_end timestamp, events bigint, amount bigint, users bigint"
 _ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -47,7 +45,11 @@ def upsert(batch: DataFrame, table: str) -> None:
 def follow(spark: SparkSession, events: str, table: str, checkpoint: str) -> None:
     """Drain the events that the stream has not read."""
     if not DeltaTable.isDeltaTable(spark, table):
-        made = DeltaTable.create(spark).location(table).addColumns(spark.createDataFrame([], _COLUMNS).schema)
+        made = (
+            DeltaTable.create(spark)
+            .location(table)
+            .addColumns(spark.createDataFrame([], _COLUMNS).schema)
+        )
         made.partitionedBy("day").property("delta.enableDeletionVectors", "true").execute()
     found = spark.readStream.format("delta").load(events).withWatermark("event_time", DELAY)
     (

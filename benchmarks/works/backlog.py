@@ -28,9 +28,13 @@ def _tiny(bench: Bench) -> list[Sample]:
     samples = []
     for turn in range(bench.asked.repeat):
         for files in bench.asked.sizes:
-            patient = [c for c in bench.contenders if files <= _PATIENCE or c not in (HAND_WRITTEN, TUNED)]
+            patient = [
+                c for c in bench.contenders if files <= _PATIENCE or c not in (HAND_WRITTEN, TUNED)
+            ]
             sizes = [bench.rows(_TINY_ROWS)] * files
-            samples += _drained(replace(bench, contenders=patient), f"{files:,} files", sizes, turn + 1)
+            samples += _drained(
+                replace(bench, contenders=patient), f"{files:,} files", sizes, turn + 1
+            )
     return samples
 
 
@@ -41,7 +45,10 @@ def _drained(bench: Bench, kind: str, sizes: Sequence[int], number: int) -> list
         place = bench.place(f"backlog-{kind}-{contender.name}", landing=files[0].parent.parent)
         sample = bench.judged(contender, place, bench.run(contender, place, kind, number))
         cost = sample.cost
-        facts = {"us_per_row": cost.wall_s / sum(sizes) * 1e6, "cpu_us_per_row": cost.cpu_s / sum(sizes) * 1e6}
+        facts = {
+            "us_per_row": cost.wall_s / sum(sizes) * 1e6,
+            "cpu_us_per_row": cost.cpu_s / sum(sizes) * 1e6,
+        }
         samples.append(replace(sample, facts=facts))
     return samples
 
@@ -95,7 +102,9 @@ def _pictures(samples: Sequence[Sample]) -> Mapping[str, str]:
         for kind, name in product(kinds(samples), contenders(samples))
     ]
     return {
-        "bench-backlog": bars(Chart("Cost of a row by size of the backlog", "backlog", "wall time, µs per row"), drawn)
+        "bench-backlog": bars(
+            Chart("Cost of a row by size of the backlog", "backlog", "wall time, µs per row"), drawn
+        )
     }
 
 

@@ -29,7 +29,9 @@ def _unmeasured(_: Place) -> Any:
     raise AssertionError("what runs depends on the files: see `_command`")
 
 
-OURS = Contender("draindown, drain", "draindown run --no-check --no-compact, heap of 2 GB", _unmeasured)
+OURS = Contender(
+    "draindown, drain", "draindown run --no-check --no-compact, heap of 2 GB", _unmeasured
+)
 HAND = Contender(
     BASELINE,
     "benchmarks/programs/bulk_by_hand.py, default settings, as many files in a batch as draindown's first has",
@@ -54,7 +56,9 @@ def _bulk(bench: Bench, files: int, forms: Sequence[str], modes: Sequence[str]) 
             landing = _landing(bench, form, rows, files)
             for mode in modes:
                 kind = f"{form}, {mode}, {rows:,} rows in {files} file{'s' if files > 1 else ''}"
-                samples += _rounds(bench, landing, kind, {"form": form, "mode": mode, "rows": rows, "files": files})
+                samples += _rounds(
+                    bench, landing, kind, {"form": form, "mode": mode, "rows": rows, "files": files}
+                )
     return samples
 
 
@@ -73,11 +77,16 @@ def _rounds(bench: Bench, landing: Path, kind: str, asked: Mapping[str, Any]) ->
     samples, batches = [], 1
     shape = Shape("bulk", ROOT / "benchmarks", "", lambda place, _: _judged(place, asked))
     for turn in range(bench.asked.repeat):
-        for contender in sorted(bench.contenders, key=lambda one: one is not OURS):  # ours says how many batches
+        for contender in sorted(
+            bench.contenders, key=lambda one: one is not OURS
+        ):  # ours says how many batches
             place = bench.place(f"bulk-{turn}-{contender.name}", shape, landing)
             per_batch = -(-asked["files"] // batches) if contender is HAND else _DEFAULT_FILES
             command = _command(contender, place, asked, per_batch)
-            run = replace(contender, run=lambda at, command=command: measured(command, at.environment(), at.home))
+            run = replace(
+                contender,
+                run=lambda at, command=command: measured(command, at.environment(), at.home),
+            )
             sample = bench.run(run, place, kind, turn + 1)
             if contender is OURS and not sample.cost.exit_code:
                 batches = TableLog(str(place.lake / "ledger" / "bulk")).row_count
@@ -90,7 +99,9 @@ def _rounds(bench: Bench, landing: Path, kind: str, asked: Mapping[str, Any]) ->
 
 
 def _judged(place: Place, asked: Mapping[str, Any]) -> Verdict:
-    found: Verdict = apart(partial(bulk.compare, appended=asked["mode"] == "append"), place.table, asked["rows"])
+    found: Verdict = apart(
+        partial(bulk.compare, appended=asked["mode"] == "append"), place.table, asked["rows"]
+    )
     return found
 
 
@@ -103,12 +114,19 @@ def _command(contender: Contender, place: Place, asked: Mapping[str, Any], files
         return submit("bulk_by_hand.py", {}, *where, "--shape", "bulk", "--files", str(files))
     pipeline = place.home / "bulk.yaml"
     pipeline.write_text(json.dumps(_pipeline(place, asked)))
-    return draindown(replace(place, shape=replace(place.shape, pipeline=str(pipeline))), "--no-check", "--no-compact")
+    return draindown(
+        replace(place, shape=replace(place.shape, pipeline=str(pipeline))),
+        "--no-check",
+        "--no-compact",
+    )
 
 
 def _pipeline(place: Place, asked: Mapping[str, Any]) -> dict[str, Any]:
     required = ("order_id", "seq")
-    columns = {name: f"{kind} not null" if name in required else kind for name, kind in bulk.COLUMNS.items()}
+    columns = {
+        name: f"{kind} not null" if name in required else kind
+        for name, kind in bulk.COLUMNS.items()
+    }
     target = {"keys": ["order_id"], "sequence_by": ["seq"]} if asked["mode"] == "upsert" else {}
     source = {"files": f"{place.files}/*.{asked['form']}", "format": asked["form"]}
     flow = {"source": source, "columns": columns, "target": target}
@@ -126,7 +144,9 @@ def _findings(samples: Sequence[Sample]) -> list[Finding]:
                 f"{label} over {HAND.name}": ratio(median(group, what), median(base, what))
                 for what, label in (("wall_s", "wall"), ("cpu_s", "CPU"), ("rss_mb", "memory"))
             }
-            rows.append({"load": kind, "contender": name, "batches": median(group, "batches"), **ratios})
+            rows.append(
+                {"load": kind, "contender": name, "batches": median(group, "batches"), **ratios}
+            )
     return [Finding("Over the hand-written job with the same batches", rows)]
 
 

@@ -34,7 +34,11 @@ def _nothing(place: Place) -> Cost:
 CONTENDERS = (
     Contender("draindown, local[1]", "one JVM with one task at a time", _nothing),
     Contender("draindown, local[2]", "one JVM with two", _nothing),
-    Contender(f"draindown, {_ONE}", "a standalone cluster: driver, master, one executor of one core", _nothing),
+    Contender(
+        f"draindown, {_ONE}",
+        "a standalone cluster: driver, master, one executor of one core",
+        _nothing,
+    ),
     Contender(f"draindown, {_TWO}", "the same with two executors of one core", _nothing),
 )
 
@@ -60,7 +64,12 @@ def _measure(bench: Bench) -> list[Sample]:
         sample
         for turn in range(bench.asked.repeat)
         for contender in bench.contenders
-        for sample in _series(bench, contender, bench.place(f"cluster-{turn}-{contender.name}", FLIGHTS, landing), turn)
+        for sample in _series(
+            bench,
+            contender,
+            bench.place(f"cluster-{turn}-{contender.name}", FLIGHTS, landing),
+            turn,
+        )
     ]
 
 
@@ -74,7 +83,9 @@ def _series(bench: Bench, contender: Contender, place: Place, turn: int) -> list
             facts = {_EXECUTORS: cluster.spent() - before} if cluster else {}
             samples.append(Sample(contender.name, kind, cost, turn + 1, facts=facts))
             told = "".join(f", of executors {seconds:.1f}" for seconds in facts.values())
-            say(f"  {kind}, {contender.name}: {cost.wall_s:.1f} s, CPU s {cost.cpu_s:.1f}{told}, exit {cost.exit_code}")
+            say(
+                f"  {kind}, {contender.name}: {cost.wall_s:.1f} s, CPU s {cost.cpu_s:.1f}{told}, exit {cost.exit_code}"
+            )
     samples[0] = bench.judged(contender, place, samples[0])
     return samples
 
@@ -97,9 +108,16 @@ def _findings(samples: Sequence[Sample]) -> list[Finding]:
         groups = {name: of(samples, kind, f"draindown, {name}") for name in (_ONE, _TWO)}
         one, two = (median(group, "wall_s") for group in groups.values())
         alone = median(of(samples, kind, "draindown, local[1]"), "wall_s")
-        ratios = {"2 workers over 1, wall": ratio(two, one), "1 worker over local[1]": ratio(one, alone)}
+        ratios = {
+            "2 workers over 1, wall": ratio(two, one),
+            "1 worker over local[1]": ratio(one, alone),
+        }
         rows.append({"run": kind, **ratios, **_parts(groups[_ONE])})
-    return [Finding(f"What a second worker gains, on {os.cpu_count()} cores that the driver shares", rows)]
+    return [
+        Finding(
+            f"What a second worker gains, on {os.cpu_count()} cores that the driver shares", rows
+        )
+    ]
 
 
 def _parts(group: Sequence[Sample]) -> Row:
@@ -107,7 +125,10 @@ def _parts(group: Sequence[Sample]) -> Row:
     spent, whole = median(group, _EXECUTORS), median(group, "cpu_s")
     if spent is None or whole is None:
         return {}
-    return {"executor's CPU s": round(spent, 1), "CPU s of driver, master, worker": round(whole - spent, 1)}
+    return {
+        "executor's CPU s": round(spent, 1),
+        "CPU s of driver, master, worker": round(whole - spent, 1),
+    }
 
 
 WORK = Work(

@@ -27,7 +27,12 @@ def _unjudged(place: Place, keeps: bool) -> Verdict:
     return Verdict(text="not asked")
 
 
-SHAPE = Shape("windows", ROOT / "benchmarks", str(ROOT / "benchmarks" / "pipelines" / "windows.yaml"), _unjudged)
+SHAPE = Shape(
+    "windows",
+    ROOT / "benchmarks",
+    str(ROOT / "benchmarks" / "pipelines" / "windows.yaml"),
+    _unjudged,
+)
 
 
 def _by_hand(table: str, *flags: str) -> Callable[[Place], Cost]:
@@ -36,7 +41,9 @@ def _by_hand(table: str, *flags: str) -> Callable[[Place], Cost]:
     def command(place: Place) -> list[str]:
         short = (place.lake / "tables" / table).exists() and "--whole" not in flags
         conf = spark_settings.settings("local[*]", size="small" if short else "medium")
-        return submit("windows_by_hand.py", conf, "--lake", str(place.lake), "--table", table, *flags)
+        return submit(
+            "windows_by_hand.py", conf, "--lake", str(place.lake), "--table", table, *flags
+        )
 
     return by(command)
 
@@ -61,7 +68,11 @@ _TABLES = {STATE.name: "windows_by_state", WHOLE.name: "windows_whole", DERIVE.n
 
 
 def _measure(bench: Bench) -> list[Sample]:
-    return [sample for size in bench.asked.sizes for sample in _table(bench, bench.rows(size) // DAILY or 1)]
+    return [
+        sample
+        for size in bench.asked.sizes
+        for sample in _table(bench, bench.rows(size) // DAILY or 1)
+    ]
 
 
 def _table(bench: Bench, days: int) -> list[Sample]:
@@ -85,7 +96,11 @@ def _table(bench: Bench, days: int) -> list[Sample]:
 def _land(bench: Bench, place: Place) -> None:
     """Have the landing flow drain and publish what there is. Raises Failed."""
     bench.must(
-        Contender("draindown, landing", "", by(lambda at: draindown(at, "--flow", "events", "--no-compact"))),
+        Contender(
+            "draindown, landing",
+            "",
+            by(lambda at: draindown(at, "--flow", "events", "--no-compact")),
+        ),
         place,
         "published",
     )
@@ -93,7 +108,14 @@ def _land(bench: Bench, place: Place) -> None:
 
 def _append(bench: Bench, place: Place, start: int, rows: int, late_from: int) -> None:
     """Append events to the source table, in one commit that the gate publishes. Raises Failed."""
-    flags = ["--table", str(place.lake / "tables" / "events"), "--rows", str(rows), "--start", str(start)]
+    flags = [
+        "--table",
+        str(place.lake / "tables" / "events"),
+        "--rows",
+        str(rows),
+        "--start",
+        str(start),
+    ]
     flags += ["--columns", windows.columns(late_from), "--parts", str(max(1, rows // DAILY))]
     command = submit("seed.py", spark_settings.settings("local[*]"), *flags)
     say(f"  appending {rows:,} events")
@@ -128,7 +150,9 @@ def _over(samples: Sequence[Sample]) -> list[Row]:
         row: Row = {"run": kind}
         for other, title in ((STATE, "hand-written"), (WHOLE, "whole table")):
             for what, name in (("wall_s", "wall"), ("cpu_s", "CPU")):
-                ours, theirs = (median(of(samples, kind, one.name), what) for one in (DERIVE, other))
+                ours, theirs = (
+                    median(of(samples, kind, one.name), what) for one in (DERIVE, other)
+                )
                 row[f"over {title}, {name}"] = ratio(ours, theirs)
         rows.append(row)
     return rows
@@ -140,8 +164,14 @@ def _growth(samples: Sequence[Sample]) -> list[Row]:
         {
             "run": kind,
             "contender": name,
-            "wall": ratio(median(of(samples, kind, name), "wall_s"), median(of(samples, smallest, name), "wall_s")),
-            "CPU": ratio(median(of(samples, kind, name), "cpu_s"), median(of(samples, smallest, name), "cpu_s")),
+            "wall": ratio(
+                median(of(samples, kind, name), "wall_s"),
+                median(of(samples, smallest, name), "wall_s"),
+            ),
+            "CPU": ratio(
+                median(of(samples, kind, name), "cpu_s"),
+                median(of(samples, smallest, name), "cpu_s"),
+            ),
         }
         for kind in bigger
         for name in (DERIVE.name, WHOLE.name)
@@ -150,7 +180,11 @@ def _growth(samples: Sequence[Sample]) -> list[Row]:
 
 def _lost(samples: Sequence[Sample]) -> list[Row]:
     return [
-        {"after": sample.kind, "contender": sample.contender, "lost": f"{sample.facts['lost']:,.0f}"}
+        {
+            "after": sample.kind,
+            "contender": sample.contender,
+            "lost": f"{sample.facts['lost']:,.0f}",
+        }
         for sample in samples
         if "lost" in sample.facts
     ]

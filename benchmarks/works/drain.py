@@ -41,7 +41,9 @@ def _changes(bench: Bench) -> list[Sample]:
     return samples
 
 
-def _more(bench: Bench, contender: Contender, place: Place, files: list[Path], kind: str, turn: int) -> Sample:
+def _more(
+    bench: Bench, contender: Contender, place: Place, files: list[Path], kind: str, turn: int
+) -> Sample:
     place.deliver(files)
     return _drained(bench, contender, place, kind, turn)
 
@@ -50,7 +52,9 @@ def _drained(bench: Bench, contender: Contender, place: Place, kind: str, turn: 
     return bench.judged(contender, place, bench.run(contender, place, kind, turn + 1))
 
 
-FLIGHTS = Work("drain", "the demo's year of flights into an empty table", _flights, ON_SPARK, Asked(repeat=3))
+FLIGHTS = Work(
+    "drain", "the demo's year of flights into an empty table", _flights, ON_SPARK, Asked(repeat=3)
+)
 CHANGES = Work(
     "changes",
     f"{FILES} files of {FILE_ROWS:,} change events into an empty table, then {MORE_FILES} more",

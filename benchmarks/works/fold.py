@@ -34,9 +34,13 @@ def _drained(table: str) -> Callable[[Place], Cost]:
     return by(lambda at: draindown(at, "--flow", table, "--no-check", "--no-compact"))
 
 
-SHAPE = Shape("fold", ROOT / "benchmarks", str(ROOT / "benchmarks" / "pipelines" / "fold.yaml"), _unjudged)
+SHAPE = Shape(
+    "fold", ROOT / "benchmarks", str(ROOT / "benchmarks" / "pipelines" / "fold.yaml"), _unjudged
+)
 SESSION = Contender(
-    "session", "draindown run --flow sessions --no-check --no-compact: the kind `session`", _drained("sessions")
+    "session",
+    "draindown run --flow sessions --no-check --no-compact: the kind `session`",
+    _drained("sessions"),
 )
 _FLOWS = {"session": "sessions", "processor": "folded"}
 PROCESSOR = Contender(
@@ -47,12 +51,21 @@ PROCESSOR = Contender(
 
 
 def _measure(bench: Bench) -> list[Sample]:
-    return [one for size in bench.asked.sizes for users in (_MANY, _ONE) for one in _of(bench, bench.rows(size), users)]
+    return [
+        one
+        for size in bench.asked.sizes
+        for users in (_MANY, _ONE)
+        for one in _of(bench, bench.rows(size), users)
+    ]
 
 
 def _of(bench: Bench, rows: int, users: str) -> list[Sample]:
     """The first fill of so many visits, then feeds of more, which follow them in time."""
-    place, more, samples = bench.place(f"fold-{rows}-{users}", SHAPE), bench.rows(_FEED), list[Sample]()
+    place, more, samples = (
+        bench.place(f"fold-{rows}-{users}", SHAPE),
+        bench.rows(_FEED),
+        list[Sample](),
+    )
     kinds.land_first(place.landing)
     _publish(bench, place)
     for turn in range(bench.asked.repeat + 1):
@@ -65,7 +78,11 @@ def _of(bench: Bench, rows: int, users: str) -> list[Sample]:
     if len(bench.contenders) > 1:
         wrong = apart(differing, place.lake / "tables")
         say(f"    the two tables differ in {wrong:,} sessions")
-        samples[-1] = replace(samples[-1], wrong_rows=wrong, verdict=f"{wrong:,} sessions differ" if wrong else "exact")
+        samples[-1] = replace(
+            samples[-1],
+            wrong_rows=wrong,
+            verdict=f"{wrong:,} sessions differ" if wrong else "exact",
+        )
     return samples
 
 
@@ -78,8 +95,15 @@ def _append(bench: Bench, place: Place, start: int, rows: int, users: str) -> No
     """Append visits in one commit that is published. Raises Failed."""
     columns = kinds.visits(start or rows)  # of those after the first fill some are late
     if users == _ONE:
-        columns = f"{columns.partition(', concat(')[0]}, 'one' as user{columns.partition(' as user')[2]}"
-    flags = ["--parts", str(max(1, rows // DAILY)), "--table", str(place.lake / "tables" / "visits")]
+        columns = (
+            f"{columns.partition(', concat(')[0]}, 'one' as user{columns.partition(' as user')[2]}"
+        )
+    flags = [
+        "--parts",
+        str(max(1, rows // DAILY)),
+        "--table",
+        str(place.lake / "tables" / "visits"),
+    ]
     flags += ["--rows", str(rows), "--start", str(start), "--columns", columns]
     say(f"  appending {rows:,} visits of {users}")
     command = submit("seed.py", spark_settings.settings("local[*]"), *flags)
@@ -101,7 +125,10 @@ def differing(tables: Path) -> int:
     with duckdb.connect() as con:
         for name, start in (("sessions", "session_start"), ("folded", "segment_start")):
             rows = QueryBuilder().register("t", DeltaTable(str(tables / name)))
-            con.register("arriving", rows.execute(f"select user, {start} as start, session_end, visits, amount from t"))
+            con.register(
+                "arriving",
+                rows.execute(f"select user, {start} as start, session_end, visits, amount from t"),
+            )
             con.execute(f"create table {name} as select * from arriving")
         both = "(from sessions except all from folded) union all (from folded except all from sessions)"
         return int(con.execute(f"select count(*) from ({both})").fetchall()[0][0])
@@ -114,7 +141,13 @@ def _findings(samples: Sequence[Sample]) -> list[Finding]:
         if own and _FILL in kind:
             number = float(kind.rpartition(", ")[2].split()[0]) * 1e6
             whole, batch = (number / (median(own, what) or 1) for what in ("wall_s", "batch"))
-            rows.append({"run": kind, "in its batch": f"{batch:,.0f}", "with the JVM's start": f"{whole:,.0f}"})
+            rows.append(
+                {
+                    "run": kind,
+                    "in its batch": f"{batch:,.0f}",
+                    "with the JVM's start": f"{whole:,.0f}",
+                }
+            )
     return [Finding("The processor's rows a second", rows)]
 
 

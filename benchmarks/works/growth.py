@@ -75,15 +75,25 @@ def _measure(bench: Bench) -> list[Sample]:
 
 def _longer(bench: Bench) -> list[Sample]:
     # the seed is written in so many parts, each of whole days
-    tables = [Seeded(days * _DAILY, days) for size in bench.asked.sizes for days in [size - size % DAYS]]
-    return _batches(bench, {f"{table.days:,} days, {millions(table)}": table for table in tables}, {_NEWEST: 1.0})
+    tables = [
+        Seeded(days * _DAILY, days) for size in bench.asked.sizes for days in [size - size % DAYS]
+    ]
+    return _batches(
+        bench,
+        {f"{table.days:,} days, {millions(table)}": table for table in tables},
+        {_NEWEST: 1.0},
+    )
 
 
-def _batches(bench: Bench, tables: Mapping[str, Seeded], chosen: Mapping[str, float]) -> list[Sample]:
+def _batches(
+    bench: Bench, tables: Mapping[str, Seeded], chosen: Mapping[str, float]
+) -> list[Sample]:
     """Into each table, by what it is called, the batches of each of the series, by the share of newest days."""
     samples = []
     for table, seeded in tables.items():
-        places = {c.name: grown(bench, c, f"growth-{table}-{c.name}", seeded) for c in bench.contenders}
+        places = {
+            c.name: grown(bench, c, f"growth-{table}-{c.name}", seeded) for c in bench.contenders
+        }
         number = 0
         for series, recent in chosen.items():
             for turn in range(bench.asked.repeat):
@@ -109,12 +119,20 @@ def _over_smallest(samples: Sequence[Sample]) -> list[Row]:
     rows: list[Row] = []
     for series in SERIES:
         ending = f", {series}"
-        smallest, *bigger = [kind.removesuffix(ending) for kind in kinds(samples) if kind.endswith(ending)] or [""]
+        smallest, *bigger = [
+            kind.removesuffix(ending) for kind in kinds(samples) if kind.endswith(ending)
+        ] or [""]
         for table, name in product(bigger, contenders(samples)):
             big, small = of(samples, table + ending, name), of(samples, smallest + ending, name)
             row: Row = {"table": f"{table} / {smallest}", "keys": series, "contender": name}
             titles = {"wall": "wall_s", "CPU": "cpu_s", "MERGE alone": "merge_ms"}
-            rows.append(row | {title: ratio(median(big, what), median(small, what)) for title, what in titles.items()})
+            rows.append(
+                row
+                | {
+                    title: ratio(median(big, what), median(small, what))
+                    for title, what in titles.items()
+                }
+            )
     return rows
 
 
@@ -142,7 +160,11 @@ def _pictures(samples: Sequence[Sample]) -> Mapping[str, str]:
         Bar(kind, name, median(of(samples, kind, name), "wall_s") or 0)
         for kind, name in product(kinds(samples), contenders(samples))
     ]
-    chart = Chart("A batch of changes into a growing table", "table and keys of the batch", "wall time, seconds")
+    chart = Chart(
+        "A batch of changes into a growing table",
+        "table and keys of the batch",
+        "wall time, seconds",
+    )
     return {"bench-growth": bars(chart, drawn)}
 
 

@@ -69,8 +69,15 @@ def _kafka(bench: Bench) -> list[Sample]:
         for turn in range(bench.asked.repeat):
             for kind in _KINDS:
                 batches = 1
-                for contender in sorted(bench.contenders, key=lambda one: one is HAND):  # ours says how many batches
-                    shape = Shape("changes", ROOT / "benchmarks", "", _append if kind == "append" else CHANGES.judge)
+                for contender in sorted(
+                    bench.contenders, key=lambda one: one is HAND
+                ):  # ours says how many batches
+                    shape = Shape(
+                        "changes",
+                        ROOT / "benchmarks",
+                        "",
+                        _append if kind == "append" else CHANGES.judge,
+                    )
                     place = bench.place(f"kafka-{kind}-{turn}-{contender.name}", shape, landing)
                     if contender is HAND:
                         command = _by_hand(place, kind, address, topic, -(-records // batches))
@@ -91,19 +98,27 @@ def _backlog(bench: Bench) -> list[Sample]:
             shape = Shape("changes", ROOT / "benchmarks", "", CHANGES.judge)
             for turn in range(bench.asked.repeat):
                 for contender in bench.contenders:
-                    place = bench.place(f"backlog-{size}-{turn}-{contender.name}", shape, files[0].parent.parent)
+                    place = bench.place(
+                        f"backlog-{size}-{turn}-{contender.name}", shape, files[0].parent.parent
+                    )
                     command = _drain(contender, place, "upsert", address, topic, bound)
-                    samples.append(_drained(bench, contender, place, command, f"{size:,} records", turn + 1))
+                    samples.append(
+                        _drained(bench, contender, place, command, f"{size:,} records", turn + 1)
+                    )
     return samples
 
 
-def _drained(bench: Bench, contender: Contender, place: Place, command: list[str], kind: str, number: int) -> Sample:
+def _drained(
+    bench: Bench, contender: Contender, place: Place, command: list[str], kind: str, number: int
+) -> Sample:
     """Run the command and judge its table. A drain's sample says how many batches it made."""
     run = replace(contender, run=lambda at: measured(command, at.environment(), at.home))
     sample = bench.judged(run, place, bench.must(run, place, kind, number))
     if contender is HAND:
         return sample
-    return replace(sample, facts={"batches": TableLog(str(place.lake / "ledger" / "changes")).row_count})
+    return replace(
+        sample, facts={"batches": TableLog(str(place.lake / "ledger" / "changes")).row_count}
+    )
 
 
 def _findings(samples: Sequence[Sample]) -> list[Finding]:
@@ -114,7 +129,8 @@ def _findings(samples: Sequence[Sample]) -> list[Finding]:
             "contender": name,
             "batches": median(of(samples, kind, name), "batches"),
             "memory over the smallest": ratio(
-                median(of(samples, kind, name), "rss_mb"), median(of(samples, kinds(samples)[0], name), "rss_mb")
+                median(of(samples, kind, name), "rss_mb"),
+                median(of(samples, kinds(samples)[0], name), "rss_mb"),
             ),
         }
         for kind in kinds(samples)
@@ -139,8 +155,12 @@ def _delivered(address: str, files: list[Path]) -> tuple[str, int]:
     lines = 0
     if topic not in admin.list_topics(timeout=_SECONDS).topics:
         settings = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
-        admin.create_topics([_admin.NewTopic(topic, PARTITIONS, 1, config=settings)])[topic].result(_SECONDS)
-        producer = Producer({"bootstrap.servers": address, "linger.ms": 50, "queue.buffering.max.messages": 500_000})
+        admin.create_topics([_admin.NewTopic(topic, PARTITIONS, 1, config=settings)])[topic].result(
+            _SECONDS
+        )
+        producer = Producer(
+            {"bootstrap.servers": address, "linger.ms": 50, "queue.buffering.max.messages": 500_000}
+        )
         say(f"writing the lines of {len(files)} files into topic {topic}")
         for file in files:
             with gzip.open(file, "rb") as text:
@@ -149,7 +169,9 @@ def _delivered(address: str, files: list[Path]) -> tuple[str, int]:
                     lines += 1
             if producer.flush(_SECONDS):
                 raise Failed(f"the broker did not take the records of {file}")
-    ends = admin.list_offsets({TopicPartition(topic, at): _admin.OffsetSpec.latest() for at in range(PARTITIONS)})
+    ends = admin.list_offsets(
+        {TopicPartition(topic, at): _admin.OffsetSpec.latest() for at in range(PARTITIONS)}
+    )
     return topic, sum(int(found.result(_SECONDS).offset) for found in ends.values())
 
 
@@ -160,7 +182,12 @@ def _by_hand(place: Place, kind: str, address: str, topic: str, offsets: int) ->
 
 
 def _drain(
-    contender: Contender, place: Place, kind: str, address: str, topic: str, bound: int | None = None
+    contender: Contender,
+    place: Place,
+    kind: str,
+    address: str,
+    topic: str,
+    bound: int | None = None,
 ) -> list[str]:
     """Write the pipeline, with `bound` as its `max_offsets_per_trigger`, and return the command that drains it."""
     content = yaml.safe_load((ROOT / "benchmarks" / "pipelines" / "changes.yaml").read_text())

@@ -28,7 +28,9 @@ def _unjudged(place: Place, keeps: bool) -> Verdict:
     return Verdict(text="not asked")
 
 
-SHAPE = Shape("kinds", ROOT / "benchmarks", str(ROOT / "benchmarks" / "pipelines" / "kinds.yaml"), _unjudged)
+SHAPE = Shape(
+    "kinds", ROOT / "benchmarks", str(ROOT / "benchmarks" / "pipelines" / "kinds.yaml"), _unjudged
+)
 
 
 def _no_table(place: Place) -> Cost:
@@ -51,7 +53,10 @@ DERIVE = Contender(
 def _of(contender: Contender, table: str) -> Contender:
     """Return the contender's way to one of the tables."""
     if contender.name == DERIVE.name:
-        return replace(contender, run=by(lambda at: draindown(at, "--flow", table, "--no-check", "--no-compact")))
+        return replace(
+            contender,
+            run=by(lambda at: draindown(at, "--flow", table, "--no-check", "--no-compact")),
+        )
 
     def command(place: Place) -> list[str]:
         short = (place.lake / "tables" / _own(contender, table)).exists()
@@ -67,7 +72,11 @@ def _own(contender: Contender, table: str) -> str:
 
 
 def _measure(bench: Bench) -> list[Sample]:
-    return [sample for size in bench.asked.sizes for sample in _tables(bench, bench.rows(size) // DAILY or 1)]
+    return [
+        sample
+        for size in bench.asked.sizes
+        for sample in _tables(bench, bench.rows(size) // DAILY or 1)
+    ]
 
 
 def _tables(bench: Bench, days: int) -> list[Sample]:
@@ -102,7 +111,14 @@ def _append(bench: Bench, place: Place, start: int, rows: int, late_from: int) -
     flags = ["--parts", str(max(1, rows // DAILY))]
     for table, (columns, each) in SOURCES.items():
         first, last = -(-start // each), -(-(start + rows) // each)
-        flags += ["--table", str(place.lake / "tables" / table), "--rows", str(last - first), "--start", str(first)]
+        flags += [
+            "--table",
+            str(place.lake / "tables" / table),
+            "--rows",
+            str(last - first),
+            "--start",
+            str(first),
+        ]
         flags += ["--columns", columns(late_from)]
     say(f"  appending {rows:,} visits and their orders")
     command = submit("seed.py", spark_settings.settings("local[*]"), *flags)
@@ -116,7 +132,11 @@ def _judge(place: Place, contender: Contender, table: str, samples: list[Sample]
     tables = place.lake / "tables"
     found = apart(kinds.judge, table, tables / _own(contender, table), tables)
     say(f"    oracle, {contender.name}, {table}: {found.verdict.text}")
-    own = [at for at, one in enumerate(samples) if one.contender == contender.name and one.kind.startswith(table)]
+    own = [
+        at
+        for at, one in enumerate(samples)
+        if one.contender == contender.name and one.kind.startswith(table)
+    ]
     told, facts = found.verdict, {"lost": found.lost, "waiting": found.waiting}
     for at in own:
         samples[at] = replace(samples[at], wrong_rows=told.wrong_rows, verdict=told.text)
@@ -146,11 +166,15 @@ def _over(samples: Sequence[Sample]) -> list[Row]:
 def _growth(samples: Sequence[Sample]) -> list[Row]:
     rows: list[Row] = []
     for table in _TABLES:
-        smallest, *bigger = [one for one in kinds_of_run(samples) if one.startswith(f"{table}, {_MORE}")] or [""]
+        smallest, *bigger = [
+            one for one in kinds_of_run(samples) if one.startswith(f"{table}, {_MORE}")
+        ] or [""]
         rows += [
             {"run": kind}
             | {
-                name: ratio(*(median(of(samples, one, DERIVE.name), what) for one in (kind, smallest)))
+                name: ratio(
+                    *(median(of(samples, one, DERIVE.name), what) for one in (kind, smallest))
+                )
                 for what, name in (("wall_s", "wall"), ("cpu_s", "CPU"))
             }
             for kind in bigger

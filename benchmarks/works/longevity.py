@@ -42,15 +42,26 @@ def _measure(bench: Bench) -> list[Sample]:
         early = number - bench.asked.repeat + last
         for contender in bench.contenders:
             if early >= first:
-                samples.append(_run(bench, contender, young[contender.name], deliveries[early], _YOUNG, early))
+                samples.append(
+                    _run(bench, contender, young[contender.name], deliveries[early], _YOUNG, early)
+                )
             samples.append(_run(bench, contender, places[contender.name], delivered, "run", number))
     for contender in bench.contenders:
         bench.judged_last(contender, places[contender.name], samples)
         samples.append(_asked(bench, contender, places[contender.name], files))
-    return samples + [sample for contender in bench.contenders for sample in _refreshed(bench, contender)]
+    return samples + [
+        sample for contender in bench.contenders for sample in _refreshed(bench, contender)
+    ]
 
 
-def _run(bench: Bench, contender: Contender, place: Place, delivered: Sequence[Path], kind: str, number: int) -> Sample:
+def _run(
+    bench: Bench,
+    contender: Contender,
+    place: Place,
+    delivered: Sequence[Path],
+    kind: str,
+    number: int,
+) -> Sample:
     place.deliver(delivered)
     return bench.run(contender, place, kind if number else "first run", number)
 
@@ -67,7 +78,11 @@ def _asked(bench: Bench, contender: Contender, grown_old: Place, files: Sequence
     cost = measured(command, fresh.environment(), fresh.home)
     if cost.exit_code:
         raise Failed(f"the questions failed: {fresh.home / 'err.txt'}")
-    facts = {f"{question}/{name}": ms for question, by in result(fresh).items() for name, ms in by.items()}
+    facts = {
+        f"{question}/{name}": ms
+        for question, by in result(fresh).items()
+        for name, ms in by.items()
+    }
     sample = Sample(contender.name, "end", cost, facts=facts)
     tell(sample)
     return sample
@@ -90,7 +105,10 @@ def _findings(samples: Sequence[Sample]) -> list[Finding]:
             "The last five runs, in turn with runs 3 to 7 of a young table; refreshes of 3 % of a table",
             _times(samples),
         ),
-        Finding("Questions to the table of many runs and to a fresh one with the same rows", _questions(samples)),
+        Finding(
+            "Questions to the table of many runs and to a fresh one with the same rows",
+            _questions(samples),
+        ),
     ]
 
 
@@ -117,7 +135,12 @@ def _questions(samples: Sequence[Sample]) -> list[Row]:
     for sample in of(samples, "end"):
         for question in dict.fromkeys(fact.split("/")[0] for fact in sample.facts):
             old, fresh = sample.facts[f"{question}/old"], sample.facts[f"{question}/{_FRESH}"]
-            row: Row = {"contender": sample.contender, "question": question, "old, ms": old, "fresh, ms": fresh}
+            row: Row = {
+                "contender": sample.contender,
+                "question": question,
+                "old, ms": old,
+                "fresh, ms": fresh,
+            }
             rows.append(row | {"old / fresh": ratio(old, fresh)})
     return rows
 
@@ -130,7 +153,9 @@ def _pictures(samples: Sequence[Sample]) -> Mapping[str, str]:
         for which, kind in kinds.items()
     ]
     return {
-        "bench-longevity": lines(Chart("Runs of one small file into one table", "run", "wall time, seconds"), drawn)
+        "bench-longevity": lines(
+            Chart("Runs of one small file into one table", "run", "wall time, seconds"), drawn
+        )
     }
 
 

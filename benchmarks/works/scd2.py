@@ -19,7 +19,12 @@ from draindown.launch import settings as spark_settings
 _EVENTS, _FEED = 1_000_000, 50_000
 _DAYS = 100
 """Daily repeats of all things that change nothing."""
-_FILL, _MORE, _BESIDE, _DAILY = "first fill", "more events", "more events beside", "one more day after"
+_FILL, _MORE, _BESIDE, _DAILY = (
+    "first fill",
+    "more events",
+    "more events beside",
+    "one more day after",
+)
 _BY_HAND, _ENDS = "by_hand", ("__START_AT", "__END_AT")
 
 
@@ -28,7 +33,12 @@ def _judge(place: Place, keeps: bool) -> Verdict:
     return statuses.judge(place.table, place.files)
 
 
-SHAPE = Shape("statuses", ROOT / "benchmarks", str(ROOT / "benchmarks" / "pipelines" / "statuses.yaml"), _judge)
+SHAPE = Shape(
+    "statuses",
+    ROOT / "benchmarks",
+    str(ROOT / "benchmarks" / "pipelines" / "statuses.yaml"),
+    _judge,
+)
 
 
 def _by_hand(place: Place) -> list[str]:
@@ -36,7 +46,14 @@ def _by_hand(place: Place) -> list[str]:
         "local[*]", size="small" if (place.lake / "tables" / _BY_HAND).exists() else "medium"
     )
     return submit(
-        "scd2_by_hand.py", conf, "--landing", str(place.files), "--lake", str(place.lake), "--table", _BY_HAND
+        "scd2_by_hand.py",
+        conf,
+        "--landing",
+        str(place.files),
+        "--lake",
+        str(place.lake),
+        "--table",
+        _BY_HAND,
     )
 
 
@@ -69,10 +86,16 @@ def _filled(bench: Bench) -> list[Sample]:
     for turn in range(bench.asked.repeat + 1):
         start, rows = (first + (turn - 1) * more, more) if turn else (0, first)
         apart(statuses.write, place.files, start, rows, bench.rows(statuses.THINGS), first)
-        samples += [bench.must(one, place, _MORE if turn else _FILL, turn or 1) for one in bench.contenders]
+        samples += [
+            bench.must(one, place, _MORE if turn else _FILL, turn or 1) for one in bench.contenders
+        ]
     for one in bench.contenders:
         by_hand = one.name == HAND.name
-        table, names = (place.lake / "tables" / _BY_HAND, ("start_at", "end_at")) if by_hand else (place.table, _ENDS)
+        table, names = (
+            (place.lake / "tables" / _BY_HAND, ("start_at", "end_at"))
+            if by_hand
+            else (place.table, _ENDS)
+        )
         found = apart(statuses.judge, table, place.files, names)
         say(f"    oracle, {one.name}: {found.text}")
         at = max(i for i, sample in enumerate(samples) if sample.contender == one.name)
@@ -82,13 +105,28 @@ def _filled(bench: Bench) -> list[Sample]:
 
 def _beside(bench: Bench, closed: int) -> list[Sample]:
     """More events of things with so many closed rows."""
-    place, more, things = bench.place(f"scd2-{closed}", SHAPE), bench.rows(_FEED), bench.rows(statuses.THINGS)
+    place, more, things = (
+        bench.place(f"scd2-{closed}", SHAPE),
+        bench.rows(_FEED),
+        bench.rows(statuses.THINGS),
+    )
     apart(statuses.write, place.files, 1, things, things)
     bench.must(DRAIN, place, "made the table")
     say(f"  seeding {closed:,} closed rows")
-    flags = ("--table", str(place.table), "--rows", str(closed), "--columns", statuses.closed(things), "--parts", "8")
+    flags = (
+        "--table",
+        str(place.table),
+        "--rows",
+        str(closed),
+        "--columns",
+        statuses.closed(things),
+        "--parts",
+        "8",
+    )
     if measured(
-        submit("seed.py", spark_settings.settings("local[*]"), *flags), place.environment(), place.home
+        submit("seed.py", spark_settings.settings("local[*]"), *flags),
+        place.environment(),
+        place.home,
     ).exit_code:
         raise Failed(f"seeding failed: {place.home / 'err.txt'}")
     samples = list[Sample]()
@@ -100,7 +138,11 @@ def _beside(bench: Bench, closed: int) -> list[Sample]:
 
 def _daily(bench: Bench) -> list[Sample]:
     """A day of things of which nothing changed, after few such days and after many."""
-    place, things, samples = bench.place("scd2-daily", SHAPE), bench.rows(statuses.THINGS), list[Sample]()
+    place, things, samples = (
+        bench.place("scd2-daily", SHAPE),
+        bench.rows(statuses.THINGS),
+        list[Sample](),
+    )
     days = 0
     for until in (2, _DAYS):
         for day in range(days, until):
@@ -110,7 +152,9 @@ def _daily(bench: Bench) -> list[Sample]:
             apart(statuses.repeat, place.files, until + turn, things)
             sample = bench.must(DRAIN, place, f"{_DAILY} {until} days", turn + 1)
             hidden = TableLog(str(place.lake / "hidden" / "statuses"))
-            samples.append(replace(sample, facts={**sample.facts, "hidden": float(hidden.row_count)}))
+            samples.append(
+                replace(sample, facts={**sample.facts, "hidden": float(hidden.row_count)})
+            )
         days = until + bench.asked.repeat
     return [*samples[:-1], bench.judged(DRAIN, place, samples[-1])]
 
@@ -133,14 +177,19 @@ def _over(samples: Sequence[Sample]) -> list[Row]:
 def _growth(samples: Sequence[Sample]) -> list[Row]:
     rows: list[Row] = []
     for prefix in (_BESIDE, _DAILY):
-        smallest, *bigger = [kind for kind in kinds_of_run(samples) if kind.startswith(prefix)] or [""]
-        rows += [{"run": kind, **_ratios(of(samples, kind), of(samples, smallest))} for kind in bigger]
+        smallest, *bigger = [kind for kind in kinds_of_run(samples) if kind.startswith(prefix)] or [
+            ""
+        ]
+        rows += [
+            {"run": kind, **_ratios(of(samples, kind), of(samples, smallest))} for kind in bigger
+        ]
     return rows
 
 
 def _ratios(over: Sequence[Sample], under: Sequence[Sample]) -> Row:
     return {
-        name: ratio(median(over, what), median(under, what)) for what, name in (("wall_s", "wall"), ("cpu_s", "CPU"))
+        name: ratio(median(over, what), median(under, what))
+        for what, name in (("wall_s", "wall"), ("cpu_s", "CPU"))
     }
 
 

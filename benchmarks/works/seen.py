@@ -22,7 +22,16 @@ _PER_CUT = 1_000
 _PLAN = Contender(
     "draindown, plan",
     "draindown plan: what a run would do, without a JVM",
-    by(lambda place: [program("draindown"), "--root", str(place.shape.root), "plan", place.shape.pipeline, "--json"]),
+    by(
+        lambda place: [
+            program("draindown"),
+            "--root",
+            str(place.shape.root),
+            "plan",
+            place.shape.pipeline,
+            "--json",
+        ]
+    ),
 )
 
 
@@ -37,7 +46,9 @@ def _measure(bench: Bench) -> list[Sample]:
         apart(_pretend, place, size)
         for number, file in enumerate(files[1:], 1):
             place.deliver([file])
-            samples += [bench.run(one, place, f"{size:,} files seen", number) for one in bench.contenders]
+            samples += [
+                bench.run(one, place, f"{size:,} files seen", number) for one in bench.contenders
+            ]
         if DRAIN in bench.contenders:
             bench.judged_last(DRAIN, place, samples)
     return samples
@@ -62,14 +73,20 @@ def _pretend(place: Place, files: int) -> None:
 
 def _file(place: Place, number: int) -> Verified:
     path = place.files / f"{number // 100_000}" / f"seen-{number:08}.json.gz"
-    return Verified(str(path), 100_000, number, f"{number:064x}", lines=1_000, blank=0, raw_bytes=1_000_000)
+    return Verified(
+        str(path), 100_000, number, f"{number:064x}", lines=1_000, blank=0, raw_bytes=1_000_000
+    )
 
 
 def _drained(layout: FlowLayout, cut: int) -> None:
     offsets = Path(layout.checkpoint(1), "offsets")
-    newest = max((path for path in offsets.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+    newest = max(
+        (path for path in offsets.iterdir() if path.name.isdigit()), key=lambda path: int(path.name)
+    )
     *head, last = newest.read_text().splitlines()
-    newest.write_text("\n".join([*head, json.dumps(json.loads(last) | {"reservoirVersion": cut + 1})]))
+    newest.write_text(
+        "\n".join([*head, json.dumps(json.loads(last) | {"reservoirVersion": cut + 1})])
+    )
     (offsets / f".{newest.name}.crc").unlink(missing_ok=True)
 
 
@@ -78,7 +95,9 @@ def _findings(samples: Sequence[Sample]) -> list[Finding]:
     for name in contenders(samples):
         few, many = (of(samples, kind, name) for kind in (kinds(samples)[0], kinds(samples)[-1]))
         walls, cpus = ((median(many, what), median(few, what)) for what in ("wall_s", "cpu_s"))
-        rows.append({"step": name, "wall, many over few": ratio(*walls), "CPU, many over few": ratio(*cpus)})
+        rows.append(
+            {"step": name, "wall, many over few": ratio(*walls), "CPU, many over few": ratio(*cpus)}
+        )
     return [Finding("A run where many files were seen, over one where few were", rows)]
 
 

@@ -28,7 +28,9 @@ ROWS, FILES = 100_000, 4
 _admin: Any = confluent_kafka.admin  # exports more than it says
 _SECONDS = 60.0
 _COLUMNS = ["event_date", "order_id", "status", "amount"]
-_TYPES = "event_date date, order_id bigint, status text, amount int, primary key (event_date, order_id)"
+_TYPES = (
+    "event_date date, order_id bigint, status text, amount int, primary key (event_date, order_id)"
+)
 _KIND = f"{FILES} batches"
 _TITLES = {"batch": "a batch, s", "first": "the first, s", "wall_s": "wall, s", "cpu_s": "CPU s"}
 
@@ -38,7 +40,9 @@ def _unmeasured(_: Place) -> Any:
 
 
 def _with(name: str, note: str) -> Contender:
-    return Contender(f"draindown, {name}", f"the same drain with {note}", _unmeasured, keeps_refused=True)
+    return Contender(
+        f"draindown, {name}", f"the same drain with {note}", _unmeasured, keeps_refused=True
+    )
 
 
 POSTGRES = _with("to Postgres", "`also_to` a table of a server on loopback, four columns")
@@ -54,9 +58,16 @@ class _Servers:
 
     def sinks(self, contender: Contender, name: str) -> dict[str, Any]:
         """Make what the contender's sinks write to, and return them as the pipeline file has them."""
-        table = {"postgres": {"url": self.postgres.url(), "table": name, "create": True}, "columns": _COLUMNS}
+        table = {
+            "postgres": {"url": self.postgres.url(), "table": name, "create": True},
+            "columns": _COLUMNS,
+        }
         topic = {"kafka": {"topic": name, "bootstrap_servers": self.broker}, "columns": _COLUMNS}
-        once = {"kafka": topic["kafka"] | {"create": True}, "columns": _COLUMNS, "delivery": "exactly_once"}
+        once = {
+            "kafka": topic["kafka"] | {"create": True},
+            "columns": _COLUMNS,
+            "delivery": "exactly_once",
+        }
         found = {
             POSTGRES.name: {"table": table},
             KAFKA.name: {"topic": topic},
@@ -76,19 +87,27 @@ class _Servers:
         found = []
         if contender in (POSTGRES, BOTH):
             rows = self.postgres.execute(f"select {', '.join(_COLUMNS)} from {name}")
-            found += [] if {(str(day), id_): more for day, id_, *more in rows} == table else ["Postgres"]
+            found += (
+                [] if {(str(day), id_): more for day, id_, *more in rows} == table else ["Postgres"]
+            )
         if contender in (KAFKA, ONCE, BOTH):
             found += [] if self._folded(name) == table else ["the topic"]
         return " and ".join(found)
 
     def _folded(self, name: str) -> dict[Any, Any]:
         """Return the rows of the topic, as a consumer that reads committed messages from its beginning has them."""
-        settings = {"bootstrap.servers": self.broker, "group.id": "bench", "isolation.level": "read_committed"}
+        settings = {
+            "bootstrap.servers": self.broker,
+            "group.id": "bench",
+            "isolation.level": "read_committed",
+        }
         consumer, place = Consumer(settings), TopicPartition(name, 0, 0)
         consumer.assign([place])
         _, end = consumer.get_watermark_offsets(place, timeout=_SECONDS)
         rows: dict[Any, Any] = {}
-        while consumer.position([place])[0].offset < end and (found := consumer.consume(10_000, _SECONDS / 6)):
+        while consumer.position([place])[0].offset < end and (
+            found := consumer.consume(10_000, _SECONDS / 6)
+        ):
             for message in found:
                 key = tuple(json.loads(message.key()).values())
                 if message.value() is None:
@@ -119,14 +138,17 @@ def _measure(bench: Bench) -> list[Sample]:
         for turn in range(1, bench.asked.repeat + 1):
             for at, contender in enumerate(bench.contenders):
                 place = bench.place(
-                    f"sinks-{turn}-{contender.name}", Shape("changes", ROOT / "benchmarks", "", CHANGES.judge)
+                    f"sinks-{turn}-{contender.name}",
+                    Shape("changes", ROOT / "benchmarks", "", CHANGES.judge),
                 )
                 place.deliver(files)
                 name = f"bench_{os.getpid()}_{turn}_{at}"
                 named = _written(place, servers.sinks(contender, name))
                 run = replace(contender, run=_run)
                 sample = bench.judged(run, place, bench.must(run, named, _KIND, turn))
-                samples.append(_agreeing(sample, servers.wrong(contender, name, _rows(place)), place))
+                samples.append(
+                    _agreeing(sample, servers.wrong(contender, name, _rows(place)), place)
+                )
     return samples
 
 
@@ -144,19 +166,27 @@ def _written(place: Place, sinks: Mapping[str, Any]) -> Place:
 
 def _run(place: Place) -> Any:
     secret = {"DRAINDOWN_SECRET_PG": WORD}
-    return measured(draindown(place, "--no-check", "--no-compact"), place.environment() | secret, place.home)
+    return measured(
+        draindown(place, "--no-check", "--no-compact"), place.environment() | secret, place.home
+    )
 
 
 def _rows(place: Place) -> dict[Any, Any]:
     rows = TableLog(str(place.table)).rows(f"select {', '.join(_COLUMNS)} from t")
-    return {(str(row["event_date"]), row["order_id"]): [row["status"], row["amount"]] for row in rows}
+    return {
+        (str(row["event_date"]), row["order_id"]): [row["status"], row["amount"]] for row in rows
+    }
 
 
 def _agreeing(sample: Sample, wrong: str, place: Place) -> Sample:
     """Return the sample with the seconds of its batches after the first, which warms the JVM up."""
-    ledger = TableLog(str(place.lake / "ledger" / "changes")).rows("select seconds from t order by batch")
+    ledger = TableLog(str(place.lake / "ledger" / "changes")).rows(
+        "select seconds from t order by batch"
+    )
     if len(ledger) != FILES:
-        raise Failed(f"{count(len(ledger), 'batch', 'batches')} in {place.home}, not {FILES}: {result(place)}")
+        raise Failed(
+            f"{count(len(ledger), 'batch', 'batches')} in {place.home}, not {FILES}: {result(place)}"
+        )
     later = [row["seconds"] for row in ledger[1:]]
     found = replace(sample, facts={"batch": sum(later) / len(later), "first": ledger[0]["seconds"]})
     return replace(found, verdict=f"{wrong} not as the table") if wrong else found
@@ -173,9 +203,14 @@ def _findings(samples: Sequence[Sample]) -> list[Finding]:
             ("cpu_s", "CPU s"),
         ):
             ours, plain = (median(of(samples, _KIND, one.name), what) for one in (contender, DRAIN))
-            row |= {title: ours, f"{title} more": round(ours - plain, 2) if ours and plain else None}
+            row |= {
+                title: ours,
+                f"{title} more": round(ours - plain, 2) if ours and plain else None,
+            }
         rows.append(row)
-    return [Finding(f"What sinks add to batches of {ROWS:,} rows; all hold what the table does", rows)]
+    return [
+        Finding(f"What sinks add to batches of {ROWS:,} rows; all hold what the table does", rows)
+    ]
 
 
 WORK = Work(

@@ -46,7 +46,9 @@ def _series(bench: Bench, group: Sequence[Contender], files: Sequence[Path]) -> 
     return samples + [bench.judged(*end) for end in ends]
 
 
-def _runs(bench: Bench, group: Sequence[Contender], places: Mapping[str, Place], files: Sequence[Path]) -> list[Sample]:
+def _runs(
+    bench: Bench, group: Sequence[Contender], places: Mapping[str, Place], files: Sequence[Path]
+) -> list[Sample]:
     for contender in group:
         places[contender.name].deliver(files[:FILES_BEFORE])
         bench.must(contender, places[contender.name], "first")
@@ -66,16 +68,22 @@ def findings(samples: Sequence[Sample]) -> list[Finding]:
     for kind in kinds(samples):
         through, command = (of(samples, kind, c.name) for c in (DAG, ALL))
         if through and command:
-            over = {title: ratio(median(through, what), median(command, what)) for title, what in _COSTS.items()}
+            over = {
+                title: ratio(median(through, what), median(command, what))
+                for title, what in _COSTS.items()
+            }
             rows.append({"run": kind, **over})
     return [Finding(f"{DAG.name} over {ALL.name}", rows)]
 
 
 def _pictures(samples: Sequence[Sample]) -> Mapping[str, str]:
     drawn = [
-        Line(name, [(s.number, s.cost.wall_s) for s in of(samples, "small", name)]) for name in contenders(samples)
+        Line(name, [(s.number, s.cost.wall_s) for s in of(samples, "small", name)])
+        for name in contenders(samples)
     ]
-    return {"bench-small": lines(Chart("Runs of one small file", "run", "wall time, seconds"), drawn)}
+    return {
+        "bench-small": lines(Chart("Runs of one small file", "run", "wall time, seconds"), drawn)
+    }
 
 
 WORK = Work(

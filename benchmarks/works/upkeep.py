@@ -32,9 +32,17 @@ CHECK = Contender(
 WHOLE = Contender(
     "Great Expectations, whole table",
     "benchmarks/programs/whole_table.py: the same suite over all rows, same Spark settings",
-    by(lambda place: submit("whole_table.py", _short(), "--table", str(place.table), "--suite", str(SUITE))),
+    by(
+        lambda place: submit(
+            "whole_table.py", _short(), "--table", str(place.table), "--suite", str(SUITE)
+        )
+    ),
 )
-IDLE = Contender("draindown, idle", "draindown run when drain, check and compaction have nothing to do", by(draindown))
+IDLE = Contender(
+    "draindown, idle",
+    "draindown run when drain, check and compaction have nothing to do",
+    by(draindown),
+)
 
 
 def _measure(bench: Bench) -> list[Sample]:
@@ -47,8 +55,12 @@ def _measure(bench: Bench) -> list[Sample]:
         for turn in turns:
             samples += _checked(bench, place, f"check, {millions(seeded)}", turn)
         _settle(bench, place)
-        samples += [_idle(bench, place, f"nothing to do, {millions(seeded)}", turn) for turn in turns]
-        ours, theirs = _checked(bench, place, f"bad row, {millions(seeded)}", bench.asked.repeat + 1, bad=1)
+        samples += [
+            _idle(bench, place, f"nothing to do, {millions(seeded)}", turn) for turn in turns
+        ]
+        ours, theirs = _checked(
+            bench, place, f"bad row, {millions(seeded)}", bench.asked.repeat + 1, bad=1
+        )
         # the table has all batches now: the oracle, which reads all of it, is asked once
         judged = bench.judged(CHECK, place, ours)
         samples += [judged if ours.verdict == "exact" else ours, theirs]
@@ -68,11 +80,15 @@ def _checked(bench: Bench, place: Place, kind: str, number: int, bad: int = 0) -
         told = f"judged {ours.facts['judged']:,.0f} rows, more than changed"
     say(f"    verdicts: {'the same' if told == 'exact' else told}, {bad} should fail")
     expected = Exit.GATE_FAILED if bad else Exit.DONE
-    ours = replace(ours, cost=replace(ours.cost, exit_code=int(ours.cost.exit_code != expected)), verdict=told)
+    ours = replace(
+        ours, cost=replace(ours.cost, exit_code=int(ours.cost.exit_code != expected)), verdict=told
+    )
     return [ours, theirs]
 
 
-def _verdicts(bench: Bench, who: Contender, place: Place, kind: str, number: int) -> tuple[Sample, dict[int, bool]]:
+def _verdicts(
+    bench: Bench, who: Contender, place: Place, kind: str, number: int
+) -> tuple[Sample, dict[int, bool]]:
     """The sample, and which expectations of the suite (by position) it found to hold."""
     sample, found = bench.run(who, place, kind, number), result(place)
     if who is WHOLE:
@@ -80,7 +96,9 @@ def _verdicts(bench: Bench, who: Contender, place: Place, kind: str, number: int
     names = suite.names(json.loads(SUITE.read_text()))
     parts = [report["check"] for report in found["reports"] if report.get("check")]
     sample = replace(sample, facts={"judged": sum(part["changed_rows"] for part in parts)})
-    return sample, {names.index(e["name"]): e["success"] for part in parts for e in part["expectations"]}
+    return sample, {
+        names.index(e["name"]): e["success"] for part in parts for e in part["expectations"]
+    }
 
 
 def _settle(bench: Bench, place: Place) -> None:
@@ -100,7 +118,9 @@ def _idle(bench: Bench, place: Place, kind: str, number: int) -> Sample:
     """A run that has nothing to do; that it started no JVM shows in what it says."""
     sample = bench.run(IDLE, place, kind, number)
     started = "starting Spark" in (place.home / "err.txt").read_text()
-    return replace(sample, verdict="a JVM was started" if started or _steps(place) != ["plan"] else "exact")
+    return replace(
+        sample, verdict="a JVM was started" if started or _steps(place) != ["plan"] else "exact"
+    )
 
 
 def _findings(samples: Sequence[Sample]) -> list[Finding]:
@@ -118,7 +138,10 @@ def _findings(samples: Sequence[Sample]) -> list[Finding]:
             }
         rows.append(row)
     return [
-        Finding("The check of a batch against Great Expectations over the whole table; verdicts are the same", rows)
+        Finding(
+            "The check of a batch against Great Expectations over the whole table; verdicts are the same",
+            rows,
+        )
     ]
 
 

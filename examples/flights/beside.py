@@ -36,17 +36,23 @@ def write(landing: Path, month: int | None = None) -> dict[str, int]:
     """
     chosen = "true" if month is None else f"observed_at like '2013-{month:02}-%'"
     return {
-        name: _write(landing / name / f"{name}.json", name, sql.format(chosen=chosen)) for name, sql in _QUERIES.items()
+        name: _write(landing / name / f"{name}.json", name, sql.format(chosen=chosen))
+        for name, sql in _QUERIES.items()
     }
 
 
 def _write(path: Path, name: str, sql: str) -> int:
     with duckdb.connect() as con:
         con.execute("set timezone = 'UTC'")
-        con.execute("create table given as from read_csv(?, nullstr = ['', 'NA'])", [str(data_of(f"{name}.csv"))])
+        con.execute(
+            "create table given as from read_csv(?, nullstr = ['', 'NA'])",
+            [str(data_of(f"{name}.csv"))],
+        )
         found = con.execute(sql)
         columns = [column[0] for column in found.description or ()]
-        lines = [json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in found.fetchall()]
+        lines = [
+            json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in found.fetchall()
+        ]
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".part")
     beside.write_text("".join(lines))
@@ -56,9 +62,13 @@ def _write(path: Path, name: str, sql: str) -> int:
 
 def main() -> int:
     """Write the files, and say how many rows they have."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("landing", type=Path, help="directory of the input files")
-    parser.add_argument("--month", type=int, choices=range(1, 13), help="write the weather of one month")
+    parser.add_argument(
+        "--month", type=int, choices=range(1, 13), help="write the weather of one month"
+    )
     asked = parser.parse_args()
     try:
         for name, rows in write(asked.landing, asked.month).items():

@@ -46,7 +46,10 @@ _QUERIES = {
     """,
 }
 """The rows of each table over `expected`, whose times are UTC seconds."""
-TABLES = {"departures_hourly": ("window_start", "origin"), "carrier_month": ("flight_month", "carrier")}
+TABLES = {
+    "departures_hourly": ("window_start", "origin"),
+    "carrier_month": ("flight_month", "carrier"),
+}
 """The derived tables of the demo's pipeline, with their keys."""
 BESIDE = {"aircraft_days": ("tailnum", "session_start"), "worst_delays": ("origin", "position")}
 """Those of examples/flights/beside.yaml over flights alone."""
@@ -112,7 +115,9 @@ def _load(con: duckdb.DuckDBPyConnection, path: str, names: list[str]) -> None:
     if not (Path(path) / "_delta_log").exists():
         con.execute("create or replace temp table held as from wanted limit 0")
         return
-    rows = QueryBuilder().register("t", DeltaTable(path)).execute(f"select {', '.join(names)} from t")
+    rows = (
+        QueryBuilder().register("t", DeltaTable(path)).execute(f"select {', '.join(names)} from t")
+    )
     con.register("arriving", rows)
     picked = [f"epoch({name})::bigint as {name}" if name in _TIMES else name for name in names]
     con.execute(f"create or replace temp table held as select {', '.join(picked)} from arriving")

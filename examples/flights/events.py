@@ -83,7 +83,9 @@ def read_manifest(target: Path) -> Manifest | None:
     return Manifest(**json.loads(path.read_text())) if path.exists() else None
 
 
-def generate(target: Path, fraction: float = 1.0, seed: int = 2013, progress: Progress | None = None) -> Manifest:
+def generate(
+    target: Path, fraction: float = 1.0, seed: int = 2013, progress: Progress | None = None
+) -> Manifest:
     """Write the year of events under `target`. Idempotent; existing later days are kept.
 
     Args:
@@ -172,10 +174,14 @@ def _arrange(con: duckdb.DuckDBPyConnection, wanted: Manifest) -> tuple[int, int
     year = len(parts)
     parts += [(part, False) for part in range(first + 1, first + 1 + wanted.days * _FILES_A_DAY)]
     con.execute("create table slot (file int, part int, again boolean)")
-    con.executemany("insert into slot values (?, ?, ?)", [(n, *slot) for n, slot in enumerate(parts, start=1)])
+    con.executemany(
+        "insert into slot values (?, ?, ?)", [(n, *slot) for n, slot in enumerate(parts, start=1)]
+    )
     con.execute(_DATED, {"first": life.day_start(1)})
     con.execute(_DEALT, {"first": first, "a_day": _FILES_A_DAY})
-    con.execute("create view delivery as select file, again, dealt.* from dealt join slot using (part)")
+    con.execute(
+        "create view delivery as select file, again, dealt.* from dealt join slot using (part)"
+    )
     return year, len(parts)
 
 
@@ -186,7 +192,8 @@ def _order(first: int, again: int) -> list[tuple[int, bool]]:
     """
     order: list[tuple[int, bool]] = []
     copied = {
-        min(first, part + _AGAIN_AFTER): part for part in (1 + first * (i + 1) // (again + 2) for i in range(again))
+        min(first, part + _AGAIN_AFTER): part
+        for part in (1 + first * (i + 1) // (again + 2) for i in range(again))
     }
     for part in range(1, first + 1):
         order.append((part, False))
@@ -225,7 +232,10 @@ def _blobs(con: duckdb.DuckDBPyConnection) -> Iterator[_Blob]:
 def _compress(numbered: tuple[int, str]) -> _Blob:
     number, text = numbered
     # no time and no name in the header, so that the same events give the same bytes
-    return _Blob(f"events-{number:04d}.json.gz", gzip.compress(f"{text}\n".encode(), compresslevel=2, mtime=0))
+    return _Blob(
+        f"events-{number:04d}.json.gz",
+        gzip.compress(f"{text}\n".encode(), compresslevel=2, mtime=0),
+    )
 
 
 def _counted(con: duckdb.DuckDBPyConnection, wanted: Manifest) -> Manifest:
@@ -238,7 +248,11 @@ def _counted(con: duckdb.DuckDBPyConnection, wanted: Manifest) -> Manifest:
         "select coalesce(fault, case when status = 'withdrawn' then 'withdrawn' else origin_of end) as kind, count(*) "
         "from delivery where origin_of <> 'life' group by kind order by kind"
     ).fetchall()
-    injected = dict(kinds) | {"redelivered_files": again, "out_of_order": _overtaken(con), "new_field": _new_field(con)}
+    injected = dict(kinds) | {
+        "redelivered_files": again,
+        "out_of_order": _overtaken(con),
+        "new_field": _new_field(con),
+    }
     quarantined = dict.fromkeys(sorted(set(life.REASONS.values())), 0)
     for kind, reason in life.REASONS.items():
         quarantined[reason] += injected.get(kind, 0)
@@ -251,7 +265,8 @@ def _counted(con: duckdb.DuckDBPyConnection, wanted: Manifest) -> Manifest:
         injected=injected,
         quarantined=quarantined,
         keys=keys,
-        withdrawn=_number(con, "select count(distinct flight_id) from event where fault is null") - keys,
+        withdrawn=_number(con, "select count(distinct flight_id) from event where fault is null")
+        - keys,
         table_sha256=fingerprint(con, "final"),
     )
 
@@ -267,7 +282,8 @@ def _overtaken(con: duckdb.DuckDBPyConnection) -> int:
 
 def _new_field(con: duckdb.DuckDBPyConnection) -> int:
     return _number(
-        con, "select count(*) from delivery where fault is null and gate is not null and status <> 'withdrawn'"
+        con,
+        "select count(*) from delivery where fault is null and gate is not null and status <> 'withdrawn'",
     )
 
 

@@ -210,7 +210,9 @@ def live(fraction: float, seed: int) -> duckdb.DuckDBPyConnection:
     """
     con = duckdb.connect()
     con.execute("set enable_progress_bar = false")
-    con.execute(f"create macro dice(purpose, id, n) as (md5_number_lower('{int(seed)}' || purpose || id) % n)::bigint")
+    con.execute(
+        f"create macro dice(purpose, id, n) as (md5_number_lower('{int(seed)}' || purpose || id) % n)::bigint"
+    )
     _read_flights(con)
     con.execute(_FLIGHTS, {"share": round(fraction * 10_000)})
     con.execute(f"{_LIFE}; {_LAST}")

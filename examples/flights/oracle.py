@@ -140,18 +140,29 @@ class Comparison:
         """Return the result as text: one line, then examples."""
         if self.problem:
             return f"oracle: could not compare: {self.problem}"
-        verdict = "WRONG" if self.wrong_rows or self.quarantine_missing or self.quarantine_extra else "exact"
+        verdict = (
+            "WRONG"
+            if self.wrong_rows or self.quarantine_missing or self.quarantine_extra
+            else "exact"
+        )
         text = (
             f"oracle: {verdict}: {self.rows_found:,} rows of {self.rows_expected:,} expected "
             f"({self.missing} missing, {self.extra} extra, {self.different} different), "
             f"{self.quarantined_found:,} quarantined of {self.quarantined_expected:,} expected "
             f"({self.quarantine_missing} missing, {self.quarantine_extra} extra)"
         )
-        return "\n".join((text, *(f"  {example}" for example in self.examples), *map(str, self.derived)))
+        return "\n".join(
+            (text, *(f"  {example}" for example in self.examples), *map(str, self.derived))
+        )
 
 
 def compare(
-    lake: Path | str, landing: Path | str, *, quarantine: bool = True, rescued: bool = True, derived: bool = False
+    lake: Path | str,
+    landing: Path | str,
+    *,
+    quarantine: bool = True,
+    rescued: bool = True,
+    derived: bool = False,
 ) -> Comparison:
     """Compare the lake of the flights pipeline with the result computed from its landing files. Never raises for data.
 
@@ -170,7 +181,9 @@ def compare(
             _read_table(con, layout.table, rescued)
             _read_quarantine(con, layout.quarantine if quarantine else None)
             found = _compared(con, lines, blank, quarantine, rescued)
-            follow = [compare_derived(con, Path(lake), table) for table in TABLES] if derived else []
+            follow = (
+                [compare_derived(con, Path(lake), table) for table in TABLES] if derived else []
+            )
             return replace(found, derived=tuple(follow))
     except Exception as error:  # noqa: BLE001  "not comparable" is a result, which the caller judges
         return Comparison(problem=f"{type(error).__name__}: {error}")
@@ -188,7 +201,9 @@ def expect(con: duckdb.DuckDBPyConnection, landing: Path) -> tuple[int, int]:
     con.execute(_FOLDED)
     _rescue(con)
     con.execute(_EXPECTED)
-    con.execute("create table refused as select file, position, verdict from judged where verdict is not null")
+    con.execute(
+        "create table refused as select file, position, verdict from judged where verdict is not null"
+    )
     return lines, blank
 
 
@@ -271,11 +286,16 @@ def _read_table(con: duckdb.DuckDBPyConnection, path: str, rescued: bool) -> Non
     con.execute(f"create table found as select {', '.join(picked)} from raw_found")
     if not rescued:
         return
-    spellings = con.execute("select distinct _rescued from found where _rescued is not null").fetchall()
+    spellings = con.execute(
+        "select distinct _rescued from found where _rescued is not null"
+    ).fetchall()
     con.execute(
         "create table spelling as "
         "select unnest($spelt::varchar[]) as spelt, unnest($canonical::varchar[]) as canonical",
-        {"spelt": [s for (s,) in spellings], "canonical": [_canonical(json.loads(s)) for (s,) in spellings]},
+        {
+            "spelt": [s for (s,) in spellings],
+            "canonical": [_canonical(json.loads(s)) for (s,) in spellings],
+        },
     )
     con.execute("update found set _rescued = canonical from spelling where _rescued = spelt")
 
@@ -304,13 +324,17 @@ def _read_delta(con: duckdb.DuckDBPyConnection, name: str, path: str, columns: l
     con.unregister("arriving")
 
 
-def _compared(con: duckdb.DuckDBPyConnection, lines: int, blank: int, quarantine: bool, rescued: bool) -> Comparison:
+def _compared(
+    con: duckdb.DuckDBPyConnection, lines: int, blank: int, quarantine: bool, rescued: bool
+) -> Comparison:
     names = [c for c in _COMPARED if rescued or c != "_rescued"]
     differs = " or ".join(f"e.{c} is distinct from f.{c}" for c in names)
     for statement in _GAPS.split(";"):
         con.execute(statement.replace("{differs}", differs).replace("{asked}", str(quarantine)))
     tally = dict(con.execute("select what, count(*) from gap group by what").fetchall())
-    reasons = con.execute("select split_part(verdict, '/', 1), count(*) from refused group by 1 order by 1").fetchall()
+    reasons = con.execute(
+        "select split_part(verdict, '/', 1), count(*) from refused group by 1 order by 1"
+    ).fetchall()
     return Comparison(
         rows_expected=_count(con, "expected"),
         rows_found=_count(con, "found"),
@@ -349,16 +373,23 @@ def _examples(con: duckdb.DuckDBPyConnection, names: list[str]) -> list[str]:
     """Return a few differences of each kind, with both sides."""
     shown = []
     for what in ("missing", "extra", "different"):
-        keys = con.execute("select flight_id from gap where what = ? order by 1 limit ?", [what, _EXAMPLES]).fetchall()
+        keys = con.execute(
+            "select flight_id from gap where what = ? order by 1 limit ?", [what, _EXAMPLES]
+        ).fetchall()
         for (key,) in keys:
             sides = [_row(con, side, key, names) for side in ("expected", "found")]
             shown.append(f"{what} {key}: expected {sides[0]}, found {sides[1]}")
     for view in ("lost", "surplus"):
         rows = con.execute(f"from {view} order by all limit {_EXAMPLES}").fetchall()
-        shown += [f"quarantine {view}: {file} line {position}: {verdict}" for file, position, verdict in rows]
+        shown += [
+            f"quarantine {view}: {file} line {position}: {verdict}"
+            for file, position, verdict in rows
+        ]
     return shown
 
 
 def _row(con: duckdb.DuckDBPyConnection, relation: str, key: str, names: list[str]) -> str:
-    rows = con.execute(f"select {', '.join(names)} from {relation} where flight_id = ?", [key]).fetchall()
+    rows = con.execute(
+        f"select {', '.join(names)} from {relation} where flight_id = ?", [key]
+    ).fetchall()
     return "; ".join(" ".join(str(v) for v in row[1:]) for row in rows) or "nothing"

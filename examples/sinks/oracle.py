@@ -49,24 +49,32 @@ def compare(brokers: str) -> Comparison:
     return Comparison(len(windows), len(refused), found)
 
 
-def _windows(events: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
+def _windows(
+    events: Mapping[str, Mapping[str, Any]],
+) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
     """Return the events by start of their window, as text, and kind."""
     found = defaultdict(list)
     for row in events.values():
         at = row["happened_at"]
-        start = at - timedelta(minutes=at.minute % 5, seconds=at.second, microseconds=at.microsecond)
+        start = at - timedelta(
+            minutes=at.minute % 5, seconds=at.second, microseconds=at.microsecond
+        )
         found[start.strftime("%Y-%m-%dT%H:%M:%S.%fZ"), row["event"]].append(row)
     return dict(found)
 
 
-def _of_windows(brokers: str, windows: Mapping[tuple[str, str], list[Mapping[str, Any]]]) -> Iterator[str]:
+def _of_windows(
+    brokers: str, windows: Mapping[tuple[str, str], list[Mapping[str, Any]]]
+) -> Iterator[str]:
     newest: dict[bytes | None, Any] = {}
     for message in _fresh(brokers, WINDOWS):
         newest[message.key()] = message.value()
     rows = [json.loads(value) for value in newest.values() if value is not None]
     found = {(row["window_start"], row["event"]): row for row in rows}
     yield from (f"{WINDOWS}: {key} is not there" for key in windows.keys() - found.keys())
-    yield from (f"{WINDOWS}: {key} is there, and should not" for key in found.keys() - windows.keys())
+    yield from (
+        f"{WINDOWS}: {key} is there, and should not" for key in found.keys() - windows.keys()
+    )
     for key in windows.keys() & found.keys():
         if not _is_right(found[key], windows[key]):
             yield f"{WINDOWS}: {found[key]} of {len(windows[key])} events"
@@ -74,7 +82,10 @@ def _of_windows(brokers: str, windows: Mapping[tuple[str, str], list[Mapping[str
 
 def _is_right(found: Mapping[str, Any], events: list[Mapping[str, Any]]) -> bool:
     amounts = [row["amount"] for row in events if row["amount"] is not None]
-    counts = (found["events"], found["users"]) == (len(events), len({row["user_id"] for row in events}))
+    counts = (found["events"], found["users"]) == (
+        len(events),
+        len({row["user_id"] for row in events}),
+    )
     if not amounts:
         return counts and found["amount"] is None and found["mean"] is None
     total, mean = Decimal(found["amount"]), Decimal(str(found["mean"]))
@@ -89,8 +100,13 @@ def _of_dead(brokers: str, refused: Mapping[Place, str]) -> Iterator[str]:
         if place in found:
             yield f"{DEAD}: {place} is there twice"
         found[place] = f"{reason}/{row['field']}" if reason in ("type", "missing") else reason
-    yield from (f"{DEAD} lacks {place}: {reason}" for place, reason in refused.items() - found.items())
-    yield from (f"{DEAD} has {place}: {reason}, and should not" for place, reason in found.items() - refused.items())
+    yield from (
+        f"{DEAD} lacks {place}: {reason}" for place, reason in refused.items() - found.items()
+    )
+    yield from (
+        f"{DEAD} has {place}: {reason}, and should not"
+        for place, reason in found.items() - refused.items()
+    )
 
 
 def _fresh(brokers: str, topic: str) -> Iterator[Message]:

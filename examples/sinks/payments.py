@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 COUNT = 2_000
-TABLE = "create table alerts (id text primary key, amount numeric(12,2), country text, at timestamptz)"
+TABLE = (
+    "create table alerts (id text primary key, amount numeric(12,2), country text, at timestamptz)"
+)
 Alert = tuple[str, Decimal, str]
 """Payment, amount, country."""
 _LIMIT = Decimal(10_000)
@@ -37,12 +39,15 @@ def _state(number: int, day: int) -> dict[str, Any]:
 def flagged(directory: Path) -> set[Alert]:
     """Return the payments that must be in the table of alerts, by what the files say."""
     newest: dict[str, dict[str, Any]] = {}
-    for line in (line for path in sorted(directory.glob("*.json")) for line in path.read_text().splitlines()):
+    for line in (
+        line for path in sorted(directory.glob("*.json")) for line in path.read_text().splitlines()
+    ):
         row = json.loads(line)
         if row["payment_id"] not in newest or newest[row["payment_id"]]["at"] < row["at"]:
             newest[row["payment_id"]] = row
     return {
         (row["payment_id"], Decimal(row["amount"]), row["country"])
         for row in newest.values()
-        if row["state"] != "cleared" and (Decimal(row["amount"]) > _LIMIT or row["country"] != row["card_country"])
+        if row["state"] != "cleared"
+        and (Decimal(row["amount"]) > _LIMIT or row["country"] != row["card_country"])
     }

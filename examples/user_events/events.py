@@ -48,7 +48,9 @@ def record(number: int) -> Record:
     if number % _AGAIN == _AGAIN - 1 and number >= _AGAIN_AFTER:
         return _again(number)
     made = _made(number)
-    return _broken(made, number // _BROKEN_EACH) if number % _BROKEN_EACH == _BROKEN_EACH - 1 else made
+    return (
+        _broken(made, number // _BROKEN_EACH) if number % _BROKEN_EACH == _BROKEN_EACH - 1 else made
+    )
 
 
 def _made(number: int, *, more: float = 0.0, later: int = 0) -> Record:
@@ -87,7 +89,9 @@ def _broken(made: Record, number: int) -> Record:
         "null": None,
         "kind": json.dumps(value | {"event": "teleport"}).encode(),
         "amount": json.dumps(value | {"amount": "many"}).encode(),
-        "timeless": json.dumps({name: v for name, v in value.items() if name != "happened_at"}).encode(),
+        "timeless": json.dumps(
+            {name: v for name, v in value.items() if name != "happened_at"}
+        ).encode(),
         "early": json.dumps(value | {"happened_at": "1999-12-31T23:59:59Z"}).encode(),
     }
     return replace(made, key=None) if fault == "keyless" else replace(made, value=spoilt[fault])
@@ -99,7 +103,9 @@ def send(brokers: str, count: int = COUNT) -> int:
     Nobody else may write to it. Raises TransientError `demo-broker-away`.
     """
     lacking = Counter(_lengths(brokers))
-    producer = Producer({"bootstrap.servers": brokers, "enable.idempotence": True, "linger.ms": 20, "log_level": 0})
+    producer = Producer(
+        {"bootstrap.servers": brokers, "enable.idempotence": True, "linger.ms": 20, "log_level": 0}
+    )
     sent = 0
     for one in _first(count):
         if lacking[one.partition] > 0:
@@ -139,11 +145,14 @@ def _lengths(brokers: str) -> dict[int, int]:
     try:
         if TOPIC not in admin.list_topics(timeout=_SECONDS).topics:
             # retention counts from the records' own times, which lie in the past
-            admin.create_topics([_admin.NewTopic(TOPIC, PARTITIONS, 1, config={"retention.ms": "-1"})])[TOPIC].result(
-                _SECONDS
-            )
+            admin.create_topics(
+                [_admin.NewTopic(TOPIC, PARTITIONS, 1, config={"retention.ms": "-1"})]
+            )[TOPIC].result(_SECONDS)
             return {}
-        places = {TopicPartition(TOPIC, number): _admin.OffsetSpec.latest() for number in range(PARTITIONS)}
+        places = {
+            TopicPartition(TOPIC, number): _admin.OffsetSpec.latest()
+            for number in range(PARTITIONS)
+        }
         asked = admin.list_offsets(places)
         return {place.partition: future.result(_SECONDS).offset for place, future in asked.items()}
     except Exception as error:

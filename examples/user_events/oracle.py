@@ -64,7 +64,9 @@ def compare(lake: str, brokers: str) -> Comparison:
     expected, refused = correct(brokers)
     layout = FlowLayout(lake, "user_events", "user_events", "user_events")
     differences = (*_of_table(layout, expected), *_of_quarantine(layout, refused))
-    return Comparison(len(expected), len(refused), dict(sorted(Counter(refused.values()).items())), differences)
+    return Comparison(
+        len(expected), len(refused), dict(sorted(Counter(refused.values()).items())), differences
+    )
 
 
 def correct(brokers: str) -> tuple[dict[str, dict[str, Any]], dict[Place, str]]:
@@ -122,21 +124,36 @@ def _refuse_by_rules(row: Mapping[str, Any]) -> None:
         raise Unfit("rule:known_event")
     if not 0 <= (row["amount"] or 0) <= 100_000:
         raise Unfit("rule:plausible_amount")
-    if not row["sent_at"] - timedelta(days=7) <= row["happened_at"] <= row["sent_at"] + timedelta(hours=1):
+    if (
+        not row["sent_at"] - timedelta(days=7)
+        <= row["happened_at"]
+        <= row["sent_at"] + timedelta(hours=1)
+    ):
         raise Unfit("rule:plausible_time")
 
 
 def messages(brokers: str, topic: str = TOPIC) -> Iterator[Message]:
     """Yield every record of a topic that has as many partitions as that of the events, partition by partition."""
-    reader = Consumer({"bootstrap.servers": brokers, "group.id": "oracle", "enable.auto.commit": False, "log_level": 0})
+    reader = Consumer(
+        {
+            "bootstrap.servers": brokers,
+            "group.id": "oracle",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
     try:
         for number in range(PARTITIONS):
-            first, end = reader.get_watermark_offsets(TopicPartition(topic, number), timeout=_SECONDS)
+            first, end = reader.get_watermark_offsets(
+                TopicPartition(topic, number), timeout=_SECONDS
+            )
             reader.assign([TopicPartition(topic, number, first)])
             while first < end:
                 found = reader.consume(min(end - first, 10_000), _SECONDS)
                 if not found:
-                    raise TimeoutError(f"{topic}/{number} from offset {first}: nothing came within {_SECONDS:.0f} s")
+                    raise TimeoutError(
+                        f"{topic}/{number} from offset {first}: nothing came within {_SECONDS:.0f} s"
+                    )
                 yield from found
                 first = (found[-1].offset() or 0) + 1
     finally:
@@ -157,15 +174,25 @@ def _of_table(layout: FlowLayout, expected: Mapping[str, Mapping[str, Any]]) -> 
 def _of_quarantine(layout: FlowLayout, refused: Mapping[Place, str]) -> Iterator[str]:
     found = Counter[tuple[Place, str]]()
     for row in _rows(layout.quarantine, ("origin", "reason", "field")):
-        reason = f"{row['reason']}/{row['field']}" if row["reason"] in ("type", "missing") else row["reason"]
+        reason = (
+            f"{row['reason']}/{row['field']}"
+            if row["reason"] in ("type", "missing")
+            else row["reason"]
+        )
         found[(row["origin"]["unit"], row["origin"]["position"]), reason] += 1
     wanted = Counter(refused.items())
     yield from (f"quarantine lacks {place}: {reason}" for place, reason in (wanted - found))
-    yield from (f"quarantine has {place}: {reason}, and should not" for place, reason in (found - wanted))
+    yield from (
+        f"quarantine has {place}: {reason}, and should not" for place, reason in (found - wanted)
+    )
 
 
 def _rows(path: str, columns: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     """Yield the rows of a Delta table. QueryBuilder is the reader of deltalake that honours deletion vectors."""
-    asked = QueryBuilder().register("t", DeltaTable(path)).execute(f"select {', '.join(columns)} from t")
+    asked = (
+        QueryBuilder()
+        .register("t", DeltaTable(path))
+        .execute(f"select {', '.join(columns)} from t")
+    )
     for batch in pa.RecordBatchReader.from_stream(asked):
         yield from batch.to_pylist()

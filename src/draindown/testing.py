@@ -43,7 +43,11 @@ class Processor:
         snapshot: Mapping[str, str],
     ) -> None:
         said: dict[str, Any] = {"by": list(by), "order_by": list(order_by), "expire": expire}
-        said |= {"class": f"module.{make.__name__}", "columns": dict(columns), "snapshot": dict(snapshot)}
+        said |= {
+            "class": f"module.{make.__name__}",
+            "columns": dict(columns),
+            "snapshot": dict(snapshot),
+        }
         self._part = spec.Processor.model_validate(said)
         self._shape = self._part.shape(make)
 
@@ -53,7 +57,11 @@ class Processor:
         Times are datetimes with a time zone for `timestamp`, without for `timestamp_ntz`. Raises `fold.Failed` with the
         reason for rows that the class can't take, and for values that it may not give.
         """
-        return self._sorted(plain.by_key(self._shape, copy.deepcopy(list(given)), self._part.by, self._part.order_by))
+        return self._sorted(
+            plain.by_key(
+                self._shape, copy.deepcopy(list(given)), self._part.by, self._part.order_by
+            )
+        )
 
     def check(self, given: Iterable[Row], rounds: int = 20, seed: int = 0) -> None:
         """Fold rows in other divisions and orders, and from snapshots. Raises AssertionError if one differs.
@@ -66,11 +74,19 @@ class Processor:
         for _ in range(rounds):
             draw.shuffle(rows)
             most = draw.randint(1, len(rows) + 1)
-            found = plain.by_key(self._shape, copy.deepcopy(rows), self._part.by, self._part.order_by, most)
-            self._hold(self._sorted(found), expected, f"calls of at most {most} rows, keys in another order")
+            found = plain.by_key(
+                self._shape, copy.deepcopy(rows), self._part.by, self._part.order_by, most
+            )
+            self._hold(
+                self._sorted(found),
+                expected,
+                f"calls of at most {most} rows, keys in another order",
+            )
             every = draw.randint(1, 5)
             self._hold(
-                self._sorted(self._resumed(rows, every)), expected, f"going on from a snapshot each {every} rows"
+                self._sorted(self._resumed(rows, every)),
+                expected,
+                f"going on from a snapshot each {every} rows",
             )
 
     def _resumed(self, rows: Sequence[Row], every: int) -> list[dict[str, Any]]:
@@ -81,27 +97,40 @@ class Processor:
             made, since, done = dict[tuple[int, int], Made](), None, 0
             while done < len(own):
                 end = min(done + every, len(own))
-                while end < len(own) and own[end][0] == own[end - 1][0]:  # a snapshot is of all rows of a time
+                while (
+                    end < len(own) and own[end][0] == own[end - 1][0]
+                ):  # a snapshot is of all rows of a time
                     end += 1
                 some, states = list[Made](), list[State]()
                 fold = KeyFold(calls, some, states, since)
                 fold.feed([time for time, _ in own[done:end]], [row for _, row in own[done:end]])
                 fold.end()
                 if since is not None:
-                    made = {at: one for at, one in made.items() if at <= (since.start, since.position)}
+                    made = {
+                        at: one for at, one in made.items() if at <= (since.start, since.position)
+                    }
                 made |= {(one.start, one.position): one for one in some}
                 since, done = states[-1], end
-            found += [plain.named(one, key, by, own[0][1][self._part.time]) for one in made.values()]
+            found += [
+                plain.named(one, key, by, own[0][1][self._part.time]) for one in made.values()
+            ]
         return found
 
     def _sorted(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return sorted(rows, key=lambda row: [str(row[name]) for name in self._part.keys[:-1]] + [row["position"]])
+        return sorted(
+            rows,
+            key=lambda row: [str(row[name]) for name in self._part.keys[:-1]] + [row["position"]],
+        )
 
     def _hold(self, found: list[dict[str, Any]], expected: list[dict[str, Any]], how: str) -> None:
         if found == expected:
             return
         pairs = [(one, other) for one, other in zip(found, expected, strict=False) if one != other]
-        first = f"{pairs[0][0]} instead of {pairs[0][1]}" if pairs else f"{len(found)} rows instead of {len(expected)}"
+        first = (
+            f"{pairs[0][0]} instead of {pairs[0][1]}"
+            if pairs
+            else f"{len(found)} rows instead of {len(expected)}"
+        )
         raise AssertionError(
             f"{self._part.of.rpartition('.')[2]} depends on more than snapshot and rows; {how}: {first}"
         )

@@ -57,9 +57,13 @@ def _make_project() -> None:
     shutil.copy(REPOSITORY / "dags" / "draindown_dags.py", PROJECT / "dags")
     for step in ("drain", "check", "compact"):
         (PROJECT / "jobs" / f"{step}.py").touch()
-    (PROJECT / "expectations" / "some.json").write_text(json.dumps({"name": "some", "expectations": []}))
+    (PROJECT / "expectations" / "some.json").write_text(
+        json.dumps({"name": "some", "expectations": []})
+    )
     (PROJECT / "dags" / "pipelines" / "good.yaml").write_text(PIPELINE.format(name="good"))
-    (PROJECT / "dags" / "pipelines" / "bro ken.yaml").write_text("pipeline: broken\nlake: lake\nflow: {}\n")
+    (PROJECT / "dags" / "pipelines" / "bro ken.yaml").write_text(
+        "pipeline: broken\nlake: lake\nflow: {}\n"
+    )
 
 
 _make_project()
@@ -140,7 +144,9 @@ def process_restored() -> Iterator[None]:
 def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, project: Path) -> Path:
     """The directory through which a test tells the fake spark-submit what to do."""
     script = tmp_path / "spark-submit"
-    script.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).parent}/fake_spark_submit.py "$@"\n')
+    script.write_text(
+        f'#!/bin/sh\nexec {sys.executable} {Path(__file__).parent}/fake_spark_submit.py "$@"\n'
+    )
     script.chmod(0o755)
     monkeypatch.setenv("DRAINDOWN_SPARK_SUBMIT", str(script))
     monkeypatch.setenv("FAKE_SUBMIT", str(tmp_path))

@@ -51,25 +51,34 @@ def do(home: Path, request: Request) -> int:
     """Do one step as the files say. Returns its exit code."""
     name = f"{request.flow}.{request.step}"
     (home / f"{name}.argv").write_text(json.dumps(sys.argv))
-    secrets = {name: len(word) for name, word in os.environ.items() if name.startswith("DRAINDOWN_SECRET_")}
+    secrets = {
+        name: len(word) for name, word in os.environ.items() if name.startswith("DRAINDOWN_SECRET_")
+    }
     (home / f"{name}.secrets").write_text(json.dumps(secrets))
     with (home / "did").open("a") as did:
         did.write(f"{name}\n")
     if (home / f"{name}.dies").exists():
-        write_json(request.layout.at_work(request.run_id, request.step, request.start), {"pid": 1, "host": "vm"})
+        write_json(
+            request.layout.at_work(request.run_id, request.step, request.start),
+            {"pid": 1, "host": "vm"},
+        )
         os.kill(os.getpid(), signal.SIGKILL)
     if (home / f"{name}.sleep").exists():
         child = subprocess.Popen(["sleep", "600"])
         (home / "pids").write_text(f"{os.getpid()} {child.pid}")
         time.sleep(600)
     print(f"the job's own words about {name}", flush=True)
-    if request.after:  # what Spark says within the first moment may still go to the log of the step before
+    if (
+        request.after
+    ):  # what Spark says within the first moment may still go to the log of the step before
         _await(Path(request.layout.log(request.run_id, request.step, request.start)))
     print(f"WARN: Spark's words about {name}", file=sys.stderr, flush=True)
     code = int(_told(home, name, "code") or 0)
     error = _told(home, name, "error")
     if (home / f"{name}.committed").exists():
-        row = BatchRow("good", request.flow, 1, 0, request.run_id, records=200_000, inserted=200_000)
+        row = BatchRow(
+            "good", request.flow, 1, 0, request.run_id, records=200_000, inserted=200_000
+        )
         record(request.layout, [replace(row, start=request.start, started_at=now())])
     at = now()
     part = {
@@ -94,12 +103,16 @@ def do(home: Path, request: Request) -> int:
         started_at=at,
         finished_at=now(),
         fused=Fused(drain=request.after, exit=code) if request.after else None,
-        error={"code": error, "found": "f", "tried": "t", "changed": "c", "next": ["draindown x"]} if error else None,
+        error={"code": error, "found": "f", "tried": "t", "changed": "c", "next": ["draindown x"]}
+        if error
+        else None,
         **{request.step: part},
     )
     if _told(home, name, "silent") is None:
         write(request.layout, *with_sums(request.layout, [report]))
-    print(line({"step": request.step, "outcome": report.outcome, "error": report.error}), flush=True)
+    print(
+        line({"step": request.step, "outcome": report.outcome, "error": report.error}), flush=True
+    )
     return code
 
 

@@ -18,7 +18,9 @@ class Steps:
     `skipped`: the tasks that others skipped.
     """
 
-    def __init__(self, dag: DAG, conf: dict[str, Any] | None = None, run_id: str = "manual__1") -> None:
+    def __init__(
+        self, dag: DAG, conf: dict[str, Any] | None = None, run_id: str = "manual__1"
+    ) -> None:
         self.dag, self.conf, self.run_id = dag, conf or {}, run_id
         self.states: dict[str, str] = {}
         self.errors: dict[str, str] = {}
@@ -32,7 +34,9 @@ class Steps:
         Return the state of each.
         """
         for task in tasks or [task.task_id for task in self.dag.topological_sort()]:
-            self.states[task] = "skipped" if not tasks and task in self.skipped else self._executed(task)
+            self.states[task] = (
+                "skipped" if not tasks and task in self.skipped else self._executed(task)
+            )
         return self.states
 
     def _executed(self, task: str) -> str:
@@ -63,6 +67,10 @@ class Steps:
             get_first_reschedule_date=lambda context: None,
         )
         params = self.dag.params.dump() | self.conf
-        return {"dag": self.dag, "dag_run": run, "ti": ti, "run_id": self.run_id, "params": params} | {
-            "outlet_events": outlets
-        }
+        return {
+            "dag": self.dag,
+            "dag_run": run,
+            "ti": ti,
+            "run_id": self.run_id,
+            "params": params,
+        } | {"outlet_events": outlets}

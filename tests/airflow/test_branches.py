@@ -41,7 +41,11 @@ def states(dag: DAG) -> dict[str, str]:
 def test_the_dag_shows_the_graph(dag: DAG) -> None:
     assert {task.task_id for task in dag.tasks} == {
         "plan-all",
-        *(f"{flow}.{step}" for flow in tree.FLOWS for step in ("plan", "drain", "check", "compact")),
+        *(
+            f"{flow}.{step}"
+            for flow in tree.FLOWS
+            for step in ("plan", "drain", "check", "compact")
+        ),
     }
     above = {flow: dag.get_task(f"{flow}.plan").upstream_task_ids for flow in tree.FLOWS}
     assert above == {
@@ -65,7 +69,9 @@ def test_the_dag_shows_the_graph(dag: DAG) -> None:
         ("other.drain", {"other.check", "other.compact"}),
     ],
 )  # fmt: skip
-def test_a_failing_branch_stops_only_what_depends_on_it(dag: DAG, told: Path, fails: str, stopped: set[str]) -> None:
+def test_a_failing_branch_stops_only_what_depends_on_it(
+    dag: DAG, told: Path, fails: str, stopped: set[str]
+) -> None:
     (told / f"{fails}.code").write_text("78")
     (told / f"{fails}.error").write_text("table-mismatch")
     found = states(dag)
@@ -78,5 +84,7 @@ def test_a_failing_branch_stops_only_what_depends_on_it(dag: DAG, told: Path, fa
 def test_a_flow_runs_after_those_that_it_reads(dag: DAG, told: Path) -> None:
     assert set(states(dag).values()) == {"success"}
     did = (told / "did").read_text().split()
-    order = [did.index(step) for step in ("events.check", "hourly.drain", "hourly.check", "daily.drain")]
+    order = [
+        did.index(step) for step in ("events.check", "hourly.drain", "hourly.check", "daily.drain")
+    ]
     assert order == sorted(order)

@@ -89,9 +89,15 @@ def test_a_misspelt_param_leaves_no_lake_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["absolute", "unversioned", "beside"])
 def test_what_stays_is_not_refused(tmp_path: Path, storage: Path, way: str) -> None:
-    root = {"unversioned": Bundle(name="shop").path, "beside": storage / "versions" / "shop"}.get(way, version())
+    root = {"unversioned": Bundle(name="shop").path, "beside": storage / "versions" / "shop"}.get(
+        way, version()
+    )
     base = tmp_path if way == "absolute" else root
-    paths = {name: str(tmp_path / path) for name, path in RELATIVE.items()} if way == "absolute" else RELATIVE
+    paths = (
+        {name: str(tmp_path / path) for name, path in RELATIVE.items()}
+        if way == "absolute"
+        else RELATIVE
+    )
     (base / "in").mkdir(parents=True)
     done = run(root, PIPELINE.format(**paths))
     assert done.errors == {} and (base / "lake").is_dir()

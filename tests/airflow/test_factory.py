@@ -28,7 +28,15 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 FLOWS = ("first", "second")
 TIMES = [None, "2026-01-31T12:00:00Z", "2026-01-31T12:00", "2026-01-31T12:00:00.000+05:45"]
 NO_TIMES = [
-    *("", "today", "2026-01-31", 1767225600, "2026-01-31T12:00:00Z\n", "--from 2026-01-31T12:00:00Z", "spark.driver.x"),
+    *(
+        "",
+        "today",
+        "2026-01-31",
+        1767225600,
+        "2026-01-31T12:00:00Z\n",
+        "--from 2026-01-31T12:00:00Z",
+        "spark.driver.x",
+    ),
     *("2026-01-31T12:00:00Z; touch x", "$(id)", "{{ ds }}", "٢٠٢٦-01-31T12:00:00Z"),
 ]
 
@@ -98,7 +106,9 @@ def test_a_broken_file_is_a_red_dag_that_names_file_and_line(bag: DagBag) -> Non
         task.execute({})
 
 
-def test_a_run_of_a_broken_file_leaves_a_report_in_every_flow_that_is_known(project: Path, bag: DagBag) -> None:
+def test_a_run_of_a_broken_file_leaves_a_report_in_every_flow_that_is_known(
+    project: Path, bag: DagBag
+) -> None:
     ran = FlowLayout(str(project / "lake"), "broken", "ran_before", "ran_before")
     Path(ran.home).mkdir(parents=True)
     (task,) = bag.dags["broken"].tasks
@@ -124,7 +134,11 @@ OWN = "*/15 * * * *"
 # What lies at shop_file.yaml, the DAG that stands for it, and its schedule.
 BROKEN: dict[str, tuple[bytes, str, str | None]] = {
     "a wrong type": (SCHEDULED.replace("string", "strng").encode(), "shop", OWN),
-    "a column that a rule misspells": (f"{SCHEDULED}    rules: {{r: idd > 'a'}}\n".encode(), "shop", OWN),
+    "a column that a rule misspells": (
+        f"{SCHEDULED}    rules: {{r: idd > 'a'}}\n".encode(),
+        "shop",
+        OWN,
+    ),
     "no YAML below the schedule": (SCHEDULED.encode() + b"  g: [\n", "shop", OWN),
     "cut short": (SCHEDULED[: SCHEDULED.index("  f:")].encode(), "shop", OWN),
     "cut short before the schedule": (b"pipeline: shop\n", "shop", "@hourly"),
@@ -136,17 +150,29 @@ BROKEN: dict[str, tuple[bytes, str, str | None]] = {
     "bytes": (bytes(range(256)), "shop_file", "@hourly"),
     "a list": (b"- pipeline: shop\n", "shop_file", "@hourly"),
     "a bad schedule": (SCHEDULED.replace("*/15", "61").encode(), "shop", "@hourly"),
-    "a schedule that never comes": (SCHEDULED.replace(OWN, "0 0 31 2 *").encode(), "shop", "@hourly"),
+    "a schedule that never comes": (
+        SCHEDULED.replace(OWN, "0 0 31 2 *").encode(),
+        "shop",
+        "@hourly",
+    ),
     "a schedule that is a list": (SCHEDULED.replace(f'"{OWN}"', "[1]").encode(), "shop", "@hourly"),
     "a misspelt schedule": (SCHEDULED.replace("schedule:", "shedule:").encode(), "shop", "@hourly"),
     "a schedule of the environment": (
         SCHEDULED.replace(f'"{OWN}"', "${CRON:-@daily}").replace("string", "strng").encode(),
         *("shop", "@daily"),
     ),
-    "a variable that is not set": (SCHEDULED.replace(f'"{OWN}"', "${NO_CRON}").encode(), "shop", "@hourly"),
+    "a variable that is not set": (
+        SCHEDULED.replace(f'"{OWN}"', "${NO_CRON}").encode(),
+        "shop",
+        "@hourly",
+    ),
     "a manual one": (MANUAL.replace("string", "strng").encode(), "shop", None),
     "two documents": (SCHEDULED.encode() + b"---\n" + MANUAL.encode(), "shop", OWN),
-    "the name of another": (SCHEDULED.replace("shop", "good").replace("string", "strng").encode(), "shop_file", OWN),
+    "the name of another": (
+        SCHEDULED.replace("shop", "good").replace("string", "strng").encode(),
+        "shop_file",
+        OWN,
+    ),
 }
 
 
@@ -199,7 +225,9 @@ UNREADABLE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("what", UNREADABLE)
-def test_what_is_no_file_is_a_red_dag_by_the_name_it_lies_under(database: None, tmp_path: Path, what: str) -> None:
+def test_what_is_no_file_is_a_red_dag_by_the_name_it_lies_under(
+    database: None, tmp_path: Path, what: str
+) -> None:
     UNREADABLE[what](_folder(tmp_path) / "shop.yaml")
     _is_red(_bagged(tmp_path).dags["shop"], "@hourly")
 
@@ -219,7 +247,9 @@ def test_a_file_that_may_not_be_read_is_a_red_dag(
     _is_red(_bagged(tmp_path).dags["shop"], "@hourly")
 
 
-@pytest.mark.parametrize("where", ["draindown.spec.loader.load", "draindown.airflow.factory._pipeline"])
+@pytest.mark.parametrize(
+    "where", ["draindown.spec.loader.load", "draindown.airflow.factory._pipeline"]
+)
 def test_what_nobody_foresaw_in_one_file_stops_no_other(
     database: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -236,7 +266,9 @@ def test_what_nobody_foresaw_in_one_file_stops_no_other(
     _is_red(_bagged(tmp_path).dags["shop"], OWN)
 
 
-def test_a_run_of_a_broken_pipeline_fails_and_the_mended_file_has_its_dag_back(database: None) -> None:
+def test_a_run_of_a_broken_pipeline_fails_and_the_mended_file_has_its_dag_back(
+    database: None,
+) -> None:
     folder = os.environ["AIRFLOW__CORE__DAGS_FOLDER"]
     path = Path(folder) / "pipelines" / "shop.yaml"
     try:
@@ -274,7 +306,11 @@ def test_params_are_typed(name: str, good: list[Any], bad: list[Any]) -> None:
 def test_the_form_asks_in_an_order_and_explains_itself() -> None:
     asked = params(FLOWS)
     bounds = ["max_batches", "deadline_minutes"]
-    assert list(asked) == ["mode", "from", "to", "again", "flow", *bounds, "force_compact"] == list(PARAMS)
+    assert (
+        list(asked)
+        == ["mode", "from", "to", "again", "flow", *bounds, "force_compact"]
+        == list(PARAMS)
+    )
     assert all(param.description and param.schema["title"] for param in asked.values())
 
 
@@ -291,7 +327,11 @@ def _project_of(home: Path, pipelines: int) -> Path:
     example = (REPOSITORY / "dags" / "pipelines" / "flights.yaml").read_text()
     for number in range(pipelines):
         text = example.replace("pipeline: flights", f"pipeline: p{number}")
-        for form in ("\n  {}:", "{{table: {}}}", "from {} group"):  # a table has one pipeline that writes it
+        for form in (
+            "\n  {}:",
+            "{{table: {}}}",
+            "from {} group",
+        ):  # a table has one pipeline that writes it
             for flow in ("flights", "departures_hourly", "carrier_month"):
                 text = text.replace(form.format(flow), form.format(f"{flow}_{number}"))
         (home / "pipelines" / f"p{number}.yaml").write_text(text)
@@ -300,7 +340,9 @@ def _project_of(home: Path, pipelines: int) -> Path:
     return script
 
 
-def test_parsing_imports_nothing_heavy_and_costs_each_pipeline_the_same(tmp_path: Path, project: Path) -> None:
+def test_parsing_imports_nothing_heavy_and_costs_each_pipeline_the_same(
+    tmp_path: Path, project: Path
+) -> None:
     """Cost is counted in calls, which are the same on every machine."""
     few, many = _project_of(tmp_path / "few", 5), _project_of(tmp_path / "many", 50)
     code = f"""
@@ -334,5 +376,7 @@ def test_two_parses_make_the_same_dags(project: Path) -> None:
     from airflow.serialization.serialized_objects import DagSerialization
 
     made = [dags(str(project / "dags" / "draindown_dags.py")) for _ in range(2)]
-    first, second = ({name: DagSerialization.to_dict(dag) for name, dag in found.items()} for found in made)
+    first, second = (
+        {name: DagSerialization.to_dict(dag) for name, dag in found.items()} for found in made
+    )
     assert first == second

@@ -30,7 +30,15 @@ from draindown.runs import store
 from draindown.runs.report import Backlog, Fused, PlanPart
 from draindown.runs.request import Request
 from tests.airflow.steps import Steps
-from tests.airflow.test_operators import calls, did, gone, log_of, operator, request_of, wait_for_pids
+from tests.airflow.test_operators import (
+    calls,
+    did,
+    gone,
+    log_of,
+    operator,
+    request_of,
+    wait_for_pids,
+)
 
 DRAIN, CHECK, COMPACT = "first.drain", "first.check", "first.compact"
 ALL = PlanPart(backlog=Backlog(units=2, bytes=10), batches=5, drain=True, check=True, compact=True)
@@ -74,7 +82,11 @@ def test_a_gate_that_fails_after_its_drain_is_red_in_its_own_task_and_judged_ane
 ) -> None:
     (told / f"{CHECK}.code").write_text(str(int(Exit.GATE_FAILED)))
     (told / f"{CHECK}.error").write_text("gate-failed")
-    assert steps.run(DRAIN, CHECK) | {} == {"first.plan": "success", DRAIN: "success", CHECK: "failed"}
+    assert steps.run(DRAIN, CHECK) | {} == {
+        "first.plan": "success",
+        DRAIN: "success",
+        CHECK: "failed",
+    }
     assert "gate-failed: f" in steps.errors[CHECK] and calls(told) == [DRAIN]
     assert COMPACT not in did(told)
     (told / f"{CHECK}.code").unlink()
@@ -83,7 +95,9 @@ def test_a_gate_that_fails_after_its_drain_is_red_in_its_own_task_and_judged_ane
 
 
 @pytest.mark.parametrize("way", ["waived", "discarded"])
-def test_a_gate_failure_is_not_taken_over_once_a_person_decided(told: Path, steps: Steps, way: str) -> None:
+def test_a_gate_failure_is_not_taken_over_once_a_person_decided(
+    told: Path, steps: Steps, way: str
+) -> None:
     (told / f"{CHECK}.code").write_text(str(int(Exit.GATE_FAILED)))
     (told / f"{CHECK}.error").write_text("gate-failed")
     steps.run(DRAIN)
@@ -91,14 +105,23 @@ def test_a_gate_failure_is_not_taken_over_once_a_person_decided(told: Path, step
     if way == "waived":
         waive(drain.layout, "delays", by="me", reason="known")
     else:
-        row = {"quarantine_id": "q", "action": "discarded", "at": now(), "by": "me", "note": "", "run_id": ""}
+        row = {
+            "quarantine_id": "q",
+            "action": "discarded",
+            "at": now(),
+            "by": "me",
+            "note": "",
+            "run_id": "",
+        }
         delta.append(drain.layout.resolutions, pa.Table.from_pylist([row], quarantine.RESOLUTIONS))
     for what in ("code", "error"):
         (told / f"{CHECK}.{what}").unlink()
     assert steps.run(CHECK)[CHECK] == "success" and calls(told) == [DRAIN, CHECK]
 
 
-@pytest.mark.parametrize("tasks", [(DRAIN,), (DRAIN, CHECK)], ids=["check never begun", "check killed"])
+@pytest.mark.parametrize(
+    "tasks", [(DRAIN,), (DRAIN, CHECK)], ids=["check never begun", "check killed"]
+)
 def test_what_a_run_published_is_announced_by_the_next_one_if_its_own_tasks_did_not(
     told: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch, tasks: tuple[str, ...]
 ) -> None:
@@ -113,7 +136,9 @@ def test_what_a_run_published_is_announced_by_the_next_one_if_its_own_tasks_did_
     assert CHECK in _idle_run(told, steps, monkeypatch, 3).skipped, "once"
 
 
-@pytest.mark.parametrize("tasks", [(DRAIN,), (DRAIN, CHECK)], ids=["check never begun", "check killed"])
+@pytest.mark.parametrize(
+    "tasks", [(DRAIN,), (DRAIN, CHECK)], ids=["check never begun", "check killed"]
+)
 @pytest.mark.parametrize("newer", [False, True])
 def test_what_another_run_announced_is_not_announced_by_a_run_that_is_cleared(
     told: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch, tasks: tuple[str, ...], newer: bool
@@ -125,7 +150,9 @@ def test_what_another_run_announced_is_not_announced_by_a_run_that_is_cleared(
     assert _idle_run(told, steps, monkeypatch, 2).events[CHECK]["version"] == 3
     if newer:  # of another run, and not announced yet
         later = {"changed_at": None, "at": now(), "run_id": "manual__3", "start": "s"}
-        publish(published.layout, Published(version=4, table_id="t", rows=9, changed_rows=1, **later))
+        publish(
+            published.layout, Published(version=4, table_id="t", rows=9, changed_rows=1, **later)
+        )
     assert steps.run(CHECK)[CHECK] == "skipped" and CHECK not in steps.events
 
 
@@ -148,7 +175,10 @@ def test_what_a_check_announced_or_a_person_published_is_not_announced_again(
     assert steps.run(CHECK)[CHECK] == "success" and steps.events[CHECK]["rows"] == 7
     assert CHECK in _idle_run(told, steps, monkeypatch, 2).skipped
     request = _publish(told, 4, rows=1, start="")
-    assert fused.unannounced(request.layout) is None and CHECK in _idle_run(told, steps, monkeypatch, 3).skipped
+    assert (
+        fused.unannounced(request.layout) is None
+        and CHECK in _idle_run(told, steps, monkeypatch, 3).skipped
+    )
 
 
 def test_an_event_with_the_numbers_of_one_run_announces_nothing_of_another(
@@ -203,7 +233,9 @@ def test_a_driver_that_dies_after_its_drain_is_a_dead_check_and_no_red_drain(
     assert "an earlier try left no report: check was at work" in "".join(capfd.readouterr())
 
 
-def test_a_drain_that_dies_or_fails_is_red_and_is_followed_by_nothing(told: Path, steps: Steps) -> None:
+def test_a_drain_that_dies_or_fails_is_red_and_is_followed_by_nothing(
+    told: Path, steps: Steps
+) -> None:
     (told / f"{DRAIN}.dies").touch()
     assert steps.run(DRAIN)[DRAIN] == "failed" and "driver-died" in steps.errors[DRAIN]
     (told / f"{DRAIN}.dies").unlink()
@@ -212,8 +244,14 @@ def test_a_drain_that_dies_or_fails_is_red_and_is_followed_by_nothing(told: Path
     assert steps.run(DRAIN)[DRAIN] == "failed" and did(told) == [DRAIN, DRAIN]
 
 
-def test_what_the_plan_does_not_want_does_not_follow(told: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "plan", lambda request, now, source=None: (ALL.model_copy(update={"check": False}), []))
+def test_what_the_plan_does_not_want_does_not_follow(
+    told: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        plan,
+        "plan",
+        lambda request, now, source=None: (ALL.model_copy(update={"check": False}), []),
+    )
     steps.run("first.plan", DRAIN, CHECK)
     assert steps.states[CHECK] == "skipped" and did(told) == [DRAIN]
 

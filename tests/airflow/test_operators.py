@@ -102,8 +102,17 @@ def test_a_dag_run_does_what_the_plan_says_stops_a_branch_that_fails_and_shows_n
 ) -> None:
     """S8, and what a scheduler adds to the steps: order, skips that do not cascade, branches, asset events."""
     canary = "canary-4f1d8a3b"
-    connection: dict[str, Any] = {"conn_type": "spark", "host": "local[2]", "login": canary, "password": canary}
-    connection["extra"] = {"token": canary, "spark.hadoop.fs.s3a.secret.key": canary, "principal": None}
+    connection: dict[str, Any] = {
+        "conn_type": "spark",
+        "host": "local[2]",
+        "login": canary,
+        "password": canary,
+    }
+    connection["extra"] = {
+        "token": canary,
+        "spark.hadoop.fs.s3a.secret.key": canary,
+        "principal": None,
+    }
     monkeypatch.setenv("AIRFLOW_CONN_CANARY", json.dumps(connection))
     monkeypatch.setenv("DRAINDOWN_SPARK_CONN", "canary")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", canary)
@@ -122,11 +131,17 @@ def test_a_dag_run_does_what_the_plan_says_stops_a_branch_that_fails_and_shows_n
         "second.check": "failed",
         "second.compact": "upstream_failed",
     }
-    assert sorted(calls(told)) == ["first.compact", "first.drain", "second.check"], "the check is done by the drain's"
+    assert sorted(calls(told)) == ["first.compact", "first.drain", "second.check"], (
+        "the check is done by the drain's"
+    )
     assert [step for step in did(told) if step.startswith("first")] == list(FIRST[1:])
     (event,) = events_of(done.run_id)
     assert (event["version"], event["rows"]) == (3, 7)
-    cards = [run.card for view in pages.flows(project / "dags" / "pipelines", project) for run in view.runs]
+    cards = [
+        run.card
+        for view in pages.flows(project / "dags" / "pipelines", project)
+        for run in view.runs
+    ]
     left = [path for home in (told, project) for path in home.rglob("*") if path.is_file()]
     left += list(Path(os.environ["AIRFLOW_HOME"]).glob("airflow.db*"))
     assert len(left) > 10
@@ -136,7 +151,9 @@ def test_a_dag_run_does_what_the_plan_says_stops_a_branch_that_fails_and_shows_n
     for said in (*cards, *logs):
         assert canary not in said
     ended = "".join(logs).partition("Task exited")[2]
-    assert "next: draindown x" in ended and 'File "' not in "".join(logs), "what to type is last, and no traceback"
+    assert "next: draindown x" in ended and 'File "' not in "".join(logs), (
+        "what to type is last, and no traceback"
+    )
 
 
 def events_of(run_id: str) -> list[dict[str, Any]]:
@@ -145,7 +162,9 @@ def events_of(run_id: str) -> list[dict[str, Any]]:
     from airflow.utils.session import create_session
 
     with create_session() as session:
-        return [dict(event.extra) for event in session.query(AssetEvent).filter_by(source_run_id=run_id)]
+        return [
+            dict(event.extra) for event in session.query(AssetEvent).filter_by(source_run_id=run_id)
+        ]
 
 
 @pytest.mark.long
@@ -169,7 +188,9 @@ def test_skips_do_not_cascade(told: Path, plans: Plans, run: Run) -> None:
 
 
 @pytest.mark.long
-def test_a_failed_gate_fails_at_once_and_stops_what_follows(told: Path, plans: Plans, run: Run) -> None:
+def test_a_failed_gate_fails_at_once_and_stops_what_follows(
+    told: Path, plans: Plans, run: Run
+) -> None:
     (told / "first.check.code").write_text("65")
     (told / "first.check.error").write_text("gate-failed")
     state, tasks = run()
@@ -182,7 +203,10 @@ def test_a_failed_gate_fails_at_once_and_stops_what_follows(told: Path, plans: P
 
 @pytest.mark.parametrize(
     ("conf", "hint"),
-    [({"max_batchs": 3}, "did you mean 'max_batches'"), ({"flow": "second", "zzz": 1}, "there is no param 'zzz'")],
+    [
+        ({"max_batchs": 3}, "did you mean 'max_batches'"),
+        ({"flow": "second", "zzz": 1}, "there is no param 'zzz'"),
+    ],
 )
 def test_the_nearest_param_is_named_no_retry_is_made_and_a_report_is_left(
     told: Path, plans: Plans, project: Path, dag: DAG, conf: dict[str, Any], hint: str
@@ -196,7 +220,9 @@ def test_the_nearest_param_is_named_no_retry_is_made_and_a_report_is_left(
     assert calls(told) == []
     for flow in ("first", "second"):
         left = starts.newest(FlowLayout(str(project / "lake"), "good", flow, flow), "r")
-        assert {(one.outcome, (one.error or {})["code"]) for one in left} == {("failed", "bad-params")}
+        assert {(one.outcome, (one.error or {})["code"]) for one in left} == {
+            ("failed", "bad-params")
+        }
         assert "FAILED" in card(left) and hint in card(left)
 
 
@@ -235,7 +261,12 @@ def test_what_a_person_types_reaches_the_job_inside_the_request_only(
     argv = json.loads((told / "second.check.argv").read_text())
     request = Request.decode(argv[-1])
     assert argv[-3:-1] == [str(project / "jobs" / "check.py"), "--request"]
-    assert (request.flow, request.step, request.max_batches, request.deadline) == ("second", "check", 3, 120.0)
+    assert (request.flow, request.step, request.max_batches, request.deadline) == (
+        "second",
+        "check",
+        3,
+        120.0,
+    )
     assert request.root == str(project)
     assert request.spec.lake == str(project / "lake")
     assert request.suite == {"name": "some", "expectations": []}
@@ -244,13 +275,32 @@ def test_what_a_person_types_reaches_the_job_inside_the_request_only(
 
 
 HOSTILE = (
-    *('"; touch {marker} #', "$(touch {marker})", "`touch {marker}`", "\ntouch {marker}", "x\x00y", "../../etc"),
-    *("--conf spark.driver.extraJavaOptions=-XX:OnError=touch", "--jars http://127.0.0.1/x.jar", "--py-files x.py"),
-    *("spark.driver.extraClassPath=x", "{{{{ 7 * 7 }}}}", "{{% raw %}}", "file:///etc/passwd", "first; touch {marker}"),
+    *(
+        '"; touch {marker} #',
+        "$(touch {marker})",
+        "`touch {marker}`",
+        "\ntouch {marker}",
+        "x\x00y",
+        "../../etc",
+    ),
+    *(
+        "--conf spark.driver.extraJavaOptions=-XX:OnError=touch",
+        "--jars http://127.0.0.1/x.jar",
+        "--py-files x.py",
+    ),
+    *(
+        "spark.driver.extraClassPath=x",
+        "{{{{ 7 * 7 }}}}",
+        "{{% raw %}}",
+        "file:///etc/passwd",
+        "first; touch {marker}",
+    ),
 )
 
 
-def test_s1_hostile_params_are_refused_before_anything_runs(told: Path, plans: Plans, run: Run, dag: DAG) -> None:
+def test_s1_hostile_params_are_refused_before_anything_runs(
+    told: Path, plans: Plans, run: Run, dag: DAG
+) -> None:
     from airflow.sdk.exceptions import ParamValidationError
 
     marker, names = told / "marker", set(dag.params)
@@ -269,8 +319,22 @@ def test_s1_s5_a_run_that_is_given_more_than_params_starts_no_driver(
 ) -> None:
     marker = told / "marker"
     texts = [text.format(marker=marker) for text in HOSTILE]
-    names = ("application", "application_args", "conf", "jars", "py_files", "env_vars", "spark_binary", "root", "lake")
-    hostile = dict.fromkeys(names, texts) | {text: text for text in texts} | {"__class": "os.system", "spec": {}}
+    names = (
+        "application",
+        "application_args",
+        "conf",
+        "jars",
+        "py_files",
+        "env_vars",
+        "spark_binary",
+        "root",
+        "lake",
+    )
+    hostile = (
+        dict.fromkeys(names, texts)
+        | {text: text for text in texts}
+        | {"__class": "os.system", "spec": {}}
+    )
     for conf in (hostile, *({name: value} for name, value in hostile.items())):
         context = {"dag_run": SimpleNamespace(conf=conf), "params": conf, "run_id": "r", "dag": dag}
         with pytest.raises(StepFailed, match="bad-params: ") as caught:
@@ -287,7 +351,11 @@ def test_s1_the_command_line_holds_one_argument_that_depends_on_the_run(
         assert steps(conf).run("first.plan", "first.drain")["first.drain"] == "success"
         argv = json.loads((told / "first.drain.argv").read_text())
         request = Request.decode(argv.pop()).model_dump(mode="json")
-        return argv, {name: value for name, value in request.items() if name not in ("run_id", "owner", "start")}
+        return argv, {
+            name: value
+            for name, value in request.items()
+            if name not in ("run_id", "owner", "start")
+        }
 
     argv, request = driver(None)
     assert argv[-2:] == [str(project / "jobs" / "drain.py"), "--request"]
@@ -312,7 +380,9 @@ def test_the_task_s_log_has_our_words_and_the_driver_log_has_spark_s(
     assert request in kept and kept.startswith("== ")  # the command, to be typed again
 
 
-def test_a_driver_that_left_no_report_is_told_with_its_log(told: Path, plans: Plans, steps: Asked) -> None:
+def test_a_driver_that_left_no_report_is_told_with_its_log(
+    told: Path, plans: Plans, steps: Asked
+) -> None:
     (told / "first.drain.silent").touch()
     (told / "first.drain.code").write_text("1")
     run = steps()
@@ -331,7 +401,10 @@ def test_a_driver_that_could_not_write_its_report_is_told_by_what_it_printed(
     run = steps()
     assert run.run("first.plan", "first.drain")["first.drain"] == "failed"
     said = run.errors["first.drain"]
-    assert "report-not-written: the driver ended in order, with exit code 78" in said and "retry" not in said
+    assert (
+        "report-not-written: the driver ended in order, with exit code 78" in said
+        and "retry" not in said
+    )
     assert f"less {told / 'elsewhere.log'} " in said, "which the lake did not take either"
     (told / "first.drain.error").write_text("disk-full")
     run = steps()
@@ -363,20 +436,29 @@ def test_no_task_of_a_missing_lake_writes_a_report_into_another(
     shutil.rmtree(project / "lake")
     done = steps()
     assert set(done.run("plan-all", *FIRST).values()) == {"success", "failed"}
-    assert all(done.states[task] == "failed" and "lake-missing" in done.errors[task] for task in FIRST)
+    assert all(
+        done.states[task] == "failed" and "lake-missing" in done.errors[task] for task in FIRST
+    )
     assert not (project / "lake").exists() and calls(told) == []
 
 
-def test_a_try_tells_of_one_before_whose_driver_died(project: Path, capfd: Any, database: None) -> None:
+def test_a_try_tells_of_one_before_whose_driver_died(
+    project: Path, capfd: Any, database: None
+) -> None:
     task, asked = before(project)
-    write_json(asked.layout.at_work("r", "drain"), {"pid": 20434, "host": "vm", "at": "2026-01-01T00:00:00+00:00"})
+    write_json(
+        asked.layout.at_work("r", "drain"),
+        {"pid": 20434, "host": "vm", "at": "2026-01-01T00:00:00+00:00"},
+    )
     task._log_earlier_try(asked)
     said = "".join(capfd.readouterr())
     assert "an earlier try left no report: drain was at work since 2026-01-01 00:00:00 UTC" in said
     assert "process 20434 on vm" in said
 
 
-def test_a_try_tells_of_one_before_that_airflow_never_heard_of(project: Path, capfd: Any, database: None) -> None:
+def test_a_try_tells_of_one_before_that_airflow_never_heard_of(
+    project: Path, capfd: Any, database: None
+) -> None:
     task, asked = before(project)
     store.write(asked.layout, reports.of(asked, now(), "idle"))
     task._log_earlier_try(asked)
@@ -400,7 +482,9 @@ def test_a_first_try_tells_of_none(project: Path, capfd: Any, database: None) ->
     assert "earlier try" not in "".join(capfd.readouterr())
 
 
-def test_a_check_that_publishes_nothing_tells_nobody(told: Path, plans: Plans, steps: Asked) -> None:
+def test_a_check_that_publishes_nothing_tells_nobody(
+    told: Path, plans: Plans, steps: Asked
+) -> None:
     run = steps()
     assert run.run("first.plan", "first.check")["first.check"] == "success"
     assert (run.events["first.check"]["version"], run.events["first.check"]["rows"]) == (3, 7)
@@ -409,7 +493,9 @@ def test_a_check_that_publishes_nothing_tells_nobody(told: Path, plans: Plans, s
     assert run.run("first.plan", "first.check")["first.check"] == "skipped" and not run.events
 
 
-def test_a_retry_tells_what_an_earlier_try_published(told: Path, plans: Plans, steps: Asked, monkeypatch: Any) -> None:
+def test_a_retry_tells_what_an_earlier_try_published(
+    told: Path, plans: Plans, steps: Asked, monkeypatch: Any
+) -> None:
     from draindown.gate import published
 
     def pointer(layout: FlowLayout) -> published.Published | None:
@@ -417,7 +503,13 @@ def test_a_retry_tells_what_an_earlier_try_published(told: Path, plans: Plans, s
             return None
         of_this_run = Request.decode(json.loads((told / "first.check.argv").read_text())[-1]).run_id
         return published.Published(
-            version=3, table_id="t", changed_at=None, at=AT or now(), run_id=of_this_run, rows=7, changed_rows=5
+            version=3,
+            table_id="t",
+            changed_at=None,
+            at=AT or now(),
+            run_id=of_this_run,
+            rows=7,
+            changed_rows=5,
         )
 
     AT = None
@@ -432,13 +524,20 @@ def test_a_retry_tells_what_an_earlier_try_published(told: Path, plans: Plans, s
 
 
 def test_what_a_killed_try_committed_is_in_the_numbers_of_the_run(
-    told: Path, plans: Plans, steps: Asked, project: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch
+    told: Path,
+    plans: Plans,
+    steps: Asked,
+    project: Path,
+    capfd: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for mark in ("silent", "committed"):
         (told / f"first.drain.{mark}").touch()
     assert steps().run("first.plan", "first.drain")["first.drain"] == "failed"
     first = Request.decode(json.loads((told / "first.drain.argv").read_text())[-1])
-    assert "by the ledger it committed 1 batch: 200,000 rows -> 200,000 applied" in "".join(capfd.readouterr())
+    assert "by the ledger it committed 1 batch: 200,000 rows -> 200,000 applied" in "".join(
+        capfd.readouterr()
+    )
     (told / "first.drain.silent").unlink()
     (told / "first.drain.committed").unlink()
     task = operator()
@@ -448,10 +547,16 @@ def test_what_a_killed_try_committed_is_in_the_numbers_of_the_run(
     report = store.read(first.layout, first.run_id, "drain", "again")
     assert report is not None
     numbers = summary(report)
-    assert (numbers["records"], numbers["run_records"], numbers["run_applied"]) == (7, 200_000, 200_000)
+    assert (numbers["records"], numbers["run_records"], numbers["run_applied"]) == (
+        7,
+        200_000,
+        200_000,
+    )
     assert numbers["start"] == "again" and "run_refused_share" in numbers
     gauges: dict[str, tuple[float, dict[str, str]]] = {}
-    monkeypatch.setattr(stats, "gauge", lambda name, number, tags: gauges.update({name: (number, tags)}))
+    monkeypatch.setattr(
+        stats, "gauge", lambda name, number, tags: gauges.update({name: (number, tags)})
+    )
     assert report.drain is not None
     more = {"refused_share": 0.25, "sinks": {"alerts": {"sent": 3, "unsendable": 1}}}
     publish(report.model_copy(update={"drain": report.drain.model_copy(update=more)}))
@@ -471,7 +576,9 @@ def test_what_a_killed_try_committed_is_in_the_numbers_of_the_run(
 def operator(**more: Any) -> StepOperator:
     from draindown.spec.loader import load
 
-    spec = load(Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]) / "pipelines" / "good.yaml", os.environ)
+    spec = load(
+        Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"]) / "pipelines" / "good.yaml", os.environ
+    )
     return StepOperator(task_id="drain", spec=spec, flow="first", step="drain", **more)
 
 
@@ -479,7 +586,9 @@ def request_of(task: StepOperator, project: Path) -> Request:
     return Request(spec=task.spec, flow="first", step="drain", run_id="r", root=str(project))
 
 
-def test_without_a_connection_spark_runs_here_not_on_yarn(told: Path, project: Path, monkeypatch: Any) -> None:
+def test_without_a_connection_spark_runs_here_not_on_yarn(
+    told: Path, project: Path, monkeypatch: Any
+) -> None:
     monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
     task = operator()
     task.prepare(request_of(task, project), size="small")
@@ -500,13 +609,20 @@ def test_a_connection_to_a_cluster_sends_executors_the_jars_and_nothing_that_sui
     assert command[command.index("--master") + 1] == "spark://m:7077"
     given = dict(word.split("=", 1) for flag, word in pairwise(command) if flag == "--conf")
     assert given["spark.jars"].split(",") == given["spark.driver.extraClassPath"].split(":")
-    assert not {"spark.driver.host", "spark.sql.shuffle.partitions", "spark.memory.fraction"} & given.keys()
+    assert (
+        not {"spark.driver.host", "spark.sql.shuffle.partitions", "spark.memory.fraction"}
+        & given.keys()
+    )
 
 
 def test_cluster_deploy_mode_is_refused(told: Path, project: Path, monkeypatch: Any) -> None:
     from draindown.base.errors import TerminalError
 
-    connection = {"conn_type": "spark", "host": "spark://m:7077", "extra": {"deploy-mode": "cluster"}}
+    connection = {
+        "conn_type": "spark",
+        "host": "spark://m:7077",
+        "extra": {"deploy-mode": "cluster"},
+    }
     monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", json.dumps(connection))
     monkeypatch.setenv("DRAINDOWN_SPARK_CONN", "cluster")
     task = operator()

@@ -30,11 +30,22 @@ from draindown.runs.report import StepReport
 
 def left(code: str | None) -> StepReport:
     """A report that ended with error `code`, or well."""
-    error = None if code is None else TerminalError(code, tried="t", found="f", next=["draindown run p"]).as_dict()
+    error = (
+        None
+        if code is None
+        else TerminalError(code, tried="t", found="f", next=["draindown run p"]).as_dict()
+    )
     outcome = "done" if code is None else "failed"
     at = now()
     return StepReport(
-        pipeline="p", flow="f", run_id="r", step="drain", outcome=outcome, started_at=at, finished_at=at, error=error
+        pipeline="p",
+        flow="f",
+        run_id="r",
+        step="drain",
+        outcome=outcome,
+        started_at=at,
+        finished_at=at,
+        error=error,
     )
 
 
@@ -64,7 +75,9 @@ def test_verdict(exit_code: int, report: StepReport | None, ends: str) -> None:
         verdict(exit_code, report)
     assert isinstance(caught.value, LeaseHeld) == (ends == "wait")
     if isinstance(caught.value, StepFailed):
-        assert caught.value.code, "Airflow takes the end of a process with 0 for a failure, too; people do not"
+        assert caught.value.code, (
+            "Airflow takes the end of a process with 0 for a failure, too; people do not"
+        )
         decided = OnlyIfItHelps().evaluate(caught.value, 1, 3).action
         assert decided == (RetryAction.FAIL if ends == "final" else RetryAction.DEFAULT)
         assert not isinstance(caught.value, Exception), "Airflow logs a traceback of these"
@@ -85,12 +98,23 @@ LONG = f"draindown run p --flow f --root /{'x' * 300}   # goes on"
 @pytest.mark.parametrize(
     ("error", "last"),
     [
-        (StepFailed(TerminalError("c", tried="t", found="f", next=[LONG, "other"]).as_dict(), 78), f"next: {LONG}"),
         (
-            StepFailed(TerminalError("c", tried="t", found="f", next=["a", "b"], in_order=True).as_dict(), 70),
+            StepFailed(
+                TerminalError("c", tried="t", found="f", next=[LONG, "other"]).as_dict(), 78
+            ),
+            f"next: {LONG}",
+        ),
+        (
+            StepFailed(
+                TerminalError("c", tried="t", found="f", next=["a", "b"], in_order=True).as_dict(),
+                70,
+            ),
             "next 1: a",
         ),
-        (StepFailed(TerminalError("c", tried="t", found="f").as_dict(), 78), "next: draindown doctor p --flow f"),
+        (
+            StepFailed(TerminalError("c", tried="t", found="f").as_dict(), 78),
+            "next: draindown doctor p --flow f",
+        ),
         (ValueError("a bug"), "next: draindown doctor p --flow f"),
         (None, "next: draindown doctor p --flow f"),
     ],
@@ -112,19 +136,25 @@ def test_a_panic_of_a_library_is_an_error_without_its_trace() -> None:
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize(("exit_code", "said"), [(-9, "SIGKILL .out of memory"), (137, "SIGKILL"), (3, "exit code 3")])
+@pytest.mark.parametrize(
+    ("exit_code", "said"), [(-9, "SIGKILL .out of memory"), (137, "SIGKILL"), (3, "exit code 3")]
+)
 def test_verdict_names_how_a_driver_died(exit_code: int, said: str) -> None:
     with pytest.raises(StepFailed, match=f"driver-died: .*{said}"):
         verdict(exit_code, None)
 
 
 def test_a_driver_that_died_after_its_step_is_not_said_to_have_left_no_report() -> None:
-    with pytest.raises(StepFailed, match=r"driver-died: the driver was stopped by SIGKILL.*, after its step"):
+    with pytest.raises(
+        StepFailed, match=r"driver-died: the driver was stopped by SIGKILL.*, after its step"
+    ):
         verdict(-9, left(None))
 
 
 @pytest.mark.parametrize(("exit_code", "helps"), [(65, False), (70, True), (75, True), (78, False)])
-def test_a_driver_that_ended_in_order_without_a_report_did_not_die(exit_code: int, helps: bool) -> None:
+def test_a_driver_that_ended_in_order_without_a_report_did_not_die(
+    exit_code: int, helps: bool
+) -> None:
     with pytest.raises(StepFailed, match="report-not-written: ") as caught:
         verdict(exit_code, None, "its.log")
     assert ("let Airflow retry" in str(caught.value)) == helps
@@ -139,15 +169,22 @@ def test_what_a_driver_printed_stands_for_a_report_that_it_could_not_write() -> 
     verdict(0, left(None), printed=left("disk-full").error)
 
 
-@pytest.mark.parametrize(("kind", "is_final"), [(TerminalError, True), (GateFailed, True), (TransientError, False)])
-def test_an_error_in_plan_is_judged_like_a_job_that_met_it(kind: type[DraindownError], is_final: bool) -> None:
+@pytest.mark.parametrize(
+    ("kind", "is_final"), [(TerminalError, True), (GateFailed, True), (TransientError, False)]
+)
+def test_an_error_in_plan_is_judged_like_a_job_that_met_it(
+    kind: type[DraindownError], is_final: bool
+) -> None:
     with pytest.raises(StepFailed, match="code: found") as caught:
         fail(kind("code", tried="t", found="found"))
     assert caught.value.is_final == is_final
 
 
 def test_a_held_lease_waits_outside_the_retries_and_not_for_ever() -> None:
-    at, held = now(), LeaseHeld(TransientError("lease-held", tried="t", found="held by x").as_dict())
+    at, held = (
+        now(),
+        LeaseHeld(TransientError("lease-held", tried="t", found="held by x").as_dict()),
+    )
     with pytest.raises(AirflowRescheduleException) as caught:
         wait_or_fail(held, None, at)
     assert caught.value.reschedule_date == at + LOOK_AGAIN
@@ -159,7 +196,9 @@ def test_a_held_lease_waits_outside_the_retries_and_not_for_ever() -> None:
 
 
 def test_s10_what_an_error_quotes_does_not_command_the_terminal() -> None:
-    hostile = TerminalError("code", tried="\x1b[2J", found="a\rb\u202e\u2028c", changed="\x9b31m", next="\x00")
+    hostile = TerminalError(
+        "code", tried="\x1b[2J", found="a\rb\u202e\u2028c", changed="\x9b31m", next="\x00"
+    )
     report = left(None).model_copy(update={"outcome": "failed", "error": hostile.as_dict()})
     for act in (lambda: fail(hostile), lambda: verdict(78, report)):
         with pytest.raises(StepFailed) as caught:

@@ -68,14 +68,36 @@ def test_the_page_shows_flows_runs_and_ledger_and_escapes(project: Path) -> None
     ledger_table.record(FlowLayout(str(project / "lake"), "good", "first", "first"), [row])
     place = project / "dags" / "pipelines"
     html = pages.render(pages.flows(place, project), pages.broken(place))
-    for shown in ("good", "second", "1 file", "manual__1", "Ledger", "41", "50%", "bro ken.yaml:3:1", "none yet"):
+    for shown in (
+        "good",
+        "second",
+        "1 file",
+        "manual__1",
+        "Ledger",
+        "41",
+        "50%",
+        "bro ken.yaml:3:1",
+        "none yet",
+    ):
         assert shown in html
     assert "<script" not in html and "<b>run" not in html
     assert "&lt;script&gt;" in html
 
 
 def test_the_ledger_of_a_derived_table_is_shown_by_its_two_accounts(project: Path) -> None:
-    row = BatchRow("good", "first", 1, 0, "r", records=907, used=905, irrelevant=2, touched=61, inserted=60, absent=1)
+    row = BatchRow(
+        "good",
+        "first",
+        1,
+        0,
+        "r",
+        records=907,
+        used=905,
+        irrelevant=2,
+        touched=61,
+        inserted=60,
+        absent=1,
+    )
     derived = replace(row, form="derive")
     ledger_table.record(FlowLayout(str(project / "lake"), "good", "first", "first"), [derived])
     html = pages.render(pages.flows(project / "dags" / "pipelines", project))
@@ -93,7 +115,9 @@ def test_the_ledger_of_a_derived_table_is_shown_by_its_two_accounts(project: Pat
         "absent",
     ):
         assert f">{name}<" in header
-    assert not any(f">{name}<" in header for name in ("superseded", "duplicate", "quarantined", "refused"))
+    assert not any(
+        f">{name}<" in header for name in ("superseded", "duplicate", "quarantined", "refused")
+    )
     assert [html.count(f">{number}<") for number in (907, 905, 61, 60)] == [1, 1, 1, 1]
 
 
@@ -129,7 +153,14 @@ def test_what_waits_is_what_the_newest_step_saw_that_looked(project: Path) -> No
 
     def leave(run_id: str, step: Step, **more: Any) -> None:
         at = now()
-        who = {"pipeline": "good", "flow": "first", "run_id": run_id, "step": step, "started_at": at, "finished_at": at}
+        who = {
+            "pipeline": "good",
+            "flow": "first",
+            "run_id": run_id,
+            "step": step,
+            "started_at": at,
+            "finished_at": at,
+        }
         store.write(layout, StepReport.model_validate({**who, "outcome": "done", **more}))
 
     def waiting() -> str:
@@ -158,17 +189,36 @@ def first_of(project: Path) -> pages.FlowView:
 
 def leave(project: Path, run_id: str, step: Step, start: str = "", **more: Any) -> str:
     at = more.pop("at", now())
-    who = {"pipeline": "good", "flow": "first", "run_id": run_id, "step": step, "started_at": at, "finished_at": at}
-    told = StepReport.model_validate({**who, "outcome": "done", **({"start": start} if start else {}), **more})
+    who = {
+        "pipeline": "good",
+        "flow": "first",
+        "run_id": run_id,
+        "step": step,
+        "started_at": at,
+        "finished_at": at,
+    }
+    told = StepReport.model_validate(
+        {**who, "outcome": "done", **({"start": start} if start else {}), **more}
+    )
     return store.write(layout_of(project), told)
 
 
-def test_a_pointer_to_another_table_publishes_nothing_and_its_proof_is_not_shown(project: Path) -> None:
+def test_a_pointer_to_another_table_publishes_nothing_and_its_proof_is_not_shown(
+    project: Path,
+) -> None:
     layout, at = layout_of(project), now()
     write_deltalake(layout.table, pa.table({"id": [1]}))
     table = TableLog(layout.table)
     pointer = Published(version=0, table_id=table.id, changed_at=None, at=at, run_id="r", rows=1)
-    proof = {"holds": False, "share": 1.0, "differing": 3, "found": 9, "digest": "d", "engine": "DuckDB", "at": "2026"}
+    proof = {
+        "holds": False,
+        "share": 1.0,
+        "differing": 3,
+        "found": 9,
+        "digest": "d",
+        "engine": "DuckDB",
+        "at": "2026",
+    }
     for number, (id, version, shown) in enumerate(
         (
             (table.id, 0, "0"),
@@ -177,18 +227,26 @@ def test_a_pointer_to_another_table_publishes_nothing_and_its_proof_is_not_shown
         )
     ):
         told = pointer.model_copy(update={"table_id": id, "version": version})
-        documents.write_json(f"{layout.published}/{number + 1:010}.json", told.model_dump(mode="json"))
-        proven.keep(layout, {**proof, "table": {"id": id, "version": version}, "sources": [{"version": 7}]})
+        documents.write_json(
+            f"{layout.published}/{number + 1:010}.json", told.model_dump(mode="json")
+        )
+        proven.keep(
+            layout, {**proof, "table": {"id": id, "version": version}, "sources": [{"version": 7}]}
+        )
         view = first_of(project)
         assert view.published == shown
         assert ("DOES NOT HOLD" in view.proven) == (id == table.id)
 
 
-def test_names_that_are_not_utf_8_and_ledgers_of_another_version_hide_no_page(project: Path) -> None:
+def test_names_that_are_not_utf_8_and_ledgers_of_another_version_hide_no_page(
+    project: Path,
+) -> None:
     bad = project / "dags" / "pipelines" / os.fsdecode(b"bad\xff.yaml")
     bad.write_text("pipeline: [")
     try:
-        ledger_table.record(layout_of(project), [replace(BatchRow("good", "first", 1, 0, "r"), form="new")])  # type: ignore[arg-type]
+        ledger_table.record(
+            layout_of(project), [replace(BatchRow("good", "first", 1, 0, "r"), form="new")]
+        )  # type: ignore[arg-type]
         place = project / "dags" / "pipelines"
         html = pages.render(pages.flows(place, project), pages.broken(place)).encode()
     finally:
@@ -197,7 +255,9 @@ def test_names_that_are_not_utf_8_and_ledgers_of_another_version_hide_no_page(pr
 
 
 def test_a_torn_report_hides_its_run_and_nothing_else(project: Path) -> None:
-    Path(leave(project, "r1", "drain", drain=DrainPart(generation=1, after=Backlog(units=4)))).write_text("{")
+    Path(
+        leave(project, "r1", "drain", drain=DrainPart(generation=1, after=Backlog(units=4)))
+    ).write_text("{")
     leave(project, "r2", "drain", drain=DrainPart(generation=1, after=Backlog(units=5)))
     view = first_of(project)
     assert view.problem == "" and view.waiting.startswith("5 files")
@@ -208,7 +268,13 @@ def test_a_torn_report_hides_its_run_and_nothing_else(project: Path) -> None:
 
 
 def test_a_cleared_run_shows_what_its_new_plan_saw(project: Path) -> None:
-    leave(project, "r1", "drain", drain=DrainPart(generation=1, after=Backlog()), at=now() - timedelta(hours=1))
+    leave(
+        project,
+        "r1",
+        "drain",
+        drain=DrainPart(generation=1, after=Backlog()),
+        at=now() - timedelta(hours=1),
+    )
     leave(project, "r1", "plan", plan=PlanPart(backlog=Backlog(units=5_000), drain=True))
     assert first_of(project).waiting.startswith("5,000 files")
 
@@ -217,7 +283,9 @@ def test_runs_that_did_not_look_do_not_mean_that_none_was_planned(project: Path)
     assert first_of(project).waiting == "not planned yet"
     for number in range(3):
         leave(project, f"r{number}", "plan", outcome="failed")
-    assert first_of(project).waiting == "" and first_of(project).unlooked.startswith("unknown: the plan failed, 20")
+    assert first_of(project).waiting == "" and first_of(project).unlooked.startswith(
+        "unknown: the plan failed, 20"
+    )
     leave(project, "r3", "drain", drain=DrainPart(generation=1))
     assert first_of(project).unlooked.startswith("unknown: the plan failed, 20")
 
@@ -230,14 +298,20 @@ def test_a_driver_that_died_without_any_report_is_shown_and_marked(project: Path
     documents.write_json(str(note), facts)
     dead, done = first_of(project).runs
     assert (dead.run_id, dead.failed, done.failed) == ("replay1", True, False)
-    assert dead.mark == "DIED" and "its driver died" in dead.what and "draindown replay good" in dead.card
+    assert (
+        dead.mark == "DIED"
+        and "its driver died" in dead.what
+        and "draindown replay good" in dead.card
+    )
     leave(project, "r2", "drain", new_start(), drain=DrainPart(generation=1, after=Backlog()))
     assert [run.run_id for run in first_of(project).runs] == ["r2", "replay1", "r1"]
 
 
 def test_runs_of_a_copied_lake_stand_in_the_order_in_which_they_began(project: Path) -> None:
     for number in (1, 2, 3):
-        path = leave(project, f"r{number}", "drain", f"2026-11-0{number}T10-00-00.000000_ab", at=now())
+        path = leave(
+            project, f"r{number}", "drain", f"2026-11-0{number}T10-00-00.000000_ab", at=now()
+        )
         os.utime(path, (10 - number, 10 - number))
     assert [run.run_id for run in first_of(project).runs] == ["r3", "r2", "r1"]
 
@@ -274,7 +348,9 @@ def client(database: None) -> Iterator[TestClient]:
 @pytest.fixture(scope="module")
 def login(client: TestClient) -> dict[str, str]:
     """The headers of who has logged in."""
-    answer = client.post("/auth/token", json={"username": "admin", "password": "secret-of-the-test"})
+    answer = client.post(
+        "/auth/token", json={"username": "admin", "password": "secret-of-the-test"}
+    )
     return {"Authorization": f"Bearer {answer.json()['access_token']}"}
 
 
@@ -284,8 +360,14 @@ def test_nobody_sees_the_page_without_login(client: TestClient, project: Path) -
     assert {route.path for route in routes} == {"/", "/dag/{dag_id}"}
     for route in routes:
         assert route.methods == {"GET"}
-        assert client.get(mounted["url_prefix"] + route.path.format(dag_id="good")).status_code == 401
-    for path in ("/draindown/docs", "/draindown/openapi.json", "/draindown/dag/..%2f..%2fetc%2fpasswd/x"):
+        assert (
+            client.get(mounted["url_prefix"] + route.path.format(dag_id="good")).status_code == 401
+        )
+    for path in (
+        "/draindown/docs",
+        "/draindown/openapi.json",
+        "/draindown/dag/..%2f..%2fetc%2fpasswd/x",
+    ):
         assert client.get(path).status_code == 404
 
 
@@ -303,7 +385,9 @@ def test_each_sees_what_he_may_read_whatever_the_query_names(
 
     manager = get_auth_manager()
     monkeypatch.setattr(manager, "get_authorized_dag_ids", lambda **_: readable)
-    monkeypatch.setattr(manager, "is_authorized_dag", lambda **k: k["details"].id in {"mine", *readable})
+    monkeypatch.setattr(
+        manager, "is_authorized_dag", lambda **k: k["details"].id in {"mine", *readable}
+    )
     page = client.get(f"/draindown/{query}", headers=login)
     assert page.status_code == 200
     assert ("second" in page.text) == ("good" in readable)
@@ -329,7 +413,9 @@ def test_who_may_read_everything_sees_it(
     from airflow.api_fastapi.app import get_auth_manager
 
     # no scheduler has written the DAGs into the database of this test
-    monkeypatch.setattr(get_auth_manager(), "get_authorized_dag_ids", lambda **_: {"good", "broken"})
+    monkeypatch.setattr(
+        get_auth_manager(), "get_authorized_dag_ids", lambda **_: {"good", "broken"}
+    )
     for path in ("/draindown/", "/draindown/dag/good"):
         page = client.get(path, headers=login)
         assert page.status_code == 200
@@ -341,7 +427,10 @@ def test_a_plan_that_failed_before_it_looked_does_not_say_that_nothing_waits(pro
     leave(project, "r1", "drain", drain=DrainPart(generation=1, after=Backlog()))
     leave(project, "r2", "plan", outcome="failed", error={"code": "not-a-directory"})
     view = first_of(project)
-    assert view.unlooked.startswith("unknown: the plan failed (not-a-directory), 20") and " UTC" in view.unlooked
+    assert (
+        view.unlooked.startswith("unknown: the plan failed (not-a-directory), 20")
+        and " UTC" in view.unlooked
+    )
     assert view.waiting.startswith("nothing, 20"), "what an earlier plan saw, with its time"
     leave(project, "r3", "plan", plan=PlanPart(backlog=Backlog(units=2)))
     assert (first_of(project).unlooked, first_of(project).waiting[:7]) == ("", "2 files")
@@ -349,13 +438,23 @@ def test_a_plan_that_failed_before_it_looked_does_not_say_that_nothing_waits(pro
 
 def test_every_row_of_the_page_has_a_time_and_no_fact_twice(project: Path) -> None:
     share = RunSums(starts=1, totals={"batches": 1}, refused_share=0.014)
-    part = DrainPart(generation=1, after=Backlog(), batches=[{"kind": "source"}], refused="failed", refused_share=0.014)
+    part = DrainPart(
+        generation=1,
+        after=Backlog(),
+        batches=[{"kind": "source"}],
+        refused="failed",
+        refused_share=0.014,
+    )
     leave(project, "r1", "drain", drain=part, run=share)
     layout, at = layout_of(project), now()
     ledger_table.record(layout, [BatchRow("good", "first", 1, 0, "r1", finished_at=at)])
     view = first_of(project)
     (run,) = view.runs
-    assert (run.mark, run.what.count("refused"), run.refused) == ("REFUSED", 1, "") and "good/first" not in run.what
+    assert (run.mark, run.what.count("refused"), run.refused) == (
+        "REFUSED",
+        1,
+        "",
+    ) and "good/first" not in run.what
     assert run.at.endswith(" UTC") and view.ledger[0]["at"] == f"{at:%Y-%m-%d %H:%M} UTC"
     html = pages.render([view])
     assert html.count('class="when"') == 3 and 'class="mark refused">REFUSED<' in html
@@ -366,7 +465,9 @@ def test_states_that_differ_look_different(project: Path) -> None:
     leave(project, "r1", "plan", outcome="failed", error={"code": "x"})
     leave(project, "r2", "drain", drain=DrainPart(generation=1, batches=[{"kind": "source"}]))
     leave(project, "r3", "drain", outcome="idle", drain=DrainPart(generation=1, after=Backlog()))
-    documents.write_json(layout_of(project).at_work("r4", "drain", new_start()), {"pid": 1, "host": "h"})
+    documents.write_json(
+        layout_of(project).at_work("r4", "drain", new_start()), {"pid": 1, "host": "h"}
+    )
     shown = {run.run_id: (run.mark, run.kind) for run in first_of(project).runs}
     assert shown == {
         "r1": ("FAILED", "failed"),
@@ -380,10 +481,26 @@ def test_states_that_differ_look_different(project: Path) -> None:
 
 def test_a_run_at_work_stands_before_a_later_one_that_found_it(project: Path) -> None:
     layout = layout_of(project)
-    asked = SimpleNamespace(layout=layout, run_id="r1", step="drain", start=new_start(), try_number=2, command="")
+    asked = SimpleNamespace(
+        layout=layout, run_id="r1", step="drain", start=new_start(), try_number=2, command=""
+    )
     with at_work.at_work(cast(Request, asked)):
-        leave(project, "r1", "drain", "2026-01-01T00-00-00.000000_ab", outcome="failed", error={"code": "jvm-gone"})
-        leave(project, "r2", "drain", new_start(asked.start), outcome="failed", error={"code": "lease-held"})
+        leave(
+            project,
+            "r1",
+            "drain",
+            "2026-01-01T00-00-00.000000_ab",
+            outcome="failed",
+            error={"code": "jvm-gone"},
+        )
+        leave(
+            project,
+            "r2",
+            "drain",
+            new_start(asked.start),
+            outcome="failed",
+            error={"code": "lease-held"},
+        )
         first, second = first_of(project).runs
         assert (first.run_id, first.mark, second.mark) == ("r1", "AT WORK", "FAILED")
         assert "drain is at work since" in first.what and "try 2, process" in first.what

@@ -39,7 +39,9 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     def made(request: Request, _now: Any, _source: Any = None) -> tuple[PlanPart, list[Finding]]:
         if isinstance(found[request.flow], Exception):
             raise found[request.flow]
-        return found[request.flow], [Finding(kind="parked", subject="x.json", detail=f"in {request.flow}")]
+        return found[request.flow], [
+            Finding(kind="parked", subject="x.json", detail=f"in {request.flow}")
+        ]
 
     monkeypatch.setattr(plan, "plan", made)
     return found
@@ -81,7 +83,9 @@ def test_flows_without_work_are_skipped_whole_and_leave_their_reports(
 
 
 @pytest.mark.parametrize("step", ["drain", "check"])
-def test_a_flow_that_changes_rows_keeps_all_that_read_of_it(dag: DAG, plans: dict[str, Any], step: str) -> None:
+def test_a_flow_that_changes_rows_keeps_all_that_read_of_it(
+    dag: DAG, plans: dict[str, Any], step: str
+) -> None:
     plans["events"] = IDLE.model_copy(update={step: True})
     assert skipped(dag) == of("other")
     assert _report(dag, "other") and not _report(dag, "hourly"), "its own plan writes it"
@@ -92,20 +96,28 @@ def test_a_compaction_brings_readers_nothing(dag: DAG, plans: dict[str, Any]) ->
     assert skipped(dag) == of("other", "hourly", "daily")
 
 
-def test_a_derived_flow_with_work_of_its_own_is_not_skipped(dag: DAG, plans: dict[str, Any]) -> None:
+def test_a_derived_flow_with_work_of_its_own_is_not_skipped(
+    dag: DAG, plans: dict[str, Any]
+) -> None:
     plans["hourly"] = IDLE.model_copy(update={"drain": True})
     assert skipped(dag) == of("other", "events")
 
 
 @pytest.mark.parametrize(
-    "error", [TerminalError("source-missing", tried="x", found="y", next="z"), ValueError("a bug of the planner")]
+    "error",
+    [
+        TerminalError("source-missing", tried="x", found="y", next="z"),
+        ValueError("a bug of the planner"),
+    ],
 )
 def test_what_keeps_one_flow_from_being_planned_is_raised_in_its_own_task(
     dag: DAG, plans: dict[str, Any], error: Exception
 ) -> None:
     plans["events"] = error
     assert skipped(dag) == of("other")
-    with pytest.raises((AirflowException, ValueError), match=r"source-missing|a bug of the planner"):
+    with pytest.raises(
+        (AirflowException, ValueError), match=r"source-missing|a bug of the planner"
+    ):
         skipped(dag, "events.plan")
 
 
@@ -133,7 +145,9 @@ def test_compaction_that_is_asked_for_skips_no_flow(dag: DAG, plans: dict[str, A
 
 
 @pytest.mark.parametrize("conf", [{"max_batchs": 3}, {"mode": "replay"}, {"again": True}])
-def test_params_that_no_flow_can_run_with_end_the_run(dag: DAG, plans: dict[str, Any], conf: dict[str, Any]) -> None:
+def test_params_that_no_flow_can_run_with_end_the_run(
+    dag: DAG, plans: dict[str, Any], conf: dict[str, Any]
+) -> None:
     with pytest.raises(AirflowException, match="bad-params"):
         skipped(dag, **conf)
 
@@ -149,7 +163,9 @@ def test_a_plan_of_a_flow_skips_its_own_steps_and_leaves_itself_to_a_cleared_one
     assert skipped(dag, "hourly.plan") == set()
 
 
-def test_a_broken_suite_is_raised_by_its_flow(dag: DAG, plans: dict[str, Any], tmp_path: Path) -> None:
+def test_a_broken_suite_is_raised_by_its_flow(
+    dag: DAG, plans: dict[str, Any], tmp_path: Path
+) -> None:
     path = PIPELINES / "tree.yaml"
     path.write_text(PIPELINE.replace("landing/other/*.json, format: json}", "landing/other/*.json, format: json}\n"
                                      "    expectations: broken"))  # fmt: skip

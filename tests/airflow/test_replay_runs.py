@@ -107,7 +107,10 @@ def test_a_run_in_mode_replay_plans_submits_and_shows_a_replay(
         ("plan-all", "f.plan", "f.drain", "f.check"), "success"
     )
     request = asked_of(told, "drain")
-    assert (request.replay, request.max_batches) == (THAT_DAY, None)  # the flow's own bounds are about drains
+    assert (request.replay, request.max_batches) == (
+        THAT_DAY,
+        None,
+    )  # the flow's own bounds are about drains
     planned = store.read(request.layout, request.run_id, "plan")
     assert planned is not None and planned.plan is not None
     assert (planned.plan.backlog.units, planned.plan.batches) == (2, 2)
@@ -117,8 +120,15 @@ def test_a_run_in_mode_replay_plans_submits_and_shows_a_replay(
     assert planned.plan.replay in shown[0].card
 
 
-def test_a_range_in_which_nothing_was_seen_starts_no_drain(told: Path, dag: DAG, project: Path) -> None:
-    conf = {"mode": "replay", "flow": "f", "from": "2030-01-01T00:00:00Z", "to": "2030-01-02T00:00:00Z"}
+def test_a_range_in_which_nothing_was_seen_starts_no_drain(
+    told: Path, dag: DAG, project: Path
+) -> None:
+    conf = {
+        "mode": "replay",
+        "flow": "f",
+        "from": "2030-01-01T00:00:00Z",
+        "to": "2030-01-02T00:00:00Z",
+    }
     assert Steps(dag, conf).run(*F)["f.drain"] == "skipped"
     assert did(told) == ["f.check"]  # what is not published is judged, whoever left it
     (shown,) = (view.runs for view in pages.flows(PIPELINES, project, {"p"}) if view.flow == "f")
@@ -126,20 +136,27 @@ def test_a_range_in_which_nothing_was_seen_starts_no_drain(told: Path, dag: DAG,
     assert "no drained input was first seen then" in shown[0].card
 
 
-def test_what_cannot_be_replayed_fails_in_the_plan_of_a_run_for_it_alone(told: Path, dag: DAG) -> None:
+def test_what_cannot_be_replayed_fails_in_the_plan_of_a_run_for_it_alone(
+    told: Path, dag: DAG
+) -> None:
     run = Steps(dag, {"mode": "replay", "flow": "g", **NEW_YEAR})
     assert run.run("plan-all", "g.plan") == {"plan-all": "success", "g.plan": "failed"}
     assert "replay-would-double" in run.errors["g.plan"] and run.skipped == set(F)
 
 
-def test_a_flow_that_appends_is_left_out_of_a_run_for_all_flows(told: Path, dag: DAG, project: Path) -> None:
+def test_a_flow_that_appends_is_left_out_of_a_run_for_all_flows(
+    told: Path, dag: DAG, project: Path
+) -> None:
     run = Steps(dag, {"mode": "replay", **NEW_YEAR})
     run.run("plan-all")
     assert run.skipped == {f"g.{step}" for step in STEPS}
     assert run.run(*F)["f.drain"] == "success" and did(told) == ["f.drain", "f.check"]
     (shown,) = (view.runs for view in pages.flows(PIPELINES, project, {"p"}) if view.flow == "g")
     assert "nothing to replay" in shown[0].what
-    assert "not-replayed  g  it appends" in shown[0].card and "draindown rebuild p --flow g" in shown[0].card
+    assert (
+        "not-replayed  g  it appends" in shown[0].card
+        and "draindown rebuild p --flow g" in shown[0].card
+    )
 
 
 def test_a_flow_that_appends_refuses_by_name(told: Path, spec: PipelineSpec, project: Path) -> None:
@@ -155,7 +172,9 @@ def test_a_flow_that_appends_refuses_by_name(told: Path, spec: PipelineSpec, pro
 def test_a_run_of_a_backfill_replays_its_interval(
     told: Path, run: Run, dag: DAG, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for made, expected in zip(_backfill(dag, monkeypatch), (["f.check"], ["f.drain", "f.check"]), strict=True):
+    for made, expected in zip(
+        _backfill(dag, monkeypatch), (["f.check"], ["f.drain", "f.check"]), strict=True
+    ):
         (told / "did").unlink(missing_ok=True)
         state, _ = run({}, logical_date=made)
         assert state == "success"
@@ -184,7 +203,9 @@ def _backfill(dag: DAG, monkeypatch: pytest.MonkeyPatch) -> list[datetime]:
     )
 
     def existing(*, dag: Any, session: Any, logical_date: datetime, **_: Any) -> Any:
-        found = session.scalar(select(dagrun.DagRun).where(dagrun.DagRun.logical_date == logical_date))
+        found = session.scalar(
+            select(dagrun.DagRun).where(dagrun.DagRun.logical_date == logical_date)
+        )
         assert found.run_type == "backfill"
         found.dag, found.state = dag, DagRunState.RUNNING
         session.commit()
@@ -209,7 +230,10 @@ def _context(run_type: str = "manual", **params: Any) -> dict[str, Any]:
         ({"mode": "replay", "from": NEW_YEAR["to"], "to": NEW_YEAR["from"]}, "a later one"),
         ({"mode": "replay", "from": NEW_YEAR["from"], "to": NEW_YEAR["from"]}, "a later one"),
         ({"mode": "replay", "from": "2026-02-30T00:00:00Z", "to": NEW_YEAR["to"]}, "is no time"),
-        ({"mode": "replay", "from": NEW_YEAR["from"], "to": "9999-12-31T23:59:59-23:00"}, "is no time"),
+        (
+            {"mode": "replay", "from": NEW_YEAR["from"], "to": "9999-12-31T23:59:59-23:00"},
+            "is no time",
+        ),
         ({"mode": "drain", **NEW_YEAR}, "mode replay"),
         ({"again": True}, "mode replay"),
         ({"run_type": "backfill", "mode": "replay", **NEW_YEAR}, "its own interval"),
@@ -222,7 +246,9 @@ def test_contradictions_are_named(spec: PipelineSpec, params: dict[str, Any], wo
     assert words in caught.value.found
 
 
-def test_params_that_airflow_drops_are_refused(dag: DAG, spec: PipelineSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_params_that_airflow_drops_are_refused(
+    dag: DAG, spec: PipelineSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     conf = {"mode": "replay", "force_compact": False, **NEW_YEAR}
     run = SimpleNamespace(conf=conf)
 
@@ -234,7 +260,10 @@ def test_params_that_airflow_drops_are_refused(dag: DAG, spec: PipelineSpec, mon
     with pytest.raises(TerminalError) as caught:
         requests.refuse_conf(spec, context())
     assert caught.value.code == "bad-params"
-    assert "mode, from, to: " in caught.value.found and "DAG_RUN_CONF_OVERRIDES_PARAMS" in caught.value.found
+    assert (
+        "mode, from, to: " in caught.value.found
+        and "DAG_RUN_CONF_OVERRIDES_PARAMS" in caught.value.found
+    )
     monkeypatch.delenv("AIRFLOW__CORE__DAG_RUN_CONF_OVERRIDES_PARAMS")
     requests.refuse_conf(spec, context())  # last: Airflow writes a run's params into its DAG
 
@@ -252,7 +281,9 @@ def test_a_drain_and_a_time_without_a_zone(spec: PipelineSpec) -> None:
     assert requests.replay(spec, _context(mode="drain")) is None
     times = {"from": "2026-01-01T00:00", "to": "2026-01-02T00:00"}
     assert requests.replay(spec, _context(mode="replay", **times)) == THAT_DAY
-    assert requests.replay(spec, _context("backfill", again=True)) == THAT_DAY.model_copy(update={"again": True})
+    assert requests.replay(spec, _context("backfill", again=True)) == THAT_DAY.model_copy(
+        update={"again": True}
+    )
 
 
 def test_a_derived_flow_is_replayed_by_a_run_for_it_alone_and_follows_any_other(
@@ -263,7 +294,9 @@ def test_a_derived_flow_is_replayed_by_a_run_for_it_alone_and_follows_any_other(
     flows = {"f": spec.flows["f"].model_dump(exclude_none=True), "d": derived}
     whole = PipelineSpec.model_validate(spec.model_dump(exclude_none=True) | {"flows": flows})
     found = {
-        only: requests.request_for(whole, "d", "plan", project, _context(mode="replay", flow=only, **NEW_YEAR)).replay
+        only: requests.request_for(
+            whole, "d", "plan", project, _context(mode="replay", flow=only, **NEW_YEAR)
+        ).replay
         for only in (None, "f", "d")
     }
     assert found == {None: None, "f": None, "d": THAT_DAY}

@@ -27,14 +27,20 @@ def spec(tmp_path: Path) -> PipelineSpec:
     kafka = {"topics": ["a"], "bootstrap_servers": "h:1", "security_protocol": "sasl_plaintext"}
     kafka |= {"sasl_mechanism": "PLAIN", "sasl_username": "u", "sasl_password": "${secret:WORD}"}
     flow = {"source": {"kafka": kafka, "format": "json"}, "columns": {"n": "int"}, "target": {}}
-    return PipelineSpec.model_validate({"pipeline": "p", "lake": str(tmp_path / "lake"), "flows": {"first": flow}})
+    return PipelineSpec.model_validate(
+        {"pipeline": "p", "lake": str(tmp_path / "lake"), "flows": {"first": flow}}
+    )
 
 
 def connection(monkeypatch: pytest.MonkeyPatch, name: str, **fields: Any) -> None:
-    monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps({"conn_type": "generic", **fields}))
+    monkeypatch.setenv(
+        f"AIRFLOW_CONN_{name.upper()}", json.dumps({"conn_type": "generic", **fields})
+    )
 
 
-def test_the_password_of_the_connection_is_the_secret(spec: PipelineSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_password_of_the_connection_is_the_secret(
+    spec: PipelineSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     connection(monkeypatch, "draindown_WORD", password=WORD, login="other")
     assert secrets.of_connections(spec) == {"DRAINDOWN_SECRET_WORD": WORD}
     with secrets.in_environment(spec):
@@ -42,14 +48,18 @@ def test_the_password_of_the_connection_is_the_secret(spec: PipelineSpec, monkey
     assert "DRAINDOWN_SECRET_WORD" not in os.environ
 
 
-def test_environment_and_file_come_first(spec: PipelineSpec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_environment_and_file_come_first(
+    spec: PipelineSpec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     connection(monkeypatch, "draindown_WORD", password=WORD)
     (tmp_path / "WORD").write_text("of the file\n")
     assert secrets.of_connections(spec, {"DRAINDOWN_SECRET_WORD": "mine"}) == {}
     assert secrets.of_connections(spec, {"DRAINDOWN_SECRETS": str(tmp_path)}) == {}
 
 
-def test_a_reference_reaches_no_connection_of_others(spec: PipelineSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reference_reaches_no_connection_of_others(
+    spec: PipelineSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     connection(monkeypatch, "WORD", password=WORD)
     connection(monkeypatch, "draindown_OTHER", password=WORD)
     assert secrets.of_connections(spec) == {}
@@ -70,7 +80,9 @@ def test_a_connection_that_airflow_cannot_read_is_named(
         secrets.of_connections(spec)
     assert found.value.code == "secret-unreadable"
     assert error.__name__ in str(found.value)
-    assert WORD not in "".join(traceback.format_exception(found.value)), "the log of the task has the trace"
+    assert WORD not in "".join(traceback.format_exception(found.value)), (
+        "the log of the task has the trace"
+    )
 
 
 def test_the_driver_has_it_in_its_environment_and_nothing_that_stays(
@@ -83,6 +95,13 @@ def test_the_driver_has_it_in_its_environment_and_nothing_that_stays(
     task.prepare(request, size="small")
     log = DriverLog.of(request.layout, "r", "drain", request.start)
     assert task._submit(log, request) == 0
-    assert json.loads((told / "first.drain.secrets").read_text()) == {"DRAINDOWN_SECRET_WORD": len(WORD)}
-    left = [path for home in (told, project, Path(spec.lake)) for path in home.rglob("*") if path.is_file()]
+    assert json.loads((told / "first.drain.secrets").read_text()) == {
+        "DRAINDOWN_SECRET_WORD": len(WORD)
+    }
+    left = [
+        path
+        for home in (told, project, Path(spec.lake))
+        for path in home.rglob("*")
+        if path.is_file()
+    ]
     assert left and not [path for path in left if WORD.encode() in path.read_bytes()]

@@ -45,7 +45,9 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Any:
 def refused(conn_id: str, *, named: bool) -> DraindownError:
     with pytest.raises(DraindownError) as caught:
         find(conn_id, named=named)
-    assert WORD not in "".join(traceback.format_exception(caught.value)), "the log of the task has the trace"
+    assert WORD not in "".join(traceback.format_exception(caught.value)), (
+        "the log of the task has the trace"
+    )
     return caught.value
 
 
@@ -64,7 +66,9 @@ def test_one_that_is_named_and_not_found_is_asked_for_again() -> None:
 
 def test_a_server_that_is_away_is_not_taken_for_an_answer(answers: Any) -> None:
     answers(ErrorType.API_SERVER_ERROR)
-    assert refused("cluster", named=True).code == "no-spark-connection", "Airflow says of it what it says of none"
+    assert refused("cluster", named=True).code == "no-spark-connection", (
+        "Airflow says of it what it says of none"
+    )
     answers(ErrorType.PERMISSION_DENIED)
     for named in (False, True):
         error = refused("cluster", named=named)
@@ -73,7 +77,9 @@ def test_a_server_that_is_away_is_not_taken_for_an_answer(answers: Any) -> None:
 
 @pytest.mark.parametrize("text", MALFORMED)
 @pytest.mark.parametrize("named", [False, True])
-def test_what_is_no_connection_is_not_taken_for_none(monkeypatch: pytest.MonkeyPatch, text: str, named: bool) -> None:
+def test_what_is_no_connection_is_not_taken_for_none(
+    monkeypatch: pytest.MonkeyPatch, text: str, named: bool
+) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", text)
     error = refused("spark_default", named=named)
     assert (error.code, exit_for(error)) == ("bad-spark-connection", Exit.NEEDS_PERSON)

@@ -44,9 +44,20 @@ def main(word: str) -> int:
     begun, before = time.time(), parts.last(lines).get(number, {})
     print(f"part {number} of {len(parts.PARTS)}: {parts.PARTS[number - 1].what}", flush=True)
     code = _pytest(parts.command(number, before.get("left", [])), _environment(begun, lines))
-    left = sorted({name.split("::")[0] for name in LEFT.read_text().splitlines()}) if LEFT.exists() else []
-    run = {"part": number, "at": datetime.now(UTC).isoformat(timespec="seconds"), "commit": _commit(), "code": code}
-    return _add([run | {"minutes": round((time.time() - begun) / 60), "left": left}]) or int(code != 0)
+    left = (
+        sorted({name.split("::")[0] for name in LEFT.read_text().splitlines()})
+        if LEFT.exists()
+        else []
+    )
+    run = {
+        "part": number,
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": _commit(),
+        "code": code,
+    }
+    return _add([run | {"minutes": round((time.time() - begun) / 60), "left": left}]) or int(
+        code != 0
+    )
 
 
 def _environment(begun: float, lines: list[results.Line]) -> Mapping[str, str]:
@@ -59,9 +70,15 @@ def _environment(begun: float, lines: list[results.Line]) -> Mapping[str, str]:
 def _pytest(arguments: list[str], environment: Mapping[str, str]) -> int:
     """Run tests; end them, first as Ctrl-C does, when the part's time is over."""
     with subprocess.Popen(
-        [sys.executable, "-m", "pytest", *arguments], cwd=ROOT, env=environment, start_new_session=True
+        [sys.executable, "-m", "pytest", *arguments],
+        cwd=ROOT,
+        env=environment,
+        start_new_session=True,
     ) as tests:
-        for patience, ending in ((60 * parts.MOST_MINUTES, signal.SIGINT), (_PATIENCE, signal.SIGKILL)):
+        for patience, ending in (
+            (60 * parts.MOST_MINUTES, signal.SIGINT),
+            (_PATIENCE, signal.SIGKILL),
+        ):
             try:
                 return tests.wait(patience)
             except subprocess.TimeoutExpired:
@@ -71,12 +88,18 @@ def _pytest(arguments: list[str], environment: Mapping[str, str]) -> int:
 
 def _add(runs: list[results.Line]) -> int:
     found = [line for path in RECORDED for line in results.read(path)]
-    kept = [line for line in results.read() if "part" not in line or line["part"] not in {run["part"] for run in runs}]
+    kept = [
+        line
+        for line in results.read()
+        if "part" not in line or line["part"] not in {run["part"] for run in runs}
+    ]
     lines = [*results.added(kept, found, _commit()), *runs]
     results.write(lines)
     for path in RECORDED:
         path.unlink(missing_ok=True)
-    print(f"{len(found)} results of tests; commit docs/guarantees.md and {results.KEPT.relative_to(ROOT)}")
+    print(
+        f"{len(found)} results of tests; commit docs/guarantees.md and {results.KEPT.relative_to(ROOT)}"
+    )
     return _write(lines)
 
 
@@ -91,7 +114,9 @@ def _commit() -> str:
     """Return the commit that is checked out; with a + if the code differs from it."""
     asked = ("git", "rev-parse", "--short=7", "HEAD")
     named = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True)
-    changed = subprocess.run(("git", "diff", "--quiet", "HEAD", "--", "src"), cwd=ROOT, check=False).returncode
+    changed = subprocess.run(
+        ("git", "diff", "--quiet", "HEAD", "--", "src"), cwd=ROOT, check=False
+    ).returncode
     return named.stdout.strip() + ("+" if changed else "")
 
 

@@ -32,14 +32,18 @@ def _parts(lines: Sequence[Line]) -> str:
     rows = ["| part | tries | last run | of commit | ended |", "| --- | --- | --- | --- | --- |"]
     for number, part in enumerate(parts.PARTS, start=1):
         run = newest.get(number)
-        cells = (run["at"][:10], f"`{run['commit']}`", _ended(run)) if run else ("", "", "not run yet")
+        cells = (
+            (run["at"][:10], f"`{run['commit']}`", _ended(run)) if run else ("", "", "not run yet")
+        )
         rows.append(f"| {number} | {part.what} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
 def _ended(run: Line) -> str:
     said = "green" if not run["code"] else f"exit {run['code']}"
-    left = f", no time for {', '.join(Path(name).stem for name in run['left'])}" if run["left"] else ""
+    left = (
+        f", no time for {', '.join(Path(name).stem for name in run['left'])}" if run["left"] else ""
+    )
     return f"{said} after {run['minutes']} min{left}"
 
 

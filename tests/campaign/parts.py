@@ -27,18 +27,32 @@ def _faults(*names: str) -> tuple[str, ...]:
 _MARKED = (*_PAIRS, "-m", "campaign")
 PARTS = (
     Part("drivers that die in a batch", _faults("crash", "starts", "tasks")),
-    Part("drivers that die in a rebuild or a withdrawal", _faults("rebuild_crash", "withdrawal_crash", "drill")),
+    Part(
+        "drivers that die in a rebuild or a withdrawal",
+        _faults("rebuild_crash", "withdrawal_crash", "drill"),
+    ),
     Part("several drivers, and clocks", _faults("drivers", "clock")),
     Part("maintenance and readers beside a drain, drift", _faults("beside", "drift", "publishing")),
     Part("damaged lakes and full disks", _faults("damage", "disk")),
     Part("input that changes", _faults("input")),
     Part(
         "Kafka, and derived flows",
-        _faults("kafka", "derived_crash", "derived_upstream", "history_crash", "landed_history_crash", "partial_crash"),
+        _faults(
+            "kafka",
+            "derived_crash",
+            "derived_upstream",
+            "history_crash",
+            "landed_history_crash",
+            "partial_crash",
+        ),
     ),
     Part("Airflow that is killed", _faults("airflow")),
     Part("bad input by number", ("tests/spark/test_scored_input.py", *_faults("sizes")), _MARKED),
-    Part("properties and random histories", ("tests/spark", "--ignore", "tests/spark/test_scored_input.py"), _MARKED),
+    Part(
+        "properties and random histories",
+        ("tests/spark", "--ignore", "tests/spark/test_scored_input.py"),
+        _MARKED,
+    ),
     Part("a soak of 25 rounds, other ones each time", _faults("soak"), ("-p", "no:xdist")),
     Part("an evening on call", ("tests/e2e/test_evening.py",), ("-p", "no:xdist")),
     Part("flows with sinks", _faults("sinks")),
@@ -47,13 +61,19 @@ PARTS = (
 
 def last(runs: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
     """Return the newest run of each part. `runs`: lines with `part` (from 1) and `at`."""
-    return {run["part"]: run for run in sorted((one for one in runs if "part" in one), key=lambda one: str(one["at"]))}
+    return {
+        run["part"]: run
+        for run in sorted((one for one in runs if "part" in one), key=lambda one: str(one["at"]))
+    }
 
 
 def due(runs: Sequence[Mapping[str, Any]]) -> int:
     """Return the part that was not run for longest; of those that never were, the first."""
     newest = last(runs)
-    return min(range(1, len(PARTS) + 1), key=lambda number: (str(newest.get(number, {}).get("at", "")), number))
+    return min(
+        range(1, len(PARTS) + 1),
+        key=lambda number: (str(newest.get(number, {}).get("at", "")), number),
+    )
 
 
 def chosen(word: str, runs: Sequence[Mapping[str, Any]]) -> int:
@@ -67,5 +87,17 @@ def chosen(word: str, runs: Sequence[Mapping[str, Any]]) -> int:
 def command(number: int, left: Sequence[str]) -> list[str]:
     """Return pytest's arguments for a part, with those files first that its last run had no time for."""
     part = PARTS[number - 1]
-    files = sorted(part.tests, key=lambda name: name not in left) if "--ignore" not in part.tests else part.tests
-    return ["-q", "-p", "tests.campaign.deadline", "--timeout", str(60 * START_MINUTES), *part.options, *files]
+    files = (
+        sorted(part.tests, key=lambda name: name not in left)
+        if "--ignore" not in part.tests
+        else part.tests
+    )
+    return [
+        "-q",
+        "-p",
+        "tests.campaign.deadline",
+        "--timeout",
+        str(60 * START_MINUTES),
+        *part.options,
+        *files,
+    ]

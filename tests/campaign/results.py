@@ -44,12 +44,19 @@ def digest(packages: Iterable[str], source: Path = SOURCE) -> str:
 def brief(found: Line) -> dict[str, Any]:
     """Return what is kept of a line that a test recorded."""
     kept = {
-        name: found[name] for name in ("case", "place", "test", "fired", "score", "skipped", "soak") if name in found
+        name: found[name]
+        for name in ("case", "place", "test", "fired", "score", "skipped", "soak")
+        if name in found
     }
     if "runs" not in found:  # bad input, a soak, or a case that was not tried
         return kept | {name: found[name] for name in ("held", "wrong") if name in found}
     ended = [run["error"] or _exit(run["code"]) for run in found["runs"] if run["code"]]
-    more = {"ended": ended, "typed": found["commands"], "checks": len({*found["held"]}), "seconds": [found["recovery"]]}
+    more = {
+        "ended": ended,
+        "typed": found["commands"],
+        "checks": len({*found["held"]}),
+        "seconds": [found["recovery"]],
+    }
     return kept | more | {"wrong": [*found["wrong"], *found["surgery"]]}
 
 
@@ -60,8 +67,14 @@ def _exit(code: int) -> str:
 def added(kept: Sequence[Line], found: Iterable[Line], commit: str) -> list[Line]:
     """Return all lines that count after tests recorded what they found at a commit. Soaks add up."""
     fresh = [brief(one) | {"commit": commit} for one in found]
-    newest = {(one.get("case"), one.get("place"), one.get("soak") and json.dumps(one)): one for one in fresh}
-    fresh = [one | ({"code": digest(about(one["case"]))} if "case" in one else {}) for one in newest.values()]
+    newest = {
+        (one.get("case"), one.get("place"), one.get("soak") and json.dumps(one)): one
+        for one in fresh
+    }
+    fresh = [
+        one | ({"code": digest(about(one["case"]))} if "case" in one else {})
+        for one in newest.values()
+    ]
     tests, cases = {one["test"] for one in fresh}, {one["case"] for one in fresh if "case" in one}
     left = [one for one in kept if "case" not in one or not _replaced(one, tests, cases)]
     return [*left, *fresh]
@@ -99,5 +112,7 @@ def read(path: Path = KEPT) -> list[Line]:
 
 def write(lines: Iterable[Line], path: Path = KEPT) -> None:
     """Write lines, by case and place, so that a commit shows what changed."""
-    order = sorted(lines, key=lambda one: (one.get("case", ""), str(one.get("place")), one.get("part", 0)))
+    order = sorted(
+        lines, key=lambda one: (one.get("case", ""), str(one.get("place")), one.get("part", 0))
+    )
     path.write_text("".join(f"{json.dumps(one, ensure_ascii=False)}\n" for one in order))

@@ -20,8 +20,13 @@ def test_the_demo_is_right_and_the_second_time_has_nothing_to_do(tmp_path: Path)
     assert "Worst hours" in first.stdout and "Worst months of an airline" in first.stdout
     assert "Busiest airports" in first.stdout
 
-    logs = {found.parent.name: found for found in (tmp_path / "airflow" / "logs").rglob("attempt=1.log")}
-    assert all(f"task_id={name}.drain" in logs for name in ("flights", "departures_hourly", "carrier_month"))
+    logs = {
+        found.parent.name: found for found in (tmp_path / "airflow" / "logs").rglob("attempt=1.log")
+    }
+    assert all(
+        f"task_id={name}.drain" in logs
+        for name in ("flights", "departures_hourly", "carrier_month")
+    )
     assert "batch 0" in logs["task_id=flights.drain"].read_text(), "what the UI shows of the task"
 
     log = tmp_path / "demo" / "airflow.log"

@@ -29,13 +29,17 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def control(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Control:
+def control(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, worker_id: str
+) -> Control:
     """Three batches and their witness, drained in peace, by the first worker that asks."""
     home = together(tmp_path_factory, worker_id) / "control"
     home.mkdir(exist_ok=True)
     kept = home / "kept"
     with FileLock(home / "lock"):
         if not kept.exists():
-            kept.write_bytes(pickle.dumps(lakes.control(home / "lake", lambda landing: landing.drain(spark))))
+            kept.write_bytes(
+                pickle.dumps(lakes.control(home / "lake", lambda landing: landing.drain(spark)))
+            )
     found: Control = pickle.loads(kept.read_bytes())
     return found

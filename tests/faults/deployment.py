@@ -55,12 +55,22 @@ class Airflow:
 
     def __enter__(self) -> Self:
         migrate = [sys.executable, "-m", "airflow", "db", "migrate"]
-        done = subprocess.run(migrate, env=self._environ, cwd=self.project, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            migrate,
+            env=self._environ,
+            cwd=self.project,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         left = self.drivers()
         self.signal(self.processes(), signal.SIGKILL)
@@ -111,7 +121,11 @@ class Airflow:
     def drivers(self) -> set[int]:
         """JVM and Python of each driver at work for this project, by the job in their command line."""
         jobs = str(self.project / "jobs").encode()
-        return {pid for pid in _all() if jobs in _read(pid, "cmdline") and _session(pid) not in self._sessions}
+        return {
+            pid
+            for pid in _all()
+            if jobs in _read(pid, "cmdline") and _session(pid) not in self._sessions
+        }
 
     @staticmethod
     def signal(pids: Iterable[int], *numbers: int) -> None:
@@ -128,13 +142,17 @@ class Airflow:
     def ended(self, patience: float) -> bool:
         """Whether every part ends in time."""
         until = time.monotonic() + patience
-        while any(part.poll() is None for part in self._parts.values()) and time.monotonic() < until:
+        while (
+            any(part.poll() is None for part in self._parts.values()) and time.monotonic() < until
+        ):
             time.sleep(0.05)
         return all(part.poll() is not None for part in self._parts.values())
 
     def ask(self, question: str) -> list[tuple[Any, ...]]:
         """Rows of its database."""
-        with contextlib.closing(sqlite3.connect(f"file:{self.home}/airflow.db?mode=ro", uri=True, timeout=30)) as db:
+        with contextlib.closing(
+            sqlite3.connect(f"file:{self.home}/airflow.db?mode=ro", uri=True, timeout=30)
+        ) as db:
             return db.execute(question).fetchall()
 
     def states(self, task: str | None = None) -> dict[str, str]:
@@ -146,7 +164,9 @@ class Airflow:
     def history(self) -> str:
         """What became of each try of the drains, in words."""
         tries = "select dag_id, try_number, state from {} where task_id = 'f.drain'"
-        rows = self.ask(f"{tries.format('task_instance_history')} union {tries.format('task_instance')} order by 1, 2")
+        rows = self.ask(
+            f"{tries.format('task_instance_history')} union {tries.format('task_instance')} order by 1, 2"
+        )
         return ", ".join(f"{dag} try {number} {state}" for dag, number, state in rows)
 
     def until(self, true: Callable[[], bool], what: str, patience: float = _PATIENCE) -> None:
@@ -162,7 +182,9 @@ class Airflow:
         return "\n".join(f"== {path}\n{path.read_text(errors='replace')[-3000:]}" for path in paths)
 
     def _post(self, path: str, content: dict[str, Any], token: str = "") -> dict[str, Any]:
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        headers = {"Content-Type": "application/json"} | (
+            {"Authorization": f"Bearer {token}"} if token else {}
+        )
         request = urllib.request.Request(self._url + path, json.dumps(content).encode(), headers)
         with urllib.request.urlopen(request, timeout=60) as answer:
             return dict(json.load(answer))
@@ -182,10 +204,15 @@ def lay_out(project: Path) -> Path:
 def run_once(project: Path, dag: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """Run a project's DAG once, task by task in one process, without servers. stdout has what its tasks logged."""
     environ = _environ(project / "airflow", project) | settings
-    airflow, said = [sys.executable, "-m", "airflow"], {"env": environ, "cwd": project, "text": True}
+    airflow, said = (
+        [sys.executable, "-m", "airflow"],
+        {"env": environ, "cwd": project, "text": True},
+    )
     subprocess.run([*airflow, "db", "migrate"], check=True, capture_output=True, **said)
     command = [*airflow, "dags", "test", dag, "-f", str(project / "dags" / "draindown_dags.py")]
-    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, **said)
+    return subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, **said
+    )
 
 
 def _environ(home: Path, project: Path) -> dict[str, str]:
@@ -202,7 +229,11 @@ def _environ(home: Path, project: Path) -> dict[str, str]:
 
 
 def _all() -> list[int]:
-    return [pid for pid in (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()) if alive(pid)]
+    return [
+        pid
+        for pid in (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
+        if alive(pid)
+    ]
 
 
 def _session(pid: int) -> int:

@@ -96,7 +96,12 @@ _COLUMNS = {
     "baskets": 'carrier, segment_start, position, n, "sum"',
 }
 _SOURCE = pa.schema(
-    [("id", pa.int64()), ("carrier", pa.string()), ("at", pa.timestamp("us", "UTC")), ("delay", pa.int32())]
+    [
+        ("id", pa.int64()),
+        ("carrier", pa.string()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("delay", pa.int32()),
+    ]
 )
 
 
@@ -113,7 +118,9 @@ class Flow:
         self.chain, self.name, self.home = chain, name, chain.home
 
     def request(self, run_id: str = "r", suite: Any = None, **more: Any) -> Request:
-        return self.chain.request(self.name).model_copy(update={"run_id": run_id, "suite": suite, **more})
+        return self.chain.request(self.name).model_copy(
+            update={"run_id": run_id, "suite": suite, **more}
+        )
 
     def write_pipeline(self) -> None:
         self.chain.write_pipeline()
@@ -122,7 +129,9 @@ class Flow:
 class History:
     """A chain whose source has a random history. `rows`: the source as it should be, by key."""
 
-    def __init__(self, home: Path, spark: SparkSession, seed: int, flows: Mapping[str, Any] = FLOWS) -> None:
+    def __init__(
+        self, home: Path, spark: SparkSession, seed: int, flows: Mapping[str, Any] = FLOWS
+    ) -> None:
         self.it, self.spark, self.draw = Chain(home, spark, **flows), spark, Random(seed)
         write(home, CODE)
         self.rows: dict[int, tuple[int, dict[str, Any] | None]] = {}
@@ -137,14 +146,27 @@ class History:
         for at in range(draw.randint(6, 12)):
             number = draw.randrange(25) if at else 1000 + len(self.rows)  # one is new
             minutes = draw.choice(
-                (draw.randint(0, 300), draw.randint(0, 5000), -draw.randint(1, 4000), None if at else 7)
+                (
+                    draw.randint(0, 300),
+                    draw.randint(0, 5000),
+                    -draw.randint(1, 4000),
+                    None if at else 7,
+                )
             )
-            row = self.it.row(number, minutes, draw.choice(("A", "B", "C", None)), delay=draw.choice((None, 1, 5, 9)))
+            row = self.it.row(
+                number,
+                minutes,
+                draw.choice(("A", "B", "C", None)),
+                delay=draw.choice((None, 1, 5, 9)),
+            )
             if draw.random() < 0.15:
                 row["op"] = "d" if at else None
             elif draw.random() < 0.1 and at:
                 row["seq"] = draw.randint(1, row["seq"])
-            if (number, row["seq"]) not in self._seen:  # content decides between equals: the model knows no such ties
+            if (
+                number,
+                row["seq"],
+            ) not in self._seen:  # content decides between equals: the model knows no such ties
                 self._seen.add((number, row["seq"]))
                 rows.append(row)
         for row in rows:
@@ -186,7 +208,11 @@ def found(it: Chain, name: str) -> list[tuple[Any, ...]]:
     """The rows of a table of the chain, read by delta-rs."""
     with duckdb.connect() as db:
         db.execute("set timezone = 'UTC'")
-        table = QueryBuilder().register("t", DeltaTable(it.layout(name).table)).execute("select * from t")
+        table = (
+            QueryBuilder()
+            .register("t", DeltaTable(it.layout(name).table))
+            .execute("select * from t")
+        )
         db.register("t", pa.table(table.read_all()))
         return sorted(db.execute(f"select {_COLUMNS[name]} from t").fetchall(), key=str)
 
@@ -196,7 +222,12 @@ def published_source(it: Chain) -> pa.Table:
     pointer = published.published(it.layout("flights"))
     assert pointer is not None
     table = DeltaTable(it.layout("flights").table, version=pointer.version)
-    return pa.table(QueryBuilder().register("t", table).execute('select id, carrier, "at", delay from t').read_all())
+    return pa.table(
+        QueryBuilder()
+        .register("t", table)
+        .execute('select id, carrier, "at", delay from t')
+        .read_all()
+    )
 
 
 def killed(trial: Trial, it: Chain, name: str, gap: str) -> None:
@@ -204,7 +235,12 @@ def killed(trial: Trial, it: Chain, name: str, gap: str) -> None:
     notes, batch = it.home / f"fault-{name}", next_batch(it, name)
     version = TableLog(it.layout(name).table).version + 1
     request = it.request(name).model_copy(update={"run_id": f"killed {gap}"})
-    entry = {"request": request.encode(), "home": str(notes), "place": [gap, batch], "version": version}
+    entry = {
+        "request": request.encode(),
+        "home": str(notes),
+        "place": [gap, batch],
+        "version": version,
+    }
     driver = Fork(notes, entry)
     jvm = driver.fired()
     code = driver.wait(60)
@@ -223,14 +259,18 @@ def next_batch(it: Chain, name: str) -> int:
 def hold(trial: Trial, history: History, *names: str) -> None:
     """Hold derived tables against DuckDB over the model, and their ledgers and doctor against both accounts."""
     for name in names:
-        trial.promise(f"{name} equals its query over the model", history.found(name) == history.expected(name))
+        trial.promise(
+            f"{name} equals its query over the model", history.found(name) == history.expected(name)
+        )
         hold_accounts(trial, history.it, name)
 
 
 def hold_accounts(trial: Trial, it: Chain, name: str) -> None:
     """Hold the ledger of a derived flow against its table, and ask doctor."""
     rows = ledger_table.recent(it.layout(name), 10_000)
-    trial.promise("each batch stands in the ledger once", len({row.place for row in rows}) == len(rows))
+    trial.promise(
+        "each batch stands in the ledger once", len({row.place for row in rows}) == len(rows)
+    )
     for row in rows:
         trial.promise("images add up", row.records == row.used + row.irrelevant + row.late)
         output = row.inserted + row.updated + row.deleted + row.unchanged + row.absent
@@ -238,7 +278,9 @@ def hold_accounts(trial: Trial, it: Chain, name: str) -> None:
     net = sum(row.inserted - row.deleted for row in rows)
     trial.promise("inserted less deleted keys are the table's rows", net == len(found(it, name)))
     wrong = [symptom for symptom in examine(it.request(name)).symptoms if symptom.level == "wrong"]
-    trial.promise(f"doctor clean{': ' if wrong else ''}{', '.join(one.code for one in wrong)}", not wrong)
+    trial.promise(
+        f"doctor clean{': ' if wrong else ''}{', '.join(one.code for one in wrong)}", not wrong
+    )
 
 
 def drained(trial: Trial, it: Chain, name: str, spark: SparkSession, *steps: Step) -> int:

@@ -42,7 +42,9 @@ from tests.landing import Landing
 class Fault(PlannedFault):
     """A fault at steps of a check or a compaction as well."""
 
-    def __init__(self, notes: Path, landing: Landing, spark: SparkSession, entry: dict[str, Any]) -> None:
+    def __init__(
+        self, notes: Path, landing: Landing, spark: SparkSession, entry: dict[str, Any]
+    ) -> None:
         super().__init__(spark, landing.request(), notes, entry)
         self._work = entry.get("step", "drain")
 
@@ -67,7 +69,9 @@ def _work(request: Request, spark: SparkSession, fault: Fault) -> Callable[[Stop
         fault.reached("start")
         with fault.armed(stop):
             if step == "drain":
-                return drain(request, spark, stop=stop, progress=fault.progress, reached=fault.reached)
+                return drain(
+                    request, spark, stop=stop, progress=fault.progress, reached=fault.reached
+                )
             if step == "compact":
                 return compact(request, spark)
             return _checked(request, spark, fault)
@@ -88,7 +92,9 @@ def _checked(request: Request, spark: SparkSession, fault: Fault) -> StepReport:
 
 def _beside(home: Path, spark: SparkSession) -> threading.Thread:
     other = witness(home)
-    thread = threading.Thread(target=lambda: drain(other.request(), spark, progress=lambda _: None), daemon=True)
+    thread = threading.Thread(
+        target=lambda: drain(other.request(), spark, progress=lambda _: None), daemon=True
+    )
     thread.start()
     return thread
 
@@ -103,12 +109,16 @@ def _do(entry: dict[str, Any], spark: SparkSession) -> int:
     thread = _beside(home, spark) if entry.get("beside") else None
     started = time.monotonic()
     step = entry.get("step", "drain")
-    request = landing.request(suite=entry.get("suite"), force=step == "compact").model_copy(update={"step": step})
+    request = landing.request(suite=entry.get("suite"), force=step == "compact").model_copy(
+        update={"step": step}
+    )
     report, code = attempt(request, _work(request, spark, fault))
     if thread:
         thread.join()
     outcome = {"outcome": report.outcome, "code": int(code), "error": report.error}
-    (notes / "outcome.json").write_text(json.dumps(outcome | {"seconds": time.monotonic() - started}, default=str))
+    (notes / "outcome.json").write_text(
+        json.dumps(outcome | {"seconds": time.monotonic() - started}, default=str)
+    )
     print(home.name, report.outcome, int(code), report.error, flush=True)
     return int(code)
 

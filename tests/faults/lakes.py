@@ -26,7 +26,9 @@ ROOT = Path(__file__).parents[2]
 FLOW: dict[str, Any] = {
     "source": {"max_files_per_trigger": 1},
     "rules": {"sane": "a is null or a >= 0"},
-    "maintenance": {"copy_on_write": 0},  # as large tables are written, and so that there is something to compact
+    "maintenance": {
+        "copy_on_write": 0
+    },  # as large tables are written, and so that there is something to compact
 }
 PLACES = ("first", "middle", "last")
 BATCHES = len(PLACES)
@@ -46,10 +48,13 @@ def lake(home: Path, batches: int = BATCHES, flow: dict[str, Any] = FLOW) -> Lan
 def deliver(landing: Landing, batch: int, name: str | None = None) -> Path:
     """Put the file of one batch where it is found."""
     rows: list[dict[str, Any]] = [
-        {"id": f"k{n % 7}", "seq": batch + n % 3, "a": n - 1, "b": str(n), "region": f"r{batch}"} for n in range(20)
+        {"id": f"k{n % 7}", "seq": batch + n % 3, "a": n - 1, "b": str(n), "region": f"r{batch}"}
+        for n in range(20)
     ]
     rows += [{"id": f"k{n}", "seq": 2 + batch, "op": "d"} for n in range(batch, 7, 3)]
-    path = landing.deliver(*[json.dumps(row) for row in rows], "no json", "", name=name or f"{batch}.json")
+    path = landing.deliver(
+        *[json.dumps(row) for row in rows], "no json", "", name=name or f"{batch}.json"
+    )
     os.utime(path, (batch, batch))
     return path
 
@@ -124,16 +129,27 @@ def memory(landing: Landing) -> dict[str, int]:
 
 def contents(landing: Landing) -> dict[str, Any]:
     """The tables without what differs from run to run, nor by how often or in which order the input was read."""
-    rows = Counter(tuple((k, v) for k, v in row.items() if k not in _HISTORY) for row in landing.rows())
-    refused = Counter((*place, row["reason"], row["raw"]) for place, row in landing.refused().items())
+    rows = Counter(
+        tuple((k, v) for k, v in row.items() if k not in _HISTORY) for row in landing.rows()
+    )
+    refused = Counter(
+        (*place, row["reason"], row["raw"]) for place, row in landing.refused().items()
+    )
     return {"rows": rows, "tombstones": memory(landing), "quarantine": refused}
 
 
 def state(landing: Landing) -> dict[str, Any]:
     """All that a lake says, without what differs from run to run: times, and where the lake is."""
     stones = Counter((row["id"], row["seq"], row["_batch"]) for row in landing.tombstones())
-    batches = [(row["batch"], row["records"], row["applied"], row["superseded"]) for row in landing.ledger()]
-    return contents(landing) | {"tombstones": stones, "batches": batches, "totals": landing.totals()}
+    batches = [
+        (row["batch"], row["records"], row["applied"], row["superseded"])
+        for row in landing.ledger()
+    ]
+    return contents(landing) | {
+        "tombstones": stones,
+        "batches": batches,
+        "totals": landing.totals(),
+    }
 
 
 @dataclass(frozen=True)
@@ -174,11 +190,17 @@ def wrong(landing: Landing) -> list[str]:
 def _findings(landing: Landing) -> list[str]:
     residues = audit(landing.spec, "f", root=landing.home).residues
     found = [f"audit: {residue.kind} {residue.where}" for residue in residues]
-    found += [f"doctor: {symptom.code}" for symptom in examine(landing.request()).symptoms if symptom.level == "wrong"]
+    found += [
+        f"doctor: {symptom.code}"
+        for symptom in examine(landing.request()).symptoms
+        if symptom.level == "wrong"
+    ]
     return found
 
 
-def hold(trial: Trial, landing: Landing, to: Control, *, again: bool = False, beside: bool = False) -> None:
+def hold(
+    trial: Trial, landing: Landing, to: Control, *, again: bool = False, beside: bool = False
+) -> None:
     """Hold a lake that recovered against the control. `again`: all input was read again by a new generation."""
     _equal(trial, landing, to.contents if again else to.keyed)
     if beside:
@@ -204,7 +226,9 @@ def _equal(trial: Trial, landing: Landing, expected: dict[str, Any], who: str = 
     trial.promise(f"{who}ledger closes", True)
 
 
-def read_whole(trial: Trial, reader: Reader, landing: Landing, to: Control, *, beside: bool = False) -> None:
+def read_whole(
+    trial: Trial, reader: Reader, landing: Landing, to: Control, *, beside: bool = False
+) -> None:
     """Hold what a reader saw against the states of the control."""
     torn = reader.torn(landing.layout.table, to.whole)
     if beside:

@@ -37,7 +37,9 @@ def rebuilt(spark: SparkSession, request: Request, home: Path, entry: Mapping[st
 
     def work(stop: Stop) -> StepReport:
         with death.armed(stop):
-            return rebuild(request, spark, stop=stop, progress=lambda line: None, reached=death.reached)
+            return rebuild(
+                request, spark, stop=stop, progress=lambda line: None, reached=death.reached
+            )
 
     _, code = attempt(request, work)
     return code

@@ -23,7 +23,8 @@ def soak(lines: Sequence[Result]) -> str:
     if not found:
         return "Soak: none yet."
     rounds, seconds, batches, vacuumed = (
-        sum(int(one[name]) for one in found) for name in ("rounds", "seconds", "batches", "vacuumed")
+        sum(int(one[name]) for one in found)
+        for name in ("rounds", "seconds", "batches", "vacuumed")
     )
     long = max(found, key=lambda one: int(one["rounds"]))
     first, last = long["batch_seconds"]
@@ -68,7 +69,9 @@ def table(cases: Mapping[str, Sequence[Result]], commits: Mapping[str, str]) -> 
         "| # | fault | injected | trials | proof, of one trial | how it ended | held | recovery | score | of commit |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    lines += [_row(case, cases.get(case.id, ()), commits.get(case.id, "")) for case in CASES.values()]
+    lines += [
+        _row(case, cases.get(case.id, ()), commits.get(case.id, "")) for case in CASES.values()
+    ]
     found = {case: tried(cases.get(case, ())) for case in CASES}
     scores = [score(results) for results in found.values() if results]
     count = sum(_trials(results) for results in found.values())
@@ -94,13 +97,28 @@ def _row(case: Case, results: Sequence[Result], commit: str) -> str:
     recovery = f"{statistics.median(seconds):.0f} s, at most {max(seconds):.0f}"
     held = f"{case.must}: {max(result['checks'] for result in found)} checks"
     shown_score = f"{score(found):g}"
-    return _cells([*cells, str(_trials(found)), shown["fired"], _endings(found), held, recovery, shown_score, commit])
+    return _cells(
+        [
+            *cells,
+            str(_trials(found)),
+            shown["fired"],
+            _endings(found),
+            held,
+            recovery,
+            shown_score,
+            commit,
+        ]
+    )
 
 
 def _endings(results: Sequence[Result]) -> str:
     """The errors that trials met, and the commands that they typed besides `run`."""
-    ends, typed = ({one for result in results for one in result[name]} for name in ("ended", "typed"))
-    return ", ".join([*(f"`{end}`" for end in sorted(ends)), *(f"then `{command}`" for command in sorted(typed))])
+    ends, typed = (
+        {one for result in results for one in result[name]} for name in ("ended", "typed")
+    )
+    return ", ".join(
+        [*(f"`{end}`" for end in sorted(ends)), *(f"then `{command}`" for command in sorted(typed))]
+    )
 
 
 def _cells(cells: Sequence[str]) -> str:

@@ -33,7 +33,11 @@ def main(home: Path) -> int:
     started = time.monotonic()
     request = landing.request()
     report, code = attempt(request, lambda stop: drain(request, spark, stop=stop, progress=print))
-    taken = {"code": int(code), "error": report.error, "seconds": round(time.monotonic() - started, 1)}
+    taken = {
+        "code": int(code),
+        "error": report.error,
+        "seconds": round(time.monotonic() - started, 1),
+    }
     taken |= {"python": peak(os.getpid()), "jvm": peak(jvm)}
     (home / "taken.json").write_text(json.dumps(taken))
     return int(code)

@@ -37,8 +37,12 @@ def _everything(airflow: Airflow, landing: Landing, trial: Trial) -> None:
     trial.promise("drivers end with their tasks", all(map(gone, drivers - stuck)))
     before = len(landing.ledger())
     airflow.start()
-    airflow.until(lambda: airflow.states("f.drain")["p"] == "up_for_reschedule", "waiting for the lease")
-    trial.promise("a retry waits while a driver can't die", alive(frozen) and len(landing.ledger()) == before)
+    airflow.until(
+        lambda: airflow.states("f.drain")["p"] == "up_for_reschedule", "waiting for the lease"
+    )
+    trial.promise(
+        "a retry waits while a driver can't die", alive(frozen) and len(landing.ledger()) == before
+    )
     os.killpg(frozen, signal.SIGCONT)
     trial.promise("that driver ends once it can", all(map(gone, stuck)))
 
@@ -91,22 +95,33 @@ BLOWS: dict[str, Blow] = {
 @pytest.mark.campaign
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("place", BLOWS)
-def test_runs_end_well_after_airflow_was_restarted(tmp_path: Path, control: Control, place: str) -> None:
+def test_runs_end_well_after_airflow_was_restarted(
+    tmp_path: Path, control: Control, place: str
+) -> None:
     landing = lakes.lake(tmp_path / "lake")
     witness = lakes.witness(landing.home)
     signals, whom = place.split(", ")
-    trial = Trial("F16", place, f"{signals} of {whom} while drivers are inside their batches, then a start")
+    trial = Trial(
+        "F16", place, f"{signals} of {whom} while drivers are inside their batches, then a start"
+    )
     with Airflow(landing, witness, settings=_SETTINGS) as airflow:
         airflow.start()
         airflow.trigger("p", "w")
-        airflow.until(lambda: all(lake.ledger() for lake in (landing, witness)), "inside their batches")
+        airflow.until(
+            lambda: all(lake.ledger() for lake in (landing, witness)), "inside their batches"
+        )
         assert set(airflow.states("f.drain").values()) == {"running"} and airflow.drivers()
-        done, scheduler = [len(lake.ledger()) for lake in (landing, witness)], airflow.part("scheduler")
+        done, scheduler = (
+            [len(lake.ledger()) for lake in (landing, witness)],
+            airflow.part("scheduler"),
+        )
         began = time.monotonic()
         BLOWS[place](airflow, landing, trial)
         code = scheduler.wait(60)
         trial.ran(code)
-        airflow.until(lambda: set(airflow.states().values()) <= {"success", "failed"}, "over", _PATIENCE)
+        airflow.until(
+            lambda: set(airflow.states().values()) <= {"success", "failed"}, "over", _PATIENCE
+        )
         states = airflow.states()
         trial.ran(0 if set(states.values()) == {"success"} else 1, seconds=time.monotonic() - began)
         trial.fired = f"after batches {done} the scheduler ended with {code}; {airflow.history()}"

@@ -38,24 +38,35 @@ def _files(landing: Landing) -> int:
 
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
-def test_optimize_by_other_hands_beside_a_batch(tmp_path: Path, spark: SparkSession, control: Control) -> None:
+def test_optimize_by_other_hands_beside_a_batch(
+    tmp_path: Path, spark: SparkSession, control: Control
+) -> None:
     """Begun before each MERGE and left to run beside it, in the same JVM: Delta decides who wins."""
     trials = []
     for batch, place in enumerate(lakes.PLACES):
         landing = lakes.lake(tmp_path / place)
-        trial = Trial("F11", f"{place} batch, by hand", "OPTIMIZE by hand, begun before a MERGE and running beside it")
+        trial = Trial(
+            "F11",
+            f"{place} batch, by hand",
+            "OPTIMIZE by hand, begun before a MERGE and running beside it",
+        )
         threads: list[threading.Thread] = []
 
         def optimize(landing: Landing = landing, trial: Trial = trial) -> None:
             try:
                 spark.sql(f"REORG TABLE delta.`{landing.layout.table}` APPLY (PURGE)")
                 spark.sql(f"OPTIMIZE delta.`{landing.layout.table}`")
-                trial.fired = f"OPTIMIZE ended; table at version {TableLog(landing.layout.table).version}"
+                trial.fired = (
+                    f"OPTIMIZE ended; table at version {TableLog(landing.layout.table).version}"
+                )
             except Exception as error:  # noqa: BLE001 - it may lose against the MERGE
                 trial.fired = f"OPTIMIZE lost: {type(error).__name__}"
 
         def beside(
-            step: str, landing: Landing = landing, batch: int = batch, threads: list[threading.Thread] = threads
+            step: str,
+            landing: Landing = landing,
+            batch: int = batch,
+            threads: list[threading.Thread] = threads,
         ) -> None:
             if step == "remembered" and len(landing.ledger()) == batch:
                 threads.append(threading.Thread(target=optimize))
@@ -74,7 +85,9 @@ def test_optimize_by_other_hands_beside_a_batch(tmp_path: Path, spark: SparkSess
 
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
-def test_drain_beside_compact_is_refused(tmp_path: Path, spark: SparkSession, control: Control) -> None:
+def test_drain_beside_compact_is_refused(
+    tmp_path: Path, spark: SparkSession, control: Control
+) -> None:
     landing = lakes.lake(tmp_path / "lake")
     landing.drain(spark, max_batches=2)
     trial = Trial("F11", "middle batch, reverse", "a drain while compact is at work")
@@ -97,14 +110,23 @@ def test_drain_beside_compact_is_refused(tmp_path: Path, spark: SparkSession, co
 
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
-def test_compact_that_is_killed_changes_no_row(tmp_path: Path, spark: SparkSession, control: Control) -> None:
+def test_compact_that_is_killed_changes_no_row(
+    tmp_path: Path, spark: SparkSession, control: Control
+) -> None:
     trials = []
     # after one batch there is nothing to rewrite
     for done, place, step in ((2, "middle", "data"), (2, "middle", "commit"), (3, "last", "data")):
         landing = lakes.lake(tmp_path / f"{place}-{step}")
         landing.drain(spark, max_batches=done)
-        before, old = fingerprint(DeltaTable(landing.layout.table)), DeltaTable(landing.layout.table)
-        trial = Trial("F12", f"after the {place} batch, {step}", f"SIGKILL inside OPTIMIZE or REORG, at its {step}")
+        before, old = (
+            fingerprint(DeltaTable(landing.layout.table)),
+            DeltaTable(landing.layout.table),
+        )
+        trial = Trial(
+            "F12",
+            f"after the {place} batch, {step}",
+            f"SIGKILL inside OPTIMIZE or REORG, at its {step}",
+        )
         with Reader(landing.layout.table) as reader:
             version = TableLog(landing.layout.table).version
             lakes.killed(trial, landing.home, (step, version), step="compact")
@@ -129,19 +151,28 @@ def _vacuum_is_due(landing: Landing, spark: SparkSession) -> None:
 
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
-def test_vacuum_that_is_killed_is_missed_by_nobody(tmp_path: Path, spark: SparkSession, control: Control) -> None:
+def test_vacuum_that_is_killed_is_missed_by_nobody(
+    tmp_path: Path, spark: SparkSession, control: Control
+) -> None:
     trials = []
     for done, place in ((2, "middle"), (3, "last")):  # after one batch no file left the table
         landing = lakes.lake(tmp_path / place)
         landing.drain(spark, max_batches=done)
         _vacuum_is_due(landing, spark)
-        open_before, before = DeltaTable(landing.layout.table), fingerprint(DeltaTable(landing.layout.table))
+        open_before, before = (
+            DeltaTable(landing.layout.table),
+            fingerprint(DeltaTable(landing.layout.table)),
+        )
         files, version = _files(landing), TableLog(landing.layout.table).version
-        trial = Trial("F13", f"after the {place} batch", "SIGKILL when VACUUM has begun; a reader beside it")
+        trial = Trial(
+            "F13", f"after the {place} batch", "SIGKILL when VACUUM has begun; a reader beside it"
+        )
         with Reader(landing.layout.table) as reader:
             lakes.killed(trial, landing.home, ("logged", version), step="compact")
         log = _operations(landing)
-        trial.promise("VACUUM began and did not end", "VACUUM START" in log and "VACUUM END" not in log)
+        trial.promise(
+            "VACUUM began and did not end", "VACUUM START" in log and "VACUUM END" not in log
+        )
         trial.fired += f"; {files - _files(landing)} files removed by then"
         trial.promise("who read before reads on", fingerprint(open_before) == before)
         trial.run(landing, spark, "compact", force=True)

@@ -62,14 +62,23 @@ def _stamps_rise(landing: Landing) -> bool:
 
 @pytest.mark.campaign
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("jump", "words"), [(timedelta(days=366), "a year"), (timedelta(days=1), "a day")])
+@pytest.mark.parametrize(
+    ("jump", "words"), [(timedelta(days=366), "a year"), (timedelta(days=1), "a day")]
+)
 def test_clock_that_jumps_hides_nothing(
-    tmp_path: Path, spark: SparkSession, control: Control, clock: list[datetime], jump: timedelta, words: str
+    tmp_path: Path,
+    spark: SparkSession,
+    control: Control,
+    clock: list[datetime],
+    jump: timedelta,
+    words: str,
 ) -> None:
     trials = []
     for batch, place in enumerate(lakes.PLACES):
         landing = lakes.lake(tmp_path / place)
-        trial = Trial("F27", f"{place} batch, {words} ahead", f"clock {words} ahead for one batch, then back")
+        trial = Trial(
+            "F27", f"{place} batch, {words} ahead", f"clock {words} ahead for one batch, then back"
+        )
         for number in range(lakes.BATCHES):
             clock[:] = [datetime.now(UTC) + jump] if number == batch else []
             trial.run(landing, spark, max_batches=1)
@@ -94,7 +103,9 @@ def test_an_hour_that_comes_twice_is_two_hours(
     tmp_path: Path, spark: SparkSession, control: Control, clock: list[datetime], new_york: None
 ) -> None:
     landing = lakes.lake(tmp_path / "lake")
-    trial = Trial("F27", "first, middle, last batch, end of summer time", "batches at 01:30 and 01:30 again")
+    trial = Trial(
+        "F27", "first, middle, last batch, end of summer time", "batches at 01:30 and 01:30 again"
+    )
     files = sorted(landing.landing.iterdir())
     held = [path.rename(tmp_path / path.name) for path in files]
     for number, path in enumerate(held):
@@ -105,7 +116,10 @@ def test_an_hour_that_comes_twice_is_two_hours(
         (_AUTUMN + timedelta(hours=n)).astimezone().strftime("%H:%M %Z") for n in range(len(held))
     )
     seen = sorted({row["first_seen"] for row in landing.quarantine()})
-    trial.promise("each is the instant it was", seen == [_AUTUMN + timedelta(hours=n) for n in range(len(held))])
+    trial.promise(
+        "each is the instant it was",
+        seen == [_AUTUMN + timedelta(hours=n) for n in range(len(held))],
+    )
     clock[:] = []
     _judged(trial, landing, spark)
     lakes.hold(trial, landing, control)

@@ -75,14 +75,28 @@ class Project:
     """
 
     def __init__(
-        self, home: Path, *flows: str, transform: str = "", broker: Cluster | None = None, **source: object
+        self,
+        home: Path,
+        *flows: str,
+        transform: str = "",
+        broker: Cluster | None = None,
+        **source: object,
     ) -> None:
         self.home, self.gate, self._broker = home, home / "gate", broker
         for place in (self.gate, home / "landing", home / "jobs" / "transforms"):
             place.mkdir(parents=True)
         files = {"files": str(home / "landing" / "*.json"), "format": "json"} | source
-        columns = {"id": "string not null", "seq": "int not null", "at": "timestamp not null", "a": "int"}
-        keyed = {"source": files, "columns": columns, "target": {"keys": ["id"], "sequence_by": ["seq"]}}
+        columns = {
+            "id": "string not null",
+            "seq": "int not null",
+            "at": "timestamp not null",
+            "a": "int",
+        }
+        keyed = {
+            "source": files,
+            "columns": columns,
+            "target": {"keys": ["id"], "sequence_by": ["seq"]},
+        }
         window = {"time": "at", "size": "1 hour", "measures": {"n": "count(*)", "total": "sum(a)"}}
         known: dict[str, Any] = {
             "keyed": keyed | ({"transform": "own.changed"} if transform else {}),
@@ -95,7 +109,11 @@ class Project:
             kafka = {"topics": [self._topic], "bootstrap_servers": broker.address}
             known["topic"] = keyed | {"source": {"kafka": kafka, "format": "json"}}
         (home / "jobs" / "transforms" / "own.py").write_text(transform.format(gate=self.gate))
-        document = {"pipeline": "p", "lake": str(home / "lake"), "flows": {name: known[name] for name in flows}}
+        document = {
+            "pipeline": "p",
+            "lake": str(home / "lake"),
+            "flows": {name: known[name] for name in flows},
+        }
         (deployment.lay_out(home) / "p.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
         self.spec = PipelineSpec.model_validate(document)
 
@@ -104,20 +122,36 @@ class Project:
         start = len(list((self.home / "landing").iterdir()))
         for number in range(start, start + files):
             rows = [
-                {"id": f"k{n % 50}", "seq": number * ROWS + n, "at": f"2026-01-01T{n % 24:02}:30:00Z", "a": n}
+                {
+                    "id": f"k{n % 50}",
+                    "seq": number * ROWS + n,
+                    "at": f"2026-01-01T{n % 24:02}:30:00Z",
+                    "a": n,
+                }
                 for n in range(ROWS)
             ]
             path = self.home / "landing" / f"{number:03}.json"
             path.write_text("".join(json.dumps(row) + "\n" for row in rows))
             os.utime(path, (number + 1, number + 1))
             if self._broker is not None:
-                sent = ({"value": json.dumps(row).encode(), "partition": row["seq"] % 2} for row in rows)
+                sent = (
+                    {"value": json.dumps(row).encode(), "partition": row["seq"] % 2} for row in rows
+                )
                 self._broker.send(self._topic, sent)
         paths = sorted((self.home / "landing").iterdir())
         return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
 
     def start(self, master: str, **environ: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "draindown.cli", "--root", str(self.home), "run", "p", "--json"]
+        command = [
+            sys.executable,
+            "-m",
+            "draindown.cli",
+            "--root",
+            str(self.home),
+            "run",
+            "p",
+            "--json",
+        ]
         driver = subprocess.Popen(
             command,
             env=os.environ | {"DRAINDOWN_MASTER": master, "SPARK_LOCAL_IP": "127.0.0.1"} | environ,
@@ -144,10 +178,14 @@ class Project:
     def hold(self, delivered: list[dict[str, Any]]) -> None:
         """Compare the tables with a fold in plain Python. Audit what records land in, whose ledger has each once."""
         newest = {row["id"]: row for row in sorted(delivered, key=lambda row: row["seq"])}
-        expected = {"events": delivered} | {name: list(newest.values()) for name in ("keyed", "topic")}
+        expected = {"events": delivered} | {
+            name: list(newest.values()) for name in ("keyed", "topic")
+        }
         for name in expected.keys() & self.spec.flows.keys():
             kept = Counter((row["id"], row["seq"], row["a"]) for row in self.rows(name))
-            assert kept == Counter((row["id"], row["seq"], row["a"]) for row in expected[name]), name
+            assert kept == Counter((row["id"], row["seq"], row["a"]) for row in expected[name]), (
+                name
+            )
             found = audit(self.spec, name, root=self.home)
             assert found.residues == [] and found.unlooked == [], name
             ledger = TableLog(self.spec.layout(name).ledger).rows("select sum(records) as n from t")
@@ -156,7 +194,9 @@ class Project:
             hours: dict[int, list[int]] = {}
             for row in delivered:
                 hours.setdefault(int(row["at"][11:13]), []).append(row["a"])
-            windows = {row["window_start"].hour: (row["n"], row["total"]) for row in self.rows("hourly")}
+            windows = {
+                row["window_start"].hour: (row["n"], row["total"]) for row in self.rows("hourly")
+            }
             assert windows == {hour: (len(values), sum(values)) for hour, values in hours.items()}
 
     def at_gate(self) -> set[str]:
@@ -248,9 +288,15 @@ def test_flows_of_every_kind_are_right_and_reports_name_the_executors(
         code, card = project.run(cluster.address)
         assert code == Exit.DONE, card
         project.hold(delivered)
-    with_spark = [report for report in card["reports"] if report["step"] == "drain" and report["drain"]["batches"]]
+    with_spark = [
+        report
+        for report in card["reports"]
+        if report["step"] == "drain" and report["drain"]["batches"]
+    ]
     assert [report["flow"] for report in with_spark] == list(_EVERY)
-    assert {report["cluster"] for report in with_spark} == {f"{cluster.address}, 2 executors, 2 cores, 1.0 GB each"}
+    assert {report["cluster"] for report in with_spark} == {
+        f"{cluster.address}, 2 executors, 2 cores, 1.0 GB each"
+    }
     # 2 GiB of executors' heap, not that of the driver
     assert "heap 2.0 GB / 8" in with_spark[0]["drain"]["bound"]
     assert not list(Path(project.spec.layout("keyed").home).glob("probe-*"))
@@ -268,10 +314,14 @@ def test_the_dag_s_operators_submit_to_the_cluster_of_the_connection(
     project.hold(delivered)
     for flow in _EVERY:
         (report,) = Path(project.spec.layout(flow).home).glob("reports/*/drain@*.json")
-        assert json.loads(report.read_text())["cluster"].startswith(f"{cluster.address}, 2 executors"), flow
+        assert json.loads(report.read_text())["cluster"].startswith(
+            f"{cluster.address}, 2 executors"
+        ), flow
 
 
-def test_an_executor_that_is_killed_within_a_batch_costs_no_row(tmp_path: Path, cluster: SparkCluster) -> None:
+def test_an_executor_that_is_killed_within_a_batch_costs_no_row(
+    tmp_path: Path, cluster: SparkCluster
+) -> None:
     project, delivered, driver = _at_gate(tmp_path, cluster)
     (waiting, *_) = project.at_gate()
     worker = psutil.Process(int(waiting.removeprefix("waits-")))
@@ -303,7 +353,9 @@ def test_a_part_of_the_cluster_that_is_lost_within_a_batch_costs_no_row(
     _goes_on(project, driver, delivered)
 
 
-def _at_gate(tmp_path: Path, cluster: SparkCluster) -> tuple[Project, list[dict[str, Any]], subprocess.Popen[str]]:
+def _at_gate(
+    tmp_path: Path, cluster: SparkCluster
+) -> tuple[Project, list[dict[str, Any]], subprocess.Popen[str]]:
     """Return a project, what was delivered, and a driver of which a task is within the first of two batches."""
     project = Project(tmp_path / "p", *_KEYED, transform=GATED, max_files_per_trigger=1)
     delivered = project.deliver(2)
@@ -312,7 +364,9 @@ def _at_gate(tmp_path: Path, cluster: SparkCluster) -> tuple[Project, list[dict[
     return project, delivered, driver
 
 
-def _goes_on(project: Project, driver: subprocess.Popen[str], delivered: list[dict[str, Any]]) -> None:
+def _goes_on(
+    project: Project, driver: subprocess.Popen[str], delivered: list[dict[str, Any]]
+) -> None:
     """Open the gate. The driver drains both batches to their end."""
     project.go()
     code, card = ended(driver)
@@ -322,7 +376,9 @@ def _goes_on(project: Project, driver: subprocess.Popen[str], delivered: list[di
     assert drain["outcome"] == "done" and len(drain["drain"]["batches"]) == 2
 
 
-@pytest.mark.parametrize(("hidden", "code"), [("lake", "lake-not-shared"), ("landing", "landing-not-shared")])
+@pytest.mark.parametrize(
+    ("hidden", "code"), [("lake", "lake-not-shared"), ("landing", "landing-not-shared")]
+)
 def test_workers_that_do_not_see_what_the_driver_sees_are_refused_before_anything_is_read(
     tmp_path: Path, own: SparkCluster, cluster: SparkCluster, hidden: str, code: str
 ) -> None:
@@ -338,10 +394,14 @@ def test_workers_that_do_not_see_what_the_driver_sees_are_refused_before_anythin
     project.hold(delivered)
 
 
-def test_workers_of_another_user_are_refused_and_the_error_says_whose_the_lake_is(own: SparkCluster) -> None:
+def test_workers_of_another_user_are_refused_and_the_error_says_whose_the_lake_is(
+    own: SparkCluster,
+) -> None:
     if os.getuid() != 0:
         pytest.skip("only root may start a process of another user")
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as home:  # pytest's own directories are closed to others
+    with tempfile.TemporaryDirectory(
+        dir="/var/tmp"
+    ) as home:  # pytest's own directories are closed to others
         own.home, project = Path(home, "cluster"), Project(Path(home, "p"), *_KEYED)
         project.deliver()
         own.home.mkdir()
@@ -354,7 +414,9 @@ def test_workers_of_another_user_are_refused_and_the_error_says_whose_the_lake_i
     assert "is root's and closed to others" in error["found"], error
 
 
-def test_what_executors_lack_is_named_and_nothing_is_changed(tmp_path: Path, cluster: SparkCluster) -> None:
+def test_what_executors_lack_is_named_and_nothing_is_changed(
+    tmp_path: Path, cluster: SparkCluster
+) -> None:
     project = Project(tmp_path / "p", *_KEYED, transform=GATED)
     project.go()
     delivered = project.deliver()
@@ -365,20 +427,26 @@ def test_what_executors_lack_is_named_and_nothing_is_changed(tmp_path: Path, clu
     other.chmod(0o755)
     for python, said in (("/nonexistent/python", "/nonexistent/python"), (str(other), "3.9")):
         found = project.refused(cluster.address, PYSPARK_PYTHON=python)
-        assert found[:2] == (Exit.NEEDS_PERSON, "executors-lack-python") and said in found[2]["found"], found
+        assert (
+            found[:2] == (Exit.NEEDS_PERSON, "executors-lack-python") and said in found[2]["found"]
+        ), found
     found = project.refused("spark://127.0.0.1:1")
     assert found[:2] == (Exit.TRY_AGAIN, "cluster-gone"), found
     assert project.run(cluster.address)[0] == Exit.DONE
     project.hold(delivered)
 
 
-def test_rows_that_no_executor_s_memory_holds_end_the_step_by_name(tmp_path: Path, cluster: SparkCluster) -> None:
+def test_rows_that_no_executor_s_memory_holds_end_the_step_by_name(
+    tmp_path: Path, cluster: SparkCluster
+) -> None:
     project = Project(tmp_path / "p", *_KEYED, transform=LARGE)
     delivered = project.deliver()
     exit_code, found, error = project.refused(cluster.address)
     assert (exit_code, found) == (Exit.NEEDS_PERSON, "out-of-memory"), error
     assert "executors of" in error["tried"] and "spark.executor.memory" in str(error["next"]), error
-    (project.home / "jobs" / "transforms" / "own.py").write_text("def changed(df):\n    return df\n")
+    (project.home / "jobs" / "transforms" / "own.py").write_text(
+        "def changed(df):\n    return df\n"
+    )
     assert project.run(cluster.address)[0] == Exit.DONE
     project.hold(delivered)
 
@@ -393,4 +461,6 @@ def test_a_cluster_without_room_for_an_executor_is_waited_for_and_then_named(
     (conf / "spark-defaults.conf").write_text("spark.executor.memory 8g\n")
     given = {"SPARK_CONF_DIR": str(conf), "DRAINDOWN_EXECUTOR_WAIT": "5 seconds"}
     exit_code, found, error = project.refused(cluster.address, **given)
-    assert (exit_code, found) == (Exit.TRY_AGAIN, "no-executors") and "8192 MiB" in error["found"], error
+    assert (exit_code, found) == (Exit.TRY_AGAIN, "no-executors") and "8192 MiB" in error[
+        "found"
+    ], error

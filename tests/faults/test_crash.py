@@ -29,17 +29,27 @@ _GAPS = {
     "commit": ("F9", "SIGKILL at the moment the commit is in the log"),
     "committed": ("F6", "SIGKILL between two batches"),
 }
-_PAIRS = [["begun", "read"], ["data", "quarantined"], ["remembered", "merged"], ["recorded", "commit"], ["committed"]]
+_PAIRS = [
+    ["begun", "read"],
+    ["data", "quarantined"],
+    ["remembered", "merged"],
+    ["recorded", "commit"],
+    ["committed"],
+]
 _SEEDS = 20
 _KILLS = 2  # of each lake that is killed at random times: the second strikes what recovers from the first
 
 
 def _watched(homes: list[Path]) -> Reader:
-    landings = [flow for home in homes for flow in (Landing(home, **lakes.FLOW), lakes.witness(home))]
+    landings = [
+        flow for home in homes for flow in (Landing(home, **lakes.FLOW), lakes.witness(home))
+    ]
     return Reader(*[landing.layout.table for landing in landings])
 
 
-def _recover(trials: list[Trial], home: Path, spark: SparkSession, control: Control, reader: Reader) -> None:
+def _recover(
+    trials: list[Trial], home: Path, spark: SparkSession, control: Control, reader: Reader
+) -> None:
     """Drain a lake that was killed and hold it, for all its trials at once."""
     landing, last = Landing(home, **lakes.FLOW), trials[-1]
     last.run(landing, spark)
@@ -92,7 +102,9 @@ def _killed_at_random(home: Path, seed: int, seconds: float) -> Trial:
     driver = Driver(home, {"home": str(home), "beside": True})
     driver.ready()
     time.sleep(random.Random(seed).uniform(0.02, 0.9) * seconds)
-    assert not (home / "outcome.json").exists(), "it ended before it could be killed: the machine's pace changed"
+    assert not (home / "outcome.json").exists(), (
+        "it ended before it could be killed: the machine's pace changed"
+    )
     driver.signal(signal.SIGKILL)
     code = driver.wait(60)
     landing, beside = Landing(home, **lakes.FLOW), lakes.witness(home)
@@ -104,12 +116,16 @@ def _killed_at_random(home: Path, seed: int, seconds: float) -> Trial:
 
 def _killed_twice(home: Path, seeds: tuple[int, ...], seconds: float) -> list[Trial]:
     # what is left to do after a kill takes less time
-    return [_killed_at_random(home, seed, seconds / (number + 1)) for number, seed in enumerate(seeds)]
+    return [
+        _killed_at_random(home, seed, seconds / (number + 1)) for number, seed in enumerate(seeds)
+    ]
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(1800)
-def test_run_after_kill_at_random_times_is_right(tmp_path: Path, spark: SparkSession, control: Control) -> None:
+def test_run_after_kill_at_random_times_is_right(
+    tmp_path: Path, spark: SparkSession, control: Control
+) -> None:
     # a driver of its own takes longer than the session here, which is warm: so much is measured once
     lakes.lake(tmp_path / "pace")
     driver = Driver(tmp_path / "pace", {"home": str(tmp_path / "pace"), "beside": True})
@@ -126,7 +142,9 @@ def test_run_after_kill_at_random_times_is_right(tmp_path: Path, spark: SparkSes
 
 
 @pytest.mark.campaign
-def test_run_after_kill_that_follows_the_intake_is_right(tmp_path: Path, spark: SparkSession, control: Control) -> None:
+def test_run_after_kill_that_follows_the_intake_is_right(
+    tmp_path: Path, spark: SparkSession, control: Control
+) -> None:
     home = lakes.lake(tmp_path / "intake").home
     trial = Trial("F6", "after the intake", "SIGKILL when files are taken in and no batch is begun")
     with _watched([home]) as reader:
@@ -136,7 +154,9 @@ def test_run_after_kill_that_follows_the_intake_is_right(tmp_path: Path, spark: 
 
 
 @pytest.mark.campaign
-def test_replay_of_a_batch_that_is_done_changes_nothing(tmp_path: Path, spark: SparkSession, control: Control) -> None:
+def test_replay_of_a_batch_that_is_done_changes_nothing(
+    tmp_path: Path, spark: SparkSession, control: Control
+) -> None:
     trials = []
     for done, place in enumerate(lakes.PLACES, 1):
         landing, beside = lakes.lake(tmp_path / place), lakes.witness(tmp_path / place)
@@ -148,7 +168,9 @@ def test_replay_of_a_batch_that_is_done_changes_nothing(tmp_path: Path, spark: S
         trial.fired = f"commits/{done - 1} is gone, the table has batch {done - 1}"
         trial.ran(0)
         trial.run(landing, spark, max_batches=1)
-        trial.promise("the repeated batch is a no-op", TableLog(landing.layout.table).version == version)
+        trial.promise(
+            "the repeated batch is a no-op", TableLog(landing.layout.table).version == version
+        )
         trial.run(landing, spark)
         beside.drain(spark)
         lakes.hold(trial, landing, control, beside=True)
@@ -157,13 +179,21 @@ def test_replay_of_a_batch_that_is_done_changes_nothing(tmp_path: Path, spark: S
 
 
 @pytest.mark.campaign
-def test_answer_that_is_lost_is_no_second_write(tmp_path: Path, spark: SparkSession, control: Control) -> None:
+def test_answer_that_is_lost_is_no_second_write(
+    tmp_path: Path, spark: SparkSession, control: Control
+) -> None:
     trials = []
     for batch, place in enumerate(lakes.PLACES):
         landing = lakes.lake(tmp_path / place)
-        trial = Trial("F9", f"{place} batch, exception", "an exception right after the commit; the JVM lives on")
+        trial = Trial(
+            "F9",
+            f"{place} batch, exception",
+            "an exception right after the commit; the JVM lives on",
+        )
 
-        def lost(step: str, version: int = batch + 1, landing: Landing = landing, trial: Trial = trial) -> None:
+        def lost(
+            step: str, version: int = batch + 1, landing: Landing = landing, trial: Trial = trial
+        ) -> None:
             if step == "merged" and TableLog(landing.layout.table).version == version:
                 trial.fired = f"version {version} is there, its writer got an exception"
                 raise ConnectionResetError("the answer is lost")

@@ -21,7 +21,9 @@ def _forget(spark: SparkSession) -> None:
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
 
 
-def _recover(trial: Trial, landing: Landing, spark: SparkSession, control: Control, *, reset: bool) -> None:
+def _recover(
+    trial: Trial, landing: Landing, spark: SparkSession, control: Control, *, reset: bool
+) -> None:
     """Run, do what the error says, run again."""
     _forget(spark)
     trial.run(landing, spark)
@@ -34,7 +36,9 @@ def _recover(trial: Trial, landing: Landing, spark: SparkSession, control: Contr
 
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
-def test_lost_checkpoint_is_refused_and_reset(tmp_path: Path, spark: SparkSession, control: Control) -> None:
+def test_lost_checkpoint_is_refused_and_reset(
+    tmp_path: Path, spark: SparkSession, control: Control
+) -> None:
     trials = []
     for done, place in enumerate(lakes.PLACES, 1):
         landing = lakes.lake(tmp_path / place)
@@ -69,16 +73,27 @@ def _restored(landing: Landing, spark: SparkSession) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("damage", [_dropped, _recreated, _restored])
 def test_another_table_is_refused_and_reset(
-    tmp_path: Path, spark: SparkSession, control: Control, damage: Callable[[Landing, SparkSession], None]
+    tmp_path: Path,
+    spark: SparkSession,
+    control: Control,
+    damage: Callable[[Landing, SparkSession], None],
 ) -> None:
     trials = []
     for done, place in enumerate(lakes.PLACES, 1):
         landing = lakes.lake(tmp_path / place)
         landing.drain(spark, max_batches=done)
-        trial = Trial("F18", f"after the {place} batch,{damage.__name__.replace('_', ' ')}", "rm -r, CREATE, RESTORE")
+        trial = Trial(
+            "F18",
+            f"after the {place} batch,{damage.__name__.replace('_', ' ')}",
+            "rm -r, CREATE, RESTORE",
+        )
         damage(landing, spark)
         there = TableLog(landing.layout.table).exists
-        trial.fired = f"the table is at version {TableLog(landing.layout.table).version}" if there else "it is gone"
+        trial.fired = (
+            f"the table is at version {TableLog(landing.layout.table).version}"
+            if there
+            else "it is gone"
+        )
         _recover(trial, landing, spark, control, reset=True)
         trial.promise("refused by name", trial.runs[0].error == "table-behind-checkpoint")
         trials.append(trial)
@@ -86,7 +101,9 @@ def test_another_table_is_refused_and_reset(
 
 
 def _newest(directory: Path) -> Path:
-    return directory / str(max(int(path.name) for path in directory.iterdir() if path.name.isdigit()))
+    return directory / str(
+        max(int(path.name) for path in directory.iterdir() if path.name.isdigit())
+    )
 
 
 def _checkpoint(landing: Landing) -> Path:
@@ -167,7 +184,9 @@ def _named(path: Path) -> Path:
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", DAMAGES)
-def test_torn_file_is_refused_or_healed(tmp_path: Path, spark: SparkSession, control: Control, name: str) -> None:
+def test_torn_file_is_refused_or_healed(
+    tmp_path: Path, spark: SparkSession, control: Control, name: str
+) -> None:
     trials = []
     for done, place in enumerate(lakes.PLACES, 1):
         landing = lakes.lake(tmp_path / place)

@@ -27,7 +27,11 @@ def _gaps(seed: int, number: int) -> tuple[str, ...]:
 
 
 def _play(
-    where: Path, seeds: range, flows: tuple[str, ...], spark: SparkSession, every: Mapping[str, Any] = FLOWS
+    where: Path,
+    seeds: range,
+    flows: tuple[str, ...],
+    spark: SparkSession,
+    every: Mapping[str, Any] = FLOWS,
 ) -> None:
     """Per seed and flow: change the source, kill the flow's driver in gap after gap, run it, and hold its table.
 
@@ -59,7 +63,9 @@ def _play(
 
 def _trial(seed: int, number: int, flow: str) -> Trial:
     gaps = ", ".join(_gaps(seed, number))
-    return Trial("F37", f"seed {seed}, {flow}: {gaps}", f"SIGKILL at {gaps} of one batch, by a driver each")
+    return Trial(
+        "F37", f"seed {seed}, {flow}: {gaps}", f"SIGKILL at {gaps} of one batch, by a driver each"
+    )
 
 
 def _kill(trial: Trial, history: History, gaps: tuple[str, ...], flow: str) -> None:
@@ -68,20 +74,29 @@ def _kill(trial: Trial, history: History, gaps: tuple[str, ...], flow: str) -> N
 
 
 def test_each_flow_meets_each_gap() -> None:
-    met = {(flow, gap) for seed in range(_SEEDS) for at, flow in enumerate(DERIVED) for gap in _gaps(seed, at)}
+    met = {
+        (flow, gap)
+        for seed in range(_SEEDS)
+        for at, flow in enumerate(DERIVED)
+        for gap in _gaps(seed, at)
+    }
     assert met == {(flow, gap) for flow in DERIVED for gap in (*GAPS, *ENDS)}
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_a_derived_flow_that_was_killed_is_right_after_its_next_run(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_derived_flow_that_was_killed_is_right_after_its_next_run(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     _play(tmp_path, range(2), ("hourly",), spark)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.campaign)])
-def test_a_join_and_a_lookup_that_were_killed_are_right(tmp_path: Path, spark: SparkSession, seed: int) -> None:
+def test_a_join_and_a_lookup_that_were_killed_are_right(
+    tmp_path: Path, spark: SparkSession, seed: int
+) -> None:
     _play(tmp_path, range(seed, seed + 1), ("paired", "named"), spark, PAIRS)
 
 
@@ -100,9 +115,13 @@ def test_a_processor_meets_every_gap() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("gaps", _OF_ONE_BATCH, ids="-".join)
-def test_a_processor_that_was_killed_is_right(tmp_path: Path, spark: SparkSession, gaps: tuple[str, ...]) -> None:
+def test_a_processor_that_was_killed_is_right(
+    tmp_path: Path, spark: SparkSession, gaps: tuple[str, ...]
+) -> None:
     history = History(tmp_path / "0", spark, 5, FOLDED)
-    trial = Trial("F37", f"seed 5, baskets: {', '.join(gaps)}", f"SIGKILL at {', '.join(gaps)} of one batch")
+    trial = Trial(
+        "F37", f"seed 5, baskets: {', '.join(gaps)}", f"SIGKILL at {', '.join(gaps)} of one batch"
+    )
     history.change()
     history.it.run("flights")
     _kill(trial, history, gaps, "baskets")
@@ -118,5 +137,7 @@ def test_a_processor_that_was_killed_is_right(tmp_path: Path, spark: SparkSessio
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("first", range(0, _SEEDS, _TOGETHER))
-def test_a_chain_that_was_killed_in_gap_after_gap_is_right(tmp_path: Path, spark: SparkSession, first: int) -> None:
+def test_a_chain_that_was_killed_in_gap_after_gap_is_right(
+    tmp_path: Path, spark: SparkSession, first: int
+) -> None:
     _play(tmp_path, range(first, first + _TOGETHER), DERIVED, spark)

@@ -34,7 +34,9 @@ READERS = ("hourly", "carriers")
 def _rebuilt(history: History) -> str:
     """A rebuild under another contract, which refuses a part of the rows."""
     it = history.it
-    it.document["flows"]["flights"] = it.document["flows"]["flights"] | {"rules": {"known": "carrier is not null"}}
+    it.document["flows"]["flights"] = it.document["flows"]["flights"] | {
+        "rules": {"known": "carrier is not null"}
+    }
     it.spec = PipelineSpec.model_validate(it.document)
     before = len(derived.published_source(it))
     rebuild(it.request("flights"), it.spark, progress=lambda line: None)
@@ -80,7 +82,9 @@ def _reset(history: History) -> str:
     """A reset of the flow that writes the table: it reads all its input again."""
     it = history.it
     with open_flow(it.spec, "flights", Needs.FINISHED, owner="me", run_id="reset"):
-        reset.begin(it.request("flights"), reset.plan(it.request("flights")), by="me", accept_missing=False)
+        reset.begin(
+            it.request("flights"), reset.plan(it.request("flights")), by="me", accept_missing=False
+        )
     it.run("flights")
     return "generation 2 read all input again"
 
@@ -103,7 +107,9 @@ def _withdrawn(history: History) -> str:
     it = history.it
     _refused(history)
     request = it.request("flights").model_copy(update={"suite": SUITE})
-    withdraw(request, it.spark, f"{_BOUND}:delay", agreed=lambda plan: True, reached=lambda step: None)
+    withdraw(
+        request, it.spark, f"{_BOUND}:delay", agreed=lambda plan: True, reached=lambda step: None
+    )
     check(it.request("flights", "check").model_copy(update={"suite": SUITE}), it.spark)
     assert 500 not in derived.published_source(it)["delay"].to_pylist()
     return "the row is in the quarantine"
@@ -133,30 +139,41 @@ def _goes_on(trial: Trial, history: History) -> None:
     it = history.it
     for name in READERS:
         if derived.drained(trial, it, name, it.spark):
-            trial.promise("red by name", trial.runs[-1].error in ("source-replaced", "history-gone"))
+            trial.promise(
+                "red by name", trial.runs[-1].error in ("source-replaced", "history-gone")
+            )
             trial.follow(Flow(it, name), "reset")  # type: ignore[arg-type]
             derived.drained(trial, it, name, it.spark)
         expected = derived.derived(name, derived.published_source(it))
-        trial.promise(f"{name} equals its query over the published source", derived.found(it, name) == expected)
+        trial.promise(
+            f"{name} equals its query over the published source",
+            derived.found(it, name) == expected,
+        )
         derived.hold_accounts(trial, it, name)
     it.deliver(it.row(6000, 30, "A"))
     it.run("flights", "hourly", "daily", "carriers")
     for name in derived.DERIVED:
         expected = derived.derived(name, derived.published_source(it))
-        trial.promise(f"{name} equals its query after more came", derived.found(it, name) == expected)
+        trial.promise(
+            f"{name} equals its query after more came", derived.found(it, name) == expected
+        )
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("event", ["restored", "withdrawn"])
-def test_a_source_that_changed_between_runs(tmp_path: Path, spark: SparkSession, event: str) -> None:
+def test_a_source_that_changed_between_runs(
+    tmp_path: Path, spark: SparkSession, event: str
+) -> None:
     _between(tmp_path, spark, event)
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("event", sorted(set(EVENTS) - {"restored", "withdrawn"}))
-def test_a_source_that_changed_between_runs_in_any_way(tmp_path: Path, spark: SparkSession, event: str) -> None:
+def test_a_source_that_changed_between_runs_in_any_way(
+    tmp_path: Path, spark: SparkSession, event: str
+) -> None:
     _between(tmp_path, spark, event)
 
 
@@ -172,18 +189,32 @@ def _between(where: Path, spark: SparkSession, event: str) -> None:
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("event", EVENTS)
-def test_a_source_that_changes_while_a_derived_flow_is_at_work(tmp_path: Path, spark: SparkSession, event: str) -> None:
+def test_a_source_that_changes_while_a_derived_flow_is_at_work(
+    tmp_path: Path, spark: SparkSession, event: str
+) -> None:
     history = _pending(tmp_path / "project", spark, len(event))
-    it, trial = history.it, Trial("F38", f"{event}, within a batch", f"{EVENTS[event].__doc__} A batch waits meanwhile")
+    it, trial = (
+        history.it,
+        Trial(
+            "F38", f"{event}, within a batch", f"{EVENTS[event].__doc__} A batch waits meanwhile"
+        ),
+    )
     request = it.request("hourly").model_copy(update={"run_id": "waits"})
     batch = derived.next_batch(it, "hourly")
-    entry = {"request": request.encode(), "home": str(it.home / "fork"), "place": ["begun", batch], "act": "wait"}
+    entry = {
+        "request": request.encode(),
+        "home": str(it.home / "fork"),
+        "place": ["begun", batch],
+        "act": "wait",
+    }
     driver = Fork(it.home / "fork", entry)
     driver.fired()
     trial.fired = f"batch {batch} waits; {EVENTS[event](history)}"
     (it.home / "fork" / "go").touch()
     code = driver.wait()
     trial.ran(code)
-    trial.promise("the batch ends green, or red for a person", code in (Exit.DONE, Exit.NEEDS_PERSON))
+    trial.promise(
+        "the batch ends green, or red for a person", code in (Exit.DONE, Exit.NEEDS_PERSON)
+    )
     _goes_on(trial, history)
     conclude(trial)

@@ -24,7 +24,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 24 MB."""
     home = tmp_path / "disk"
     home.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", str(home)], capture_output=True, text=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "none", str(home)],
+        capture_output=True,
+        text=True,
+    )
     if done.returncode:
         why = f"a small file system can't be mounted: {done.stderr.strip() or done.returncode}"
         skip("F21", why)
@@ -44,7 +48,9 @@ def fill(disk: Path) -> str:
 
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
-def test_full_disk_is_red_and_room_is_enough(small_disk: Path, spark: SparkSession, control: Control) -> None:
+def test_full_disk_is_red_and_room_is_enough(
+    small_disk: Path, spark: SparkSession, control: Control
+) -> None:
     trials = []
     for step in ("intake", *_STEPS):
         for batch, place in enumerate(lakes.PLACES):
@@ -53,7 +59,9 @@ def test_full_disk_is_red_and_room_is_enough(small_disk: Path, spark: SparkSessi
             landing = lakes.lake(small_disk / f"{step}-{place}")
             trial = Trial("F21", f"{place} batch, {step}", f"no byte free from `{step}` on")
 
-            def reached(now: str, landing: Landing = landing, batch: int = batch, step: str = step) -> None:
+            def reached(
+                now: str, landing: Landing = landing, batch: int = batch, step: str = step
+            ) -> None:
                 waiting = lakes.BATCHES - batch - (step == "recorded")
                 if now == step and len(landing.ledger()) == lakes.BATCHES - waiting:
                     trial.fired = fill(small_disk)  # noqa: B023 (called before the next trial begins)
@@ -77,7 +85,9 @@ def test_full_scratch_disk_is_red_and_room_is_enough(
     small_disk: Path, tmp_path: Path, spark: SparkSession, control: Control
 ) -> None:
     landing = lakes.lake(tmp_path / "scratch")
-    trial = Trial("F21", "middle batch, spark.local.dir", "no byte free under Spark's scratch files")
+    trial = Trial(
+        "F21", "middle batch, spark.local.dir", "no byte free under Spark's scratch files"
+    )
     entry = {"home": str(landing.home), "place": ["begun", 1], "act": "wait"}
     driver = Driver(landing.home, entry, SPARK_LOCAL_DIRS=str(small_disk))
     driver.fired()

@@ -50,7 +50,9 @@ def test_a_drill_kills_a_driver_and_shows_that_nothing_came_of_it(
     shop: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = _everything(shop)
-    code, said = _drilled(capsys, "kill-after-merge", "orders", "--scratch", str(tmp_path / "scratch"))
+    code, said = _drilled(
+        capsys, "kill-after-merge", "orders", "--scratch", str(tmp_path / "scratch")
+    )
     [result] = said["results"]
     assert code == 0 and said["held"] and result["held"], said
     assert "signal 9" in result["fired"] and result["where"] == "batch 2 of 3, merged"
@@ -66,7 +68,9 @@ def test_every_fault_holds_on_a_keyed_flow(shop: Path, capsys: pytest.CaptureFix
     landed = shop / "landing" / "orders"
     lines = (landed / "2026-01-01.json").read_text()
     for day in (2, 3, 4):  # changes in every batch, so that every fault can happen
-        (landed / f"2026-01-0{day}.json").write_text(lines.replace("2026-01-01T", f"2026-01-0{day}T"))
+        (landed / f"2026-01-0{day}.json").write_text(
+            lines.replace("2026-01-01T", f"2026-01-0{day}T")
+        )
         os.utime(landed / f"2026-01-0{day}.json", (10**9 + day, 10**9 + day))
     before = _everything(shop)
     code, said = _drilled(capsys, "all", "orders", "--times", "2")
@@ -78,9 +82,13 @@ def test_every_fault_holds_on_a_keyed_flow(shop: Path, capsys: pytest.CaptureFix
 @pytest.mark.campaign
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("fault", ["kill-while-writing", "zombie", "lose-checkpoint"])
-def test_faults_hold_on_a_flow_that_appends(shop: Path, capsys: pytest.CaptureFixture[str], fault: str) -> None:
+def test_faults_hold_on_a_flow_that_appends(
+    shop: Path, capsys: pytest.CaptureFixture[str], fault: str
+) -> None:
     (shop / "dags" / "pipelines" / "lines.yaml").write_text(_APPEND)
     (shop / "in").mkdir()
-    (shop / "in" / "1.csv").write_text("id,n\n" + "".join(f"k{n},{n - 2}\n" for n in range(9)) + "torn,x\n")
+    (shop / "in" / "1.csv").write_text(
+        "id,n\n" + "".join(f"k{n},{n - 2}\n" for n in range(9)) + "torn,x\n"
+    )
     code, said = _drilled(capsys, fault, "lines")
     assert code == 0 and said["results"][0]["held"], said

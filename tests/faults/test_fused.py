@@ -69,7 +69,12 @@ def _own(landing: Landing, spark: SparkSession) -> tuple[Exit, list[str]]:
 def _drained(landing: Landing) -> None:
     """The drain is done whatever became of the check: reported, with its lease given back."""
     told = store.read(landing.layout, "r", "drain")
-    assert told is not None and told.outcome == "done" and told.drain is not None and len(told.drain.batches) == 1
+    assert (
+        told is not None
+        and told.outcome == "done"
+        and told.drain is not None
+        and len(told.drain.batches) == 1
+    )
     assert holder.holder(landing.layout, patient=False) is None
 
 
@@ -84,7 +89,11 @@ def test_killed_within_the_check_it_is_a_dead_check_and_its_own_driver_publishes
     _drained(landing)
     assert store.read(landing.layout, "r", "check") is None and published(landing.layout) is None
     left = at_work.left(landing.layout, "p", "r", "check")
-    assert left is not None and left.state == "died" and at_work.left(landing.layout, "p", "r", "drain") is None
+    assert (
+        left is not None
+        and left.state == "died"
+        and at_work.left(landing.layout, "p", "r", "drain") is None
+    )
     assert _own(landing, spark) == (Exit.DONE, ["died"])
     assert published(landing.layout) is not None
     assert not lakes.wrong(landing)
@@ -103,7 +112,9 @@ def test_told_to_end_within_the_check_it_judges_to_the_end_and_begins_nothing(
 
 
 @pytest.mark.long
-def test_a_disk_that_is_full_after_the_drain_is_the_check_s_error(small_disk: Path, spark: SparkSession) -> None:
+def test_a_disk_that_is_full_after_the_drain_is_the_check_s_error(
+    small_disk: Path, spark: SparkSession
+) -> None:
     landing = lakes.lake(small_disk / "lake", batches=1)
     with _started(landing) as driver:
         os.kill(driver.pid, signal.SIGSTOP)

@@ -23,7 +23,12 @@ _SEEDS = 20
 _TOGETHER = 4
 ASKED = {
     "source": {"tables": ["statuses", "flights"]},
-    "lookup": {"table": "statuses", "on": ["id"], "columns": {"carrier": "was", "noise": "noted"}, "as_of": "seq"},
+    "lookup": {
+        "table": "statuses",
+        "on": ["id"],
+        "columns": {"carrier": "was", "noise": "noted"},
+        "as_of": "seq",
+    },
 }
 """Each event with what all events say of its own sequence."""
 _NAMES = ("seq", "op", "carrier", "at", "delay", "noise")
@@ -43,8 +48,14 @@ class Changes:
     def change(self) -> None:
         rows = []
         for _ in range(self.draw.randint(6, 12)):
-            row = self.it.row(self.draw.randrange(6), self.draw.choice((None, 1, 2)), self.draw.choice("AB"))
-            row |= {"seq": self.draw.randint(1, 12), "op": self.draw.choice((None, None, None, "d")), "noise": None}
+            row = self.it.row(
+                self.draw.randrange(6), self.draw.choice((None, 1, 2)), self.draw.choice("AB")
+            )
+            row |= {
+                "seq": self.draw.randint(1, 12),
+                "op": self.draw.choice((None, None, None, "d")),
+                "noise": None,
+            }
             rows.append(row | {"noise": self.draw.choice((None, "x"))})
         self.it.deliver(*rows, *rows[:2])
         self.events += rows
@@ -52,24 +63,42 @@ class Changes:
 
     def hold(self, trial: Trial) -> None:
         """Compare the table with a plain loop over all events, and the ledger with its accounts."""
-        events = [row | {"at": row["at"] and datetime.fromisoformat(row["at"])} for row in self.events]
-        rows = fold(events, ["id"], ["seq"], ["carrier", "at", "delay"], lambda event: event["op"] == "d")
-        expected = [(row["id"], *row["start"], (row["end"] or [None])[0], *(row[n] for n in _NAMES)) for row in rows]
+        events = [
+            row | {"at": row["at"] and datetime.fromisoformat(row["at"])} for row in self.events
+        ]
+        rows = fold(
+            events, ["id"], ["seq"], ["carrier", "at", "delay"], lambda event: event["op"] == "d"
+        )
+        expected = [
+            (row["id"], *row["start"], (row["end"] or [None])[0], *(row[n] for n in _NAMES))
+            for row in rows
+        ]
         found = [tuple(map(_plain, row)) for row in derived.found(self.it, "statuses")]
         expected = [tuple(map(_plain, row)) for row in expected]
-        trial.promise("the history is the fold of all events", sorted(found, key=str) == sorted(expected, key=str))
+        trial.promise(
+            "the history is the fold of all events",
+            sorted(found, key=str) == sorted(expected, key=str),
+        )
         derived.hold_accounts(trial, self.it, "statuses")
 
     def hold_asked(self, trial: Trial) -> None:
         """Compare what each event was told with the runs of the same loop, and the ledger with its accounts."""
-        runs = fold(self.events, ["id"], ["seq"], ["carrier", "at", "delay"], lambda event: event["op"] == "d")
+        runs = fold(
+            self.events,
+            ["id"],
+            ["seq"],
+            ["carrier", "at", "delay"],
+            lambda event: event["op"] == "d",
+        )
         expected = Counter[tuple[Any, ...]]()
         for one in self.landed:
             own = [row for row in runs if row["id"] == one["id"] and row["start"] <= (one["seq"],)]
             own = [row for row in own if row["end"] is None or (one["seq"],) < row["end"]]
             told = (own[0]["carrier"], own[0]["noise"]) if own else (None, None)
             expected[one["id"], one["seq"], *told, bool(own)] += 1
-        trial.promise("each row has the run of its time", Counter(derived.found(self.it, "asked")) == expected)
+        trial.promise(
+            "each row has the run of its time", Counter(derived.found(self.it, "asked")) == expected
+        )
         derived.hold_accounts(trial, self.it, "asked")
 
 
@@ -90,7 +119,9 @@ def _play(where: Path, seeds: range, spark: SparkSession, flow: str) -> None:
     for seed, story in stories.items():
         gaps = ", ".join(_gaps(seed))
         trials[seed] = Trial(
-            "F37", f"seed {seed}, {_TOLD[flow]}: {gaps}", f"SIGKILL at {gaps} of one batch, by a driver each"
+            "F37",
+            f"seed {seed}, {_TOLD[flow]}: {gaps}",
+            f"SIGKILL at {gaps} of one batch, by a driver each",
         )
         story.change()
         story.it.run("flights", *(["statuses"] if flow == "asked" else []))
@@ -103,7 +134,9 @@ def _play(where: Path, seeds: range, spark: SparkSession, flow: str) -> None:
         story.it.run()
         story.hold(trials[seed])
         story.hold_asked(trials[seed])
-        trials[seed].promise("nothing is left to do", not story.it.waits("statuses") and not story.it.waits("asked"))
+        trials[seed].promise(
+            "nothing is left to do", not story.it.waits("statuses") and not story.it.waits("asked")
+        )
     conclude(*trials.values())
 
 

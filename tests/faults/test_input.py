@@ -28,7 +28,9 @@ def _rows_as_in(trial: Trial, landing: Landing, control: Control) -> None:
 
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
-def test_file_that_grows_is_never_half_read_in_silence(tmp_path: Path, spark: SparkSession, control: Control) -> None:
+def test_file_that_grows_is_never_half_read_in_silence(
+    tmp_path: Path, spark: SparkSession, control: Control
+) -> None:
     trials = []
     for batch, place in enumerate(lakes.PLACES, 1):
         landing = lakes.lake(tmp_path / place)
@@ -36,7 +38,9 @@ def test_file_that_grows_is_never_half_read_in_silence(tmp_path: Path, spark: Sp
         whole = growing.read_bytes()
         growing.write_bytes(whole[: len(whole) // 2 + 7])
         os.utime(growing, (batch, batch))
-        trial = Trial("F28", f"{place} batch, in place", "a file taken in when half of it was written")
+        trial = Trial(
+            "F28", f"{place} batch, in place", "a file taken in when half of it was written"
+        )
         trial.run(landing, spark)
         growing.write_bytes(whole)
         trial.fired = f"{len(whole) // 2 + 7} of {len(whole)} bytes were read"
@@ -45,7 +49,10 @@ def test_file_that_grows_is_never_half_read_in_silence(tmp_path: Path, spark: Sp
         lakes.deliver(landing, batch, f"{batch}-again.json")
         trial.run(landing, spark)
         trial.promise("what was named is done with: green", trial.runs[-1].code == 0)
-        trial.promise("the file is still named", [Path(e.path).name for e in parked.open_files(landing.layout)])
+        trial.promise(
+            "the file is still named",
+            [Path(e.path).name for e in parked.open_files(landing.layout)],
+        )
         trial.wrong += [words for words in lakes.wrong(landing) if "file-changed" not in words]
         found = lakes.contents(landing)
         for what in ("rows", "tombstones"):
@@ -56,7 +63,9 @@ def test_file_that_grows_is_never_half_read_in_silence(tmp_path: Path, spark: Sp
 
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
-def test_file_that_settles_or_is_renamed_is_read_whole(tmp_path: Path, spark: SparkSession, control: Control) -> None:
+def test_file_that_settles_or_is_renamed_is_read_whole(
+    tmp_path: Path, spark: SparkSession, control: Control
+) -> None:
     patient = lakes.FLOW | {"source": lakes.FLOW["source"] | {"settle": "30 seconds"}}
     trials = []
     for name, flow in (("settle", patient), ("rename", lakes.FLOW)):
@@ -119,7 +128,11 @@ def test_input_that_is_not_what_it_was_is_refused_before_its_batch_is_repeated(
     for batch, place in enumerate(lakes.PLACES, 1):
         landing = lakes.lake(tmp_path / place)
         landing.drain(spark, max_batches=batch - 1) if batch > 1 else None
-        trial = Trial("F29", f"{place} batch, {word}", f"a crash inside the batch, its file {word}, then put back")
+        trial = Trial(
+            "F29",
+            f"{place} batch, {word}",
+            f"a crash inside the batch, its file {word}, then put back",
+        )
         trial.run(landing, spark, reached=_dies("remembered"))
         file = landing.landing / f"{batch}.json"
         was, stamp = file.read_bytes(), file.stat().st_mtime_ns
@@ -147,12 +160,16 @@ def _dies(at: str) -> Callable[[str], None]:
 
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
-def test_input_that_is_lost_for_good_is_given_up_by_command(tmp_path: Path, spark: SparkSession) -> None:
+def test_input_that_is_lost_for_good_is_given_up_by_command(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     trials = []
     for batch, place in enumerate(lakes.PLACES, 1):
         landing = lakes.lake(tmp_path / place)
         landing.drain(spark, max_batches=batch - 1) if batch > 1 else None
-        trial = Trial("F29", f"{place} batch, lost", "a crash inside the batch, its file gone for good")
+        trial = Trial(
+            "F29", f"{place} batch, lost", "a crash inside the batch, its file gone for good"
+        )
         trial.run(landing, spark, reached=_dies("remembered"))
         (landing.landing / f"{batch}.json").unlink()
         trial.run(landing, spark)
@@ -181,7 +198,11 @@ def test_odd_times_hide_no_file(tmp_path: Path, spark: SparkSession, control: Co
     trials = []
     for name, times in odd.items():
         landing = lakes.lake(tmp_path / name.replace(", ", "-"))
-        trial = Trial("F30", f"first, middle, last batch: {name}", "os.utime before the first run, and between runs")
+        trial = Trial(
+            "F30",
+            f"first, middle, last batch: {name}",
+            "os.utime before the first run, and between runs",
+        )
         for batch, at in enumerate(times, 1):
             os.utime(landing.landing / f"{batch}.json", (at, at))
         trial.fired = str([int(file.stat().st_mtime) for file in sorted(landing.landing.iterdir())])

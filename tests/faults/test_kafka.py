@@ -29,10 +29,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def record(n: int, partition: int = 0, **more: Any) -> dict[str, Any]:
-    return {"value": json.dumps({"n": n}).encode(), "key": b"k%d" % n, "partition": partition, **more}
+    return {
+        "value": json.dumps({"n": n}).encode(),
+        "key": b"k%d" % n,
+        "partition": partition,
+        **more,
+    }
 
 
-def begun(home: Path, spark: SparkSession, cluster: Cluster, topic: str, **content: Any) -> KafkaFlow:
+def begun(
+    home: Path, spark: SparkSession, cluster: Cluster, topic: str, **content: Any
+) -> KafkaFlow:
     """A flow that has read ten records of each of two partitions."""
     cluster.create(topic, 2)
     cluster.send(topic, [record(n, n % 2) for n in range(20)])
@@ -43,7 +50,10 @@ def begun(home: Path, spark: SparkSession, cluster: Cluster, topic: str, **conte
 
 def holds(trial: Trial, flow: KafkaFlow, numbers: list[int]) -> None:
     """Promise that the table has these numbers, each once, and that the ledger and the audit agree with it."""
-    trial.promise("each record that was left is there once", sorted(row["n"] for row in flow.rows("n")) == numbers)
+    trial.promise(
+        "each record that was left is there once",
+        sorted(row["n"] for row in flow.rows("n")) == numbers,
+    )
     trial.promise("the ledger counts them", flow.totals()["inserted"] == len(numbers))
     trial.promise("audit clean", audit(flow.spec, "f", root=flow.home).residues == [])
     trial.promise("the next run is idle", flow.run().outcome == "idle")
@@ -69,7 +79,9 @@ def test_unread_offsets_that_retention_deletes_are_red_by_name(
             cluster.trim(topic, 0, 15)
             trial.run(flow, spark)
         trial.fired = f"{topic}/0 begins at 15, read up to 10; {trial.runs[0].error}"
-        trial.promise("red, by name", (trial.runs[0].code, trial.runs[0].error) == (78, "offsets-lost"))
+        trial.promise(
+            "red, by name", (trial.runs[0].code, trial.runs[0].error) == (78, "offsets-lost")
+        )
         trial.promise("nothing more is in the table", len(flow.rows("1")) == 20)
         trial.follow(flow, "accept-loss")
         trial.run(flow, spark)
@@ -92,7 +104,9 @@ def test_a_topic_that_is_created_again_is_red_and_never_taken_for_the_old_one(
         trial = Trial("F23", place, "the topic deleted and created again")
         trial.run(flow, spark)
         trial.fired = f"{topic} has another id and {records} records; {trial.runs[0].error}"
-        trial.promise("red, by name", (trial.runs[0].code, trial.runs[0].error) == (78, "topic-recreated"))
+        trial.promise(
+            "red, by name", (trial.runs[0].code, trial.runs[0].error) == (78, "topic-recreated")
+        )
         trial.promise("nothing more is in the table", len(flow.rows("1")) == 20)
         trial.follow(flow, "accept-loss")
         trial.run(flow, spark)
@@ -102,7 +116,9 @@ def test_a_topic_that_is_created_again_is_red_and_never_taken_for_the_old_one(
 
 
 @pytest.mark.timeout(900)
-def test_added_partitions_and_brokers_that_die_or_stand_still_lose_nothing(tmp_path: Path, spark: SparkSession) -> None:
+def test_added_partitions_and_brokers_that_die_or_stand_still_lose_nothing(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     own = Cluster.start(tmp_path / "broker")
     flow = begun(tmp_path / "project", spark, own, "f24")
     try:
@@ -113,11 +129,17 @@ def test_added_partitions_and_brokers_that_die_or_stand_still_lose_nothing(tmp_p
         added.run(flow, spark)
         holds(added, flow, list(range(40)))
 
-        killed = Trial("F34", "broker killed in a batch", "SIGKILL of the broker as a batch begins; later a start")
+        killed = Trial(
+            "F34",
+            "broker killed in a batch",
+            "SIGKILL of the broker as a batch begins; later a start",
+        )
         own.send("f24", [record(n, n % 4) for n in range(40, 60)])
         killed.run(flow, spark, reached=once("begun", own.broker.kill))
         killed.fired = f"the broker was gone: {killed.runs[0].error}"
-        killed.promise("try again", (killed.runs[0].code, killed.runs[0].error) == (75, "kafka-unreachable"))
+        killed.promise(
+            "try again", (killed.runs[0].code, killed.runs[0].error) == (75, "kafka-unreachable")
+        )
         own.broker.start()
         killed.run(flow, spark)
         holds(killed, flow, list(range(60)))
@@ -143,14 +165,27 @@ def test_added_partitions_and_brokers_that_die_or_stand_still_lose_nothing(tmp_p
 def test_what_producers_abort_repeat_delete_or_mix_up_changes_no_answer(
     tmp_path: Path, spark: SparkSession, cluster: Cluster
 ) -> None:
-    topic, trial = "f25", Trial("F25", "all of it", "aborted transactions, copies, NULL values, disorder")
+    topic, trial = (
+        "f25",
+        Trial("F25", "all of it", "aborted transactions, copies, NULL values, disorder"),
+    )
     cluster.create(topic, 3)
     flow = KafkaFlow(
-        tmp_path, spark, cluster, topic, source={"transactional": True, "max_offsets_per_trigger": 25}, **KEYED
+        tmp_path,
+        spark,
+        cluster,
+        topic,
+        source={"transactional": True, "max_offsets_per_trigger": 25},
+        **KEYED,
     )
     changes = [(n % 7, at, None if n % 5 == 4 else n) for n, at in enumerate(range(1000, 1060))]
     some = [
-        {"key": b"k%d" % key, "value": None if n is None else b'{"n": %d}' % n, "timestamp": at, "partition": key % 3}
+        {
+            "key": b"k%d" % key,
+            "value": None if n is None else b'{"n": %d}' % n,
+            "timestamp": at,
+            "partition": key % 3,
+        }
         for key, at, n in changes
     ]
     for number in range(4):
@@ -164,7 +199,9 @@ def test_what_producers_abort_repeat_delete_or_mix_up_changes_no_answer(
     trial.fired = "24 records aborted, 60 delivered twice in other partitions, newest first"
     newest = {key: n for key, _, n in changes}
     wanted = {f"k{key}": n for key, n in newest.items() if n is not None}
-    trial.promise("the newest of every key", {row["user"]: row["n"] for row in flow.rows()} == wanted)
+    trial.promise(
+        "the newest of every key", {row["user"]: row["n"] for row in flow.rows()} == wanted
+    )
     trial.promise("aborted records are counted nowhere", flow.totals()["records"] == 120)
     trial.promise("audit clean", audit(flow.spec, "f", root=flow.home).residues == [])
     conclude(trial)
@@ -177,16 +214,25 @@ def test_records_that_are_none_huge_or_without_a_key_are_each_in_one_place(
     topic, trial = "f36", Trial("F36", "among good ones", "garbage bytes, 1 MB, NULL keys")
     cluster.create(topic, 2)
     huge = [{"value": b'{"n": 1, "text": "%s"}' % (b"x" * 1024**2), "partition": 1}] * 2
-    garbage = [{"value": value, "partition": 0} for value in (b"\xff\xfe", b"", b"\x00" * 50, b"{", None)]
+    garbage = [
+        {"value": value, "partition": 0} for value in (b"\xff\xfe", b"", b"\x00" * 50, b"{", None)
+    ]
     keyless = [{"value": b'{"n": %d}' % n, "partition": n % 2} for n in range(2, 8)]
     every = [*garbage, *huge, *keyless, *[record(n, n % 2) for n in range(8, 20)]]
     cluster.send(topic, every, message_max_bytes=8 * 1024**2)
     flow = KafkaFlow(tmp_path, spark, cluster, topic, source={"max_record_bytes": "1mb"})
     trial.run(flow, spark)
-    trial.fired = "5 records that are none, 2 of more than 1 MB, 6 without a key, among 12 good ones"
+    trial.fired = (
+        "5 records that are none, 2 of more than 1 MB, 6 without a key, among 12 good ones"
+    )
     reasons = sorted(row["reason"] for row in flow.quarantine())
-    trial.promise("each bad record is in quarantine", reasons == ["malformed"] * 4 + ["null_value"] + ["too_large"] * 2)
-    trial.promise("raw records are whole", audit(flow.spec, "f", root=flow.home).seen["raw records"] == 25)
+    trial.promise(
+        "each bad record is in quarantine",
+        reasons == ["malformed"] * 4 + ["null_value"] + ["too_large"] * 2,
+    )
+    trial.promise(
+        "raw records are whole", audit(flow.spec, "f", root=flow.home).seen["raw records"] == 25
+    )
     holds(trial, flow, list(range(2, 20)))
     conclude(trial)
 
@@ -206,6 +252,8 @@ def test_a_history_whose_drivers_were_killed_is_the_fold_of_its_records(
     found = hold(history, flow)
     for words in found:
         trial.promise(words, False)
-    trial.promise("table, tombstones, quarantine, raw records and ledger are those of a fold", not found)
+    trial.promise(
+        "table, tombstones, quarantine, raw records and ledger are those of a fold", not found
+    )
     trial.promise("audit clean, all of it looked at", not found)
     conclude(trial)

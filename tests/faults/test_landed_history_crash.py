@@ -18,7 +18,17 @@ from tests.spark.test_history_target import TRACKED, accounts, delete, folded, l
 
 _SEEDS = 20
 _TOGETHER = 4
-_GAPS = ("begun", "read", "inputs", "quarantined", "remembered", "data", "merged", "recorded", "commit")
+_GAPS = (
+    "begun",
+    "read",
+    "inputs",
+    "quarantined",
+    "remembered",
+    "data",
+    "merged",
+    "recorded",
+    "commit",
+)
 FLOW: dict[str, Any] = {"target": TRACKED}
 
 
@@ -59,11 +69,21 @@ def _kill(trial: Trial, story: Events, seed: int) -> None:
         lakes.killed(trial, story.it.home, (gap, 1), flow=story.flow)
 
 
-def play(where: Path, seeds: range, spark: SparkSession, kind: type[Events] = Events, name: str = "history") -> None:
+def play(
+    where: Path,
+    seeds: range,
+    spark: SparkSession,
+    kind: type[Events] = Events,
+    name: str = "history",
+) -> None:
     """Per seed: a batch, more events, a driver killed in gap after gap, the next run, and one more batch."""
     stories = {seed: kind(where / str(seed), seed) for seed in seeds}
     trials = {
-        seed: Trial("F3", f"seed {seed}, {name}: {', '.join(_gaps(seed))}", "SIGKILL in gap after gap, by drivers")
+        seed: Trial(
+            "F3",
+            f"seed {seed}, {name}: {', '.join(_gaps(seed))}",
+            "SIGKILL in gap after gap, by drivers",
+        )
         for seed in seeds
     }
     for story in stories.values():
@@ -88,11 +108,15 @@ def test_seeds_meet_each_gap() -> None:
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("first", range(0, _SEEDS, _TOGETHER))
-def test_histories_that_were_killed_in_gap_after_gap_are_right(tmp_path: Path, spark: SparkSession, first: int) -> None:
+def test_histories_that_were_killed_in_gap_after_gap_are_right(
+    tmp_path: Path, spark: SparkSession, first: int
+) -> None:
     play(tmp_path, range(first, first + _TOGETHER), spark)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_a_history_whose_driver_was_killed_is_right_after_its_next_run(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_history_whose_driver_was_killed_is_right_after_its_next_run(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     play(tmp_path, range(4, 5), spark)

@@ -28,7 +28,9 @@ class Records(Events):
         draw, lines = self.draw, list[str]()
         for _ in range(draw.randint(6, 14)):
             key, seq = draw.choice("abc"), draw.randrange(9)
-            some = {name: draw.choice("xy") for name in ("b", "part", "region") if draw.random() < 0.4}
+            some = {
+                name: draw.choice("xy") for name in ("b", "part", "region") if draw.random() < 0.4
+            }
             some |= {"a": draw.choice((1, 2))} if draw.random() < 0.4 else {}
             lines.append(delete(key, seq) if draw.random() < 0.15 else line(key, seq, **some))
         self.it.deliver(*lines, *lines[:2])
@@ -36,7 +38,9 @@ class Records(Events):
 
     def hold(self, trial: Trial) -> None:
         """Each column is the fold of all records, and each record is counted once."""
-        trial.promise("the rows are the fold of each column", held(self.it) == folded(self.it, self.came))
+        trial.promise(
+            "the rows are the fold of each column", held(self.it) == folded(self.it, self.came)
+        )
         records = sum(row.records for row in accounts(self.it))
         trial.promise("each record is counted once", records == self._delivered())
         trial.promise("the audit is clean", audit(self.it.spec, "f", root=self.it.home).clean)
@@ -45,11 +49,15 @@ class Records(Events):
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("first", range(0, _SEEDS, _TOGETHER))
-def test_rows_that_were_killed_in_gap_after_gap_are_right(tmp_path: Path, spark: SparkSession, first: int) -> None:
+def test_rows_that_were_killed_in_gap_after_gap_are_right(
+    tmp_path: Path, spark: SparkSession, first: int
+) -> None:
     play(tmp_path, range(first, first + _TOGETHER), spark, Records, "merged rows")
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_merged_rows_whose_driver_was_killed_are_right_after_its_next_run(tmp_path: Path, spark: SparkSession) -> None:
+def test_merged_rows_whose_driver_was_killed_are_right_after_its_next_run(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     play(tmp_path, range(4, 5), spark, Records, "merged rows")

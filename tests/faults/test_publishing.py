@@ -24,7 +24,11 @@ from tests.landing import Landing
 _SUITE = {
     "name": "f",
     "expectations": [
-        {"type": "expect_column_values_to_be_between", "kwargs": {"column": "a", "max_value": 1000}, "meta": {}}
+        {
+            "type": "expect_column_values_to_be_between",
+            "kwargs": {"column": "a", "max_value": 1000},
+            "meta": {},
+        }
     ],
 }
 
@@ -36,11 +40,15 @@ def _pointer(landing: Landing) -> int | None:
 
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
-def test_gate_that_fails_publishes_nothing_until_rows_are_right(tmp_path: Path, spark: SparkSession) -> None:
+def test_gate_that_fails_publishes_nothing_until_rows_are_right(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     trials = []
     for batch, place in enumerate(lakes.PLACES, 1):
         landing = lakes.lake(tmp_path / place)
-        trial = Trial("F32", f"{place} batch, fails", "a row that breaks an expectation; then its correction")
+        trial = Trial(
+            "F32", f"{place} batch, fails", "a row that breaks an expectation; then its correction"
+        )
         with (landing.landing / f"{batch}.json").open("a") as out:
             out.write(json.dumps({"id": "odd", "seq": 50, "a": 5000}) + "\n")
         os.utime(out.name, (batch, batch))
@@ -51,7 +59,9 @@ def test_gate_that_fails_publishes_nothing_until_rows_are_right(tmp_path: Path, 
         trial.run(landing, spark, max_batches=1)
         trial.run(landing, spark, "check", suite=_SUITE)
         trial.fired = f"the gate ended with {trial.runs[-1].code} {trial.runs[-1].error}"
-        trial.promise("red, by name", (trial.runs[-1].code, trial.runs[-1].error) == (65, "gate-failed"))
+        trial.promise(
+            "red, by name", (trial.runs[-1].code, trial.runs[-1].error) == (65, "gate-failed")
+        )
         trial.promise("nothing was published", _pointer(landing) == before)
         trial.run(landing, spark)
         trial.run(landing, spark, "check", suite=_SUITE)
@@ -62,7 +72,9 @@ def test_gate_that_fails_publishes_nothing_until_rows_are_right(tmp_path: Path, 
         landing.deliver(json.dumps({"id": "odd", "seq": 51, "a": 5}), name="correction.json")
         trial.run(landing, spark)
         trial.run(landing, spark, "check", suite=_SUITE)
-        trial.promise("all is published", _pointer(landing) == TableLog(landing.layout.table).version)
+        trial.promise(
+            "all is published", _pointer(landing) == TableLog(landing.layout.table).version
+        )
         trial.wrong += lakes.wrong(landing) + lakes.against_oracle(landing)
         trials.append(trial)
     conclude(*trials)
@@ -77,7 +89,9 @@ def test_gate_that_dies_publishes_nothing(
     for done, place in enumerate(lakes.PLACES, 1):
         landing = lakes.lake(tmp_path / place)
         landing.drain(spark, max_batches=done)
-        trial = Trial("F32", f"after the {place} batch, crashes", "an exception inside Great Expectations")
+        trial = Trial(
+            "F32", f"after the {place} batch, crashes", "an exception inside Great Expectations"
+        )
 
         def dies(*_: Any, trial: Trial = trial) -> list[Expectation]:
             trial.fired = "raised inside the gate"
@@ -103,11 +117,15 @@ def test_gate_that_dies_publishes_nothing(
     conclude(*trials, trial)
 
 
-def _publish_and_hold(trial: Trial, landing: Landing, spark: SparkSession, control: Control) -> None:
+def _publish_and_hold(
+    trial: Trial, landing: Landing, spark: SparkSession, control: Control
+) -> None:
     trial.run(landing, spark, "check", suite=_SUITE)
     trial.run(landing, spark)
     trial.run(landing, spark, "check", suite=_SUITE)
-    trial.promise("then all is published", _pointer(landing) == TableLog(landing.layout.table).version)
+    trial.promise(
+        "then all is published", _pointer(landing) == TableLog(landing.layout.table).version
+    )
     lakes.hold(trial, landing, control)
 
 
@@ -124,7 +142,9 @@ def test_gate_judges_one_version_while_the_next_run_writes(
 
     def slowly(*given: Any) -> list[Expectation]:
         landing.drain(spark, max_batches=1)
-        trial.fired = f"version {judged} is judged, the table is at {TableLog(landing.layout.table).version}"
+        trial.fired = (
+            f"version {judged} is judged, the table is at {TableLog(landing.layout.table).version}"
+        )
         return right(*given)
 
     with monkeypatch.context() as patch:

@@ -77,7 +77,9 @@ def test_a_rebuild_killed_before_its_swap_is_ended_by_the_same_command(tmp_path:
 
 @pytest.mark.campaign
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("gaps", [[*_AT, *_AFTER[:2]], _AFTER[2:4], _AFTER[4:]], ids=["swap", "decisions", "names"])
+@pytest.mark.parametrize(
+    "gaps", [[*_AT, *_AFTER[:2]], _AFTER[2:4], _AFTER[4:]], ids=["swap", "decisions", "names"]
+)
 def test_a_rebuild_killed_after_its_swap_is_ended_by_the_same_command(
     tmp_path: Path, gaps: list[tuple[str, int]]
 ) -> None:

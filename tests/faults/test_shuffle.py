@@ -25,14 +25,25 @@ _PIPELINE: dict[str, Any] = {
     "flows": {
         "orders": {
             "source": {"files": "in/*.json", "format": "json", "settle": 0},
-            "columns": {"id": "string not null", "n": "int not null", "op": "string", "g": "string", "at": "timestamp"},
+            "columns": {
+                "id": "string not null",
+                "n": "int not null",
+                "op": "string",
+                "g": "string",
+                "at": "timestamp",
+            },
             "rules": {"known": "op in ('u', 'd')"},
             "transform": "orders.shape",
             "target": {"keys": ["id"], "sequence_by": ["n"], "apply_as_deletes": "op = 'd'"},
         },
         "hourly": {
             "source": {"table": "orders"},
-            "window": {"time": "at", "size": "1 hour", "group_by": ["g"], "measures": {"rows": "count(*)"}},
+            "window": {
+                "time": "at",
+                "size": "1 hour",
+                "group_by": ["g"],
+                "measures": {"rows": "count(*)"},
+            },
         },
     },
 }
@@ -44,7 +55,13 @@ _FOLDED: dict[str, Any] = {
     "flows": {
         "orders": {
             "source": _PIPELINE["flows"]["orders"]["source"],
-            "columns": {"id": "string", "n": "int", "g": "string", "at": "timestamp", "day": "timestamp"},
+            "columns": {
+                "id": "string",
+                "n": "int",
+                "g": "string",
+                "at": "timestamp",
+                "day": "timestamp",
+            },
         },
         "hourly": _PIPELINE["flows"]["hourly"],
         **{
@@ -68,15 +85,35 @@ _KINDS: dict[str, Any] = {
     "flows": {
         "orders": _FOLDED["flows"]["orders"],
         "groups": _FOLDED["flows"]["orders"]
-        | {"columns": {"g": "string not null", "n": "int not null"}, "target": {"keys": ["g"], "sequence_by": ["n"]}},
+        | {
+            "columns": {"g": "string not null", "n": "int not null"},
+            "target": {"keys": ["g"], "sequence_by": ["n"]},
+        },
         **{
             name: {"source": {"table": "orders"}, **part}
             for name, part in {
                 "windows": {
-                    "window": {"time": "at", "size": "3 minutes", "group_by": ["g"], "measures": {"sum": "sum(n)"}}
+                    "window": {
+                        "time": "at",
+                        "size": "3 minutes",
+                        "group_by": ["g"],
+                        "measures": {"sum": "sum(n)"},
+                    }
                 },
-                "sessions": {"session": {"time": "at", "gap": "1 minute", "by": ["g"], "measures": {"sum": "sum(n)"}}},
-                "per": {"per": {"keys": ["g"], "sql": "select g, max(at) as last from orders group by g"}},
+                "sessions": {
+                    "session": {
+                        "time": "at",
+                        "gap": "1 minute",
+                        "by": ["g"],
+                        "measures": {"sum": "sum(n)"},
+                    }
+                },
+                "per": {
+                    "per": {
+                        "keys": ["g"],
+                        "sql": "select g, max(at) as last from orders group by g",
+                    }
+                },
                 "first": {"deduplicate": {"keys": ["g"], "sequence_by": ["at"]}},
                 "best": {"top": {"by": ["g"], "order_by": ["at desc"], "rows": 2}},
                 "past": {
@@ -96,7 +133,12 @@ _KINDS: dict[str, Any] = {
         },
         "named": {
             "source": {"tables": ["orders", "groups"]},
-            "lookup": {"table": "groups", "on": ["g"], "columns": {"n": "newest"}, "as_of": "latest"},
+            "lookup": {
+                "table": "groups",
+                "on": ["g"],
+                "columns": {"n": "newest"},
+                "as_of": "latest",
+            },
         },
     },
 }
@@ -140,9 +182,7 @@ class Begun:
         return [{"n": row["n"], "number": number} for row in rows], {"rows": number}
 """
 _FILES, _DAY = 9, "2026-03-01T"
-_HONEST = (
-    "from pyspark.sql import functions as F\n\n\ndef shape(df):\n    return df.withColumn('size', F.length('g'))\n"
-)
+_HONEST = "from pyspark.sql import functions as F\n\n\ndef shape(df):\n    return df.withColumn('size', F.length('g'))\n"
 _BY_ORDER = """\
 from pyspark.sql import functions as F
 
@@ -160,7 +200,9 @@ def shape(df):
 """
 
 
-def _project(home: Path, pipeline: dict[str, Any], file: str, code: str, rows: Sequence[Sequence[Row]]) -> None:
+def _project(
+    home: Path, pipeline: dict[str, Any], file: str, code: str, rows: Sequence[Sequence[Row]]
+) -> None:
     (home / "dags" / "pipelines").mkdir(parents=True)
     (home / "dags" / "pipelines" / "shop.yaml").write_text(json.dumps(pipeline))
     path = home / "jobs" / file
@@ -211,7 +253,10 @@ def _begun_elsewhere() -> Iterator[list[Row]]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("transform", [_HONEST, _BY_ORDER], ids=["honest", "by-order"])
 def test_a_transform_that_depends_on_order_is_found(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, transform: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    transform: str,
 ) -> None:
     monkeypatch.setenv("DRAINDOWN_MASTER", "local[2]")
     home, scratch = tmp_path / "project", tmp_path / "scratch"
@@ -224,7 +269,9 @@ def test_a_transform_that_depends_on_order_is_found(
     assert "its driver was killed in batch" in order["kills"]["orders"]
     assert order["slices"]["orders"] != [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
     if transform == _HONEST:
-        assert code == 0 and said["held"] and order["differences"] == [] and not scratch.exists(), said
+        assert code == 0 and said["held"] and order["differences"] == [] and not scratch.exists(), (
+            said
+        )
         return
     assert code == 1 and not said["held"]
     first = order["differences"][0]
@@ -254,7 +301,9 @@ def test_a_processor_that_keeps_something_in_its_class_is_found(
     assert order["failed"] == "" and said["wrong"] == said["unlooked"] == [], said
     assert exit_code == 1 and not said["held"]
     _ran_in_rounds(order, _FOLDED, scratch / "seed-1")
-    found = {one["flow"]: one for one in reversed(order["differences"]) if one["key"].startswith("g g")}
+    found = {
+        one["flow"]: one for one in reversed(order["differences"]) if one["key"].startswith("g g")
+    }
     assert set(found) == {name.lower() for name in _FOLDS if name != "Kept"}, order["differences"]
     for one in found.values():
         assert "number is " in one["detail"] and one["control"].startswith("slice 1 ("), one
@@ -269,7 +318,18 @@ def test_derived_flows_of_all_kinds_hold_though_they_go_on_round_by_round(
     monkeypatch.setenv("DRAINDOWN_MASTER", "local[2]")
     home, scratch = tmp_path / "project", tmp_path / "scratch"
     _project(home, _KINDS, "processors/numbers.py", _NUMBERS, list(_begun_elsewhere()))
-    words = ["--root", str(home), "drill", "shuffle", "shop", "--seed", "2", "--seeds", "1", "--keep"]
+    words = [
+        "--root",
+        str(home),
+        "drill",
+        "shuffle",
+        "shop",
+        "--seed",
+        "2",
+        "--seeds",
+        "1",
+        "--keep",
+    ]
     exit_code = main([*words, "--scratch", str(scratch), "--json"])
     said = json.loads(capsys.readouterr().out)
     (order,) = said["orders"]
@@ -287,7 +347,9 @@ def _ran_in_rounds(order: dict[str, Any], pipeline: dict[str, Any], home: Path) 
         declared = spec.declared(name)
         if isinstance(declared, DerivedFlow):
             rows = ledger_table.recent(spec.layout(name), 100)
-            assert [row.run_id for row in rows] == [f"round-{at + 1}" for at in range(*numbers)], name
+            assert [row.run_id for row in rows] == [f"round-{at + 1}" for at in range(*numbers)], (
+                name
+            )
             kinds.add(declared.kind)
         else:
             parts = order["rounds"][name]

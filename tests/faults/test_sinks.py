@@ -50,14 +50,18 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-def laden(home: Path, cluster: Cluster, topic: str, postgres: PostgresServer, seed: Any, **more: Any) -> Landing:
+def laden(
+    home: Path, cluster: Cluster, topic: str, postgres: PostgresServer, seed: Any, **more: Any
+) -> Landing:
     flow = sinks.flow_of(home, cluster, topic, postgres, **more)
     for number in range(BATCHES):
         sinks.deliver(flow, random.Random(f"{seed} {number}"), number)
     return flow
 
 
-def agree(trial: Trial, flow: Landing, cluster: Cluster, topic: str, postgres: PostgresServer) -> None:
+def agree(
+    trial: Trial, flow: Landing, cluster: Cluster, topic: str, postgres: PostgresServer
+) -> None:
     found = sinks.differences(flow, cluster, topic, postgres)
     for what in found:
         trial.promise(what, False)
@@ -72,8 +76,13 @@ def test_a_flow_whose_drivers_were_killed_and_its_sinks_agree(
     flow = laden(tmp_path / "project", cluster, topic, postgres, seed)
     # of 20 seeds each gap has two turns or three; which batches die is drawn
     gaps = [GAPS[(seed * KILLS + at) % len(GAPS)] for at in range(KILLS)]
-    places = sorted(((gap, chance.randrange(BATCHES)) for gap in gaps), key=lambda one: (one[1], GAPS.index(one[0])))
-    trial = Trial("F39", f"seed {seed}", f"SIGKILL of Python and JVM at {' and '.join(map(str, places))}")
+    places = sorted(
+        ((gap, chance.randrange(BATCHES)) for gap in gaps),
+        key=lambda one: (one[1], GAPS.index(one[0])),
+    )
+    trial = Trial(
+        "F39", f"seed {seed}", f"SIGKILL of Python and JVM at {' and '.join(map(str, places))}"
+    )
     for at, place in enumerate(places):
         trial.ran(sinks.killed(flow, tmp_path / f"run{at}", place))
     trial.fired = f"exit -9, {len(places)} times"
@@ -88,9 +97,16 @@ def test_a_driver_that_stood_still_in_any_gap_changes_nothing_when_it_thaws(
 ) -> None:
     """A shared lease runs out meanwhile, and a driver on another host drains all."""
     gaps = dict(list(enumerate(GAPS))[half::2])
-    flows = {gap: laden(tmp_path / gap, cluster, f"f40n{at}", postgres, gap, lease=_LEASE) for at, gap in gaps.items()}
+    flows = {
+        gap: laden(tmp_path / gap, cluster, f"f40n{at}", postgres, gap, lease=_LEASE)
+        for at, gap in gaps.items()
+    }
     entries = [
-        {"home": str(flow.home), "flow": flow.document["flows"]["f"] | {"lease": _LEASE}, "place": [gap, 1]}
+        {
+            "home": str(flow.home),
+            "flow": flow.document["flows"]["f"] | {"lease": _LEASE},
+            "place": [gap, 1],
+        }
         for gap, flow in flows.items()
     ]
     trials = []
@@ -111,7 +127,8 @@ def test_a_driver_that_stood_still_in_any_gap_changes_nothing_when_it_thaws(
             code = outcome["error"] and outcome["error"]["code"]
             trial.fired = f"it woke with epoch 2 begun, and ended with {outcome['code']}, {code}"
             trial.promise(
-                "the one that woke ends by name", (outcome["code"], code) in ((75, "lease-lost"), (75, "sink-fenced"))
+                "the one that woke ends by name",
+                (outcome["code"], code) in ((75, "lease-lost"), (75, "sink-fenced")),
             )
             trial.run(flow, spark)
             agree(trial, flow, cluster, f"f40n{at}", postgres)
@@ -152,7 +169,9 @@ def _faults(own: Cluster, server: PostgresServer) -> dict[str, Fault]:
 
     def other_password() -> None:
         server.execute(f"alter role {USER} password 'another'")
-        server.execute("select pg_terminate_backend(pid) from pg_stat_activity where usename = %s", USER)
+        server.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where usename = %s", USER
+        )
 
     def same_password() -> None:
         server.execute(f"alter role {USER} password '{WORD}'")
@@ -164,12 +183,22 @@ def _faults(own: Cluster, server: PostgresServer) -> dict[str, Fault]:
 
     kill, thaw = own.broker.kill, partial(frozen.__exit__, None, None, None)
     return {
-        "Postgres restarted": ("portion-mirror", lambda: (server.stop("immediate"), server.start()), nothing, later),
+        "Postgres restarted": (
+            "portion-mirror",
+            lambda: (server.stop("immediate"), server.start()),
+            nothing,
+            later,
+        ),
         "Postgres gone": ("connecting", lambda: server.stop("immediate"), server.start, later),
         "Postgres frozen": ("portion-mirror", frozen.__enter__, thaw, later),
         "Postgres, another password": ("connecting", other_password, same_password, auth),
         "broker gone": ("portion-events", kill, start_again, later),
-        "broker gone, sent once": ("portion-once", kill, start_again, [*later, (75, "sink-fenced")]),
+        "broker gone, sent once": (
+            "portion-once",
+            kill,
+            start_again,
+            [*later, (75, "sink-fenced")],
+        ),
         "broker frozen": ("portion-once", own.broker.freeze, own.broker.thaw, later),
     }
 

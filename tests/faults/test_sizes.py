@@ -45,9 +45,15 @@ def drained(landing: Landing) -> dict[str, Any]:
     path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
     command = [sys.executable, str(ROOT / "tests" / "faults" / "sizes.py"), str(landing.home)]
     with (landing.home / "drain.log").open("wb") as log:
-        subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, stdout=log, stderr=log, check=False)
+        subprocess.run(
+            command, env=os.environ | {"PYTHONPATH": path}, stdout=log, stderr=log, check=False
+        )
     taken: dict[str, Any] = json.loads((landing.home / "taken.json").read_text())
-    print(landing.home.name, taken, (landing.home / "drain.log").read_text()[-1500:] if taken["code"] else "")
+    print(
+        landing.home.name,
+        taken,
+        (landing.home / "drain.log").read_text()[-1500:] if taken["code"] else "",
+    )
     return taken
 
 
@@ -70,16 +76,21 @@ def bounded(trial: Trial, taken: dict[str, Any], form: str) -> None:
     """Promises about memory, and what was measured."""
     python, jvm = taken["python"] // MB, taken["jvm"] // MB
     trial.fired += f"; peak {python} MB Python, {jvm} MB JVM"
-    trial.promise(f"at most {PYTHON_MOST[form] // MB} MB of Python's", taken["python"] < PYTHON_MOST[form])
+    trial.promise(
+        f"at most {PYTHON_MOST[form] // MB} MB of Python's", taken["python"] < PYTHON_MOST[form]
+    )
     trial.promise("at most 2.9 GB of the JVM's", taken["jvm"] < JVM_MOST)
     trial.loud, trial.seconds = bool(taken["code"]), taken["seconds"]
 
 
-def accounted(trial: Trial, landing: Landing, ids: set[int], refused: int, kept_out: dict[str, str]) -> None:
+def accounted(
+    trial: Trial, landing: Landing, ids: set[int], refused: int, kept_out: dict[str, str]
+) -> None:
     rows = [row["id"] for row in landing.rows("id")]
     trial.promise("good rows land, once", len(rows) == len(set(rows)) and set(rows) == ids)
     trial.promise(
-        "each bad record is in quarantine", [r["reason"] for r in landing.quarantine()] == ["too_large"] * refused
+        "each bad record is in quarantine",
+        [r["reason"] for r in landing.quarantine()] == ["too_large"] * refused,
     )
     found = {Path(event.path).name: event.reason for event in parked.open_files(landing.layout)}
     trial.promise("kept out alone, by name", found == kept_out)
@@ -94,7 +105,9 @@ def test_lines_and_bombs_are_not_held_in_memory(tmp_path: Path) -> None:
     into = landing.landing
     write(into / "good.json", [GOOD])
     x = b"x" * MB
-    sizes = [write(into / "line.json", repeated(b'{"id":-1}\n{"id":0,"s":"', x, 300, b'"}\n{"id":-2}\n'))]
+    sizes = [
+        write(into / "line.json", repeated(b'{"id":-1}\n{"id":0,"s":"', x, 300, b'"}\n{"id":-2}\n'))
+    ]
     with gzip.open(into / "line.json.gz", "wb", 1) as out:
         out.writelines(repeated(b'{"id":0,"s":"', os.urandom(MB // 2).hex().encode(), 300, b'"}\n'))
     sizes.append(write(into / "zeros.json.gz", [gzip.compress(bytes(64 * MB))] * 80))
@@ -107,7 +120,11 @@ def test_lines_and_bombs_are_not_held_in_memory(tmp_path: Path) -> None:
     taken = drained(landing)
     bounded(trial, taken, "json")
     trial.promise("the run is green", taken["code"] == 0)
-    kept_out = {"line.json": "record-too-long", "line.json.gz": "record-too-long", "zeros.json.gz": "record-too-long"}
+    kept_out = {
+        "line.json": "record-too-long",
+        "line.json.gz": "record-too-long",
+        "zeros.json.gz": "record-too-long",
+    }
     kept_out |= {"blank.json.gz": "too-large", "nested.json.gz": "wrong-container"}
     accounted(trial, landing, {*range(1000), *range(5000, 5004)}, 4, kept_out)
     conclude([trial])
@@ -115,10 +132,14 @@ def test_lines_and_bombs_are_not_held_in_memory(tmp_path: Path) -> None:
 
 def _dictionary_bomb(rows: int) -> bytes:
     """One value of 20 MB, named by every row: a few KB that are hundreds of GB if written out."""
-    value = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["z" * (20 * MB)]))
+    value = pa.DictionaryArray.from_arrays(
+        pa.array([0] * rows, pa.int32()), pa.array(["z" * (20 * MB)])
+    )
     out = io.BytesIO()
     table = pa.table({"id": list(range(rows)), "s": value})
-    pq.write_table(table, out, compression="zstd", dictionary_pagesize_limit=64 * MB, use_dictionary=["s"])
+    pq.write_table(
+        table, out, compression="zstd", dictionary_pagesize_limit=64 * MB, use_dictionary=["s"]
+    )
     return out.getvalue()
 
 
@@ -127,15 +148,23 @@ def test_columnar_values_and_bombs_are_not_held_in_memory(tmp_path: Path) -> Non
     landing = lake(tmp_path / "parquet", "parquet")
     into = landing.landing
     pq.write_table(pa.table({"id": list(range(1000))}), into / "good")
-    pq.write_table(pa.table({"id": [-1, -2], "s": ["x" * (300 * MB), "y"]}), into / "value", compression="zstd")
-    pq.write_table(pa.table({"id": [5000, 0], "s": ["y", "x" * (30 * MB)]}), into / "long", compression="zstd")
+    pq.write_table(
+        pa.table({"id": [-1, -2], "s": ["x" * (300 * MB), "y"]}), into / "value", compression="zstd"
+    )
+    pq.write_table(
+        pa.table({"id": [5000, 0], "s": ["y", "x" * (30 * MB)]}), into / "long", compression="zstd"
+    )
     size = write(into / "bomb", [_dictionary_bomb(20_000)])
-    trial = Trial("B21", "parquet, its own process", "a value of 300 MB, a 20 MB value in each of 20,000 rows")
+    trial = Trial(
+        "B21", "parquet, its own process", "a value of 300 MB, a 20 MB value in each of 20,000 rows"
+    )
     trial.fired = f"a bomb of {size // 1024} KB"
     taken = drained(landing)
     bounded(trial, taken, "parquet")
     trial.promise("the run is green", taken["code"] == 0)
-    accounted(trial, landing, {*range(1000), 5000}, 1, {"value": "record-too-long", "bomb": "too-large"})
+    accounted(
+        trial, landing, {*range(1000), 5000}, 1, {"value": "record-too-long", "bomb": "too-large"}
+    )
     conclude([trial])
 
 
@@ -147,7 +176,10 @@ def test_ten_thousand_files_then_a_large_one(tmp_path: Path) -> None:
         os.utime(landing.landing / f"{n:05}.json", (10**9, 10**9))
     filler = zlib.compress(os.urandom(100)).hex() * 38
     rows = range(10_000, 10_000 + 256 * 1024)
-    size = write(landing.landing / "large.json", (b'{"id":%d,"s":"%b"}\n' % (n, filler.encode()) for n in rows))
+    size = write(
+        landing.landing / "large.json",
+        (b'{"id":%d,"s":"%b"}\n' % (n, filler.encode()) for n in rows),
+    )
     trial = Trial("B32", "json, its own process", "10,000 files, then one of 2 GB")
     trial.fired = f"10,000 files and {size // MB} MB"
     taken = drained(landing)

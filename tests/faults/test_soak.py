@@ -30,7 +30,8 @@ from tests.faults.trial import Trial, soaked
 from tests.landing import Injected, Landing
 
 _ROUNDS, _SEED = (
-    int(os.environ.get(f"DRAINDOWN_SOAK_{name}") or least) for name, least in (("ROUNDS", 25), ("SEED", 1))
+    int(os.environ.get(f"DRAINDOWN_SOAK_{name}") or least)
+    for name, least in (("ROUNDS", 25), ("SEED", 1))
 )
 _STEPS = ("read", "quarantined", "remembered", "merged", "recorded")
 _ATTEMPTS = 4
@@ -58,12 +59,17 @@ class Soak:
                 self.keyed.deliver(*lines, name=f"{self.delivered:05}-again.json")
 
     def _line(self) -> str:
-        kind, row = self.random.random(), {"id": f"k{self.random.randrange(60)}", "seq": self._sequence()}
+        kind, row = (
+            self.random.random(),
+            {"id": f"k{self.random.randrange(60)}", "seq": self._sequence()},
+        )
         if kind < 0.03:
             return self.random.choice(["", "no json", '{"id": "torn'])
         if kind < 0.1:
             return json.dumps(row | {"op": "d"})
-        return json.dumps(row | {"a": self.random.randrange(-1, 50), "b": str(self.random.randrange(5))})
+        return json.dumps(
+            row | {"a": self.random.randrange(-1, 50), "b": str(self.random.randrange(5))}
+        )
 
     def _sequence(self) -> int:
         return max(0, self.round + self.random.randint(-3, 3))
@@ -82,7 +88,14 @@ class Soak:
 
     def fault(self) -> None:
         """One of them, at random; those that need a process or much work come around at fixed rounds."""
-        kinds: list[Callable[[], str]] = [self._raise, self._raise, self._forget, self._optimize, self._hold, self._die]
+        kinds: list[Callable[[], str]] = [
+            self._raise,
+            self._raise,
+            self._forget,
+            self._optimize,
+            self._hold,
+            self._die,
+        ]
         kind = self.random.choice(kinds)
         if self.round % _KILL_EVERY == 0:
             kind = self._kill

@@ -58,12 +58,16 @@ def _next_start(landing: Landing, spark: SparkSession, trial: Trial) -> StepRepo
     recorded = landing.ledger()
     before = len(recorded)
     again = landing.request("r")
-    report, code = attempt(again, lambda stop: drain(again, spark, stop=stop, progress=lambda _: None))
+    report, code = attempt(
+        again, lambda stop: drain(again, spark, stop=stop, progress=lambda _: None)
+    )
     trial.ran(code, report.error, report.seconds)
     assert code == Exit.DONE and report.drain is not None and report.run is not None
     rows = landing.ledger()
     assert len(rows) == before + 1, "its last batch was not recorded"
-    assert len({row["start"] for row in rows}) == 1 and again.start not in {r["start"] for r in rows}
+    assert len({row["start"] for row in rows}) == 1 and again.start not in {
+        r["start"] for r in rows
+    }
     assert (report.drain.batches, report.drain.totals["records"]) == ([], 0)
     assert report.run.totals["records"] == sum(row["records"] for row in rows) > 0
     assert report.run.totals["applied"] == sum(row["applied"] for row in rows)
@@ -73,7 +77,10 @@ def _next_start(landing: Landing, spark: SparkSession, trial: Trial) -> StepRepo
 def _shown(landing: Landing, report: StepReport, capsys: pytest.CaptureFixture[str]) -> None:
     """What is typed and the page tell of both starts."""
     rows = landing.ledger()
-    _, out = capsys.readouterr(), main(["--root", str(landing.home), "report", "p", "--run", "r", "--json"])
+    _, out = (
+        capsys.readouterr(),
+        main(["--root", str(landing.home), "report", "p", "--run", "r", "--json"]),
+    )
     assert out == 0
     listed = json.loads(capsys.readouterr().out)
     assert [(one["outcome"], one["start"]) for one in listed] == [
@@ -83,6 +90,10 @@ def _shown(landing: Landing, report: StepReport, capsys: pytest.CaptureFixture[s
     assert listed[0]["totals"]["batches"] == len(rows)
     assert main(["--root", str(landing.home), "report", "p"]) == 0
     shown = capsys.readouterr().out
-    assert "no new input" not in shown and f"{len(rows)} batches by other starts" in shown and rows[0]["start"] in shown
+    assert (
+        "no new input" not in shown
+        and f"{len(rows)} batches by other starts" in shown
+        and rows[0]["start"] in shown
+    )
     page = pages.flows(landing.home / "dags" / "pipelines", landing.home)[0]
     assert [row["batch"] for row in page.ledger] == list(reversed(range(len(rows))))

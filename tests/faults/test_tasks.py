@@ -79,7 +79,9 @@ def test_task_that_dies_counts_nothing_twice(tmp_path: Path, spark: SparkSession
             trial = Trial("F7", f"{place} batch, {kind}", words)
             trial.run(landing, spark)
             trial.fired = (landing.home / "faults" / "fired").read_text()
-            trial.promise("red if the task never succeeds", bool(trial.runs[0].code) == (kind == "always"))
+            trial.promise(
+                "red if the task never succeeds", bool(trial.runs[0].code) == (kind == "always")
+            )
             order.unlink(missing_ok=True)
             trial.run(landing, spark)
             _hold(trial, landing, expected)
@@ -115,10 +117,14 @@ def test_too_little_memory_is_red_and_more_is_right(tmp_path: Path, spark: Spark
         code = driver.wait()
         outcome = driver.outcome()
         trial.ran(code, outcome["error"])
-        trial.fired = f"OutOfMemoryError, exit {code}" if "OutOfMemoryError" in driver.log.read_text() else ""
+        trial.fired = (
+            f"OutOfMemoryError, exit {code}" if "OutOfMemoryError" in driver.log.read_text() else ""
+        )
         trial.promise("red", code)
         trial.promise("batches before it are there", len(landing.ledger()) == batch - 1)
-        if trial.runs[-1].error == "out-of-memory" and "DRAINDOWN_DRIVER_MEMORY" in " ".join(trial.runs[-1].next):
+        if trial.runs[-1].error == "out-of-memory" and "DRAINDOWN_DRIVER_MEMORY" in " ".join(
+            trial.runs[-1].next
+        ):
             trial.commands.append("export DRAINDOWN_DRIVER_MEMORY")
         else:
             trial.surgery.append("the error does not say that memory was short")
@@ -151,7 +157,9 @@ def test_a_command_whose_jvm_is_killed_says_so_and_the_next_is_right(tmp_path: P
     told = json.loads(died.stdout)
     error = told["reports"][-1]["error"]
     assert (died.returncode, told["exit"], error["code"]) == (Exit.CRASH, Exit.CRASH, "crash")
-    assert error["found"].startswith("the JVM was ended by SIGKILL, as the kernel does where memory is short; ")
+    assert error["found"].startswith(
+        "the JVM was ended by SIGKILL, as the kernel does where memory is short; "
+    )
     again = subprocess.run(command, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
     assert [row["id"] for row in landing.rows()] == ["a"]
@@ -166,9 +174,13 @@ def test_jvm_that_the_kernel_kills_is_red_and_the_next_run_right(
     trials = []
     for batch, place in enumerate(lakes.PLACES):
         landing = lakes.lake(tmp_path / place)
-        driver = Driver(landing.home, {"home": str(landing.home), "place": ["read", batch], "act": "wait"})
+        driver = Driver(
+            landing.home, {"home": str(landing.home), "place": ["read", batch], "act": "wait"}
+        )
         jvm = driver.fired()
-        trial = Trial("F8", f"{place} batch, killed", "SIGKILL of the JVM alone, as by a memory limit")
+        trial = Trial(
+            "F8", f"{place} batch, killed", "SIGKILL of the JVM alone, as by a memory limit"
+        )
         size = _resident(jvm)
         os.kill(jvm, signal.SIGKILL)
         trial.promise("the JVM is gone", gone(jvm))

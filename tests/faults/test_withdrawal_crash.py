@@ -69,14 +69,21 @@ def run(step: str, *homes: Path) -> int:
     command = [sys.executable, __file__, step, *map(str, homes)]
     with (homes[0] / f"{step}.log").open("wb") as out:
         return subprocess.run(
-            command, env=os.environ | {"PYTHONPATH": path}, cwd=homes[0], stdout=out, stderr=out, timeout=280
+            command,
+            env=os.environ | {"PYTHONPATH": path},
+            cwd=homes[0],
+            stdout=out,
+            stderr=out,
+            timeout=280,
         ).returncode
 
 
 def lake(home: Path) -> Path:
     """Two rows that fail, one that doesn't."""
     landing = Landing(home)
-    landing.deliver(*[json.dumps({"id": key, "seq": 5, "a": a}) for key, a in (("x", -1), ("y", -2), ("z", 3))])
+    landing.deliver(
+        *[json.dumps({"id": key, "seq": 5, "a": a}) for key, a in (("x", -1), ("y", -2), ("z", 3))]
+    )
     return home
 
 

@@ -30,7 +30,9 @@ from draindown.spark.runs.drain import drain
 from tests.faults.cases import CASES
 from tests.landing import Landing
 
-RESULTS = Path(os.environ.get("DRAINDOWN_FAULTS") or Path(__file__).parents[2] / ".work" / "faults.jsonl")
+RESULTS = Path(
+    os.environ.get("DRAINDOWN_FAULTS") or Path(__file__).parents[2] / ".work" / "faults.jsonl"
+)
 _NAMED = {Exit.GATE_FAILED, Exit.TRY_AGAIN, Exit.NEEDS_PERSON}
 
 
@@ -63,7 +65,9 @@ class Trial:
         steps = tuple(str(step) for step in (error or {}).get("next", ()))
         self.runs.append(Run(code, (error or {}).get("code"), steps, round(seconds, 1)))
 
-    def run(self, landing: Landing, spark: SparkSession, step: Step = "drain", **hooks: Any) -> StepReport:
+    def run(
+        self, landing: Landing, spark: SparkSession, step: Step = "drain", **hooks: Any
+    ) -> StepReport:
         """Run a step as its job does, and note how it ended."""
         suite = hooks.pop("suite", None)
         bounds = {name: hooks.pop(name) for name in ("max_batches", "force") if name in hooks}
@@ -72,13 +76,19 @@ class Trial:
         )
         hooks = {"progress": lambda _: None} | hooks if step == "drain" else hooks
         started = time.monotonic()  # the clocks of a report may be told to lie
-        report, code = attempt(request, lambda stop: _work(step, request, spark, hooks | _stop(step, stop)))
+        report, code = attempt(
+            request, lambda stop: _work(step, request, spark, hooks | _stop(step, stop))
+        )
         self.ran(code, report.error, time.monotonic() - started)
         return report
 
     def follow(self, landing: Landing, verb: str) -> None:
         """Type the command with that verb which the newest error names; one that it doesn't name is surgery."""
-        named = [command for step in self.runs[-1].next for command in re.findall(r"draindown [^(;#]+", step)]
+        named = [
+            command
+            for step in self.runs[-1].next
+            for command in re.findall(r"draindown [^(;#]+", step)
+        ]
         fitting = [command.strip() for command in named if command.startswith(f"draindown {verb}")]
         if not fitting:
             self.surgery.append(f"{verb} is no command that {self.runs[-1].error} names")
@@ -104,7 +114,9 @@ class Trial:
     def score(self) -> float:
         """See the module. A fault that never fired has none: AssertionError."""
         assert self.fired, f"{self.case} {self.place}: the fault never fired"
-        assert self.runs and (self.held or self.wrong), f"{self.case} {self.place}: nothing was looked at"
+        assert self.runs and (self.held or self.wrong), (
+            f"{self.case} {self.place}: nothing was looked at"
+        )
         if self.wrong:
             return -1 if self.runs[-1].code == 0 else 0
         if self.surgery or self.runs[-1].code:
@@ -116,7 +128,9 @@ class Trial:
 
 def conclude(*trials: Trial) -> None:
     """Write down all trials, then insist on each."""
-    _write(*[asdict(trial) | {"score": trial.score, "recovery": trial.recovery} for trial in trials])
+    _write(
+        *[asdict(trial) | {"score": trial.score, "recovery": trial.recovery} for trial in trials]
+    )
     bad = [trial for trial in trials if trial.score < 0.5]
     assert not bad, "\n".join(str(trial) for trial in bad)
 
@@ -136,7 +150,9 @@ def _write(*results: dict[str, Any]) -> None:
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     # in one piece: another process may write at the same time
     with RESULTS.open("ab", buffering=0) as out:
-        out.write("".join(json.dumps(result | {"test": running()}) + "\n" for result in results).encode())
+        out.write(
+            "".join(json.dumps(result | {"test": running()}) + "\n" for result in results).encode()
+        )
 
 
 def running() -> str:

@@ -76,7 +76,9 @@ class Cluster:
 
     @classmethod
     @contextmanager
-    def shared(cls, home: Path, at_end: Callable[[Callable[[], None]], object]) -> Iterator[Cluster]:
+    def shared(
+        cls, home: Path, at_end: Callable[[Callable[[], None]], object]
+    ) -> Iterator[Cluster]:
         """One broker for all workers of a test run. The first starts it, and ends it `at_end` once no other uses it."""
         home.mkdir(exist_ok=True)
         place, up = home / "broker", home / "up"
@@ -84,7 +86,9 @@ class Cluster:
             with FileLock(home / "lock"):
                 fcntl.flock(users, fcntl.LOCK_SH)  # the kernel gives it back for a worker that dies
                 if up.exists():
-                    found = cls(Broker(place, _port=int((place / "port").read_text())), Secured(home))
+                    found = cls(
+                        Broker(place, _port=int((place / "port").read_text())), Secured(home)
+                    )
                 else:
                     found = cls.start(place, Secured(home))
                     up.touch()
@@ -107,8 +111,13 @@ class Cluster:
 
     def create(self, topic: str, partitions: int = 1, **settings: object) -> None:
         """Create a topic. Settings in snake case. It keeps records for ever: retention goes by their own timestamps."""
-        config = {name.replace("_", "."): str(value) for name, value in {"retention_ms": -1, **settings}.items()}
-        self.admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(_WAIT)
+        config = {
+            name.replace("_", "."): str(value)
+            for name, value in {"retention_ms": -1, **settings}.items()
+        }
+        self.admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(
+            _WAIT
+        )
         self.until(lambda: topic in self.admin.list_topics(timeout=_WAIT).topics)
 
     def delete(self, topic: str) -> None:
@@ -119,7 +128,11 @@ class Cluster:
     def add_partitions(self, topic: str, total: int) -> None:
         """Add partitions to a topic."""
         self.admin.create_partitions([NewPartitions(topic, total)])[topic].result(_WAIT)
-        self.until(lambda: len(self.admin.list_topics(topic, timeout=_WAIT).topics[topic].partitions) == total)
+        self.until(
+            lambda: (
+                len(self.admin.list_topics(topic, timeout=_WAIT).topics[topic].partitions) == total
+            )
+        )
 
     def trim(self, topic: str, partition: int, before: int) -> None:
         """Delete the records of a partition before an offset, as retention does."""
@@ -139,8 +152,15 @@ class Cluster:
         self.__dict__.pop("admin", None)  # it takes minutes to notice new leaders
 
         def led() -> bool:
-            found = AdminClient({"bootstrap.servers": self.address, "log_level": 0}).list_topics(timeout=_WAIT).topics
-            return all(name in found and all(p.leader >= 0 for p in found[name].partitions.values()) for name in topics)
+            found = (
+                AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+                .list_topics(timeout=_WAIT)
+                .topics
+            )
+            return all(
+                name in found and all(p.leader >= 0 for p in found[name].partitions.values())
+                for name in topics
+            )
 
         self.until(led)
 
@@ -173,7 +193,9 @@ class Cluster:
         _produce(producer, topic, records)
         assert producer.flush(_WAIT) == 0
 
-    def send_transaction(self, topic: str, records: Iterable[Mapping[str, Any]], *, commit: bool, id: str = "") -> None:
+    def send_transaction(
+        self, topic: str, records: Iterable[Mapping[str, Any]], *, commit: bool, id: str = ""
+    ) -> None:
         """Write records in one transaction, and commit or abort it."""
         producer = self.producer(transactional_id=id or topic)
         producer.init_transactions(_WAIT)
@@ -189,7 +211,13 @@ class Cluster:
 
     def count(self, topic: str) -> int:
         """Return the number of committed records of a topic."""
-        reader = Consumer({"bootstrap.servers": self.address, "group.id": "tests", "isolation.level": "read_committed"})
+        reader = Consumer(
+            {
+                "bootstrap.servers": self.address,
+                "group.id": "tests",
+                "isolation.level": "read_committed",
+            }
+        )
         parts = self.admin.list_topics(topic, timeout=_WAIT).topics[topic].partitions
         reader.assign([TopicPartition(topic, number, 0) for number in parts])
         found = 0
@@ -247,7 +275,9 @@ def self_signed() -> tuple[bytes, bytes]:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+        )
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )

@@ -14,10 +14,14 @@ from tests.workers import together
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory, worker_id: str, pytestconfig: pytest.Config) -> Iterator[Cluster]:
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, worker_id: str, pytestconfig: pytest.Config
+) -> Iterator[Cluster]:
     """A broker that is up, and what tests say to it. No test stops it: other workers use it too."""
     # its end waits for them: behind the last test, whose time is bounded
-    with Cluster.shared(together(tmp_path_factory, worker_id) / "kafka", pytestconfig.add_cleanup) as found:
+    with Cluster.shared(
+        together(tmp_path_factory, worker_id) / "kafka", pytestconfig.add_cleanup
+    ) as found:
         yield found
 
 
@@ -36,6 +40,8 @@ def own_broker(tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def flow(cluster: Cluster, topic: str, spark: SparkSession, tmp_path: Path) -> Callable[..., KafkaFlow]:
+def flow(
+    cluster: Cluster, topic: str, spark: SparkSession, tmp_path: Path
+) -> Callable[..., KafkaFlow]:
     """Makes a flow that reads the test's topic."""
     return lambda **content: KafkaFlow(tmp_path, spark, cluster, topic, **content)

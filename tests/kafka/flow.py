@@ -39,9 +39,17 @@ KEYED: dict[str, Any] = {
 class KafkaFlow(Landing):
     """Flow `f` of pipeline `p`, which appends unless its target says otherwise. `source`: fields of its source."""
 
-    def __init__(self, home: Path, spark: SparkSession | None, cluster: Cluster, topic: str, **flow: Any) -> None:
+    def __init__(
+        self, home: Path, spark: SparkSession | None, cluster: Cluster, topic: str, **flow: Any
+    ) -> None:
         home.mkdir(parents=True, exist_ok=True)
-        self.home, self.spark, self.attempts, self.cluster, self.topic = home, spark, 0, cluster, topic
+        self.home, self.spark, self.attempts, self.cluster, self.topic = (
+            home,
+            spark,
+            0,
+            cluster,
+            topic,
+        )
         kafka = {"topics": [topic], "bootstrap_servers": cluster.address, "request_timeout": 3}
         source = {"kafka": kafka | flow.pop("kafka", {}), "format": "json"} | flow.pop("source", {})
         content = {"source": source, "columns": COLUMNS, "target": {}} | flow
@@ -52,7 +60,9 @@ class KafkaFlow(Landing):
         """A source that has not looked yet."""
         return source_of(self.request())
 
-    def run(self, source: Source | None = None, reached: Callable[[str], None] | None = None) -> StepReport:
+    def run(
+        self, source: Source | None = None, reached: Callable[[str], None] | None = None
+    ) -> StepReport:
         """Drain the flow."""
         assert self.spark is not None
         more: dict[str, Any] = {} if reached is None else {"reached": reached}

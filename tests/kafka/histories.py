@@ -64,7 +64,9 @@ class History:
         elif chance < 0.3:
             value = None
         moment = _START + timedelta(milliseconds=draw.randrange(20))
-        headers = draw.choice([None, [("other", b"x")], [("trace", b"t")], [("trace", b"\xff"), ("other", None)]])
+        headers = draw.choice(
+            [None, [("other", b"x")], [("trace", b"t")], [("trace", b"\xff"), ("other", None)]]
+        )
         key = b"\xfe" if draw.random() < 0.05 else b"k%d" % draw.randrange(7)
         return {
             "partition": at,
@@ -112,19 +114,32 @@ def hold(history: History, flow: KafkaFlow) -> list[str]:
     """Return what table, tombstones, quarantine, raw records and ledger have other than the records mean."""
     found = []
     good = [(*place, one) for *place, one in history.records() if history.reason(one) is None]
-    refused = Counter((u, o, history.reason(one)) for u, o, one in history.records() if history.reason(one))
-    kept = Counter((r["origin"]["unit"], r["origin"]["position"], r["reason"]) for r in flow.quarantine())
+    refused = Counter(
+        (u, o, history.reason(one)) for u, o, one in history.records() if history.reason(one)
+    )
+    kept = Counter(
+        (r["origin"]["unit"], r["origin"]["position"], r["reason"]) for r in flow.quarantine()
+    )
     if kept != refused:
-        found.append(f"quarantine: {sorted(kept - refused)} too many, {sorted(refused - kept)} not there")
+        found.append(
+            f"quarantine: {sorted(kept - refused)} too many, {sorted(refused - kept)} not there"
+        )
     if history.keyed:
         found += _keyed(good, flow)
-    elif (rows := flow.offsets()) != sorted((int(unit.rpartition("/")[2]), offset) for unit, offset, _ in good):
+    elif (rows := flow.offsets()) != sorted(
+        (int(unit.rpartition("/")[2]), offset) for unit, offset, _ in good
+    ):
         found.append(f"table: {len(rows)} rows, {len(good)} records")
-    wanted = [(u, o, r["key"], r["value"], r.get("headers") or None, r["timestamp"]) for u, o, r in history.records()]
+    wanted = [
+        (u, o, r["key"], r["value"], r.get("headers") or None, r["timestamp"])
+        for u, o, r in history.records()
+    ]
     if _raw(flow) != wanted:
         found.append("raw: not the records, byte for byte, each once")
     ends = [(one.unit, one.start, one.until) for one in raw.ranges(flow.layout)]
-    if ends != sorted((f"{history.topic}/{at}", 0, len(some)) for at, some in history.written.items() if some):
+    if ends != sorted(
+        (f"{history.topic}/{at}", 0, len(some)) for at, some in history.written.items() if some
+    ):
         found.append(f"raw: ranges {ends}")
     return [*found, *_ledger(history, flow, refused.total())]
 
@@ -138,7 +153,9 @@ def _keyed(good: Sequence[tuple[Any, ...]], flow: KafkaFlow) -> Iterator[str]:
         changes.append(Change((record["key"].decode(),), (at, offset), value is None, content))  # type: ignore[arg-type]
     live, dead = fold(changes)
     wanted = Counter((*key, change.sequence, change.content["n"]) for key, change in live.items())
-    rows = Counter((row["user"], (_micros(row["at"]), row["offset"]), row["n"]) for row in flow.rows())
+    rows = Counter(
+        (row["user"], (_micros(row["at"]), row["offset"]), row["n"]) for row in flow.rows()
+    )
     if rows != wanted:
         yield f"table: {sorted(rows - wanted, key=str)} too many, {sorted(wanted - rows, key=str)} not there"
     stones: dict[tuple[Any, ...], Any] = {}
@@ -154,7 +171,9 @@ def _micros(at: datetime) -> int:
 
 
 def _raw(flow: KafkaFlow) -> list[tuple[Any, ...]]:
-    rows = TableLog(flow.layout.raw).rows("select * from t where part = 'records' order by unit, position")
+    rows = TableLog(flow.layout.raw).rows(
+        "select * from t where part = 'records' order by unit, position"
+    )
     return [
         (
             *(row["unit"], row["position"], row["key"], row["value"]),
@@ -198,14 +217,21 @@ def struck(flow: KafkaFlow, gap: str, later: int = 0) -> str:
     done = log.last(app_id(layout, 1, "rows")) if log.exists else None
     # version 0 makes the table; each batch that is not in it yet commits one version
     version = (log.version if log.exists else 0) + batch - (-1 if done is None else done)
-    entry = {"request": flow.request().encode(), "home": str(home), "place": (gap, batch), "version": version}
+    entry = {
+        "request": flow.request().encode(),
+        "home": str(home),
+        "place": (gap, batch),
+        "version": version,
+    }
     (home / "plan.json").write_text(json.dumps([entry]))
     arguments = ["-m", "draindown.spark.job.fault_driver", str(home / "plan.json")]
     with process.running(arguments, cwd=home, log=home / "driver.log") as driver:
         jvm = process.wait_for_fault(home, driver, _PATIENCE)
         code = process.code_of(driver, 60)
     said = (home / "driver.log").read_text()[-4000:]
-    assert jvm is not None and code == -signal.SIGKILL and process.gone(jvm), f"{gap} of batch {batch}: {code}\n{said}"
+    assert jvm is not None and code == -signal.SIGKILL and process.gone(jvm), (
+        f"{gap} of batch {batch}: {code}\n{said}"
+    )
     return f"`{gap}` of batch {batch}"
 
 
@@ -221,7 +247,9 @@ def play(
     cluster.create(topic, partitions)
     history = History(topic, draw, partitions, keyed)
     content = {"maintenance": {"copy_on_write": 0}} | (KEYED if keyed else {})
-    flow = KafkaFlow(home, spark, cluster, topic, source={"max_offsets_per_trigger": bound}, **content)
+    flow = KafkaFlow(
+        home, spark, cluster, topic, source={"max_offsets_per_trigger": bound}, **content
+    )
     proofs = []
     for gap in gaps:
         later = draw.randrange(2)

@@ -30,7 +30,9 @@ _PORTIONS = PARTS // 2
 
 def sink(address: str, topic: str) -> KafkaTransactions:
     """The sink of the topic. Each portion is a transaction of its own."""
-    spec = KafkaSink(topic=topic, bootstrap_servers=address, create=True, markers=f"{topic}-markers")
+    spec = KafkaSink(
+        topic=topic, bootstrap_servers=address, create=True, markers=f"{topic}-markers"
+    )
     clock = iter(range(0, 10**9, 1000))
     return KafkaTransactions(spec, place_of(topic), {}, lambda: float(next(clock)))
 
@@ -40,7 +42,9 @@ def keys(part: int) -> range:
     return range(part * ROWS, (part + 1) * ROWS)
 
 
-def _rows(found: KafkaTransactions, batch: int, strike: tuple[int, int, int]) -> Iterator[pa.RecordBatch]:
+def _rows(
+    found: KafkaTransactions, batch: int, strike: tuple[int, int, int]
+) -> Iterator[pa.RecordBatch]:
     for part in range(PARTS):
         rows = [{"id": id_, "name": str(batch), "note": None, FATE: "upsert"} for id_ in keys(part)]
         yield of_portion(pa.RecordBatch.from_pylist(rows, SCHEMA), part // 2)
@@ -57,7 +61,9 @@ def main(address: str, topic: str, epoch: str, place: str = "-1:-1:0") -> int:
     try:
         for number in range(BATCHES):
             found, began = sink(address, topic), time.monotonic()
-            batch = replace(BATCH, number=number, epoch=int(epoch), rows=PARTS * ROWS, portions=_PORTIONS)
+            batch = replace(
+                BATCH, number=number, epoch=int(epoch), rows=PARTS * ROWS, portions=_PORTIONS
+            )
             found.fence(int(epoch))
             newest = found.has(batch)
             if newest is not None and newest.number > number:  # as a flow knows by its document

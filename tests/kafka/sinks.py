@@ -28,7 +28,9 @@ from tests.landing import Landing
 
 BATCHES, KEYS = 3, 12
 SINKS = ("alerts", "events", "mirror", "once")
-STEPS = [f"{step}-{name}" for name in SINKS for step in ("counted", "noted", "portion", "taken", "sent")]
+STEPS = [
+    f"{step}-{name}" for name in SINKS for step in ("counted", "noted", "portion", "taken", "sent")
+]
 GAPS = ["connecting", "remembered", *STEPS, "merged", "recorded"]
 TARGET = {"keys": ["id"], "sequence_by": ["seq"], "apply_as_deletes": "op = 'd'"}
 COLUMNS = {"id": "bigint not null", "seq": "int not null", "op": "string", "amount": "int"}
@@ -46,7 +48,9 @@ def postgres() -> Iterator[PostgresServer]:
     shutil.rmtree(home, ignore_errors=True)
 
 
-def flow_of(home: Path, cluster: Cluster, topic: str, postgres: PostgresServer, **more: Any) -> Landing:
+def flow_of(
+    home: Path, cluster: Cluster, topic: str, postgres: PostgresServer, **more: Any
+) -> Landing:
     """A flow whose sinks are all named by `topic`. Three files wait in `deliver`ed order, a batch each."""
     for name in (topic, f"{topic}-once"):
         cluster.create(name, 1)
@@ -55,7 +59,10 @@ def flow_of(home: Path, cluster: Cluster, topic: str, postgres: PostgresServer, 
         postgres.execute(f"grant select, insert, update, delete on {topic}_{name} to {USER}")
 
     def table(name: str, **condition: str) -> dict[str, Any]:
-        return {"postgres": {"url": postgres.url(), "table": f"{topic}_{name}", "create": True}, **condition}
+        return {
+            "postgres": {"url": postgres.url(), "table": f"{topic}_{name}", "create": True},
+            **condition,
+        }
 
     brokers = {"bootstrap_servers": cluster.address}
     once = {"topic": f"{topic}-once", "create": True, "markers": f"{topic}-markers"}
@@ -72,9 +79,14 @@ def flow_of(home: Path, cluster: Cluster, topic: str, postgres: PostgresServer, 
 
 def deliver(flow: Landing, chance: random.Random, number: int) -> None:
     """Each row is another state of its key; in every batch a row enters and leaves what is sent to alerts."""
-    rows = [(id_, chance.choice(["u", "u", "u", "d"]), chance.randrange(100)) for id_ in chance.sample(range(KEYS), 6)]
+    rows = [
+        (id_, chance.choice(["u", "u", "u", "d"]), chance.randrange(100))
+        for id_ in chance.sample(range(KEYS), 6)
+    ]
     rows += [(100, "u", 90 * (number % 2)), (101, "u", 90 * (1 - number % 2))]
-    lines = [json.dumps({"id": i, "seq": number, "op": op, "amount": amount}) for i, op, amount in rows]
+    lines = [
+        json.dumps({"id": i, "seq": number, "op": op, "amount": amount}) for i, op, amount in rows
+    ]
     flow.deliver(*lines)
 
 
@@ -86,8 +98,12 @@ def killed(flow: Landing, notes: Path, place: tuple[str, int] | None) -> int:
     plan.write_text(json.dumps([entry]))
     command = [sys.executable, "-m", "draindown.spark.job.fault_driver", str(plan)]
     with (notes / "log").open("wb") as log:
-        done = subprocess.run(command, stdout=log, stderr=log, env=os.environ | SECRET, check=False, timeout=300)
-    assert (done.returncode == -signal.SIGKILL) == (place is not None) == (notes / "fired").exists(), (
+        done = subprocess.run(
+            command, stdout=log, stderr=log, env=os.environ | SECRET, check=False, timeout=300
+        )
+    assert (
+        (done.returncode == -signal.SIGKILL) == (place is not None) == (notes / "fired").exists()
+    ), (
         place,
         (notes / "log").read_text()[-3000:],
     )
@@ -102,14 +118,18 @@ def by_sql(postgres: PostgresServer, messages: Sequence[Any]) -> dict[bytes, Any
     postgres.execute(f"create schema {schema}")
     with postgres.admin() as opened:
         opened.execute(f"set search_path = {schema}".encode())
-        opened.execute("create table messages (id text, key bytea, value bytea, partition int, at_offset bigint)")
+        opened.execute(
+            "create table messages (id text, key bytea, value bytea, partition int, at_offset bigint)"
+        )
         opened.execute(made.encode())
         for one in messages:
             id_ = dict(one.headers())["id"].decode()
             found = (id_, one.key(), one.value(), one.partition(), one.offset())
             opened.execute("insert into messages values (%s, %s, %s, %s, %s)", found)
         rows: dict[bytes, Any] = {}
-        for _, key, value, _, _ in sorted(opened.execute(once.encode()).fetchall(), key=lambda row: row[3:]):
+        for _, key, value, _, _ in sorted(
+            opened.execute(once.encode()).fetchall(), key=lambda row: row[3:]
+        ):
             if value is None:
                 rows.pop(bytes(key), None)
             else:
@@ -123,7 +143,9 @@ def differences(flow: Landing, cluster: Cluster, topic: str, postgres: PostgresS
     table = {row["id"]: row["amount"] for row in flow.rows("id, amount")}
     rows = [row | {"sinks": json.loads(row["sinks"])} for row in flow.ledger()]
     wanted = {str(id_).encode(): {"id": id_, "amount": amount} for id_, amount in table.items()}
-    flagged = {id_: amount for id_, amount in table.items() if amount is not None and amount > FLAGGED}
+    flagged = {
+        id_: amount for id_, amount in table.items() if amount is not None and amount > FLAGGED
+    }
     often, once = read(cluster, topic), read(cluster, f"{topic}-once", committed=True)
     checks = {
         "the table has a row of each batch": 100 in table,

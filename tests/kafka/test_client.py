@@ -79,14 +79,28 @@ def test_a_pattern_is_matched_against_whole_names(cluster: Cluster, topic: str) 
 
 def test_a_time_is_found_per_partition(cluster: Cluster, topic: str) -> None:
     cluster.create(topic, 2)
-    cluster.send(topic, [{"value": b"x", "partition": 0, "timestamp": 1_790_000_000_000 + n * 1000} for n in range(5)])
+    cluster.send(
+        topic,
+        [
+            {"value": b"x", "partition": 0, "timestamp": 1_790_000_000_000 + n * 1000}
+            for n in range(5)
+        ],
+    )
     at = datetime.fromtimestamp(1_790_000_002, UTC)
-    assert Client(source(cluster, topic)).at_time([(topic, 0), (topic, 1)], at) == {(topic, 0): 2, (topic, 1): None}
+    assert Client(source(cluster, topic)).at_time([(topic, 0), (topic, 1)], at) == {
+        (topic, 0): 2,
+        (topic, 1): None,
+    }
 
 
-def test_a_sample_says_when_the_oldest_was_written_and_what_a_record_weighs(cluster: Cluster, topic: str) -> None:
+def test_a_sample_says_when_the_oldest_was_written_and_what_a_record_weighs(
+    cluster: Cluster, topic: str
+) -> None:
     cluster.create(topic, 2)
-    cluster.send(topic, [{"key": b"k", "value": b"v" * 9, "partition": 1, "timestamp": 1_790_000_000_000}] * 3)
+    cluster.send(
+        topic,
+        [{"key": b"k", "value": b"v" * 9, "partition": 1, "timestamp": 1_790_000_000_000}] * 3,
+    )
     client = Client(source(cluster, topic))
     (id,) = set(client.topic_ids([topic]).values())
     found = client.sample([Span(topic, 0, id, 0, 0), Span(topic, 1, id, 1, 3)])
@@ -130,12 +144,18 @@ def test_tls_is_spoken_with_the_brokers_certificate(cluster: Cluster, topic: str
     cluster.create(topic)
     address = f"127.0.0.1:{cluster.secured.tls}"
     tls = source(
-        cluster, topic, bootstrap_servers=address, security_protocol="ssl", ssl_ca_location=str(cluster.secured.ca)
+        cluster,
+        topic,
+        bootstrap_servers=address,
+        security_protocol="ssl",
+        ssl_ca_location=str(cluster.secured.ca),
     )
     assert Client(tls).look().partitions
     untrusted = source(cluster, topic, bootstrap_servers=address, security_protocol="ssl")
     assert refused(untrusted).code == "kafka-tls"
-    plain_port = source(cluster, topic, security_protocol="ssl", ssl_ca_location=str(cluster.secured.ca))
+    plain_port = source(
+        cluster, topic, security_protocol="ssl", ssl_ca_location=str(cluster.secured.ca)
+    )
     assert refused(plain_port).code == "kafka-tls"
 
 

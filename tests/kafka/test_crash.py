@@ -26,6 +26,8 @@ def test_every_gap_has_its_turn() -> None:
 def test_a_history_whose_drivers_were_killed_is_the_fold_of_its_records(
     tmp_path: Path, spark: SparkSession, cluster: Cluster, topic: str, seed: int
 ) -> None:
-    history, flow, proofs = play(tmp_path / "project", spark, cluster, topic, seed, dealt(seed, SEEDS))
+    history, flow, proofs = play(
+        tmp_path / "project", spark, cluster, topic, seed, dealt(seed, SEEDS)
+    )
     flow.run()
     assert hold(history, flow) == [], proofs

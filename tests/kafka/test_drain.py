@@ -28,11 +28,19 @@ def record(n: Any, partition: int = 0, **more: Any) -> dict[str, Any]:
     return {"value": json.dumps({"n": n}).encode(), "partition": partition, **more}
 
 
-def test_records_become_rows_with_what_they_came_in(cluster: Cluster, topic: str, flow: Flow) -> None:
+def test_records_become_rows_with_what_they_came_in(
+    cluster: Cluster, topic: str, flow: Flow
+) -> None:
     cluster.create(topic, 2)
     at = datetime(2026, 9, 21, 13, 46, 40, 123000, tzinfo=UTC)
     headers = [("trace", b"first"), ("other", b"x"), ("trace", b"last")]
-    cluster.send(topic, [record(1, 1, key=b"k", headers=headers, timestamp=int(at.timestamp() * 1000)), record(2, 0)])
+    cluster.send(
+        topic,
+        [
+            record(1, 1, key=b"k", headers=headers, timestamp=int(at.timestamp() * 1000)),
+            record(2, 0),
+        ],
+    )
     f = flow()
     report = f.run()
     assert report.outcome == "done" and report.drain is not None
@@ -40,29 +48,57 @@ def test_records_become_rows_with_what_they_came_in(cluster: Cluster, topic: str
     assert report.drain.after.units == 0
     rows = {row["n"]: row for row in f.rows()}
     assert (rows[1]["key"], rows[1]["trace"], rows[1]["at"]) == ("k", "last", at)
-    assert (rows[2]["key"], rows[2]["trace"], rows[2]["part"], rows[2]["offset"]) == (None, None, 0, 0)
+    assert (rows[2]["key"], rows[2]["trace"], rows[2]["part"], rows[2]["offset"]) == (
+        None,
+        None,
+        0,
+        0,
+    )
     assert {n: (row["_origin"]["unit"], row["_origin"]["position"]) for n, row in rows.items()} == {
         1: (f"{topic}/1", 0),
         2: (f"{topic}/0", 0),
     }
     (pinned,) = intake.slices(f.layout, 1)
-    assert rows[1]["_arrived_at"] == min(at, pinned.first_seen) and rows[2]["_arrived_at"] <= pinned.first_seen
-    read = {one.unit: (one.start, one.until, one.records) for one in inputs.of_batch(f.layout, (1, "source", 0))}
+    assert (
+        rows[1]["_arrived_at"] == min(at, pinned.first_seen)
+        and rows[2]["_arrived_at"] <= pinned.first_seen
+    )
+    read = {
+        one.unit: (one.start, one.until, one.records)
+        for one in inputs.of_batch(f.layout, (1, "source", 0))
+    }
     assert read == {f"{topic}/0": (0, 1, 1), f"{topic}/1": (0, 1, 1)}
     assert report.drain.unit == "range" and report.drain.totals["units"] == 2
     assert f.totals()["records"] == 2
 
 
 @pytest.mark.full
-def test_what_is_no_record_of_the_contract_is_refused_with_its_offset(cluster: Cluster, topic: str, flow: Flow) -> None:
+def test_what_is_no_record_of_the_contract_is_refused_with_its_offset(
+    cluster: Cluster, topic: str, flow: Flow
+) -> None:
     cluster.create(topic)
-    values = [b"\xff\xfe garbage", b"", b"   ", b"[1]", b'{"n": "x"}', None, b'{"n": 1}', b'{"n": 2, "key": "mine"}']
+    values = [
+        b"\xff\xfe garbage",
+        b"",
+        b"   ",
+        b"[1]",
+        b'{"n": "x"}',
+        None,
+        b'{"n": 1}',
+        b'{"n": 2, "key": "mine"}',
+    ]
     cluster.send(
-        topic, [{"value": value, "key": b"\xff"} if value == b'{"n": 1}' else {"value": value} for value in values]
+        topic,
+        [
+            {"value": value, "key": b"\xff"} if value == b'{"n": 1}' else {"value": value}
+            for value in values
+        ],
     )
     f = flow()
     f.run()
-    refused = {row["origin"]["position"]: (row["origin"]["unit"], row["reason"]) for row in f.quarantine()}
+    refused = {
+        row["origin"]["position"]: (row["origin"]["unit"], row["reason"]) for row in f.quarantine()
+    }
     unit = f"{topic}/0"
     assert refused == {
         0: (unit, "malformed"),
@@ -78,7 +114,9 @@ def test_what_is_no_record_of_the_contract_is_refused_with_its_offset(cluster: C
 
 
 @pytest.mark.long
-def test_a_column_is_taken_from_a_field_of_another_name(cluster: Cluster, topic: str, flow: Flow) -> None:
+def test_a_column_is_taken_from_a_field_of_another_name(
+    cluster: Cluster, topic: str, flow: Flow
+) -> None:
     """Also from one that is called like a place, or like another column."""
     cluster.create(topic)
     sent: list[dict[str, Any]] = [
@@ -89,7 +127,12 @@ def test_a_column_is_taken_from_a_field_of_another_name(cluster: Cluster, topic:
     cluster.send(topic, [{"value": json.dumps(one).encode(), "key": b"K"} for one in sent])
     columns: dict[str, Any] = {
         "invoice": {"type": "string not null", "from": "field:Invoice No"},
-        "net": {"type": "decimal(9,2)", "from": "field:Net €", "decimal_separator": ",", "thousands_separator": "."},
+        "net": {
+            "type": "decimal(9,2)",
+            "from": "field:Net €",
+            "decimal_separator": ",",
+            "thousands_separator": ".",
+        },
         "inner": {"type": "string", "from": "field:key"},
         "key": {"type": "string", "from": "key"},
         "n": {"type": "int", "from": "field:at"},
@@ -98,37 +141,54 @@ def test_a_column_is_taken_from_a_field_of_another_name(cluster: Cluster, topic:
     f = flow(columns=columns, target={"keys": ["invoice"], "sequence_by": ["at"]})
     f.run()
     (row,) = f.rows()
-    assert [row[name] for name in ("invoice", "net", "inner", "key", "n")] == ["R-1", Decimal("1234.50"), "k", "K", 7]
+    assert [row[name] for name in ("invoice", "net", "inner", "key", "n")] == [
+        "R-1",
+        Decimal("1234.50"),
+        "k",
+        "K",
+        7,
+    ]
     refused = {row["origin"]["position"]: (row["reason"], row["field"]) for row in f.quarantine()}
     assert refused == {1: ("type", "net"), 2: ("missing", "invoice")}
     found = audit(f.spec, "f", root=f.home)
     assert found.residues == [] and found.unlooked == [] and found.seen["raw records"] == 3
 
 
-def test_a_drain_reads_what_is_new_and_an_idle_plan_says_so(cluster: Cluster, topic: str, flow: Flow) -> None:
+def test_a_drain_reads_what_is_new_and_an_idle_plan_says_so(
+    cluster: Cluster, topic: str, flow: Flow
+) -> None:
     cluster.create(topic, 3)
     f = flow()
     for number, parts in enumerate([(0, 1), (0,)]):
         cluster.send(topic, [record(number, at) for at in parts for _ in range(10)])
         found, _ = plan.plan(f.request(), now())
-        assert found.drain and (found.backlog.units, found.backlog.unit) == (10 * len(parts), "record")
+        assert found.drain and (found.backlog.units, found.backlog.unit) == (
+            10 * len(parts),
+            "record",
+        )
         assert found.batches == 1
         assert found.backlog.oldest_seconds is not None and found.backlog.oldest_seconds < 60
         f.run()
-    assert f.offsets() == [(part, offset) for part, end in ((0, 20), (1, 10)) for offset in range(end)]
+    assert f.offsets() == [
+        (part, offset) for part, end in ((0, 20), (1, 10)) for offset in range(end)
+    ]
     found, _ = plan.plan(f.request(), now())
     assert not found.drain and found.backlog.units == 0
     assert f.run().outcome == "idle"
 
 
 @pytest.mark.long
-def test_a_batch_holds_no_more_records_than_asked_for(cluster: Cluster, topic: str, flow: Flow) -> None:
+def test_a_batch_holds_no_more_records_than_asked_for(
+    cluster: Cluster, topic: str, flow: Flow
+) -> None:
     cluster.create(topic, 2)
     cluster.send(topic, [record(1, 0)] * 70 + [record(1, 1)] * 30)
     f = flow(source={"max_offsets_per_trigger": 40})
     f.run()
     assert [row["records"] for row in f.ledger()] == [40, 40, 20]
-    assert f.offsets() == [(0, offset) for offset in range(70)] + [(1, offset) for offset in range(30)]
+    assert f.offsets() == [(0, offset) for offset in range(70)] + [
+        (1, offset) for offset in range(30)
+    ]
 
 
 @pytest.mark.full
@@ -136,7 +196,12 @@ def test_a_null_value_deletes_the_key_and_an_older_record_does_not_bring_it_back
     cluster: Cluster, topic: str, flow: Flow
 ) -> None:
     cluster.create(topic)
-    sent = [(b"a", b'{"n": 1}', 1000), (b"b", b'{"n": 2}', 1000), (b"a", None, 3000), (b"a", b'{"n": 3}', 2000)]
+    sent = [
+        (b"a", b'{"n": 1}', 1000),
+        (b"b", b'{"n": 2}', 1000),
+        (b"a", None, 3000),
+        (b"a", b'{"n": 3}', 2000),
+    ]
     cluster.send(topic, [{"key": k, "value": v, "timestamp": at} for k, v, at in sent])
     f = flow(**KEYED)
     f.run()
@@ -148,7 +213,10 @@ def test_a_null_value_deletes_the_key_and_an_older_record_does_not_bring_it_back
     ("target", "steps"),
     [
         ("keyed", ("merged",)),  # `kept` is in test_raw.py
-        *(pytest.param(target, STEPS, marks=pytest.mark.long, id=f"{target}-all") for target in ("append", "keyed")),
+        *(
+            pytest.param(target, STEPS, marks=pytest.mark.long, id=f"{target}-all")
+            for target in ("append", "keyed")
+        ),
     ],
 )
 def test_killed_in_any_gap_every_record_is_there_once(
@@ -162,14 +230,19 @@ def test_killed_in_any_gap_every_record_is_there_once(
     for step in steps:
         cluster.send(
             topic,
-            [record(n if n % 5 else "bad", n % 2, key=f"k{n}".encode()) for n in range(sent, sent + 10)],
+            [
+                record(n if n % 5 else "bad", n % 2, key=f"k{n}".encode())
+                for n in range(sent, sent + 10)
+            ],
         )
         sent += 10
         assert f.dies_at(step), step
         if not keyed:
             f.run()
     f.run()
-    kept = TableLog(f.layout.raw).rows("select unit, position from t where part = 'records' order by unit, position")
+    kept = TableLog(f.layout.raw).rows(
+        "select unit, position from t where part = 'records' order by unit, position"
+    )
     places = [(f"{topic}/{part}", offset) for part in (0, 1) for offset in range(sent // 2)]
     assert [(row["unit"], row["position"]) for row in kept] == places
     found = audit(f.spec, "f", root=f.home)
@@ -219,7 +292,11 @@ def test_records_of_an_open_transaction_wait(cluster: Cluster, topic: str, flow:
 @pytest.mark.long
 def test_a_compacted_topic_is_read_with_its_gaps(cluster: Cluster, topic: str, flow: Flow) -> None:
     cluster.create(
-        topic, cleanup_policy="compact", segment_ms=100, min_cleanable_dirty_ratio=0.01, max_compaction_lag_ms=100
+        topic,
+        cleanup_policy="compact",
+        segment_ms=100,
+        min_cleanable_dirty_ratio=0.01,
+        max_compaction_lag_ms=100,
     )
     for number in range(4):
         cluster.send(topic, [record(number, key=f"k{at}".encode()) for at in range(10)])
@@ -232,7 +309,9 @@ def test_a_compacted_topic_is_read_with_its_gaps(cluster: Cluster, topic: str, f
     assert rows == {f"k{at}": 3 for at in range(10)} | {"last": 9}
 
 
-def test_text_is_one_column_and_a_blank_record_is_a_record(cluster: Cluster, topic: str, flow: Flow) -> None:
+def test_text_is_one_column_and_a_blank_record_is_a_record(
+    cluster: Cluster, topic: str, flow: Flow
+) -> None:
     cluster.create(topic)
     cluster.send(topic, [{"value": b"one\ntwo"}, {"value": b""}, {"value": b"  "}])
     columns = {"value": "string", "offset": {"type": "bigint", "from": "offset"}}
@@ -262,22 +341,33 @@ def test_a_flow_begins_at_a_time(cluster: Cluster, topic: str, flow: Flow) -> No
 
 
 @pytest.mark.full
-def test_large_records_pass_and_those_above_the_limit_are_refused(cluster: Cluster, topic: str, flow: Flow) -> None:
+def test_large_records_pass_and_those_above_the_limit_are_refused(
+    cluster: Cluster, topic: str, flow: Flow
+) -> None:
     cluster.create(topic)
     large = {"value": json.dumps({"n": 1, "text": "x" * 1024**2}).encode()}
     cluster.send(topic, [large, record(2)], message_max_bytes=8 * 1024**2)
     f = flow(source={"max_record_bytes": "1mb"})
     f.run()
-    assert [(row["origin"]["position"], row["reason"]) for row in f.quarantine()] == [(0, "too_large")]
+    assert [(row["origin"]["position"], row["reason"]) for row in f.quarantine()] == [
+        (0, "too_large")
+    ]
     assert [row["n"] for row in f.rows("n")] == [2]
 
 
 @pytest.mark.full
-def test_a_refused_record_is_replayed_with_what_it_came_in(cluster: Cluster, topic: str, flow: Flow) -> None:
+def test_a_refused_record_is_replayed_with_what_it_came_in(
+    cluster: Cluster, topic: str, flow: Flow
+) -> None:
     cluster.create(topic, 2)
     at = 1_790_000_000_123
-    cluster.send(topic, [record("x", 1, key=b"k\x00", headers=[("trace", b"\xff"), ("trace", None)], timestamp=at)])
-    cluster.send(topic, [record(1, 1, key=b"k", headers=[("trace", b"t")], timestamp=at), record(1, 0)])
+    cluster.send(
+        topic,
+        [record("x", 1, key=b"k\x00", headers=[("trace", b"\xff"), ("trace", None)], timestamp=at)],
+    )
+    cluster.send(
+        topic, [record(1, 1, key=b"k", headers=[("trace", b"t")], timestamp=at), record(1, 0)]
+    )
     f = flow(rules={"large": "n > 100"})
     f.run()
     assert len(f.quarantine()) == 3 and f.rows() == []
@@ -297,7 +387,9 @@ def test_a_refused_record_is_replayed_with_what_it_came_in(cluster: Cluster, top
 
 
 @pytest.mark.long
-def test_a_table_takes_batches_of_several_partitions_and_of_one(cluster: Cluster, topic: str, flow: Flow) -> None:
+def test_a_table_takes_batches_of_several_partitions_and_of_one(
+    cluster: Cluster, topic: str, flow: Flow
+) -> None:
     cluster.create(topic, 2)
     f = flow()
     for parts in ((0, 1), (0,), (1, 0)):

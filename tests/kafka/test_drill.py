@@ -15,7 +15,9 @@ from tests.kafka.test_drain import record
 
 
 def _files(place: Path) -> dict[str, tuple[int, int]]:
-    return {str(p): (p.stat().st_size, p.stat().st_mtime_ns) for p in place.rglob("*") if p.is_file()}
+    return {
+        str(p): (p.stat().st_size, p.stat().st_mtime_ns) for p in place.rglob("*") if p.is_file()
+    }
 
 
 @pytest.mark.long
@@ -29,14 +31,28 @@ def test_a_drill_reads_the_topic_into_copies(
 ) -> None:
     monkeypatch.setenv("DRAINDOWN_MASTER", "local[2]")
     names = ["kill-after-raw", "lose-checkpoint"]
-    monkeypatch.setattr(faults, "FAULTS", tuple(map(faults.named, names)))  # these of all: one control for both
+    monkeypatch.setattr(
+        faults, "FAULTS", tuple(map(faults.named, names))
+    )  # these of all: one control for both
     cluster.create(topic, 2)
-    some = [record(n if n % 7 else "bad", n % 2, key=b"k%d" % (n % 9), timestamp=1000 + n) for n in range(60)]
+    some = [
+        record(n if n % 7 else "bad", n % 2, key=b"k%d" % (n % 9), timestamp=1000 + n)
+        for n in range(60)
+    ]
     cluster.send(topic, some)
     flow = KafkaFlow(tmp_path / "project", None, cluster, topic, **KEYED)
     flow.write_pipeline()
     before = _files(flow.home)
-    words = ["--root", str(flow.home), "drill", "all", "p", "--json", "--scratch", str(tmp_path / "scratch")]
+    words = [
+        "--root",
+        str(flow.home),
+        "drill",
+        "all",
+        "p",
+        "--json",
+        "--scratch",
+        str(tmp_path / "scratch"),
+    ]
     code = main(words)
     said = capsys.readouterr()
     found = json.loads(said.out)

@@ -62,9 +62,16 @@ def test_table_sinks_and_ledger_agree_after_kills(
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("gap", ["noted-events", "portion-mirror", "portion-once", "taken-once", "sent-alerts"])
+@pytest.mark.parametrize(
+    "gap", ["noted-events", "portion-mirror", "portion-once", "taken-once", "sent-alerts"]
+)
 def test_a_driver_that_thaws_after_another_one_took_over_changes_nothing(
-    tmp_path: Path, spark: SparkSession, cluster: Cluster, topic: str, postgres: PostgresServer, gap: str
+    tmp_path: Path,
+    spark: SparkSession,
+    cluster: Cluster,
+    topic: str,
+    postgres: PostgresServer,
+    gap: str,
 ) -> None:
     """A shared lease: the host freezes, the lease runs out, a driver on another host drains all, the first thaws."""
     lease = {"form": "shared", "expires": 5}
@@ -76,14 +83,20 @@ def test_a_driver_that_thaws_after_another_one_took_over_changes_nothing(
     with Driver(tmp_path, entry, **sinks.SECRET) as driver:
         driver.fired()
         driver.signal(signal.SIGSTOP)
-        with mock.patch.object(locks, "_kernel", lambda: "another host"), mock.patch.dict("os.environ", sinks.SECRET):
+        with (
+            mock.patch.object(locks, "_kernel", lambda: "another host"),
+            mock.patch.dict("os.environ", sinks.SECRET),
+        ):
             assert flow.drain(spark).outcome == "done"
         before = sinks.differences(flow, cluster, topic, postgres)
         (flow.home / "go").touch()
         driver.signal(signal.SIGCONT)
         driver.wait(120)
     outcome = driver.outcome()
-    assert (outcome["code"], outcome["error"]["code"]) in ((75, "lease-lost"), (75, "sink-fenced")), outcome
+    assert (outcome["code"], outcome["error"]["code"]) in (
+        (75, "lease-lost"),
+        (75, "sink-fenced"),
+    ), outcome
     assert before == sinks.differences(flow, cluster, topic, postgres) == []
     flow.drain(spark)
     assert sinks.differences(flow, cluster, topic, postgres) == []

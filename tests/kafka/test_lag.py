@@ -51,7 +51,9 @@ def test_each_partition_tells_where_it_stands(
     assert "partitions" not in json.loads(lag(f, capsys, "--json"))[0]
 
 
-@pytest.mark.parametrize(("partitions", "records"), [(20, 3), pytest.param(200, 300, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("partitions", "records"), [(20, 3), pytest.param(200, 300, marks=pytest.mark.long)]
+)
 def test_many_partitions_cost_the_requests_of_one_look(
     cluster: Cluster,
     topic: str,
@@ -63,7 +65,10 @@ def test_many_partitions_cost_the_requests_of_one_look(
 ) -> None:
     cluster.create(topic, partitions)
     numbers = range(partitions)
-    cluster.send(topic, [{"value": b"x" * 100, "partition": part} for part in numbers for _ in range(records)])
+    cluster.send(
+        topic,
+        [{"value": b"x" * 100, "partition": part} for part in numbers for _ in range(records)],
+    )
     asked = Counter[str]()
 
     def counted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,6 +89,8 @@ def test_many_partitions_cost_the_requests_of_one_look(
     took = time.monotonic() - started
     assert dict(asked) == {"describe_topics": 1, "list_offsets": 2, "describe_configs": 1}
     assert [one["units"] for one in told["partitions"]] == [records] * partitions
-    assert all(one["oldest_seconds"] is not None for one in told["partitions"]), "each gave its first record"
+    assert all(one["oldest_seconds"] is not None for one in told["partitions"]), (
+        "each gave its first record"
+    )
     assert took < 10, "bounded; under 2 s on a machine that does nothing else"
     print(f"lag of {partitions} partitions: {took:.2f} s")

@@ -31,7 +31,9 @@ def red(run: Callable[[], object]) -> DraindownError:
     return found.value
 
 
-def drained(cluster: Cluster, topic: str, flow: Flow, records: int = 10, **content: Any) -> KafkaFlow:
+def drained(
+    cluster: Cluster, topic: str, flow: Flow, records: int = 10, **content: Any
+) -> KafkaFlow:
     """A flow that has read some records."""
     cluster.create(topic)
     cluster.send(topic, [record(n) for n in range(records)])
@@ -41,7 +43,9 @@ def drained(cluster: Cluster, topic: str, flow: Flow, records: int = 10, **conte
 
 
 @pytest.mark.long
-def test_offsets_that_aged_out_between_runs_are_named(cluster: Cluster, topic: str, flow: Flow) -> None:
+def test_offsets_that_aged_out_between_runs_are_named(
+    cluster: Cluster, topic: str, flow: Flow
+) -> None:
     f = drained(cluster, topic, flow)
     cluster.send(topic, [record(n) for n in range(10)])
     cluster.trim(topic, 0, 15)
@@ -61,7 +65,9 @@ def test_offsets_that_were_read_may_age_out(cluster: Cluster, topic: str, flow: 
 
 
 @pytest.mark.long
-def test_offsets_that_age_out_once_they_are_pinned_are_named(cluster: Cluster, topic: str, flow: Flow) -> None:
+def test_offsets_that_age_out_once_they_are_pinned_are_named(
+    cluster: Cluster, topic: str, flow: Flow
+) -> None:
     f = drained(cluster, topic, flow)
     cluster.send(topic, [record(n) for n in range(10)])
     error = red(lambda: f.run(reached=once("begun", lambda: cluster.trim(topic, 0, 15))))
@@ -78,12 +84,17 @@ def accept(f: KafkaFlow) -> None:
 
 
 @pytest.mark.full
-def test_an_accepted_loss_is_gone_by_and_nothing_else(cluster: Cluster, topic: str, flow: Flow) -> None:
+def test_an_accepted_loss_is_gone_by_and_nothing_else(
+    cluster: Cluster, topic: str, flow: Flow
+) -> None:
     f = drained(cluster, topic, flow)
     cluster.send(topic, [record(n) for n in range(10, 20)])
     cluster.trim(topic, 0, 15)
     assert set(losses.found(f.request())) == {f"{topic}/0:10-15"}
-    assert red(lambda: losses.accept(f.request(), [f"{topic}/0:10-16"], by="t", note="n")).code == "not-lost"
+    assert (
+        red(lambda: losses.accept(f.request(), [f"{topic}/0:10-16"], by="t", note="n")).code
+        == "not-lost"
+    )
     accept(f)
     f.run()
     assert f.offsets() == [(0, offset) for offset in [*range(10), *range(15, 20)]]
@@ -105,7 +116,9 @@ def test_a_loss_of_pinned_offsets_is_accepted_too(cluster: Cluster, topic: str, 
 
 
 @pytest.mark.long
-def test_a_new_topic_of_an_old_name_is_read_once_that_is_accepted(cluster: Cluster, topic: str, flow: Flow) -> None:
+def test_a_new_topic_of_an_old_name_is_read_once_that_is_accepted(
+    cluster: Cluster, topic: str, flow: Flow
+) -> None:
     f = drained(cluster, topic, flow)
     cluster.send(topic, [record(n) for n in range(10, 20)])
     assert f.dies_at("begun")
@@ -167,7 +180,9 @@ def test_a_topic_that_never_was_is_named(topic: str, flow: Flow) -> None:
 
 
 @pytest.mark.long
-def test_an_added_partition_is_read_from_its_beginning(cluster: Cluster, topic: str, flow: Flow) -> None:
+def test_an_added_partition_is_read_from_its_beginning(
+    cluster: Cluster, topic: str, flow: Flow
+) -> None:
     f = drained(cluster, topic, flow)
     cluster.add_partitions(topic, 3)
     cluster.send(topic, [record(20, 2)] * 2)
@@ -176,7 +191,9 @@ def test_an_added_partition_is_read_from_its_beginning(cluster: Cluster, topic: 
 
 
 @pytest.mark.long
-def test_an_added_partition_of_which_records_are_gone_is_a_loss(cluster: Cluster, topic: str, flow: Flow) -> None:
+def test_an_added_partition_of_which_records_are_gone_is_a_loss(
+    cluster: Cluster, topic: str, flow: Flow
+) -> None:
     f = drained(cluster, topic, flow)
     cluster.add_partitions(topic, 2)
     cluster.send(topic, [record(20, 1)] * 5)
@@ -231,18 +248,27 @@ def test_a_reset_reads_what_the_topic_still_holds_from_where_the_flow_began(
     request = f.request()
     planned = reset.plan(request)
     assert planned.missing == (f"{topic}/0:10-20",)
-    assert red(lambda: reset.begin(request, planned, by="t", accept_missing=False)).code == "reset-input-gone"
+    assert (
+        red(lambda: reset.begin(request, planned, by="t", accept_missing=False)).code
+        == "reset-input-gone"
+    )
     reset.begin(request, planned, by="t", accept_missing=True)
     f.run()
     assert sorted(row["n"] for row in f.rows("n")) == list(range(10, 20))
-    assert [(row["generation"], row["records"], row["duplicate"]) for row in f.ledger()][-1] == (2, 8, 8)
+    assert [(row["generation"], row["records"], row["duplicate"]) for row in f.ledger()][-1] == (
+        2,
+        8,
+        8,
+    )
     cluster.send(topic, [record(20, key=b"k20")])
     f.run()
     assert sorted(row["n"] for row in f.rows("n")) == list(range(10, 21))
 
 
 @pytest.mark.long
-def test_a_rebuild_fills_a_fresh_table_and_goes_on_from_there(cluster: Cluster, topic: str, flow: Flow) -> None:
+def test_a_rebuild_fills_a_fresh_table_and_goes_on_from_there(
+    cluster: Cluster, topic: str, flow: Flow
+) -> None:
     f = drained(cluster, topic, flow)
     assert f.spark is not None
     rebuild(f.request(), f.spark, progress=lambda _: None)

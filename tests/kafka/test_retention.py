@@ -25,10 +25,14 @@ def test_a_drain_that_retention_overtakes_is_red_when_it_has_done_all_that_it_ma
         at = written if n < 3 else datetime.now(UTC)
         cluster.send(topic, [{"value": b'{"n": %d}' % n, "timestamp": int(at.timestamp() * 1000)}])
     f = flow(source={"max_offsets_per_trigger": 2}, max_batches=1)
-    f.document["schedule"] = f"{(datetime.now(UTC) - timedelta(minutes=1)).minute} * * * *"  # in 59 minutes
+    f.document["schedule"] = (
+        f"{(datetime.now(UTC) - timedelta(minutes=1)).minute} * * * *"  # in 59 minutes
+    )
     f.spec = PipelineSpec.model_validate(f.document)
     found, findings = plan.plan(f.request(), now())
-    assert found.drain and [one.kind for one in findings] == ["retention"], "it warns, and lets the drain begin"
+    assert found.drain and [one.kind for one in findings] == ["retention"], (
+        "it warns, and lets the drain begin"
+    )
 
     with pytest.raises(TerminalError) as red:
         f.run()

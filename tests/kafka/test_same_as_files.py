@@ -46,7 +46,9 @@ def _value(draw: random.Random) -> bytes:
 
 def _table(flow: Landing) -> Counter[str]:
     own = ("_arrived_at", "_changed_at", "_origin")
-    return Counter(str([(k, v) for k, v in sorted(row.items()) if k not in own]) for row in flow.rows())
+    return Counter(
+        str([(k, v) for k, v in sorted(row.items()) if k not in own]) for row in flow.rows()
+    )
 
 
 def _refused(flow: Landing) -> Counter[tuple[Any, ...]]:
@@ -54,14 +56,18 @@ def _refused(flow: Landing) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row[name] for name in names) for row in flow.quarantine())
 
 
-@pytest.mark.parametrize(("seed", "rounds"), [(0, 1), *(pytest.param(n, 2, marks=pytest.mark.long) for n in range(4))])
+@pytest.mark.parametrize(
+    ("seed", "rounds"), [(0, 1), *(pytest.param(n, 2, marks=pytest.mark.long) for n in range(4))]
+)
 @pytest.mark.long
 def test_files_and_topics_of_the_same_records_give_the_same_table(
     tmp_path: Path, spark: SparkSession, cluster: Cluster, topic: str, seed: int, rounds: int
 ) -> None:
     draw = random.Random(seed)
     content = {"columns": COLUMNS, "rules": RULES, "target": KEYED if seed % 2 == 0 else {}}
-    files = Landing(tmp_path / "files", spark, source={"max_files_per_trigger": draw.randrange(1, 3)}, **content)
+    files = Landing(
+        tmp_path / "files", spark, source={"max_files_per_trigger": draw.randrange(1, 3)}, **content
+    )
     partitions = draw.randrange(1, 4)
     cluster.create(topic, partitions)
     bound = {"max_offsets_per_trigger": draw.randrange(20, 70)}
@@ -71,7 +77,9 @@ def test_files_and_topics_of_the_same_records_give_the_same_table(
         for start in range(0, len(values), 30):
             files.deliver(*values[start : start + 30])
         draw.shuffle(values)
-        cluster.send(topic, [{"value": value, "partition": draw.randrange(partitions)} for value in values])
+        cluster.send(
+            topic, [{"value": value, "partition": draw.randrange(partitions)} for value in values]
+        )
         files.drain(spark)
         records.run()
     assert sum(_refused(files).values()) > 0

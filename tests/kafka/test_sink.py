@@ -65,7 +65,10 @@ def bench(cluster: Cluster, topic: str) -> Bench:
     cluster.create(topic, 3)
 
     def rows() -> Mapping[int, tuple[str | None, str | None]]:
-        return {int(key): (row["name"], row["note"]) for key, row in by_recipe(read(cluster, topic)).items()}
+        return {
+            int(key): (row["name"], row["note"])
+            for key, row in by_recipe(read(cluster, topic)).items()
+        }
 
     return Bench(lambda: sink(cluster, topic), lambda: dict(rows()), records=False)
 
@@ -75,10 +78,19 @@ def test_contract_of_a_topic(rule: Callable[[Bench], None], bench: Bench) -> Non
     rule(bench)
 
 
-def test_a_batch_sent_again_has_the_same_messages_and_the_recipe_drops_them(cluster: Cluster, topic: str) -> None:
+def test_a_batch_sent_again_has_the_same_messages_and_the_recipe_drops_them(
+    cluster: Cluster, topic: str
+) -> None:
     cluster.create(topic, 1)
-    first, second = contract.upserts({1: ("a", None), 2: ("b", None)}), [*contract.upserts({1: ("A", None)})]
-    for number, rows in ((0, first), (1, [*second, *contract.deletes(2)]), (0, first)):  # a zombie thaws at the end
+    first, second = (
+        contract.upserts({1: ("a", None), 2: ("b", None)}),
+        [*contract.upserts({1: ("A", None)})],
+    )
+    for number, rows in (
+        (0, first),
+        (1, [*second, *contract.deletes(2)]),
+        (0, first),
+    ):  # a zombie thaws at the end
         sink(cluster, topic).send(replace(BATCH, number=number), COLUMNS, contract.batches(rows))
     found = read(cluster, topic)
     ids = [dict(message.headers())["id"] for message in found]
@@ -97,24 +109,34 @@ class LeaseLost(Exception):
     """Another driver took over."""
 
 
-def test_a_driver_that_lost_its_lease_sends_no_further_portion(cluster: Cluster, topic: str) -> None:
+def test_a_driver_that_lost_its_lease_sends_no_further_portion(
+    cluster: Cluster, topic: str
+) -> None:
     cluster.create(topic, 1)
     rows = contract.upserts(dict.fromkeys(range(6), ("a", None)))
 
     def until_lost() -> Iterator[pa.RecordBatch]:
         yield from islice(contract.batches(rows), 1)
-        sink(cluster, topic).send(BATCH, COLUMNS, contract.batches(rows))  # the driver that took over
-        sink(cluster, topic).send(replace(BATCH, number=1), COLUMNS, contract.batches(contract.deletes(0, 1)))
+        sink(cluster, topic).send(
+            BATCH, COLUMNS, contract.batches(rows)
+        )  # the driver that took over
+        sink(cluster, topic).send(
+            replace(BATCH, number=1), COLUMNS, contract.batches(contract.deletes(0, 1))
+        )
         raise LeaseLost
 
     with pytest.raises(LeaseLost):
         sink(cluster, topic).send(BATCH, COLUMNS, until_lost())
     found = read(cluster, topic)
-    assert 8 <= len(found) <= 10, "of the portion before the loss some may have gone out, of the others none"
+    assert 8 <= len(found) <= 10, (
+        "of the portion before the loss some may have gone out, of the others none"
+    )
     assert sorted(by_recipe(found)) == [b"2", b"3", b"4", b"5"]
 
 
-def test_a_withdrawn_row_without_keys_is_a_message_that_says_so(cluster: Cluster, topic: str) -> None:
+def test_a_withdrawn_row_without_keys_is_a_message_that_says_so(
+    cluster: Cluster, topic: str
+) -> None:
     cluster.create(topic, 2)
     columns = (SinkColumn(ORIGIN, "string", key=True), SinkColumn("user", "string"))
     row = {ORIGIN: "t/0:7", "user": "u1", FATE: "upsert"}
@@ -124,7 +146,10 @@ def test_a_withdrawn_row_without_keys_is_a_message_that_says_so(cluster: Cluster
     put, gone = read(cluster, topic)
     assert put.key() == gone.key() == b"u1" and "withdrawn" not in dict(put.headers())
     assert json.loads(put.value()) == {ORIGIN: "t/0:7", "user": "u1"}
-    assert json.loads(gone.value()) == {ORIGIN: "t/0:7"} and dict(gone.headers())["withdrawn"] == b"true"
+    assert (
+        json.loads(gone.value()) == {ORIGIN: "t/0:7"}
+        and dict(gone.headers())["withdrawn"] == b"true"
+    )
 
 
 @pytest.mark.parametrize("problem", ["no topic", "too large", "unreachable"])
@@ -132,7 +157,9 @@ def test_what_the_brokers_refuse_is_named(cluster: Cluster, topic: str, problem:
     found: KafkaTopic
     rows = contract.upserts({1: ("x" * 100_000, None)})
     if problem == "unreachable":
-        spec = KafkaSink(topic=topic, bootstrap_servers="127.0.0.1:1", request_timeout=1, delivery_timeout=1)
+        spec = KafkaSink(
+            topic=topic, bootstrap_servers="127.0.0.1:1", request_timeout=1, delivery_timeout=1
+        )
         found, kind, code = KafkaTopic(spec, PLACE, {}), TransientError, "sink-unreachable"
     else:
         found, kind, code = sink(cluster, topic), TerminalError, "sink-missing"

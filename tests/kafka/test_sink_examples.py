@@ -42,7 +42,9 @@ def run(home: Path, name: str, environ: Mapping[str, str]) -> None:
     shutil.copy(EXAMPLES / f"{name}.yaml", place)
     command = [sys.executable, "-m", "draindown.cli", "--root", str(home), "run", name]
     known = {**os.environ, "DRAINDOWN_LAKE": str(home / "lake"), **environ}
-    done = subprocess.run(command, env=known, cwd=home, capture_output=True, text=True, check=False, timeout=280)
+    done = subprocess.run(
+        command, env=known, cwd=home, capture_output=True, text=True, check=False, timeout=280
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
@@ -68,7 +70,9 @@ def test_events_windows_and_dead_letters(tmp_path: Path, own_broker: Cluster) ->
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_flagged_payments_are_alerts_until_they_are_cleared(tmp_path: Path, postgres: PostgresServer) -> None:
+def test_flagged_payments_are_alerts_until_they_are_cleared(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
     url = f"postgresql://{USER}:{quote(WORD, safe='')}@127.0.0.1:{postgres.port}/postgres"
     environ = {"DRAINDOWN_SECRET_ALERTS_URL": url, "DRAINDOWN_LANDING": str(tmp_path / "landing")}
     for day in (1, 2):

@@ -27,8 +27,18 @@ FORMS = pytest.mark.parametrize("form", ["at_least_once", "exactly_once"])
 
 
 def sink(form: str, cluster: Cluster, topic: str, **more: Any) -> KafkaTopic:
-    once = {"create": True, "markers": f"{topic}-markers", "transaction_timeout": 10} if form == "exactly_once" else {}
-    given = {"topic": topic, "bootstrap_servers": cluster.address, "request_timeout": 3, "delivery_timeout": 3, **once}
+    once = (
+        {"create": True, "markers": f"{topic}-markers", "transaction_timeout": 10}
+        if form == "exactly_once"
+        else {}
+    )
+    given = {
+        "topic": topic,
+        "bootstrap_servers": cluster.address,
+        "request_timeout": 3,
+        "delivery_timeout": 3,
+        **once,
+    }
     made = KafkaTransactions if form == "exactly_once" else KafkaTopic
     return made(KafkaSink(**(given | more)), place_of(topic), {"DRAINDOWN_SECRET_WORD": WORD})
 
@@ -65,7 +75,9 @@ def assert_sent(form: str, cluster: Cluster, topic: str) -> None:
 
 @FORMS
 @pytest.mark.timeout(300)
-def test_a_broker_that_is_killed_or_stands_still_in_a_batch_is_tried_again(own_broker: Cluster, form: str) -> None:
+def test_a_broker_that_is_killed_or_stands_still_in_a_batch_is_tried_again(
+    own_broker: Cluster, form: str
+) -> None:
     own_broker.create("killed")
     killed = fails(lambda: sent(sink(form, own_broker, "killed"), struck(own_broker.broker.kill)))
     assert isinstance(killed, TransientError) and killed.code == "sink-unreachable"
@@ -84,7 +96,9 @@ def test_a_broker_that_is_killed_or_stands_still_in_a_batch_is_tried_again(own_b
 
 @FORMS
 @pytest.mark.timeout(300)
-def test_a_broker_that_is_restarted_in_a_batch_is_waited_for(own_broker: Cluster, form: str) -> None:
+def test_a_broker_that_is_restarted_in_a_batch_is_waited_for(
+    own_broker: Cluster, form: str
+) -> None:
     own_broker.create("t")
     longer = {"request_timeout": 60, "delivery_timeout": 60}
     longer |= {"transaction_timeout": 60} if form == "exactly_once" else {}
@@ -101,10 +115,18 @@ def small_broker(tmp_path: Path) -> Iterator[tuple[Cluster, Path]]:
     """A broker whose data are on a file system of 64 MB."""
     home = tmp_path / "disk"
     home.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", str(home)], capture_output=True, text=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64m", "none", str(home)],
+        capture_output=True,
+        text=True,
+    )
     if done.returncode:
-        pytest.skip(f"a small file system can't be mounted: {done.stderr.strip() or done.returncode}")
-    broker = Broker(home / "broker", {"log.segment.bytes": 1048576, "log.index.size.max.bytes": 65536})
+        pytest.skip(
+            f"a small file system can't be mounted: {done.stderr.strip() or done.returncode}"
+        )
+    broker = Broker(
+        home / "broker", {"log.segment.bytes": 1048576, "log.index.size.max.bytes": 65536}
+    )
     cluster = Cluster(broker.start())
     yield cluster, home
     broker.stop()
@@ -113,7 +135,9 @@ def small_broker(tmp_path: Path) -> Iterator[tuple[Cluster, Path]]:
 
 @FORMS
 @pytest.mark.timeout(300)
-def test_a_broker_whose_disk_is_full_is_tried_again(small_broker: tuple[Cluster, Path], form: str) -> None:
+def test_a_broker_whose_disk_is_full_is_tried_again(
+    small_broker: tuple[Cluster, Path], form: str
+) -> None:
     cluster, home = small_broker
     cluster.create("t")
     ballast = home / "ballast"
@@ -145,7 +169,11 @@ def test_sasl_lets_in_whoever_has_the_secret(cluster: Cluster, topic: str, form:
     assert cluster.secured is not None
     cluster.create(topic)
     login = {"sasl_mechanism": "PLAIN", "sasl_username": USER, "sasl_password": "${secret:WORD}"}
-    sasl = {"bootstrap_servers": f"127.0.0.1:{cluster.secured.sasl}", "security_protocol": "sasl_plaintext", **login}
+    sasl = {
+        "bootstrap_servers": f"127.0.0.1:{cluster.secured.sasl}",
+        "security_protocol": "sasl_plaintext",
+        **login,
+    }
     sent(sink(form, cluster, topic, **sasl, request_timeout=20))
     assert_sent(form, cluster, topic)
     changed = sink(form, cluster, topic, **sasl, request_timeout=20)
@@ -155,7 +183,11 @@ def test_sasl_lets_in_whoever_has_the_secret(cluster: Cluster, topic: str, form:
         lambda: changed.send(replace(BATCH, number=1), COLUMNS, struck(int)),
     ):
         error = fails(action)
-        assert isinstance(error, TerminalError) and error.code == "sink-auth" and "canary" not in str(error)
+        assert (
+            isinstance(error, TerminalError)
+            and error.code == "sink-auth"
+            and "canary" not in str(error)
+        )
 
 
 @FORMS
@@ -163,7 +195,11 @@ def test_tls_verifies_the_brokers_certificate(cluster: Cluster, topic: str, form
     assert cluster.secured is not None
     cluster.create(topic)
     tls = {"bootstrap_servers": f"127.0.0.1:{cluster.secured.tls}", "security_protocol": "ssl"}
-    sent(sink(form, cluster, topic, **tls, ssl_ca_location=str(cluster.secured.ca), request_timeout=20))
+    sent(
+        sink(
+            form, cluster, topic, **tls, ssl_ca_location=str(cluster.secured.ca), request_timeout=20
+        )
+    )
     assert_sent(form, cluster, topic)
     error = fails(lambda: sent(sink(form, cluster, topic, **tls)))
     assert isinstance(error, TerminalError) and error.code == "sink-tls"

@@ -32,7 +32,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def sink(cluster: Cluster, topic: str, **more: Any) -> KafkaTransactions:
-    given = {"topic": topic, "bootstrap_servers": cluster.address, "create": True, "markers": f"{topic}-markers"}
+    given = {
+        "topic": topic,
+        "bootstrap_servers": cluster.address,
+        "create": True,
+        "markers": f"{topic}-markers",
+    }
     return KafkaTransactions(KafkaSink(**(given | more)), place_of(topic), {})
 
 
@@ -56,15 +61,22 @@ def bench(cluster: Cluster, topic: str) -> Bench:
 
 @pytest.mark.full
 @pytest.mark.parametrize("rule", contract.EVERY)
-def test_contract_of_a_topic_that_gets_batches_once(rule: Callable[[Bench], None], bench: Bench) -> None:
+def test_contract_of_a_topic_that_gets_batches_once(
+    rule: Callable[[Bench], None], bench: Bench
+) -> None:
     rule(bench)
 
 
-def sender(cluster: Cluster, topic: str, epoch: int, strike: str = "", *, log: Path) -> subprocess.Popen[bytes]:
+def sender(
+    cluster: Cluster, topic: str, epoch: int, strike: str = "", *, log: Path
+) -> subprocess.Popen[bytes]:
     words = [cluster.address, topic, str(epoch), *([strike] if strike else [])]
     with log.open("ab") as out:
         return subprocess.Popen(
-            [sys.executable, "-m", "tests.kafka.once_sender", *words], cwd=ROOT, stdout=out, stderr=out
+            [sys.executable, "-m", "tests.kafka.once_sender", *words],
+            cwd=ROOT,
+            stdout=out,
+            stderr=out,
         )
 
 
@@ -73,7 +85,9 @@ def assert_once(cluster: Cluster, topic: str) -> None:
     messages = read(cluster, topic, committed=True)
     found = Counter((json.loads(one.value())["name"], one.key()) for one in messages)
     keys = [key for part in range(PARTS) for key in once_sender.keys(part)]
-    assert found == Counter((str(batch), str(key).encode()) for batch in range(BATCHES) for key in keys)
+    assert found == Counter(
+        (str(batch), str(key).encode()) for batch in range(BATCHES) for key in keys
+    )
     batches = [dict(one.headers())["batch"] for one in messages if one.partition() == 0]
     assert batches == sorted(batches)
     ids = Counter(dict(one.headers())["id"] for one in messages)
@@ -95,7 +109,9 @@ def test_a_sender_that_is_killed_in_a_transaction_leaves_nothing_that_a_reader_s
     killed = sender(cluster, topic, 1, f"1:3:{signal.SIGKILL:d}", log=tmp_path / "log")
     assert killed.wait(60) == -signal.SIGKILL, (tmp_path / "log").read_text()
     half = read(cluster, topic, committed=True)
-    assert len(half) == (PARTS + 2) * ROWS, "the first batch, and of the second the portion that was committed"
+    assert len(half) == (PARTS + 2) * ROWS, (
+        "the first batch, and of the second the portion that was committed"
+    )
     assert sender(cluster, topic, 2, log=tmp_path / "log").wait(60) == 0
     assert_once(cluster, topic)
 
@@ -156,7 +172,9 @@ def test_a_frozen_sender_of_another_sink_holds_others_up_and_hides_no_batch(
     other = cluster.producer(transactional_id=f"{topic}-other")
     other.init_transactions(20)
     other.begin_transaction()
-    other.produce(f"{topic}-markers", key=b'["lake", "p", "f", "other", "w"]', value=b"{}", partition=0)
+    other.produce(
+        f"{topic}-markers", key=b'["lake", "p", "f", "other", "w"]', value=b"{}", partition=0
+    )
     other.flush(20)
     rows = contract.upserts({1: ("a", None)})
     mine.send(BATCH, COLUMNS, contract.batches(rows))
@@ -174,6 +192,10 @@ def test_a_topic_for_markers_must_be_there_or_be_made(cluster: Cluster, topic: s
     cluster.create(topic, 1)
     with pytest.raises(DraindownError) as raised:
         sink(cluster, topic, create=False).check(COLUMNS)
-    assert raised.value.code == "sink-records" and raised.value.next[0].startswith("kafka-topics.sh --create")
+    assert raised.value.code == "sink-records" and raised.value.next[0].startswith(
+        "kafka-topics.sh --create"
+    )
     sink(cluster, topic).check(COLUMNS)
-    assert f"{topic}-markers" not in cluster.admin.list_topics(timeout=20).topics, "a look makes nothing"
+    assert f"{topic}-markers" not in cluster.admin.list_topics(timeout=20).topics, (
+        "a look makes nothing"
+    )

@@ -54,7 +54,9 @@ def batches(cluster: Cluster, topic: str, count: int, **more: Any) -> None:
 
 
 @pytest.mark.long
-def test_leaders_that_moved_are_no_loss_and_what_they_cut_is(own_broker: Cluster, tmp_path: Path) -> None:
+def test_leaders_that_moved_are_no_loss_and_what_they_cut_is(
+    own_broker: Cluster, tmp_path: Path
+) -> None:
     for topic in TOPICS:
         settings = {"cleanup_policy": "compact", "segment_ms": 100} if topic == "keyed" else {}
         own_broker.create(topic, 50 if topic == "wide" else 1, **settings)
@@ -63,9 +65,15 @@ def test_leaders_that_moved_are_no_loss_and_what_they_cut_is(own_broker: Cluster
     own_broker.send_transaction("paid", [{"value": b"{}"}] * 10, commit=True)
     own_broker.send_transaction("paid", [{"value": b"{}"}] * 10, commit=False)
     before = pin(own_broker, tmp_path)
-    assert {place: at for place, (at, _) in before.items()} == {("plain", 0): 100, ("keyed", 0): 50, ("paid", 0): 22}
+    assert {place: at for place, (at, _) in before.items()} == {
+        ("plain", 0): 100,
+        ("keyed", 0): 50,
+        ("paid", 0): 22,
+    }
 
-    for _ in range(2):  # at the ends of the logs, one of them behind the marker of an aborted transaction
+    for _ in range(
+        2
+    ):  # at the ends of the logs, one of them behind the marker of an aborted transaction
         own_broker.restart(*TOPICS)
         made = source(own_broker, tmp_path)
         made.refuse_lost(made._layout, 1, 1)
@@ -77,8 +85,14 @@ def test_leaders_that_moved_are_no_loss_and_what_they_cut_is(own_broker: Cluster
     with_open.produce("paid", b"{}")
     assert with_open.flush(20) == 0
     after = pin(own_broker, tmp_path)
-    assert {place: at for place, (at, _) in after.items()} == {("plain", 0): 110, ("keyed", 0): 60, ("paid", 0): 22}
-    assert all((after[place][1] or 0) > (epoch or 0) for place, (_, epoch) in before.items()), "the leaders moved"
+    assert {place: at for place, (at, _) in after.items()} == {
+        ("plain", 0): 110,
+        ("keyed", 0): 60,
+        ("paid", 0): 22,
+    }
+    assert all((after[place][1] or 0) > (epoch or 0) for place, (_, epoch) in before.items()), (
+        "the leaders moved"
+    )
     with_open.abort_transaction(20)
 
     own_broker.broker.kill()
@@ -90,7 +104,10 @@ def test_leaders_that_moved_are_no_loss_and_what_they_cut_is(own_broker: Cluster
         with pytest.raises(TerminalError) as found:
             pin(own_broker, tmp_path)
         assert found.value.code == "log-truncated"
-        assert "plain/0 [70, 110): the log was truncated to 70 and written anew up to 170" in found.value.found
+        assert (
+            "plain/0 [70, 110): the log was truncated to 70 and written anew up to 170"
+            in found.value.found
+        )
         assert "keyed" not in found.value.found and "paid" not in found.value.found
     with pytest.raises(TerminalError) as found:
         source(own_broker, tmp_path).losses(1, 1)
@@ -111,13 +128,17 @@ def test_a_leader_names_the_cut_below_each_position(own_broker: Cluster) -> None
     assert (held.beginning, held.end) == (20, 90) and held.epoch
 
     def cut(position: int, epoch: int) -> int | None:
-        return client.truncations([Span("plain", 0, held.topic_id, 0, position, epoch)]).get(held.place)
+        return client.truncations([Span("plain", 0, held.topic_id, 0, position, epoch)]).get(
+            held.place
+        )
 
     assert [cut(position, 0) for position in (20, 69, 70)] == [None] * 3
     assert [cut(position, 0) for position in (71, 90, 100)] == [70] * 3
     assert [cut(position, held.epoch) for position in (71, 90)] == [None] * 2
     own_broker.trim("plain", 0, 70)
-    assert [cut(70, 0), cut(80, 0)] == [None, 70], "the leader remembers no record of the older epoch"
+    assert [cut(70, 0), cut(80, 0)] == [None, 70], (
+        "the leader remembers no record of the older epoch"
+    )
 
 
 @pytest.mark.long
@@ -148,7 +169,9 @@ def test_a_flow_does_not_read_on_behind_records_that_were_written_anew(
 
 
 @pytest.mark.long
-def test_two_hundred_partitions_of_new_leaders_are_compared_in_two_seconds(own_broker: Cluster) -> None:
+def test_two_hundred_partitions_of_new_leaders_are_compared_in_two_seconds(
+    own_broker: Cluster,
+) -> None:
     own_broker.create("wide", 200)
     own_broker.send("wide", [{"value": b"{}", "partition": n} for n in range(200)])
     own_broker.restart("wide")

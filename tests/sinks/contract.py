@@ -21,9 +21,17 @@ def place_of(name: str) -> SinkPlace:
     return replace(PLACE, sink=name)
 
 
-COLUMNS = (SinkColumn("id", "bigint", key=True), SinkColumn("name", "string"), SinkColumn("note", "string"))
-SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("note", pa.string()), (FATE, pa.string())])
-BATCH = SinkBatch(PLACE, "pay:payments:0001:source", 0, 1, "source", 0, epoch=5, rows=0, digest="00")
+COLUMNS = (
+    SinkColumn("id", "bigint", key=True),
+    SinkColumn("name", "string"),
+    SinkColumn("note", "string"),
+)
+SCHEMA = pa.schema(
+    [("id", pa.int64()), ("name", pa.string()), ("note", pa.string()), (FATE, pa.string())]
+)
+BATCH = SinkBatch(
+    PLACE, "pay:payments:0001:source", 0, 1, "source", 0, epoch=5, rows=0, digest="00"
+)
 
 Rows = Mapping[int, tuple[str | None, str | None]]
 
@@ -41,7 +49,10 @@ class Bench:
 
 
 def upserts(rows: Rows) -> list[dict[str, Any]]:
-    return [{"id": key, "name": name, "note": note, FATE: "upsert"} for key, (name, note) in rows.items()]
+    return [
+        {"id": key, "name": name, "note": note, FATE: "upsert"}
+        for key, (name, note) in rows.items()
+    ]
 
 
 def deletes(*keys: int) -> list[dict[str, Any]]:
@@ -53,12 +64,20 @@ def batches(rows: list[dict[str, Any]], at_once: int = 2) -> Iterable[pa.RecordB
         yield pa.RecordBatch.from_pylist(rows[start : start + at_once], SCHEMA)
 
 
-def send(bench: Bench, number: int, rows: list[dict[str, Any]], epoch: int = 5, digest: str = "00") -> None:
+def send(
+    bench: Bench, number: int, rows: list[dict[str, Any]], epoch: int = 5, digest: str = "00"
+) -> None:
     sink = bench.make()
     try:
         sink.fence(epoch)
         sink.check(COLUMNS)
-        said = {"number": number, "batch": number, "epoch": epoch, "rows": len(rows), "digest": digest}
+        said = {
+            "number": number,
+            "batch": number,
+            "epoch": epoch,
+            "rows": len(rows),
+            "digest": digest,
+        }
         sink.send(replace(BATCH, **said), COLUMNS, batches(rows))
     finally:
         sink.close()
@@ -108,7 +127,9 @@ def an_earlier_batch_is_one_of_a_restored_lake_and_is_applied(bench: Bench) -> N
     send(bench, 3, upserts({1: ("again", None)}), epoch=6)
     assert bench.rows() == {1: ("again", None), 2: ("b", None)}
     send(bench, 7, upserts({2: ("again", None)}), epoch=6, digest="00" if bench.records else "07")
-    assert bench.rows() == {1: ("again", None), 2: ("again", None)}, "what it has of the earlier lake is not this batch"
+    assert bench.rows() == {1: ("again", None), 2: ("again", None)}, (
+        "what it has of the earlier lake is not this batch"
+    )
 
 
 def a_lower_epoch_is_refused_where_epochs_are_kept(bench: Bench) -> None:
@@ -118,7 +139,10 @@ def a_lower_epoch_is_refused_where_epochs_are_kept(bench: Bench) -> None:
     zombie.fence(5)
     send(bench, 0, upserts({1: ("new", None)}), epoch=6)
     late = replace(BATCH, number=1, epoch=5)
-    for attempt in (lambda: zombie.send(late, COLUMNS, batches(upserts({1: ("old", None)}))), lambda: zombie.fence(5)):
+    for attempt in (
+        lambda: zombie.send(late, COLUMNS, batches(upserts({1: ("old", None)}))),
+        lambda: zombie.fence(5),
+    ):
         with pytest.raises(TransientError) as raised:
             attempt()
         assert raised.value.code == "sink-fenced"

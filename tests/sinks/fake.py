@@ -41,7 +41,9 @@ class FakeSink(Sink):
     def check(self, columns: Sequence[SinkColumn]) -> None:
         self._server.fault("reach")
         if not any(column.key for column in columns):
-            raise TerminalError("sink-unfit", tried="look at the keys", found="no key", next="draindown validate")
+            raise TerminalError(
+                "sink-unfit", tried="look at the keys", found="no key", next="draindown validate"
+            )
 
     def fence(self, epoch: int) -> None:
         self._server.fault("reach")
@@ -50,14 +52,22 @@ class FakeSink(Sink):
 
     def unsendable(self, columns: Sequence[SinkColumn]) -> Mapping[str, str]:
         texts = [column for column in columns if column.type == "string"]
-        found = {f"key-null: {column.name}": f"`{column.name}` is null" for column in columns if column.key}
-        return found | {f"nul-in-text: {column.name}": f"contains(`{column.name}`, chr(0))" for column in texts}
+        found = {
+            f"key-null: {column.name}": f"`{column.name}` is null"
+            for column in columns
+            if column.key
+        }
+        return found | {
+            f"nul-in-text: {column.name}": f"contains(`{column.name}`, chr(0))" for column in texts
+        }
 
     def has(self, batch: SinkBatch) -> SinkBatch | None:
         self._server.fault("reach")
         return self._server.batches.get((batch.place, batch.writer))
 
-    def send(self, batch: SinkBatch, columns: Sequence[SinkColumn], rows: Iterable[pa.RecordBatch]) -> None:
+    def send(
+        self, batch: SinkBatch, columns: Sequence[SinkColumn], rows: Iterable[pa.RecordBatch]
+    ) -> None:
         if self._is_new(batch):
             after = dict(self._server.rows)
             for row in (row for part in rows for row in part.to_pylist()):
@@ -65,7 +75,9 @@ class FakeSink(Sink):
                 self._apply(row, columns, after)
             self._commit(batch, after)
 
-    def retain(self, batch: SinkBatch, columns: Sequence[SinkColumn], keys: Iterable[pa.RecordBatch]) -> int | None:
+    def retain(
+        self, batch: SinkBatch, columns: Sequence[SinkColumn], keys: Iterable[pa.RecordBatch]
+    ) -> int | None:
         if not self._is_new(batch):
             return 0
         names = [column.name for column in columns if column.key]
@@ -93,10 +105,14 @@ class FakeSink(Sink):
         server.batches[batch.place, batch.writer] = batch
         server.fault("recorded")
 
-    def _apply(self, row: dict[str, Any], columns: Sequence[SinkColumn], after: dict[Key, dict[str, Any]]) -> None:
+    def _apply(
+        self, row: dict[str, Any], columns: Sequence[SinkColumn], after: dict[Key, dict[str, Any]]
+    ) -> None:
         key = _key(row, [column.name for column in columns if column.key])
         if key in self._server.refused:
-            raise TerminalError("sink-refused", tried="send a batch", found=f"key {key}", next="draindown sink skip")
+            raise TerminalError(
+                "sink-refused", tried="send a batch", found=f"key {key}", next="draindown sink skip"
+            )
         if row[FATE] == "delete":
             after.pop(key, None)
         else:
@@ -105,7 +121,9 @@ class FakeSink(Sink):
     def _not_older(self, epoch: int) -> None:
         known = self._server.epochs.get(self._place)
         if known is not None and epoch < known:
-            raise TransientError("sink-fenced", tried=f"send as epoch {epoch}", found=f"epoch {known}")
+            raise TransientError(
+                "sink-fenced", tried=f"send as epoch {epoch}", found=f"epoch {known}"
+            )
 
 
 def _key(row: Mapping[str, Any], names: Sequence[str]) -> Key:

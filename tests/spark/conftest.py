@@ -19,6 +19,8 @@ def lake(tmp_path: Path) -> str:
 
 
 @pytest.fixture(scope="session")
-def landing(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Mapping[str, Any]], Landing]:
+def landing(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Mapping[str, Any]], Landing]:
     """Makes a flow in a directory of its own; one that appends unless its target says otherwise."""
     return lambda flow: Landing(tmp_path_factory.mktemp("project"), spark, **{"target": {}, **flow})

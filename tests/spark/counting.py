@@ -24,7 +24,9 @@ class Cost:
     files: int
 
     def __sub__(self, other: Cost) -> Cost:
-        return Cost(*(getattr(self, name) - getattr(other, name) for name in self.__dataclass_fields__))
+        return Cost(
+            *(getattr(self, name) - getattr(other, name) for name in self.__dataclass_fields__)
+        )
 
 
 class Counter:
@@ -41,7 +43,10 @@ class Counter:
     def counting(self, work: Callable[[StepHook], object]) -> list[Cost]:
         """Do some work that is given `reached`, and return the cost of each batch after the first."""
         counted = self._counted()
-        with mock.patch.object(table_log, "opened", counted), mock.patch.object(delta, "opened", counted):
+        with (
+            mock.patch.object(table_log, "opened", counted),
+            mock.patch.object(delta, "opened", counted),
+        ):
             work(self.reached)
         return [after - before for before, after in zip(self._marks, self._marks[1:], strict=False)]
 
@@ -58,8 +63,22 @@ class Counter:
         context = self._spark.sparkContext._jsc.sc()
         context.listenerBus().waitUntilEmpty()
         # by the newest id: the store forgets all but a thousand
-        plans = self._spark._jsparkSession.sharedState().statusStore().executionsList().last().executionId()
-        found = [path for path in self._lake.rglob("*") if path.is_file() and not path.name.startswith((".", "_"))]
-        commits = [path for path in found if path.parent.name == "_delta_log" and path.suffix == ".json"]
+        plans = (
+            self._spark._jsparkSession.sharedState()
+            .statusStore()
+            .executionsList()
+            .last()
+            .executionId()
+        )
+        found = [
+            path
+            for path in self._lake.rglob("*")
+            if path.is_file() and not path.name.startswith((".", "_"))
+        ]
+        commits = [
+            path for path in found if path.parent.name == "_delta_log" and path.suffix == ".json"
+        ]
         written = [path for path in found if path.suffix in (".parquet", ".bin")]
-        return Cost(context.dagScheduler().nextJobId(), plans, self._opens, len(commits), len(written))
+        return Cost(
+            context.dagScheduler().nextJobId(), plans, self._opens, len(commits), len(written)
+        )

@@ -77,9 +77,13 @@ def lines(*records: bytes, end: bytes = b"\n") -> bytes:
     return b"".join(record + end for record in records)
 
 
-def broken(case: str, name: str, content: bytes, reason: str, good: bytes, *again: Any, to: str = "") -> Delivery:
+def broken(
+    case: str, name: str, content: bytes, reason: str, good: bytes, *again: Any, to: str = ""
+) -> Delivery:
     """A file that is parked, then delivered right under the same name (or `to`)."""
-    return Delivery(case, name, content, parked=reason, repaired=(to or name, good, frozenset(again)))
+    return Delivery(
+        case, name, content, parked=reason, repaired=(to or name, good, frozenset(again))
+    )
 
 
 def unseen(case: str, name: str, words: str, number: int, to: str) -> Delivery:
@@ -88,10 +92,18 @@ def unseen(case: str, name: str, words: str, number: int, to: str) -> Delivery:
     return Delivery(case, name, good, told=words, repaired=(to, good, frozenset([number])))
 
 
-def fields(case: str, name: str, number: int, refused: list[tuple[bytes, tuple[str, str | None]]]) -> Delivery:
+def fields(
+    case: str, name: str, number: int, refused: list[tuple[bytes, tuple[str, str | None]]]
+) -> Delivery:
     """One good record between refused ones."""
     content = lines(row(number), *[raw for raw, _ in refused], row(number + 1))
-    return Delivery(case, name, content, ids(number, number + 1), {at: why for at, (_, why) in enumerate(refused, 2)})
+    return Delivery(
+        case,
+        name,
+        content,
+        ids(number, number + 1),
+        {at: why for at, (_, why) in enumerate(refused, 2)},
+    )
 
 
 def clash(name: str, value: Any) -> tuple[bytes, tuple[str, str]]:
@@ -138,14 +150,27 @@ def _thousand(by: int) -> list[int]:
 
 _GZ = {n: _shifted(n * 1000) for n in range(8)}
 json_files = [
-    Delivery("B0", "good.json", lines(row(1), row(2, s="é", d=1.5)), {1: {}, 2: {"s": "é", "d": 1.5}}),
+    Delivery(
+        "B0", "good.json", lines(row(1), row(2, s="é", d=1.5)), {1: {}, 2: {"s": "é", "d": 1.5}}
+    ),
     broken("B1", "half.gz", _GZ[0][: len(_GZ[0]) // 2], "truncated", _GZ[0], *_thousand(0)),
     broken("B1", "no-end.gz", _GZ[1][:-1], "truncated", _GZ[1], *_thousand(1000)),
-    broken("B2", "flip.gz", _flipped(_GZ[2], len(_GZ[2]) // 2), "corrupt-gzip", _GZ[2], *_thousand(2000)),
-    broken("B2", "crc.gz", _flipped(_GZ[3], len(_GZ[3]) - 6), "corrupt-gzip", _GZ[3], *_thousand(3000)),
+    broken(
+        "B2",
+        "flip.gz",
+        _flipped(_GZ[2], len(_GZ[2]) // 2),
+        "corrupt-gzip",
+        _GZ[2],
+        *_thousand(2000),
+    ),
+    broken(
+        "B2", "crc.gz", _flipped(_GZ[3], len(_GZ[3]) - 6), "corrupt-gzip", _GZ[3], *_thousand(3000)
+    ),
     broken("B2", "trailing.gz", _GZ[4] + b"garbage", "trailing-garbage", _GZ[4], *_thousand(4000)),
     broken("B3", "text.gz", row(301) + b"\n", "not-gzip", gzip.compress(row(301)), 301),
-    broken("B3", "packed.json", _GZ[5], "gzip-not-named", _GZ[5], *_thousand(5000), to="packed.json.gz"),
+    broken(
+        "B3", "packed.json", _GZ[5], "gzip-not-named", _GZ[5], *_thousand(5000), to="packed.json.gz"
+    ),
     Delivery("B4", "empty.json", b""),
     Delivery("B4", "empty.json.gz", gzip.compress(b"")),
     Delivery("B4", "no-bytes.json.gz", b""),
@@ -154,22 +179,51 @@ json_files = [
     Delivery(
         "B6",
         "nul.json",
-        lines(row(601), b'{"id":1,"s":"\x00"}', b"\x00\x00", bytes(range(128, 256)), b"\x7fELF\x02", row(602)),
+        lines(
+            row(601),
+            b'{"id":1,"s":"\x00"}',
+            b"\x00\x00",
+            bytes(range(128, 256)),
+            b"\x7fELF\x02",
+            row(602),
+        ),
         ids(601, 602),
         dict.fromkeys((2, 3, 4, 5), MALFORMED),
     ),
     Delivery("B7", "bom.json", b"\xef\xbb\xbf" + lines(row(701), row(702)), ids(701, 702)),
-    broken("B7", "utf16.json", lines(row(703)).decode().encode("utf-16"), "not-utf-8", row(703), 703),
-    broken("B7", "utf16-without-mark.json", '{"id":704}\n'.encode("utf-16-le"), "not-utf-8", row(704), 704),
+    broken(
+        "B7", "utf16.json", lines(row(703)).decode().encode("utf-16"), "not-utf-8", row(703), 703
+    ),
+    broken(
+        "B7",
+        "utf16-without-mark.json",
+        '{"id":704}\n'.encode("utf-16-le"),
+        "not-utf-8",
+        row(704),
+        704,
+    ),
     Delivery(
         "B8",
         "latin.json",
-        lines(row(801), '{"id":1,"s":"café"}'.encode("latin-1"), b'{"id":1,"s":"\xc3"}', '{"id":802,"s":"ü"}'.encode()),
+        lines(
+            row(801),
+            '{"id":1,"s":"café"}'.encode("latin-1"),
+            b'{"id":1,"s":"\xc3"}',
+            '{"id":802,"s":"ü"}'.encode(),
+        ),
         {801: {}, 802: {"s": "ü"}},
         {2: MALFORMED, 3: MALFORMED},
     ),
-    Delivery("B9", "crlf.json", lines(row(901), b"x", row(902), end=b"\r\n"), ids(901, 902), {2: MALFORMED}),
-    Delivery("B9", "cr.json", lines(row(903), b"x", row(904), end=b"\r"), ids(903, 904), {2: MALFORMED}),
+    Delivery(
+        "B9",
+        "crlf.json",
+        lines(row(901), b"x", row(902), end=b"\r\n"),
+        ids(901, 902),
+        {2: MALFORMED},
+    ),
+    Delivery(
+        "B9", "cr.json", lines(row(903), b"x", row(904), end=b"\r"), ids(903, 904), {2: MALFORMED}
+    ),
     Delivery(
         "B9",
         "mixed.json",
@@ -181,7 +235,14 @@ json_files = [
         "B14",
         "clash.json",
         1401,
-        [clash("i", 4.7), clash("i", "x"), clash("i", True), clash("d", [1]), clash("arr", "x"), clash("id", "x1")],
+        [
+            clash("i", 4.7),
+            clash("i", "x"),
+            clash("i", True),
+            clash("d", [1]),
+            clash("arr", "x"),
+            clash("id", "x1"),
+        ],
     ),
     fields(
         "B15",
@@ -223,7 +284,11 @@ json_files = [
         "B18",
         "twice.json",
         1801,
-        [(b'{"id":1,"id":2}', MALFORMED), (b'{"id":1,"x":1,"x":2}', MALFORMED), (b'{"id":1,"\\u0069d":2}', MALFORMED)],
+        [
+            (b'{"id":1,"id":2}', MALFORMED),
+            (b'{"id":1,"x":1,"x":2}', MALFORMED),
+            (b'{"id":1,"\\u0069d":2}', MALFORMED),
+        ],
     ),
     fields(
         "B19",
@@ -231,7 +296,15 @@ json_files = [
         1901,
         [
             (raw, MALFORMED)
-            for raw in (b"[]", b'[{"id":1},{"id":2}]', b"5", b'"x"', b"null", b"true", b'{"id":1} {"id":2}')
+            for raw in (
+                b"[]",
+                b'[{"id":1},{"id":2}]',
+                b"5",
+                b'"x"',
+                b"null",
+                b"true",
+                b'{"id":1} {"id":2}',
+            )
         ],
     ),
     Delivery("B19", "blank.json", b"\n \n\t\n" + row(1951) + b"\n\n", ids(1951)),
@@ -272,14 +345,23 @@ json_files = [
             row(3301, flag=True, d=9007199254740992),
             row(3302, flag="false", d="9007199254740994"),
             *[row(1, flag=v) for v in (1, "yes", "t", "off")],
-            *[raw for raw, _ in (clash("d", 9007199254740993), clash("d", "0x1p3"), clash("i", "7\t"))],
+            *[
+                raw
+                for raw, _ in (clash("d", 9007199254740993), clash("d", "0x1p3"), clash("i", "7\t"))
+            ],
             row(1, wall="2024-07-01T12:00:00+02:00"),
             b'{"id":1,"s":1e400}',
             row(3303, wall="2024-07-01T12:00:00"),
         ),
         {3301: {"flag": True, "d": 2.0**53}, 3302: {"flag": False}, 3303: {}},
         dict.fromkeys((3, 4, 5, 6), ("type", "flag"))
-        | {7: ("type", "d"), 8: ("type", "d"), 9: ("type", "i"), 10: ("type", "wall"), 11: ("type", "s")},
+        | {
+            7: ("type", "d"),
+            8: ("type", "d"),
+            9: ("type", "i"),
+            10: ("type", "wall"),
+            11: ("type", "s"),
+        },
     ),
     Delivery(
         "B34",
@@ -287,7 +369,10 @@ json_files = [
         lines(
             row(3401, box={"x": 0.5, "at": "2024-07-01T12:00:00Z"}, m={"7": 0.5}),
             b'{"id":1,"box":{"x":1e400}}',
-            *[row(1, box={"at": at}) for at in (1719835200, "2024-07", "12:30", "2024-07-01T12:00:00 BST")],
+            *[
+                row(1, box={"at": at})
+                for at in (1719835200, "2024-07", "12:30", "2024-07-01T12:00:00 BST")
+            ],
             b'{"id":1,"m":{"7":-1e400}}',
             row(1, m={"x": 0.5}),
             row(3402, box={"x": 1, "new": True}),
@@ -352,7 +437,13 @@ json_files = [
     Delivery(
         "B31",
         "clashing-sets.json",
-        lines(row(3151, x=1), row(3152, x="1"), row(3153, x={"y": [1]}), row(3154, x=None), row(3155, i="7", s=5)),
+        lines(
+            row(3151, x=1),
+            row(3152, x="1"),
+            row(3153, x={"y": [1]}),
+            row(3154, x=None),
+            row(3155, i="7", s=5),
+        ),
         {
             3151: {"_rescued": {"x": "1"}},
             3152: {"_rescued": {"x": "1"}},
@@ -367,7 +458,12 @@ CSV = {"source": {"format": "csv"}, "columns": {"id": "int not null", "s": "stri
 csv_files = [
     Delivery("B0", "good.csv", b"id,s,n\n1,a,1\n", {1: {"s": "a", "n": 1}}, header=1),
     broken(
-        "B1", "half.csv.gz", gzip.compress(b"id,s\n101,a\n" * 50)[:30], "truncated", gzip.compress(b"id\n101\n"), 101
+        "B1",
+        "half.csv.gz",
+        gzip.compress(b"id,s\n101,a\n" * 50)[:30],
+        "truncated",
+        gzip.compress(b"id\n101\n"),
+        101,
     ),
     Delivery("B4", "empty.csv", b""),
     Delivery("B4", "only-header.csv", b"id,s,n\n", header=1),
@@ -380,7 +476,9 @@ csv_files = [
         {3: MALFORMED},
         header=1,
     ),
-    Delivery("B8", "latin.csv", b"id,s,n\n801,a,1\n1,caf\xe9,1\n", ids(801), {3: MALFORMED}, header=1),
+    Delivery(
+        "B8", "latin.csv", b"id,s,n\n801,a,1\n1,caf\xe9,1\n", ids(801), {3: MALFORMED}, header=1
+    ),
     broken(
         "B8",
         "latin-header.csv",
@@ -389,7 +487,9 @@ csv_files = [
         "id,café,n\n811,a,1\n812,é,1\n".encode(),
         *(811, 812),
     ),
-    Delivery("B9", "crlf.csv", b"id,s,n\r\n901,a,1\r\nx,a,1\r\n", ids(901), {3: ("type", "id")}, header=1),
+    Delivery(
+        "B9", "crlf.csv", b"id,s,n\r\n901,a,1\r\nx,a,1\r\n", ids(901), {3: ("type", "id")}, header=1
+    ),
     Delivery("B9", "cr.csv", b"id,s,n\r902,a,1\rx,a,1\r", ids(902), {3: ("type", "id")}, header=1),
     Delivery(
         "B10",
@@ -401,7 +501,12 @@ csv_files = [
         folded=3,
     ),
     Delivery(
-        "B10", "open.csv", b'id,s,n\n1011,"open,1\n1012,b,2\n1013,c,3\n', ids(1012, 1013), {2: MALFORMED}, header=1
+        "B10",
+        "open.csv",
+        b'id,s,n\n1011,"open,1\n1012,b,2\n1013,c,3\n',
+        ids(1012, 1013),
+        {2: MALFORMED},
+        header=1,
     ),
     Delivery(
         "B35",
@@ -422,15 +527,26 @@ csv_files = [
     Delivery(
         "B35",
         "very-wide.csv",
-        ",".join(["id", *[f"c{n}" for n in range(25_000)]]).encode() + b"\n3321" + b",1" * 25_000 + b"\n",
+        ",".join(["id", *[f"c{n}" for n in range(25_000)]]).encode()
+        + b"\n3321"
+        + b",1" * 25_000
+        + b"\n",
         ids(3321),
         header=1,
     ),
     Delivery("B11", "reordered.csv", b"n,id,s\n7,1101,a\n", {1101: {"s": "a", "n": 7}}, header=1),
     Delivery("B12", "no-header.csv", b"1201,a,1\n1202,b,2\n", {}, {1: MALFORMED, 2: MALFORMED}),
     Delivery("B12", "one-record.csv", b"1203,a,1\n", {}, {1: MALFORMED}),
-    Delivery("B12", "repeated.csv", b"id,s,n\n1204,a,1\nid,s,n\n1205,b,2\n", ids(1204, 1205), header=2),
-    Delivery("B12", "joined.csv", b"id,s,n\n1208,a,1\n\xef\xbb\xbfid,s,n\n1209,b,2\n", ids(1208, 1209), header=2),
+    Delivery(
+        "B12", "repeated.csv", b"id,s,n\n1204,a,1\nid,s,n\n1205,b,2\n", ids(1204, 1205), header=2
+    ),
+    Delivery(
+        "B12",
+        "joined.csv",
+        b"id,s,n\n1208,a,1\n\xef\xbb\xbfid,s,n\n1209,b,2\n",
+        ids(1208, 1209),
+        header=2,
+    ),
     Delivery(
         "B12",
         "other-header.csv",
@@ -439,7 +555,13 @@ csv_files = [
         {3: ("type", "id")},
         header=1,
     ),
-    Delivery("B13", "extra.csv", b"id,new,s,n\n1301,x,a,1\n", {1301: {"s": "a", "_rescued": {"new": "x"}}}, header=1),
+    Delivery(
+        "B13",
+        "extra.csv",
+        b"id,new,s,n\n1301,x,a,1\n",
+        {1301: {"s": "a", "_rescued": {"new": "x"}}},
+        header=1,
+    ),
     Delivery("B13", "missing.csv", b"id,s\n1302,a\n", {1302: {"n": None}}, header=1),
     Delivery(
         "B13",
@@ -462,12 +584,19 @@ csv_files = [
     Delivery(
         "B20",
         "wide.csv",
-        ",".join(["id", *[f"c{n}" for n in range(10_000)]]).encode() + b"\n2001" + b",1" * 10_000 + b"\n",
+        ",".join(["id", *[f"c{n}" for n in range(10_000)]]).encode()
+        + b"\n2001"
+        + b",1" * 10_000
+        + b"\n",
         ids(2001),
         header=1,
     ),
     Delivery(
-        "B28", "x\u2028y.csv", "id,s,n\n2801,a\u2028b\u0085c,1\n".encode(), {2801: {"s": "a\u2028b\u0085c"}}, header=1
+        "B28",
+        "x\u2028y.csv",
+        "id,s,n\n2801,a\u2028b\u0085c,1\n".encode(),
+        {2801: {"s": "a\u2028b\u0085c"}},
+        header=1,
     ),
 ]
 
@@ -477,9 +606,16 @@ text_files = [
     Delivery("B6", "nul.log", b"a\x00b\n\xff\xfe\xfd\nb6\n", ids("a\x00b", "b6"), {2: MALFORMED}),
     Delivery("B8", "latin.log", b"caf\xe9\nb8\n", ids("b8"), {1: MALFORMED}),
     Delivery("B9", "ends.log", b"b9a\rb9b\r\nb9c\n\n", ids("b9a", "b9b", "b9c")),
-    Delivery("B21", "long.log", b"b21\n" + b"x" * 2_000 + b"\nb21b\n", ids("b21", "b21b"), {2: LARGE}),
+    Delivery(
+        "B21", "long.log", b"b21\n" + b"x" * 2_000 + b"\nb21b\n", ids("b21", "b21b"), {2: LARGE}
+    ),
     broken(
-        "B2", "trailing.log.gz", gzip.compress(b"b2\n") + b"\0" * 512, "trailing-garbage", gzip.compress(b"b2\n"), "b2"
+        "B2",
+        "trailing.log.gz",
+        gzip.compress(b"b2\n") + b"\0" * 512,
+        "trailing-garbage",
+        gzip.compress(b"b2\n"),
+        "b2",
     ),
 ]
 
@@ -511,20 +647,32 @@ def _columnar(form: str) -> list[Delivery]:
             orc.write_table(table, out)
         return out.getvalue()
 
-    def delivery(case: str, name: str, table: pa.Table, lands: Any, refused: Any = None, **more: Any) -> Delivery:
-        return Delivery(case, name, packed(table, **more), lands, refused or {}, rows=table.num_rows)
+    def delivery(
+        case: str, name: str, table: pa.Table, lands: Any, refused: Any = None, **more: Any
+    ) -> Delivery:
+        return Delivery(
+            case, name, packed(table, **more), lands, refused or {}, rows=table.num_rows
+        )
 
     many = packed(pa.table({"id": list(range(300_000, 302_000)), "s": ["x" * 20] * 2000}))
     small = pa.table({"id": [3001], "s": ["again"]})
     end = len(many) - 8
     footer = struct.unpack("<I", many[end : end + 4])[0] if form == "parquet" else 40
     wide = pa.table({"id": [2001], **{f"c{n}": [n] for n in range(10_000)}})
-    zone = "UTC" if form == "parquet" else None  # ORC with zones is read through pyarrow, to which such a time is none
+    zone = (
+        "UTC" if form == "parquet" else None
+    )  # ORC with zones is read through pyarrow, to which such a time is none
     found = [
         delivery("B0", "good", pa.table({"id": [1, 2], "d": [-0.0, None]}), {1: {"d": 0.0}, 2: {}}),
         Delivery("B4", "zero", b""),
         delivery("B4", "no-rows", pa.table({"id": pa.array([], pa.int32())}), {}),
-        delivery("B14", "clash", pa.table({"id": [1401, 1402], "n": ["7", "x"]}), {1401: {"n": 7}}, {2: ("type", "n")}),
+        delivery(
+            "B14",
+            "clash",
+            pa.table({"id": [1401, 1402], "n": ["7", "x"]}),
+            {1401: {"n": 7}},
+            {2: ("type", "n")},
+        ),
         delivery(
             "B16",
             "numbers",
@@ -546,16 +694,30 @@ def _columnar(form: str) -> list[Delivery]:
             {3411: {"_rescued": {"box": {"a": 1, "b": "new"}}}, 3412: {}},
         ),
         delivery("B20", "wide", wide, ids(2001)),
-        delivery("B21", "large", pa.table({"id": [2101, 2102], "s": ["x" * 9_000_000, "y"]}), ids(2102), {1: LARGE}),
+        delivery(
+            "B21",
+            "large",
+            pa.table({"id": [2101, 2102], "s": ["x" * 9_000_000, "y"]}),
+            ids(2102),
+            {1: LARGE},
+        ),
         delivery(
             "B25",
             "last-day",
             pa.table({"id": [2502, 2503], "at": pa.array([FAR, None], pa.timestamp("us", zone))}),
             {2502: {"at": FAR}, 2503: {"at": None}},
         ),
-        delivery("B25", "epochs", pa.table({"id": [2501], "at": [1_704_067_200_000]}), {}, {1: ("type", "at")}),
+        delivery(
+            "B25",
+            "epochs",
+            pa.table({"id": [2501], "at": [1_704_067_200_000]}),
+            {},
+            {1: ("type", "at")},
+        ),
         broken("B30", "half", many[: len(many) // 2], f"bad-{form}", packed(small), 3001),
-        broken("B30", "text", b'{"id":1}\n', "wrong-container", packed(pa.table({"id": [3002]})), 3002),
+        broken(
+            "B30", "text", b'{"id":1}\n', "wrong-container", packed(pa.table({"id": [3002]})), 3002
+        ),
         broken(
             "B30",
             "footer",
@@ -567,19 +729,27 @@ def _columnar(form: str) -> list[Delivery]:
         delivery(
             "B36",
             "latin",
-            pa.table({"id": [3401, 3402, 3403], "s": _texts(b"caf\xe9", "é".encode(), b"\xed\xa0\x80")}),
+            pa.table(
+                {"id": [3401, 3402, 3403], "s": _texts(b"caf\xe9", "é".encode(), b"\xed\xa0\x80")}
+            ),
             {3402: {"s": "é"}},
             {1: MALFORMED, 3: MALFORMED},
         ),
         delivery("B30", "no-column", pa.table({"s": ["a"]}), {}, {1: MISSING}),
-        delivery("B30", "null-key", pa.table({"id": pa.array([3005, None])}), ids(3005), {2: MISSING}),
-        delivery("B30", "other-type", pa.table({"id": ["3006", "x"]}), ids(3006), {2: ("type", "id")}),
+        delivery(
+            "B30", "null-key", pa.table({"id": pa.array([3005, None])}), ids(3005), {2: MISSING}
+        ),
+        delivery(
+            "B30", "other-type", pa.table({"id": ["3006", "x"]}), ids(3006), {2: ("type", "id")}
+        ),
     ]
     if form == "parquet":
         moment = datetime(2024, 7, 1, 12, tzinfo=UTC)
         old = pa.table({"id": [3007], "at": pa.array([moment], pa.timestamp("ns", "UTC"))})
         found += [
-            delivery("B30", "int96", old, {3007: {"at": moment}}, use_deprecated_int96_timestamps=True),
+            delivery(
+                "B30", "int96", old, {3007: {"at": moment}}, use_deprecated_int96_timestamps=True
+            ),
             delivery(
                 "B38",
                 "split",
@@ -589,7 +759,9 @@ def _columnar(form: str) -> list[Delivery]:
                 column_encoding={"d": "BYTE_STREAM_SPLIT"},
             ),
             delivery("B29", "k=1/in", pa.table({"id": [2901]}), ids(2901)),
-            delivery("B29", "k=x/in", pa.table({"id": [2902], "k": [5]}), {2902: {"_rescued": {"k": 5}}}),
+            delivery(
+                "B29", "k=x/in", pa.table({"id": [2902], "k": [5]}), {2902: {"_rescued": {"k": 5}}}
+            ),
         ]
     return found
 
@@ -606,7 +778,9 @@ RULE, NO_TIME = ("rule:plausible", None), ("type", "at")
 
 def change(key: str, at: Any = NOON, **more: Any) -> bytes:
     """A change of a key."""
-    return json.dumps({"k": key, "at": at.isoformat() if isinstance(at, datetime) else at, **more}).encode()
+    return json.dumps(
+        {"k": key, "at": at.isoformat() if isinstance(at, datetime) else at, **more}
+    ).encode()
 
 
 def _late(seconds: int) -> datetime:
@@ -637,14 +811,29 @@ def keyed_files(now: datetime) -> list[Delivery]:
         Delivery("B22", "01.json", lines(*[change("same", n=1)] * 3), {"same": {"n": 1}}),
         Delivery("B22", "02.json", lines(change("same", n=1))),
         Delivery(
-            "B23", "03.json", lines(change("tie", n=5), change("tie", n=9), change("tie", n=7)), {"tie": {"n": 9}}
+            "B23",
+            "03.json",
+            lines(change("tie", n=5), change("tie", n=9), change("tie", n=7)),
+            {"tie": {"n": 9}},
         ),
-        Delivery("B23", "04.json", lines(change("tie", n=8), change("tie-gone", n=1), change("tie-gone", gone=True))),
-        Delivery("B24", "05.json", lines(change("born-dead", NOON, gone=True), change("twice", _late(60), gone=True))),
+        Delivery(
+            "B23",
+            "04.json",
+            lines(change("tie", n=8), change("tie-gone", n=1), change("tie-gone", gone=True)),
+        ),
+        Delivery(
+            "B24",
+            "05.json",
+            lines(change("born-dead", NOON, gone=True), change("twice", _late(60), gone=True)),
+        ),
         Delivery(
             "B24",
             "06.json",
-            lines(change("born-dead", _late(1), n=1), change("twice", NOON, n=2), change("good", _late(10), n=0)),
+            lines(
+                change("born-dead", _late(1), n=1),
+                change("twice", NOON, n=2),
+                change("good", _late(10), n=0),
+            ),
             {"twice": {"n": 2}},
         ),
         Delivery(
@@ -653,11 +842,21 @@ def keyed_files(now: datetime) -> list[Delivery]:
             lines(
                 *[
                     change("poison", at, n=0)
-                    for at in ("1970-01-01T00:00:00Z", "0001-01-01T00:00:00Z", far, "9999-12-31T23:59:59Z")
+                    for at in (
+                        "1970-01-01T00:00:00Z",
+                        "0001-01-01T00:00:00Z",
+                        far,
+                        "9999-12-31T23:59:59Z",
+                    )
                 ],
                 *[
                     change("poison", at, n=0)
-                    for at in ("+294247-01-10T04:00:54Z", 1704067200000, 1704067200, "1704067200000000")
+                    for at in (
+                        "+294247-01-10T04:00:54Z",
+                        1704067200000,
+                        1704067200,
+                        "1704067200000000",
+                    )
                 ],
                 change("poison", soon, n=1),
                 change("fine", "2024-06-01T12:00:00.123456000Z", n=1),
@@ -672,7 +871,11 @@ def keyed_files(now: datetime) -> list[Delivery]:
             lines(*[change(f"late{s}", n=1) for s in (1, 3600, 2_592_000)]),
             {f"late{s}": {"n": 1, "at": NOON} for s in (1, 3600, 2_592_000)},
         ),
-        Delivery("B26", "09.json", lines(*[change(f"late{s}", _late(s), n=0) for s in (1, 3600, 2_592_000)])),
+        Delivery(
+            "B26",
+            "09.json",
+            lines(*[change(f"late{s}", _late(s), n=0) for s in (1, 3600, 2_592_000)]),
+        ),
         Delivery(
             "B27",
             "10.json",
@@ -704,7 +907,11 @@ apart_files = [
     Delivery(
         "B37",
         "texts.json",
-        lines(*[row(3501, p=text) for text in _NO_PARTITION], row(3502, p="x" * 253), row(3503, p="/" * 84)),
+        lines(
+            *[row(3501, p=text) for text in _NO_PARTITION],
+            row(3502, p="x" * 253),
+            row(3503, p="/" * 84),
+        ),
         {3502: {"p": "x" * 253}, 3503: {"p": "/" * 84}},
         dict.fromkeys(range(1, 7), ("partition", "p")),
     ),

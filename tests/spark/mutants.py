@@ -22,9 +22,23 @@ FLOWS: dict[str, dict[str, Any]] = {
     "csv": {"columns": {"k": "string not null", "s": "string", "n": "int"}},
     "text": {"columns": {"value": "string"}},
     "parquet": {
-        "columns": {"k": "string not null", "n": "int", "d": "double", "at": "timestamp", "st": "struct<x: int>"}
+        "columns": {
+            "k": "string not null",
+            "n": "int",
+            "d": "double",
+            "at": "timestamp",
+            "st": "struct<x: int>",
+        }
     },
-    "orc": {"columns": {"k": "string not null", "n": "int", "d": "double", "at": "timestamp", "st": "struct<x: int>"}},
+    "orc": {
+        "columns": {
+            "k": "string not null",
+            "n": "int",
+            "d": "double",
+            "at": "timestamp",
+            "st": "struct<x: int>",
+        }
+    },
 }
 _TEXTS = ["", "é", "[{", "a b", "-1", "1,5", "🛫", "\\"]
 _SPLICES = [
@@ -77,7 +91,10 @@ def _text(chance: random.Random, form: str) -> bytes:
         ascii_only = chance.random() < 0.5
         lines = [json.dumps(row, ensure_ascii=ascii_only) for row in rows]
     elif form == "csv":
-        lines = ["k,s,n", *[f"{row['k']},{_cell(chance, str(row['s']))},{row['n']}" for row in rows]]
+        lines = [
+            "k,s,n",
+            *[f"{row['k']},{_cell(chance, str(row['s']))},{row['n']}" for row in rows],
+        ]
     else:
         lines = [f"{row['k']} {row['s']}" for row in rows]
     return "".join(line + end for line in lines).encode()
@@ -94,14 +111,19 @@ def _columnar(chance: random.Random, form: str) -> bytes:
             "k": [f"k{n % 50}" for n in range(size)],
             "n": pa.array([n if n % 7 else None for n in range(size)], pa.int32()),
             "d": [n / 3 for n in range(size)],
-            "at": pa.array([n * 10**6 for n in range(size)], pa.timestamp("us", "UTC" if form == "parquet" else None)),
+            "at": pa.array(
+                [n * 10**6 for n in range(size)],
+                pa.timestamp("us", "UTC" if form == "parquet" else None),
+            ),
             "st": [{"x": n} for n in range(size)],
             "more": [chance.choice(_TEXTS) for _ in range(size)],
         }
     )
     out = io.BytesIO()
     if form == "orc":
-        orc.write_table(table, out, compression=chance.choice(["uncompressed", "zlib", "zstd", "snappy"]))
+        orc.write_table(
+            table, out, compression=chance.choice(["uncompressed", "zlib", "zstd", "snappy"])
+        )
         return out.getvalue()
     pq.write_table(
         table,
@@ -155,7 +177,11 @@ def found_in(form: str, path: Path) -> Found:
     lines = lines[:-1] if lines[-1] == b"" else lines
     blank = sum(not line.strip() for line in lines)
     if form == "csv":  # where quotes may fold lines, the audit counts: it has a reader of its own
-        return Found(len(lines), blank) if b'"' in content else Found(len(lines), blank, _csv_lands(lines))
+        return (
+            Found(len(lines), blank)
+            if b'"' in content
+            else Found(len(lines), blank, _csv_lands(lines))
+        )
     judge = _text_key if form == "text" else _json_key
     keys = [judge(line) for line in lines if line.strip()]
     return Found(len(lines), blank, Counter(key for key in keys if key is not None))
@@ -182,7 +208,11 @@ def _json_key(line: bytes) -> str | None:
     except (ValueError, RecursionError):
         return None
     key = row.get("k") if isinstance(row, dict) else None
-    return key if key is None or isinstance(key, str) else json.dumps(key, separators=(",", ":"), ensure_ascii=False)
+    return (
+        key
+        if key is None or isinstance(key, str)
+        else json.dumps(key, separators=(",", ":"), ensure_ascii=False)
+    )
 
 
 def _csv_lands(lines: list[bytes]) -> Counter[Any] | None:
@@ -205,7 +235,11 @@ def _csv_lands(lines: list[bytes]) -> Counter[Any] | None:
 
 def _rows_in(form: str, path: Path) -> Found:
     try:
-        table = pq.read_table(path, use_threads=False, partitioning=None) if form == "parquet" else orc.read_table(path)
+        table = (
+            pq.read_table(path, use_threads=False, partitioning=None)
+            if form == "parquet"
+            else orc.read_table(path)
+        )
         table.validate()
     except Exception:  # noqa: BLE001 - whatever it says, it can't read the file
         return Found(None)

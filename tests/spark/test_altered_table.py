@@ -113,8 +113,14 @@ def test_a_lost_file_is_read_again_after_the_reset(landing: Make, keys: list[str
     assert {r["id"]: r["v"] for r in here.rows()} == {1: "a"}
 
 
-def test_the_features_that_spark_writes_and_drops_are_those_of_the_lists(spark: SparkSession) -> None:
-    known = spark._jvm.org.apache.spark.sql.delta.TableFeature.allSupportedFeaturesMap().values().iterator()
+def test_the_features_that_spark_writes_and_drops_are_those_of_the_lists(
+    spark: SparkSession,
+) -> None:
+    known = (
+        spark._jvm.org.apache.spark.sql.delta.TableFeature.allSupportedFeaturesMap()
+        .values()
+        .iterator()
+    )
     names, removable = set(), set()
     while known.hasNext():
         feature = known.next()

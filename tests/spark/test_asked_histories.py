@@ -60,7 +60,9 @@ def test_rows_whose_answer_changes_are_computed_again_and_no_others(
         fated = [
             row
             for at in range(buckets)
-            for row in _fated(spark, kind, some, before, Bucket(at, buckets), two=two, append=append)
+            for row in _fated(
+                spark, kind, some, before, Bucket(at, buckets), two=two, append=append
+            )
         ]
     table, width = dict(before), len(kind.row_keys)
     for row in fated:
@@ -73,9 +75,14 @@ def test_rows_whose_answer_changes_are_computed_again_and_no_others(
     assert not wrong, (len(wrong), wrong[0], table.get(wrong[0]), after.get(wrong[0]))
     met = Counter(row[difference.FATE] for row in fated)
     assert min(met[fate] for fate in difference.ACTS) > 100, met
-    assert not met[difference.UNCHANGED], "of a run that got an end, times before that are not touched"
+    assert not met[difference.UNCHANGED], (
+        "of a run that got an end, times before that are not touched"
+    )
     both = before.keys() & after.keys()
-    moved = sum(before[key][-2:] != after[key][-2:] and before[key][1:-2] == after[key][1:-2] for key in both)
+    moved = sum(
+        before[key][-2:] != after[key][-2:] and before[key][1:-2] == after[key][1:-2]
+        for key in both
+    )
     assert moved > 100, "answers change of rows that did not"
     found = Counter(bool(answer[0]) for cell in some for answer in cell.answers[1].values())
     assert min(found.values()) > 500, found
@@ -87,34 +94,55 @@ def _model(some: Sequence[Cell], at: int, *, append: bool) -> Result:
         for row in (cell.before, cell.after)[at][0]:
             there, v, u = cell.answers[at][row.cell, row.id]
             if append:
-                found[(f"l{row.cell}:{row.id}",)] = (there, row.cell, row.k, row.at, row.id, row.n, v, u)
+                found[(f"l{row.cell}:{row.id}",)] = (
+                    there,
+                    row.cell,
+                    row.k,
+                    row.at,
+                    row.id,
+                    row.n,
+                    v,
+                    u,
+                )
             else:
                 found[row.cell, row.id] = (there, row.k, row.at, row.n, v, u)
     return found
 
 
 def _fated(
-    spark: SparkSession, kind: Kind, some: Sequence[Cell], before: Result, bucket: Bucket, *, two: bool, append: bool
+    spark: SparkSession,
+    kind: Kind,
+    some: Sequence[Cell],
+    before: Result,
+    bucket: Bucket,
+    *,
+    two: bool,
+    append: bool,
 ) -> list[Row]:
     at = _SEQUENCE[two]
     right = f"cell int, k string, __START_AT {at}, __END_AT {at}, v string, u int"
 
     def left(rows: Sequence[tuple[Asking, int]], more: str = "") -> DataFrame:
         origin = [
-            (*row, *([(f"l{row.cell}", row.id)] if append else []), *([sign] if more else [])) for row, sign in rows
+            (*row, *([(f"l{row.cell}", row.id)] if append else []), *([sign] if more else []))
+            for row, sign in rows
         ]
         return spark.createDataFrame(origin, f"{_LEFT}{f', {_ORIGIN}' if append else ''}{more}")
 
     sign = f", {images.SIGN} int"
     runs = spark.createDataFrame([one for cell in some for one in cell.after[1]], right)
-    moved = spark.createDataFrame([(*one, by) for cell in some for one, by in cell.right], right + sign)
+    moved = spark.createDataFrame(
+        [(*one, by) for cell in some for one, by in cell.right], right + sign
+    )
     asking = left([(one, 1) for cell in some for one in cell.after[0]])
     came = left([one for cell in some for one in cell.left], sign)
     netted = [images.net(rows, rows.columns[:-1], changes=True).persist() for rows in (moved, came)]
     sources = [runs, asking]
     keys = recompute.touched(kind, netted, bucket, sources).persist()
     _within({values(row[:-2]): values(row[-2:]) for row in keys.collect()}, some, append=append)
-    held = spark.createDataFrame([(*key, *own) for key, own in before.items()], query(kind, sources).schema)
+    held = spark.createDataFrame(
+        [(*key, *own) for key, own in before.items()], query(kind, sources).schema
+    )
     scope = Touched(keys, keys.count(), Pruning())
     found = recompute.difference(kind, sources, scope, held).drop(difference.BEFORE).collect()
     for one in (keys, *netted):
@@ -122,11 +150,15 @@ def _fated(
     return found
 
 
-def _within(times: dict[tuple[Any, ...], tuple[Any, ...]], some: Sequence[Cell], *, append: bool) -> None:
+def _within(
+    times: dict[tuple[Any, ...], tuple[Any, ...]], some: Sequence[Cell], *, append: bool
+) -> None:
     """A touched row's time lies between those that changes show of its key: what ended before is not needed."""
     met = 0
     for row in (row for cell in some for row in cell.after[0]):
-        low, high = times.get((f"l{row.cell}:{row.id}",) if append else (row.cell, row.id), (None, None))
+        low, high = times.get(
+            (f"l{row.cell}:{row.id}",) if append else (row.cell, row.id), (None, None)
+        )
         assert row.at is None or low is None or low <= row.at <= high, row
         met += row.at is not None and low is not None
     assert met > 100

@@ -182,7 +182,10 @@ CASES = {
         clash("flag", "maybe"),
         clash("flag", [True]),
         clash("money", ["x"]),
-        (fields(id=601, arr=[1, None], m={"a": 1, "b": None}, st={"x": 1, "y": "z"}, flag=True), 601),
+        (
+            fields(id=601, arr=[1, None], m={"a": 1, "b": None}, st={"x": 1, "y": "z"}, flag=True),
+            601,
+        ),
         (fields(id=602, arr=[], m={}, st={}, flag=None), 602),
     ),
     "fields": lines(
@@ -210,9 +213,13 @@ CASES = {
         (fields(id=1, s="é" * 150_000), ("too_large", None)),
         (fields(id=902), 902),
     ),
-    "crlf": lines((fields(id=1001), 1001), (b"x", MALFORMED), (b"", ...), (fields(id=1002), 1002), end=b"\r\n"),
+    "crlf": lines(
+        (fields(id=1001), 1001), (b"x", MALFORMED), (b"", ...), (fields(id=1002), 1002), end=b"\r\n"
+    ),
     "cr": lines((fields(id=1011), 1011), (b"x", MALFORMED), (fields(id=1012), 1012), end=b"\r"),
-    "mixed": Case(b'{"id":1021}\r\n{"id":1022}\r{"id":1023}\nx', {4: MALFORMED}, frozenset({1021, 1022, 1023})),
+    "mixed": Case(
+        b'{"id":1021}\r\n{"id":1022}\r{"id":1023}\nx', {4: MALFORMED}, frozenset({1021, 1022, 1023})
+    ),
     "torn": Case(fields(id=1031) + b'\n{"id":1,"s":"to', {2: MALFORMED}, frozenset({1031})),
     "bom": Case(b"\xef\xbb\xbf" + fields(id=1041) + b"\nx\n", {2: MALFORMED}, frozenset({1041})),
     "only-bom": Case(b"\xef\xbb\xbf", {}, frozenset()),
@@ -253,7 +260,11 @@ def drained(landing: Callable[[Mapping[str, Any]], Any]) -> Any:
     """Every case as a file of its own, drained at once; then drained again, which must find nothing to do."""
     here = landing(
         {
-            "source": {"format": "json", "timezone": "America/New_York", "max_record_bytes": "256kb"},
+            "source": {
+                "format": "json",
+                "timezone": "America/New_York",
+                "max_record_bytes": "256kb",
+            },
             "columns": COLUMNS,
             "rules": RULES,
         }
@@ -283,16 +294,25 @@ def test_the_run_is_green_and_its_sums_close(drained: Any) -> None:
     assert sums["applied"] == sum(len(case.good) for case in CASES.values()) + 2
 
 
-@pytest.mark.parametrize("name", CASES, ids=lambda name: name[:12].encode("ascii", "replace").decode())
+@pytest.mark.parametrize(
+    "name", CASES, ids=lambda name: name[:12].encode("ascii", "replace").decode()
+)
 def test_each_record_meets_its_fate(drained: Any, name: str) -> None:
     case = CASES[name]
-    found = {at: (row["reason"], row["field"]) for (file, at), row in drained.quarantined.items() if file == name}
+    found = {
+        at: (row["reason"], row["field"])
+        for (file, at), row in drained.quarantined.items()
+        if file == name
+    }
     assert found == case.refused
     assert case.good <= set(drained.table)
 
 
 def test_nothing_else_landed(drained: Any) -> None:
-    assert set(drained.table) == {one for case in CASES.values() for one in case.good} | {1301, 1302}
+    assert set(drained.table) == {one for case in CASES.values() for one in case.good} | {
+        1301,
+        1302,
+    }
 
 
 def test_refused_records_are_kept_as_they_came(drained: Any) -> None:
@@ -300,7 +320,11 @@ def test_refused_records_are_kept_as_they_came(drained: Any) -> None:
         raw = CASES[name].content.split(b"\n")
         for at in CASES[name].refused:
             row = drained.quarantined[name, at]
-            assert (row["raw"].encode(), row["raw_bytes"], row["raw_length"]) == (raw[at - 1], None, len(raw[at - 1]))
+            assert (row["raw"].encode(), row["raw_bytes"], row["raw_length"]) == (
+                raw[at - 1],
+                None,
+                len(raw[at - 1]),
+            )
             assert row["origin"]["unit"] == str(drained.landing / name)
             assert row["run_id"] == "run 1"
 
@@ -323,9 +347,11 @@ def test_a_record_that_is_too_large_keeps_its_beginning(drained: Any) -> None:
 
 def test_the_reason_says_what_is_wrong(drained: Any) -> None:
     details = {at: drained.quarantined["numbers", at]["detail"] for at in (1, 3, 9, 15)}
-    assert details == {1: "4.7 is no int", 3: "2147483648 is no int", 9: "9223372036854775808 is no bigint"} | {
-        15: "1,5 is no decimal(38,3)"
-    }
+    assert details == {
+        1: "4.7 is no int",
+        3: "2147483648 is no int",
+        9: "9223372036854775808 is no bigint",
+    } | {15: "1,5 is no decimal(38,3)"}
     twice = {drained.quarantined["twice", at]["detail"] for at in CASES["twice"].refused}
     assert twice == {"a key stands twice"}
     assert drained.quarantined["malformed", 1]["detail"] == "not one JSON object"
@@ -391,7 +417,12 @@ def test_the_next_run_is_clean(drained: Any) -> None:
 
 KEYED = {
     "source": {"format": "json"},
-    "columns": {"k": "string not null", "at": "int not null", "n": "int not null", "gone": "boolean"},
+    "columns": {
+        "k": "string not null",
+        "at": "int not null",
+        "n": "int not null",
+        "gone": "boolean",
+    },
     "rules": {"even": "n % 2 = 0"},
     "target": {"keys": ["k"], "sequence_by": ["at"], "apply_as_deletes": "gone"},
 }
@@ -405,8 +436,16 @@ def keyed(landing: Callable[[Mapping[str, Any]], Any]) -> Any:
 def test_a_delete_needs_keys_and_sequence_only(keyed: Any) -> None:
     rows = [{"k": k, "at": 1, "n": 2} for k in "abcd"]
     rows += [{"k": "a", "at": 2, "gone": True}, {"k": "b", "at": 2, "gone": True, "n": "x"}]
-    rows += [{"k": "c", "at": 2, "gone": True, "n": 1}, {"k": "d", "gone": True}, {"k": "d", "at": "x", "gone": True}]
-    rows += [{"at": 2, "gone": True}, {"k": "d", "at": 2, "gone": "perhaps", "n": 2}, {"k": "d", "at": 2, "n": 3}]
+    rows += [
+        {"k": "c", "at": 2, "gone": True, "n": 1},
+        {"k": "d", "gone": True},
+        {"k": "d", "at": "x", "gone": True},
+    ]
+    rows += [
+        {"at": 2, "gone": True},
+        {"k": "d", "at": 2, "gone": "perhaps", "n": 2},
+        {"k": "d", "at": 2, "n": 3},
+    ]
     keyed.land("one", "\n".join(map(json.dumps, rows)).encode())
     report, code = keyed.attempt_batches()
     assert code == Exit.DONE, report.error

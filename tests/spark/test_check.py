@@ -37,9 +37,18 @@ AT_LEAST_TWO = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_
 
 
 def test_a_detail_is_spelled_as_its_author_wrote_it() -> None:
-    kwargs = {"column": "c", "regex": r"^\d+$", "max_value": 250000, "min_value": 2013, "value_set": ["a", 1]}
+    kwargs = {
+        "column": "c",
+        "regex": r"^\d+$",
+        "max_value": 250000,
+        "min_value": 2013,
+        "value_set": ["a", 1],
+    }
     detail = result.detail({"kwargs": kwargs}, 336074)
-    assert detail == r"wants regex='^\d+$', max_value=250,000, min_value=2013, value_set=['a', 1]; observed 336,074"
+    assert (
+        detail
+        == r"wants regex='^\d+$', max_value=250,000, min_value=2013, value_set=['a', 1]; observed 336,074"
+    )
     assert result.detail({"kwargs": kwargs}, 0.5).endswith("observed 0.5")
 
 
@@ -58,7 +67,11 @@ class Flow:
                 "flows": {
                     "flights": {
                         "source": {"files": "landing/*.json", "format": "json"},
-                        "columns": {"id": "string not null", "status": "string", "at": "int not null"},
+                        "columns": {
+                            "id": "string not null",
+                            "status": "string",
+                            "at": "int not null",
+                        },
                         "target": {"keys": ["id"], "sequence_by": ["at"]},
                     }
                 },
@@ -69,15 +82,29 @@ class Flow:
     def metadata(self, *, inserted: int = 0, deleted: int = 0) -> str:
         self.batches += 1
         # of rows that a person released: the share of refused records is of input only
-        row = BatchRow("flights", "flights", generation=1, batch=self.batches, run_id="r", kind="quarantine")
-        return replace(row, records=inserted + deleted, inserted=inserted, deleted=deleted).as_metadata()
+        row = BatchRow(
+            "flights", "flights", generation=1, batch=self.batches, run_id="r", kind="quarantine"
+        )
+        return replace(
+            row, records=inserted + deleted, inserted=inserted, deleted=deleted
+        ).as_metadata()
 
     def write(self, *rows: tuple[str, str | None]) -> datetime:
         """Append a batch as a drain does: one later `_changed_at`, the ledger row in its commit."""
-        metadata = CommitProperties(custom_metadata={"userMetadata": self.metadata(inserted=len(rows))})
+        metadata = CommitProperties(
+            custom_metadata={"userMetadata": self.metadata(inserted=len(rows))}
+        )
         at = START + timedelta(minutes=self.batches)
-        schema = pa.schema([("id", pa.string()), ("status", pa.string()), ("_changed_at", pa.timestamp("us", "UTC"))])
-        table = pa.Table.from_pylist([dict(zip(schema.names, (*row, at), strict=True)) for row in rows], schema)
+        schema = pa.schema(
+            [
+                ("id", pa.string()),
+                ("status", pa.string()),
+                ("_changed_at", pa.timestamp("us", "UTC")),
+            ]
+        )
+        table = pa.Table.from_pylist(
+            [dict(zip(schema.names, (*row, at), strict=True)) for row in rows], schema
+        )
         write_deltalake(self.layout.table, table, mode="append", commit_properties=metadata)
         count_as_spark(self.layout.table)
         return at
@@ -98,8 +125,18 @@ class Flow:
 
     def report(self, *expectations: dict[str, Any]) -> Any:
         self.runs += 1
-        suite = {"name": "flights", "expectations": list(expectations), "meta": {}} if expectations else None
-        facts = {"flow": "flights", "step": "check", "run_id": f"run {self.runs}", "root": "/", "start": "s"}
+        suite = (
+            {"name": "flights", "expectations": list(expectations), "meta": {}}
+            if expectations
+            else None
+        )
+        facts = {
+            "flow": "flights",
+            "step": "check",
+            "run_id": f"run {self.runs}",
+            "root": "/",
+            "start": "s",
+        }
         return check(
             Request(spec=self.spec, suite=suite, **facts),
             self.spark,
@@ -134,7 +171,9 @@ def test_where_rows_came_from_is_not_judged(flow: Flow) -> None:
     assert [e.success for e in flow.check(count).expectations] == [True]
 
 
-def test_pass_publishes_version_and_newest_change(flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pass_publishes_version_and_newest_change(
+    flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "cwd").mkdir()
     monkeypatch.chdir(tmp_path / "cwd")
     flow.write(("a", "scheduled"))
@@ -235,7 +274,9 @@ def test_commit_by_other_hands_makes_every_row_judged(flow: Flow) -> None:
 def test_uniqueness_is_judged_over_the_whole_table(flow: Flow, looked_up: bool) -> None:
     def published() -> None:
         pointer = gate_published.published(flow.layout)
-        if looked_up and pointer is not None:  # as of so large a table that its other rows are not gone through again
+        if (
+            looked_up and pointer is not None
+        ):  # as of so large a table that its other rows are not gone through again
             gate_published.publish(flow.layout, pointer.model_copy(update={"rows": 10**7}))
 
     flow.write(("a", "landed"))
@@ -274,14 +315,19 @@ def test_batch_of_deletes_only_is_judged_by_table_expectations(flow: Flow) -> No
 @pytest.mark.full
 def test_what_cannot_be_judged_fails_alone(flow: Flow) -> None:
     flow.write(("a", "landed"))
-    bad_regex = {"type": "expect_column_values_to_match_regex", "kwargs": {"column": "id", "regex": "("}}
+    bad_regex = {
+        "type": "expect_column_values_to_match_regex",
+        "kwargs": {"column": "id", "regex": "("},
+    }
     bad_scope = {**NOT_NULL, "meta": {"draindown": {"scope": "universe", "name": "misscoped"}}}
     failed = flow.refused(NOT_NULL, bad_regex, bad_scope)
     assert [e.name for e in failed] == ["expect_column_values_to_match_regex:id", "misscoped"]
     assert all(e.detail.startswith("could not be judged: ") for e in failed)
 
 
-def test_a_suite_that_asks_for_what_is_not_there_is_to_be_corrected_unless_a_waiver_holds(flow: Flow) -> None:
+def test_a_suite_that_asks_for_what_is_not_there_is_to_be_corrected_unless_a_waiver_holds(
+    flow: Flow,
+) -> None:
     flow.write(("a", None))
     missing = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "statuss"}}
     unknown = {"type": "expect_the_moon", "kwargs": {}}
@@ -292,27 +338,45 @@ def test_a_suite_that_asks_for_what_is_not_there_is_to_be_corrected_unless_a_wai
     assert "did you mean 'status'" in first and "expect_the_moon" in second
     assert "waive" not in str(caught.value)
     # a person's earlier word stands while it holds
-    waivers.waive(flow.layout, "expect_the_moon", by="me", reason="then", until=datetime(2026, 1, 1, tzinfo=UTC))
+    waivers.waive(
+        flow.layout,
+        "expect_the_moon",
+        by="me",
+        reason="then",
+        until=datetime(2026, 1, 1, tzinfo=UTC),
+    )
     with pytest.raises(TerminalError, match="expect_the_moon"):
         flow.report(NOT_NULL, unknown)
     for name in ("expect_column_values_to_not_be_null:statuss", "expect_the_moon"):
         waivers.waive(flow.layout, name, by="me", reason="until the suite is corrected")
-    assert [e.name for e in flow.refused(NOT_NULL, missing, unknown)] == ["expect_column_values_to_not_be_null:status"]
+    assert [e.name for e in flow.refused(NOT_NULL, missing, unknown)] == [
+        "expect_column_values_to_not_be_null:status"
+    ]
 
 
 def test_an_argument_that_lacks_or_is_misspelt_is_to_be_corrected(flow: Flow) -> None:
     flow.write(("a", "landed"))
     lacking = {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "id"}}
-    misspelt = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "id", "mostyl": 1}}
+    misspelt = {
+        "type": "expect_column_values_to_not_be_null",
+        "kwargs": {"column": "id", "mostyl": 1},
+    }
     with pytest.raises(TerminalError) as caught:
         flow.report(lacking, misspelt)
     first, second = caught.value.found.splitlines()
-    assert caught.value.code == "bad-suite" and "'value_set' is required" in first and "'mostly'" in second
+    assert (
+        caught.value.code == "bad-suite"
+        and "'value_set' is required" in first
+        and "'mostly'" in second
+    )
 
 
 def test_an_expectation_that_could_not_be_judged_is_not_offered_for_a_waiver(flow: Flow) -> None:
     flow.write(("a", None))
-    no_set = {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "id", "value_set": 5}}
+    no_set = {
+        "type": "expect_column_values_to_be_in_set",
+        "kwargs": {"column": "id", "value_set": 5},
+    }
     with pytest.raises(refusal.Refused) as caught:
         flow.check(no_set)
     assert not any("waive" in command for command in caught.value.next)
@@ -337,7 +401,11 @@ def test_optimize_moves_the_pointer_without_a_verdict(flow: Flow) -> None:
     flow.check(NOT_NULL)
     flow.spark.sql(f"OPTIMIZE delta.`{flow.layout.table}`")
     report = flow.report(NOT_NULL)
-    assert (report.outcome, report.check.published_before, report.check.published_after) == ("idle", 1, 2)
+    assert (report.outcome, report.check.published_before, report.check.published_after) == (
+        "idle",
+        1,
+        2,
+    )
     at = flow.write(("c", "landed"))
     part = flow.check(NOT_NULL)
     pointer = gate_published.published(flow.layout)

@@ -32,10 +32,16 @@ AROUND = {
 def test_maps_compare_by_their_entries(spark: SparkSession, key: str, around: str) -> None:
     wrap, kind = AROUND[around]
     type_ = kind.format("", f"map<{key}, int>")
-    made = [wrap.format(one.format(KEYS[key][0], "1", KEYS[key][1], "2")) for one in (ONE, OTHER, MORE)]
-    rows = " union all ".join(f"select {n} as n, cast({one} as {type_}) as m" for n, one in enumerate([*made, "null"]))
+    made = [
+        wrap.format(one.format(KEYS[key][0], "1", KEYS[key][1], "2")) for one in (ONE, OTHER, MORE)
+    ]
+    rows = " union all ".join(
+        f"select {n} as n, cast({one} as {type_}) as m" for n, one in enumerate([*made, "null"])
+    )
     frame = spark.sql(rows).repartition(4)  # each map is an object of its own
-    found = frame.select("n", comparable(frame.schema["m"].dataType, F.col("m")).alias("c")).collect()
+    found = frame.select(
+        "n", comparable(frame.schema["m"].dataType, F.col("m")).alias("c")
+    ).collect()
     value = {row["n"]: row["c"] for row in found}
     assert value[0] == value[1] and value[3] is None
     assert all(value[one] != value[other] for one, other in permutations((1, 2), 2))

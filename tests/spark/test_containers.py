@@ -20,12 +20,38 @@ from draindown.spark.sources.port import Read
 from draindown.spec.landing import FlowSpec
 from tests.spark.conftest import Landing
 
-_CONTAINERS = ['{"x":1}', "{}", "[]", '["a"]', "[[1]]", '{"x":{"y":[]}}', '{"x":1,"x":2}', "[ 1.50 ]", '{"}":"]"}']
-_STRINGS = ["{}", "[]", '{"x":1}', '["a"]', "{not json}", "[info]", "[info", "{", "", " {} ", "a", "}{", "[}"]
+_CONTAINERS = [
+    '{"x":1}',
+    "{}",
+    "[]",
+    '["a"]',
+    "[[1]]",
+    '{"x":{"y":[]}}',
+    '{"x":1,"x":2}',
+    "[ 1.50 ]",
+    '{"}":"]"}',
+]
+_STRINGS = [
+    "{}",
+    "[]",
+    '{"x":1}',
+    '["a"]',
+    "{not json}",
+    "[info]",
+    "[info",
+    "{",
+    "",
+    " {} ",
+    "a",
+    "}{",
+    "[}",
+]
 _SCALARS = ["1", "-1.5", "true", "false"]
 
 
-def parsed(spark: SparkSession, columns: Mapping[str, str], lines: list[str], form: str = "json") -> DataFrame:
+def parsed(
+    spark: SparkSession, columns: Mapping[str, str], lines: list[str], form: str = "json"
+) -> DataFrame:
     spec = FlowSpec.model_validate({"source": {"files": "x", "format": form}, "columns": columns})
     rows = [(line, "file:/x", 0, at) for at, line in enumerate(lines)]
     frame = spark.createDataFrame(rows, "value string, _unit string, _block long, _id long")
@@ -72,7 +98,10 @@ def test_an_object_or_array_is_no_string(spark: SparkSession, kind: str, compile
     lines = [f'{{"k":1,"v":{_NESTED[kind].format(value)}}}' for value in values]
     columns = {"k": "int", "v": f"{kind} not null", "w": "string"}
     factory = "CODEGEN_ONLY" if compiled else "NO_CODEGEN"
-    with configured(spark, {"spark.sql.codegen.factoryMode": factory, "spark.sql.codegen.wholeStage": str(compiled)}):
+    with configured(
+        spark,
+        {"spark.sql.codegen.factoryMode": factory, "spark.sql.codegen.wholeStage": str(compiled)},
+    ):
         found = judged(parsed(spark, columns, lines), "v")
     refused = dict(zip(values, [row[1:] for row in found], strict=True))
     # within a nested value a key that stands twice was refused before, as a whole
@@ -84,7 +113,11 @@ def test_an_object_or_array_is_no_string(spark: SparkSession, kind: str, compile
 
 
 def test_the_reason_shows_what_came(spark: SparkSession) -> None:
-    held = parsed(spark, {"id": "string not null"}, ['{"id": {"x": "y"}}']).select(F.col(WHY), "_raw").collect()[0]
+    held = (
+        parsed(spark, {"id": "string not null"}, ['{"id": {"x": "y"}}'])
+        .select(F.col(WHY), "_raw")
+        .collect()[0]
+    )
     assert (held[WHY]["detail"], held["_raw"]) == ('{"x":"y"} is no string', '{"id": {"x": "y"}}')
 
 
@@ -93,32 +126,52 @@ def test_whatever_the_column_is_called(spark: SparkSession) -> None:
     for name in ("it's", "ü$\\", 'a"b'):
         lines = [json.dumps({name: value}) for value in ({"x": 1}, "{}", "[x]", [])]
         found = judged(parsed(spark, {name: "string"}, lines), f"`{name}`")
-        assert found == [(None, "type", name), ("{}", None, None), ("[x]", None, None), (None, "type", name)]
+        assert found == [
+            (None, "type", name),
+            ("{}", None, None),
+            ("[x]", None, None),
+            (None, "type", name),
+        ]
         held = judged(parsed(spark, {name: "json"}, lines), f"`{name}`")
         assert [text for text, *_ in held] == ['{"x":1}', '"{}"', '"[x]"', "[]"]
 
 
 def test_an_object_is_no_binary(spark: SparkSession) -> None:
-    found = judged(parsed(spark, {"b": "binary"}, ['{"b":{"x":1}}', '{"b":[1]}', '{"b":"{}"}']), "b")
+    found = judged(
+        parsed(spark, {"b": "binary"}, ['{"b":{"x":1}}', '{"b":[1]}', '{"b":"{}"}']), "b"
+    )
     assert found == [(None, "type", "b"), (None, "type", "b"), (bytearray(b"{}"), None, None)]
 
 
 def test_a_nested_value_of_a_columnar_unit_is_no_string(spark: SparkSession) -> None:
-    frame = spark.sql("select named_struct('x', 1) as o, array('a') as l, array(named_struct('s', array('a'))) as n")
-    kinds = [("o", "string"), ("l", "binary"), ("n", "array<struct<s:string>>"), ("l", "array<string>")]
-    found = frame.select(*[typed(frame, name, kind).alias(f"{i}") for i, (name, kind) in enumerate(kinds)])
+    frame = spark.sql(
+        "select named_struct('x', 1) as o, array('a') as l, array(named_struct('s', array('a'))) as n"
+    )
+    kinds = [
+        ("o", "string"),
+        ("l", "binary"),
+        ("n", "array<struct<s:string>>"),
+        ("l", "array<string>"),
+    ]
+    found = frame.select(
+        *[typed(frame, name, kind).alias(f"{i}") for i, (name, kind) in enumerate(kinds)]
+    )
     assert tuple(found.collect()[0]) == (None, None, None, ["a"])
 
 
 @pytest.mark.full
-def test_rows_with_objects_for_keys_are_refused_once_and_leave_no_phantom(spark: SparkSession, landing: Any) -> None:
+def test_rows_with_objects_for_keys_are_refused_once_and_leave_no_phantom(
+    spark: SparkSession, landing: Any
+) -> None:
     flow = {
         "source": {"format": "json"},
         "columns": {"id": "string not null", "n": "int not null"},
         "target": {"keys": ["id"], "sequence_by": ["n"]},
     }
     project: Landing = landing(flow)
-    project.land("a.json", b'{"id":"404583","n":1}\n{"id":{"id":"404583"},"n":2}\n{"id":["404583"],"n":3}\n')
+    project.land(
+        "a.json", b'{"id":"404583","n":1}\n{"id":{"id":"404583"},"n":2}\n{"id":["404583"],"n":3}\n'
+    )
     project.attempt_batches()
     assert [(row["id"], row["n"]) for row in project.rows()] == [("404583", 1)]
     assert {at: (row["reason"], row["field"]) for (_, at), row in project.refused().items()} == {
@@ -156,7 +209,10 @@ _TEXT_OF = {
 def test_a_json_column_holds_the_text_of_any_value(spark: SparkSession, compiled: bool) -> None:
     lines = [f'{{"payload": {value} ,"n":"1.0"}}' for value in _TEXT_OF]
     factory = "CODEGEN_ONLY" if compiled else "NO_CODEGEN"
-    with configured(spark, {"spark.sql.codegen.factoryMode": factory, "spark.sql.codegen.wholeStage": str(compiled)}):
+    with configured(
+        spark,
+        {"spark.sql.codegen.factoryMode": factory, "spark.sql.codegen.wholeStage": str(compiled)},
+    ):
         found = judged(parsed(spark, {"n": "string", "payload": "json"}, lines), "payload")
     assert {row[1:] for row in found} == {(None, None)}
     expected = [None if text == "" else text or value for value, text in _TEXT_OF.items()]
@@ -168,7 +224,14 @@ def test_a_json_column_holds_the_text_of_any_value(spark: SparkSession, compiled
 
 def test_a_json_column_may_be_required_and_takes_no_null(spark: SparkSession) -> None:
     columns = {"p": "json not null", "it's": "json"}
-    lines = ['{"p":null}', '{"it\'s":{}}', '{"p":"x","it\'s":{"a":1}}', '{"p":1} 2', '{"p":1,"p":2}', '{"p":"']
+    lines = [
+        '{"p":null}',
+        '{"it\'s":{}}',
+        '{"p":"x","it\'s":{"a":1}}',
+        '{"p":1} 2',
+        '{"p":1,"p":2}',
+        '{"p":"',
+    ]
     frame = parsed(spark, columns, lines)
     assert judged(frame, "it's") == [
         (None, "missing", "p"),

@@ -21,7 +21,9 @@ BATCHES = 3  # the first creates the tables, the second is counted with the thir
 
 def changes(batch: int) -> list[str]:
     """Inserts, updates, a delete and a refused row."""
-    rows: list[dict[str, Any]] = [{"id": f"k{batch:03}{n:03}", "seq": batch, "a": n} for n in range(50)]
+    rows: list[dict[str, Any]] = [
+        {"id": f"k{batch:03}{n:03}", "seq": batch, "a": n} for n in range(50)
+    ]
     rows += [{"id": f"k{batch - 1:03}{n:03}", "seq": batch, "a": n} for n in range(20)]
     rows.append({"id": f"k{batch - 1:03}030", "seq": batch, "op": "d"})
     return [*map(json.dumps, rows), "no json"]
@@ -51,10 +53,14 @@ def test_a_batch_costs_no_more_than_it_did(tmp_path: Path, spark: SparkSession, 
     for batch in range(1, BATCHES + 1):
         landing.deliver(*made(batch), name=f"{batch}.json")
     counter = Counter(spark, landing.layout.lake)
-    each = counter.counting(lambda reached: drain(landing.request(), spark, progress=lambda _: None, reached=reached))
+    each = counter.counting(
+        lambda reached: drain(landing.request(), spark, progress=lambda _: None, reached=reached)
+    )
     assert len(each) == BATCHES - 1
     assert (each[-1].commits, each[-1].files) == (most.commits, most.files)
-    assert each[-1].jobs <= most.jobs and each[-1].plans <= most.plans and each[-1].opens <= most.opens, each[-1]
+    assert (
+        each[-1].jobs <= most.jobs and each[-1].plans <= most.plans and each[-1].opens <= most.opens
+    ), each[-1]
 
 
 _ROW = "{at}, 1, 'k{key}', timestamp'2026-03-01 00:{minute:02}:00', {at}, 1.5, ''"
@@ -64,7 +70,14 @@ DERIVED: dict[str, tuple[dict[str, Any], Cost]] = {
         Cost(jobs=16, plans=25, opens=5, commits=3, files=4),
     ),
     "sessions": (
-        {"session": {"time": "at", "gap": "5 minutes", "by": ["k"], "measures": {"rows": "count(*)"}}},
+        {
+            "session": {
+                "time": "at",
+                "gap": "5 minutes",
+                "by": ["k"],
+                "measures": {"rows": "count(*)"},
+            }
+        },
         Cost(jobs=29, plans=31, opens=5, commits=3, files=4),
     ),
     "newest": (
@@ -87,7 +100,9 @@ def test_an_increment_of_a_derived_table_costs_no_more_than_it_did(
 
     for batch in range(BATCHES):
         ids = range(50 * batch, 50 * batch + 50)
-        rows = ", ".join(f"({_ROW.format(at=at, key=at % 20, minute=at % 60)}, now())" for at in ids)
+        rows = ", ".join(
+            f"({_ROW.format(at=at, key=at % 20, minute=at % 60)}, now())" for at in ids
+        )
         derived.sql(f"insert into {{t}} values {rows}")
 
     def batches(reached: StepHook) -> None:
@@ -99,4 +114,6 @@ def test_an_increment_of_a_derived_table_costs_no_more_than_it_did(
     assert len(each) == BATCHES - 1
     # of one task or two that write: the session's settings are not those of a drain
     assert each[-1].commits == most.commits and each[-1].files <= most.files, each[-1]
-    assert each[-1].jobs <= most.jobs and each[-1].plans <= most.plans and each[-1].opens <= most.opens, each[-1]
+    assert (
+        each[-1].jobs <= most.jobs and each[-1].plans <= most.plans and each[-1].opens <= most.opens
+    ), each[-1]

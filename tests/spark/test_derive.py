@@ -62,11 +62,25 @@ RANKED = {
     "sql": "select s.k, s.id, s.r, t.n from (select k, id, rank() over (partition by k, id order by at) r "
     "from source) s left join source t on s.k <=> t.k and s.id = t.id",
 }
-KINDS: dict[str, dict[str, Any]] = {"tumbling": {"window": WINDOW}, "hopping": {"window": HOPPING}, "per": {"per": PER}}
+KINDS: dict[str, dict[str, Any]] = {
+    "tumbling": {"window": WINDOW},
+    "hopping": {"window": HOPPING},
+    "per": {"per": PER},
+}
 
 
-def row(number: int, minutes: int | None, k: str | None = "a", n: int | None = 1, noise: str = "") -> tuple[Any, ...]:
-    return (number, 1, k, None if minutes is None else START + timedelta(minutes=minutes), n, 0.1 * number, noise)
+def row(
+    number: int, minutes: int | None, k: str | None = "a", n: int | None = 1, noise: str = ""
+) -> tuple[Any, ...]:
+    return (
+        number,
+        1,
+        k,
+        None if minutes is None else START + timedelta(minutes=minutes),
+        n,
+        0.1 * number,
+        noise,
+    )
 
 
 @pytest.fixture
@@ -100,12 +114,18 @@ def test_a_fill_and_increments_equal_the_query(derivation: Callable[..., Derivat
     it.sql("delete from {t} where id = 3")
     (changed,) = it.derive()
     assert it.table() == it.whole()
-    assert (changed.records, changed.used, changed.irrelevant) == (4, 4, 0)  # two images of 2, one each of 5 and 3
+    assert (changed.records, changed.used, changed.irrelevant) == (
+        4,
+        4,
+        0,
+    )  # two images of 2, one each of 5 and 3
     assert (changed.touched, changed.updated, changed.deleted, changed.inserted) == (2, 2, 0, 0)
 
     it.sql("delete from {t} where k is null")
     (emptied,) = it.derive()
-    assert (emptied.deleted, emptied.touched) == (1, 1) and it.table() == it.whole(), "a window without rows goes"
+    assert (emptied.deleted, emptied.touched) == (1, 1) and it.table() == it.whole(), (
+        "a window without rows goes"
+    )
 
 
 @pytest.mark.long
@@ -115,10 +135,16 @@ def test_a_change_without_effect_leaves_an_empty_commit(
     it = derivation(window=WINDOW | {"measures": {"c": "count(*)", "s": "sum(n)"}})
     it.insert(row(1, 0), row(2, 5))
     it.derive()
-    assert resolve(it.flow, [images.at(it.spark, it.path, it.version)], "", "").used == [["k", "at", "n"]]
+    assert resolve(it.flow, [images.at(it.spark, it.path, it.version)], "", "").used == [
+        ["k", "at", "n"]
+    ]
     it.upsert(row(1, 0, noise="other"))
     with monkeypatch.context() as patch:
-        patch.setattr(difference, "count", lambda *_: pytest.fail("no key was touched, and nothing is to compare"))
+        patch.setattr(
+            difference,
+            "count",
+            lambda *_: pytest.fail("no key was touched, and nothing is to compare"),
+        )
         (noise,) = it.derive()
     assert (noise.records, noise.used, noise.irrelevant, noise.touched) == (2, 0, 2, 0)
     it.insert(row(9, 0))
@@ -137,11 +163,18 @@ LONG = pytest.mark.long
 
 @LONG
 @pytest.mark.parametrize("kind", KINDS)
-def test_random_histories_in_buckets_equal_the_query(derivation: Callable[..., Derivation], kind: str) -> None:
+def test_random_histories_in_buckets_equal_the_query(
+    derivation: Callable[..., Derivation], kind: str
+) -> None:
     draw, it = Random(kind), derivation(**KINDS[kind])
     for step in range(5):
         some = [
-            row(draw.randrange(30), draw.randint(-90, 90), draw.choice("abc"), draw.choice((None, 0, 1, 2)))
+            row(
+                draw.randrange(30),
+                draw.randint(-90, 90),
+                draw.choice("abc"),
+                draw.choice((None, 0, 1, 2)),
+            )
             for _ in range(8)
         ]
         it.upsert(*{one[0]: one for one in some}.values())
@@ -174,12 +207,15 @@ def test_rows_that_a_fill_does_not_read_again_end_red(
     monkeypatch.setattr(Windows, "source_pruning", lambda _, keys: Pruning(values={"n": ["2"]}))
     with pytest.raises(TerminalError) as filling:
         it.derive()
-    assert filling.value.code == "rows-miscounted" and not TableLog(it.layout.table).rows("select 1 from t")
+    assert filling.value.code == "rows-miscounted" and not TableLog(it.layout.table).rows(
+        "select 1 from t"
+    )
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("kind", "buckets"), [("tumbling", 1), *(pytest.param(kind, 2, marks=LONG) for kind in ("tumbling", "hopping"))]
+    ("kind", "buckets"),
+    [("tumbling", 1), *(pytest.param(kind, 2, marks=LONG) for kind in ("tumbling", "hopping"))],
 )
 def test_rows_that_are_not_read_again_end_red(
     derivation: Callable[..., Derivation],
@@ -206,24 +242,37 @@ def test_rows_that_are_not_read_again_end_red(
 
 RANGES = {
     "by group": Division("k", "string", ("b", "c"), (1, 2, 1)),
-    "by time": Division("window_start", "timestamp", ("2026-03-01 00:30:00", "2026-03-01 03:00:00"), (2, 1, 1)),
+    "by time": Division(
+        "window_start", "timestamp", ("2026-03-01 00:30:00", "2026-03-01 03:00:00"), (2, 1, 1)
+    ),
 }
 
 
 @LONG
 @pytest.mark.parametrize(
-    ("kind", "how"), [("per", "by group"), *((kind, how) for kind in ("tumbling", "hopping") for how in RANGES)]
+    ("kind", "how"),
+    [("per", "by group"), *((kind, how) for kind in ("tumbling", "hopping") for how in RANGES)],
 )
-def test_a_fill_in_ranges_equals_the_query(derivation: Callable[..., Derivation], kind: str, how: str) -> None:
+def test_a_fill_in_ranges_equals_the_query(
+    derivation: Callable[..., Derivation], kind: str, how: str
+) -> None:
     it = derivation(**KINDS[kind])
     keys, division = it.flow.derivation.keys, RANGES[how]
-    ranges = [bucket_of({"division": str(division), "bucket": at}, keys) for at in range(division.buckets)]
+    ranges = [
+        bucket_of({"division": str(division), "bucket": at}, keys) for at in range(division.buckets)
+    ]
     it.insert(
-        *(row(i, 11 * i - 60, k=("a", "b", "bb", "c", None, "")[i % 6], n=i % 3) for i in range(40)), row(99, None)
+        *(
+            row(i, 11 * i - 60, k=("a", "b", "bb", "c", None, "")[i % 6], n=i % 3)
+            for i in range(40)
+        ),
+        row(99, None),
     )
     filled = it.derive(buckets=ranges)
     assert it.table() == it.whole() and sum(one.records for one in filled) == 41
-    it.upsert(*(row(i, 7 * i + 3, k="abc"[i % 3], n=i) for i in range(0, 40, 4)), row(50, 9, k="bz"))
+    it.upsert(
+        *(row(i, 7 * i + 3, k="abc"[i % 3], n=i) for i in range(0, 40, 4)), row(50, 9, k="bz")
+    )
     it.sql("delete from {t} where id % 5 = 1 or k = 'bb'")
     it.derive(buckets=ranges, fill=True)
     assert it.table() == it.whole()
@@ -234,7 +283,10 @@ def test_rows_of_a_range_that_are_not_read_again_end_red(
     derivation: Callable[..., Derivation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     it = derivation(window=WINDOW)
-    ranges = [bucket_of({"division": str(RANGES["by group"]), "bucket": at}, ["window_start", "k"]) for at in range(4)]
+    ranges = [
+        bucket_of({"division": str(RANGES["by group"]), "bucket": at}, ["window_start", "k"])
+        for at in range(4)
+    ]
     it.insert(row(1, 0, k="b"), row(2, 5, k="bb"), row(3, 90, k="b"))
     monkeypatch.setattr(Windows, "source_pruning", lambda _, keys: Pruning(values={"n": ["2"]}))
     with pytest.raises(TerminalError) as filling:
@@ -261,7 +313,9 @@ def test_a_count_that_somebody_changed_ends_red_once_its_window_is_touched_until
     it.spark.sql(f"alter table delta.`{it.layout.table}` add columns (old int)")
     it.spark.sql(f"update delta.`{it.layout.table}` set old = 7")
     it.derive(fill=True)
-    assert it.table() == [(*one, None) for one in it.whole()], "what a column holds that the query has no more is gone"
+    assert it.table() == [(*one, None) for one in it.whole()], (
+        "what a column holds that the query has no more is gone"
+    )
 
 
 @pytest.mark.full
@@ -278,7 +332,10 @@ def test_a_refill_writes_only_what_differs(filled: Derivation) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "step"),
-    [("tumbling", "merged"), *(pytest.param(*one, marks=LONG) for one in (("tumbling", "read"), ("per", "read")))],
+    [
+        ("tumbling", "merged"),
+        *(pytest.param(*one, marks=LONG) for one in (("tumbling", "read"), ("per", "read"))),
+    ],
 )
 def test_a_batch_that_died_is_whole_when_it_is_tried_again(
     derivation: Callable[..., Derivation], kind: str, step: str
@@ -297,13 +354,17 @@ def test_a_batch_that_died_is_whole_when_it_is_tried_again(
     assert [one.batch for one in ledger_table.recent(it.layout, 9)] == [0], "recorded once"
     before = TableLog(it.layout.table).version
     again = it.attempt(TableSlice(1, [Versions(it.path, None, it.version)]), 0)
-    assert again == found and TableLog(it.layout.table).version == before, "nothing is written twice"
+    assert again == found and TableLog(it.layout.table).version == before, (
+        "nothing is written twice"
+    )
 
 
 def test_both_sides_of_a_join_are_read(derivation: Callable[..., Derivation]) -> None:
     it = derivation(per=RANKED)
     it.insert(row(1, 0))
-    assert resolve(it.flow, [images.at(it.spark, it.path, it.version)], "", "").used == [["id", "k", "at", "n"]]
+    assert resolve(it.flow, [images.at(it.spark, it.path, it.version)], "", "").used == [
+        ["id", "k", "at", "n"]
+    ]
 
 
 def test_a_row_per_key_is_checked(derivation: Callable[..., Derivation]) -> None:
@@ -328,8 +389,13 @@ def test_rows_that_the_table_has_twice_are_told_from_those_of_the_query(
     for fill in fills:
         with pytest.raises(TerminalError) as error:
             it.derive(fill=fill)
-        assert error.value.code == "result-not-unique" and "the table has several rows for 1" in error.value.found
-        assert "draindown rebuild" in error.value.next[0] and TableLog(it.layout.table).row_count == 2
+        assert (
+            error.value.code == "result-not-unique"
+            and "the table has several rows for 1" in error.value.found
+        )
+        assert (
+            "draindown rebuild" in error.value.next[0] and TableLog(it.layout.table).row_count == 2
+        )
 
 
 @pytest.mark.full
@@ -345,7 +411,10 @@ def test_an_empty_string_by_which_the_table_is_partitioned_ends_red(
         with pytest.raises(TerminalError) as error:
             it.derive()
         assert error.value.code == "partition-empty"
-        reasons = [part.removeprefix("in 1 key partition column k has ") for part in error.value.found.split("; ")]
+        reasons = [
+            part.removeprefix("in 1 key partition column k has ")
+            for part in error.value.found.split("; ")
+        ]
         assert [reason.split(",")[0] for reason in reasons] == [
             "an empty string",
             "__HIVE_DEFAULT_PARTITION__",
@@ -377,19 +446,38 @@ def _micros(at: datetime) -> int:
 
 
 def _later(day: date, months: int) -> date:
-    return day.replace(year=day.year + (day.month + months > 12), month=(day.month + months - 1) % 12 + 1)
+    return day.replace(
+        year=day.year + (day.month + months > 12), month=(day.month + months - 1) % 12 + 1
+    )
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("name", "buckets"), [("month", 1), *(pytest.param(name, 2, marks=LONG) for name in CALENDAR)])
+@pytest.mark.parametrize(
+    ("name", "buckets"), [("month", 1), *(pytest.param(name, 2, marks=LONG) for name in CALENDAR)]
+)
 def test_windows_of_the_calendar_begin_and_end_with_it(
     derivation: Callable[..., Derivation], name: str, buckets: int
 ) -> None:
     """The oracle is Python's calendar; DuckDB's query, which `prove` runs, finds the same."""
     parts, of = CALENDAR[name]
-    it = derivation(window={"time": "at", "group_by": ["k"], "measures": {"c": "count(*)", "s": "sum(n)"}} | parts)
-    days = [date(1969, 12, 31), date(1970, 1, 1), date(2023, 12, 31), date(2024, 1, 1), date(2024, 2, 29)]
-    days += [date(2024, 3, 1), date(2026, 3, 31), date(2026, 4, 5), date(2026, 4, 6), date(2026, 12, 31)]
+    it = derivation(
+        window={"time": "at", "group_by": ["k"], "measures": {"c": "count(*)", "s": "sum(n)"}}
+        | parts
+    )
+    days = [
+        date(1969, 12, 31),
+        date(1970, 1, 1),
+        date(2023, 12, 31),
+        date(2024, 1, 1),
+        date(2024, 2, 29),
+    ]
+    days += [
+        date(2024, 3, 1),
+        date(2026, 3, 31),
+        date(2026, 4, 5),
+        date(2026, 4, 6),
+        date(2026, 12, 31),
+    ]
     late = [datetime.combine(day, time(23, 59, 59, 999999), UTC) for day in days]
     early = [datetime.combine(day, time(), UTC) for day in days]
     rows = [(i, 1, "ab"[i % 2], at, i, 0.5, "") for i, at in enumerate([*late, *early])]
@@ -411,11 +499,21 @@ def test_windows_of_the_calendar_begin_and_end_with_it(
     with configured(it.spark, {"spark.sql.session.timeZone": "UTC"}):
         table = it.spark.read.format("delta").load(it.layout.table)
         micros = [F.unix_micros(name) for name in ("window_start", "window_end")]
-        found = {tuple(row)[:3]: tuple(row)[3:] for row in table.select(*micros, "k", "c", "s").collect()}
-    assert found == {(_micros(first), _micros(end), k): value for (first, end, k), value in wanted.items()}
+        found = {
+            tuple(row)[:3]: tuple(row)[3:] for row in table.select(*micros, "k", "c", "s").collect()
+        }
+    assert found == {
+        (_micros(first), _micros(end), k): value for (first, end, k), value in wanted.items()
+    }
     assert it.flow.window is not None
     sql = proof_windows.query(it.flow.window, {"k": "string", "n": "integer", "at": "timestamp"})
-    source = pa.table({"at": [row[3] for row in rows], "k": [row[2] for row in rows], "n": [row[4] for row in rows]})
+    source = pa.table(
+        {
+            "at": [row[3] for row in rows],
+            "k": [row[2] for row in rows],
+            "n": [row[4] for row in rows],
+        }
+    )
     con = duckdb.connect()
     con.register("source", source)
     assert sql is not None
@@ -451,15 +549,26 @@ def one_row(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pa
         ({"per": {"keys": ["k"], "sql": "select k, source.missing from source"}}, "missing"),
         ({"per": {"keys": ["k"], "sql": "select k, map(n, n) m from source"}}, "can't compare"),
         ({"per": {"keys": ["k"], "sql": "select k, null m from source"}}, "has no type"),
-        ({"per": {"keys": ["k"], "sql": "select k, count(1) from source group by k"}}, "column count(1): Delta"),
         (
-            {"per": {"keys": ["k"], "sql": "select k, count(*) c from source group by k"}, "columns": {"c": "int"}},
+            {"per": {"keys": ["k"], "sql": "select k, count(1) from source group by k"}},
+            "column count(1): Delta",
+        ),
+        (
+            {
+                "per": {"keys": ["k"], "sql": "select k, count(*) c from source group by k"},
+                "columns": {"c": "int"},
+            },
             "bigint",
         ),
         # averages that would lose digits
         *(
             ({"window": WINDOW | {"measures": {"a": text}}}, "decimal(20,0)")
-            for text in ("avg(distinct id)", "avg(id) filter (where n > 0)", "1 + avg(id)", "try_avg(id)")
+            for text in (
+                "avg(distinct id)",
+                "avg(id) filter (where n > 0)",
+                "1 + avg(id)",
+                "try_avg(id)",
+            )
         ),
     ],
 )
@@ -479,13 +588,18 @@ def test_what_spark_alone_can_tell_is_refused_before_anything_is_written(
         ({"time": "text"}, "window.time: 'text' is string: a window needs a timestamp"),
         ({"time": "day"}, "window.time: 'day' is date: a window needs a timestamp"),
         ({"time": "At"}, "window.time: 'At' is no column of the source; did you mean 'at'"),
-        ({"group_by": ["K"]}, "window.group_by.0: 'K' is no column of the source; did you mean 'k'"),
+        (
+            {"group_by": ["K"]},
+            "window.group_by.0: 'K' is no column of the source; did you mean 'k'",
+        ),
     ],
 )
 def test_columns_of_a_source_whose_columns_its_file_does_not_show_are_checked(
     spark: SparkSession, parts: dict[str, Any], part: str
 ) -> None:
-    found = spark.sql("select 'a' as k, timestamp'2026-03-01' as at, date'2026-03-01' as day, '2026-03-01' as text")
+    found = spark.sql(
+        "select 'a' as k, timestamp'2026-03-01' as at, date'2026-03-01' as day, '2026-03-01' as text"
+    )
     window = {"time": "at", "size": "1 hour", "group_by": ["k"], "measures": {"c": "count(*)"}}
     flow = DerivedFlow.model_validate({"source": {"table": "t"}, "window": window | parts})
     with pytest.raises(TerminalError) as error:
@@ -495,9 +609,15 @@ def test_columns_of_a_source_whose_columns_its_file_does_not_show_are_checked(
 
 def test_what_spark_refuses_of_a_query_is_told_with_its_line(spark: SparkSession) -> None:
     sources = [spark.sql("select 'a' as k")]
-    per = {"source": {"table": "t"}, "per": {"keys": ["k"], "sql": "select k, sum(k, 1) as n from t group by k"}}
+    per = {
+        "source": {"table": "t"},
+        "per": {"keys": ["k"], "sql": "select k, sum(k, 1) as n from t group by k"},
+    }
     measures = {"n": "sum(k, 1)"}
-    window = {"source": {"table": "t"}, "window": {"time": "at", "size": "1 hour", "measures": measures}}
+    window = {
+        "source": {"table": "t"},
+        "window": {"time": "at", "size": "1 hour", "measures": measures},
+    }
     timed = [spark.sql("select 'a' as k, timestamp'2026-03-01' as at")]
     for flow, path, rows in ((per, "per.sql", sources), (window, "window.measures.n", timed)):
         with pytest.raises(TerminalError) as error:
@@ -506,13 +626,17 @@ def test_what_spark_refuses_of_a_query_is_told_with_its_line(spark: SparkSession
 
 
 @pytest.mark.full
-def test_only_files_with_rows_of_touched_windows_are_read_again(derivation: Callable[..., Derivation]) -> None:
+def test_only_files_with_rows_of_touched_windows_are_read_again(
+    derivation: Callable[..., Derivation],
+) -> None:
     it = derivation(window=HOPPING)
     for day in range(4):
         it.insert(*(row(1000 * day + i, 1440 * day + i, k="abcd"[day]) for i in range(5)))
     source, kind = images.at(it.spark, it.path, it.version), kind_of(it.flow)
     with configured(it.spark, SETTINGS):
-        keys = kind.keyed(source.where("id between 2000 and 2004")).select(*key_names(kind)).distinct()
+        keys = (
+            kind.keyed(source.where("id between 2000 and 2004")).select(*key_names(kind)).distinct()
+        )
         number, found = pruning_of(keys.toDF(*kind.scope_keys), kind.scope_keys)
         assert number == keys.count()
         again = kind.source_pruning(found)
@@ -532,8 +656,16 @@ def test_no_more_values_of_a_key_are_collected_than_some_of_each_task(
     rare = F.when(F.col("id") == 1999, "z").otherwise("a").alias("rare")
     keys = spark.range(0, 2000, 1, 3).select(F.col("id").alias("many"), few, rare)
     whole, sizes = pruning_of(keys, keys.columns), list[int]()
-    assert set(whole[1].values) == {"few", "rare"} and set(whole[1].values["few"]) == {None, "1", "2", "3", "4"}
-    assert set(whole[1].values["rare"]) == {"a", "z"} and whole[1].ranges == {"many": [("0", "1999")]}
+    assert set(whole[1].values) == {"few", "rare"} and set(whole[1].values["few"]) == {
+        None,
+        "1",
+        "2",
+        "3",
+        "4",
+    }
+    assert set(whole[1].values["rare"]) == {"a", "z"} and whole[1].ranges == {
+        "many": [("0", "1999")]
+    }
     told = scope._pruning
 
     def sized(name: str, kind: str, found: dict[str, Any]) -> Pruning:
@@ -558,9 +690,13 @@ def _matching(source: DataFrame, pruning: Pruning) -> int:
 
 
 @pytest.mark.full
-def test_times_of_all_years_are_the_same_to_other_readers(derivation: Callable[..., Derivation]) -> None:
+def test_times_of_all_years_are_the_same_to_other_readers(
+    derivation: Callable[..., Derivation],
+) -> None:
     it = derivation(window=HOPPING | {"measures": {"c": "count(*)", "newest": "max(at)"}})
-    for number, text in enumerate(("0001-01-02 00:00:00", "1600-02-29 12:00:00.000001", "9999-12-31 22:59:59.999999")):
+    for number, text in enumerate(
+        ("0001-01-02 00:00:00", "1600-02-29 12:00:00.000001", "9999-12-31 22:59:59.999999")
+    ):
         it.sql(f"insert into {{t}} select {number}, 1, 'a', timestamp'{text}', 1, 0, '', null")
     it.derive()
     sql = "select cast(window_start as varchar) as s, cast(newest as varchar) as n from t order by window_start"
@@ -579,7 +715,14 @@ def test_times_of_all_years_are_the_same_to_other_readers(derivation: Callable[.
     "part",
     [
         {"window": WINDOW | {"measures": {"c": "count(*)"}}},
-        {"session": {"time": "at", "gap": "30 minutes", "by": ["k"], "measures": {"c": "count(*)"}}},
+        {
+            "session": {
+                "time": "at",
+                "gap": "30 minutes",
+                "by": ["k"],
+                "measures": {"c": "count(*)"},
+            }
+        },
     ],
     ids=["window", "session"],
 )
@@ -587,10 +730,15 @@ def test_windows_and_sessions_hold_at_both_ends_of_the_years(
     derivation: Callable[..., Derivation], part: dict[str, Any]
 ) -> None:
     it = derivation(**part)
-    ends = [("0001-01-01 00:00:00", "0001-01-01 00:10:00"), ("9999-12-31 23:50:00", "9999-12-31 23:59:59.999999")]
+    ends = [
+        ("0001-01-01 00:00:00", "0001-01-01 00:10:00"),
+        ("9999-12-31 23:50:00", "9999-12-31 23:59:59.999999"),
+    ]
     for number, (first, last) in enumerate(ends):
         for offset, text in ((0, first), (2, last)):
-            it.sql(f"insert into {{t}} select {number + offset}, 1, 'a', timestamp'{text}', 1, 0, '', null")
+            it.sql(
+                f"insert into {{t}} select {number + offset}, 1, 'a', timestamp'{text}', 1, 0, '', null"
+            )
         it.derive()
     counts = [row["c"] for row in TableLog(it.layout.table).rows("select c from t")]
     assert counts == [2, 2]
@@ -656,37 +804,57 @@ def test_versions_whose_files_are_gone_end_red(filled: Derivation, of: str) -> N
 
 
 @pytest.mark.full
-def test_both_engines_certify_the_same_numbers_of_a_table_with_a_doubled_row(filled: Derivation) -> None:
+def test_both_engines_certify_the_same_numbers_of_a_table_with_a_doubled_row(
+    filled: Derivation,
+) -> None:
     it, expected = filled, len(filled.whole())
     source, right = TableLog(it.path), TableLog(it.layout.table)
     assert right.version == 1, "opened before somebody adds a row"
     path = f"delta.`{it.layout.table}`"
-    it.spark.sql(f"insert into {path} select * from {path} where window_start = (select min(window_start) from {path})")
+    it.spark.sql(
+        f"insert into {path} select * from {path} where window_start = (select min(window_start) from {path})"
+    )
     for table, differing in ((right, 0), (TableLog(it.layout.table), 1)):
         ours, theirs = (
             prove(it.layout, it.flow, [source], table),
             by_spark(it.spark, it.layout, it.flow, [source], table),
         )
         for found in (ours, theirs):
-            assert (found.expected, found.differing, len(found.falsehoods)) == (expected, differing, differing)
+            assert (found.expected, found.differing, len(found.falsehoods)) == (
+                expected,
+                differing,
+                differing,
+            )
         assert (ours.found, ours.digest) == (theirs.found, theirs.digest)
 
 
 _BIG = 2**53
 _AVERAGES: dict[str, dict[str, Any]] = {
-    "window": {"window": WINDOW | {"measures": {"a": "avg(id)", "b": "mean(`id`)", "c": "count(*)"}}},
-    "per": {"per": {"keys": ["k"], "sql": "select k, avg(id) as a, 1 + 2 * mean(id) - 1 as b from source group by k"}},
+    "window": {
+        "window": WINDOW | {"measures": {"a": "avg(id)", "b": "mean(`id`)", "c": "count(*)"}}
+    },
+    "per": {
+        "per": {
+            "keys": ["k"],
+            "sql": "select k, avg(id) as a, 1 + 2 * mean(id) - 1 as b from source group by k",
+        }
+    },
 }
 
 
 @pytest.mark.parametrize("kind", ["window", pytest.param("per", marks=LONG)])
-def test_an_average_of_large_whole_numbers_is_exact(derivation: Callable[..., Derivation], kind: str) -> None:
+def test_an_average_of_large_whole_numbers_is_exact(
+    derivation: Callable[..., Derivation], kind: str
+) -> None:
     it = derivation(**_AVERAGES[kind])
     it.insert(row(_BIG + 2, 0), row(-_BIG - 1, 1), row(1, 2, k="b"), row(2, 3, k="b"))
     it.derive()
     held = TableLog(it.layout.table).rows("select k, a, b from t order by k")
     factor = 2 if kind == "per" else 1
-    assert [(one["k"], one["a"], one["b"]) for one in held] == [("a", 0.5, 0.5 * factor), ("b", 1.5, 1.5 * factor)]
+    assert [(one["k"], one["a"], one["b"]) for one in held] == [
+        ("a", 0.5, 0.5 * factor),
+        ("b", 1.5, 1.5 * factor),
+    ]
     if kind == "window":
         table, source = TableLog(it.layout.table), TableLog(it.path)
         assert prove(it.layout, it.flow, [source], table).holds
@@ -713,25 +881,41 @@ def test_doubles_that_cancel_out_are_proven_by_the_amounts_that_were_added(
         """Number of keys that differ once so much was added to columns."""
         changes = ", ".join(f"{one.partition(' ')[0]} = {one}" for one in added)
         it.spark.sql(f"update delta.`{it.layout.table}` set {changes}")
-        return by_spark(it.spark, it.layout, it.flow, [TableLog(it.path)], TableLog(it.layout.table)).differing
+        return by_spark(
+            it.spark, it.layout, it.flow, [TableLog(it.path)], TableLog(it.layout.table)
+        ).differing
 
     assert differing("s + 0.5", "t - 0.5", "a - 0.5") == 0, "of 2e9, 4e9 and a third of 2e9"
-    assert differing("s + 3") == 1 and differing("s - 3", "b + 0.001") == 1, "an average of whole numbers is exact"
+    assert differing("s + 3") == 1 and differing("s - 3", "b + 0.001") == 1, (
+        "an average of whole numbers is exact"
+    )
 
 
 _FAILING: dict[str, tuple[dict[str, Any], str]] = {
-    "window": ({"window": WINDOW | {"measures": {"c": "count(*)", "q": "sum(seq) div sum(n)"}}}, "q of group"),
+    "window": (
+        {"window": WINDOW | {"measures": {"c": "count(*)", "q": "sum(seq) div sum(n)"}}},
+        "q of group",
+    ),
     "per": (
-        {"per": {"keys": ["k"], "sql": "select k, sum(seq) / sum(n) q, count(*) c from source group by k"}},
+        {
+            "per": {
+                "keys": ["k"],
+                "sql": "select k, sum(seq) / sum(n) q, count(*) c from source group by k",
+            }
+        },
         "q of",
     ),
-    "sum": ({"per": {"keys": ["k"], "sql": "select k, sum(id * n) q from source group by k"}}, "q of group k bad"),
+    "sum": (
+        {"per": {"keys": ["k"], "sql": "select k, sum(id * n) q from source group by k"}},
+        "q of group k bad",
+    ),
 }
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("kind", "goes_on"), [("window", False), *(pytest.param(kind, True, marks=LONG) for kind in _FAILING)]
+    ("kind", "goes_on"),
+    [("window", False), *(pytest.param(kind, True, marks=LONG) for kind in _FAILING)],
 )
 def test_a_group_that_cannot_be_computed_is_named(
     derivation: Callable[..., Derivation], kind: str, goes_on: bool
@@ -756,7 +940,9 @@ def test_a_group_that_cannot_be_computed_is_named(
 @pytest.mark.full
 def test_a_time_that_has_no_window_is_named(derivation: Callable[..., Derivation]) -> None:
     it = derivation(window=WINDOW)
-    it.sql("insert into {t} select 1, 1, 'a', timestamp_micros(9223372036854775807), 1, 0.1, '', null")
+    it.sql(
+        "insert into {t} select 1, 1, 'a', timestamp_micros(9223372036854775807), 1, 0.1, '', null"
+    )
     with pytest.raises(TerminalError) as caught:
         it.derive()
     assert caught.value.code == "group-not-computed" and "flow d of" in caught.value.tried
@@ -772,7 +958,9 @@ def test_a_row_with_a_map_that_came_and_went_between_two_versions_touches_nothin
         "columns": COLUMNS | {"labels": "map<string, string>"},
         "target": {"keys": ["id"], "sequence_by": ["seq"]},
     }
-    it = derivation(beside={"source": landing}, window=WINDOW | {"measures": {"c": "count(labels)"}})
+    it = derivation(
+        beside={"source": landing}, window=WINDOW | {"measures": {"c": "count(labels)"}}
+    )
     it.sql("alter table {t} add column labels map<string, string>")
     add = "insert into {{t}} select {}, 1, 'a', timestamp'2026-03-01 0{}:00:00', 1, 0.1D, '', null, map('a', 'b')"
     it.sql(add.format(1, 1))
@@ -784,11 +972,15 @@ def test_a_row_with_a_map_that_came_and_went_between_two_versions_touches_nothin
         it.sql(add.format(2, 5))
         it.sql("delete from {t} where id = 2")
     (row,) = it.derive()
-    assert (row.touched, row.absent, row.irrelevant) == ((2, 0, 2) if moves else (0, 0, 2)) and it.table() == it.whole()
+    assert (row.touched, row.absent, row.irrelevant) == (
+        (2, 0, 2) if moves else (0, 0, 2)
+    ) and it.table() == it.whole()
 
 
 @pytest.mark.full
-def test_a_double_that_passes_through_follows_its_source(derivation: Callable[..., Derivation]) -> None:
+def test_a_double_that_passes_through_follows_its_source(
+    derivation: Callable[..., Derivation],
+) -> None:
     it = derivation(deduplicate={"keys": ["k"], "sequence_by": ["at"]})
     it.insert((*row(1, 0)[:5], 1760000000.0, ""))
     it.derive()
@@ -798,7 +990,9 @@ def test_a_double_that_passes_through_follows_its_source(derivation: Callable[..
 
 
 @LONG
-def test_a_source_whose_columns_have_other_types_is_named(derivation: Callable[..., Derivation]) -> None:
+def test_a_source_whose_columns_have_other_types_is_named(
+    derivation: Callable[..., Derivation],
+) -> None:
     it = derivation(window=WINDOW | {"measures": {"low": "min(n)"}})
     it.insert(row(1, 0))
     it.derive()
@@ -806,13 +1000,21 @@ def test_a_source_whose_columns_have_other_types_is_named(derivation: Callable[.
     wider.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(it.path)
     with pytest.raises(TerminalError) as error:
         it.derive(fill=True)
-    assert error.value.code == "table-mismatch" and error.value.next[0].startswith("draindown rebuild p --flow d")
+    assert error.value.code == "table-mismatch" and error.value.next[0].startswith(
+        "draindown rebuild p --flow d"
+    )
     assert "column low is int in the table and bigint by the query" in error.value.found
     assert "n bigint of table source" in error.value.found
 
 
 def test_the_columns_of_a_scope_may_be_named_as_what_is_counted(spark: SparkSession) -> None:
-    rows = [("a", 1, "insert"), ("a", 2, "unchanged"), ("b", 1, "delete"), ("b", 1, "delete"), (None, 1, "update")]
+    rows = [
+        ("a", 1, "insert"),
+        ("a", 2, "unchanged"),
+        ("b", 1, "delete"),
+        ("b", 1, "delete"),
+        (None, 1, "update"),
+    ]
     fated = relation(spark, {"old": TEXT, "update": NUMBER, "_fate": TEXT}, rows)
     fated = fated.withColumn(difference.BEFORE, F.lit(2).cast("bigint"))
     counts = difference.count(fated, ["old", "update"], scope_keys=["old"])

@@ -67,11 +67,18 @@ HOURLY = {
 }
 DAILY = {
     "source": {"table": "hourly"},
-    "window": {"time": "window_start", "size": "1 day", "measures": {"flights": "sum(flights)", "hours": "count(*)"}},
+    "window": {
+        "time": "window_start",
+        "size": "1 day",
+        "measures": {"flights": "sum(flights)", "hours": "count(*)"},
+    },
 }
 CARRIERS = {
     "source": {"table": "flights"},
-    "per": {"keys": ["carrier"], "sql": "select carrier, count(*) c, avg(delay) d from flights group by carrier"},
+    "per": {
+        "keys": ["carrier"],
+        "sql": "select carrier, count(*) c, avg(delay) d from flights group by carrier",
+    },
 }
 
 
@@ -81,14 +88,20 @@ class Chain:
     def __init__(self, home: Path, spark: SparkSession, **flows: Any) -> None:
         self.home, self.spark, self.files, self.runs, self.seq = home, spark, 0, 0, 0
         (home / "landing").mkdir(parents=True)
-        self.document = {"pipeline": "p", "lake": str(home / "lake"), "flows": {"flights": FLIGHTS, **flows}}
+        self.document = {
+            "pipeline": "p",
+            "lake": str(home / "lake"),
+            "flows": {"flights": FLIGHTS, **flows},
+        }
         self.spec = PipelineSpec.model_validate(self.document)
 
     def layout(self, flow: str) -> FlowLayout:
         return self.spec.layout(flow)
 
     def request(self, flow: str, step: Step = "drain") -> Request:
-        return Request(spec=self.spec, flow=flow, step=step, run_id=f"run {self.runs}", root=str(self.home))
+        return Request(
+            spec=self.spec, flow=flow, step=step, run_id=f"run {self.runs}", root=str(self.home)
+        )
 
     def deliver(self, *rows: dict[str, Any]) -> None:
         self.files += 1
@@ -101,7 +114,9 @@ class Chain:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self.document))
 
-    def row(self, number: int, minutes: int | None, carrier: str | None = "AA", **more: Any) -> dict[str, Any]:
+    def row(
+        self, number: int, minutes: int | None, carrier: str | None = "AA", **more: Any
+    ) -> dict[str, Any]:
         self.seq += 1
         at = None if minutes is None else (START + timedelta(minutes=minutes)).isoformat()
         return {"id": number, "seq": self.seq, "carrier": carrier, "at": at, "delay": 1, **more}
@@ -129,7 +144,9 @@ class Chain:
     def proof(self, flow: str) -> Certificate:
         declared = self.spec.declared(flow)
         assert isinstance(declared, DerivedFlow)
-        return prove(self.layout(flow), declared, self.sources(flow), TableLog(self.layout(flow).table))
+        return prove(
+            self.layout(flow), declared, self.sources(flow), TableLog(self.layout(flow).table)
+        )
 
     def sources(self, flow: str) -> list[TableLog]:
         """The tables that a flow reads, as they are published."""
@@ -153,18 +170,27 @@ def chain(spark: SparkSession, tmp_path: Path) -> Callable[..., Chain]:
 
 @pytest.mark.full
 @pytest.mark.parametrize("steps", [2, pytest.param(4, marks=pytest.mark.long)])
-def test_a_chain_of_three_equals_its_queries_at_each_step(chain: Callable[..., Chain], steps: int) -> None:
+def test_a_chain_of_three_equals_its_queries_at_each_step(
+    chain: Callable[..., Chain], steps: int
+) -> None:
     draw, it = Random(5), chain(hourly=HOURLY, daily=DAILY)
     for step in range(steps):
         rows = [
-            it.row(draw.randrange(25), draw.randint(0, 2000), draw.choice(("AA", "B6", None)), delay=draw.randint(0, 9))
+            it.row(
+                draw.randrange(25),
+                draw.randint(0, 2000),
+                draw.choice(("AA", "B6", None)),
+                delay=draw.randint(0, 9),
+            )
             for _ in range(12)
         ]
         if step:
             rows += [it.row(draw.randrange(25), 0, op="d") for _ in range(3)]
         it.deliver(*rows)
         it.run()
-        if step == 0:  # the feed is on from the end of the first drain, so that what reads the table begins there
+        if (
+            step == 0
+        ):  # the feed is on from the end of the first drain, so that what reads the table begins there
             it.run()
             it.run()
         assert it.proven("hourly") and it.proven("daily"), step
@@ -173,11 +199,19 @@ def test_a_chain_of_three_equals_its_queries_at_each_step(chain: Callable[..., C
 
 @pytest.mark.long
 def test_first_rows_and_sessions_follow_every_change(chain: Callable[..., Chain]) -> None:
-    once = {"source": {"table": "flights"}, "deduplicate": {"keys": ["carrier"], "sequence_by": ["at"]}}
-    worst = {"source": {"table": "flights"}, "top": {"by": ["carrier"], "order_by": ["delay desc"], "rows": 2}}
+    once = {
+        "source": {"table": "flights"},
+        "deduplicate": {"keys": ["carrier"], "sequence_by": ["at"]},
+    }
+    worst = {
+        "source": {"table": "flights"},
+        "top": {"by": ["carrier"], "order_by": ["delay desc"], "rows": 2},
+    }
     part = {"time": "at", "gap": "2 minutes", "by": ["carrier"], "measures": {"n": "count(*)"}}
     it = chain(once=once, worst=worst, visits={"source": {"table": "flights"}, "session": part})
-    it.deliver(*(it.row(number, 10 - number, "AB"[number % 2], delay=number) for number in range(6)))
+    it.deliver(
+        *(it.row(number, 10 - number, "AB"[number % 2], delay=number) for number in range(6))
+    )
     it.run()
     it.run()  # the feed is on from the end of the first drain
     assert it.proven("once") and it.proven("worst") and it.proven("visits")
@@ -220,7 +254,11 @@ def _explained(it: Chain, flow: str) -> Explanation:
 def _visits(it: Chain) -> list[tuple[Any, ...]]:
     """Carrier, first and last minute plus the gap, rows of each session."""
     minutes = [
-        (row["carrier"], *(int((row[name].astimezone(UTC) - START).total_seconds()) // 60 for name in _SPAN), row["n"])
+        (
+            row["carrier"],
+            *(int((row[name].astimezone(UTC) - START).total_seconds()) // 60 for name in _SPAN),
+            row["n"],
+        )
         for row in _dicts(it, "visits")
     ]
     return sorted(minutes)
@@ -230,7 +268,9 @@ _SPAN = ("session_start", "session_end")
 
 
 def _dicts(it: Chain, flow: str) -> list[dict[str, Any]]:
-    return [row.asDict() for row in it.spark.read.format("delta").load(it.layout(flow).table).collect()]
+    return [
+        row.asDict() for row in it.spark.read.format("delta").load(it.layout(flow).table).collect()
+    ]
 
 
 @pytest.mark.long
@@ -245,16 +285,24 @@ def test_a_change_without_effect_ends_at_the_first_flow(chain: Callable[..., Cha
     it.run("flights")
     assert it.waits("hourly")
     it.run("hourly")
-    assert TableLog(it.layout("hourly").table).version == before["hourly"] + 1, "an empty commit, the batch's record"
+    assert TableLog(it.layout("hourly").table).version == before["hourly"] + 1, (
+        "an empty commit, the batch's record"
+    )
     assert not it.waits("daily") and TableLog(it.layout("daily").table).version == before["daily"]
     assert not it.waits("hourly")
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "step", ["merged", *(pytest.param(step, marks=pytest.mark.long) for step in ("begun", "read", "recorded"))]
+    "step",
+    [
+        "merged",
+        *(pytest.param(step, marks=pytest.mark.long) for step in ("begun", "read", "recorded")),
+    ],
 )
-def test_a_drain_that_died_goes_on(chain: Callable[..., Chain], step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drain_that_died_goes_on(
+    chain: Callable[..., Chain], step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tables, "ROWS", 3)
     it = chain(carriers=CARRIERS)
     it.deliver(*(it.row(number, number, "ABC"[number % 3]) for number in range(8)))
@@ -272,7 +320,9 @@ def test_a_drain_that_died_goes_on(chain: Callable[..., Chain], step: str, monke
     assert report.outcome == "idle", "nothing is published between two versions of the source"
     it.run("carriers")
     rows = ledger_table.recent(it.layout("carriers"), 9)
-    assert [(row.batch, row.slice) for row in rows] == [(0, 1), (1, 2), (2, 3)] and not it.waits("carriers")
+    assert [(row.batch, row.slice) for row in rows] == [(0, 1), (1, 2), (2, 3)] and not it.waits(
+        "carriers"
+    )
     assert sum(row.inserted for row in rows) == 3 and len(it.rows("carriers")) == 3
     pinned = [unit for one in intake.slices(it.layout("carriers"), 1) for unit in one.units]
     read = inputs.by_batch(it.layout("carriers"))
@@ -294,13 +344,22 @@ _STEPS = ("begun", "read", "inputs", "merged", "recorded")
 
 @pytest.mark.long
 @pytest.mark.parametrize("step", _STEPS)
-def test_changes_whose_drain_died_are_in_each_kind_of_table_once(chain: Callable[..., Chain], step: str) -> None:
+def test_changes_whose_drain_died_are_in_each_kind_of_table_once(
+    chain: Callable[..., Chain], step: str
+) -> None:
     """Of each kind, a drain of changes that move, split and delete rows dies at a step; the next one is right."""
-    it = chain(**{kind: {"source": {"table": "flights"}, kind: part} for kind, part in _KINDS.items()})
+    it = chain(
+        **{kind: {"source": {"table": "flights"}, kind: part} for kind, part in _KINDS.items()}
+    )
     it.deliver(*(it.row(number, number, "AB"[number % 2], delay=number) for number in range(8)))
     it.run()
     it.run()  # the feed is on from the end of the first drain
-    it.deliver(it.row(3, 4, "A", delay=9), it.row(4, 0, "A", op="d"), it.row(9, 20, "B"), it.row(0, 11, "B"))
+    it.deliver(
+        it.row(3, 4, "A", delay=9),
+        it.row(4, 0, "A", op="d"),
+        it.row(9, 20, "B"),
+        it.row(0, 11, "B"),
+    )
     it.run("flights")
     for kind in _KINDS:
         died = list[str]()
@@ -325,8 +384,15 @@ def test_a_fill_is_divided_by_the_partitions_of_its_source(
 ) -> None:
     monkeypatch.setattr(tables, "ROWS", 5)
     apart = FLIGHTS | {"target": {"partition_by": ["carrier"]}}
-    it = chain(flights=apart, hourly=HOURLY | {"target": {"partition_by": ["carrier"]}}, carriers=CARRIERS)
-    it.deliver(*(it.row(number, 31 * number, "ABCD"[number % 4] if number % 5 else None) for number in range(20)))
+    it = chain(
+        flights=apart, hourly=HOURLY | {"target": {"partition_by": ["carrier"]}}, carriers=CARRIERS
+    )
+    it.deliver(
+        *(
+            it.row(number, 31 * number, "ABCD"[number % 4] if number % 5 else None)
+            for number in range(20)
+        )
+    )
     it.run("flights")
     left = [2]
 
@@ -341,17 +407,31 @@ def test_a_fill_is_divided_by_the_partitions_of_its_source(
     for flow in ("hourly", "carriers"):
         rows = ledger_table.recent(it.layout(flow), 9)
         assert [row.records for row in rows] == [8, 4, 4, 4], "NULL is in the first range"
-        (division,) = {unit.row["division"] for one in intake.slices(it.layout(flow), 1) for unit in one.units}
+        (division,) = {
+            unit.row["division"] for one in intake.slices(it.layout(flow), 1) for unit in one.units
+        }
         assert Division.of(division).by == "carrier"
     assert it.proven("hourly")
-    found = {row["carrier"]: row["c"] for row in TableLog(it.layout("carriers").table).rows("select carrier, c from t")}
+    found = {
+        row["carrier"]: row["c"]
+        for row in TableLog(it.layout("carriers").table).rows("select carrier, c from t")
+    }
     assert found == {None: 4, **dict.fromkeys("ABCD", 4)}
 
     hourly = it.layout("hourly").table
-    it.spark.sql(f"delete from delta.`{hourly}` where carrier = 'B' or window_start < timestamp'2026-03-01 01:30:00Z'")
-    for carrier in ("null", "'0'", "'Bb'", "'Z'"):  # where no source row is: NULL, below, between and beyond the ranges
+    it.spark.sql(
+        f"delete from delta.`{hourly}` where carrier = 'B' or window_start < timestamp'2026-03-01 01:30:00Z'"
+    )
+    for carrier in (
+        "null",
+        "'0'",
+        "'Bb'",
+        "'Z'",
+    ):  # where no source row is: NULL, below, between and beyond the ranges
         at = "timestamp'2031-03-01 00:00:00Z'"
-        it.spark.sql(f"insert into delta.`{hourly}` (window_start, carrier, flights) values ({at}, {carrier}, 1)")
+        it.spark.sql(
+            f"insert into delta.`{hourly}` (window_start, carrier, flights) values ({at}, {carrier}, 1)"
+        )
     assert not it.proven("hourly")
     again_from = reset.plan(it.request("hourly"))
     with open_flow(it.spec, "hourly", Needs.FINISHED, owner="me", run_id="reset"):
@@ -367,8 +447,12 @@ def test_a_reset_compares_the_whole_table(chain: Callable[..., Chain]) -> None:
     it.deliver(it.row(1, 0), it.row(2, 90), it.row(3, 200))
     it.run()
     table = it.layout("hourly").table
-    it.spark.sql(f"delete from delta.`{table}` where flights = 1 and window_start < timestamp'2026-03-01 00:30:00Z'")
-    it.spark.sql(f"update delta.`{table}` set late = 77 where window_start > timestamp'2026-03-01 02:30:00Z'")
+    it.spark.sql(
+        f"delete from delta.`{table}` where flights = 1 and window_start < timestamp'2026-03-01 00:30:00Z'"
+    )
+    it.spark.sql(
+        f"update delta.`{table}` set late = 77 where window_start > timestamp'2026-03-01 02:30:00Z'"
+    )
     assert not it.proven("hourly") and not it.waits("hourly")
     found = reset.plan(it.request("hourly"))
     with open_flow(it.spec, "hourly", Needs.FINISHED, owner="me", run_id="reset"):
@@ -459,16 +543,21 @@ def test_a_copy_of_a_lake_goes_on_by_itself(chain: Callable[..., Chain], tmp_pat
     it.deliver(*(it.row(number, 50 * number + 7, "BB") for number in range(4)))
     it.run()
     assert it.proven("hourly") and it.proven("daily") and not it.waits("daily")
-    (read,) = {row["unit"] for row in TableLog(it.layout("hourly").inputs).rows("select unit from t")}
+    (read,) = {
+        row["unit"] for row in TableLog(it.layout("hourly").inputs).rows("select unit from t")
+    }
     assert read == "tables/flights" and not (it.home / "lake").exists()
     (tmp_path / "away").rename(it.home / "lake")
-    assert {path: path.stat().st_mtime_ns for path in before} == before, "nothing of the original was written"
+    assert {path: path.stat().st_mtime_ns for path in before} == before, (
+        "nothing of the original was written"
+    )
 
 
 @pytest.mark.long
 def test_a_query_that_spark_refused_runs_once_it_is_corrected(chain: Callable[..., Chain]) -> None:
     wrong = CARRIERS | {
-        "per": CARRIERS["per"] | {"sql": "select carrier, sum(carrier, 1) c from flights group by carrier"}
+        "per": CARRIERS["per"]
+        | {"sql": "select carrier, sum(carrier, 1) c from flights group by carrier"}
     }
     it = chain(carriers=wrong)
     it.deliver(*(it.row(number, 50 * number) for number in range(6)))
@@ -479,12 +568,16 @@ def test_a_query_that_spark_refused_runs_once_it_is_corrected(chain: Callable[..
         "draindown run p --flow carriers   # once the file is corrected",
         "draindown reset p --flow carriers   # once the source is corrected",
     ]
-    it.spec = PipelineSpec.model_validate(it.document | {"flows": it.document["flows"] | {"carriers": CARRIERS}})
+    it.spec = PipelineSpec.model_validate(
+        it.document | {"flows": it.document["flows"] | {"carriers": CARRIERS}}
+    )
     assert it.waits("carriers")
     it.run()
     assert it.rows("carriers") == [("AA", 6, 1.0)] and not it.waits("carriers")
 
-    it.spec = PipelineSpec.model_validate(it.document)  # back to the wrong one, whose batches are not in the table
+    it.spec = PipelineSpec.model_validate(
+        it.document
+    )  # back to the wrong one, whose batches are not in the table
     with pytest.raises(TerminalError) as error:
         it.drain("carriers")
     assert error.value.code == "derivation-changed", "rows are in the table"

@@ -72,7 +72,12 @@ def _cells(draw: Random, histories: int) -> Iterator[Cell]:
             for _ in range(draw.randint(0, 5)):
                 _change(draw, rows, changes)
             own = [(number, *row[1:]) for row in before]
-            yield Cell(number, own, [(number, *row[1:]) for row in rows], [((number, *r[1:]), s) for r, s in changes])
+            yield Cell(
+                number,
+                own,
+                [(number, *row[1:]) for row in rows],
+                [((number, *r[1:]), s) for r, s in changes],
+            )
             number += 1
 
 
@@ -145,7 +150,11 @@ def _sessions(gap: int, rows: Iterable[Source]) -> Result:
         for session in sessions:
             start, last = session[0][0], session[-1][0]
             seconds = Decimal((last - start) // timedelta(microseconds=1)) / 1_000_000
-            found[(*key, start)] = (last + timedelta(seconds=gap), seconds, *_measures([row for _, row in session]))
+            found[(*key, start)] = (
+                last + timedelta(seconds=gap),
+                seconds,
+                *_measures([row for _, row in session]),
+            )
     return found
 
 
@@ -179,7 +188,9 @@ def _compared(one: Any, other: Any, *, descending: bool) -> int:
     return (((left > right) - (left < right)) * (-1 if descending else 1)) if left != right else 0
 
 
-def _placed(rows: Iterable[Source], order: Sequence[tuple[int, bool]]) -> dict[tuple[Any, ...], list[Source]]:
+def _placed(
+    rows: Iterable[Source], order: Sequence[tuple[int, bool]]
+) -> dict[tuple[Any, ...], list[Source]]:
     """The rows of each cell and key, by columns of the source and their direction."""
 
     def compared(one: Source, other: Source) -> int:
@@ -202,7 +213,10 @@ def _top(number: int, ties: bool, rows: Iterable[Source]) -> Result:
     """By x from the greatest, then by the other columns by name: at, d, n, noise."""
     found: Result = {}
     for key, own in _placed(rows, [(4, True), *((at, False) for at in (2, 5, 3, 6))]).items():
-        ranks = [1 + sum(_compared(other[4], row[4], descending=True) < 0 for other in own) for row in own]
+        ranks = [
+            1 + sum(_compared(other[4], row[4], descending=True) < 0 for other in own)
+            for row in own
+        ]
         for position, (row, rank) in enumerate(zip(own, ranks, strict=True), 1):
             if (rank if ties else position) <= number:
                 found[(*key, position)] = (*([rank] if ties else []), *row[2:])
@@ -215,18 +229,29 @@ def _history(rows: Iterable[Source]) -> Result:
     events = [dict(zip(names, row, strict=True)) for row in rows]
     found = fold(events, ["cell", "k"], ["n"], ["at", "x"], lambda event: event["noise"] == "Z")
     return {
-        (row["cell"], row["k"], *row["start"]): ((row["end"] or [None])[0], *(row[name] for name in names[2:]))
+        (row["cell"], row["k"], *row["start"]): (
+            (row["end"] or [None])[0],
+            *(row[name] for name in names[2:]),
+        )
         for row in found
     }
 
 
-_MEASURES = "count(*) c, sum(n) s, sum(x) x, cast(sum(d) as bigint) d, min(n) m, count(distinct x) u"
+_MEASURES = (
+    "count(*) c, sum(n) s, sum(x) x, cast(sum(d) as bigint) d, min(n) m, count(distinct x) u"
+)
 _SQL = f"select k, cell, {_MEASURES} from source where n is not null group by cell, k having count(*) > 1"
 
 
 def _window(size: int, slide: int | None) -> Windows:
     measures = dict(reversed(one.rsplit(" ", 1)) for one in _MEASURES.split(", "))
-    parts = {"time": "at", "size": size, "slide": slide, "group_by": ["cell", "k"], "measures": measures}
+    parts = {
+        "time": "at",
+        "size": size,
+        "slide": slide,
+        "group_by": ["cell", "k"],
+        "measures": measures,
+    }
     return Windows(Window.model_validate(parts))
 
 
@@ -256,7 +281,11 @@ def _same(kind: Kind, one: Sequence[Any], other: Sequence[Any]) -> bool:
     near = 1e-9 if _computes(kind) else 0
     return len(one) == len(other) and all(
         a == b
-        or (isinstance(a, float) and isinstance(b, float) and (isclose(a, b, rel_tol=near) or (a != a and b != b)))
+        or (
+            isinstance(a, float)
+            and isinstance(b, float)
+            and (isclose(a, b, rel_tol=near) or (a != a and b != b))
+        )
         for a, b in zip(one, other, strict=True)
     )
 
@@ -268,7 +297,10 @@ def _computes(kind: Kind) -> bool:
 def _held(kind: Kind, result: Result) -> list[tuple[Any, ...]]:
     """The rows of the table: results, with sums a little off, as another order of rows gives, which is no change."""
     off = 1 + 2e-16 if _computes(kind) else 1
-    return [(*key, *(one * off if isinstance(one, float) else one for one in values)) for key, values in result.items()]
+    return [
+        (*key, *(one * off if isinstance(one, float) else one for one in values))
+        for key, values in result.items()
+    ]
 
 
 CASES: dict[str, tuple[Any, Any]] = {
@@ -282,7 +314,9 @@ CASES: dict[str, tuple[Any, Any]] = {
     "ties": (_top_of("all"), partial(_top, 2, True)),
     "history": (_of_history(), _history),
     "per": (
-        PerKey(Per.model_validate({"keys": ["cell", "k"], "sql": _SQL}), [SourceTable(table="source")]),
+        PerKey(
+            Per.model_validate({"keys": ["cell", "k"], "sql": _SQL}), [SourceTable(table="source")]
+        ),
         _per_key,
     ),
 }
@@ -294,18 +328,31 @@ CASES: dict[str, tuple[Any, Any]] = {
     [
         *(("uneven", 3), ("ties", 3), ("session", 1), ("last", 3), ("history", 3)),
         *(pytest.param(name, 1, marks=pytest.mark.long) for name in CASES if name != "session"),
-        *(pytest.param(name, 3, marks=pytest.mark.long) for name in ("tumbling", "hopping", "per", "session")),
+        *(
+            pytest.param(name, 3, marks=pytest.mark.long)
+            for name in ("tumbling", "hopping", "per", "session")
+        ),
     ],
 )
-def test_touched_keys_recomputed_equal_the_whole_query(spark: SparkSession, name: str, buckets: int) -> None:
+def test_touched_keys_recomputed_equal_the_whole_query(
+    spark: SparkSession, name: str, buckets: int
+) -> None:
     kind, model = CASES[name]
     cells = list(_cells(Random(11), HISTORIES // 4 if buckets > 1 else HISTORIES))
     before = {key: values for cell in cells for key, values in model(cell.before).items()}
     after = {key: values for cell in cells for key, values in model(cell.after).items()}
     with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
         # without netting noise away, many touched keys are unchanged
-        used = [*_USED, "noise"] if buckets == 1 or isinstance(kind, FirstPerKey | TopOfGroup | Histories) else _USED
-        fated = [row for at in range(buckets) for row in _fated(spark, kind, cells, before, used, Bucket(at, buckets))]
+        used = (
+            [*_USED, "noise"]
+            if buckets == 1 or isinstance(kind, FirstPerKey | TopOfGroup | Histories)
+            else _USED
+        )
+        fated = [
+            row
+            for at in range(buckets)
+            for row in _fated(spark, kind, cells, before, used, Bucket(at, buckets))
+        ]
     table, width = dict(before), len(kind.row_keys)
     for row in fated:
         key, fate = _values(row[:width]), row[difference.FATE]
@@ -314,14 +361,20 @@ def test_touched_keys_recomputed_equal_the_whole_query(spark: SparkSession, name
         if fate == difference.DELETE:
             del table[key]
         elif fate != difference.UNCHANGED:
-            assert fate == difference.INSERT or not _same(kind, before[key], _values(row[width:-1])), (
-                "only what differs"
-            )
+            assert fate == difference.INSERT or not _same(
+                kind, before[key], _values(row[width:-1])
+            ), "only what differs"
             table[key] = _values(row[width:-1])
-    wrong = [key for key in table.keys() | after.keys() if not _same(kind, table.get(key, ()), after.get(key, ()))]
+    wrong = [
+        key
+        for key in table.keys() | after.keys()
+        if not _same(kind, table.get(key, ()), after.get(key, ()))
+    ]
     assert not wrong, (len(wrong), wrong[0], table.get(wrong[0]), after.get(wrong[0]))
     met = Counter(row[difference.FATE] for row in fated)
-    assert min(met[fate] for fate in difference.ACTS) >= 40 and (buckets > 1 or met[difference.UNCHANGED] > 40), met
+    assert min(met[fate] for fate in difference.ACTS) >= 40 and (
+        buckets > 1 or met[difference.UNCHANGED] > 40
+    ), met
     assert len(fated) < 0.9 * len(before.keys() | after.keys()), "untouched keys are not recomputed"
 
 
@@ -331,10 +384,16 @@ def _values(row: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _fated(
-    spark: SparkSession, kind: Kind, cells: Sequence[Cell], before: Result, used: Sequence[str], bucket: Bucket
+    spark: SparkSession,
+    kind: Kind,
+    cells: Sequence[Cell],
+    before: Result,
+    used: Sequence[str],
+    bucket: Bucket,
 ) -> list[Row]:
     changed = spark.createDataFrame(
-        [(*row, sign) for cell in cells for row, sign in cell.images], f"{_SOURCE}, {images.SIGN} int"
+        [(*row, sign) for cell in cells for row, sign in cell.images],
+        f"{_SOURCE}, {images.SIGN} int",
     )
     source = spark.createDataFrame([row for cell in cells for row in cell.after], _SOURCE)
     netted = images.net(changed, used, changes=True)
@@ -371,12 +430,19 @@ def test_only_what_came_is_netted_without_a_shuffle(spark: SparkSession) -> None
 
 def test_rows_with_maps_are_netted_whatever_the_order_of_their_entries(spark: SparkSession) -> None:
     one, other = "map('a', map(1, 2), 'b', null)", "map('b', null, 'a', map(1, 2))"
-    nested = "{m} as m, named_struct('m', {m}) as s, array({m}, null) as a, {sign} as " + images.SIGN
-    parts = [nested.format(m=m, sign=sign) for m, sign in ((one, 1), (other, -1), ("map('a', map(1, 3))", 1))]
+    nested = (
+        "{m} as m, named_struct('m', {m}) as s, array({m}, null) as a, {sign} as " + images.SIGN
+    )
+    parts = [
+        nested.format(m=m, sign=sign)
+        for m, sign in ((one, 1), (other, -1), ("map('a', map(1, 3))", 1))
+    ]
     rows = spark.sql(" union all ".join(f"select {part}" for part in [*parts, *parts[2:]]))
     found = images.net(rows, ["m", "s", "a"], changes=True)
     assert [one.dataType for one in found.schema][:3] == [one.dataType for one in rows.schema][:3]
-    assert {(row["s"]["m"]["a"][1], row[images.NET], row[images.IMAGES]) for row in found.collect()} == {
+    assert {
+        (row["s"]["m"]["a"][1], row[images.NET], row[images.IMAGES]) for row in found.collect()
+    } == {
         (2, 0, 2),
         (3, 2, 2),
     }
@@ -385,11 +451,22 @@ def test_rows_with_maps_are_netted_whatever_the_order_of_their_entries(spark: Sp
 def test_doubles_are_equal_within_a_tolerance_where_they_are_computed(spark: SparkSession) -> None:
     near = (1760000000.0, 1760000001.0)
     pairs = [near, (nan, nan), (0.0, -0.0), (None, 1.0), (inf, 1.0), (1.0, 1.1)]
-    held = spark.createDataFrame([(at, was) for at, (was, _) in enumerate(pairs)], "k int, x double")
-    fresh = spark.createDataFrame([(at, now) for at, (_, now) in enumerate(pairs)], "k int, x double")
-    for computed, changed in ((("x",), {3, 4, 5}), (None, {3, 4, 5}), ((), {0, 3, 4, 5}), (("y",), {0, 3, 4, 5})):
+    held = spark.createDataFrame(
+        [(at, was) for at, (was, _) in enumerate(pairs)], "k int, x double"
+    )
+    fresh = spark.createDataFrame(
+        [(at, now) for at, (_, now) in enumerate(pairs)], "k int, x double"
+    )
+    for computed, changed in (
+        (("x",), {3, 4, 5}),
+        (None, {3, 4, 5}),
+        ((), {0, 3, 4, 5}),
+        (("y",), {0, 3, 4, 5}),
+    ):
         fated = difference.compare(fresh, held, ["k"], computed=computed).collect()
-        assert {row["k"] for row in fated if row[difference.FATE] == difference.UPDATE} == changed, computed
+        assert {
+            row["k"] for row in fated if row[difference.FATE] == difference.UPDATE
+        } == changed, computed
 
 
 def _ranges(kind: Kind, name: str, type: str, starts: Sequence[str]) -> list[Bucket]:
@@ -404,7 +481,10 @@ BUCKETS = {
     "text": lambda kind: _ranges(kind, "k", "string", ["", "a", "b"]),
     "number": lambda kind: _ranges(kind, "cell", "bigint", ["3", "40", "41"]),
     "time": lambda kind: _ranges(
-        kind, "window_start", "timestamp", ["2026-02-28 23:59:59", "2026-03-01 00:20:00", "2026-03-01 01:00:00.000001"]
+        kind,
+        "window_start",
+        "timestamp",
+        ["2026-02-28 23:59:59", "2026-03-01 00:20:00", "2026-03-01 01:00:00.000001"],
     ),
 }
 
@@ -416,15 +496,21 @@ _WINDOWS = ("tumbling", "hopping", "uneven")
 @pytest.mark.parametrize(
     ("name", "how"),
     [
-        pytest.param(name, how, marks=() if (name, how) == ("hopping", "text") else pytest.mark.long)
+        pytest.param(
+            name, how, marks=() if (name, how) == ("hopping", "text") else pytest.mark.long
+        )
         for name in CASES
         for how in BUCKETS
         if how != "time" or name in _WINDOWS
     ],
 )
-def test_each_row_is_counted_in_one_bucket_of_its_keys(spark: SparkSession, name: str, how: str) -> None:
+def test_each_row_is_counted_in_one_bucket_of_its_keys(
+    spark: SparkSession, name: str, how: str
+) -> None:
     kind, _ = CASES[name]
-    rows = spark.createDataFrame([row for cell in _cells(Random(3), 50) for row in cell.after], _SOURCE)
+    rows = spark.createDataFrame(
+        [row for cell in _cells(Random(3), 50) for row in cell.after], _SOURCE
+    )
     buckets = BUCKETS[how](kind)
     with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
         homes = [rows.where(bucket.has(_of(kind).home())) for bucket in buckets]
@@ -440,5 +526,7 @@ def test_each_row_is_counted_in_one_bucket_of_its_keys(spark: SparkSession, name
             if bucket.range is not None:  # what may be skipped is counted nowhere
                 far = rows.where(~F.coalesce(_of(kind).near(bucket.range), F.lit(False)))
                 assert far.where(bucket.has(_of(kind).home())).count() == 0
-                assert far.agg(F.coalesce(F.sum(_of(kind).places(bucket)), F.lit(0))).collect() == [(0,)]
+                assert far.agg(F.coalesce(F.sum(_of(kind).places(bucket)), F.lit(0))).collect() == [
+                    (0,)
+                ]
                 assert far.count() > 0, "some of it can be skipped"

@@ -74,9 +74,23 @@ Event = tuple[int, str | None, datetime | None, int, tuple[str, int], datetime |
 def event(draw: Random, number: int) -> Event:
     """A row of the source; one in three comes too late, some by a microsecond."""
     at = None if draw.random() < 0.1 else START + timedelta(minutes=draw.randint(0, 240))
-    by = draw.choice((timedelta(0), ACCEPT, ACCEPT + timedelta(microseconds=1), timedelta(days=draw.randint(1, 9))))
+    by = draw.choice(
+        (
+            timedelta(0),
+            ACCEPT,
+            ACCEPT + timedelta(microseconds=1),
+            timedelta(days=draw.randint(1, 9)),
+        )
+    )
     arrived = None if draw.random() < 0.1 or at is None else at + by
-    return number, draw.choice(("A", "B", None)), at, draw.randint(0, 9), (f"f{number % 3}", number), arrived
+    return (
+        number,
+        draw.choice(("A", "B", None)),
+        at,
+        draw.randint(0, 9),
+        (f"f{number % 3}", number),
+        arrived,
+    )
 
 
 def is_late(one: Event) -> bool:
@@ -101,8 +115,13 @@ class World:
     `of`: which source; empty for the first one.
     """
 
-    def __init__(self, home: Path, spark: SparkSession, document: Any = SPEC, flow: str = "hourly") -> None:
-        self.spark, self.spec = spark, PipelineSpec.model_validate(document | {"lake": str(home / "lake")})
+    def __init__(
+        self, home: Path, spark: SparkSession, document: Any = SPEC, flow: str = "hourly"
+    ) -> None:
+        self.spark, self.spec = (
+            spark,
+            PipelineSpec.model_validate(document | {"lake": str(home / "lake")}),
+        )
         declared = self.spec.declared(flow)
         assert isinstance(declared, DerivedFlow)
         self.flow, self.layout = declared, self.spec.layout(flow)
@@ -130,7 +149,9 @@ class World:
     def apply(self, *rows: Event, of: str = "") -> None:
         names = ("late_id", "source_table", "unit", "position", "arrived_at")
         table = of or next(iter(self.paths))
-        told = [dict(zip(names, (str(row[0]), table, *row[4], row[5]), strict=True)) for row in rows]
+        told = [
+            dict(zip(names, (str(row[0]), table, *row[4], row[5]), strict=True)) for row in rows
+        ]
         chosen = pa.Table.from_pylist(told, schema=late._CHOSEN)
         late.decide(Place(self.layout, 1, 0), chosen, "applied", by="me", note="", at=START)
 
@@ -147,7 +168,9 @@ class World:
 
         `edited`: the flow as somebody has edited it by the second attempt.
         """
-        starts: Sequence[int | None] = [None] * len(self.paths) if fill or self.consumed is None else self.consumed
+        starts: Sequence[int | None] = (
+            [None] * len(self.paths) if fill or self.consumed is None else self.consumed
+        )
         ends = [TableLog(path).version if until is None else until for path in self.paths.values()]
         decided = 0 if fill or self.consumed is None else self.decided, late.newest(self.layout)
         tables = [Versions(*one) for one in zip(self.paths.values(), starts, ends, strict=True)]
@@ -163,7 +186,10 @@ class World:
         """Compute again what slice `at` touched, as of now, in replay `number`."""
         assert self.consumed is not None
         piece = self.slices[at]
-        tables = [replace(one, read_at=version) for one, version in zip(piece.tables, self.consumed, strict=True)]
+        tables = [
+            replace(one, read_at=version)
+            for one, version in zip(piece.tables, self.consumed, strict=True)
+        ]
         again = replace(piece, tables=tables, decided=(piece.decided[0], self.decided))
         return self._tried(again, number, kind="replay")
 
@@ -185,7 +211,13 @@ class World:
                 raise Injected(step)
 
         batch = DeriveBatch(
-            writer=writer, flow=self.flow, slice=piece, run_id="r", changed_at=at, started_at=at, reached=reached
+            writer=writer,
+            flow=self.flow,
+            slice=piece,
+            run_id="r",
+            changed_at=at,
+            started_at=at,
+            reached=reached,
         )
         try:
             return derive(self.spark, batch)
@@ -193,8 +225,12 @@ class World:
             return derive(self.spark, replace(batch, flow=edited or self.flow))
 
     def table(self) -> Counter[tuple[Any, ...]]:
-        rows = TableLog(self.layout.table).rows("select window_start, carrier, flights, delay from t")
-        return Counter((row["window_start"], row["carrier"], row["flights"], row["delay"]) for row in rows)
+        rows = TableLog(self.layout.table).rows(
+            "select window_start, carrier, flights, delay from t"
+        )
+        return Counter(
+            (row["window_start"], row["carrier"], row["flights"], row["delay"]) for row in rows
+        )
 
     def apart(self, of: str = "") -> Counter[int]:
         """Ids of the rows that lie apart, by the signs of all batches of the newest fill and after."""
@@ -210,7 +246,9 @@ class World:
 @pytest.mark.parametrize(
     ("seed", "steps"), [(0, 2), *(pytest.param(seed, 3, marks=pytest.mark.long) for seed in (0, 1))]
 )
-def test_the_table_depends_on_the_rows_alone(spark: SparkSession, tmp_path: Path, seed: int, steps: int) -> None:
+def test_the_table_depends_on_the_rows_alone(
+    spark: SparkSession, tmp_path: Path, seed: int, steps: int
+) -> None:
     draw = Random(seed)
     rows = [event(draw, number) for number in range(60)]
     withdrawn, applied = rows[::7], [row for row in rows[::2] if is_late(row)]
@@ -222,14 +260,24 @@ def test_the_table_depends_on_the_rows_alone(spark: SparkSession, tmp_path: Path
     it = World(tmp_path, spark)
     known: list[Event] = []
     draw.shuffle(rows)
-    parts = ((0, 25), (20, 26 + draw.randrange(30)), (26, 60)) if steps == 3 else ((0, 40), (30, 60))
+    parts = (
+        ((0, 25), (20, 26 + draw.randrange(30)), (26, 60)) if steps == 3 else ((0, 40), (30, 60))
+    )
     for at, (start, end) in enumerate(parts):
         fresh = [row for row in rows[start:end] if row not in known]
         known += fresh
         it.insert(*fresh)
         if at:
-            it.apply(*(row for row in applied if row in known and (steps == 2 or draw.random() < 0.5)))
-            it.withdraw(*(row for row in withdrawn if row in known and (at == steps - 1 or draw.random() < 0.5)))
+            it.apply(
+                *(row for row in applied if row in known and (steps == 2 or draw.random() < 0.5))
+            )
+            it.withdraw(
+                *(
+                    row
+                    for row in withdrawn
+                    if row in known and (at == steps - 1 or draw.random() < 0.5)
+                )
+            )
         dying = ("read", "late", "merged")[(at + seed) % 3] if at or steps == 3 else ""
         ledger = it.derive(1 + (at + seed) % 2 if steps == 3 else 1, dying=dying)
         assert all(one.records == one.used + one.irrelevant + one.late for one in ledger)
@@ -239,7 +287,9 @@ def test_the_table_depends_on_the_rows_alone(spark: SparkSession, tmp_path: Path
     assert it.table() == expected
     assert it.apart() == Counter(there), "also those that were applied"
     (filled,) = it.derive(fill=True)
-    assert it.table() == expected and not filled.applied and filled.late == len(kept), "a fill finds the same"
+    assert it.table() == expected and not filled.applied and filled.late == len(kept), (
+        "a fill finds the same"
+    )
 
 
 @pytest.mark.parametrize("accept", [60 * 86_400, pytest.param(None, marks=pytest.mark.long)])
@@ -252,7 +302,9 @@ def test_rows_that_an_attempt_found_late_are_not_listed_once_the_flow_accepts_th
     it.insert(*rows)
     pinned_slice(it.layout, 1, fill=True)
     place = Place(it.layout, 1, 2)
-    (row,) = it.derive(fill=True, dying="late", edited=it.flow.model_copy(update={"accept": accept}))
+    (row,) = it.derive(
+        fill=True, dying="late", edited=it.flow.model_copy(update={"accept": accept})
+    )
     assert row.late == 0 and it.table() == windows(rows) and TableLog(it.layout.late).version > 0, (
         "an attempt wrote some"
     )
@@ -260,7 +312,9 @@ def test_rows_that_an_attempt_found_late_are_not_listed_once_the_flow_accepts_th
 
 
 @pytest.mark.long
-def test_a_row_that_was_applied_and_went_is_listed_as_gone(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_row_that_was_applied_and_went_is_listed_as_gone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     it, base = World(tmp_path, spark), START.replace(tzinfo=UTC)
     rows = [(at, "A", base, 1, ("u", at), base + ACCEPT * 2) for at in range(4)]
 
@@ -278,19 +332,32 @@ def test_a_row_that_was_applied_and_went_is_listed_as_gone(spark: SparkSession, 
     late.decide(place, some, "applied", by="me", note="", at=START)
     assert derived() == {0: "applied", 1: "applied", 2: "applied", 3: "open"}
     it.withdraw(rows[0])
-    assert derived() == {0: "gone", 1: "applied", 2: "applied", 3: "open"} and it.table() == windows(rows[1:3])
+    assert derived() == {
+        0: "gone",
+        1: "applied",
+        2: "applied",
+        3: "open",
+    } and it.table() == windows(rows[1:3])
     it.withdraw(rows[1], rows[3])
-    assert derived(fill=True) == {0: "gone", 1: "gone", 2: "applied"} and it.table() == windows(rows[2:3])
+    assert derived(fill=True) == {0: "gone", 1: "gone", 2: "applied"} and it.table() == windows(
+        rows[2:3]
+    )
     it.insert(rows[1])
-    assert derived() == {0: "gone", 1: "applied", 2: "applied"}, "the same row again, as a release puts it back"
+    assert derived() == {0: "gone", 1: "applied", 2: "applied"}, (
+        "the same row again, as a release puts it back"
+    )
     it.flow = it.flow.model_copy(update={"accept": 30 * 86_400})
     assert derived(fill=True) == {0: "gone", 1: "applied", 2: "applied"}, "there, and late no more"
     assert it.table() == windows(rows[1:3])
 
 
-def test_images_count_once_whenever_a_row_came_went_or_was_applied(spark: SparkSession, tmp_path: Path) -> None:
+def test_images_count_once_whenever_a_row_came_went_or_was_applied(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     it = World(tmp_path, spark)
-    cases = list(product((False, True), (False, True), (0, 1, 2), (False, True)))  # before, after, applied, late
+    cases = list(
+        product((False, True), (False, True), (0, 1, 2), (False, True))
+    )  # before, after, applied, late
     base = START.replace(tzinfo=UTC)
     rows = [
         (at, "A", base, 1, ("u", at), base + (ACCEPT * 2 if comes_late else timedelta(0)))
@@ -302,17 +369,27 @@ def test_images_count_once_whenever_a_row_came_went_or_was_applied(spark: SparkS
     with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
         frame = spark.createDataFrame([(*row, START) for row in rows], _TYPES).drop("_changed_at")
         now = frame.where(F.col("id").isin([at for at, case in enumerate(cases) if case[1]]))
-        signs = {at: int(case[1]) - int(case[0]) for at, case in enumerate(cases) if case[0] != case[1]}
+        signs = {
+            at: int(case[1]) - int(case[0]) for at, case in enumerate(cases) if case[0] != case[1]
+        }
         # rows of topics that were created again: of the same unit and position, later
         twins = frame.where("_arrived_at > at").withColumns(
-            {"id": F.col("id") + 1000, "_arrived_at": F.col("_arrived_at") + F.expr("interval 1 microsecond")}
+            {
+                "id": F.col("id") + 1000,
+                "_arrived_at": F.col("_arrived_at") + F.expr("interval 1 microsecond"),
+            }
         )
         changed = frame.where(F.col("id").isin(list(signs))).withColumn(
-            SIGN, F.when(F.col("id").isin([at for at, sign in signs.items() if sign > 0]), 1).otherwise(-1)
+            SIGN,
+            F.when(F.col("id").isin([at for at, sign in signs.items() if sign > 0]), 1).otherwise(
+                -1
+            ),
         )
         found = {
             row["id"]: row["n"]
-            for row in sieve.images(changed.unionByName(twins.withColumn(SIGN, F.lit(1))), now.unionByName(twins))
+            for row in sieve.images(
+                changed.unionByName(twins.withColumn(SIGN, F.lit(1))), now.unionByName(twins)
+            )
             .groupBy("id")
             .agg(F.sum(SIGN).alias("n"))
             .collect()
@@ -325,7 +402,9 @@ def test_images_count_once_whenever_a_row_came_went_or_was_applied(spark: SparkS
 
 
 @pytest.mark.full
-def test_a_column_that_the_source_gained_since_is_not_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_column_that_the_source_gained_since_is_not_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     it, base = World(tmp_path, spark), START.replace(tzinfo=UTC)
     rows = [(at, "A", base, 1, ("u", at), base + ACCEPT * (2 if at < 2 else 0)) for at in range(4)]
     it.insert(rows[0], rows[2])
@@ -340,8 +419,12 @@ def test_a_column_that_the_source_gained_since_is_not_read(spark: SparkSession, 
     assert len(told) == 2 and not any("gained" in one["record"] for one in told)
 
 
-@pytest.mark.parametrize(("late_rows", "is_fill", "asks"), [(6, True, True), (5, True, False), (6, False, False)])
-def test_a_fill_that_finds_most_rows_late_asks_about_accept(late_rows: int, is_fill: bool, asks: bool) -> None:
+@pytest.mark.parametrize(
+    ("late_rows", "is_fill", "asks"), [(6, True, True), (5, True, False), (6, False, False)]
+)
+def test_a_fill_that_finds_most_rows_late_asks_about_accept(
+    late_rows: int, is_fill: bool, asks: bool
+) -> None:
     row = BatchRow("p", "hourly", 1, 0, "r", records=10, late=late_rows)
     assert ("is `accept` shorter" in batches._late(row, is_fill=is_fill).detail) == asks
 
@@ -359,7 +442,12 @@ def _deliver(it: Chain, hours: float, *rows: dict[str, Any]) -> None:
 
 
 def _row(number: int, minutes: int, carrier: str = "A") -> dict[str, Any]:
-    return {"id": number, "carrier": carrier, "at": (START + timedelta(minutes=minutes)).isoformat(), "delay": 1}
+    return {
+        "id": number,
+        "carrier": carrier,
+        "at": (START + timedelta(minutes=minutes)).isoformat(),
+        "delay": 1,
+    }
 
 
 def _typed(it: Chain, capsys: pytest.CaptureFixture[str], *words: str) -> Any:
@@ -371,14 +459,18 @@ def _typed(it: Chain, capsys: pytest.CaptureFixture[str], *words: str) -> Any:
 
 
 def _number(it: Chain) -> int:
-    return sum(row["flights"] for row in TableLog(it.layout("hourly").table).rows("select flights from t"))
+    return sum(
+        row["flights"] for row in TableLog(it.layout("hourly").table).rows("select flights from t")
+    )
 
 
 def _proven(it: Chain) -> bool:
     declared = it.spec.declared("hourly")
     assert isinstance(declared, DerivedFlow)
     found = pinned(it.layout("hourly"), declared.source)
-    return prove(it.layout("hourly"), declared, found.sources, found.table, 1.0, found.decided).holds
+    return prove(
+        it.layout("hourly"), declared, found.sources, found.table, 1.0, found.decided
+    ).holds
 
 
 @pytest.mark.long
@@ -396,17 +488,26 @@ def test_late_rows_are_listed_applied_and_remembered(
     it.check("hourly")
     assert _number(it) == 6 and report.drain and report.drain.totals["late"] == 2
     assert "draindown late list p --flow hourly" in card([report])
-    assert "late-rows" in {one.code for one in examine(it.request("hourly")).symptoms} and _proven(it)
+    assert "late-rows" in {one.code for one in examine(it.request("hourly")).symptoms} and _proven(
+        it
+    )
 
     listed = _typed(it, capsys, "late", "list", "p")["hourly"]
     assert listed["counts"] == {"open": 2, "applied": 0, "discarded": 0, "gone": 0}
     first, second = listed["rows"]
     assert (json.loads(first["record"])["id"], first["lateness"]) == (3, 4 * 3600 + 55 * 60)
-    assert json.loads(second["groups"]) == {"carrier": "B"} and second["window_start"][:10] == "2026-03-01"
+    assert (
+        json.loads(second["groups"]) == {"carrier": "B"}
+        and second["window_start"][:10] == "2026-03-01"
+    )
     assert not it.waits("hourly")
 
-    assert _typed(it, capsys, "late", "apply", "p", "--id", first["late_id"][:10], "--yes") == {"applied": 1}
-    assert it.waits("hourly") and _proven(it), "what was read is as it was; what was decided is yet to be counted"
+    assert _typed(it, capsys, "late", "apply", "p", "--id", first["late_id"][:10], "--yes") == {
+        "applied": 1
+    }
+    assert it.waits("hourly") and _proven(it), (
+        "what was read is as it was; what was decided is yet to be counted"
+    )
     it.run("hourly")
     newest = ledger_table.recent(it.layout("hourly"), 1)[0]
     assert (newest.records, newest.used, newest.touched, newest.applied) == (1, 1, 2, 2)
@@ -422,8 +523,12 @@ def test_late_rows_are_listed_applied_and_remembered(
     assert (listed["applied"], listed["gone"]) == (1, 0), "the fill has yet to look for it"
     it.run("hourly")
     assert generations.generation(it.layout("hourly")) == 2 and _number(it) == 8 and _proven(it)
-    assert ledger_table.recent(it.layout("hourly"), 1)[0].late == 1, "the applied row counts in the fill"
-    assert _typed(it, capsys, "late", "list", "p")["hourly"]["counts"] == counts, "the fill counts the applied one"
+    assert ledger_table.recent(it.layout("hourly"), 1)[0].late == 1, (
+        "the applied row counts in the fill"
+    )
+    assert _typed(it, capsys, "late", "list", "p")["hourly"]["counts"] == counts, (
+        "the fill counts the applied one"
+    )
 
     _deliver(it, 6, _row(6, 300))
     it.run()
@@ -437,13 +542,18 @@ def test_late_rows_are_listed_applied_and_remembered(
 
 
 @pytest.mark.long
-def test_what_cant_be_decided_is_refused(chain: Callable[..., Chain], capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cant_be_decided_is_refused(
+    chain: Callable[..., Chain], capsys: pytest.CaptureFixture[str]
+) -> None:
     it = chain(flights=APPEND, hourly=HOURLY)
     _deliver(it, 5, _row(1, 10), _row(2, 250))
     it.run()
     it.run()
     it.write_pipeline()
-    assert main(["--root", str(it.home), "late", "apply", "p", "--id", "ffff", "--yes", "--json"]) == 78
+    assert (
+        main(["--root", str(it.home), "late", "apply", "p", "--id", "ffff", "--yes", "--json"])
+        == 78
+    )
     assert "unknown-late-row" in capsys.readouterr().err
     assert main(["--root", str(it.home), "late", "apply", "p"]) == 2, "nothing without --yes"
     assert late.newest(it.layout("hourly")) == 0

@@ -54,5 +54,7 @@ def test_derived_tables_equal_their_queries_after_any_history(
         hold(trial, history, *DERIVED)
         assert not trial.wrong and len(trial.held) > 3 * len(DERIVED), (seed, trial.wrong)
         assert not any(it.waits(flow) for flow in it.spec.flows), seed
-        batches += Counter({flow: len(ledger_table.recent(it.layout(flow), 10_000)) for flow in DERIVED})
+        batches += Counter(
+            {flow: len(ledger_table.recent(it.layout(flow), 10_000)) for flow in DERIVED}
+        )
     assert min(batches[flow] for flow in DERIVED) > 2 * _TOGETHER, "a fill, and changes after it"

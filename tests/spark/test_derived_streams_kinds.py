@@ -53,7 +53,12 @@ GATES = {
     },
     "target": {"keys": ["id"], "sequence_by": ["seq"], "apply_as_deletes": "op = 'd'"},
 }
-_PAST = {"keys": ["id"], "sequence_by": ["seq"], "track_history": ["temp"], "apply_as_deletes": "op = 'd'"}
+_PAST = {
+    "keys": ["id"],
+    "sequence_by": ["seq"],
+    "track_history": ["temp"],
+    "apply_as_deletes": "op = 'd'",
+}
 PAST = GATES | {"target": _PAST | {"stored_as_scd_type": 2}}
 _BESIDE: dict[str, tuple[str, Any]] = {
     "statuses": ("events", FLIGHTS | {"target": {}}),
@@ -66,8 +71,16 @@ _BOTH = {"tables": ["flights", "gates"]}
 
 def _asks(history: str) -> Any:
     """Each flight with the gate of its delay, as a history has it at the flight's sequence."""
-    part = {"table": history, "on": ["delay"], "columns": {"temp": "temp", "carrier": "by"}, "as_of": "seq"}
-    return {"source": {"tables": ["flights", {"table": history, "keys": {"delay": "id"}}]}, "lookup": part}
+    part = {
+        "table": history,
+        "on": ["delay"],
+        "columns": {"temp": "temp", "carrier": "by"},
+        "as_of": "seq",
+    }
+    return {
+        "source": {"tables": ["flights", {"table": history, "keys": {"delay": "id"}}]},
+        "lookup": part,
+    }
 
 
 _ONE = {"source": {"table": "flights"}}
@@ -145,7 +158,9 @@ class World(Chain):
 
     def __init__(self, home: Path, spark: SparkSession, *kinds: str) -> None:
         beside = dict(_BESIDE[kind] for kind in kinds if kind in _BESIDE)
-        super().__init__(home, spark, **{"gates": GATES, **beside}, **{one: KINDS[one] for one in kinds})
+        super().__init__(
+            home, spark, **{"gates": GATES, **beside}, **{one: KINDS[one] for one in kinds}
+        )
         self.kinds, self.landing = kinds, ("flights", "gates", *beside)
         (home / "gates").mkdir()
         write(home, CODE)
@@ -156,7 +171,9 @@ class World(Chain):
     def land(self, flights: Sequence[Row], gates: Sequence[Row]) -> None:
         """Deliver rows of both, and note what the landing tables hold then."""
         self.deliver(*flights)
-        (self.home / "gates" / f"{self.files:03}.json").write_text("".join(json.dumps(row) + "\n" for row in gates))
+        (self.home / "gates" / f"{self.files:03}.json").write_text(
+            "".join(json.dumps(row) + "\n" for row in gates)
+        )
         for table, rows in (("flights", flights), ("gates", gates)):
             self.events[table] += rows
             for row in rows:
@@ -164,7 +181,9 @@ class World(Chain):
                 if known is None or row["seq"] > known["seq"]:
                     self.newest[table][row["id"]] = row
 
-    def gate(self, number: int, minutes: int | None, carrier: str | None = "AA", **more: Any) -> Row:
+    def gate(
+        self, number: int, minutes: int | None, carrier: str | None = "AA", **more: Any
+    ) -> Row:
         found = self.row(number, minutes, carrier, **more)
         del found["delay"]
         return {"temp": number % 7, **found}
@@ -181,7 +200,9 @@ class World(Chain):
             [row | {"at": _time(row["at"])} for row in own.values() if row.get("op") != "d"]
             for own in (self.newest["flights"], self.newest["gates"])
         )
-        return _MODELS[kind](flights, gates, self.events["flights" if kind == "statuses" else "gates"])
+        return _MODELS[kind](
+            flights, gates, self.events["flights" if kind == "statuses" else "gates"]
+        )
 
     def found(self, kind: str) -> Found:
         rows = TableLog(self.layout(kind).table).rows(f"select {_COLUMNS[kind]} from t")
@@ -193,11 +214,18 @@ class World(Chain):
             assert self.found(kind) == self.expected(kind), kind
             proof = self.proof(kind)
             assert proof.holds, (kind, proof)
-            rows = [row for row in ledger_table.recent(self.layout(kind), 10_000) if row.kind == "source"]
+            rows = [
+                row
+                for row in ledger_table.recent(self.layout(kind), 10_000)
+                if row.kind == "source"
+            ]
             assert len({(row.generation, row.batch) for row in rows}) == len(rows)
             for row in rows:
                 assert row.records == row.used + row.irrelevant + row.late
-                assert row.touched == row.inserted + row.updated + row.deleted + row.unchanged + row.absent
+                assert (
+                    row.touched
+                    == row.inserted + row.updated + row.deleted + row.unchanged + row.absent
+                )
 
 
 def _time(text: str | None) -> datetime | None:
@@ -207,7 +235,11 @@ def _time(text: str | None) -> datetime | None:
 def _joined(flights: Sequence[Row], gates: Sequence[Row], _: Sequence[Row]) -> Found:
     found: Found = Counter()
     for one in flights:
-        near = [other for other in gates if one["carrier"] is not None and one["carrier"] == other["carrier"]]
+        near = [
+            other
+            for other in gates
+            if one["carrier"] is not None and one["carrier"] == other["carrier"]
+        ]
         matches = [other for other in near if _in_reach(one["at"], other["at"])]
         found.update((one["id"], other["id"], one["delay"], other["temp"]) for other in matches)
         if not matches:
@@ -221,7 +253,9 @@ def _in_reach(at: datetime | None, seen: datetime | None) -> bool:
 
 def _looked(flights: Sequence[Row], gates: Sequence[Row], _: Sequence[Row]) -> Found:
     by_id = {row["id"]: row["temp"] for row in gates}
-    return Counter((row["id"], row["delay"], by_id.get(row["delay"]), row["delay"] in by_id) for row in flights)
+    return Counter(
+        (row["id"], row["delay"], by_id.get(row["delay"]), row["delay"] in by_id) for row in flights
+    )
 
 
 def _visits(flights: Sequence[Row], _gates: Sequence[Row], _: Sequence[Row]) -> Found:
@@ -245,7 +279,11 @@ def _baskets(flights: Sequence[Row], _gates: Sequence[Row], _: Sequence[Row]) ->
     for carrier, own in _by_carrier(flights):
         rows = sorted(
             (row for row in own if row["at"] is not None),
-            key=lambda row: (row["at"], *((not known, value) for known, value in [_known(row["delay"], 0)]), row["id"]),
+            key=lambda row: (
+                row["at"],
+                *((not known, value) for known, value in [_known(row["delay"], 0)]),
+                row["id"],
+            ),
         )
         runs: list[list[Row]] = []
         for row in rows:
@@ -254,7 +292,10 @@ def _baskets(flights: Sequence[Row], _gates: Sequence[Row], _: Sequence[Row]) ->
             runs[-1].append(row)
         for run in runs:
             numbers = [row["delay"] for row in run]
-            made = [(at, sum(one or 0 for one in numbers[at - 2 : at])) for at in range(2, len(run) + 1, 2)]
+            made = [
+                (at, sum(one or 0 for one in numbers[at - 2 : at]))
+                for at in range(2, len(run) + 1, 2)
+            ]
             made.append((-len(run), numbers[-1]))
             found.update((carrier, run[0]["at"], at, *row) for at, row in enumerate(made, 1))
     return found
@@ -273,11 +314,19 @@ def _worst(flights: Sequence[Row], _gates: Sequence[Row], _: Sequence[Row]) -> F
     """The greatest delays, then the least of the other columns by name: at, id. NULL comes last."""
 
     def rank(row: Row) -> tuple[Any, ...]:
-        return (row["delay"] is None, -(row["delay"] or 0), row["at"] is None, row["at"] or START, row["id"])
+        return (
+            row["delay"] is None,
+            -(row["delay"] or 0),
+            row["at"] is None,
+            row["at"] or START,
+            row["id"],
+        )
 
     found: Found = Counter()
     for carrier, own in _by_carrier(flights):
-        found.update((carrier, at, row["id"]) for at, row in enumerate(sorted(own, key=rank)[:2], 1))
+        found.update(
+            (carrier, at, row["id"]) for at, row in enumerate(sorted(own, key=rank)[:2], 1)
+        )
     return found
 
 
@@ -285,14 +334,23 @@ def _statuses(_flights: Sequence[Row], _gates: Sequence[Row], events: Sequence[R
     known = [{"op": None, **row} for row in events]
     rows = fold(known, ["id"], ["seq"], ["carrier", "delay"], lambda event: event["op"] == "d")
     return Counter(
-        (row["id"], row["start"][0], row["end"][0] if row["end"] else None, row["seq"], row["carrier"], row["delay"])
+        (
+            row["id"],
+            row["start"][0],
+            row["end"][0] if row["end"] else None,
+            row["seq"],
+            row["carrier"],
+            row["delay"],
+        )
         for row in rows
     )
 
 
 def _told(_flights: Sequence[Row], _gates: Sequence[Row], events: Sequence[Row]) -> Found:
     rows = [(row, row["start"][0], row["end"] and row["end"][0]) for row in _history(events)]
-    return Counter((row["id"], start, end, row["seq"], row["carrier"], row["temp"]) for row, start, end in rows)
+    return Counter(
+        (row["id"], start, end, row["seq"], row["carrier"], row["temp"]) for row, start, end in rows
+    )
 
 
 def _asked(flights: Sequence[Row], _gates: Sequence[Row], events: Sequence[Row]) -> Found:
@@ -307,11 +365,20 @@ def _asked(flights: Sequence[Row], _gates: Sequence[Row], events: Sequence[Row])
 
 
 def _history(events: Sequence[Row]) -> Sequence[Row]:
-    return fold([{"op": None, **row} for row in events], ["id"], ["seq"], ["temp"], lambda event: event["op"] == "d")
+    return fold(
+        [{"op": None, **row} for row in events],
+        ["id"],
+        ["seq"],
+        ["temp"],
+        lambda event: event["op"] == "d",
+    )
 
 
 def _by_carrier(rows: Sequence[Row]) -> list[tuple[str | None, list[Row]]]:
-    return [(one, [row for row in rows if row["carrier"] == one]) for one in {row["carrier"] for row in rows}]
+    return [
+        (one, [row for row in rows if row["carrier"] == one])
+        for one in {row["carrier"] for row in rows}
+    ]
 
 
 def _known(value: Any, otherwise: Any) -> tuple[bool, Any]:
@@ -347,11 +414,15 @@ class History:
 
     def _gate(self) -> Row:
         number, minutes, carrier = self._place(4)
-        return self._fated(self._it.gate(number % 10 if self._draw.random() < 0.5 else number, minutes, carrier))
+        return self._fated(
+            self._it.gate(number % 10 if self._draw.random() < 0.5 else number, minutes, carrier)
+        )
 
     def _place(self, most: int) -> tuple[int, int | None, str | None]:
         draw = self._draw
-        minutes = draw.choice((None, 0, 10, 11, 40, 41, draw.randint(-60, 60), draw.randint(-4000, 4000)))
+        minutes = draw.choice(
+            (None, 0, 10, 11, 40, 41, draw.randint(-60, 60), draw.randint(-4000, 4000))
+        )
         carrier = draw.choice((None, f"{self._number}a", f"{self._number}a", f"{self._number}b"))
         return self._number * 100 + draw.randrange(most), minutes, carrier
 
@@ -392,7 +463,12 @@ def _died(it: World, kind: str, step: str) -> bool:
     return False
 
 
-GROUPS = [("joined", "looked", "statuses"), ("visits", "newest", "worst"), ("told", "asked", "recalled"), ("baskets",)]
+GROUPS = [
+    ("joined", "looked", "statuses"),
+    ("visits", "newest", "worst"),
+    ("told", "asked", "recalled"),
+    ("baskets",),
+]
 
 
 @pytest.mark.long
@@ -400,7 +476,11 @@ GROUPS = [("joined", "looked", "statuses"), ("visits", "newest", "worst"), ("tol
 @pytest.mark.parametrize("first", range(0, HISTORIES, TOGETHER))
 @pytest.mark.parametrize("kinds", GROUPS, ids="-".join)
 def test_all_kinds_equal_their_queries_after_any_history(
-    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, ...], first: int
+    tmp_path: Path,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    kinds: tuple[str, ...],
+    first: int,
 ) -> None:
     draw, it = Random(first), World(tmp_path / "project", spark, *kinds)
     histories = [History(it, number, number) for number in range(first, first + TOGETHER)]
@@ -424,7 +504,9 @@ def test_all_kinds_equal_their_queries_after_any_history(
     it.hold()
     assert deaths and not any(it.waits(flow) for flow in it.spec.flows)
     rows = {kind: ledger_table.recent(it.layout(kind), 10_000) for kind in it.kinds}
-    assert all(len(own) > 1 and sum(row.updated + row.deleted for row in own) for own in rows.values())
+    assert all(
+        len(own) > 1 and sum(row.updated + row.deleted for row in own) for own in rows.values()
+    )
 
 
 @pytest.mark.long
@@ -444,11 +526,18 @@ def test_quiet_tables_are_followed_by_batches_without_rows(
     assert all(it.waits(kind) for kind in it.kinds)
     it.run(*it.kinds)
     it.hold()
-    assert not any(it.waits(kind) for kind in it.kinds), "they have the newest versions, however old"
+    assert not any(it.waits(kind) for kind in it.kinds), (
+        "they have the newest versions, however old"
+    )
     for kind in it.kinds:
         (newest,) = ledger_table.recent(it.layout(kind), 1)
         (commit,) = TableLog(it.layout(kind).table).commits_since(before[kind])
-        assert (newest.records, newest.touched, newest.applied, newest.table_version) == (0, 0, 0, commit.version)
+        assert (newest.records, newest.touched, newest.applied, newest.table_version) == (
+            0,
+            0,
+            0,
+            commit.version,
+        )
         assert not changes_rows(commit), "who reads this table has nothing to read"
         pointer = published.published(it.layout(kind))
         assert pointer is not None and pointer.version == commit.version
@@ -502,7 +591,9 @@ def test_a_hurt_table_is_put_right_by_replay_rebuild_and_reset(
     it.run(kind)
     it.hold()
     newest = ledger_table.recent(it.layout(kind), 1)[0]
-    assert newest.generation == 3 and newest.inserted and newest.updated + newest.deleted, "it repaired the table"
+    assert newest.generation == 3 and newest.inserted and newest.updated + newest.deleted, (
+        "it repaired the table"
+    )
     _change(it, [history], draw, 8)
     it.run(*it.landing, kind)
     it.hold()

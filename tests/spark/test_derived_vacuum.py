@@ -31,14 +31,23 @@ def maintain(it: Chain, *, days: int = 8) -> int:
 
 
 def files(it: Chain) -> set[str]:
-    return {str(path) for path in Path(it.layout("flights").table).rglob("*.parquet") if "_delta_log" not in str(path)}
+    return {
+        str(path)
+        for path in Path(it.layout("flights").table).rglob("*.parquet")
+        if "_delta_log" not in str(path)
+    }
 
 
 def right(it: Chain) -> bool:
     """Whether both tables are what their queries give over the source as it is now, all read by deltalake."""
     source, carriers = TableLog(it.layout("flights").table), TableLog(it.layout("carriers").table)
-    expected = source.rows("select carrier, count(*) as c, avg(delay) as d from t group by carrier order by carrier")
-    return it.proven("hourly") and carriers.rows("select carrier, c, d from t order by carrier") == expected
+    expected = source.rows(
+        "select carrier, count(*) as c, avg(delay) as d from t group by carrier order by carrier"
+    )
+    return (
+        it.proven("hourly")
+        and carriers.rows("select carrier, c, d from t order by carrier") == expected
+    )
 
 
 def change(it: Chain, step: int) -> None:
@@ -83,7 +92,9 @@ def test_between_any_two_steps_maintenance_leaves_what_the_slower_reader_needs(i
 
 
 @pytest.mark.parametrize("step", ["begun", "read"])
-def test_a_reader_that_died_finds_what_it_had_pinned(it: Chain, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_died_finds_what_it_had_pinned(
+    it: Chain, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(source, "ROWS", 4)
     change(it, 2)
     it.run("flights")

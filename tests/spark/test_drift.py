@@ -96,7 +96,9 @@ def die_at(attempt: Callable[..., tuple[StepReport, Exit]], step: str) -> None:
 
 def replay(here: Any, since: str, until: str) -> None:
     asked = Again.model_validate({"since": since, "until": until})
-    request = Request(spec=here.spec, flow="f", step="drain", run_id="again", root=str(here.home), replay=asked)
+    request = Request(
+        spec=here.spec, flow="f", step="drain", run_id="again", root=str(here.home), replay=asked
+    )
     assert read_again(request, here.spark, progress=lambda line: None).outcome == "done"
 
 
@@ -105,7 +107,10 @@ def replay(here: Any, since: str, until: str) -> None:
     ("form", "failing"),
     [
         ("json", "merged"),
-        *(pytest.param(*one, marks=pytest.mark.long) for one in (("json", "quarantined"), ("csv", "merged"))),
+        *(
+            pytest.param(*one, marks=pytest.mark.long)
+            for one in (("json", "quarantined"), ("csv", "merged"))
+        ),
         pytest.param("parquet", "merged", marks=pytest.mark.long),
     ],
 )
@@ -124,7 +129,10 @@ def test_a_new_field_is_told_once_with_its_first_file_also_when_its_batch_is_tri
     assert set(new) == {"gate", "b"}
     at = FIRST[form]
     assert f"2 records, like int; first in {gate}:{at}" in new["gate"].detail
-    assert f"1 record, like double; renamed? a is gone there; first in {lacking}:{at}" in new["b"].detail
+    assert (
+        f"1 record, like double; renamed? a is gone there; first in {lacking}:{at}"
+        in new["b"].detail
+    )
     assert "add 'gate: int' to columns" in new["gate"].next
     (missing,) = told(report, "missing-column")
     assert missing.subject == "a" and str(lacking) in missing.detail
@@ -148,7 +156,9 @@ def test_a_new_field_is_told_once_with_its_first_file_also_when_its_batch_is_tri
     asked = re.search(r"--from (\S+) --to (\S+)", new["gate"].next)
     assert asked
     replay(here, asked[1], asked[2])
-    held = {r["id"]: (r["gate"], r["_rescued"] and set(json.loads(r["_rescued"]))) for r in here.rows()}
+    held = {
+        r["id"]: (r["gate"], r["_rescued"] and set(json.loads(r["_rescued"]))) for r in here.rows()
+    }
     assert held["k3"] == (7, None) and held["k4"] == (12, None) and held["k6"] == (1, {"b"})
 
 
@@ -157,7 +167,10 @@ def test_a_new_field_is_told_once_with_its_first_file_also_when_its_batch_is_tri
     ("form", "way"),
     [
         ("json", "discard"),
-        *(pytest.param(*one, marks=pytest.mark.long) for one in (("csv", "policy"), ("parquet", "columns"))),
+        *(
+            pytest.param(*one, marks=pytest.mark.long)
+            for one in (("csv", "policy"), ("parquet", "columns"))
+        ),
     ],
 )
 def test_refused_drift_writes_nothing_and_each_way_out_works_on_the_same_cut(
@@ -172,12 +185,20 @@ def test_refused_drift_writes_nothing_and_each_way_out_works_on_the_same_cut(
     assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "drift-refused")
     assert f"field `gate` is new: 2 records, first in {bad}" in report.error["found"]
     assert f"column `a` is in no record of {gone}" in report.error["found"]
-    assert f"draindown quarantine discard p --flow f --files --path {bad} --path {gone}" in report.error["next"][-1]
+    assert (
+        f"draindown quarantine discard p --flow f --files --path {bad} --path {gone}"
+        in report.error["next"][-1]
+    )
     assert not TableLog(here.layout.table).exists and not TableLog(here.layout.quarantine).exists
     assert not schema_drift.seen(here.layout)
     if way == "discard":
         discards.discard_input(
-            source_of(here.request()), here.layout, [str(bad), str(gone)], by="me", note="", at=now()
+            source_of(here.request()),
+            here.layout,
+            [str(bad), str(gone)],
+            by="me",
+            note="",
+            at=now(),
         )
     elif way == "policy":
         respecified(here, drift={"new": "rescue", "missing": "accept"})
@@ -196,10 +217,15 @@ def test_refused_drift_writes_nothing_and_each_way_out_works_on_the_same_cut(
 
 def test_a_record_without_a_value_lacks_every_column_where_it_deletes(spark: SparkSession) -> None:
     """Else no column of a topic's partition could be missing as soon as it has such a record."""
-    found = spark.createDataFrame([("{}", ["-a"]), (None, None)], "_raw string, _drift array<string>")
+    found = spark.createDataFrame(
+        [("{}", ["-a"]), (None, None)], "_raw string, _drift array<string>"
+    )
     frame = found.withColumn("_broken", F.lit(None).cast("string"))
     records = Records(frame, cell=F.col, raw=F.col("_raw"), size=F.lit(0))
-    key, at = {"type": "string not null", "from": "key"}, {"type": "timestamp not null", "from": "timestamp"}
+    key, at = (
+        {"type": "string not null", "from": "key"},
+        {"type": "timestamp not null", "from": "timestamp"},
+    )
     source = {"kafka": {"topics": ["t"], "bootstrap_servers": "b:1"}, "format": "json"}
     target = {"keys": ["id"], "sequence_by": ["at"]}
     declared = FlowSpec.model_validate(
@@ -228,10 +254,17 @@ def test_a_header_that_can_t_be_used_names_no_fields(landing: Make, new: str) ->
 @pytest.mark.parametrize("new", ["add", "rescue"])
 def test_a_decimal_that_becomes_a_column_keeps_its_digits(spark: SparkSession, new: str) -> None:
     declared = FlowSpec.model_validate(
-        {"source": {"files": "x", "format": "parquet"}, "columns": {"id": "int"}, "drift": {"new": new}}
+        {
+            "source": {"files": "x", "format": "parquet"},
+            "columns": {"id": "int"},
+            "drift": {"new": new},
+        }
     )
     values = {
-        "wide": ("cast('123456789012345678.12' as decimal(38,10))", "123456789012345678.1200000000"),
+        "wide": (
+            "cast('123456789012345678.12' as decimal(38,10))",
+            "123456789012345678.1200000000",
+        ),
         "price": ("12345678.00BD", "12345678.00"),
         "box": ("named_struct('at', array(1.10BD))", '{"at":[1.10]}'),
         "rate": ("cast(0.1 as float)", "0.1"),
@@ -249,12 +282,19 @@ def test_a_decimal_that_becomes_a_column_keeps_its_digits(spark: SparkSession, n
         assert '"price":12345678.00,"box":{"at":[1.10]},"rate":0.1,' in kept["_rescued"]
         return
     (added,) = drift_marks.spread(good, list(values), ()).select("_rescued", *values).collect()
-    assert added.asDict() == {"_rescued": None, **{name: text for name, (_, text) in values.items()}}
+    assert added.asDict() == {
+        "_rescued": None,
+        **{name: text for name, (_, text) in values.items()},
+    }
 
 
 @pytest.mark.long
-def test_a_row_of_a_file_that_has_the_column_is_released_under_missing_refuse(landing: Make) -> None:
-    here = landing(flow("json", drift={"missing": "refuse"}, rules={"sane": "a is null or a <> 'bad'"}))
+def test_a_row_of_a_file_that_has_the_column_is_released_under_missing_refuse(
+    landing: Make,
+) -> None:
+    here = landing(
+        flow("json", drift={"missing": "refuse"}, rules={"sane": "a is null or a <> 'bad'"})
+    )
     here.land("1", encoded("json", [row("k1", 1), {"id": "k2", "seq": 1, "a": "bad"}]))
     assert here.attempt()[1] == Exit.DONE
     assert len(here.refused()) == 1
@@ -271,20 +311,38 @@ def _folded(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
     for record in records:
         taken: dict[str, str] = {}
         for name in sorted(record.keys() - COLUMNS.keys()):
-            plain = re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,126}", name) and name.lower() not in reserved
-            if plain and record[name] is not None and name.lower() not in (t.lower() for t in taken):
+            plain = (
+                re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,126}", name) and name.lower() not in reserved
+            )
+            if (
+                plain
+                and record[name] is not None
+                and name.lower() not in (t.lower() for t in taken)
+            ):
                 taken[name] = record[name]
         if len(record.keys() - COLUMNS.keys()) > schema_drift.MOST_ADDED:
             taken = {}
-        left = {name: value for name, value in record.items() if name not in COLUMNS and name not in taken}
+        left = {
+            name: value
+            for name, value in record.items()
+            if name not in COLUMNS and name not in taken
+        }
         split.append((record, {name.lower(): value for name, value in taken.items()}, left))
     names = sorted({name for record, taken, _ in split for name in taken})
     newest: dict[str, tuple[Any, dict[str, Any], bool]] = {}
     for record, taken, left in split:
-        content = {"op": record.get("op"), "a": record.get("a")} | {name: taken.get(name) for name in names}
-        content["_rescued"] = json.dumps(left, separators=(",", ":"), ensure_ascii=False) if left else None
+        content = {"op": record.get("op"), "a": record.get("a")} | {
+            name: taken.get(name) for name in names
+        }
+        content["_rescued"] = (
+            json.dumps(left, separators=(",", ":"), ensure_ascii=False) if left else None
+        )
         delete = record.get("op") == "d"
-        rank = (record["seq"], delete, () if delete else tuple((v is not None, v) for v in content.values()))
+        rank = (
+            record["seq"],
+            delete,
+            () if delete else tuple((v is not None, v) for v in content.values()),
+        )
         if record["id"] not in newest or rank > newest[record["id"]][0]:
             newest[record["id"]] = (rank, content, delete)
     return {key: content for key, (_, content, delete) in newest.items() if not delete}
@@ -297,8 +355,13 @@ def _delivered(chance: random.Random) -> list[list[dict[str, Any]]]:
     for _ in range(4):
         records = []
         for _ in range(8):
-            more = {name: chance.choice(["1", "2", None]) for name in chance.sample(odd, chance.randint(0, 3))}
-            record = row(chance.choice("pqrst"), chance.randint(1, 2), a=chance.choice(["x", "y"]), **more)
+            more = {
+                name: chance.choice(["1", "2", None])
+                for name in chance.sample(odd, chance.randint(0, 3))
+            }
+            record = row(
+                chance.choice("pqrst"), chance.randint(1, 2), a=chance.choice(["x", "y"]), **more
+            )
             records.append(record | {"op": chance.choice("uuud")})
         files.append(records)
     files[0].append(row("flood", 1, **{f"f{i}": "1" for i in range(schema_drift.MOST_ADDED + 1)}))
@@ -307,9 +370,12 @@ def _delivered(chance: random.Random) -> list[list[dict[str, Any]]]:
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("per_batch", "order"), [(4, [2, 3, 1, 0]), pytest.param(1, [0, 1, 2, 3], marks=pytest.mark.long)]
+    ("per_batch", "order"),
+    [(4, [2, 3, 1, 0]), pytest.param(1, [0, 1, 2, 3], marks=pytest.mark.long)],
 )
-def test_added_columns_hold_the_same_whatever_came_first(landing: Make, per_batch: int, order: list[int]) -> None:
+def test_added_columns_hold_the_same_whatever_came_first(
+    landing: Make, per_batch: int, order: list[int]
+) -> None:
     chance = random.Random(22)
     files = _delivered(chance)
     expected = _folded([record for file in files for record in file])
@@ -323,12 +389,19 @@ def test_added_columns_hold_the_same_whatever_came_first(landing: Make, per_batc
     assert code == Exit.DONE, report.error
     found = {}
     for held in here.rows():
-        content = {name.lower(): value for name, value in held.items() if name not in ("id", "seq", *STAMPS)}
+        content = {
+            name.lower(): value
+            for name, value in held.items()
+            if name not in ("id", "seq", *STAMPS)
+        }
         found[held["id"]] = content
     assert {key: json.loads(c["_rescued"] or "{}") for key, c in found.items()} == {
         key: json.loads(c["_rescued"] or "{}") for key, c in expected.items()
     }
-    plain = [{key: {**content, "_rescued": None} for key, content in side.items()} for side in (found, expected)]
+    plain = [
+        {key: {**content, "_rescued": None} for key, content in side.items()}
+        for side in (found, expected)
+    ]
     assert plain[0] == plain[1], order
     here.sums()
     assert audit(here.spec, "f", root=here.home).clean
@@ -339,15 +412,23 @@ def test_added_columns_hold_the_same_whatever_came_first(landing: Make, per_batc
 def test_columns_of_files_are_added_as_text_all_at_once(landing: Make, form: str) -> None:
     here = landing(flow(form, drift={"new": "add"}, source={"max_files_per_trigger": 1}))
     here.land("1", encoded(form, [row("k1", 1)]))
-    path = here.land("2", encoded(form, [row("k2", 1, gate=7, tail="N1", _own="o"), row("k3", 1, gate=8)]))
+    path = here.land(
+        "2", encoded(form, [row("k2", 1, gate=7, tail="N1", _own="o"), row("k3", 1, gate=8)])
+    )
     report, code = here.attempt_batches()
     assert code == Exit.DONE, report.error
     done = [commit.operation for commit in TableLog(here.layout.table).commits(2)]
     assert done == ["MERGE", "ADD COLUMNS"], "all in one step"
     assert {finding.subject for finding in told(report, "new-column")} == {"gate", "tail"}
-    assert all(f"first in {path}:{FIRST[form]}" in finding.detail for finding in told(report, "new-column"))
+    assert all(
+        f"first in {path}:{FIRST[form]}" in finding.detail for finding in told(report, "new-column")
+    )
     held = {r["id"]: (r["gate"], r["tail"], r["_rescued"]) for r in here.rows()}
-    assert held == {"k1": (None, None, None), "k2": ("7", "N1", '{"_own":"o"}'), "k3": ("8", None, None)}
+    assert held == {
+        "k1": (None, None, None),
+        "k2": ("7", "N1", '{"_own":"o"}'),
+        "k3": ("8", None, None),
+    }
 
 
 BOMB = row("bomb", 1, **{f"f{i}": i for i in range(10_000)})
@@ -357,7 +438,9 @@ SPREAD = [row(f"k{i}", 1, **{f"g{i}": "1"}) for i in range(schema_drift.MOST_ADD
 @pytest.mark.long
 def test_ten_thousand_fields_are_told_in_a_few_lines(landing: Make) -> None:
     here = landing(flow())
-    wide = [row("w", 1, **{f"h{i}": 1 for i in range(first, first + 150)}) for first in (0, 150, 300)]
+    wide = [
+        row("w", 1, **{f"h{i}": 1 for i in range(first, first + 150)}) for first in (0, 150, 300)
+    ]
     here.land("1", encoded("json", [BOMB, *SPREAD, *wide]))
     report, code = here.attempt_batches()
     assert code == Exit.DONE, report.error
@@ -375,7 +458,10 @@ def test_ten_thousand_fields_make_no_columns(landing: Make) -> None:
     assert (
         len(TableLog(here.layout.table).query("select * from t").schema.names) == len(COLUMNS) + 4
     )  # with _rescued, one and two stamps
-    assert f"more than {schema_drift.MOST_ADDED} unknown fields in 1 record" in told(report, "many-fields")[0].detail
+    assert (
+        f"more than {schema_drift.MOST_ADDED} unknown fields in 1 record"
+        in told(report, "many-fields")[0].detail
+    )
     before = TableLog(here.layout.table).version
     here.land("2", encoded("json", SPREAD))
     report, code = here.attempt_batches()
@@ -410,7 +496,9 @@ def test_a_changed_type_is_refused_and_the_old_contract_goes_on(landing: Make) -
     here.land("2", encoded("json", [row("k2", 1)]))
     for changed in ({"seq": "bigint not null"}, {"A": "string"}):
         columns = {
-            name: kind for name, kind in COLUMNS.items() if name.lower() not in map(str.lower, changed)
+            name: kind
+            for name, kind in COLUMNS.items()
+            if name.lower() not in map(str.lower, changed)
         } | changed
         respecified(here, columns=columns)
         report, code = here.attempt_batches()
@@ -418,7 +506,10 @@ def test_a_changed_type_is_refused_and_the_old_contract_goes_on(landing: Make) -
         assert TableLog(here.layout.table).version == before
     respecified(here, columns={name: kind for name, kind in COLUMNS.items() if name != "a"})
     assert here.attempt_batches()[1] == Exit.DONE
-    assert {r["id"]: (r["a"], r["_rescued"]) for r in here.rows()} == {"k1": ("x", None), "k2": (None, '{"a":"x"}')}
+    assert {r["id"]: (r["a"], r["_rescued"]) for r in here.rows()} == {
+        "k1": ("x", None),
+        "k2": (None, '{"a":"x"}'),
+    }
     assert audit(here.spec, "f", root=here.home).clean
 
 
@@ -449,16 +540,24 @@ def test_the_likely_type_is_that_of_every_value_and_not_of_a_few(spark: Any) -> 
     twice = frame.groupBy("name", "value").agg(*drift_marks._values(F.col("value"))).groupBy("name")
     for found in (once, twice.agg(*drift_marks._merged())):
         likely = {
-            row["name"]: schema_drift.likely(drift_marks._witnesses(row), FORMATS["json"]) for row in found.collect()
+            row["name"]: schema_drift.likely(drift_marks._witnesses(row), FORMATS["json"])
+            for row in found.collect()
         }
-        assert likely == {name: schema_drift.likely(values, FORMATS["json"]) for name, values in cases.items()}
+        assert likely == {
+            name: schema_drift.likely(values, FORMATS["json"]) for name, values in cases.items()
+        }
 
 
-def _news(spark: SparkSession, declared: FlowSpec, read: Read, known: schema_drift.Known) -> dict[str, tuple[int, str]]:
+def _news(
+    spark: SparkSession, declared: FlowSpec, read: Read, known: schema_drift.Known
+) -> dict[str, tuple[int, str]]:
     """Return number of records and likely type by new field of some lines."""
     frame = parse(spark, declared, records_of([read], declared, known), now()).persist()
     told = drift_marks.marked(frame, ["u"], {"u": frame.count()})
-    return {one.name: (one.rows, schema_drift.likely(one.values, declared.source.form)) for one in told.new}
+    return {
+        one.name: (one.rows, schema_drift.likely(one.values, declared.source.form))
+        for one in told.new
+    }
 
 
 def _lines(spark: SparkSession, lines: Sequence[bytes], header: str | None = None) -> Read:
@@ -472,12 +571,26 @@ def test_a_field_is_news_again_with_its_first_value_and_never_of_a_record_that_i
     spark: SparkSession, form: str
 ) -> None:
     columns = {"id": "int", "n": "int"}
-    declared = FlowSpec.model_validate({"source": {"files": "x", "format": form}, "columns": columns})
-    null = [b'{"id": 1, "a": null, "b": ""}', b'{"id": 2, "a": null, "b": null}', b'{"id": 3, "caf\xe9": 1}']
-    valued = [b'{"id": 4, "a": 7, "b": "x"}', b'{"id": 5, "a": null, "b": ""}', b'{"id": "six", "a": 8, "b": "y"}']
+    declared = FlowSpec.model_validate(
+        {"source": {"files": "x", "format": form}, "columns": columns}
+    )
+    null = [
+        b'{"id": 1, "a": null, "b": ""}',
+        b'{"id": 2, "a": null, "b": null}',
+        b'{"id": 3, "caf\xe9": 1}',
+    ]
+    valued = [
+        b'{"id": 4, "a": 7, "b": "x"}',
+        b'{"id": 5, "a": null, "b": ""}',
+        b'{"id": "six", "a": 8, "b": "y"}',
+    ]
     header = None
     if form == "csv":
-        null, valued, header = [b'1,,""', b'2,,""', b"3,\xe9,"], [b"4,7,x", b"5,,", b"six,8,y"], "id,a,b"
+        null, valued, header = (
+            [b'1,,""', b'2,,""', b"3,\xe9,"],
+            [b"4,7,x", b"5,,", b"six,8,y"],
+            "id,a,b",
+        )
     found = _news(spark, declared, _lines(spark, null, header), schema_drift.Known())
     assert found == {"a": (2, "no value yet"), "b": (2, "empty text")}
     known = schema_drift.Known(null=frozenset("a"), empty=frozenset("b"))

@@ -61,7 +61,9 @@ def test_names_are_one_where_java_compares_characters_as_one(spark: SparkSession
     known = [c for at in range(0x10000) if old.category(c := chr(at)) not in ("Cn", "Cs")]
     cased = [c for c in known if c.upper() != c or c.lower() != c]
     java = spark._jvm.java  # type: ignore[union-attr]
-    found = java.util.TreeSet(java.lang.String.CASE_INSENSITIVE_ORDER)  # keeps the first of those that are equal
+    found = java.util.TreeSet(
+        java.lang.String.CASE_INSENSITIVE_ORDER
+    )  # keeps the first of those that are equal
     found.addAll(cased)
     ours = dict[str, str]()
     for character in cased:
@@ -111,7 +113,9 @@ def test_configured_puts_back_what_was_there(spark: SparkSession) -> None:
         spark.conf.unset(_VERSION)
 
 
-def test_second_writer_of_a_transaction_fences_the_first(spark: SparkSession, tmp_path: Path) -> None:
+def test_second_writer_of_a_transaction_fences_the_first(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """A driver that lost its lease computes on, but can't commit: its successor has committed the same batch."""
     path = str(tmp_path / "t")
     spark.range(3).write.format("delta").save(path)
@@ -126,17 +130,29 @@ def test_second_writer_of_a_transaction_fences_the_first(spark: SparkSession, tm
         import pyarrow as pa
 
         properties = deltalake.CommitProperties(app_transactions=[deltalake.Transaction("app", 4)])
-        deltalake.write_deltalake(path, pa.table({"id": [99]}), mode="append", commit_properties=properties)
+        deltalake.write_deltalake(
+            path, pa.table({"id": [99]}), mode="append", commit_properties=properties
+        )
 
     slow = F.udf(lambda value: overtake(value) or value, "long")
     source = spark.range(2, 5, numPartitions=1).select(slow("id").alias("id"))
     table = DeltaTable.forPath(spark, path).alias("t")
-    merge = table.merge(source.alias("s"), "t.id = s.id").whenMatchedDelete().whenNotMatchedInsertAll()
-    with configured(spark, {_APP: "app", _VERSION: "4"}), pytest.raises((Py4JJavaError, Exception)) as caught:
+    merge = (
+        table.merge(source.alias("s"), "t.id = s.id").whenMatchedDelete().whenNotMatchedInsertAll()
+    )
+    with (
+        configured(spark, {_APP: "app", _VERSION: "4"}),
+        pytest.raises((Py4JJavaError, Exception)) as caught,
+    ):
         merge.execute()
     assert "CONCURRENT_TRANSACTION" in str(caught.value)
     assert gate.exists()
-    assert sorted(row["id"] for row in spark.read.format("delta").load(path).collect()) == [0, 1, 2, 99]
+    assert sorted(row["id"] for row in spark.read.format("delta").load(path).collect()) == [
+        0,
+        1,
+        2,
+        99,
+    ]
 
 
 NAMES = [
@@ -159,19 +175,32 @@ def _input(path: Path) -> InputFile:
 
 @pytest.mark.full
 @pytest.mark.parametrize("split", [64, 1 << 20])
-def test_records_are_numbered_whatever_the_split_and_the_name(spark: SparkSession, tmp_path: Path, split: int) -> None:
+def test_records_are_numbered_whatever_the_split_and_the_name(
+    spark: SparkSession, tmp_path: Path, split: int
+) -> None:
     ends = ["\n", "\r\n", "\r"]
     expected = {}
     for at, name in enumerate(NAMES):
         lines = [f"{name} {n} {'x' * (n * 7 % 40)}" if n % 5 else "" for n in range(1, 60)]
-        (tmp_path / name).write_bytes(ends[at % 3].join(lines).encode() + (b"" if at % 2 else ends[at % 3].encode()))
+        (tmp_path / name).write_bytes(
+            ends[at % 3].join(lines).encode() + (b"" if at % 2 else ends[at % 3].encode())
+        )
         expected |= {(str(tmp_path / name), n): line for n, line in enumerate(lines, 1)}
     files = [_input(tmp_path / name) for name in NAMES]
-    with configured(spark, {"spark.sql.files.maxPartitionBytes": str(split), "spark.sql.files.openCostInBytes": "1"}):
+    with configured(
+        spark,
+        {"spark.sql.files.maxPartitionBytes": str(split), "spark.sql.files.openCostInBytes": "1"},
+    ):
         frame = read_text(spark, files).persist()
-        counts = frame.groupBy("_unit", "_block").agg(F.count("*").alias("n"), F.min("_id").alias("least")).collect()
+        counts = (
+            frame.groupBy("_unit", "_block")
+            .agg(F.count("*").alias("n"), F.min("_id").alias("least"))
+            .collect()
+        )
         assert (len(counts) > len(NAMES)) == (split == 64)
-        places = FilesReader().offsets([(row["_unit"], row["_block"], row["n"], row["least"]) for row in counts])
+        places = FilesReader().offsets(
+            [(row["_unit"], row["_block"], row["n"], row["least"]) for row in counts]
+        )
         blocks = [BlockOrigin(*place, local_path(place[0]), 0) for place in places]
         found = located(frame, blocks).select(f"{ORIGIN}.*", "value").collect()
         frame.unpersist()
@@ -191,7 +220,11 @@ def test_commit_says_what_a_merge_did_and_why(spark: SparkSession, tmp_path: Pat
     commit = TableLog(path).commits(1)[0]
     done = commit.metrics
     assert commit.user_metadata == note
-    assert (done["numTargetRowsInserted"], done["numTargetRowsDeleted"], done["numTargetRowsUpdated"]) == (
+    assert (
+        done["numTargetRowsInserted"],
+        done["numTargetRowsDeleted"],
+        done["numTargetRowsUpdated"],
+    ) == (
         "2",
         "1",
         "0",
@@ -207,7 +240,9 @@ def test_commit_says_what_a_merge_did_and_why(spark: SparkSession, tmp_path: Pat
         ("cast(seq as string)", False),
     ],
 )
-def test_plan_says_what_a_column_depends_on(spark: SparkSession, expression: str, provable: bool) -> None:
+def test_plan_says_what_a_column_depends_on(
+    spark: SparkSession, expression: str, provable: bool
+) -> None:
     given = spark.createDataFrame([], "id string, region string, seq int, other string")
     made = given.withColumn("p", F.expr(expression))
     assert (computed_from(made, "p", {"id", "region"}, given) is not None) == provable
@@ -229,7 +264,11 @@ def test_how_a_column_is_computed_of_keys_is_told_apart(spark: SparkSession) -> 
     given = spark.createDataFrame([], "id string, n int")
 
     def how(expression: Any, *, beside: str = "n") -> list[str] | None:
-        made = given.withColumn("x", F.expr(beside)).withColumn("b", F.crc32("id")).withColumn("p", expression)
+        made = (
+            given.withColumn("x", F.expr(beside))
+            .withColumn("b", F.crc32("id"))
+            .withColumn("p", expression)
+        )
         return computed_from(made, "p", {"id"}, given)
 
     by = [how(F.expr(text)) for text in ("b % 16", "b % 32", "pmod(b, 16)", "substring(id, 1, 2)")]
@@ -238,7 +277,9 @@ def test_how_a_column_is_computed_of_keys_is_told_apart(spark: SparkSession) -> 
     assert how(F.udf(lambda text: text[:1], "string")("id")) is None
 
 
-def test_a_task_gets_a_class_as_it_was_sent_whatever_an_earlier_one_did_to_it(spark: SparkSession) -> None:
+def test_a_task_gets_a_class_as_it_was_sent_whatever_an_earlier_one_did_to_it(
+    spark: SparkSession,
+) -> None:
     class Kept:
         calls = 0
 
@@ -248,12 +289,16 @@ def test_a_task_gets_a_class_as_it_was_sent_whatever_an_earlier_one_did_to_it(sp
         yield pa.RecordBatch.from_pydict({"process": [os.getpid()], "calls": [Kept.calls]})
 
     rows = spark.range(1, numPartitions=1)
-    found = [rows.mapInArrow(counted, "process bigint, calls bigint").collect()[0] for _ in range(4)]
+    found = [
+        rows.mapInArrow(counted, "process bigint, calls bigint").collect()[0] for _ in range(4)
+    ]
     assert len({row["process"] for row in found}) < len(found), "a worker did a task after another"
     assert [row["calls"] for row in found] == [1] * len(found)
 
 
-def test_thread_of_a_query_lives_as_long_as_the_query_works(spark: SparkSession, tmp_path: Path) -> None:
+def test_thread_of_a_query_lives_as_long_as_the_query_works(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """What tells a query that goes on from one that died without a word."""
     go_on, lived = threading.Event(), []
     spark.range(1).write.format("delta").save(str(tmp_path / "source"))
@@ -266,7 +311,11 @@ def test_thread_of_a_query_lives_as_long_as_the_query_works(spark: SparkSession,
         .start()
     )
     try:
-        lived = [termination._thread_lives(query), query.awaitTermination(1), termination._thread_lives(query)]
+        lived = [
+            termination._thread_lives(query),
+            query.awaitTermination(1),
+            termination._thread_lives(query),
+        ]
     finally:
         go_on.set()
         query.awaitTermination()

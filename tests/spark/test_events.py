@@ -73,7 +73,11 @@ class Model:
         return tuple(event[name] for name in self.shape.sequence_by)
 
     def rank(self, event: Row) -> Any:
-        return (True,) if _is_delete(event) else (False, _content({n: event[n] for n in self.shape.content}))
+        return (
+            (True,)
+            if _is_delete(event)
+            else (False, _content({n: event[n] for n in self.shape.content}))
+        )
 
     def key(self, event: Row) -> Any:
         return self.at(event), str(self.rank(event))
@@ -107,10 +111,14 @@ class Model:
 
     @property
     def rows(self) -> list[Row]:
-        return fold(self.counting, self.shape.keys, self.shape.sequence_by, self.shape.tracked, _is_delete)
+        return fold(
+            self.counting, self.shape.keys, self.shape.sequence_by, self.shape.tracked, _is_delete
+        )
 
     def run_of(self, row: Row) -> list[Row]:
-        within = (one for one in self.counting if row["start"] <= self.at(one) and not _is_delete(one))
+        within = (
+            one for one in self.counting if row["start"] <= self.at(one) and not _is_delete(one)
+        )
         return [one for one in within if row["end"] is None or self.at(one) < row["end"]]
 
     @property
@@ -137,15 +145,31 @@ class Kept:
 
     def step(self, what: str, batch: Sequence[Row], withheld: Sequence[Row] = ()) -> dict[str, int]:
         order = self.shape.content
-        given = self._frame(batch).withColumn("_delete", F.coalesce(F.col("op") == "d", F.lit(False)))
+        given = self._frame(batch).withColumn(
+            "_delete", F.coalesce(F.col("op") == "d", F.lit(False))
+        )
         given = given.withColumn("_arrived_at", F.lit(_START))
         new = resolution.newest(given, [*self.shape.keys, *self.shape.sequence_by], [], order)
         times = events.since(new, self._at(), self.shape)
         if what == "withdraw":
-            keys = self._frame(withheld).groupBy(*self.shape.keys).agg(F.min(self._at()).alias("_since"))
-            times = times.unionByName(keys).groupBy(*self.shape.keys).agg(F.min("_since").alias("_since"))
-        rows = None if self.rows is None else events.rows_since(self.rows, times, self.shape).persist()
-        hidden = None if self.hidden is None else events.hidden_since(self.hidden, rows, times, self.shape)
+            keys = (
+                self._frame(withheld)
+                .groupBy(*self.shape.keys)
+                .agg(F.min(self._at()).alias("_since"))
+            )
+            times = (
+                times.unionByName(keys)
+                .groupBy(*self.shape.keys)
+                .agg(F.min("_since").alias("_since"))
+            )
+        rows = (
+            None if self.rows is None else events.rows_since(self.rows, times, self.shape).persist()
+        )
+        hidden = (
+            None
+            if self.hidden is None
+            else events.hidden_since(self.hidden, rows, times, self.shape)
+        )
         before = events.known(rows, hidden, self.shape)
         out = self._frame(withheld) if withheld else None
         judged = events.judged(before, new, self.shape, out, released=what == "release")
@@ -161,7 +185,11 @@ class Kept:
         self._merge(acts)
         if added.num_rows:
             more = self._held(added)
-            self.hidden = more if self.hidden is None else self._held(pa.concat_tables([self.hidden.toArrow(), added]))
+            self.hidden = (
+                more
+                if self.hidden is None
+                else self._held(pa.concat_tables([self.hidden.toArrow(), added]))
+            )
         return fates | steps
 
     def _at(self) -> Column:
@@ -175,16 +203,26 @@ class Kept:
 
     def _merge(self, acts: pa.Table) -> None:
         """What the MERGE does, in plain Python: each act must fit the table."""
-        held = {} if self.rows is None else {_name(row): row for row in self.rows.toArrow().to_pylist()}
+        held = (
+            {}
+            if self.rows is None
+            else {_name(row): row for row in self.rows.toArrow().to_pylist()}
+        )
         for act in acts.to_pylist():
             fate, why = act.pop(FATE), act.pop(WHY)
-            assert WHYS[why] == fate and (_name(act) in held) == (fate != "insert"), (fate, why, act)
+            assert WHYS[why] == fate and (_name(act) in held) == (fate != "insert"), (
+                fate,
+                why,
+                act,
+            )
             if fate == "delete":
                 del held[_name(act)]
             else:
                 held[_name(act)] = act
         schema = pa.schema([field for field in acts.schema if field.name not in (FATE, WHY)])
-        self.rows = self._held(pa.Table.from_pylist(list(held.values()), schema=schema)) if held else None
+        self.rows = (
+            self._held(pa.Table.from_pylist(list(held.values()), schema=schema)) if held else None
+        )
 
 
 def _name(row: Row) -> str:
@@ -206,14 +244,21 @@ def _sequence(value: Any) -> Any:
 
 
 def _row(row: Row, start: Any, end: Any) -> str:
-    return str([_plain(one) for one in (_sequence(start), _sequence(end), *(row[name] for name in _COLUMNS))])
+    return str(
+        [
+            _plain(one)
+            for one in (_sequence(start), _sequence(end), *(row[name] for name in _COLUMNS))
+        ]
+    )
 
 
 def _compare(kept: Kept, models: Iterable[Model]) -> None:
     models = list(models)
     held = [] if kept.rows is None else kept.rows.toArrow().to_pylist()
     found = sorted(_row(row, row["__START_AT"], row["__END_AT"]) for row in held)
-    assert found == sorted(_row(row, row["start"], row["end"]) for model in models for row in model.rows)
+    assert found == sorted(
+        _row(row, row["start"], row["end"]) for model in models for row in model.rows
+    )
     hidden = [] if kept.hidden is None else kept.hidden.toArrow().to_pylist()
     remembered = Counter(_hidden(row, row[GONE], kept.shape) for row in hidden)
     wanted = {_hidden(row, _is_delete(row), kept.shape) for model in models for row in model.hidden}
@@ -229,7 +274,10 @@ def _hidden(row: Row, is_delete: bool, shape: Shape) -> str:
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "histories"),
-    [("one", 2_000), *(pytest.param(name, 10_000, marks=pytest.mark.long) for name in ("one", "two"))],
+    [
+        ("one", 2_000),
+        *(pytest.param(name, 10_000, marks=pytest.mark.long) for name in ("one", "two")),
+    ],
 )
 def test_thousands_of_histories_in_batches_equal_the_fold_of_their_events(
     spark: SparkSession, name: str, histories: int
@@ -237,7 +285,9 @@ def test_thousands_of_histories_in_batches_equal_the_fold_of_their_events(
     draw, shape = Random(name), _SHAPES[name]
     models = [Model(shape) for _ in range(histories)]
     kept, seen = Kept(spark, shape), Counter[str]()
-    with configured(spark, {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}):
+    with configured(
+        spark, {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}
+    ):
         for step in ("batch", "batch", "withdraw", "batch", "release", "batch"):
             batch, expected, told = list[Row](), Counter[str](), list[Row]()
             for number, model in enumerate(models):
@@ -245,10 +295,16 @@ def test_thousands_of_histories_in_batches_equal_the_fold_of_their_events(
                 if step == "batch":
                     for _ in range(draw.randint(0, 3)):
                         earlier = [one for same in model.events.values() for one in same]
-                        event = draw.choice(earlier) if earlier and draw.random() < 0.15 else _event(draw, number)
+                        event = (
+                            draw.choice(earlier)
+                            if earlier and draw.random() < 0.15
+                            else _event(draw, number)
+                        )
                         some += [event] * draw.choice((1, 1, 1, 2))
                 elif step == "withdraw" and draw.random() < 0.4 and (rows := model.rows):
-                    model.withheld = {model.key(one): one for one in model.run_of(draw.choice(rows))}
+                    model.withheld = {
+                        model.key(one): one for one in model.run_of(draw.choice(rows))
+                    }
                 elif step == "release" and model.withheld and draw.random() < 0.5:
                     some, model.withheld = list(model.withheld.values()), {}
                 told += model.withheld.values()
@@ -263,11 +319,17 @@ def test_thousands_of_histories_in_batches_equal_the_fold_of_their_events(
 
 
 @pytest.mark.full
-def test_an_event_that_lost_its_sequence_after_it_was_hidden_is_no_duplicate(spark: SparkSession) -> None:
+def test_an_event_that_lost_its_sequence_after_it_was_hidden_is_no_duplicate(
+    spark: SparkSession,
+) -> None:
     kept = Kept(spark, _SHAPES["one"])
     first = {"h": 1, "n": 1, "t": _START, "a": "a", "op": "u", "u": 1, "x": None}
-    with configured(spark, {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}):
-        kept.step("batch", [first, first | {"n": 2}])  # the first is hidden: the row holds the second whole
+    with configured(
+        spark, {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}
+    ):
+        kept.step(
+            "batch", [first, first | {"n": 2}]
+        )  # the first is hidden: the row holds the second whole
         assert kept.step("batch", [first])["duplicate"] == 1
         assert kept.step("batch", [first | {"a": "b"}])["applied"] == 1
         counts = kept.step("batch", [first])
@@ -278,7 +340,9 @@ def test_an_event_that_lost_its_sequence_after_it_was_hidden_is_no_duplicate(spa
 def test_events_in_order_that_change_nothing_are_not_read_again(spark: SparkSession) -> None:
     kept, shape = Kept(spark, _SHAPES["one"]), _SHAPES["one"]
     event = {"h": 1, "t": _START, "a": "a", "op": "u", "u": 1, "x": None}
-    with configured(spark, {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}):
+    with configured(
+        spark, {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}
+    ):
         for day in range(5):
             kept.step("batch", [event | {"n": day, "u": day}])
         assert kept.hidden is not None and kept.hidden.count() == 4 and kept.rows is not None

@@ -83,7 +83,9 @@ def _change(draw: Random, key: tuple[Value, ...], step: int) -> Change:
         content["number"] = draw.choice((None, 0.0, 1.5))
         content["tags"] = draw.choice((None, "{}", '{"t":1}'))
         content["_rescued"] = draw.choice((None, "{}"))
-    return Change(key, draw.randrange(step, step + 6), draw.random() < 0.3, content, arrived=draw.randrange(3))
+    return Change(
+        key, draw.randrange(step, step + 6), draw.random() < 0.3, content, arrived=draw.randrange(3)
+    )
 
 
 def _place(cell: _Cell, sequence: int) -> tuple[Any, ...]:
@@ -101,30 +103,49 @@ def _frame(spark: SparkSession, rows: list[tuple[Any, ...]], *columns: str) -> D
 
 def _resolved(spark: SparkSession, cells: Sequence[_Cell]) -> DataFrame:
     """All cells at once, as one batch is."""
-    batch = [(*_row(cell, change), change.delete, change.arrived) for cell in cells for change in cell.batch]
+    batch = [
+        (*_row(cell, change), change.delete, change.arrived)
+        for cell in cells
+        for change in cell.batch
+    ]
     rows = _frame(spark, batch, _CONTENT, "_delete boolean", "_arrived_at long")
     stands = [(cell, newest(cell.before)) for cell in cells]
-    held = _frame(spark, [_row(cell, change) for cell, change in stands if change and change.is_live], _CONTENT)
+    held = _frame(
+        spark,
+        [_row(cell, change) for cell, change in stands if change and change.is_live],
+        _CONTENT,
+    )
     died = _frame(spark, [_place(cell, at) for cell in cells for at in cell.died])
     withheld = _frame(spark, [_place(cell, at) for cell in cells for at in cell.withheld])
     won = resolution.newest(rows, _KEYS, _SEQUENCE, _ORDER)
     assert won.columns == [*rows.columns, *resolution.LOSERS]
-    return resolution.settle_ties(resolution.compare(won, held, died, _KEYS, _SEQUENCE, withheld), held, _KEYS, _ORDER)
+    return resolution.settle_ties(
+        resolution.compare(won, held, died, _KEYS, _SEQUENCE, withheld), held, _KEYS, _ORDER
+    )
 
 
 def _found(row: Row) -> tuple[Any, ...]:
     tags = None if row["tags"] is None else json.dumps(row["tags"], separators=(",", ":"))
     content = (row["text"], row["number"], tags, row["_rescued"])
-    return 2 * row["seq"] + row["sub"], content, row[resolution.FATE], *(row[name] for name in _BESIDES)
+    return (
+        2 * row["seq"] + row["sub"],
+        content,
+        row[resolution.FATE],
+        *(row[name] for name in _BESIDES),
+    )
 
 
 @pytest.mark.full
-def test_each_row_has_the_fate_that_all_changes_of_its_key_before_give_it(spark: SparkSession) -> None:
+def test_each_row_has_the_fate_that_all_changes_of_its_key_before_give_it(
+    spark: SparkSession,
+) -> None:
     cells = list(_histories(Random(7), _HISTORIES))
     rows = _resolved(spark, cells).collect()
     found = {tuple(row[name] for name in _KEYS): _found(row) for row in rows}
     assert len(rows) == len(found) == len(cells), "one row of each key"
-    wrong = [(found[cell.key], cell.expected, cell) for cell in cells if found[cell.key] != cell.expected]
+    wrong = [
+        (found[cell.key], cell.expected, cell) for cell in cells if found[cell.key] != cell.expected
+    ]
     assert not wrong, f"{len(wrong)} differ; (found, expected, where): {wrong[0]}"
     met = Counter((cell.fate, bool(cell.died), bool(cell.withheld)) for cell in cells)
     assert len(met) == 6 * 2 * 2 and min(met.values()) >= 10, met
@@ -136,18 +157,30 @@ def test_moments_within_maps_differ_by_microseconds(spark: SparkSession) -> None
     schema = "k string, seq int, m map<string,timestamp>, _delete boolean, _arrived_at timestamp"
     frame = spark.createDataFrame(rows, schema)
     won = resolution.newest(frame, ["k"], ["seq"], ["k", "seq", "m", "_rescued"])
-    assert [tuple(row) for row in won.select(F.unix_micros("m.t") % 10, *resolution.LOSERS).collect()] == [(3, 0, 2)]
+    assert [
+        tuple(row) for row in won.select(F.unix_micros("m.t") % 10, *resolution.LOSERS).collect()
+    ] == [(3, 0, 2)]
 
     target = frame.where(F.unix_micros("m.t") % 10 == 1).drop("_delete")
     fated = resolution.compare(won, target, None, ["k"], ["seq"])
     assert [
-        row[resolution.FATE] for row in resolution.settle_ties(fated, target, ["k"], ["k", "seq", "m"]).collect()
+        row[resolution.FATE]
+        for row in resolution.settle_ties(fated, target, ["k"], ["k", "seq", "m"]).collect()
     ] == ["update"]
 
 
 def test_rows_are_sorted_once(spark: SparkSession) -> None:
     """Each window of its own would be another pass over the whole batch."""
     frame = _frame(spark, [], _CONTENT, "_delete boolean", "_arrived_at timestamp")
-    plan = resolution.newest(frame, _KEYS, _SEQUENCE, _ORDER)._jdf.queryExecution().executedPlan().toString()
+    plan = (
+        resolution.newest(frame, _KEYS, _SEQUENCE, _ORDER)
+        ._jdf.queryExecution()
+        .executedPlan()
+        .toString()
+    )
     operators = [line.strip(" +-:*()0123456789").split(" ")[0] for line in plan.splitlines()]
-    assert (operators.count("Window"), operators.count("Sort"), operators.count("Exchange")) == (1, 1, 1)
+    assert (operators.count("Window"), operators.count("Sort"), operators.count("Exchange")) == (
+        1,
+        1,
+        1,
+    )

@@ -40,7 +40,11 @@ CSV = {
         {2: ("malformed", None), 5: ("malformed", None)},
         {42: "b", 43: "c", 45: "d"},
     ),
-    "too-few.csv": (b"id,s,n\n51\n52,a\n53,,1\n", {2: ("malformed", None), 3: ("malformed", None)}, {53: None}),
+    "too-few.csv": (
+        b"id,s,n\n51\n52,a\n53,,1\n",
+        {2: ("malformed", None), 3: ("malformed", None)},
+        {53: None},
+    ),
     "repeated.csv": (
         b'id,s\n61,a\nid,s\n62,b\n\xef\xbb\xbfid,s\n63,c\n"id","s"\n id ,"s ",\n\xef\xbb\xbf"id",s\nid,t\n64,id\n',
         {10: ("type", "id")},
@@ -66,7 +70,11 @@ CSV = {
     "empty.csv": (b"", {}, {}),
     "bom.csv": (b"\xef\xbb\xbfid,s\n101,a\n", {}, {101: "a"}),
     "zipped.csv.gz": (gzip.compress(b"s,id\na,111\nb,x\n"), {3: ("type", "id")}, {111: "a"}),
-    "folded.csv.gz": (gzip.compress(b'\xef\xbb\xbfs,id\n"a\nb",121\nb,x\n'), {3: ("type", "id")}, {121: "a\nb"}),
+    "folded.csv.gz": (
+        gzip.compress(b'\xef\xbb\xbfs,id\n"a\nb",121\nb,x\n'),
+        {3: ("type", "id")},
+        {121: "a\nb"},
+    ),
     "no-header.csv": (b"131,a,1\n132,b,2\n", {1: ("malformed", None), 2: ("malformed", None)}, {}),
     "one-record.csv": (b"133,a,1\n", {1: ("malformed", None)}, {}),
     "twice.csv": (b"id,s,s\n141,a,b\n", {2: ("malformed", None)}, {}),
@@ -79,7 +87,11 @@ CSV = {
         {182: "a"},
     ),
     "very-wide.csv": (
-        b"id," + b",".join(b"c%d" % n for n in range(25_000)) + b",s\n231" + b",x" * 25_000 + b",a\n",
+        b"id,"
+        + b",".join(b"c%d" % n for n in range(25_000))
+        + b",s\n231"
+        + b",x" * 25_000
+        + b",a\n",
         {},
         {231: "a"},
     ),
@@ -105,15 +117,37 @@ CSV = {
 
 
 FEW_CSV = (
-    *("plain.csv", "extra-cells.csv", "too-few.csv", "repeated.csv", "quotes.csv", "folded-bad.csv", "blank.csv"),
-    *("folded.csv.gz", "one-record.csv", "twice.csv", "unnamed.csv", "misquoted.csv", "returns.csv", "numbers.csv"),
+    *(
+        "plain.csv",
+        "extra-cells.csv",
+        "too-few.csv",
+        "repeated.csv",
+        "quotes.csv",
+        "folded-bad.csv",
+        "blank.csv",
+    ),
+    *(
+        "folded.csv.gz",
+        "one-record.csv",
+        "twice.csv",
+        "unnamed.csv",
+        "misquoted.csv",
+        "returns.csv",
+        "numbers.csv",
+    ),
 )
 """One of each rule. Each header that differs is a plan of its own."""
 
 
-@pytest.fixture(scope="module", params=[FEW_CSV, pytest.param(tuple(CSV), marks=pytest.mark.long)], ids=["few", "all"])
+@pytest.fixture(
+    scope="module",
+    params=[FEW_CSV, pytest.param(tuple(CSV), marks=pytest.mark.long)],
+    ids=["few", "all"],
+)
 def csv(request: pytest.FixtureRequest, landing: Make) -> Any:
-    here = landing({"source": {"format": "csv"}, "columns": {"id": "int not null", "s": "string", "n": "int"}})
+    here = landing(
+        {"source": {"format": "csv"}, "columns": {"id": "int not null", "s": "string", "n": "int"}}
+    )
     here.cases = {name: CSV[name] for name in request.param}
     for name, (content, _, _) in here.cases.items():
         here.land(name, content)
@@ -126,7 +160,11 @@ def csv(request: pytest.FixtureRequest, landing: Make) -> Any:
 
 def test_each_csv_record_meets_its_fate(csv: Any) -> None:
     found = {place: (row["reason"], row["field"]) for place, row in csv.quarantined.items()}
-    assert found == {(name, at): why for name, (_, refused, _) in csv.cases.items() for at, why in refused.items()}
+    assert found == {
+        (name, at): why
+        for name, (_, refused, _) in csv.cases.items()
+        for at, why in refused.items()
+    }
     expected = {key: value for _, _, rows in csv.cases.values() for key, value in rows.items()}
     assert {key: row["s"] for key, row in csv.table.items()} == expected
     csv.sums()
@@ -147,7 +185,9 @@ def test_csv_rescues_what_the_contract_does_not_name(csv: Any) -> None:
         231: {f"c{n}": "x" for n in range(25_000)},
         261: {"${env:HOME}": "x"},
     }
-    rescued = {key: json.loads(row["_rescued"]) for key, row in csv.table.items() if row["_rescued"]}
+    rescued = {
+        key: json.loads(row["_rescued"]) for key, row in csv.table.items() if row["_rescued"]
+    }
     assert {key: rescued[key] for key in expected if key in csv.table} == {
         key: value for key, value in expected.items() if key in csv.table
     }
@@ -162,7 +202,10 @@ def test_csv_keeps_the_record_as_it_came(csv: Any) -> None:
     assert csv.quarantined["too-few.csv", 2]["detail"] == "1 cells under a header of 3"
     assert csv.quarantined["extra-cells.csv", 2]["detail"] == "5 cells under a header of 2"
     assert csv.quarantined["misquoted.csv", 3]["detail"] == "a quote where none can stand"
-    assert csv.quarantined["one-record.csv", 1]["detail"] == "the header names no column of the contract"
+    assert (
+        csv.quarantined["one-record.csv", 1]["detail"]
+        == "the header names no column of the contract"
+    )
     assert csv.quarantined["twice.csv", 2]["detail"] == "the header names a column twice"
 
 
@@ -186,18 +229,24 @@ def test_csv_without_header_and_with_another_delimiter(landing: Make) -> None:
     report, code = here.attempt_batches()
     assert code == Exit.DONE, report.error
     assert {row["id"]: row["s"] for row in here.rows()} == {1: "a,b", 2: "c\nd"}
-    assert {at: row["reason"] for (_, at), row in here.refused().items()} == dict.fromkeys((3, 4), "malformed")
+    assert {at: row["reason"] for (_, at), row in here.refused().items()} == dict.fromkeys(
+        (3, 4), "malformed"
+    )
     here.sums()
 
 
-def test_cells_that_turn_out_never_to_be_quoted_are_read_line_by_line(landing: Make, spark: SparkSession) -> None:
+def test_cells_that_turn_out_never_to_be_quoted_are_read_line_by_line(
+    landing: Make, spark: SparkSession
+) -> None:
     """A refused record's hint says to declare it; files that were taken in before hold an odd number of quotes."""
     columns = {"id": "int not null", "s": "string"}
     here = landing({"source": {"format": "csv"}, "columns": columns})
     here.land("a.csv", b'id,s\n1,5" disk\n\n2,x\n3,"y\n4,z"\n')
     with pytest.raises(Injected):
         here.apply(spark, fault="begun")
-    here = Landing(here.home, spark, source={"format": "csv", "quote": "none"}, columns=columns, target={})
+    here = Landing(
+        here.home, spark, source={"format": "csv", "quote": "none"}, columns=columns, target={}
+    )
     report, code = here.attempt_batches()
     assert code == Exit.DONE, report.error
     found = {row["_origin"]["position"]: (row["id"], row["s"]) for row in here.rows()}
@@ -219,7 +268,9 @@ def test_cells_that_turn_out_never_to_be_quoted_are_read_line_by_line(landing: M
         ([], []),
     ],
 )
-def test_a_quote_that_is_not_closed_costs_its_own_line(lines: list[str], records: list[str]) -> None:
+def test_a_quote_that_is_not_closed_costs_its_own_line(
+    lines: list[str], records: list[str]
+) -> None:
     assert list(split_records(f"{line}\n" for line in lines)) == records
 
 
@@ -265,22 +316,49 @@ def _tables() -> dict[str, tuple[pa.Table, dict[int, tuple[str, str]], dict[int,
         "st": {"x": 1, "y": "z"},
         "raw": b"\xff\x00",
     }
-    types = [("n", pa.int32()), ("d", pa.float64()), ("dec", pa.decimal128(10, 2)), ("s", pa.string())]
-    types += [("day", pa.date32()), ("at", pa.timestamp("us", "UTC")), ("plain", pa.timestamp("us"))]
-    types += [("arr", pa.list_(pa.int32())), ("st", pa.struct([("x", pa.int32()), ("y", pa.string())]))]
+    types = [
+        ("n", pa.int32()),
+        ("d", pa.float64()),
+        ("dec", pa.decimal128(10, 2)),
+        ("s", pa.string()),
+    ]
+    types += [
+        ("day", pa.date32()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("plain", pa.timestamp("us")),
+    ]
+    types += [
+        ("arr", pa.list_(pa.int32())),
+        ("st", pa.struct([("x", pa.int32()), ("y", pa.string())])),
+    ]
     types += [("raw", pa.binary())]
     whole = {name: pa.array([good[name], None], kind) for name, kind in types}
     whole["d"] = pa.array([-0.0, None])
     return {
         "whole": (pa.table({"id": ids, **whole}), {}, {1: good, 2: dict.fromkeys(good)}),
-        "reordered": (pa.table({"s": ["a"], "id": pa.array([11], pa.int32())}), {}, {11: {"s": "a", "n": None}}),
+        "reordered": (
+            pa.table({"s": ["a"], "id": pa.array([11], pa.int32())}),
+            {},
+            {11: {"s": "a", "n": None}},
+        ),
         "wider": (
-            pa.table({"id": pa.array([21, 22, 2**40], pa.int64()), "n": pa.array([7, 2**31, 1], pa.int64())}),
+            pa.table(
+                {
+                    "id": pa.array([21, 22, 2**40], pa.int64()),
+                    "n": pa.array([7, 2**31, 1], pa.int64()),
+                }
+            ),
             {2: ("type", "n"), 3: ("type", "id")},
             {21: {"n": 7}},
         ),
         "narrower": (
-            pa.table({"id": pa.array([31], pa.int8()), "d": pa.array([1.5], pa.float32()), "dec": pa.array([7])}),
+            pa.table(
+                {
+                    "id": pa.array([31], pa.int8()),
+                    "d": pa.array([1.5], pa.float32()),
+                    "dec": pa.array([7]),
+                }
+            ),
             {},
             {31: {"d": 1.5, "dec": Decimal("7.00")}},
         ),
@@ -297,7 +375,13 @@ def _tables() -> dict[str, tuple[pa.Table, dict[int, tuple[str, str]], dict[int,
             {41: {"n": 4, "s": "1", "day": date(2024, 2, 29)}},
         ),
         "clashing": (
-            pa.table({"id": [51, 52], "at": pa.array([1_700_000_000, None]), "st": [{"x": 2**40}, {"x": 3}]}),
+            pa.table(
+                {
+                    "id": [51, 52],
+                    "at": pa.array([1_700_000_000, None]),
+                    "st": [{"x": 2**40}, {"x": 3}],
+                }
+            ),
             {1: ("type", "at")},
             {52: {"at": None, "st": {"x": 3, "y": None}}},
         ),
@@ -306,10 +390,23 @@ def _tables() -> dict[str, tuple[pa.Table, dict[int, tuple[str, str]], dict[int,
             {1: ("type", "d"), 2: ("type", "d")},
             {63: {"d": 1.0}},
         ),
-        "missing-key": (pa.table({"s": ["a", "b"]}), {1: ("missing", "id"), 2: ("missing", "id")}, {}),
+        "missing-key": (
+            pa.table({"s": ["a", "b"]}),
+            {1: ("missing", "id"), 2: ("missing", "id")},
+            {},
+        ),
         "null-key": (pa.table({"id": pa.array([71, None])}), {2: ("missing", "id")}, {71: {}}),
         "unnamed": (
-            pa.table({"id": [81], "more": [1.5], "_id": ["m"], "_file": ["f"], "_metadata": ["x"], "_t0": [1]}),
+            pa.table(
+                {
+                    "id": [81],
+                    "more": [1.5],
+                    "_id": ["m"],
+                    "_file": ["f"],
+                    "_metadata": ["x"],
+                    "_t0": [1],
+                }
+            ),
             {},
             {81: {}},
         ),
@@ -326,7 +423,9 @@ def _tables() -> dict[str, tuple[pa.Table, dict[int, tuple[str, str]], dict[int,
                     "st": pa.StructArray.from_arrays(
                         [pa.array([1] * 5), _texts(b"x", b"y", b"caf\xe9", b"y", b"y")], ["x", "y"]
                     ),
-                    "more": pa.array([[b"a"], [b"b"], [b"c"], [b"\xff"], None]).cast(pa.list_(pa.binary())),
+                    "more": pa.array([[b"a"], [b"b"], [b"c"], [b"\xff"], None]).cast(
+                        pa.list_(pa.binary())
+                    ),
                     "raw": _texts(b"a", b"caf\xe9", b"a", b"a", b"a"),
                 }
             ),
@@ -339,7 +438,9 @@ def _tables() -> dict[str, tuple[pa.Table, dict[int, tuple[str, str]], dict[int,
             {96: {"s": "y"}},
         ),
         "wide": (
-            pa.table({"id": [97, None], "s": ["w", "x"], **{f"w{n}": [n, None] for n in range(600)}}),
+            pa.table(
+                {"id": [97, None], "s": ["w", "x"], **{f"w{n}": [n, None] for n in range(600)}}
+            ),
             {2: ("missing", "id")},
             {97: {"s": "w"}},
         ),
@@ -388,16 +489,27 @@ def columnar(request: pytest.FixtureRequest, landing: Make) -> Any:
 
 
 def _land_old_and_nanos(here: Any) -> None:
-    moments = {"at": pa.array([MOMENT], pa.timestamp("ns", "UTC")), "plain": pa.array([MOMENT], pa.timestamp("ns"))}
+    moments = {
+        "at": pa.array([MOMENT], pa.timestamp("ns", "UTC")),
+        "plain": pa.array([MOMENT], pa.timestamp("ns")),
+    }
     pq.write_table(pa.table({"id": [201], **moments}), here.landing / "nanos")
     old = pa.table({"id": [202], "at": moments["at"]})
     pq.write_table(old, here.landing / "int96", use_deprecated_int96_timestamps=True)
     row = {"at": MOMENT}
     for number, encoding in ((203, "BYTE_STREAM_SPLIT"), (205, "PLAIN")):
-        table = pa.table({"id": [number, number + 10], "d": [1.5, -2.25], "n": pa.array([7, None], pa.int32())})
+        table = pa.table(
+            {"id": [number, number + 10], "d": [1.5, -2.25], "n": pa.array([7, None], pa.int32())}
+        )
         columns = {"d": encoding, "n": encoding}
-        pq.write_table(table, here.landing / encoding, use_dictionary=False, column_encoding=columns)
-        here.cases[encoding] = (None, {}, {number: {"d": 1.5, "n": 7}, number + 10: {"d": -2.25, "n": None}})
+        pq.write_table(
+            table, here.landing / encoding, use_dictionary=False, column_encoding=columns
+        )
+        here.cases[encoding] = (
+            None,
+            {},
+            {number: {"d": 1.5, "n": 7}, number + 10: {"d": -2.25, "n": None}},
+        )
     here.cases |= {
         "nanos": (None, {}, {201: row | {"plain": MOMENT.replace(tzinfo=None)}}),
         "int96": (None, {}, {202: row}),
@@ -406,8 +518,14 @@ def _land_old_and_nanos(here: Any) -> None:
 
 @pytest.mark.full
 def test_columnar_rows_meet_their_fates(columnar: Any) -> None:
-    wanted = {(name, at): why for name, (_, refused, _) in columnar.cases.items() for at, why in refused.items()}
-    assert {place: (row["reason"], row["field"]) for place, row in columnar.quarantined.items()} == wanted
+    wanted = {
+        (name, at): why
+        for name, (_, refused, _) in columnar.cases.items()
+        for at, why in refused.items()
+    }
+    assert {
+        place: (row["reason"], row["field"]) for place, row in columnar.quarantined.items()
+    } == wanted
     rows = {key: row for _, _, held in columnar.cases.values() for key, row in held.items()}
     assert set(columnar.table) == set(rows)
     for key, row in rows.items():
@@ -451,7 +569,10 @@ def test_the_next_run_of_a_columnar_flow_is_clean(columnar: Any) -> None:
 PLACES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "as it is": ({}, {}),
     "wide": ({f"w{n}": [n] * 4 for n in range(600)}, {}),
-    "split": ({"d": [0.5] * 4}, {"use_dictionary": False, "column_encoding": {"d": "BYTE_STREAM_SPLIT"}}),
+    "split": (
+        {"d": [0.5] * 4},
+        {"use_dictionary": False, "column_encoding": {"d": "BYTE_STREAM_SPLIT"}},
+    ),
 }
 """Columns and options of Parquet files: one that Spark reads itself, and two that are read through a copy."""
 
@@ -461,7 +582,12 @@ PLACES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_times_are_the_same_whether_their_file_is_copied_or_not(landing: Make, old: bool) -> None:
     """INT96 is an instant of any year; of nanoseconds the digits beyond microseconds are cut, before 1970 too."""
     zones = {"timezone": "America/New_York"}
-    columns = {"id": "int not null", "at": "timestamp", "wall": "timestamp_ntz", "st": "struct<xs: array<timestamp>>"}
+    columns = {
+        "id": "int not null",
+        "at": "timestamp",
+        "wall": "timestamp_ntz",
+        "st": "struct<xs: array<timestamp>>",
+    }
     here = landing({"source": {"format": "parquet", **zones}, "columns": columns})
     unit = "us" if old else "ns"
     years = [datetime(year, 12, 31, tzinfo=UTC) for year in ((9999, 1600) if old else (2261, 1969))]
@@ -498,10 +624,14 @@ NOON = datetime(2026, 7, 1, 12)
 @pytest.mark.parametrize("zone", [pytest.param("UTC", marks=pytest.mark.full), "America/New_York"])
 def test_times_of_orc_are_what_clocks_of_the_flow_s_zone_showed(landing: Make, zone: str) -> None:
     """Whether Spark reads their file or a copy, at any depth, and in an hour that the clocks of the zone skip."""
-    here = landing({"source": {"format": "orc", "timezone": zone}, "columns": {"id": "int not null", **CLOCKS}})
+    here = landing(
+        {"source": {"format": "orc", "timezone": zone}, "columns": {"id": "int not null", **CLOCKS}}
+    )
     at = pa.array([NOON, datetime(2026, 3, 8, 2, 30), None], pa.timestamp("us"))
     day = pa.array([NOON.replace(hour=0), None, None], at.type)
-    st = pa.StructArray.from_arrays([pa.ListArray.from_arrays([0, 1, 1, 2], pa.array([NOON, None], at.type))], ["xs"])
+    st = pa.StructArray.from_arrays(
+        [pa.ListArray.from_arrays([0, 1, 1, 2], pa.array([NOON, None], at.type))], ["xs"]
+    )
     m = pa.array([[(NOON, 1)], None, None], pa.map_(at.type, pa.int64()))
     for number, more in enumerate(({}, {f"w{n}": [n] * 3 for n in range(600)})):
         ids = pa.array([number * 10 + n for n in range(3)], pa.int32())
@@ -523,8 +653,15 @@ def test_times_of_orc_are_what_clocks_of_the_flow_s_zone_showed(landing: Make, z
 
 @pytest.mark.full
 @pytest.mark.parametrize("codec", ["zstd", "snappy", "zlib", "lz4", "none"])
-def test_times_of_orc_that_spark_wrote_stay_instants(spark: SparkSession, landing: Make, codec: str) -> None:
-    here = landing({"source": {"format": "orc", "timezone": "Europe/Berlin"}, "columns": {"id": "int", **CLOCKS}})
+def test_times_of_orc_that_spark_wrote_stay_instants(
+    spark: SparkSession, landing: Make, codec: str
+) -> None:
+    here = landing(
+        {
+            "source": {"format": "orc", "timezone": "Europe/Berlin"},
+            "columns": {"id": "int", **CLOCKS},
+        }
+    )
     clocks, moment = spark._jvm.java.util.TimeZone, NOON.replace(tzinfo=UTC)  # type: ignore[union-attr]
     assert clocks.getDefault().getID() == "UTC"
     at = "timestamp'2026-07-01 12:00:00Z'"
@@ -546,10 +683,16 @@ def test_times_of_orc_that_spark_wrote_stay_instants(spark: SparkSession, landin
 
 
 @pytest.mark.full
-def test_a_sequence_with_nanoseconds_is_refused_whether_its_file_is_copied_or_not(landing: Make) -> None:
+def test_a_sequence_with_nanoseconds_is_refused_whether_its_file_is_copied_or_not(
+    landing: Make,
+) -> None:
     columns = {"id": "int not null", "at": {"type": "timestamp not null", "from": "At"}}
     here = landing(
-        {"source": {"format": "parquet"}, "columns": columns, "target": {"keys": ["id"], "sequence_by": ["at"]}}
+        {
+            "source": {"format": "parquet"},
+            "columns": columns,
+            "target": {"keys": ["id"], "sequence_by": ["at"]},
+        }
     )
     nanos = pa.array([1_000_000_000, 1_000_000_001, -1, -1_000], pa.timestamp("ns", "UTC"))
     for number, (name, (more, special)) in enumerate(PLACES.items()):
@@ -559,19 +702,31 @@ def test_a_sequence_with_nanoseconds_is_refused_whether_its_file_is_copied_or_no
     assert code == Exit.DONE, report.error
     refused = {place: (row["reason"], row["field"]) for place, row in here.refused().items()}
     assert refused == {(name, at): ("type", "at") for name in PLACES for at in (2, 3)}
-    assert {row["id"] for row in here.rows()} == {number * 10 + n for number in range(3) for n in (0, 3)}
+    assert {row["id"] for row in here.rows()} == {
+        number * 10 + n for number in range(3) for n in (0, 3)
+    }
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("place", ["split", pytest.param("as it is", marks=pytest.mark.long)])
-def test_a_time_that_microseconds_cannot_hold_is_told_with_its_file(landing: Make, place: str) -> None:
-    here, (more, special) = landing({"source": {"format": "parquet"}, "columns": {"id": "int"}}), PLACES[place]
+def test_a_time_that_microseconds_cannot_hold_is_told_with_its_file(
+    landing: Make, place: str
+) -> None:
+    here, (more, special) = (
+        landing({"source": {"format": "parquet"}, "columns": {"id": "int"}}),
+        PLACES[place],
+    )
     for name, at in (("odd", 2**63 // 1000 + 1), ("good", 0)):
-        table = pa.table({"id": range(4), "at": pa.array([at] * 4, pa.timestamp("ms", "UTC")), **more})
+        table = pa.table(
+            {"id": range(4), "at": pa.array([at] * 4, pa.timestamp("ms", "UTC")), **more}
+        )
         pq.write_table(table, here.landing / name, **special)
     report, code = here.attempt_batches()
     assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "file-unreadable")
-    assert ("landing/odd" in report.error["found"], "landing/good" in report.error["found"]) == (True, False)
+    assert ("landing/odd" in report.error["found"], "landing/good" in report.error["found"]) == (
+        True,
+        False,
+    )
 
 
 @pytest.mark.full
@@ -584,13 +739,18 @@ def test_a_file_that_only_the_engine_cannot_read_is_named_and_left_out(
     table = pa.table({"id": [1, 2], "d": [1.5, 2.5]})
     pq.write_table(table, here.landing / "good")
     pq.write_table(table, here.landing / "brotli", compression="brotli")
-    pq.write_table(table, here.landing / "odd", use_dictionary=False, column_encoding={"d": odd, "id": "PLAIN"})
+    pq.write_table(
+        table, here.landing / "odd", use_dictionary=False, column_encoding={"d": odd, "id": "PLAIN"}
+    )
     report, code = here.attempt()
     assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "file-unreadable")
     assert ("odd" in report.error["found"], "good" in report.error["found"]) == (True, False)
     assert here.parked() == {"brotli": "unsupported-compression"}
     here.write_pipeline()
-    assert main(["--root", str(here.home), *shlex.split(report.error["next"][0], comments=True)[1:]]) == 0
+    assert (
+        main(["--root", str(here.home), *shlex.split(report.error["next"][0], comments=True)[1:]])
+        == 0
+    )
     report, code = here.attempt()
     assert code == Exit.DONE, report.error
     assert sorted(row["id"] for row in here.rows()) == [1, 2]
@@ -611,22 +771,32 @@ def test_a_file_with_a_value_on_which_the_engine_fails_is_named_and_left_out(
     here.land("odd.json", b'{"id":2}\n{"id":"x"}\n')
     report, code = here.attempt()
     assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "file-unreadable")
-    assert ("odd.json" in report.error["found"], "good.json" in report.error["found"]) == (True, False)
+    assert ("odd.json" in report.error["found"], "good.json" in report.error["found"]) == (
+        True,
+        False,
+    )
     here.write_pipeline()
-    assert main(["--root", str(here.home), *shlex.split(report.error["next"][0], comments=True)[1:]]) == 0
+    assert (
+        main(["--root", str(here.home), *shlex.split(report.error["next"][0], comments=True)[1:]])
+        == 0
+    )
     report, code = here.attempt()
     assert code == Exit.DONE, report.error
     assert [row["id"] for row in here.rows()] == [1]
 
 
 @pytest.mark.full
-def test_a_scratch_directory_that_is_gone_is_no_fault_of_a_file(spark: SparkSession, landing: Make) -> None:
+def test_a_scratch_directory_that_is_gone_is_no_fault_of_a_file(
+    spark: SparkSession, landing: Make
+) -> None:
     """A cleaner of temporary files may sweep it. Each file alone fails then too."""
     here = landing({})
     here.deliver(b'{"id": "a", "seq": 1}')
     jvm: Any = spark._jvm
     disk = jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
-    for number in range(1000):  # Spark makes a folder within when it first needs it, and doesn't look again
+    for number in range(
+        1000
+    ):  # Spark makes a folder within when it first needs it, and doesn't look again
         disk.getFile(f"any{number}")
     moved = {Path(one): Path(f"{one}-aside") for one in disk.localDirsString()}
     for place, aside in moved.items():
@@ -652,12 +822,19 @@ def test_only_empty_columnar_files(landing: Make) -> None:
 
 
 def test_text_is_appended_line_by_line(landing: Make) -> None:
-    here = landing({"source": {"format": "text", "max_record_bytes": "100b"}, "columns": {"value": "string"}})
-    here.land("a.log", b"\xef\xbb\xbfone\n\ntwo\r\n  three \rfour, \xc3\xbc\n\xff\n" + b"x" * 101 + b"\nlast")
+    here = landing(
+        {"source": {"format": "text", "max_record_bytes": "100b"}, "columns": {"value": "string"}}
+    )
+    here.land(
+        "a.log",
+        b"\xef\xbb\xbfone\n\ntwo\r\n  three \rfour, \xc3\xbc\n\xff\n" + b"x" * 101 + b"\nlast",
+    )
     here.land("b.log.gz", gzip.compress(b"one\n"))
     report, code = here.attempt_batches()
     assert code == Exit.DONE, report.error
-    assert sorted(row["value"] for row in here.rows()) == sorted(["one", "one", "two", "  three ", "four, ü", "last"])
+    assert sorted(row["value"] for row in here.rows()) == sorted(
+        ["one", "one", "two", "  three ", "four, ü", "last"]
+    )
     refused = {at: row["reason"] for (_, at), row in here.refused().items()}
     assert refused == {6: "malformed", 7: "too_large"}
     sums = here.sums()

@@ -51,7 +51,9 @@ def fuzz(landing: Make, form: str, seeds: Sequence[int]) -> str | None:
 
 def _leave_out(here: Any, error: Mapping[str, Any]) -> set[str]:
     """Type the command that the error names; the files that it names."""
-    commands = [shlex.split(step, comments=True) for step in error["next"] if "quarantine discard" in step]
+    commands = [
+        shlex.split(step, comments=True) for step in error["next"] if "quarantine discard" in step
+    ]
     if error["code"] not in ("file-unreadable", "lines-differ") or not commands:
         return set()
     here.write_pipeline()
@@ -64,7 +66,9 @@ def _wrong(here: Any, form: str, found: Mapping[str, Found]) -> str | None:
     sums, refused = here.sums(), Counter(name for name, _ in here.refused())
     read = {name: what for name, what in found.items() if name not in parked}
     columnar = form in ("parquet", "orc")
-    if not columnar and (broken := {name for name, what in found.items() if what.lines is None}) != set(parked):
+    if not columnar and (
+        broken := {name for name, what in found.items() if what.lines is None}
+    ) != set(parked):
         return f"parked: {parked}; by plain Python: {broken}"
     if any(what.lines is None for what in read.values()):
         return f"read, though it can't be: {[name for name, what in read.items() if what.lines is None]}"
@@ -80,7 +84,9 @@ def _wrong(here: Any, form: str, found: Mapping[str, Found]) -> str | None:
     return None if here.attempt()[0].outcome == "idle" else "the next run is not idle"
 
 
-def _other_rows(here: Any, form: str, read: Mapping[str, Found], refused: Mapping[str, int]) -> str | None:
+def _other_rows(
+    here: Any, form: str, read: Mapping[str, Found], refused: Mapping[str, int]
+) -> str | None:
     """Whether exactly the rows are there that plain Python finds good."""
     wanted: Counter[Any] = sum((what.lands or Counter() for what in read.values()), Counter())
     held = Counter(row[KEY.get(form, "k")] for row in here.rows())

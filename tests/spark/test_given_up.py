@@ -16,7 +16,9 @@ from draindown.sources.registry import source_of
 
 @pytest.mark.full
 @pytest.mark.parametrize("keyed", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_a_lost_file_that_was_given_up_stops_nobody(landing: Callable[[Any], Any], keyed: bool) -> None:
+def test_a_lost_file_that_was_given_up_stops_nobody(
+    landing: Callable[[Any], Any], keyed: bool
+) -> None:
     target = {"keys": ["id"], "sequence_by": ["n"]} if keyed else {}
     columns = {"id": "string not null", "n": "int not null"}
     source = {"format": "json", "max_files_per_trigger": 1}
@@ -32,7 +34,9 @@ def test_a_lost_file_that_was_given_up_stops_nobody(landing: Callable[[Any], Any
     report, code = flow.attempt(reached=lose)
     assert (code, report.error["code"]) == (Exit.NEEDS_PERSON, "input-changed")
     assert f"--path {lost}" in report.error["next"][1]
-    discards.discard_input(source_of(flow.request()), flow.layout, [str(lost)], by="me", note="", at=now())
+    discards.discard_input(
+        source_of(flow.request()), flow.layout, [str(lost)], by="me", note="", at=now()
+    )
     report, code = flow.attempt()
     assert code == Exit.DONE
     assert sorted(row["id"] for row in flow.rows()) == ["a", "c"]

@@ -24,13 +24,24 @@ WEEK = 7 * 86400
 
 
 HOSTILE = (
-    *("'; drop table x; --", "a\\' or 1=1 --", "`", "${env:HOME}", "{{ ds }}", "../../etc", "%2F..%2F", "delta.`/etc`"),
+    *(
+        "'; drop table x; --",
+        "a\\' or 1=1 --",
+        "`",
+        "${env:HOME}",
+        "{{ ds }}",
+        "../../etc",
+        "%2F..%2F",
+        "delta.`/etc`",
+    ),
     *('" or true', "x\ny", "\u202e", "é/=", "\\N"),
 )
 
 
 @pytest.mark.full
-def test_s4_s7_s14_hostile_values_stay_values_and_what_is_left_is_private(spark: SparkSession, tmp_path: Path) -> None:
+def test_s4_s7_s14_hostile_values_stay_values_and_what_is_left_is_private(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     columns = {"id": "string not null", "part": "string not null", "seq": "int not null"}
     target = {"keys": ["id", "part"], "sequence_by": ["seq"], "partition_by": ["part"]}
     landing = Landing(tmp_path, columns=columns, target=target)
@@ -50,21 +61,31 @@ def test_s4_s7_s14_hostile_values_stay_values_and_what_is_left_is_private(spark:
         assert stat.S_IMODE(Path(place).stat().st_mode) == 0o700, place
     files = [path for path in (tmp_path / "lake").rglob("*") if path.is_file()]
     assert len(files) > 20
-    assert not [path for path in files if path.read_bytes()[:1] == b"\x80" or path.suffix in (".pkl", ".pickle")]
+    assert not [
+        path
+        for path in files
+        if path.read_bytes()[:1] == b"\x80" or path.suffix in (".pkl", ".pickle")
+    ]
 
 
 @pytest.mark.full
-def test_s4_names_and_values_that_look_like_variables_stay_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
+def test_s4_names_and_values_that_look_like_variables_stay_as_they_are(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """Fields come with their names: in SQL text Spark would put what its environment holds in their place."""
     odd, columns = "${env:HOME}", {"id": "string not null", "seq": "int not null"}
     target = {"keys": ["id"], "sequence_by": ["seq"]}
     text = Landing(tmp_path / "text", columns=columns, target=target)
     rows = Landing(tmp_path / "rows", columns=columns, target=target, source={"format": "parquet"})
     text.deliver(json.dumps({"id": odd, "seq": 1, odd: "x"}))
-    pq.write_table(pa.table({"id": [odd], "seq": pa.array([1], pa.int32()), odd: ["x"]}), rows.landing / "1")
+    pq.write_table(
+        pa.table({"id": [odd], "seq": pa.array([1], pa.int32()), odd: ["x"]}), rows.landing / "1"
+    )
     for landing in (text, rows):
         report = landing.apply(spark)
-        assert [finding.subject for finding in report.findings if finding.kind == "new-field"] == [odd]
+        assert [finding.subject for finding in report.findings if finding.kind == "new-field"] == [
+            odd
+        ]
         assert [(row["id"], row["seq"]) for row in landing.rows()] == [(odd, 1)]
         assert [json.loads(row["_rescued"]) for row in landing.rows()] == [{odd: "x"}]
 
@@ -99,9 +120,16 @@ def _plant(table: Path, *actions: dict[str, Any]) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "form", ["file://{}", "../outside.txt", *(pytest.param(form, marks=pytest.mark.long) for form in ("{}", "file:{}"))]
+    "form",
+    [
+        "file://{}",
+        "../outside.txt",
+        *(pytest.param(form, marks=pytest.mark.long) for form in ("{}", "file:{}")),
+    ],
 )
-def test_s12_vacuum_deletes_nothing_outside_the_table(spark: SparkSession, tmp_path: Path, form: str) -> None:
+def test_s12_vacuum_deletes_nothing_outside_the_table(
+    spark: SparkSession, tmp_path: Path, form: str
+) -> None:
     table, outside = tmp_path / "lake" / "table", tmp_path / "lake" / "outside.txt"
     write_deltalake(str(table), pa.table({"a": [1]}))
     inside = next(table.glob("*.parquet"))
@@ -110,7 +138,10 @@ def test_s12_vacuum_deletes_nothing_outside_the_table(spark: SparkSession, tmp_p
     for path in (outside, inside):
         os.utime(path, (long_ago / 1000, long_ago / 1000))
     removed = {"deletionTimestamp": long_ago, "dataChange": True, "extendedFileMetadata": False}
-    _plant(table, *[{"remove": {"path": path, **removed}} for path in (form.format(outside), inside.name)])
+    _plant(
+        table,
+        *[{"remove": {"path": path, **removed}} for path in (form.format(outside), inside.name)],
+    )
     try:
         vacuum(spark, str(table), WEEK, lambda: None)
     finally:

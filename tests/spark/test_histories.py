@@ -55,7 +55,9 @@ def _events(draw: Random, histories: int) -> list[Row]:
             event = {
                 "h": number,
                 "k": draw.choice((None, "k")),
-                "at": draw.choice((None, *(_START + timedelta(microseconds=at) for at in range(5)))),
+                "at": draw.choice(
+                    (None, *(_START + timedelta(microseconds=at) for at in range(5)))
+                ),
                 "n": draw.choice((None, *range(6))),
                 "op": draw.choice((None, "d", "u", "u", "u")),
                 "a": draw.choice((None, "", "\uff5e", "\U0001f600")),
@@ -79,9 +81,16 @@ class Case:
 
     def model(self, events: list[Row]) -> list[tuple[Any, ...]]:
         order = self.said["sequence_by"]
-        deletes = (lambda event: event["op"] == "d") if "apply_as_deletes" in self.said else (lambda event: False)
+        deletes = (
+            (lambda event: event["op"] == "d")
+            if "apply_as_deletes" in self.said
+            else (lambda event: False)
+        )
         rows = fold(events, _EVENTS, order, self.tracked, deletes)
-        return [(*(row[n] for n in _EVENTS), row["start"], row["end"], *(row[n] for n in _OTHERS)) for row in rows]
+        return [
+            (*(row[n] for n in _EVENTS), row["start"], row["end"], *(row[n] for n in _OTHERS))
+            for row in rows
+        ]
 
 
 _OTHERS = [name for name in _SCHEMA.names if name not in _EVENTS]
@@ -91,7 +100,10 @@ CASES = {
     "some": Case(_BY_N | {"track_history": ["a", "x"]}, ["a", "x"]),
     "except": Case(_BY_N | {"track_history": {"except": ["u", "at", "x", "op"]}}, ["a"]),
     "no deletes": Case({"sequence_by": ["at"], "track_history": ["op"]}, ["op"]),
-    "several": Case({"sequence_by": ["at", "n"], "apply_as_deletes": "op in ('d')", "track_history": ["a"]}, ["a"]),
+    "several": Case(
+        {"sequence_by": ["at", "n"], "apply_as_deletes": "op in ('d')", "track_history": ["a"]},
+        ["a"],
+    ),
     "each event": Case({"sequence_by": ["n"], "track_history": ["n"]}, ["n"]),
 }
 
@@ -109,7 +121,9 @@ def test_three_engines_fold_thousands_of_histories_alike(spark: SparkSession, na
     assert _comparable(_rows(found)) == expected
     assert _comparable(_rows(_in_duckdb(case.part, table))) == expected
     folded = {row[:2] for row in modelled}
-    assert 8_000 < len(folded) < len(modelled) < len(events), "keys have several rows, and events make none"
+    assert 8_000 < len(folded) < len(modelled) < len(events), (
+        "keys have several rows, and events make none"
+    )
 
 
 def _in_duckdb(part: History, events: pa.Table) -> pa.Table:
@@ -127,12 +141,20 @@ def _rows(found: pa.Table) -> list[tuple[Any, ...]]:
 
 def _comparable(rows: list[tuple[Any, ...]]) -> list[str]:
     """The rows as sorted texts: a sequence as a tuple of its values, zeros without a sign."""
-    return sorted(str([_plain(one, is_sequence=at in (2, 3)) for at, one in enumerate(row)]) for row in rows)
+    return sorted(
+        str([_plain(one, is_sequence=at in (2, 3)) for at, one in enumerate(row)]) for row in rows
+    )
 
 
 def _plain(value: Any, *, is_sequence: bool) -> Any:
     if is_sequence and value is not None:
-        parts = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else (value,)
+        parts = (
+            value.values()
+            if isinstance(value, dict)
+            else value
+            if isinstance(value, tuple)
+            else (value,)
+        )
         return [_plain(one, is_sequence=False) for one in parts]
     if isinstance(value, datetime):
         return (value - _START) // timedelta(microseconds=1)
@@ -142,15 +164,34 @@ def _plain(value: Any, *, is_sequence: bool) -> Any:
 @pytest.mark.parametrize("order", ["as sent", "backwards"])
 def test_events_of_sparks_own_failing_cases_fold_right(spark: SparkSession, order: str) -> None:
     """Those of SPARK-58937: a no-op update in between, and a delete that comes after later events."""
-    events = [("alice", 39, 1, None), ("alice", 41, 2, None), ("bob", 42, 3, None), ("carol", 43, 4, None)]
+    events = [
+        ("alice", 39, 1, None),
+        ("alice", 41, 2, None),
+        ("bob", 42, 3, None),
+        ("carol", 43, 4, None),
+    ]
     events = [("k", name, at, op) for name, _, at, op in events]
-    events += [("a", "a", 10, None), ("a", "a", 11, None), ("a", None, 12, "d"), ("a", "b", 20, None)]
+    events += [
+        ("a", "a", 10, None),
+        ("a", "a", 11, None),
+        ("a", None, 12, "d"),
+        ("a", "b", 20, None),
+    ]
     rows = events if order == "as sent" else events[::-1]
     part = History.model_validate(
-        {"scope_keys": ["k"], "sequence_by": ["n"], "track_history": ["v"], "apply_as_deletes": "op = 'd'"}
+        {
+            "scope_keys": ["k"],
+            "sequence_by": ["n"],
+            "track_history": ["v"],
+            "apply_as_deletes": "op = 'd'",
+        }
     )
     source = spark.createDataFrame(rows, "k string, v string, n int, op string")
-    found = query(Histories(part, "source"), [source]).select("k", "v", "__START_AT", "__END_AT").collect()
+    found = (
+        query(Histories(part, "source"), [source])
+        .select("k", "v", "__START_AT", "__END_AT")
+        .collect()
+    )
     assert sorted(map(tuple, found), key=str) == [
         ("a", "a", 10, 12),
         ("a", "b", 20, None),
@@ -160,16 +201,22 @@ def test_events_of_sparks_own_failing_cases_fold_right(spark: SparkSession, orde
     ]
 
 
-def test_a_condition_that_fails_deletes_nothing_and_keys_alone_have_a_history(spark: SparkSession) -> None:
+def test_a_condition_that_fails_deletes_nothing_and_keys_alone_have_a_history(
+    spark: SparkSession,
+) -> None:
     said = {"scope_keys": ["k"], "sequence_by": ["n"]}
     source = spark.createDataFrame(
         [("a", 1, "x"), ("a", 2, "1"), ("a", 3, "1"), ("a", 4, "y")], "k string, n int, op string"
     )
-    part = History.model_validate(said | {"apply_as_deletes": "cast(op as int) = 1", "track_history": ["op"]})
+    part = History.model_validate(
+        said | {"apply_as_deletes": "cast(op as int) = 1", "track_history": ["op"]}
+    )
     found = query(Histories(part, "source"), [source]).collect()
     assert sorted(map(tuple, found)) == [("a", 1, 2, 1, "x"), ("a", 4, None, 4, "y")]
     alone, bare = History.model_validate(said), source.select("k", "n")
-    assert [tuple(row) for row in query(Histories(alone, "source"), [bare]).collect()] == [("a", 1, None, 4)]
+    assert [tuple(row) for row in query(Histories(alone, "source"), [bare]).collect()] == [
+        ("a", 1, None, 4)
+    ]
     sql = in_duckdb.query(alone, {"k": "string", "n": "integer"})
     with closing(duckdb.connect()) as db:
         db.register("source", bare.toArrow())

@@ -43,7 +43,9 @@ TRACKED = TARGET | {"track_history": ["n"], "apply_as_deletes": "noise = 'd'"}
 SEVERAL = TRACKED | {"sequence_by": ["at", "seq"], "partition_by": ["k"]}
 
 
-def event(number: int, minutes: int | None, n: int | None = 1, noise: str = "", k: str | None = "a") -> tuple[Any, ...]:
+def event(
+    number: int, minutes: int | None, n: int | None = 1, noise: str = "", k: str | None = "a"
+) -> tuple[Any, ...]:
     at = None if minutes is None else _START + timedelta(minutes=minutes)
     return (number, number % 3, k, at, n, 0.5, noise)
 
@@ -55,8 +57,12 @@ def derivation(spark: SparkSession, tmp_path: Path) -> Callable[..., Derivation]
 
 def _runs(it: Derivation) -> list[tuple[Any, ...]]:
     """Key, first and last minute, value and number of the newest event of each row."""
-    rows = TableLog(it.layout.table).rows('select k, "__START_AT" as s, "__END_AT" as e, n, id from t')
-    return sorted(((r["k"], _minute(r["s"]), _minute(r["e"]), r["n"], r["id"]) for r in rows), key=str)
+    rows = TableLog(it.layout.table).rows(
+        'select k, "__START_AT" as s, "__END_AT" as e, n, id from t'
+    )
+    return sorted(
+        ((r["k"], _minute(r["s"]), _minute(r["e"]), r["n"], r["id"]) for r in rows), key=str
+    )
 
 
 def _minute(at: datetime | None) -> int | None:
@@ -77,11 +83,23 @@ def test_events_split_join_extend_and_remove_rows(derivation: Callable[..., Deri
     it.insert(event(5, 5, n=7), event(6, 0, k=None))  # late: it splits the first run
     (row,) = it.derive()
     assert (row.inserted, row.updated, row.deleted, row.unchanged) == (3, 1, 0, 1)
-    history = [("a", 0, 5, 1, 1), ("a", 10, 20, 1, 2), ("a", 20, None, 2, 3), ("a", 5, 10, 7, 5), (None, 0, None, 1, 6)]
+    history = [
+        ("a", 0, 5, 1, 1),
+        ("a", 10, 20, 1, 2),
+        ("a", 20, None, 2, 3),
+        ("a", 5, 10, 7, 5),
+        (None, 0, None, 1, 6),
+    ]
     assert _runs(it) == history
-    it.insert(event(7, 12, noise="d"), event(8, 15), event(9, 30, n=2))  # a gap, a return, and nothing new
+    it.insert(
+        event(7, 12, noise="d"), event(8, 15), event(9, 30, n=2)
+    )  # a gap, a return, and nothing new
     it.derive()
-    assert ("a", 10, 12, 1, 2) in _runs(it) and ("a", 15, 20, 1, 8) in _runs(it) and ("a", 20, None, 2, 9) in _runs(it)
+    assert (
+        ("a", 10, 12, 1, 2) in _runs(it)
+        and ("a", 15, 20, 1, 8) in _runs(it)
+        and ("a", 20, None, 2, 9) in _runs(it)
+    )
     it.insert(event(10, 5, noise="d"))  # a delete at the sequence of another event wins
     (row,) = it.derive()
     assert (row.inserted, row.updated, row.deleted) == (0, 0, 1) and ("a", 0, 5, 1, 1) in _runs(it)
@@ -94,7 +112,9 @@ def test_events_split_join_extend_and_remove_rows(derivation: Callable[..., Deri
 
 
 @pytest.mark.long
-def test_a_delete_without_a_row_is_remembered_by_the_source(derivation: Callable[..., Derivation]) -> None:
+def test_a_delete_without_a_row_is_remembered_by_the_source(
+    derivation: Callable[..., Derivation],
+) -> None:
     it = derivation(target=TRACKED)
     it.insert(event(1, 10, noise="d"))
     it.derive()
@@ -108,7 +128,10 @@ def test_a_delete_without_a_row_is_remembered_by_the_source(derivation: Callable
 
 @pytest.mark.parametrize(
     ("target", "steps"),
-    [(SEVERAL, 1), *(pytest.param(one, 6, marks=pytest.mark.long) for one in (SEVERAL, TARGET, TRACKED))],
+    [
+        (SEVERAL, 1),
+        *(pytest.param(one, 6, marks=pytest.mark.long) for one in (SEVERAL, TARGET, TRACKED)),
+    ],
 )
 def test_random_histories_follow_every_change(
     derivation: Callable[..., Derivation], target: dict[str, Any], steps: int
@@ -119,7 +142,15 @@ def test_random_histories_follow_every_change(
         for _ in range(30):
             number += 1
             minutes = draw.choice((None, *range(8)))
-            events.append(event(number, minutes, draw.choice((None, 1, 2)), draw.choice("dxy"), draw.choice("abc")))
+            events.append(
+                event(
+                    number,
+                    minutes,
+                    draw.choice((None, 1, 2)),
+                    draw.choice("dxy"),
+                    draw.choice("abc"),
+                )
+            )
         it.insert(*events)
         if step:
             it.sql(f"delete from {{t}} where id % 7 = {step}")
@@ -133,8 +164,12 @@ def test_random_histories_follow_every_change(
 
 def _model(it: Derivation) -> list[str]:
     said = it.flow.target
-    events = TableLog(it.path).rows(f"select {', '.join(chr(34) + name + chr(34) for name in _NAMES)} from t")
-    tracked = said.track_history or [name for name in _NAMES if name not in (*said.keys, *said.sequence_by)]
+    events = TableLog(it.path).rows(
+        f"select {', '.join(chr(34) + name + chr(34) for name in _NAMES)} from t"
+    )
+    tracked = said.track_history or [
+        name for name in _NAMES if name not in (*said.keys, *said.sequence_by)
+    ]
     assert isinstance(tracked, list)
     deletes = (lambda one: one["noise"] == "d") if said.apply_as_deletes else (lambda one: False)
     found = fold(events, said.keys, said.sequence_by, tracked, deletes)
@@ -144,7 +179,10 @@ def _model(it: Derivation) -> list[str]:
 def _found(it: Derivation) -> list[str]:
     names = ", ".join(f'"{name}"' for name in ("__START_AT", "__END_AT", *_NAMES))
     rows = TableLog(it.layout.table).rows(f"select {names} from t")
-    made = [[_tuple(row["__START_AT"]), _tuple(row["__END_AT"]), *(row[name] for name in _NAMES)] for row in rows]
+    made = [
+        [_tuple(row["__START_AT"]), _tuple(row["__END_AT"]), *(row[name] for name in _NAMES)]
+        for row in rows
+    ]
     return sorted(str([_plain(value) for value in row]) for row in made)
 
 
@@ -184,7 +222,9 @@ SPANS = {
 
 
 def _statuses(it: Chain) -> list[tuple[Any, ...]]:
-    rows = TableLog(it.layout("statuses").table).rows('select id, "__START_AT" as s, "__END_AT" as e, carrier from t')
+    rows = TableLog(it.layout("statuses").table).rows(
+        'select id, "__START_AT" as s, "__END_AT" as e, carrier from t'
+    )
     return sorted(tuple(row.values()) for row in rows)
 
 
@@ -193,7 +233,11 @@ def test_a_history_runs_like_any_derived_flow(spark: SparkSession, tmp_path: Pat
     it = Chain(tmp_path / "project", spark, flights=EVENTS, statuses=HISTORY, spans=SPANS)
     it.deliver(it.row(1, 0, "A", seq=10), it.row(1, 0, "B", seq=30), it.row(2, 0, "A", seq=10))
     it.run()
-    assert _statuses(it) == [(1, 10, 30, "A"), (1, 30, None, "B"), (2, 10, None, "A")] and it.proven("statuses")
+    assert _statuses(it) == [
+        (1, 10, 30, "A"),
+        (1, 30, None, "B"),
+        (2, 10, None, "A"),
+    ] and it.proven("statuses")
     it.deliver(it.row(1, 0, "C", seq=20), it.row(2, 0, seq=40, op="d"))
     it.run("flights")
     assert it.waits("statuses")
@@ -210,7 +254,10 @@ def test_a_history_runs_like_any_derived_flow(spark: SparkSession, tmp_path: Pat
     history = [(1, 10, 20, "A"), (1, 20, 30, "C"), (1, 30, None, "B"), (2, 10, 40, "A")]
     assert _statuses(it) == history and it.proven("statuses") and not it.waits("statuses")
     rows = ledger_table.recent(it.layout("statuses"), 9)
-    assert [(row.inserted, row.updated, row.deleted, row.unchanged) for row in rows] == [(3, 0, 0, 0), (1, 2, 0, 1)]
+    assert [(row.inserted, row.updated, row.deleted, row.unchanged) for row in rows] == [
+        (3, 0, 0, 0),
+        (1, 2, 0, 1),
+    ]
     table = it.layout("statuses").table
     spark.sql(f"delete from delta.`{table}` where id = 2")
     spark.sql(f"update delta.`{table}` set __END_AT = 25 where __END_AT = 30")
@@ -221,23 +268,35 @@ def test_a_history_runs_like_any_derived_flow(spark: SparkSession, tmp_path: Pat
     it.run("statuses")
     assert _statuses(it) == history and it.proven("statuses")
     it.run()
-    assert it.rows("spans") == [(1, 3, 30, 30), (2, 1, 40, 10)], "a flow reads starts and ends like other columns"
+    assert it.rows("spans") == [(1, 3, 30, 30), (2, 1, 40, 10)], (
+        "a flow reads starts and ends like other columns"
+    )
 
 
 @pytest.mark.long
-def test_a_history_is_replayed_and_rebuilt_under_another_sequence(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_history_is_replayed_and_rebuilt_under_another_sequence(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     it, since = Chain(tmp_path / "project", spark, flights=EVENTS, statuses=HISTORY), now()
     it.deliver(it.row(1, 5, "A", seq=10), it.row(1, 7, "B", seq=10), it.row(1, 6, "C", seq=20))
     it.run()
-    assert _statuses(it) == [(1, 10, 20, "B"), (1, 20, None, "C")], "of two at one sequence the greater counts"
+    assert _statuses(it) == [(1, 10, 20, "B"), (1, 20, None, "C")], (
+        "of two at one sequence the greater counts"
+    )
     table = it.layout("statuses").table
     spark.sql(f"delete from delta.`{table}` where __START_AT = 10")
     request = it.request("statuses").model_copy(update={"replay": Again(since=since, until=now())})
     assert replay(request, spark, progress=lambda line: None).outcome == "done"
-    assert _statuses(it) == [(1, 10, 20, "B"), (1, 20, None, "C")] and it.check("statuses").outcome == "done"
+    assert (
+        _statuses(it) == [(1, 10, 20, "B"), (1, 20, None, "C")]
+        and it.check("statuses").outcome == "done"
+    )
 
     document = json.loads(it.spec.model_dump_json(exclude_none=True))
-    document["flows"]["statuses"]["target"] |= {"sequence_by": ["seq", "at"], "track_history": ["carrier"]}
+    document["flows"]["statuses"]["target"] |= {
+        "sequence_by": ["seq", "at"],
+        "track_history": ["carrier"],
+    }
     it.spec = PipelineSpec.model_validate(document)
     with pytest.raises(TerminalError) as error:
         it.drain("statuses")
@@ -261,28 +320,65 @@ def test_the_example_of_the_docs_keeps_the_history_of_the_demos_flights(
     (tmp_path / "dags" / "pipelines").mkdir(parents=True)
     (tmp_path / "dags" / "pipelines" / "flight_history.yaml").write_text(document)
     events.generate(tmp_path / "landing", 0.002)
-    spec = rooted(loader.load(tmp_path / "dags" / "pipelines" / "flight_history.yaml", {}), tmp_path)
+    spec = rooted(
+        loader.load(tmp_path / "dags" / "pipelines" / "flight_history.yaml", {}), tmp_path
+    )
     for flow in spec.graph.order:
         for step, work in (("drain", drain), ("check", check)):
             request = Request(spec=spec, flow=flow, step=step, run_id="r", root=str(tmp_path))
             work(request, spark)
-    source, table = (TableLog(spec.layout(flow).table) for flow in ("flight_events", "flight_history"))
+    source, table = (
+        TableLog(spec.layout(flow).table) for flow in ("flight_events", "flight_history")
+    )
     columns = ("flight_id", "status", "dep_delay", "updated_at")
     landed = source.rows(f"select {', '.join(columns)} from t")
-    rows = fold(landed, ["flight_id"], ["updated_at"], ["status"], lambda event: event["status"] == "withdrawn")
+    rows = fold(
+        landed,
+        ["flight_id"],
+        ["updated_at"],
+        ["status"],
+        lambda event: event["status"] == "withdrawn",
+    )
     held = table.rows(f'select "__START_AT" as s, "__END_AT" as e, {", ".join(columns)} from t')
-    expected = [(*row["start"], (row["end"] or [None])[0], *(row[name] for name in columns)) for row in rows]
+    expected = [
+        (*row["start"], (row["end"] or [None])[0], *(row[name] for name in columns)) for row in rows
+    ]
     assert sorted((tuple(row.values()) for row in held), key=str) == sorted(expected, key=str)
     assert len(landed) > len(held) > len({row["flight_id"] for row in held}) > 500
 
     ended = next(row for row in rows if row["end"] is not None)
     key, (at,) = ended["flight_id"], ended["start"]
     capsys.readouterr()
-    assert main(["--root", str(tmp_path), "as-of", "flight_history", at.isoformat(), "--key", key, "--json"]) == 0
+    assert (
+        main(
+            [
+                "--root",
+                str(tmp_path),
+                "as-of",
+                "flight_history",
+                at.isoformat(),
+                "--key",
+                key,
+                "--json",
+            ]
+        )
+        == 0
+    )
     (found,) = json.loads(capsys.readouterr().out)["rows"]
-    assert found["status"] == ended["status"] and datetime.fromisoformat(found["__END_AT"]) == ended["end"][0]
+    assert (
+        found["status"] == ended["status"]
+        and datetime.fromisoformat(found["__END_AT"]) == ended["end"][0]
+    )
     (sql,) = re.findall(r"^\| Spark \| ``(.*)`` \|$", text, re.MULTILINE)
     noon = datetime(2013, 1, 1, 12, tzinfo=UTC)
-    valid = [row for row in rows if row["start"][0] <= noon and (row["end"] is None or row["end"][0] > noon)]
+    valid = [
+        row
+        for row in rows
+        if row["start"][0] <= noon and (row["end"] is None or row["end"][0] > noon)
+    ]
     answered = spark.sql(sql.replace("lake/tables/flight_history", table.path)).collect()
-    assert sorted(row["flight_id"] for row in answered) == sorted(row["flight_id"] for row in valid) != []
+    assert (
+        sorted(row["flight_id"] for row in answered)
+        == sorted(row["flight_id"] for row in valid)
+        != []
+    )

@@ -70,7 +70,9 @@ def runs(it: Landing) -> list[tuple[Any, ...]]:
 def folded(lines: Sequence[str], tracked: Sequence[str] = ("a",)) -> list[tuple[Any, ...]]:
     events = [dict.fromkeys(_NAMES) | json.loads(one) for one in lines]
     found = fold(events, ["id"], ["seq"], tracked, lambda event: event["op"] == "d")
-    return sorted((row["id"], *row["start"], (row["end"] or [None])[0], row["a"], row["b"]) for row in found)
+    return sorted(
+        (row["id"], *row["start"], (row["end"] or [None])[0], row["a"], row["b"]) for row in found
+    )
 
 
 def accounts(it: Landing) -> list[BatchRow]:
@@ -95,17 +97,31 @@ def test_rows_split_join_and_go_whatever_order_events_come_in(
         assert runs(it) == folded(came)
         return accounts(it)[-1]
 
-    row = step(line("k", 39, 1), line("k", 41, 1, b="x"), line("b", 42), line("c", 43), line("c", 43))
-    assert (row.events, row.duplicate, row.opened, row.remembered) == (4, 1, 3, 1), "the first event of a run is hidden"
+    row = step(
+        line("k", 39, 1), line("k", 41, 1, b="x"), line("b", 42), line("c", 43), line("c", 43)
+    )
+    assert (row.events, row.duplicate, row.opened, row.remembered) == (4, 1, 3, 1), (
+        "the first event of a run is hidden"
+    )
     row = step(line("k", 40, 2, b="late"))
     assert (row.events, row.opened, row.split, row.closed) == (1, 1, 1, 1)
-    assert runs(it)[2:] == [("k", 39, 40, 1, None), ("k", 40, 41, 2, "late"), ("k", 41, None, 1, "x")]
+    assert runs(it)[2:] == [
+        ("k", 39, 40, 1, None),
+        ("k", 40, 41, 2, "late"),
+        ("k", 41, None, 1, "x"),
+    ]
     row = step(delete("b", 50), delete("b", 60), delete("d", 5), line("b", 42))
-    assert (row.events, row.duplicate, row.closed, row.remembered) == (3, 1, 1, 2), "deletes without a row are hidden"
+    assert (row.events, row.duplicate, row.closed, row.remembered) == (3, 1, 1, 2), (
+        "deletes without a row are hidden"
+    )
     row = step(line("b", 55, 7), line("d", 1, 3), line("d", 5, 4))
-    assert (row.events, row.superseded, row.opened) == (2, 1, 2), "a delete wins at its sequence, whenever it came"
+    assert (row.events, row.superseded, row.opened) == (2, 1, 2), (
+        "a delete wins at its sequence, whenever it came"
+    )
     row = step(delete("k", 40))
-    assert (row.events, row.removed) == (1, 1), "a delete at the sequence of a row's first event removes the row"
+    assert (row.events, row.removed) == (1, 1), (
+        "a delete at the sequence of a row's first event removes the row"
+    )
     row = step(line("k", 40, 1), line("k", 42, 1), line("k", 41, 1, b="y"))
     assert (row.events, row.superseded, row.changed) == (2, 1, 1)
     events = [json.loads(one) for one in came]
@@ -124,7 +140,11 @@ def test_rows_split_join_and_go_whatever_order_events_come_in(
     ids=["hidden-whole", "hidden-cents", "tombstones-whole", "tombstones-cents"],
 )
 def test_what_deltalake_wrote_anew_is_found_by_keys_that_are_decimals(
-    landing: Callable[..., Landing], spark: SparkSession, monkeypatch: pytest.MonkeyPatch, kind: str, target: Any
+    landing: Callable[..., Landing],
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    target: Any,
 ) -> None:
     """Its statistics of decimals are rounded, and a swap writes these tables by it."""
     monkeypatch.setattr(memory, "FEW_HELD", 0)  # else a process reads all tombstones
@@ -148,21 +168,33 @@ _GAPS = ("begun", "read", "inputs", "quarantined", "remembered", "merged", "reco
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("seed", [0, *(pytest.param(one, marks=pytest.mark.long) for one in range(1, 10))])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(one, marks=pytest.mark.long) for one in range(1, 10))]
+)
 def test_random_events_survive_a_crash_in_every_gap(
     landing: Callable[..., Landing], spark: SparkSession, seed: int
 ) -> None:
-    draw, it, came = Random(seed), landing(target=HISTORY | {"track_history": {"except": ["b", "part"]}}), list[str]()
+    draw, it, came = (
+        Random(seed),
+        landing(target=HISTORY | {"track_history": {"except": ["b", "part"]}}),
+        list[str](),
+    )
     for at in range(3 if seed == 0 else 7):
         for _ in range(draw.randint(1, 2)):
             lines = []
             for _ in range(draw.randint(1, 12)):
                 extra = {"b": draw.choice("xy")} if draw.random() < 0.5 else {}
-                one = line(draw.choice("abc"), draw.randrange(9), draw.choice((None, 1, 2)), **extra)
-                lines += [delete(draw.choice("abc"), draw.randrange(9)) if draw.random() < 0.2 else one]
+                one = line(
+                    draw.choice("abc"), draw.randrange(9), draw.choice((None, 1, 2)), **extra
+                )
+                lines += [
+                    delete(draw.choice("abc"), draw.randrange(9)) if draw.random() < 0.2 else one
+                ]
             it.deliver(*lines, *lines[:2], "broken")
             came += lines
-        for fault in draw.sample(_GAPS, 2) if seed else (("remembered",), ("merged",), ("recorded",))[at]:
+        for fault in (
+            draw.sample(_GAPS, 2) if seed else (("remembered",), ("merged",), ("recorded",))[at]
+        ):
             try:
                 it.apply(spark, fault=fault)
             except Injected:
@@ -185,7 +217,9 @@ def test_fifty_histories_in_four_batches_equal_the_fold_of_their_events(
             key, seq = f"k{draw.randrange(25, 50)}", draw.randrange(12)
             event = line(key, seq, draw.choice((None, 1, 2)), b=draw.choice("xy"))
             lines.append(delete(key, seq) if draw.random() < 0.2 else event)
-        lines += [line(f"k{draw.randrange(25):02}", draw.choice((50, 101)), 1, b="late")] * (day == 3)
+        lines += [line(f"k{draw.randrange(25):02}", draw.choice((50, 101)), 1, b="late")] * (
+            day == 3
+        )
         it.deliver(*lines)
         came += lines
         it.apply(spark)
@@ -195,9 +229,17 @@ def test_fifty_histories_in_four_batches_equal_the_fold_of_their_events(
 
 
 @pytest.mark.long
-def test_a_history_is_replayed_reset_and_rebuilt(landing: Callable[..., Landing], spark: SparkSession) -> None:
+def test_a_history_is_replayed_reset_and_rebuilt(
+    landing: Callable[..., Landing], spark: SparkSession
+) -> None:
     since, it = now(), landing()
-    came = [line("k", 1, 1), line("k", 3, 1, b="x"), line("k", 2, 2), delete("j", 4), line("j", 2, 1)]
+    came = [
+        line("k", 1, 1),
+        line("k", 3, 1, b="x"),
+        line("k", 2, 2),
+        delete("j", 4),
+        line("j", 2, 1),
+    ]
     it.deliver(*came)
     it.drain(spark)
     before = it.rows("*")
@@ -213,7 +255,10 @@ def test_a_history_is_replayed_reset_and_rebuilt(landing: Callable[..., Landing]
     assert runs(it) == folded(came) and audit(it.spec, "f", root=it.home).clean
 
     content = json.loads(it.spec.model_dump_json(exclude_none=True))
-    for target, code in ((HISTORY | {"track_history": ["b"]}, "history-changed"), (KEYED, "table-mismatch")):
+    for target, code in (
+        (HISTORY | {"track_history": ["b"]}, "history-changed"),
+        (KEYED, "table-mismatch"),
+    ):
         content["flows"]["f"]["target"] = target
         it.spec = PipelineSpec.model_validate(content)
         it.deliver(line("k", 5 + len(came), 2))
@@ -227,7 +272,9 @@ def test_a_history_is_replayed_reset_and_rebuilt(landing: Callable[..., Landing]
         assert audit(it.spec, "f", root=it.home).clean
         if target is not KEYED:
             assert runs(it) == folded(came, ("b",))
-    assert [row["id"] for row in it.rows("id")] == ["k"], "the newest row per key, of which j is deleted"
+    assert [row["id"] for row in it.rows("id")] == ["k"], (
+        "the newest row per key, of which j is deleted"
+    )
     content["flows"]["f"]["target"] = TRACKED
     it.spec = PipelineSpec.model_validate(content)
     with pytest.raises(TerminalError):
@@ -264,7 +311,9 @@ def test_a_history_that_is_put_aside_begins_anew_by_another_contract(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("target", [HISTORY, KEYED | {"ignore_null_updates": True}], ids=["history", "merged"])
+@pytest.mark.parametrize(
+    "target", [HISTORY, KEYED | {"ignore_null_updates": True}], ids=["history", "merged"]
+)
 def test_the_audit_says_which_records_had_a_field_before_it_was_a_column(
     landing: Callable[..., Landing], spark: SparkSession, target: dict[str, Any]
 ) -> None:
@@ -296,7 +345,10 @@ def test_the_audit_judges_rows_by_the_columns_that_a_transform_gives(
     landing: Callable[..., Landing], spark: SparkSession
 ) -> None:
     it = landing(target=HISTORY, transform="days.run")
-    it.transform("days", "def run(rows):\n    return rows.withColumn('day', F.col('seq') + 0).drop('region')\n")
+    it.transform(
+        "days",
+        "def run(rows):\n    return rows.withColumn('day', F.col('seq') + 0).drop('region')\n",
+    )
     it.deliver(line("k", 1), line("k", 2), line("j", 1))
     it.drain(spark)
     assert len(it.rows()) == 3
@@ -328,7 +380,12 @@ def test_an_interval_is_withdrawn_with_its_events_alone_and_comes_back(
     spark: SparkSession, tmp_path: Path, fault: str | None
 ) -> None:
     it = Withdrawn(spark, tmp_path, SANE, UNIQUE, target=TRACKED, columns=COLUMNS)
-    came = [line("k", 1, 1, b="first"), line("k", 3, -5, b="x"), line("k", 5, -5, b="y"), line("k", 7, 1, b="last")]
+    came = [
+        line("k", 1, 1, b="first"),
+        line("k", 3, -5, b="x"),
+        line("k", 5, -5, b="y"),
+        line("k", 7, 1, b="last"),
+    ]
     came += [line("j", 1, 1), line("j", 2, 2)]
     it.deliver(*came)
     it.drain(spark)
@@ -341,13 +398,22 @@ def test_an_interval_is_withdrawn_with_its_events_alone_and_comes_back(
     out = came[1:3]
     it.right(came, out)
     row = accounts(it)[-1]
-    assert (row.kind, row.records, row.events, row.removed, row.joined, row.reopened) == ("gate", 2, 2, 1, 1, 1)
+    assert (row.kind, row.records, row.events, row.removed, row.joined, row.reopened) == (
+        "gate",
+        2,
+        2,
+        1,
+        1,
+        1,
+    )
     it.publish()  # of an id several rows are closed, and one is open
     later = [line("k", 5, -5, b="y"), line("k", 4, 2), line("k", 5, -9, b="a"), delete("k", 3)]
     it.deliver(*later)
     it.drain(spark)
     row = accounts(it)[-1]
-    assert (row.events, row.superseded) == (2, 2), "again, or less than a withheld event of its sequence: kept out"
+    assert (row.events, row.superseded) == (2, 2), (
+        "again, or less than a withheld event of its sequence: kept out"
+    )
     it.right([*came, later[1], later[3]], [came[2]])
     ids = [one for one in it.open("k") if json.loads(_raw(it, one))["seq"] == 5]
     assert it.release(*ids).outcome == "done"
@@ -362,7 +428,9 @@ def test_an_interval_is_withdrawn_with_its_events_alone_and_comes_back(
 def test_what_joins_when_an_interval_is_withdrawn_may_lie_in_another_partition(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    it = Withdrawn(spark, tmp_path, SANE, UNIQUE, target=TRACKED | {"partition_by": ["part"]}, columns=COLUMNS)
+    it = Withdrawn(
+        spark, tmp_path, SANE, UNIQUE, target=TRACKED | {"partition_by": ["part"]}, columns=COLUMNS
+    )
     came = [line("k", 1, 1, part="x"), line("k", 3, -5, part="y"), line("k", 7, 1, part="x")]
     it.deliver(*came)
     it.drain(spark)
@@ -386,15 +454,28 @@ def test_why_names_the_records_that_a_row_begins_with_has_and_ends_with(
 ) -> None:
     it = landing()
     it.deliver(
-        line("k", 1, 1), line("k", 4, 2), line("k", 2, 1, b="x"), line("k", 2, 1), delete("g", 4), line("k", 4, 2)
+        line("k", 1, 1),
+        line("k", 4, 2),
+        line("k", 2, 1, b="x"),
+        line("k", 2, 1),
+        delete("g", 4),
+        line("k", 4, 2),
     )
     it.apply(spark)
-    it.deliver(line("k", 3, 1, b="y"), delete("k", 6), line("k", 6, 9), line("g", 4, 1), line("k", 3, 1, b="y"))
+    it.deliver(
+        line("k", 3, 1, b="y"),
+        delete("k", 6),
+        line("k", 6, 9),
+        line("g", 4, 1),
+        line("k", 3, 1, b="y"),
+    )
     it.apply(spark)
     assert runs(it) == [("k", 1, 4, 1, "y"), ("k", 4, 6, 2, None)]
 
     def told(every: bool = False, **key: str) -> list[Trace]:
-        return why(Question(it.spec, "f", it.home, key, 10, every, lambda _: it.spec, lambda _: None))
+        return why(
+            Question(it.spec, "f", it.home, key, 10, every, lambda _: it.spec, lambda _: None)
+        )
 
     first, second = told(id="k")
     assert first.key == {"id": "k", "__START_AT": 1}
@@ -407,7 +488,10 @@ def test_why_names_the_records_that_a_row_begins_with_has_and_ends_with(
         ("001.json", 2): ("applied", "seq 4: ends the row"),
         ("001.json", 6): ("duplicate", "seq 4: the same change again"),
     }
-    assert first.said.startswith("begins with the record at ") and "; 2 more in it; ends with that at" in first.said
+    assert (
+        first.said.startswith("begins with the record at ")
+        and "; 2 more in it; ends with that at" in first.said
+    )
     assert _fates(second) == {
         ("001.json", 2): ("applied", "seq 4: begins the row"),
         ("001.json", 6): ("duplicate", "seq 4: the same change again"),
@@ -417,7 +501,10 @@ def test_why_names_the_records_that_a_row_begins_with_has_and_ends_with(
     assert told(id="k", __START_AT="4")[0] == second
     assert len(_fates(told(True, id="k", __START_AT="4")[0])) == 9
     (none,) = told(id="k", __START_AT="2")
-    assert (none.state, none.said) == ("superseded", "its records are in other rows of the key: none begins there")
+    assert (none.state, none.said) == (
+        "superseded",
+        "its records are in other rows of the key: none begins there",
+    )
     (gone,) = told(id="g")
     assert gone.state == "deleted" and _fates(gone)["002.json", 4] == (
         "superseded",
@@ -441,7 +528,10 @@ def test_columns_that_come_later_are_null_in_all_earlier_events(
     it.drain(spark)
     assert runs(it) == [("k", 1, None, 1, None)], "a column that drift made is not tracked"
     (row,) = it.rows("*")
-    assert row["extra"] is None and {one["extra"] for one in it.read(it.layout.hidden)} == {None, "e"}
+    assert row["extra"] is None and {one["extra"] for one in it.read(it.layout.hidden)} == {
+        None,
+        "e",
+    }
     content = json.loads(it.spec.model_dump_json(exclude_none=True))
     content["flows"]["f"]["columns"]["late"] = "int"
     content["flows"]["f"]["target"]["track_history"] = ["a", "late"]
@@ -463,26 +553,55 @@ def test_the_example_of_the_docs_keeps_the_history_of_the_demos_flights(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (Path(__file__).parents[2] / "docs" / "pipeline-files.md").read_text()
-    document = text.partition("### A history that records land in")[2].partition("```yaml\n")[2].partition("```")[0]
+    document = (
+        text.partition("### A history that records land in")[2]
+        .partition("```yaml\n")[2]
+        .partition("```")[0]
+    )
     (tmp_path / "dags" / "pipelines").mkdir(parents=True)
     (tmp_path / "dags" / "pipelines" / "flight_statuses.yaml").write_text(document)
     events.generate(tmp_path / "landing", 0.002)
-    spec = rooted(loader.load(tmp_path / "dags" / "pipelines" / "flight_statuses.yaml", {}), tmp_path)
+    spec = rooted(
+        loader.load(tmp_path / "dags" / "pipelines" / "flight_statuses.yaml", {}), tmp_path
+    )
     for step, work in (("drain", drain), ("check", check)):
-        work(Request(spec=spec, flow="flight_statuses", step=step, run_id="r", root=str(tmp_path)), spark)
+        work(
+            Request(spec=spec, flow="flight_statuses", step=step, run_id="r", root=str(tmp_path)),
+            spark,
+        )
     layout = spec.layout("flight_statuses")
     assert audit(spec, "flight_statuses", root=tmp_path).clean
     names = 'flight_id, status, "__START_AT" as s, "__END_AT" as e'
     rows = TableLog(layout.table).rows(f"select {names} from t")
-    known = [row for row in _landed(tmp_path) if None not in map(row.get, ("flight_id", "status", "updated_at"))]
-    wanted = fold(known, ["flight_id"], ["updated_at"], ["status"], lambda event: event["status"] == "withdrawn")
+    known = [
+        row
+        for row in _landed(tmp_path)
+        if None not in map(row.get, ("flight_id", "status", "updated_at"))
+    ]
+    wanted = fold(
+        known,
+        ["flight_id"],
+        ["updated_at"],
+        ["status"],
+        lambda event: event["status"] == "withdrawn",
+    )
     assert len(rows) == len(wanted) > len({row["flight_id"] for row in rows}) > 500
     ended = next(row for row in rows if row["e"] is not None)
     capsys.readouterr()
-    words = ["as-of", "flight_statuses", ended["s"].isoformat(), "--key", ended["flight_id"], "--json"]
+    words = [
+        "as-of",
+        "flight_statuses",
+        ended["s"].isoformat(),
+        "--key",
+        ended["flight_id"],
+        "--json",
+    ]
     assert main(["--root", str(tmp_path), *words]) == 0
     (found,) = json.loads(capsys.readouterr().out)["rows"]
-    assert found["status"] == ended["status"] and datetime.fromisoformat(found["__END_AT"]) == ended["e"]
+    assert (
+        found["status"] == ended["status"]
+        and datetime.fromisoformat(found["__END_AT"]) == ended["e"]
+    )
 
 
 def _landed(home: Path) -> Iterator[dict[str, Any]]:

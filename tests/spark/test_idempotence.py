@@ -82,7 +82,9 @@ def _misreported(metric: str, table: str) -> Corrupt:
             found = right(log, limit)
             if found and Path(log.path).parent.name == table:
                 done = found[0].metrics
-                found[0] = dataclasses.replace(found[0], metrics={**done, metric: str(int(done[metric]) - 1)})
+                found[0] = dataclasses.replace(
+                    found[0], metrics={**done, metric: str(int(done[metric]) - 1)}
+                )
             return found
 
         patch.setattr(TableLog, "commits", commits)
@@ -95,7 +97,10 @@ def _lost_line(patch: pytest.MonkeyPatch) -> None:
     right = FilesReader.read
 
     def read(*given: Any) -> list[Read]:
-        return [dataclasses.replace(part, frame=part.frame.where(F.col("_id") > 0)) for part in right(*given)]
+        return [
+            dataclasses.replace(part, frame=part.frame.where(F.col("_id") > 0))
+            for part in right(*given)
+        ]
 
     patch.setattr(FilesReader, "read", read)
 
@@ -110,7 +115,10 @@ _BEFORE: dict[str, tuple[Corrupt, str]] = {
 """Noticed before the target is touched: the next attempt is right."""
 
 _AFTER: dict[str, tuple[Corrupt, str]] = {
-    **{fate: (_miscounted(fate), "ledger-does-not-add-up") for fate in ("superseded", "duplicate", *resolution.LOSERS)},
+    **{
+        fate: (_miscounted(fate), "ledger-does-not-add-up")
+        for fate in ("superseded", "duplicate", *resolution.LOSERS)
+    },
     **{fate: (_miscounted(fate), "ledger-does-not-add-up") for fate in ("insert", "update")},
     **{
         metric: (_misreported(metric, "tables"), "ledger-does-not-add-up")
@@ -161,7 +169,9 @@ _WHOLE |= {"inserted": 1, "updated": 1, "deleted": 1, "remembered": 1, "applied"
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "names", [("lost line", "quarantine"), pytest.param(tuple(_BEFORE), marks=pytest.mark.long)], ids=["few", "all"]
+    "names",
+    [("lost line", "quarantine"), pytest.param(tuple(_BEFORE), marks=pytest.mark.long)],
+    ids=["few", "all"],
 )
 def test_corrupted_batch_is_red_and_the_next_attempt_is_right(
     spark: SparkSession, before: Landing, tmp_path: Path, names: Sequence[str]
@@ -173,8 +183,13 @@ def test_corrupted_batch_is_red_and_the_next_attempt_is_right(
     done = landing.drain(spark)
     assert _totals(done) == _WHOLE
     assert [row["max_sequence"] for row in landing.ledger()] == ["5", "7"]
-    assert sorted((row["id"], row["seq"]) for row in landing.tombstones()) == [("k3", 7), ("never", 1)]
-    assert [(row["origin"]["position"], row["raw"]) for row in landing.quarantine()] == [(9, "no json")]
+    assert sorted((row["id"], row["seq"]) for row in landing.tombstones()) == [
+        ("k3", 7),
+        ("never", 1),
+    ]
+    assert [(row["origin"]["position"], row["raw"]) for row in landing.quarantine()] == [
+        (9, "no json")
+    ]
     version = TableLog(landing.layout.table).version
     landing.forget_last_batch()
     landing.drain(spark, run_id="again")
@@ -187,7 +202,9 @@ def _totals(report: StepReport) -> dict[str, int]:
     return {name: report.drain.totals[name] for name in _WHOLE}
 
 
-def test_commit_that_does_not_add_up_stays_red(spark: SparkSession, before: Landing, tmp_path: Path) -> None:
+def test_commit_that_does_not_add_up_stays_red(
+    spark: SparkSession, before: Landing, tmp_path: Path
+) -> None:
     _stays_red(spark, before, tmp_path, "superseded")
 
 
@@ -216,8 +233,13 @@ def _stays_red(spark: SparkSession, before: Landing, home: Path, name: str) -> N
 def test_healed_rows_must_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     landing = Landing(tmp_path)
     good = dataclasses.replace(_ROW, inserted=15, updated=0, deleted=0, remembered=0)
-    bad = dataclasses.replace(good, batch=1, inserted=14, updated=1)  # an update that inserted: a second row of its key
-    commits = [Commit(row.batch, 1_000_000, "WRITE", row.as_metadata(), {"numOutputRows": "15"}) for row in (bad, good)]
+    bad = dataclasses.replace(
+        good, batch=1, inserted=14, updated=1
+    )  # an update that inserted: a second row of its key
+    commits = [
+        Commit(row.batch, 1_000_000, "WRITE", row.as_metadata(), {"numOutputRows": "15"})
+        for row in (bad, good)
+    ]
     delta.create(landing.layout.table, ledger_table.SCHEMA)
     monkeypatch.setattr(TableLog, "commits", lambda log, limit=None: commits)
     for _ in range(2):
@@ -233,7 +255,11 @@ def test_stamps_only_rise() -> None:
     late, early = datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
     assert commit.stamp_after(None, early) == early
     assert commit.stamp_after(early, late) == late
-    assert late < commit.stamp_after(late, early) < commit.stamp_after(commit.stamp_after(late, early), early)
+    assert (
+        late
+        < commit.stamp_after(late, early)
+        < commit.stamp_after(commit.stamp_after(late, early), early)
+    )
 
 
 @pytest.mark.full
@@ -246,9 +272,22 @@ def test_tables_whose_creation_was_killed_before_their_first_commit_are_created_
     at.deliver('{"id": "a", "seq": 1}', '{"id": "b", "seq": 1, "op": "d"}', "no json")
     assert at.apply(spark).outcome == "done"
     sums = at.totals()
-    assert (sums["applied"], sums["quarantined"], len(at.rows()), len(at.tombstones())) == (2, 1, 1, 1)
-    ours = (at.layout.table, at.layout.quarantine, at.layout.tombstones, at.layout.ledger, at.layout.intake_of(1))
-    assert {path: TableLog(path).properties.get("draindown.format") for path in ours} == dict.fromkeys(ours, "1")
+    assert (sums["applied"], sums["quarantined"], len(at.rows()), len(at.tombstones())) == (
+        2,
+        1,
+        1,
+        1,
+    )
+    ours = (
+        at.layout.table,
+        at.layout.quarantine,
+        at.layout.tombstones,
+        at.layout.ledger,
+        at.layout.intake_of(1),
+    )
+    assert {
+        path: TableLog(path).properties.get("draindown.format") for path in ours
+    } == dict.fromkeys(ours, "1")
 
 
 @pytest.mark.full
@@ -260,10 +299,17 @@ def test_a_delete_in_an_hour_that_a_clock_repeats_or_skips_is_remembered_as_it_w
     it = Landing(tmp_path, source={"timezone": "Europe/Berlin"}, columns=columns, target=target)
     days = {"k": "2026-03-29", "j": "2026-10-25"}
     for time, op in (("02:30", "d"), ("02:20", ""), ("02:40", "")):
-        it.deliver(*[json.dumps({"id": id, "at": f"{day}T{time}:00", "op": op}) for id, day in days.items()])
+        it.deliver(
+            *[
+                json.dumps({"id": id, "at": f"{day}T{time}:00", "op": op})
+                for id, day in days.items()
+            ]
+        )
         it.apply(spark)
         found = {row["id"]: row["at"].isoformat() for row in it.rows()}
-        assert found == ({id: f"{day}T02:40:00" for id, day in days.items()} if time == "02:40" else {})
+        assert found == (
+            {id: f"{day}T02:40:00" for id, day in days.items()} if time == "02:40" else {}
+        )
 
 
 def test_input_that_changes_once_it_was_read_is_refused_on_a_cluster_before_the_target_is_written(

@@ -17,7 +17,11 @@ from tests.spark.test_derived_flow import CARRIERS, DAILY, HOURLY, Chain
 
 WEEKLY: dict[str, Any] = {
     "source": {"table": "daily"},
-    "window": {"time": "window_start", "size": "7 days", "measures": {"flights": "sum(flights)", "days": "count(*)"}},
+    "window": {
+        "time": "window_start",
+        "size": "7 days",
+        "measures": {"flights": "sum(flights)", "days": "count(*)"},
+    },
 }
 
 
@@ -29,7 +33,11 @@ class Typed:
         self.starts, self.seconds = 0, 0.0
         java = home / "java" / "bin" / "java"
         java.parent.mkdir(parents=True)
-        real = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if "JAVA_HOME" in os.environ else Path(_which("java"))
+        real = (
+            Path(os.environ["JAVA_HOME"]) / "bin" / "java"
+            if "JAVA_HOME" in os.environ
+            else Path(_which("java"))
+        )
         java.write_text(f'#!/bin/sh\necho start >> "{self._notes}"\nexec "{real}" "$@"\n')
         java.chmod(0o755)
         self._environment = os.environ | {"JAVA_HOME": str(java.parents[1])}
@@ -37,9 +45,20 @@ class Typed:
     def run(self) -> list[dict[str, Any]]:
         """Run the pipeline; the reports."""
         self._notes.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "draindown.cli", "--root", str(self._home), "run", "p", "--json"]
+        command = [
+            sys.executable,
+            "-m",
+            "draindown.cli",
+            "--root",
+            str(self._home),
+            "run",
+            "p",
+            "--json",
+        ]
         begun = time.monotonic()
-        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, env=self._environment, capture_output=True, text=True, check=False
+        )
         self.seconds = time.monotonic() - begun
         assert done.returncode == 0, done.stderr[-2000:]
         self.starts = len(self._notes.read_text().splitlines()) if self._notes.exists() else 0
@@ -54,7 +73,9 @@ def _which(name: str) -> str:
 
 
 @pytest.mark.long
-def test_a_chain_of_five_with_nothing_to_do_starts_no_jvm(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_chain_of_five_with_nothing_to_do_starts_no_jvm(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     flows = {"hourly": HOURLY, "daily": DAILY, "weekly": WEEKLY, "carriers": CARRIERS}
     it, typed = Chain(tmp_path / "project", spark, **flows), Typed(tmp_path / "project")
     it.write_pipeline()

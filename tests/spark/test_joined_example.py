@@ -28,19 +28,31 @@ ROOT = Path(__file__).parents[2]
 def test_the_tables_beside_the_flights_are_right(spark: SparkSession, tmp_path: Path) -> None:
     pipelines, landing = tmp_path / "dags" / "pipelines", tmp_path / "landing"
     pipelines.mkdir(parents=True)
-    for file in (ROOT / "dags" / "pipelines" / "flights.yaml", ROOT / "examples" / "flights" / "beside.yaml"):
+    for file in (
+        ROOT / "dags" / "pipelines" / "flights.yaml",
+        ROOT / "examples" / "flights" / "beside.yaml",
+    ):
         shutil.copy(file, pipelines)
     shutil.copytree(ROOT / "jobs", tmp_path / "jobs")
     events.generate(landing, 0.01)
     written = beside.write(landing)
     assert written["airlines"] == 16 and written["weather"] > 25_000
     where = {"DRAINDOWN_LAKE": str(tmp_path / "lake"), "DRAINDOWN_LANDING": str(landing)}
-    found = {one.pipeline: one for one in loader.load_all(pipelines, where) if isinstance(one, PipelineSpec)}
+    found = {
+        one.pipeline: one
+        for one in loader.load_all(pipelines, where)
+        if isinstance(one, PipelineSpec)
+    }
     own, inputs = found["flights_beside"], ("weather", "airlines", "flight_statuses")
     pairs = ("flights_weather", "flights_airlines", "status_at_departure")
     flows = (*inputs, *pairs, *derived.BESIDE)
     assert set(flows) == set(own.flows)
-    assert own.declared("flights_weather").target.row_keys == ["origin", "time_bucket", "flight_id", "observed_at"]
+    assert own.declared("flights_weather").target.row_keys == [
+        "origin",
+        "time_bucket",
+        "flight_id",
+        "observed_at",
+    ]
     for _ in range(2):  # feeds are on from the end of the first drains
         for spec, flow in [(found["flights"], "flights"), *((own, flow) for flow in flows)]:
             for step, run in (("drain", drain), ("check", check)):
@@ -53,7 +65,9 @@ def test_the_tables_beside_the_flights_are_right(spark: SparkSession, tmp_path: 
     with duckdb.connect() as db:
         db.execute("set timezone = 'UTC'")
         for name in ("flights", *inputs, *pairs):
-            rows = QueryBuilder().register("t", DeltaTable(str(tmp_path / "lake" / "tables" / name)))
+            rows = QueryBuilder().register(
+                "t", DeltaTable(str(tmp_path / "lake" / "tables" / name))
+            )
             db.register(name, rows.execute("select * from t").read_all())
         flights = db.sql("select count(*) from flights").fetchall()[0][0]
         before = "date_diff('minute', observed_at, sched_dep)"
@@ -61,12 +75,18 @@ def test_the_tables_beside_the_flights_are_right(spark: SparkSession, tmp_path: 
             f"select count(*), count(temp), count(distinct flight_id), max({before}), min({before}) "
             "from flights_weather"
         ).fetchall()
-        assert flights == both[2] > 500 and flights <= both[0] <= 2 * flights and 0.95 * flights < both[1] < both[0]
+        assert (
+            flights == both[2] > 500
+            and flights <= both[0] <= 2 * flights
+            and 0.95 * flights < both[1] < both[0]
+        )
         assert (both[3], both[4]) == (60, 0)
         named = "select f.carrier, l.airline, l.airlines_found from flights f join flights_airlines l using (flight_id)"
         wrong = f"select * from ({named}) n left join airlines using (carrier) where name is distinct from airline"
         assert db.sql(f"select count(*) from ({wrong})").fetchall() == [(0,)]
-        assert db.sql(f"select count(*) from ({named}) where airlines_found").fetchall() == [(flights,)]
+        assert db.sql(f"select count(*) from ({named}) where airlines_found").fetchall() == [
+            (flights,)
+        ]
         (statuses,) = db.sql(
             "select count(*), count(*) filter (said is distinct from status_then), count(distinct status_then), "
             "count(*) filter (status_then <> status) from (select d.*, "
@@ -78,7 +98,9 @@ def test_the_tables_beside_the_flights_are_right(spark: SparkSession, tmp_path: 
     with duckdb.connect() as db:
         db.execute("set timezone = 'UTC'")
         oracle.expect(db, landing)
-        compared = [derived.compare_derived(db, tmp_path / "lake", table) for table in derived.BESIDE]
+        compared = [
+            derived.compare_derived(db, tmp_path / "lake", table) for table in derived.BESIDE
+        ]
         assert [(one.table, one.ok, one.expected > 20) for one in compared] == [
             (name, True, True) for name in derived.BESIDE
         ], compared

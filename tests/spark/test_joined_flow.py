@@ -64,10 +64,19 @@ class Paired(Chain):
         path = self.home / "weather" / f"{self.files:03}.json"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    def station(self, number: int, minutes: int | None, airport: str | None = "AA", **more: Any) -> dict[str, Any]:
+    def station(
+        self, number: int, minutes: int | None, airport: str | None = "AA", **more: Any
+    ) -> dict[str, Any]:
         self.seq += 1
         at = None if minutes is None else (START + timedelta(minutes=minutes)).isoformat()
-        return {"station": number, "seq": self.seq, "airport": airport, "at": at, "temp": 20, **more}
+        return {
+            "station": number,
+            "seq": self.seq,
+            "airport": airport,
+            "at": at,
+            "temp": 20,
+            **more,
+        }
 
     def pairs(self, name: str = "joined") -> list[tuple[Any, ...]]:
         """Flight and station of each row."""
@@ -122,7 +131,9 @@ def test_a_drain_that_died_between_two_scopes_of_a_row_goes_on(
     it.measure(*(it.station(number, 60 * number + 5) for number in range(12)))
     it.run()
     it.run()
-    assert it.pairs() == [(number, number) for number in sorted(range(12), key=str)] and it.proven("joined")
+    assert it.pairs() == [(number, number) for number in sorted(range(12), key=str)] and it.proven(
+        "joined"
+    )
     before = published.published(it.layout("joined"))
     monkeypatch.setattr(tables, "ROWS", 6)  # changes of many rows are several batches
     it.deliver(*(it.row(number, 60 * number + 600_000) for number in range(12)))
@@ -140,22 +151,33 @@ def test_a_drain_that_died_between_two_scopes_of_a_row_goes_on(
     found = it.pairs()
     # each row has two scopes, which are in batches of their own
     assert set(Counter(found).values()) != {1} or len(found) != 12, found
-    assert it.check("joined").outcome == "idle" and published.published(it.layout("joined")) == before
+    assert (
+        it.check("joined").outcome == "idle" and published.published(it.layout("joined")) == before
+    )
     it.run("joined")
-    assert it.pairs() == [(number, number) for number in sorted(range(12), key=str)] and it.proven("joined")
+    assert it.pairs() == [(number, number) for number in sorted(range(12), key=str)] and it.proven(
+        "joined"
+    )
     rows = ledger_table.recent(it.layout("joined"), 99)
     numbers = sorted(row.batch for row in rows)
     assert all(other == one + 1 for one, other in pairwise(numbers)) and len(numbers) > 3
-    assert sum(row.inserted - row.deleted for row in rows) == 12 and published.published(it.layout("joined")) != before
+    assert (
+        sum(row.inserted - row.deleted for row in rows) == 12
+        and published.published(it.layout("joined")) != before
+    )
 
 
 def test_only_keys_that_no_row_shares_with_another_bucket_are_held_against_images() -> None:
     keys_alone = {name: PART[name] for name in ("left", "right", "on", "columns")}
     for part, wrong in ((PART, 0), (keys_alone, 1)):
         flows = {"flights": FLIGHTS, "weather": WEATHER, "joined": JOINED | {"join": part}}
-        flow = PipelineSpec.model_validate({"pipeline": "p", "lake": "lake", "flows": flows}).declared("joined")
+        flow = PipelineSpec.model_validate(
+            {"pipeline": "p", "lake": "lake", "flows": flows}
+        ).declared("joined")
         assert isinstance(flow, DerivedFlow)
-        assert len(kind_of(flow).wrong(BatchRow("p", "joined", 1, 2, "r", touched=1, used=0))) == wrong
+        assert (
+            len(kind_of(flow).wrong(BatchRow("p", "joined", 1, 2, "r", touched=1, used=0))) == wrong
+        )
 
 
 @pytest.mark.long
@@ -169,7 +191,9 @@ def test_a_right_row_is_counted_in_one_bucket_and_touches_keys_in_others(
     it.run()
     monkeypatch.setattr(tables, "ROWS", 3)
     # all change in `seq`, which the join does not read, and one in what it reads
-    it.measure(*(it.station(number, 60 * number + 5, temp=20 + (number == 3)) for number in range(8)))
+    it.measure(
+        *(it.station(number, 60 * number + 5, temp=20 + (number == 3)) for number in range(8))
+    )
     it.run("weather", "joined")
     rows = [one for one in ledger_table.recent(it.layout("joined"), 9) if one.batch]
     assert len(rows) > 1 and sum(one.updated for one in rows) == 1 and it.proven("joined")
@@ -189,7 +213,9 @@ def test_a_reset_in_several_batches_repairs_a_join(
     assert it.proven("joined") and len(it.rows("joined")) == 16
     it.spark.sql(f"delete from delta.`{table}` where id in (1, 15)")
     it.spark.sql(f"update delta.`{table}` set temp = 77 where id = 2")
-    it.spark.sql(f"update delta.`{table}` set time_bucket = time_bucket - interval 40 minutes where id = 3")
+    it.spark.sql(
+        f"update delta.`{table}` set time_bucket = time_bucket - interval 40 minutes where id = 3"
+    )
     assert not it.proven("joined")
     monkeypatch.setattr(tables, "ROWS", 7)
     found = reset.plan(it.request("joined"))
@@ -198,13 +224,22 @@ def test_a_reset_in_several_batches_repairs_a_join(
     it.run("joined")
     rows = [one for one in ledger_table.recent(it.layout("joined"), 99) if one.generation == 2]
     assert it.proven("joined") and len(rows) == 4 and sum(row.records for row in rows) == 28
-    assert [sum(getattr(row, name) for row in rows) for name in ("inserted", "updated", "deleted")] == [3, 1, 1]
+    assert [
+        sum(getattr(row, name) for row in rows) for name in ("inserted", "updated", "deleted")
+    ] == [3, 1, 1]
 
 
 def test_rows_of_append_tables_are_joined_by_keys_alone(paired: Callable[..., Paired]) -> None:
     appended = {"target": {}}
-    part = {name: PART[name] for name in ("left", "right", "on")} | {"columns": ["temp"], "how": "left_outer"}
-    flows = {"flights": FLIGHTS | appended, "weather": WEATHER | appended, "joined": JOINED | {"join": part}}
+    part = {name: PART[name] for name in ("left", "right", "on")} | {
+        "columns": ["temp"],
+        "how": "left_outer",
+    }
+    flows = {
+        "flights": FLIGHTS | appended,
+        "weather": WEATHER | appended,
+        "joined": JOINED | {"join": part},
+    }
     it = paired(**flows)
     assert it.spec.declared("joined").target.row_keys == ["carrier", "left_origin", "right_origin"]
     it.deliver(it.row(1, 0), it.row(1, 0), it.row(2, 0, "B6"), it.row(3, 0, None))
@@ -216,7 +251,9 @@ def test_rows_of_append_tables_are_joined_by_keys_alone(paired: Callable[..., Pa
     it.deliver(it.row(1, 0))
     it.run()
     assert it.proven("joined") and len(it.rows("joined")) == 6 + 2
-    (named,) = TableLog(it.layout("joined").table).rows("select left_origin, right_origin from t where temp = 22")
+    (named,) = TableLog(it.layout("joined").table).rows(
+        "select left_origin, right_origin from t where temp = 22"
+    )
     unit = sorted((it.home / "landing").iterdir())[0].name
     assert named["left_origin"].endswith(f"{unit}:3") and named["right_origin"].endswith(":1")
 
@@ -244,14 +281,21 @@ def test_a_lookup_follows_both_tables_and_tells_what_it_missed(
         return {"code": code, "seq": it.seq, "name": name, **more}
 
     def names() -> list[tuple[Any, ...]]:
-        found = TableLog(it.layout("joined").table).rows("select id, name, weather_found from t order by id")
+        found = TableLog(it.layout("joined").table).rows(
+            "select id, name, weather_found from t order by id"
+        )
         return [(row["id"], row["name"], row["weather_found"]) for row in found]
 
     it.deliver(it.row(1, 0), it.row(2, 0), it.row(3, 0, "B6"), it.row(4, 0, None))
     it.measure(airline("AA", "American"), airline("UA", None))
     it.run()
     it.run()
-    assert names() == [(1, "American", True), (2, "American", True), (3, None, False), (4, None, False)]
+    assert names() == [
+        (1, "American", True),
+        (2, "American", True),
+        (3, None, False),
+        (4, None, False),
+    ]
     assert it.proven("joined")
     # a change of one looked-up row touches its left rows; one misses no more, another moves to a row without a name
     monkeypatch.setattr(notes, "MANY", 2)
@@ -261,7 +305,12 @@ def test_a_lookup_follows_both_tables_and_tells_what_it_missed(
     it.run("flights", "weather")
     report = it.drain("joined")
     it.check("joined")
-    assert names() == [(1, "American Airlines", True), (2, None, True), (3, "JetBlue", True), (4, None, False)]
+    assert names() == [
+        (1, "American Airlines", True),
+        (2, None, True),
+        (3, "JetBlue", True),
+        (4, None, False),
+    ]
     assert it.proven("joined")
     assert [one.kind for one in report.findings] == [], "fewer than one row for each changed one"
     (row,) = ledger_table.recent(it.layout("joined"), 1)
@@ -274,14 +323,21 @@ def test_a_lookup_follows_both_tables_and_tells_what_it_missed(
     it.check("joined")
     assert it.proven("joined") and sum(not found for _, _, found in names()) == 6
     told = {one.kind: f"{one.subject} {one.detail}" for one in report.findings}
-    assert told["lookup-missed"].startswith("5 rows of 5 rows recomputed, which have no row in table weather")
+    assert told["lookup-missed"].startswith(
+        "5 rows of 5 rows recomputed, which have no row in table weather"
+    )
     assert "carrier AA of table weather alone 5" in told["lookup-amplified"]
     assert not any(it.waits(flow) for flow in it.spec.flows)
 
 
 PAST = {
     "source": {"files": "weather/*", "format": "json"},
-    "columns": {"code": "string not null", "since": "timestamp not null", "op": "string", "name": "string"},
+    "columns": {
+        "code": "string not null",
+        "since": "timestamp not null",
+        "op": "string",
+        "name": "string",
+    },
     "target": {
         "keys": ["code"],
         "sequence_by": ["since"],
@@ -303,21 +359,44 @@ def test_a_lookup_at_a_time_follows_events_of_the_history_that_come_late(
     it = paired(weather=PAST, joined=ASKED)
 
     def airline(code: str, minutes: int, name: str | None, **more: Any) -> dict[str, Any]:
-        return {"code": code, "since": (START + timedelta(minutes=minutes)).isoformat(), "name": name, **more}
+        return {
+            "code": code,
+            "since": (START + timedelta(minutes=minutes)).isoformat(),
+            "name": name,
+            **more,
+        }
 
     def names() -> list[tuple[Any, ...]]:
-        found = TableLog(it.layout("joined").table).rows("select id, name, weather_found from t order by id")
+        found = TableLog(it.layout("joined").table).rows(
+            "select id, name, weather_found from t order by id"
+        )
         return [(row["id"], row["name"] if row["weather_found"] else "-") for row in found]
 
-    it.deliver(it.row(1, 0), it.row(2, 50), it.row(3, 99), it.row(4, 100), it.row(5, None), it.row(6, 60, "B6"))
+    it.deliver(
+        it.row(1, 0),
+        it.row(2, 50),
+        it.row(3, 99),
+        it.row(4, 100),
+        it.row(5, None),
+        it.row(6, 60, "B6"),
+    )
     it.measure(airline("AA", 50, "American"), airline("AA", 100, None, op="d"))
     it.run("flights", "weather")
     it.run()  # the feeds are on from the end of the first drains
     assert names() == [(1, "-"), (2, "American"), (3, "American"), (4, "-"), (5, "-"), (6, "-")]
     # a late event splits the run, and one before it begins another: rows outside of the times between stay as they are
-    it.measure(airline("AA", 70, "American Airlines"), airline("AA", 10, None), airline("UA", 0, "United"))
+    it.measure(
+        airline("AA", 70, "American Airlines"), airline("AA", 10, None), airline("UA", 0, "United")
+    )
     it.run("weather", "joined")
-    assert names() == [(1, "-"), (2, "American"), (3, "American Airlines"), (4, "-"), (5, "-"), (6, "-")]
+    assert names() == [
+        (1, "-"),
+        (2, "American"),
+        (3, "American Airlines"),
+        (4, "-"),
+        (5, "-"),
+        (6, "-"),
+    ]
     (row,) = ledger_table.recent(it.layout("joined"), 1)
     assert (row.touched, row.updated, row.unchanged) == (1, 1, 0) and it.proven("joined")
     if not moves:
@@ -328,7 +407,14 @@ def test_a_lookup_at_a_time_follows_events_of_the_history_that_come_late(
     it.run("weather", "flights")
     report = it.drain("joined")
     it.check("joined")
-    assert names() == [(1, None), (2, "American"), (3, "American Airlines"), (4, "-"), (5, "-"), (6, "-")]
+    assert names() == [
+        (1, None),
+        (2, "American"),
+        (3, "American Airlines"),
+        (4, "-"),
+        (5, "-"),
+        (6, "-"),
+    ]
     (missed,) = [one for one in report.findings if one.kind == "lookup-missed"]
     assert missed.subject == "1 row" and "at its at" in missed.detail
     assert it.proven("joined") and not any(it.waits(flow) for flow in it.spec.flows)

@@ -79,14 +79,24 @@ def _change(draw: Random, rows: list[Source], changes: list[tuple[Source, int]])
     changes.append((old, -1))
     if what < 0.85:
         new = _row(draw, old[3])
-        rows.append(draw.choice((new, (*old[:4], new[4]), (*old[:2], new[2], *old[3:]), (0, new[1], *old[2:]))))
+        rows.append(
+            draw.choice(
+                (new, (*old[:4], new[4]), (*old[:2], new[2], *old[3:]), (0, new[1], *old[2:]))
+            )
+        )
         changes.append((rows[-1], 1))
 
 
 def _row(draw: Random, number: int) -> Source:
     minutes = draw.choice((0, 1, -10, 9, 10, 11, 29, 30, 31, 39, 40, 41, draw.randint(-100, 100)))
     at = _START + timedelta(minutes=minutes, microseconds=draw.choice((0, 0, 0, 1, -1)))
-    return 0, draw.choice((None, "a", "a", "b")), None if draw.random() < 0.1 else at, number, draw.randint(1, 3)
+    return (
+        0,
+        draw.choice((None, "a", "a", "b")),
+        None if draw.random() < 0.1 else at,
+        number,
+        draw.randint(1, 3),
+    )
 
 
 def _joined(bound: tuple[int, int] | None, *, outer: bool, append: bool) -> Any:
@@ -157,7 +167,14 @@ def _looked_up(left: Sequence[Source], right: Sequence[Source], *, append: bool 
         theirs = (None, None, None) if other is None else (other[2], other[4], other[1])
         values = (other is not None, one[4], one[1], one[2], *theirs)
         if append:
-            found[(f"l{one[0]}:{one[3]}",)] = (other is not None, one[0], *values[1:3], one[2], one[3], *theirs)
+            found[(f"l{one[0]}:{one[3]}",)] = (
+                other is not None,
+                one[0],
+                *values[1:3],
+                one[2],
+                one[3],
+                *theirs,
+            )
         else:
             found[one[0], one[3]] = values
     return found
@@ -174,7 +191,10 @@ CASES: Mapping[str, tuple[DerivedFlow, Any]] = {
         _join(**_TIMES, between=["-40 minutes", "-10 minutes"], how="left_outer", append=True),
         _joined((-2400, -600), outer=True, append=True),
     ),
-    "moment": (_join(**_TIMES, between=[0, 0], how="left_outer"), _joined((0, 0), outer=True, append=False)),
+    "moment": (
+        _join(**_TIMES, between=[0, 0], how="left_outer"),
+        _joined((0, 0), outer=True, append=False),
+    ),
     "keys": (_join(how="left_outer"), _joined(None, outer=True, append=False)),
     "append": (_join(append=True), _joined(None, outer=False, append=True)),
     "lookup": (_lookup(), _looked_up),
@@ -183,7 +203,11 @@ CASES: Mapping[str, tuple[DerivedFlow, Any]] = {
 
 
 def _frame(
-    spark: SparkSession, flow: DerivedFlow, rows: Sequence[tuple[Any, ...]], side: str, more: str = ""
+    spark: SparkSession,
+    flow: DerivedFlow,
+    rows: Sequence[tuple[Any, ...]],
+    side: str,
+    more: str = "",
 ) -> DataFrame:
     """Rows of a side, each with its origin if the flow reads it. `more`: a further column at their end."""
     if not _has_origin(flow, side):
@@ -214,16 +238,34 @@ def _sides(cell: Cell) -> Iterator[tuple[str, Side]]:
     [
         *(("outer", 1), ("after", 3), ("lookup", 3)),
         *(pytest.param(name, 1, marks=pytest.mark.long) for name in CASES if name != "outer"),
-        *(pytest.param(name, 3, marks=pytest.mark.long) for name in CASES if name not in ("after", "lookup")),
+        *(
+            pytest.param(name, 3, marks=pytest.mark.long)
+            for name in CASES
+            if name not in ("after", "lookup")
+        ),
     ],
 )
-def test_touched_keys_joined_again_equal_the_whole_query(spark: SparkSession, name: str, buckets: int) -> None:
+def test_touched_keys_joined_again_equal_the_whole_query(
+    spark: SparkSession, name: str, buckets: int
+) -> None:
     flow, model = CASES[name]
     kind, some = kind_of(flow), list(cells(Random(7), HISTORIES // 4 if buckets > 1 else HISTORIES))
-    before = {key: values for left, right in some for key, values in model(left.before, right.before).items()}
-    after = {key: values for left, right in some for key, values in model(left.after, right.after).items()}
+    before = {
+        key: values
+        for left, right in some
+        for key, values in model(left.before, right.before).items()
+    }
+    after = {
+        key: values
+        for left, right in some
+        for key, values in model(left.after, right.after).items()
+    }
     with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
-        fated = [row for at in range(buckets) for row in _fated(spark, flow, kind, some, before, Bucket(at, buckets))]
+        fated = [
+            row
+            for at in range(buckets)
+            for row in _fated(spark, flow, kind, some, before, Bucket(at, buckets))
+        ]
     table, width = dict(before), len(kind.row_keys)
     for row in fated:
         key, fate = values(row[:width]), row[difference.FATE]
@@ -231,7 +273,9 @@ def test_touched_keys_joined_again_equal_the_whole_query(spark: SparkSession, na
         if fate == difference.DELETE:
             del table[key]
         elif fate != difference.UNCHANGED:
-            assert fate == difference.INSERT or before[key] != values(row[width:-1]), "only what differs"
+            assert fate == difference.INSERT or before[key] != values(row[width:-1]), (
+                "only what differs"
+            )
             table[key] = values(row[width:-1])
     wrong = [key for key in table.keys() | after.keys() if table.get(key) != after.get(key)]
     assert not wrong, (len(wrong), wrong[0], table.get(wrong[0]), after.get(wrong[0]))
@@ -240,7 +284,9 @@ def test_touched_keys_joined_again_equal_the_whole_query(spark: SparkSession, na
     least = 20 if buckets == 1 else 5
     assert min(met[fate] for fate in needed) >= least, met
     assert flow.join is None or met[difference.UNCHANGED] > least, met
-    assert len(fated) < 0.95 * len(before.keys() | after.keys()), "untouched keys are not recomputed"
+    assert len(fated) < 0.95 * len(before.keys() | after.keys()), (
+        "untouched keys are not recomputed"
+    )
     matched = sum(values[-1] is not None for values in after.values())
     assert isinstance(flow.derivation, Pairing) and matched > least
     assert not flow.derivation.is_outer or len(after) - matched > least
@@ -252,7 +298,12 @@ def values(row: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _fated(
-    spark: SparkSession, flow: DerivedFlow, kind: Kind, some: Sequence[Cell], before: Result, bucket: Bucket
+    spark: SparkSession,
+    flow: DerivedFlow,
+    kind: Kind,
+    some: Sequence[Cell],
+    before: Result,
+    bucket: Bucket,
 ) -> list[Row]:
     changed: dict[str, list[Any]] = {"r": [], "l": []}
     rows: dict[str, list[Any]] = {"r": [], "l": []}
@@ -261,12 +312,18 @@ def _fated(
             changed[name] += [(*row, sign) for row, sign in side.images]
             rows[name] += side.after
     netted = [
-        images.net(_frame(spark, flow, changed[name], name, f", {images.SIGN} int"), _used(flow, name), changes=True)
+        images.net(
+            _frame(spark, flow, changed[name], name, f", {images.SIGN} int"),
+            _used(flow, name),
+            changes=True,
+        )
         for name in changed
     ]
     sources = [_frame(spark, flow, rows[name], name) for name in rows]
     keys = recompute.touched(kind, netted, bucket, sources).persist()
-    held = spark.createDataFrame([(*key, *own) for key, own in before.items()], query(kind, sources).schema)
+    held = spark.createDataFrame(
+        [(*key, *own) for key, own in before.items()], query(kind, sources).schema
+    )
     scope = Touched(keys, keys.count(), Pruning())
     found = recompute.difference(kind, sources, scope, held).drop(difference.BEFORE).collect()
     keys.unpersist()
@@ -284,7 +341,10 @@ BUCKETS = {
     "hash": lambda kind: [Bucket(at, 4) for at in range(4)],
     "text": lambda kind: _ranges(kind, "k", "string", ["a", "b"]),
     "time": lambda kind: _ranges(
-        kind, "time_bucket", "timestamp", ["2026-02-28 23:30:00", "2026-03-01 00:10:00", "2026-03-01 00:40:00.000001"]
+        kind,
+        "time_bucket",
+        "timestamp",
+        ["2026-02-28 23:30:00", "2026-03-01 00:10:00", "2026-03-01 00:40:00.000001"],
     ),
 }
 
@@ -302,25 +362,34 @@ BUCKETS = {
         ),
     ],
 )
-def test_each_row_is_counted_in_one_bucket_of_its_keys(spark: SparkSession, name: str, how: str) -> None:
+def test_each_row_is_counted_in_one_bucket_of_its_keys(
+    spark: SparkSession, name: str, how: str
+) -> None:
     flow, _ = CASES[name]
     kind, some = kind_of(flow), list(cells(Random(3), 60))
     buckets = BUCKETS[how](kind)
     with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
         for at, relation in enumerate(kind.relations):
             rows = _frame(
-                spark, flow, [row for cell in some for row in list(_sides(cell))[at][1].after], "rl"[at]
+                spark,
+                flow,
+                [row for cell in some for row in list(_sides(cell))[at][1].after],
+                "rl"[at],
             ).persist()
             homes = [rows.where(bucket.has(relation.home())) for bucket in buckets]
             assert reduce(DataFrame.unionAll, homes).count() == rows.count() > 60
             for bucket in buckets:
                 keyed = relation.keyed(rows)
                 within = keyed.where(bucket.has([keyed[key] for key in key_names(kind)])).count()
-                assert rows.agg(F.sum(relation.places(bucket))).collect() == [(within,)], "each key of a row is counted"
+                assert rows.agg(F.sum(relation.places(bucket))).collect() == [(within,)], (
+                    "each key of a row is counted"
+                )
                 if bucket.range is not None:  # what may be skipped is counted nowhere
                     far = rows.where(~F.coalesce(relation.near(bucket.range), F.lit(False)))
                     assert far.where(bucket.has(relation.home())).count() == 0
-                    assert far.agg(F.coalesce(F.sum(relation.places(bucket)), F.lit(0))).collect() == [(0,)]
+                    assert far.agg(
+                        F.coalesce(F.sum(relation.places(bucket)), F.lit(0))
+                    ).collect() == [(0,)]
                     assert far.count() > 0, "some of it can be skipped"
             rows.unpersist()
 
@@ -331,8 +400,15 @@ def test_what_is_read_again_has_all_rows_of_the_scopes(spark: SparkSession) -> N
     start, end = "2026-03-01 00:00:00", "2026-03-01 00:40:00"
     with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
         for at, relation in enumerate(kind.relations):
-            rows = _frame(spark, flow, [row for cell in some for row in list(_sides(cell))[at][1].after], "rl"[at])
-            pruning = relation.source_pruning(Pruning({"k": ["a"]}, {"time_bucket": [(start, end)]}))
+            rows = _frame(
+                spark,
+                flow,
+                [row for cell in some for row in list(_sides(cell))[at][1].after],
+                "rl"[at],
+            )
+            pruning = relation.source_pruning(
+                Pruning({"k": ["a"]}, {"time_bucket": [(start, end)]})
+            )
             read = reduce(DataFrame.where, pruning.conditions(rows.schema), rows)
             asked = F.col("_key1").eqNullSafe("a") & F.col("_key2").between(
                 F.lit(start).cast("timestamp"), F.lit(end).cast("timestamp")

@@ -33,7 +33,9 @@ spark.stop()
 @pytest.mark.long
 def test_a_session_leaves_the_interrupt_to_its_process() -> None:
     # PySpark's own handler cancels all jobs, in the middle of a batch
-    done = subprocess.run([sys.executable, "-c", _INTERRUPTED], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED], capture_output=True, text=True, timeout=300
+    )
     assert done.stdout.splitlines() == ["asked to end", "3"], done.stderr[-2000:]
 
 
@@ -44,7 +46,10 @@ def test_a_whole_class_archive_is_taken_for_its_own_class_path_alone(
     held = spark_settings.class_archive()
     if not held.is_file():
         pytest.skip("set-up could make none with this Java")
-    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):  # nor is any of an environment's programs on the PATH
+    for name in (
+        "PYSPARK_PYTHON",
+        "PYSPARK_DRIVER_PYTHON",
+    ):  # nor is any of an environment's programs on the PATH
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", "/usr/local/bin:/usr/bin:/bin")
     assert jvm.tried(held) == "taken"
@@ -52,10 +57,14 @@ def test_a_whole_class_archive_is_taken_for_its_own_class_path_alone(
     torn.write_bytes(held.read_bytes()[:10_000])
     assert jvm.tried(torn) == "fatal"
 
-    (tmp_path / "spark-env.sh").touch()  # a directory that holds something is part of the class path
+    (
+        tmp_path / "spark-env.sh"
+    ).touch()  # a directory that holds something is part of the class path
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     assert jvm.tried(held) == "ignored"
-    done = subprocess.run([sys.executable, "-c", _SESSION], capture_output=True, text=True, check=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", _SESSION], capture_output=True, text=True, check=True, timeout=300
+    )
     assert done.stdout == "{}\n"
     assert "Unable to use shared archive" in done.stderr
 
@@ -67,17 +76,25 @@ def test_the_exercise_derives_a_table_too(spark: SparkSession, tmp_path: Path) -
     layout = FlowLayout(str(tmp_path / "project" / "lake"), "exercise", "hours", "hours")
     rows = recent(layout, 9)
     assert [(row.form, row.kind) for row in rows] == [("derive", "source")] * 3
-    assert rows[0].inserted and all(row.inserted and row.deleted for row in rows[1:]), "the last two are MERGEs"
+    assert rows[0].inserted and all(row.inserted and row.deleted for row in rows[1:]), (
+        "the last two are MERGEs"
+    )
     orders = TableLog(layout.other_table("exercise")).row_count
-    assert TableLog(layout.table).rows("select sum(orders) as n from t") == [{"n": orders}] and orders
+    assert (
+        TableLog(layout.table).rows("select sum(orders) as n from t") == [{"n": orders}] and orders
+    )
 
 
-def test_where_no_java_starts_nothing_is_said_of_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_java_starts_nothing_is_said_of_an_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert jvm.tried(spark_settings.class_archive()) == "untried"
 
 
-def test_an_archive_that_no_jvm_takes_replaces_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_that_no_jvm_takes_replaces_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     held = tmp_path / "classes.jsa"
     held.write_text("older")
 

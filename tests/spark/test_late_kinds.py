@@ -18,7 +18,12 @@ from draindown.spark.derived import whole
 from tests.spark.test_derived_late import APPEND, Event, World, event, is_late
 
 _GAP, _LOW, _HIGH = timedelta(minutes=10), timedelta(minutes=-10), timedelta(minutes=30)
-_SESSION = {"time": "at", "gap": "10 minutes", "by": ["carrier"], "measures": {"n": "count(*)", "delay": "sum(delay)"}}
+_SESSION = {
+    "time": "at",
+    "gap": "10 minutes",
+    "by": ["carrier"],
+    "measures": {"n": "count(*)", "delay": "sum(delay)"},
+}
 _JOIN = {
     "left": "flights",
     "right": "gates",
@@ -54,7 +59,10 @@ def _sessions(rows: Sequence[Event]) -> Rows:
             if not runs or at - runs[-1][-1][0] > _GAP:
                 runs.append([])
             runs[-1].append((at, delay))
-        found.update((carrier, run[0][0], run[-1][0] + _GAP, len(run), sum(one[1] for one in run)) for run in runs)
+        found.update(
+            (carrier, run[0][0], run[-1][0] + _GAP, len(run), sum(one[1] for one in run))
+            for run in runs
+        )
     return found
 
 
@@ -70,7 +78,13 @@ def _pairs(left: Sequence[Event], right: Sequence[Event], *, outer: bool) -> Row
 
 def _matches(one: Event, other: Event) -> bool:
     at, seen = one[2], other[2]
-    return one[1] is not None and one[1] == other[1] and at is not None and seen is not None and _in_reach(at, seen)
+    return (
+        one[1] is not None
+        and one[1] == other[1]
+        and at is not None
+        and seen is not None
+        and _in_reach(at, seen)
+    )
 
 
 def _in_reach(at: datetime, seen: datetime) -> bool:
@@ -82,13 +96,24 @@ class Late:
 
     def __init__(self, home: Path, spark: SparkSession, flow: str, draw: Random, rows: int) -> None:
         self.it, self.flow, self.draw = World(home, spark, DOCUMENT, flow), flow, draw
-        self.rows = {table: [event(draw, number) for number in range(rows)] for table in self.it.paths}
-        if len(self.rows) == 2:  # rows of one record, which both tables read: a decision is about one of them
+        self.rows = {
+            table: [event(draw, number) for number in range(rows)] for table in self.it.paths
+        }
+        if (
+            len(self.rows) == 2
+        ):  # rows of one record, which both tables read: a decision is about one of them
             self.rows["gates"] = [
-                (*one[:2], mine[2] + timedelta(minutes=draw.randint(-9, 9)) if mine[2] else None, *one[3:4], *mine[4:])
+                (
+                    *one[:2],
+                    mine[2] + timedelta(minutes=draw.randint(-9, 9)) if mine[2] else None,
+                    *one[3:4],
+                    *mine[4:],
+                )
                 if number % 2
                 else one
-                for number, (one, mine) in enumerate(zip(self.rows["gates"], self.rows["flights"], strict=True))
+                for number, (one, mine) in enumerate(
+                    zip(self.rows["gates"], self.rows["flights"], strict=True)
+                )
             ]
         self.there: dict[str, list[Event]] = {table: [] for table in self.rows}
         self.applied: dict[str, list[Event]] = {table: [] for table in self.rows}
@@ -113,14 +138,21 @@ class Late:
             [row for row in rows if not is_late(row) or row in self.applied[table]]
             for table, rows in self.there.items()
         ]
-        return _sessions(counted[0]) if self.flow == "session" else _pairs(*counted, outer=self.flow == "outer")
+        return (
+            _sessions(counted[0])
+            if self.flow == "session"
+            else _pairs(*counted, outer=self.flow == "outer")
+        )
 
     def hold(self) -> None:
         """Compare the table with the model, its proofs, and what lies apart with what is late, of each side."""
         it = self.it
         names = _COLUMNS[self.flow]
         found = TableLog(it.layout.table).rows(f"select {names} from t")
-        assert Counter(tuple(row[name] for name in names.split(", ")) for row in found) == self.expected()
+        assert (
+            Counter(tuple(row[name] for name in names.split(", ")) for row in found)
+            == self.expected()
+        )
         for table, there in self.there.items():
             assert it.apart(table) == Counter(row[0] for row in there if is_late(row)), table
         sources = [TableLog(path) for path in it.paths.values()]
@@ -129,7 +161,9 @@ class Late:
     @property
     def left_out(self) -> int:
         return sum(
-            is_late(row) and row not in self.applied[table] for table, rows in self.there.items() for row in rows
+            is_late(row) and row not in self.applied[table]
+            for table, rows in self.there.items()
+            for row in rows
         )
 
 
@@ -139,10 +173,15 @@ class Late:
     ("flow", "seed"),
     [
         ("outer", 0),
-        *(pytest.param(*one, marks=pytest.mark.long) for one in (("session", 1), ("outer", 1), ("inner", 2))),
+        *(
+            pytest.param(*one, marks=pytest.mark.long)
+            for one in (("session", 1), ("outer", 1), ("inner", 2))
+        ),
     ],
 )
-def test_what_is_late_follows_from_the_rows(spark: SparkSession, tmp_path: Path, flow: str, seed: int) -> None:
+def test_what_is_late_follows_from_the_rows(
+    spark: SparkSession, tmp_path: Path, flow: str, seed: int
+) -> None:
     draw, is_long = Random(seed), seed > 0
     them = Late(tmp_path, spark, flow, draw, 90 if is_long else 60)
     it, step, ledger = them.it, 30, []
@@ -150,24 +189,33 @@ def test_what_is_late_follows_from_the_rows(spark: SparkSession, tmp_path: Path,
         them.insert(at * step, (at + 1) * step)
         if at:
             them.change()
-        ledger += it.derive(1 + at % 2 if is_long else 1, dying=("merged", "late", "read")[at] if at or is_long else "")
+        ledger += it.derive(
+            1 + at % 2 if is_long else 1,
+            dying=("merged", "late", "read")[at] if at or is_long else "",
+        )
         them.hold()
     assert all(row.records == row.used + row.irrelevant + row.late for row in ledger)
     assert sum(row.late for row in ledger) >= them.left_out > 5
     if not is_long:
         return
-    some = [row for row in them.there["flights"] if is_late(row) and row not in them.applied["flights"]][:3]
+    some = [
+        row for row in them.there["flights"] if is_late(row) and row not in them.applied["flights"]
+    ][:3]
     it.apply(*some, of="flights")
     them.applied["flights"] += some
     (row,) = it.derive()  # of decisions alone
     them.hold()
     assert (row.records, row.late) == (3, 0)
     again = [it.replay(number, number) for number in range(len(it.slices))]
-    assert not any(row.applied or row.late for row in again), "the batches that they repeat kept them"
+    assert not any(row.applied or row.late for row in again), (
+        "the batches that they repeat kept them"
+    )
     assert sum(row.touched for row in again) > 10
     sources, table = [TableLog(path) for path in it.paths.values()], TableLog(it.layout.table)
     assert whole.prove(spark, it.layout, it.flow, sources, table, 1.0, it.decided).holds
-    assert not whole.prove(spark, it.layout, it.flow, sources, table, 1.0, 0).holds, "nobody had applied any"
+    assert not whole.prove(spark, it.layout, it.flow, sources, table, 1.0, 0).holds, (
+        "nobody had applied any"
+    )
     (filled,) = it.derive(fill=True)
     assert (filled.applied, filled.late) == (0, them.left_out), "a fill finds the same"
     them.hold()

@@ -51,9 +51,17 @@ def request(lake: str, maintenance: dict[str, Any] | None = None, **more: Any) -
 
 
 def write(
-    spark: SparkSession, path: str, day: str | None, *, files: int, rows: int = 100, by: str | None = "day"
+    spark: SparkSession,
+    path: str,
+    day: str | None,
+    *,
+    files: int,
+    rows: int = 100,
+    by: str | None = "day",
 ) -> None:
-    frame = spark.range(0, rows, 1, files).selectExpr("cast(id AS int) AS id", "timestamp'2026-01-01' AS _changed_at")
+    frame = spark.range(0, rows, 1, files).selectExpr(
+        "cast(id AS int) AS id", "timestamp'2026-01-01' AS _changed_at"
+    )
     literal = (
         "cast(null AS string)"
         if day is None
@@ -65,7 +73,9 @@ def write(
 
 
 def contents(path: str) -> list[dict[str, Any]]:
-    found = TableLog(path).query("SELECT id, day, to_unixtime(_changed_at) AS at FROM t ORDER BY day, id, at")
+    found = TableLog(path).query(
+        "SELECT id, day, to_unixtime(_changed_at) AS at FROM t ORDER BY day, id, at"
+    )
     return list(found.to_pylist())
 
 
@@ -80,7 +90,12 @@ def publish(layout: FlowLayout) -> None:
     published.publish(
         layout,
         published.Published(
-            version=state.version, table_id=state.table_id, changed_at=None, at=now(), run_id="r", rows=1
+            version=state.version,
+            table_id=state.table_id,
+            changed_at=None,
+            at=now(),
+            run_id="r",
+            rows=1,
         ),
     )
 
@@ -91,7 +106,9 @@ def compacted(request: Request, spark: SparkSession) -> StepReport:
     return report
 
 
-def test_only_partitions_with_evidence_are_rewritten_and_no_row_changes(spark: SparkSession, lake: str) -> None:
+def test_only_partitions_with_evidence_are_rewritten_and_no_row_changes(
+    spark: SparkSession, lake: str
+) -> None:
     asked = request(lake)
     path = asked.layout.table
     write(spark, path, ODD, files=8)
@@ -109,7 +126,9 @@ def test_only_partitions_with_evidence_are_rewritten_and_no_row_changes(spark: S
     actions = commit(path, version + 1)
     touched = {a["remove"]["partitionValues"].get("day") for a in actions if "remove" in a}
     assert touched == {ODD, None}
-    assert not any(a[kind]["dataChange"] for a in actions for kind in ("add", "remove") if kind in a)
+    assert not any(
+        a[kind]["dataChange"] for a in actions for kind in ("add", "remove") if kind in a
+    )
     assert contents(path) == before
     pointer = published.published(asked.layout)
     assert pointer is not None
@@ -128,7 +147,9 @@ def test_second_time_there_is_nothing_to_do(spark: SparkSession, lake: str) -> N
     assert TableLog(asked.layout.table).version == version
 
 
-def test_table_without_partitions_and_side_tables_are_compacted(spark: SparkSession, lake: str) -> None:
+def test_table_without_partitions_and_side_tables_are_compacted(
+    spark: SparkSession, lake: str
+) -> None:
     asked = request(lake)
     write(spark, asked.layout.table, "a", files=8, by=None)
     write(spark, asked.layout.quarantine, "a", files=8, by=None)
@@ -141,12 +162,16 @@ def test_table_without_partitions_and_side_tables_are_compacted(spark: SparkSess
     assert TableLog(asked.layout.intake_of(1)).version == before
 
 
-def test_deleted_rows_are_purged_from_a_partition_of_one_file(spark: SparkSession, lake: str) -> None:
+def test_deleted_rows_are_purged_from_a_partition_of_one_file(
+    spark: SparkSession, lake: str
+) -> None:
     asked = request(lake)
     path = asked.layout.table
     write(spark, path, "many", files=1)
     write(spark, path, "few", files=1)
-    spark.sql(f"DELETE FROM delta.`{path}` WHERE (day = 'many' AND id < 30) OR (day = 'few' AND id < 10)")
+    spark.sql(
+        f"DELETE FROM delta.`{path}` WHERE (day = 'many' AND id < 30) OR (day = 'few' AND id < 10)"
+    )
     before = contents(path)
     [table] = compaction.work(asked.layout, asked.flow_spec.maintenance).tables
     assert [(p.name, p.deleted) for p in table.purge] == [("day=many", 30)]
@@ -167,11 +192,17 @@ def test_settings_are_put_back(spark: SparkSession, lake: str) -> None:
     assert [spark.conf.get(name, None) for name in names] == before
 
 
-@pytest.mark.parametrize(("retain", "table_keeps"), [(WEEK - 1, "interval 7 days"), (WEEK, "interval 1 hours")])
-def test_vacuum_refuses_less_than_a_week(spark: SparkSession, lake: str, retain: int, table_keeps: str) -> None:
+@pytest.mark.parametrize(
+    ("retain", "table_keeps"), [(WEEK - 1, "interval 7 days"), (WEEK, "interval 1 hours")]
+)
+def test_vacuum_refuses_less_than_a_week(
+    spark: SparkSession, lake: str, retain: int, table_keeps: str
+) -> None:
     path = request(lake).layout.table
     write(spark, path, "a", files=1)
-    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = '{table_keeps}')")
+    spark.sql(
+        f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = '{table_keeps}')"
+    )
     version = TableLog(path).version
     with pytest.raises(TerminalError) as caught:
         vacuum(spark, path, retain, lambda: None)
@@ -205,7 +236,9 @@ def test_vacuum_removes_old_files_once_a_day_and_remembers(spark: SparkSession, 
     asked = request(lake)
     old = old_files(spark, asked)
     before = contents(asked.layout.table)
-    assert compaction.work(asked.layout, asked.flow_spec.maintenance).vacuum == (("table", asked.layout.table),)
+    assert compaction.work(asked.layout, asked.flow_spec.maintenance).vacuum == (
+        ("table", asked.layout.table),
+    )
     report = compacted(asked, spark)
     assert report.compact is not None
     assert (report.outcome, report.compact.vacuumed_files) == ("done", 3)
@@ -245,7 +278,9 @@ def test_each_write_of_a_compaction_comes_right_after_the_lease_was_looked_at(
     monkeypatch.setattr(Lease, "check", look)
     compacted(asked, spark)
     seen.append(written())
-    every = [list((Counter(after) - Counter(before)).elements()) for before, after in pairwise(seen)]
+    every = [
+        list((Counter(after) - Counter(before)).elements()) for before, after in pairwise(seen)
+    ]
     assert all(len(set(writes) - {"VACUUM END"}) <= 1 for writes in every), every
     found = Counter(write.partition(":")[0] for writes in every for write in writes)
     assert found == {

@@ -81,7 +81,12 @@ class Model:
     def groups(self) -> dict[str, tuple[Any, str]]:
         """The value of each group of columns with its sequence."""
         found = merge(
-            self.came, self.shape.keys, self.shape.sequence_by, self.shape.whole, self.shape.partial, _is_delete
+            self.came,
+            self.shape.keys,
+            self.shape.sequence_by,
+            self.shape.whole,
+            self.shape.partial,
+            _is_delete,
         )
         if not found:
             return {}
@@ -92,7 +97,11 @@ class Model:
     def given(self, record: Row) -> dict[str, tuple[Any, str]]:
         at = self.at(record)
         whole = {"": (at, str([_text(record[name]) for name in self.shape.whole]))}
-        own = {name: (at, _text(record[name])) for name in self.shape.partial if record[name] is not None}
+        own = {
+            name: (at, _text(record[name]))
+            for name in self.shape.partial
+            if record[name] is not None
+        }
         return whole | own
 
     def at(self, record: Row) -> tuple[Any, ...]:
@@ -116,11 +125,19 @@ class Model:
             elif _is_delete(record):
                 new = at == now and (dead is None or at > dead)
                 fates["applied" if new else "duplicate" if at == dead else "superseded"] += 1
-            elif any(after.get(group) == value != before.get(group) for group, value in own.items()):
+            elif any(
+                after.get(group) == value != before.get(group) for group, value in own.items()
+            ):
                 fates["applied"] += 1
             else:
-                says = own if self.shape.whole or len(own) == 1 else {g: v for g, v in own.items() if g}
-                there = (now is None or at > now) and all(after.get(group) == value for group, value in says.items())
+                says = (
+                    own
+                    if self.shape.whole or len(own) == 1
+                    else {g: v for g, v in own.items() if g}
+                )
+                there = (now is None or at > now) and all(
+                    after.get(group) == value for group, value in says.items()
+                )
                 fates["duplicate" if there else "superseded"] += 1
             known.add(name)
         had, has = "" in before, "" in after
@@ -137,17 +154,25 @@ class Kept:
     def __init__(self, spark: SparkSession, shape: Shape) -> None:
         self.spark, self.shape = spark, shape
         at = pa.int32() if shape.sequence_by == ["n"] else pa.struct({"n": pa.int32(), "t": _TIME})
-        self.schema = pa.schema({**_COLUMNS, "_arrived_at": _TIME, SEQUENCES: pa.map_(pa.string(), at)})
+        self.schema = pa.schema(
+            {**_COLUMNS, "_arrived_at": _TIME, SEQUENCES: pa.map_(pa.string(), at)}
+        )
         self.table: StructType = spark.createDataFrame(self.schema.empty_table()).schema
         self.rows: dict[int, Row] = {}
         self.dead: list[Row] = []
 
     def step(self, batch: Sequence[Row]) -> Mapping[str, int]:
-        given = self._frame(batch, _RECORD).withColumn("_delete", F.coalesce(F.col("op") == "d", F.lit(False)))
+        given = self._frame(batch, _RECORD).withColumn(
+            "_delete", F.coalesce(F.col("op") == "d", F.lit(False))
+        )
         given = given.withColumn("_arrived_at", F.lit(_START))
         held = self._frame(list(self.rows.values()), self.schema) if self.rows else None
         names = [*self.shape.keys, *self.shape.sequence_by]
-        dead = self._frame(self.dead, pa.schema({name: _COLUMNS[name] for name in names})) if self.dead else None
+        dead = (
+            self._frame(self.dead, pa.schema({name: _COLUMNS[name] for name in names}))
+            if self.dead
+            else None
+        )
         found, counts = merged(given, held, dead, self.shape, self.table), Counter[str]()
         with persisted(found):
             outcome = found.toArrow().to_pylist()
@@ -157,7 +182,9 @@ class Kept:
             counts[fate] += 1
             counts["buries"] += at is not None
             self.dead += [{"h": row["h"], **at}] if at is not None else []
-            assert (row["h"] in self.rows) == (fate != "insert") or fate is None, "each act fits the table"
+            assert (row["h"] in self.rows) == (fate != "insert") or fate is None, (
+                "each act fits the table"
+            )
             if fate == "delete":
                 del self.rows[row["h"]]
             elif fate is not None:
@@ -167,12 +194,17 @@ class Kept:
         return counts
 
     def _frame(self, rows: Sequence[Row], schema: pa.Schema) -> DataFrame:
-        return self.spark.createDataFrame(pa.Table.from_pylist(list(rows), schema=schema.remove_metadata()))
+        return self.spark.createDataFrame(
+            pa.Table.from_pylist(list(rows), schema=schema.remove_metadata())
+        )
 
 
 def _plain(row: Row) -> str:
     """A row as text, with its map of sequences as tuples."""
-    at = {name: tuple(one.values()) if isinstance(one, dict) else (one,) for name, one in row[SEQUENCES] or ()}
+    at = {
+        name: tuple(one.values()) if isinstance(one, dict) else (one,)
+        for name, one in row[SEQUENCES] or ()
+    }
     return _as_text(row, at)
 
 
@@ -183,13 +215,18 @@ def _as_text(row: Row, sequences: Mapping[str, Any]) -> str:
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("name", "keys"), [("some", 500), *(pytest.param(name, 5_000, marks=pytest.mark.long) for name in _SHAPES)]
+    ("name", "keys"),
+    [("some", 500), *(pytest.param(name, 5_000, marks=pytest.mark.long) for name in _SHAPES)],
 )
-def test_thousands_of_keys_in_batches_equal_the_fold_of_each_column(spark: SparkSession, name: str, keys: int) -> None:
+def test_thousands_of_keys_in_batches_equal_the_fold_of_each_column(
+    spark: SparkSession, name: str, keys: int
+) -> None:
     draw, shape = Random(name), _SHAPES[name]
     models = [Model(shape) for _ in range(keys)]
     kept, seen = Kept(spark, shape), Counter[str]()
-    with configured(spark, {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}):
+    with configured(
+        spark, {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}
+    ):
         for _ in range(4):
             batch, expected = list[Row](), Counter[str]()
             for number, model in enumerate(models):
@@ -206,8 +243,27 @@ def test_thousands_of_keys_in_batches_equal_the_fold_of_each_column(spark: Spark
             want = defaultdict[int, list[str]](list)
             for model in models:
                 for row, sequences in merge(
-                    model.came, shape.keys, shape.sequence_by, shape.whole, shape.partial, _is_delete
+                    model.came,
+                    shape.keys,
+                    shape.sequence_by,
+                    shape.whole,
+                    shape.partial,
+                    _is_delete,
                 ):
                     want[row["h"]].append(_as_text(row, sequences))
             assert {h: [_plain(row)] for h, row in kept.rows.items()} == want
-    assert min(seen[one] for one in ("applied", "superseded", "duplicate", "insert", "update", "delete", "buries")) > 20
+    assert (
+        min(
+            seen[one]
+            for one in (
+                "applied",
+                "superseded",
+                "duplicate",
+                "insert",
+                "update",
+                "delete",
+                "buries",
+            )
+        )
+        > 20
+    )

@@ -32,7 +32,12 @@ ALWAYS = Again(since=datetime(2000, 1, 1, tzinfo=UTC), until=datetime(2100, 1, 1
 
 def landed(home: Path, files: int) -> Landing:
     """Files of one batch each; the last has a row that is refused."""
-    made = Landing(home, source={"max_files_per_trigger": 1}, rules={"sane": "a is null or a >= 0"}, max_batches=5)
+    made = Landing(
+        home,
+        source={"max_files_per_trigger": 1},
+        rules={"sane": "a is null or a >= 0"},
+        max_batches=5,
+    )
     for number in range(files):
         rows: list[dict[str, Any]] = [{"id": f"k{n}", "seq": number, "a": n} for n in range(3)]
         rows += [{"id": "bad", "seq": 1, "a": -1}] if number == files - 1 else []
@@ -67,7 +72,11 @@ def test_the_job_drains_replays_input_and_replays_rows(
     rows = landing.rows()
 
     again, part = job("again", replay=ALWAYS, max_batches=1)
-    assert (again.outcome, part.totals["units"], part.totals["applied"]) == ("bounded" if batches > 1 else "done", 1, 0)
+    assert (again.outcome, part.totals["units"], part.totals["applied"]) == (
+        "bounded" if batches > 1 else "done",
+        1,
+        0,
+    )
     assert "2000-01-01" in part.replay
     if batches > 1:
         assert "1 batch left" in part.bound
@@ -75,14 +84,22 @@ def test_the_job_drains_replays_input_and_replays_rows(
         asked = part.replay.partition(": ")[2]
         assert told.next == f"draindown replay {again.pipeline} --flow {again.flow} {asked} --yes"
         again, part = job("again", replay=ALWAYS)  # a retry goes on where it ended
-        assert (again.outcome, part.totals["units"], part.bound) == ("done", 1, "1 batch of it before")
+        assert (again.outcome, part.totals["units"], part.bound) == (
+            "done",
+            1,
+            "1 batch of it before",
+        )
         assert job("again", replay=ALWAYS)[0].outcome == "idle"
     assert landing.rows() == rows
     assert [row["kind"] for row in landing.ledger()] == ["source"] * batches + ["replay"] * batches
 
     (refused,) = quarantine.identified(landing.layout, quarantine.Filter())
     chosen, part = job("rows", quarantine_ids=(refused,))
-    assert (chosen.outcome, part.replay, part.totals["quarantined"]) == ("done", "refused rows, as chosen", 1)
+    assert (chosen.outcome, part.replay, part.totals["quarantined"]) == (
+        "done",
+        "refused rows, as chosen",
+        1,
+    )
     assert landing.rows() == rows
 
 
@@ -102,7 +119,9 @@ def unending(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.full
 @pytest.mark.usefixtures("unending")
-def test_a_query_whose_thread_died_is_an_error_and_the_next_run_resumes(spark: SparkSession, landing: Landing) -> None:
+def test_a_query_whose_thread_died_is_an_error_and_the_next_run_resumes(
+    spark: SparkSession, landing: Landing
+) -> None:
     request = landing.request("r")
     told, code = main.attempt(request, lambda stop: drain(request, spark, stop=stop))
     assert told.error is not None and (code, told.error["code"]) == (Exit.TRY_AGAIN, "query-died")
@@ -112,12 +131,16 @@ def test_a_query_whose_thread_died_is_an_error_and_the_next_run_resumes(spark: S
 
 
 @pytest.mark.usefixtures("unending")
-def test_an_error_in_a_batch_is_told_although_the_query_never_ends(spark: SparkSession, landing: Landing) -> None:
+def test_an_error_in_a_batch_is_told_although_the_query_never_ends(
+    spark: SparkSession, landing: Landing
+) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("of a batch")
 
     with mock.patch.object(delta_target, "merge", fail):
-        told, code = main.attempt(landing.request("r"), lambda stop: drain(landing.request("r"), spark, stop=stop))
+        told, code = main.attempt(
+            landing.request("r"), lambda stop: drain(landing.request("r"), spark, stop=stop)
+        )
     assert told.error is not None and (code, told.error["code"]) == (Exit.CRASH, "crash")
     assert told.error["found"] == "RuntimeError: of a batch"
 
@@ -130,14 +153,18 @@ def test_a_drain_that_was_stopped_is_bounded_although_the_query_never_ends(
     assert [row["batch"] for row in landing.ledger()] == [0]
 
 
-def test_what_fails_in_java_within_a_batch_is_said_by_its_name(spark: SparkSession, landing: Landing) -> None:
+def test_what_fails_in_java_within_a_batch_is_said_by_its_name(
+    spark: SparkSession, landing: Landing
+) -> None:
     """Not by the stream that it ended."""
 
     def nothing(*_: object, **__: object) -> None:
         spark._jvm.java.util.Optional.empty().get()  # type: ignore[union-attr]
 
     with mock.patch.object(delta_target, "merge", nothing):
-        told, code = main.attempt(landing.request("r"), lambda stop: drain(landing.request("r"), spark, stop=stop))
+        told, code = main.attempt(
+            landing.request("r"), lambda stop: drain(landing.request("r"), spark, stop=stop)
+        )
     assert told.error is not None and (code, told.error["code"]) == (Exit.CRASH, "crash")
     expected = "Py4JJavaError: java.util.NoSuchElementException: No value present"
     assert told.error["found"] == expected

@@ -33,7 +33,12 @@ class Pairs:
         frame = of_lines(read.frame, flow).withColumn("_m", F.expr("str_to_map(value, ';', '=')"))
         broken = F.when(~F.col("value").contains("="), F.lit("no pairs"))
         found = finish(frame, broken, F.expr(NOTHING), drift_marks.nothing(), "_m")
-        return Records(found, lambda name: F.expr(f"_m[{literal(name)}]"), F.col("_raw"), F.octet_length("_raw"))
+        return Records(
+            found,
+            lambda name: F.expr(f"_m[{literal(name)}]"),
+            F.col("_raw"),
+            F.octet_length("_raw"),
+        )
 
 
 def _recounted(source: SourceSpec, names: Sequence[str], header: Sequence[str]) -> raw._Reader:

@@ -63,7 +63,9 @@ class Lists:
 
     def request(self, **more: Any) -> Request:
         self.runs += 1
-        return self.asked.model_copy(update={"run_id": f"r{self.runs}", "start": f"s{self.runs}", **more})
+        return self.asked.model_copy(
+            update={"run_id": f"r{self.runs}", "start": f"s{self.runs}", **more}
+        )
 
     def drain(self, reached: StepHook = ignore_step, **more: Any) -> StepReport:
         return drain(self.request(**more), self.spark, progress=lambda _: None, reached=reached)
@@ -90,21 +92,33 @@ class Lists:
     def inputs_are_slices(self, batches: list[BatchRow]) -> None:
         """What each batch read of each list is the range that its slice pins."""
         read = inputs.by_batch(self.asked.layout)
-        pinned = {one.number: one.units for one in intake.slices(self.asked.layout, batches[0].generation)}
+        pinned = {
+            one.number: one.units for one in intake.slices(self.asked.layout, batches[0].generation)
+        }
         for row in batches:
             wanted = [
-                Input(one.name, one.start, one.until, one.bytes, one.until - one.start) for one in pinned[row.slice]
+                Input(one.name, one.start, one.until, one.bytes, one.until - one.start)
+                for one in pinned[row.slice]
             ]
-            assert sorted(read[row.place], key=lambda one: one.unit) == sorted(wanted, key=lambda one: one.unit)
+            assert sorted(read[row.place], key=lambda one: one.unit) == sorted(
+                wanted, key=lambda one: one.unit
+            )
 
     def arrived_as_pinned(self, refused: list[dict[str, Any]]) -> None:
         """Every refused record arrived when the slice that holds it says, in some generation."""
         layout = self.asked.layout
         live = generations.generation(layout)
-        units = [unit for number in range(1, live + 1) for one in intake.slices(layout, number) for unit in one.units]
+        units = [
+            unit
+            for number in range(1, live + 1)
+            for one in intake.slices(layout, number)
+            for unit in one.units
+        ]
         for row in refused:
             name, position = _place(row["origin"])
-            held = [unit for unit in units if unit.name == name and unit.start <= position < unit.until]
+            held = [
+                unit for unit in units if unit.name == name and unit.start <= position < unit.until
+            ]
             assert row["arrived_at"] in {unit.arrived_at for unit in held}
 
 
@@ -114,7 +128,10 @@ def _place(origin: dict[str, Any]) -> tuple[str, int]:
 
 @pytest.fixture(params=["numbers", pytest.param("own_numbers", marks=pytest.mark.long)])
 def flow(
-    request: pytest.FixtureRequest, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Lists]:
     numbered_source.register(monkeypatch)
     yield Lists(tmp_path, spark, request.param)
@@ -130,7 +147,9 @@ def dying_at(step: str) -> StepHook:
 
 @pytest.mark.long
 @pytest.mark.parametrize("flow", ["numbers"], indirect=True)
-@pytest.mark.parametrize("step", ["begun", "read", "quarantined", "remembered", "merged", "recorded"])
+@pytest.mark.parametrize(
+    "step", ["begun", "read", "quarantined", "remembered", "merged", "recorded"]
+)
 def test_a_kill_in_any_gap_is_resumed(flow: Lists, step: str) -> None:
     flow.deliver("a", ("x", 1), ("y", 1), "no record")
     flow.deliver("b", ("x", 2), ("z", 1))
@@ -145,10 +164,18 @@ def test_input_is_replayed_and_refused_rows_too(flow: Lists) -> None:
     flow.deliver("a", ("x", 1), ("y", 1), "no record")
     flow.deliver("b", ("z", 1))
     flow.drain()
-    report = replay_input.replay(flow.request(replay=Again(units=("a",))), flow.spark, progress=lambda _: None)
+    report = replay_input.replay(
+        flow.request(replay=Again(units=("a",))), flow.spark, progress=lambda _: None
+    )
     assert report.drain is not None
-    assert (report.outcome, report.drain.totals["records"], report.drain.totals["applied"]) == ("done", 3, 0)
-    once_more = replay_input.replay(flow.request(replay=Again(units=("a",))), flow.spark, progress=lambda _: None)
+    assert (report.outcome, report.drain.totals["records"], report.drain.totals["applied"]) == (
+        "done",
+        3,
+        0,
+    )
+    once_more = replay_input.replay(
+        flow.request(replay=Again(units=("a",))), flow.spark, progress=lambda _: None
+    )
     assert once_more.outcome == "idle"
     (row,) = flow.rows(flow.asked.layout.quarantine, "quarantine_id, origin")
     assert _place(row["origin"]) == ("a", 2)
@@ -158,7 +185,9 @@ def test_input_is_replayed_and_refused_rows_too(flow: Lists) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("flow", [pytest.param("numbers", marks=pytest.mark.long), "own_numbers"], indirect=True)
+@pytest.mark.parametrize(
+    "flow", [pytest.param("numbers", marks=pytest.mark.long), "own_numbers"], indirect=True
+)
 def test_a_reset_reads_everything_again_and_a_lost_range_is_left_out(flow: Lists) -> None:
     flow.deliver("a", ("x", 1), "no record", ("y", 1))
     flow.drain()
@@ -176,7 +205,9 @@ def test_a_reset_reads_everything_again_and_a_lost_range_is_left_out(flow: Lists
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("deaths", [("merged",), pytest.param(("merged", "swapped"), marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "deaths", [("merged",), pytest.param(("merged", "swapped"), marks=pytest.mark.long)]
+)
 def test_a_rebuild_reads_everything_into_a_fresh_table(flow: Lists, deaths: Sequence[str]) -> None:
     flow.deliver("a", ("x", 2), "no record", ("y", 1))
     flow.drain()
@@ -197,12 +228,16 @@ def test_a_rebuild_reads_everything_into_a_fresh_table(flow: Lists, deaths: Sequ
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("deaths", [(), pytest.param(("quarantined", "merged"), marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "deaths", [(), pytest.param(("quarantined", "merged"), marks=pytest.mark.long)]
+)
 def test_appended_records_keep_origin_and_arrival(
     tmp_path: Path, spark: SparkSession, flow: Lists, deaths: Sequence[str]
 ) -> None:
     """A record is there once, by list and position, also when a replay lets it in that came with another slice."""
-    appending = Lists(tmp_path, spark, flow.asked.flow_spec.source.kind, target={}, rules={"few": "n < 5"})
+    appending = Lists(
+        tmp_path, spark, flow.asked.flow_spec.source.kind, target={}, rules={"few": "n < 5"}
+    )
     for number in range(2):
         # slices of two records, which arrived one drain after the other
         appending.deliver("a", (f"a{number}", 1), (f"x{number}", 5 + number))

@@ -28,7 +28,9 @@ _PLAIN, _SEVERAL = "bigint", "struct<at: bigint, seq: int>"
 class History:
     """A table with a history, written by hand."""
 
-    def __init__(self, home: Path, spark: SparkSession, at: str = _PLAIN, partition: str = "") -> None:
+    def __init__(
+        self, home: Path, spark: SparkSession, at: str = _PLAIN, partition: str = ""
+    ) -> None:
         self.path, self.spark, self.at = str(home / "t"), spark, at
         told = "__START_AT, __END_AT, k" if at == _PLAIN else "__START_AT.at, __END_AT.at, k"
         spark.sql(
@@ -75,7 +77,12 @@ class History:
         """The number of changed rows that the feed has after a version."""
         now = TableLog(self.path).version
         feed = self.spark.read.format("delta").option("readChangeFeed", "true")
-        return feed.option("startingVersion", since + 1).option("endingVersion", now).load(self.path).count()
+        return (
+            feed.option("startingVersion", since + 1)
+            .option("endingVersion", now)
+            .load(self.path)
+            .count()
+        )
 
 
 @pytest.fixture
@@ -87,7 +94,9 @@ def apart(files: Sequence[tuple[int, int]]) -> bool:
     return not any(open_ and closed for open_, closed in files)
 
 
-@pytest.mark.parametrize("at", [_PLAIN, pytest.param(_SEVERAL, marks=pytest.mark.long)], ids=["one", "several"])
+@pytest.mark.parametrize(
+    "at", [_PLAIN, pytest.param(_SEVERAL, marks=pytest.mark.long)], ids=["one", "several"]
+)
 def test_open_and_closed_rows_lie_in_different_files_and_no_row_changes(
     history: Callable[..., History], spark: SparkSession, at: str
 ) -> None:
@@ -99,12 +108,24 @@ def test_open_and_closed_rows_lie_in_different_files_and_no_row_changes(
     spark.sql(f"delete from delta.`{it.path}` where k in (5, 99, 101)")
     before, version = it.rows(), TableLog(it.path).version
     assert it.compact() == (8, 2), "the partitions with few files wait"
-    assert sorted(one for one in it.files() if one not in ((50, 50), (0, 100))) == [(0, 478), (319, 0)]
-    assert it.rows() == before and it.changes(version) == 0 and TableLog(it.path).version == version + 1
+    assert sorted(one for one in it.files() if one not in ((50, 50), (0, 100))) == [
+        (0, 478),
+        (319, 0),
+    ]
+    assert (
+        it.rows() == before
+        and it.changes(version) == 0
+        and TableLog(it.path).version == version + 1
+    )
     log = Path(it.path, "_delta_log", f"{version + 1:020}.json").read_text().splitlines()
-    moved = [one for line in log for kind, one in json.loads(line).items() if kind in ("add", "remove")]
+    moved = [
+        one for line in log for kind, one in json.loads(line).items() if kind in ("add", "remove")
+    ]
     assert len(moved) == 10 and not any(one["dataChange"] for one in moved)
-    assert TableLog(it.path).commits(1)[0].operation == "OPTIMIZE" and not TableLog(it.path).commits(1)[0].changed_rows
+    assert (
+        TableLog(it.path).commits(1)[0].operation == "OPTIMIZE"
+        and not TableLog(it.path).commits(1)[0].changed_rows
+    )
     assert it.compact() == (0, 0), "nothing is left to do"
     assert it.compact(force=True) == (1, 2) and apart(it.files()), "a partition of one file, too"
     assert it.rows() == before and it.changes(version) == 0
@@ -114,13 +135,17 @@ def test_open_and_closed_rows_lie_in_different_files_and_no_row_changes(
 
 
 @pytest.mark.long
-def test_what_a_batch_reads_does_not_grow_with_what_ended_long_ago(history: Callable[..., History]) -> None:
+def test_what_a_batch_reads_does_not_grow_with_what_ended_long_ago(
+    history: Callable[..., History],
+) -> None:
     it, read = history(), list[int]()
     for round_ in range(3):
         newest = round_ * 1_000
         for number in range(8):
             it.add(newest + number * 100, 100, closed=95)
-        it.spark.sql(f"update delta.`{it.path}` set __END_AT = {newest} where __END_AT is null and k < {newest}")
+        it.spark.sql(
+            f"update delta.`{it.path}` set __END_AT = {newest} where __END_AT is null and k < {newest}"
+        )
         it.compact(4 << 10)
         assert apart(it.files())
         read.append(it.read(f"__END_AT is null or __END_AT >= {newest + 900}"))
@@ -165,8 +190,14 @@ def test_a_landed_history_is_compacted_and_goes_on(spark: SparkSession, tmp_path
     before = runs(it)
     report = compact(it.request(force=True).model_copy(update={"step": "compact"}), spark)
     assert report.compact is not None and "table all" in report.compact.partitions
-    assert "table: 1 file to be written with open and closed rows apart in 1 partition" in report.compact.evidence
-    ends = [pq.read_table(path, columns=["__END_AT"]).column(0) for path in DeltaTable(it.layout.table).file_uris()]
+    assert (
+        "table: 1 file to be written with open and closed rows apart in 1 partition"
+        in report.compact.evidence
+    )
+    ends = [
+        pq.read_table(path, columns=["__END_AT"]).column(0)
+        for path in DeltaTable(it.layout.table).file_uris()
+    ]
     assert sorted(one.null_count for one in ends if one.null_count) == [3] and len(ends) == 2
     assert runs(it) == before == folded(came)
     pointer = published.published(it.layout)

@@ -25,7 +25,13 @@ from draindown.spark.runs.replay_rows import replay as replay_rows
 from draindown.spark.targets import swap
 from tests.landing import KEYED, Injected, Landing
 
-COLUMNS = {"id": "string not null", "seq": "int not null", "op": "string", "a": "int", "region": "string not null"}
+COLUMNS = {
+    "id": "string not null",
+    "seq": "int not null",
+    "op": "string",
+    "a": "int",
+    "region": "string not null",
+}
 BOUNDS = "delta.dataSkippingStatsColumns"
 
 
@@ -42,16 +48,24 @@ def deliver(landing: Landing, number: int) -> None:
 
 def without_spark(landing: Landing, spark: SparkSession) -> None:
     assert main(["--root", str(landing.home), "reset", "p", "--yes"]) == 0
-    assert (generations.generation(landing.layout), rebuild_plan.unfinished(landing.layout)) == (3, None)
+    assert (generations.generation(landing.layout), rebuild_plan.unfinished(landing.layout)) == (
+        3,
+        None,
+    )
     landing.drain(spark)
 
 
 def by_a_replay_of_rows(landing: Landing, spark: SparkSession) -> None:
     replay_rows(landing.request("rows", quarantine_ids=()), spark)
-    assert (generations.generation(landing.layout), rebuild_plan.unfinished(landing.layout)) == (2, None)
+    assert (generations.generation(landing.layout), rebuild_plan.unfinished(landing.layout)) == (
+        2,
+        None,
+    )
 
 
-@pytest.mark.parametrize("opened", [pytest.param(without_spark, marks=pytest.mark.long), by_a_replay_of_rows])
+@pytest.mark.parametrize(
+    "opened", [pytest.param(without_spark, marks=pytest.mark.long), by_a_replay_of_rows]
+)
 @pytest.mark.long
 def test_a_rebuilt_table_keeps_bounds_whoever_finished_its_swap(
     spark: SparkSession, tmp_path: Path, opened: Callable[[Landing, SparkSession], None]
@@ -71,28 +85,39 @@ def test_a_rebuilt_table_keeps_bounds_whoever_finished_its_swap(
 
 
 @pytest.mark.long
-def test_refused_rows_are_not_replayed_into_a_table_that_lost_batches(spark: SparkSession, tmp_path: Path) -> None:
+def test_refused_rows_are_not_replayed_into_a_table_that_lost_batches(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """They would be applied, and the stream would go on as if the batches in between were there."""
     landing = flow(tmp_path)
     for number in (1, 2):
         deliver(landing, number)
         landing.drain(spark)
-    ids = tuple(row["quarantine_id"] for row in quarantine.listed(landing.layout, quarantine.Filter()))
+    ids = tuple(
+        row["quarantine_id"] for row in quarantine.listed(landing.layout, quarantine.Filter())
+    )
     assert len(ids) == 2
     before = TableLog(landing.layout.table).version
     DeltaTable(landing.layout.table).restore(before - 1)
     with pytest.raises(TerminalError) as caught:
         replay_rows(landing.request("rows", quarantine_ids=ids), spark)
-    assert (caught.value.code, caught.value.next[0]) == ("table-behind-checkpoint", "draindown reset p --flow f")
+    assert (caught.value.code, caught.value.next[0]) == (
+        "table-behind-checkpoint",
+        "draindown reset p --flow f",
+    )
     assert TableLog(landing.layout.table).version == before + 1
 
 
-def test_first_offsets_whose_write_was_cut_short_do_not_stop_the_flow(spark: SparkSession, tmp_path: Path) -> None:
+def test_first_offsets_whose_write_was_cut_short_do_not_stop_the_flow(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     landing = flow(tmp_path)
     deliver(landing, 1)
     offsets = Path(landing.layout.checkpoint(1), "offsets")
     offsets.mkdir(parents=True)
-    draft = offsets / ".0.5e3b2c1d-7d3e-4b7a-9c55-0a4f0c6f3f10.tmp"  # as Spark names it, until it is renamed to `0`
+    draft = (
+        offsets / ".0.5e3b2c1d-7d3e-4b7a-9c55-0a4f0c6f3f10.tmp"
+    )  # as Spark names it, until it is renamed to `0`
     draft.write_text("v1\n")
     landing.drain(spark)
     assert [(row["batch"], row["records"]) for row in landing.ledger()] == [(0, 2)]
@@ -101,15 +126,26 @@ def test_first_offsets_whose_write_was_cut_short_do_not_stop_the_flow(spark: Spa
 
 @pytest.mark.parametrize(
     ("step", "written"),
-    [("drained", []), ("feed", ["feed"]), ("looked", ["feed", "source"]), ("", ["feed", "source", "raw"])],
+    [
+        ("drained", []),
+        ("feed", ["feed"]),
+        ("looked", ["feed", "source"]),
+        ("", ["feed", "source", "raw"]),
+    ],
 )
 def test_a_drain_that_lost_its_lease_after_its_last_batch_writes_nothing_more(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, written: list[str]
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    written: list[str],
 ) -> None:
     """What follows the batches: the table's change feed, what the source must still keep, and days of raw records."""
     landing, found = flow(tmp_path), list[str]()
     monkeypatch.setattr(drain_step, "_switch_on_feed", lambda *_: found.append("feed"))
-    following = SimpleNamespace(is_void=lambda *_: False, read_up_to=lambda *_: found.append("source"))
+    following = SimpleNamespace(
+        is_void=lambda *_: False, read_up_to=lambda *_: found.append("source")
+    )
     monkeypatch.setattr(Files, "following", following)
     monkeypatch.setattr(drain_step, "_drop_raw", lambda *_: found.append("raw"))
 

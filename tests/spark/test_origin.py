@@ -34,7 +34,9 @@ def _named(number: int) -> str:
     ],
     ids=["earlier", "same", "later", "far-later", "before-1970"],
 )
-def test_a_file_arrived_by_its_mtime_unless_that_is_later_than_it_was_seen(mtime: datetime, arrival: datetime) -> None:
+def test_a_file_arrived_by_its_mtime_unless_that_is_later_than_it_was_seen(
+    mtime: datetime, arrival: datetime
+) -> None:
     assert catalog.arrival(micros(mtime) * 1000 + 999 * (mtime != AT), AT) == arrival
 
 
@@ -43,20 +45,44 @@ def test_an_mtime_at_the_end_of_time_is_later() -> None:
     assert micros(catalog.arrival(-(2**63), AT)) == -(2**63) // 1000
 
 
-@pytest.mark.parametrize("files", [*(pytest.param(files, marks=pytest.mark.long) for files in (1, 4)), 16, 17])
+@pytest.mark.parametrize(
+    "files", [*(pytest.param(files, marks=pytest.mark.long) for files in (1, 4)), 16, 17]
+)
 @pytest.mark.parametrize("same", [True, False], ids=["one arrival", "several"])
 def test_every_record_gets_its_own(spark: SparkSession, files: int, same: bool) -> None:
     """Two blocks a file: up to 16 files are literals, more are a join. Texts are not sorted as UTF-16 sorts them."""
-    blocks = [BlockOrigin(_named(f), b, 10 * b - f, f"/{f}", 0 if same else f) for f in range(files) for b in (0, 7)]
+    blocks = [
+        BlockOrigin(_named(f), b, 10 * b - f, f"/{f}", 0 if same else f)
+        for f in range(files)
+        for b in (0, 7)
+    ]
     rows = [(one.spelled, one.block, n) for one in blocks for n in (3, 4)]
     frame = spark.createDataFrame(rows, "_unit string, _block long, _id long")
-    keyed = frame.select(*PLACE, *(F.col(name).alias(kept) for name, kept in zip(PLACE, _KEPT, strict=True)))
-    joins = located(frame, blocks)._jdf.queryExecution().executedPlan().toString().count("BroadcastHashJoin")
+    keyed = frame.select(
+        *PLACE, *(F.col(name).alias(kept) for name, kept in zip(PLACE, _KEPT, strict=True))
+    )
+    joins = (
+        located(frame, blocks)
+        ._jdf.queryExecution()
+        .executedPlan()
+        .toString()
+        .count("BroadcastHashJoin")
+    )
     assert joins == (len(blocks) > 32)
-    found = located(keyed, blocks).select(*_KEPT, f"{ORIGIN}.*", F.unix_micros(ARRIVED_AT).alias("us")).collect()
+    found = (
+        located(keyed, blocks)
+        .select(*_KEPT, f"{ORIGIN}.*", F.unix_micros(ARRIVED_AT).alias("us"))
+        .collect()
+    )
     by_block = {(one.spelled, one.block): one for one in blocks}
     wanted = {
-        (*row, by_block[row[:2]].unit, row[2] + by_block[row[:2]].offset, by_block[row[:2]].arrived_us) for row in rows
+        (
+            *row,
+            by_block[row[:2]].unit,
+            row[2] + by_block[row[:2]].offset,
+            by_block[row[:2]].arrived_us,
+        )
+        for row in rows
     }
     assert {tuple(row) for row in found} == wanted
     assert len(found) == len(rows)
@@ -69,12 +95,16 @@ def test_no_record_needs_no_block(spark: SparkSession) -> None:
     for found in (located(frame, []), arrived(frame, [])):
         assert found.schema[ARRIVED_AT].dataType.simpleString() == "timestamp"
         assert found.collect() == []
-    assert located(frame, []).schema[ORIGIN].dataType.simpleString() == "struct<unit:string,position:bigint>"
+    assert (
+        located(frame, []).schema[ORIGIN].dataType.simpleString()
+        == "struct<unit:string,position:bigint>"
+    )
 
 
 def test_records_with_a_time_of_their_own_arrived_then(spark: SparkSession) -> None:
     frame = spark.createDataFrame(
-        [("t/0", 0, 5, 11), ("t/0", 0, 6, 3)], f"_unit string, _block long, _id long, {ARRIVED} long"
+        [("t/0", 0, 5, 11), ("t/0", 0, 6, 3)],
+        f"_unit string, _block long, _id long, {ARRIVED} long",
     )
     blocks = [BlockOrigin("t/0", 0, 0, "t/0", 7)]
     found = located(frame, blocks)

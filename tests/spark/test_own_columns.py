@@ -13,7 +13,9 @@ from tests.landing import Landing
 
 
 @pytest.mark.full
-def test_keys_called_as_columns_of_the_tombstones_stay_deleted(landing: Callable[[Mapping[str, Any]], Landing]) -> None:
+def test_keys_called_as_columns_of_the_tombstones_stay_deleted(
+    landing: Callable[[Mapping[str, Any]], Landing],
+) -> None:
     here = landing(
         {
             "columns": {
@@ -22,10 +24,16 @@ def test_keys_called_as_columns_of_the_tombstones_stay_deleted(landing: Callable
                 "generation": "int not null",
                 "gone": "boolean",
             },
-            "target": {"keys": ["kind", "batch"], "sequence_by": ["generation"], "apply_as_deletes": "gone"},
+            "target": {
+                "keys": ["kind", "batch"],
+                "sequence_by": ["generation"],
+                "apply_as_deletes": "gone",
+            },
         }
     )
-    here.deliver('{"kind": "a", "batch": 7, "generation": 1}', '{"kind": "a", "batch": 8, "generation": 1}')
+    here.deliver(
+        '{"kind": "a", "batch": 7, "generation": 1}', '{"kind": "a", "batch": 8, "generation": 1}'
+    )
     here.deliver('{"kind": "a", "batch": 7, "generation": 3, "gone": true}')
     assert here.attempt_batches()[1] == Exit.DONE
     here.deliver('{"kind": "a", "batch": 7, "generation": 2}')

@@ -30,7 +30,9 @@ from tests.spark.mutants import found_in, mutant
 SEEN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def parsed(spark: SparkSession, flow: Mapping[str, Any], *lines: str, header: str | None = None) -> DataFrame:
+def parsed(
+    spark: SparkSession, flow: Mapping[str, Any], *lines: str, header: str | None = None
+) -> DataFrame:
     spec = FlowSpec.model_validate({**flow, "source": {"files": "x", **flow["source"]}})
     rows = [(line, "file:/x", 0, at) for at, line in enumerate(lines)]
     frame = spark.createDataFrame(rows, "value string, _unit string, _block long, _id long")
@@ -71,7 +73,9 @@ def test_json_is_parsed_once_per_line(spark: SparkSession) -> None:
     columns = {f"c{i}": kind for i, kind in enumerate(["string", "int", "timestamp", "double"] * 5)}
     frame = parsed(spark, {"source": {"format": "json"}, "columns": columns}, "{}")
     plan = frame._jdf.queryExecution().optimizedPlan().toString()
-    assert plan.count("from_json(ArrayType(MapType(") == 1  # text like an object's is looked at again, on demand
+    assert (
+        plan.count("from_json(ArrayType(MapType(") == 1
+    )  # text like an object's is looked at again, on demand
 
 
 def test_names_may_hold_quotes_and_dollars(spark: SparkSession) -> None:
@@ -86,8 +90,13 @@ def test_fields_are_told_apart_by_case_and_by_points(spark: SparkSession) -> Non
     written = {"decimal_separator": ",", "thousands_separator": "."}
     twins = {"d": "decimal(10,2)", "j": "json", "a": "array<int>"}
     columns: dict[str, Any] = dict(twins)
-    columns |= {f"upper_{name}": {"type": kind, "from": name.upper()} for name, kind in twins.items()}
-    columns |= {name: {"type": "decimal(10,2)", "from": name[-1], **written} for name in ("lower_n", "upper_N")}
+    columns |= {
+        f"upper_{name}": {"type": kind, "from": name.upper()} for name, kind in twins.items()
+    }
+    columns |= {
+        name: {"type": "decimal(10,2)", "from": name[-1], **written}
+        for name in ("lower_n", "upper_N")
+    }
     columns |= {"r": "struct<x: int>", "r_s": {"type": "struct<x: int>", "from": "r.s"}}
     values = {"d": 1.1, "D": 2.2, "j": 1.0, "J": [2], "a": [1], "A": [2], "n": "1.000,5", "N": 2.5}
     within = [
@@ -111,16 +120,26 @@ def test_a_csv_row_that_was_refused_is_judged_under_its_header(spark: SparkSessi
     assert reasons(parsed(spark, flow, "x,1", "x,y", header="b,a")) == [(None, None), ("type", "a")]
 
 
-@pytest.mark.parametrize(("name", "seed", "number"), [("rfc", 37, 4000), *[(name, 5, 800) for name in SOURCES]])
+@pytest.mark.parametrize(
+    ("name", "seed", "number"), [("rfc", 37, 4000), *[(name, 5, 800) for name in SOURCES]]
+)
 def test_csv_lines_are_what_pythons_strict_reader_reads_or_refused(
     spark: SparkSession, name: str, seed: int, number: int
 ) -> None:
     source, columns = SOURCES[name], {"a": "string", "b": "string", "c": "string"}
     marks = source.dialect.marks
-    lines = [line for line in random_lines(seed, number, source.dialect, "\r\n", "\n") if line.strip()]
+    lines = [
+        line for line in random_lines(seed, number, source.dialect, "\r\n", "\n") if line.strip()
+    ]
     # a line end is within a record only if quotes hold it
-    lines = [line for line in lines if any(mark in line for mark in marks) or not {"\r", "\n"} & set(line)]
-    said = {key: value for key, value in source.model_dump().items() if value is not None} | {"header": False}
+    lines = [
+        line
+        for line in lines
+        if any(mark in line for mark in marks) or not {"\r", "\n"} & set(line)
+    ]
+    said = {key: value for key, value in source.model_dump().items() if value is not None} | {
+        "header": False
+    }
     rows = parsed(spark, {"source": said, "columns": columns}, *lines).orderBy("_id").collect()
     landed = 0
     for line, row in zip(lines, rows, strict=True):
@@ -136,7 +155,9 @@ def test_csv_lines_are_what_pythons_strict_reader_reads_or_refused(
 def _csv_examples() -> list[tuple[str, str, list[str | None] | None]]:
     """Options, line and cells (None: refused) of each example in the reference."""
     text = (Path(__file__).parents[2] / "docs" / "pipeline-files.md").read_text()
-    rows = text.split("<!-- csv: begin -->")[1].split("<!-- csv: end -->")[0].strip().splitlines()[2:]
+    rows = (
+        text.split("<!-- csv: begin -->")[1].split("<!-- csv: end -->")[0].strip().splitlines()[2:]
+    )
     found = []
     for row in rows:
         options, line, *cells = (
@@ -158,7 +179,10 @@ def test_csv_examples_are_true(spark: SparkSession) -> None:
             .orderBy("_id")
             .collect()
         )
-        found = {line: None if row[WHY] else [row[c] for c in "abc"] for line, row in zip(lines, rows, strict=True)}
+        found = {
+            line: None if row[WHY] else [row[c] for c in "abc"]
+            for line, row in zip(lines, rows, strict=True)
+        }
         assert found == lines
 
 
@@ -170,18 +194,36 @@ def test_a_csv_line_is_split_once(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("name", ["rfc", "single", pytest.param("mysql", marks=pytest.mark.full)])
-def test_a_header_that_comes_again_is_known_by_its_cells_in_drain_and_audit(spark: SparkSession, name: str) -> None:
+def test_a_header_that_comes_again_is_known_by_its_cells_in_drain_and_audit(
+    spark: SparkSession, name: str
+) -> None:
     source = SOURCES[name]
     mark, quote = source.dialect.delimiter, source.dialect.quote or ""
     said = {key: value for key, value in source.model_dump().items() if value is not None}
     given = {"source": said, "columns": dict.fromkeys(("sku", "size"), "string")}
     flow = FlowSpec.model_validate(given)
     header = mark.join(["sku ", f"{quote}size{quote}"])
-    forms = ("sku", " sku", "sku\u00a0", f"{quote}sku{quote}", f"{quote} sku{quote}", f"{quote}{quote}sku", "Sku")
+    forms = (
+        "sku",
+        " sku",
+        "sku\u00a0",
+        f"{quote}sku{quote}",
+        f"{quote} sku{quote}",
+        f"{quote}{quote}sku",
+        "Sku",
+    )
     ends = ("size", f"{quote}size{quote}", f"size{mark}", f"size{mark}x", "sizes", f"size{quote}")
     lines = [f"{bom}{form}{mark}{end}" for bom in ("", "\ufeff") for form in forms for end in ends]
-    lines += [f"{mark}sku{mark}size", f"sku{mark}{quote}si\nze{quote}", f"a{mark}sku{mark}size", f"x{mark}sku"]
-    kept = {row["_id"] for row in parsed(spark, given, *lines, header=header).where("not _blank").collect()}
+    lines += [
+        f"{mark}sku{mark}size",
+        f"sku{mark}{quote}si\nze{quote}",
+        f"a{mark}sku{mark}size",
+        f"x{mark}sku",
+    ]
+    kept = {
+        row["_id"]
+        for row in parsed(spark, given, *lines, header=header).where("not _blank").collect()
+    }
     is_repeated = repeats(header.encode(), flow)
     for at, line in enumerate(lines):
         cells = source.dialect.cells(line.removeprefix("\ufeff"))
@@ -211,7 +253,12 @@ _ESCAPES = (
 def test_half_of_a_surrogate_pair_is_no_text(spark: SparkSession) -> None:
     chance = random.Random(37)
     texts = ["".join(chance.choices(_ESCAPES, k=chance.randrange(1, 6))) for _ in range(1500)]
-    places = ('{"a":1,"b":"%s"}', '{"a":1,"c":["x",{"%s":2}]}', '{"a":1,"other":"%s"}', '{"a":1,"%s":1}')
+    places = (
+        '{"a":1,"b":"%s"}',
+        '{"a":1,"c":["x",{"%s":2}]}',
+        '{"a":1,"other":"%s"}',
+        '{"a":1,"%s":1}',
+    )
     lines = [chance.choice(places) % text for text in texts]
     flow = {"source": {"format": "json"}, "columns": {"a": "int", "b": "string", "c": "json"}}
     rows = parsed(spark, flow, *lines).orderBy("_id").collect()
@@ -233,7 +280,9 @@ def _is_text(line: str) -> bool:
     return True
 
 
-def test_a_columnar_row_that_lost_bytes_on_its_way_to_quarantine_stays_there(spark: SparkSession) -> None:
+def test_a_columnar_row_that_lost_bytes_on_its_way_to_quarantine_stays_there(
+    spark: SparkSession,
+) -> None:
     flow = {"source": {"format": "parquet"}, "columns": {"a": "int", "s": "string"}}
     assert reasons(parsed(spark, flow, '{"a":1,"s":"caf\ufffd"}', '{"a":1,"s":"é"}')) == [
         ("malformed", None),
@@ -242,7 +291,10 @@ def test_a_columnar_row_that_lost_bytes_on_its_way_to_quarantine_stays_there(spa
 
 
 def test_rows_of_columnar_units_come_back_from_quarantine(spark: SparkSession) -> None:
-    flow = {"source": {"format": "parquet"}, "columns": {"a": "int not null", "raw": "binary", "at": "timestamp"}}
+    flow = {
+        "source": {"format": "parquet"},
+        "columns": {"a": "int not null", "raw": "binary", "at": "timestamp"},
+    }
     line = '{"a":1,"raw":"/wA=","at":"2024-07-01T12:00:00.123456Z"}'
     held = parsed(spark, flow, line).collect()[0]
     assert (held["a"], bytes(held["raw"]), held["at"].microsecond) == (1, b"\xff\x00", 123456)
@@ -272,7 +324,9 @@ def test_a_local_time_is_one_moment_or_none(spark: SparkSession) -> None:
         frame = parsed(spark, flow, *[json.dumps({"at": text}) for text in times])
         seconds = [row[0] for row in frame.orderBy("_id").select(F.unix_seconds("at")).collect()]
         detail = frame.where("_why is not null").orderBy("_id").select("_why.detail").first()[0]
-    found = [None if s is None else datetime.fromtimestamp(s, UTC).strftime("%H:%M:%S") for s in seconds]
+    found = [
+        None if s is None else datetime.fromtimestamp(s, UTC).strftime("%H:%M:%S") for s in seconds
+    ]
     assert dict(zip(times, found, strict=True)) == times
     assert detail == "2024-03-10T02:00:00 is no timestamp that clocks in America/New_York show once"
     with configured(spark, {"spark.sql.session.timeZone": "+02:00"}):
@@ -280,8 +334,29 @@ def test_a_local_time_is_one_moment_or_none(spark: SparkSession) -> None:
 
 
 _NUMBERS = (
-    *("1.005", "1.00", "1.0050", "-1.01", "1e-2", "1E-3", "1.234e1", "1.2345e1", "0.00", "-0.001", "12345678.9"),
-    *("12345678.91", "123456789.9", "9999999999", "0." + "0" * 36 + "1", "1." + "0" * 17 + "5", "1e400", "1.5", "7"),
+    *(
+        "1.005",
+        "1.00",
+        "1.0050",
+        "-1.01",
+        "1e-2",
+        "1E-3",
+        "1.234e1",
+        "1.2345e1",
+        "0.00",
+        "-0.001",
+        "12345678.9",
+    ),
+    *(
+        "12345678.91",
+        "123456789.9",
+        "9999999999",
+        "0." + "0" * 36 + "1",
+        "1." + "0" * 17 + "5",
+        "1e400",
+        "1.5",
+        "7",
+    ),
     *("99999999.994", "99999999.99", "0.1234567890123456789", "12345678901234567890.5"),
 )
 
@@ -295,7 +370,11 @@ def _fitting(text: str, precision: int, scale: int, *, is_read_whole: bool) -> D
     if not is_read_whole and number.adjusted() < 38:
         number = number.quantize(Decimal(1).scaleb(precision - scale - 38), ROUND_HALF_UP, plenty)
     fits = number == 0 or number.adjusted() < precision - scale
-    return number if fits and number == number.quantize(Decimal(1).scaleb(-scale), context=plenty) else None
+    return (
+        number
+        if fits and number == number.quantize(Decimal(1).scaleb(-scale), context=plenty)
+        else None
+    )
 
 
 def _expected(text: str, precision: int, scale: int, form: str) -> Decimal | None:
@@ -315,18 +394,29 @@ _FORMS: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
     "number": ("{}", "{}", lambda value: value),
     "text": ("{}", '"{}"', lambda value: value),
     "list": ("array<{}>", "[0,{}]", lambda value: value[1]),
-    "map": ("map<string,struct<`a-b`: {}>>", '{{"k":{{"a-b":{}}}}}', lambda value: value["k"]["a-b"]),
+    "map": (
+        "map<string,struct<`a-b`: {}>>",
+        '{{"k":{{"a-b":{}}}}}',
+        lambda value: value["k"]["a-b"],
+    ),
 }
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("source", ["json", "csv"])
-@pytest.mark.parametrize("kinds", [_DECIMALS[0], pytest.param(_DECIMALS[1], marks=pytest.mark.long)], ids=str)
-def test_a_decimal_is_never_rounded(spark: SparkSession, source: str, kinds: Sequence[tuple[int, int]]) -> None:
+@pytest.mark.parametrize(
+    "kinds", [_DECIMALS[0], pytest.param(_DECIMALS[1], marks=pytest.mark.long)], ids=str
+)
+def test_a_decimal_is_never_rounded(
+    spark: SparkSession, source: str, kinds: Sequence[tuple[int, int]]
+) -> None:
     """A column of each type and form; each record holds one number in one of them."""
     forms = _FORMS if source == "json" else {"csv": ("{}", "{}", lambda value: value)}
     cells = [(form, *kind) for form in forms for kind in kinds]
-    columns = {f"c{at}": forms[form][0].format(f"decimal({p},{s})") for at, (form, p, s) in enumerate(cells)}
+    columns = {
+        f"c{at}": forms[form][0].format(f"decimal({p},{s})")
+        for at, (form, p, s) in enumerate(cells)
+    }
     asked = [(at, text) for at in range(len(cells)) for text in _NUMBERS]
     lines = [
         f'{{"c{at}":{forms[cells[at][0]][1].format(text)}}}'
@@ -341,8 +431,14 @@ def test_a_decimal_is_never_rounded(spark: SparkSession, source: str, kinds: Seq
     for (at, text), row in zip(asked, held, strict=True):
         value, own = row[f"c{at}"], _expected(text, *cells[at][1:], cells[at][0])
         within = forms[cells[at][0]][2]
-        found[cells[at], text] = (None if value is None else within(value), row["reason"], row["field"])
-        expected[cells[at], text] = (own, None, None) if own is not None else (None, "type", f"c{at}")
+        found[cells[at], text] = (
+            None if value is None else within(value),
+            row["reason"],
+            row["field"],
+        )
+        expected[cells[at], text] = (
+            (own, None, None) if own is not None else (None, "type", f"c{at}")
+        )
     assert found == expected
 
 
@@ -391,12 +487,18 @@ def test_a_date_is_a_whole_day_and_nothing_else(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("own", [FIRST_SEEN, ARRIVED])
 def test_rows_are_judged_by_when_their_own_unit_arrived(spark: SparkSession, own: str) -> None:
-    flow = {"source": {"format": "json"}, "columns": {"at": "timestamp"}, "rules": {"past": "at <= arrived_at"}}
+    flow = {
+        "source": {"format": "json"},
+        "columns": {"at": "timestamp"},
+        "rules": {"past": "at <= arrived_at"},
+    }
     spec = FlowSpec.model_validate({**flow, "source": {"files": "x", "format": "json"}})
     line = '{"at":"2026-06-01T00:00:00Z"}'
     micros = [int(datetime(2026, month, 1, tzinfo=UTC).timestamp()) * 10**6 for month in (5, 7)]
     rows = [(line, "file:/x", 0, at, arrived) for at, arrived in enumerate(micros)]
-    frame = spark.createDataFrame(rows, f"value string, _unit string, _block long, _id long, {own} long")
+    frame = spark.createDataFrame(
+        rows, f"value string, _unit string, _block long, _id long, {own} long"
+    )
     with configured(spark, {"spark.sql.session.timeZone": "America/New_York"}):
         found = parse(spark, spec, records_of([Read(frame)], spec), SEEN)
         assert reasons(found) == [("rule:past", None), (None, None)]
@@ -406,7 +508,10 @@ def test_rows_are_judged_by_when_their_own_unit_arrived(spark: SparkSession, own
 def test_moments_within_nested_values_keep_their_microseconds(spark: SparkSession) -> None:
     at = datetime(2026, 1, 1, 12, 30, 0, 123456, tzinfo=UTC)
     frame = spark.createDataFrame([([at],)], "at array<timestamp>")
-    found = frame.select(typed(frame, "at", "array<string>").alias("t"), typed(frame, "at", "struct<x:int>").alias("n"))
+    found = frame.select(
+        typed(frame, "at", "array<string>").alias("t"),
+        typed(frame, "at", "struct<x:int>").alias("n"),
+    )
     assert "12:30:00.123456" in found.collect()[0]["t"][0] and found.collect()[0]["n"] is None
 
 
@@ -421,12 +526,19 @@ def test_a_header_that_a_record_lacks_is_null(spark: SparkSession) -> None:
         "array(('trace', null))": None,
         "array(('trace', x'61'), ('other', x'78'), ('trace', x'62'))": "b",
     }
-    rows = [f"(null, {some}, timestamp'2026-01-01', 't', 0, {at}L)" for at, some in enumerate(headers)]
-    texts = [f"""select '{{"n":1}}' as value, cast({row} as {ENVELOPE_FIELDS}) as {ENVELOPE}""" for row in rows]
+    rows = [
+        f"(null, {some}, timestamp'2026-01-01', 't', 0, {at}L)" for at, some in enumerate(headers)
+    ]
+    texts = [
+        f"""select '{{"n":1}}' as value, cast({row} as {ENVELOPE_FIELDS}) as {ENVELOPE}"""
+        for row in rows
+    ]
     place = f"'t/0' as _unit, 0L as _block, {ENVELOPE}.offset as _id, 0L as {ARRIVED}"
     frame = spark.sql(f"select *, {place} from ({' union all '.join(texts)})")
     found = parse(spark, spec, records_of([Read(frame)], spec), SEEN).orderBy("_id").collect()
-    assert [(row["trace"], row[WHY]) for row in found] == [(value, None) for value in headers.values()]
+    assert [(row["trace"], row[WHY]) for row in found] == [
+        (value, None) for value in headers.values()
+    ]
 
 
 def test_lines_are_counted_alike(tmp_path: Path) -> None:

@@ -55,7 +55,9 @@ def landing(spark: SparkSession, tmp_path: Path) -> Callable[..., Landing]:
 
 def held(it: Landing) -> list[str]:
     rows = it.rows(f"id, seq, op, a, b, part, region, {SEQUENCES}")
-    return sorted(str([*(row[name] for name in _NAMES), sorted(dict(row[SEQUENCES]).items())]) for row in rows)
+    return sorted(
+        str([*(row[name] for name in _NAMES), sorted(dict(row[SEQUENCES]).items())]) for row in rows
+    )
 
 
 def folded(it: Landing, lines: Sequence[str]) -> list[str]:
@@ -65,7 +67,12 @@ def folded(it: Landing, lines: Sequence[str]) -> list[str]:
     whole = [name for name in _NAMES if name not in (*partial, "id", "seq")]
     found = merge(records, ["id"], ["seq"], whole, partial, lambda one: one["op"] == "d")
     return sorted(
-        str([*(row[name] for name in _NAMES), sorted((name, at) for name, (at,) in sequences.items())])
+        str(
+            [
+                *(row[name] for name in _NAMES),
+                sorted((name, at) for name, (at,) in sequences.items()),
+            ]
+        )
         for row, sequences in found
     )
 
@@ -93,21 +100,37 @@ def test_a_record_changes_the_columns_that_it_has_whatever_order_records_come_in
         return accounts(it)[-1]
 
     row = step(line("k", 1, a=1, b="x"), line("k", 3, a=3), line("k", 3, a=3), line("c", 1, b="c"))
-    assert (row.events, row.duplicate, row.inserted) == (3, 1, 2), "both records of k gave it a value"
+    assert (row.events, row.duplicate, row.inserted) == (3, 1, 2), (
+        "both records of k gave it a value"
+    )
     row = step(line("k", 2, a=2, part="p"), line("k", 2, a=2), line("k", 4))
-    assert (row.events, row.superseded, row.updated) == (2, 1, 1), "an older record gives what is older still"
-    assert it.rows("seq, a, b, part", where="id = 'k'") == [{"seq": 4, "a": 3, "b": "x", "part": "p"}]
+    assert (row.events, row.superseded, row.updated) == (2, 1, 1), (
+        "an older record gives what is older still"
+    )
+    assert it.rows("seq, a, b, part", where="id = 'k'") == [
+        {"seq": 4, "a": 3, "b": "x", "part": "p"}
+    ]
     row = step(line("k", 3, a=3), line("k", 1, a=9), line("k", 4))
     assert (row.events, row.superseded, row.duplicate, row.updated) == (0, 1, 2, 0)
     row = step(delete("k", 2))
-    assert (row.events, row.updated, row.deleted, row.remembered) == (1, 1, 0, 1), "a late delete clears what is older"
-    assert it.rows("seq, a, b, part", where="id = 'k'") == [{"seq": 4, "a": 3, "b": None, "part": None}]
-    row = step(line("k", 1, region="old"), line("k", 2, region="tie"), delete("k", 2), delete("k", 1))
-    assert (row.events, row.superseded, row.duplicate) == (0, 3, 1), "nothing from before a delete returns"
+    assert (row.events, row.updated, row.deleted, row.remembered) == (1, 1, 0, 1), (
+        "a late delete clears what is older"
+    )
+    assert it.rows("seq, a, b, part", where="id = 'k'") == [
+        {"seq": 4, "a": 3, "b": None, "part": None}
+    ]
+    row = step(
+        line("k", 1, region="old"), line("k", 2, region="tie"), delete("k", 2), delete("k", 1)
+    )
+    assert (row.events, row.superseded, row.duplicate) == (0, 3, 1), (
+        "nothing from before a delete returns"
+    )
     row = step(delete("k", 9), delete("n", 5), line("n", 4, a=1))
     assert (row.events, row.superseded, row.deleted, row.remembered) == (2, 1, 1, 1)
     row = step(line("n", 6, b="back"), line("k", 9, a=1), line("c", 1, b="d"), line("c", 1, a=5))
-    assert (row.events, row.superseded, row.inserted, row.updated) == (3, 1, 1, 1), "at one sequence the greater value"
+    assert (row.events, row.superseded, row.inserted, row.updated) == (3, 1, 1, 1), (
+        "at one sequence the greater value"
+    )
     assert sum(row.records for row in accounts(it)) == len(came)
     found = audit(it.spec, "f", root=it.home)
     assert found.clean and not found.unlooked
@@ -126,10 +149,16 @@ def test_random_records_survive_a_crash_in_every_gap(
         for _ in range(draw.randint(1, 2)):
             lines = []
             for _ in range(draw.randint(1, 12)):
-                some = {name: draw.choice("xy") for name in ("b", "part", "region") if draw.random() < 0.4}
+                some = {
+                    name: draw.choice("xy")
+                    for name in ("b", "part", "region")
+                    if draw.random() < 0.4
+                }
                 some |= {"a": draw.choice((1, 2, 3))} if draw.random() < 0.4 else {}
                 one = line(draw.choice("abc"), draw.randrange(9), **some)
-                lines += [delete(draw.choice("abc"), draw.randrange(9)) if draw.random() < 0.15 else one]
+                lines += [
+                    delete(draw.choice("abc"), draw.randrange(9)) if draw.random() < 0.15 else one
+                ]
             it.deliver(*lines, *lines[:2], "broken")
             came += lines
         for fault in draw.sample(_GAPS, 2):
@@ -146,15 +175,25 @@ def test_random_records_survive_a_crash_in_every_gap(
 
 
 @pytest.mark.long
-def test_merged_rows_are_replayed_and_reset(landing: Callable[..., Landing], spark: SparkSession) -> None:
+def test_merged_rows_are_replayed_and_reset(
+    landing: Callable[..., Landing], spark: SparkSession
+) -> None:
     since, it = now(), landing()
-    came = [line("k", 1, a=1), line("k", 3, b="x"), delete("g", 4), line("g", 2, a=1), line("k", 2, a=2)]
+    came = [
+        line("k", 1, a=1),
+        line("k", 3, b="x"),
+        delete("g", 4),
+        line("g", 2, a=1),
+        line("k", 2, a=2),
+    ]
     it.deliver(*came)
     it.drain(spark)
     before = it.rows("*")
     again = it.request().model_copy(update={"replay": Again(since=since, until=now())})
     assert replay(again, spark, progress=lambda line: None).outcome == "done"
-    assert it.rows("*") == before and accounts(it)[-1].events == 0, "what is read again changes nothing"
+    assert it.rows("*") == before and accounts(it)[-1].events == 0, (
+        "what is read again changes nothing"
+    )
     found = reset.plan(it.request())
     assert found.keyed
     with open_flow(it.spec, "f", Needs.FINISHED, owner="me", run_id="reset"):
@@ -166,8 +205,13 @@ def test_merged_rows_are_replayed_and_reset(landing: Callable[..., Landing], spa
 
 
 @pytest.mark.long
-def test_other_columns_and_whole_rows_need_a_rebuild(landing: Callable[..., Landing], spark: SparkSession) -> None:
-    it, came = landing(), [line("k", 1, a=1), line("k", 3, b="x"), delete("g", 4), line("g", 2, a=1)]
+def test_other_columns_and_whole_rows_need_a_rebuild(
+    landing: Callable[..., Landing], spark: SparkSession
+) -> None:
+    it, came = (
+        landing(),
+        [line("k", 1, a=1), line("k", 3, b="x"), delete("g", 4), line("g", 2, a=1)],
+    )
     it.deliver(*came)
     it.drain(spark)
     content = json.loads(it.spec.model_dump_json(exclude_none=True))
@@ -205,7 +249,9 @@ def test_rows_that_were_withdrawn_before_their_table_was_merged_stay_out_and_com
     assert held(it) == folded(it, [came[0], came[2]]) and audit(it.spec, "f", root=it.home).clean
     it.release(*it.open("k"))
     assert held(it) == folded(it, came) and audit(it.spec, "f", root=it.home).clean
-    assert not [one for one in it.refuse().next if "quarantine" in one], "a merged row is not offered to be withdrawn"
+    assert not [one for one in it.refuse().next if "quarantine" in one], (
+        "a merged row is not offered to be withdrawn"
+    )
     with pytest.raises(TerminalError, match="merged column by column") as error:
         it.withdraw()
     assert error.value.code == "withdraw-needs-keys"
@@ -215,18 +261,37 @@ def test_rows_that_were_withdrawn_before_their_table_was_merged_stay_out_and_com
 def test_what_reads_merged_rows_sees_values_and_no_sequences(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server, sink = FakeServer(), {"postgres": {"url": "postgresql://u:${secret:X}@host:5432/d", "table": "t"}}
-    monkeypatch.setitem(registry.MAKERS, "postgres", lambda spec, place, environ: FakeSink(server, place))
-    merged = FLIGHTS | {"target": FLIGHTS["target"] | {"ignore_null_updates": True}, "also_to": {"every": sink}}
-    worst = {"source": {"table": "flights"}, "top": {"by": ["carrier"], "order_by": ["delay desc"], "rows": 3}}
+    server, sink = (
+        FakeServer(),
+        {"postgres": {"url": "postgresql://u:${secret:X}@host:5432/d", "table": "t"}},
+    )
+    monkeypatch.setitem(
+        registry.MAKERS, "postgres", lambda spec, place, environ: FakeSink(server, place)
+    )
+    merged = FLIGHTS | {
+        "target": FLIGHTS["target"] | {"ignore_null_updates": True},
+        "also_to": {"every": sink},
+    }
+    worst = {
+        "source": {"table": "flights"},
+        "top": {"by": ["carrier"], "order_by": ["delay desc"], "rows": 3},
+    }
     it, draw = Chain(tmp_path, spark, flights=merged, carriers=CARRIERS, worst=worst), Random(42)
     for at in range(4):
         rows = [it.row(draw.randrange(12), None, None, delay=None) for _ in range(20)]
-        rows = [one | draw.choice(({"delay": 5}, {"carrier": "AA"}, {"carrier": "B6", "delay": at})) for one in rows]
-        rows += [{"id": 3, "seq": draw.randrange(60), "op": "d"}, {"id": 4, "seq": 1, "noise": "late"}]
+        rows = [
+            one | draw.choice(({"delay": 5}, {"carrier": "AA"}, {"carrier": "B6", "delay": at}))
+            for one in rows
+        ]
+        rows += [
+            {"id": 3, "seq": draw.randrange(60), "op": "d"},
+            {"id": 4, "seq": 1, "noise": "late"},
+        ]
         it.deliver(*rows)
         it.run()
-        held = TableLog(it.layout("flights").table).rows("select id, seq, carrier, delay, noise from t")
+        held = TableLog(it.layout("flights").table).rows(
+            "select id, seq, carrier, delay, noise from t"
+        )
         sent = [{name: row[name] for name in held[0]} for row in server.rows.values()]
         assert sorted(map(str, sent)) == sorted(map(str, held))
         assert not [name for row in server.rows.values() for name in row if name == SEQUENCES]
@@ -235,11 +300,17 @@ def test_what_reads_merged_rows_sees_values_and_no_sequences(
     assert it.proven("worst")  # a query of `per` is only Spark's
     assert audit(it.spec, "flights", root=it.home).clean
     for batch in ledger_table.recent(it.layout("flights"), 9):
-        assert sum(batch.sinks["every"].values()) == batch.inserted + batch.updated + batch.deleted == batch.offered
+        assert (
+            sum(batch.sinks["every"].values())
+            == batch.inserted + batch.updated + batch.deleted
+            == batch.offered
+        )
 
 
 @pytest.mark.long
-def test_why_names_the_records_that_each_value_is_from(landing: Callable[..., Landing], spark: SparkSession) -> None:
+def test_why_names_the_records_that_each_value_is_from(
+    landing: Callable[..., Landing], spark: SparkSession
+) -> None:
     it = landing()
     it.deliver(line("k", 1, a=1, b="x"), line("k", 5, part="p"))
     it.apply(spark)
@@ -247,7 +318,9 @@ def test_why_names_the_records_that_each_value_is_from(landing: Callable[..., La
     it.apply(spark)
 
     def told(key: str) -> Trace:
-        asked = Question(it.spec, "f", it.home, {"id": key}, 10, False, lambda _: it.spec, lambda _: None)
+        asked = Question(
+            it.spec, "f", it.home, {"id": key}, 10, False, lambda _: it.spec, lambda _: None
+        )
         (found,) = why(asked)
         return found
 
@@ -300,5 +373,8 @@ def test_a_column_that_leaves_the_contract_stays_of_its_kind(
     it.spec = PipelineSpec.model_validate(content)
     it.deliver(line("k", 2, a=2))
     it.apply(spark)
-    left = {name: value if target is MERGED or name in named else None for name, value in (("b", "x"), ("part", "p"))}
+    left = {
+        name: value if target is MERGED or name in named else None
+        for name, value in (("b", "x"), ("part", "p"))
+    }
     assert it.rows("a, b, part", where="id = 'k'") == [{"a": 2} | left]

@@ -20,13 +20,20 @@ _SCHEMA = "k string, g int, a int, b int"
 
 
 def _kind(sql: str, *keys: str) -> PerKey:
-    return PerKey(Per.model_construct(keys=list(keys or ("k", "g")), sql=sql), [SourceTable(table="t")])
+    return PerKey(
+        Per.model_construct(keys=list(keys or ("k", "g")), sql=sql), [SourceTable(table="t")]
+    )
 
 
 def _rows(spark: SparkSession) -> DataFrame:
     draw = Random(9)
     some = [
-        (draw.choice((None, "", "x", "y")), draw.choice((None, 0, 1)), draw.randint(-2, 2), draw.choice((None, 1, 5)))
+        (
+            draw.choice((None, "", "x", "y")),
+            draw.choice((None, 0, 1)),
+            draw.randint(-2, 2),
+            draw.choice((None, 1, 5)),
+        )
         for _ in range(60)
     ]
     return spark.createDataFrame(some, _SCHEMA)
@@ -49,14 +56,22 @@ class _Draw:
         return f"({self.query(self._random.randrange(depth))}) q{self._names}"
 
     def _plain(self) -> str:
-        return self._random.choice(("select k, g, a as v, b as w from t", "select k, g, a + b as v, a as w from t"))
+        return self._random.choice(
+            ("select k, g, a as v, b as w from t", "select k, g, a + b as v, a as w from t")
+        )
 
     def _filter(self, one: str, _: str) -> str:
-        condition = self._random.choice(("v > 0", "w is not null", "k <=> 'x'", "v + w > 1 or g = 1"))
+        condition = self._random.choice(
+            ("v > 0", "w is not null", "k <=> 'x'", "v + w > 1 or g = 1")
+        )
         return f"select k, g, v, coalesce(w, v) as w from {one} where {condition}"
 
     def _group(self, one: str, _: str) -> str:
-        sums = ("sum(v) as v, count(*) as w", "min(v) as v, max(w) as w", "count(distinct v) as v, sum(w) as w")
+        sums = (
+            "sum(v) as v, count(*) as w",
+            "min(v) as v, max(w) as w",
+            "count(distinct v) as v, sum(w) as w",
+        )
         measures, more = self._random.choice(sums), self._random.choice(("", ", v % 2"))
         having = self._random.choice(("", "having count(*) > 1", "having max(w) > 1"))
         grouped = f"select k, g, {measures} from {one} group by g, k{more} {having}"
@@ -69,7 +84,9 @@ class _Draw:
 
     def _join(self, one: str, other: str) -> str:
         how = self._random.choice(("join", "left join"))
-        same = self._random.choice(("x.k = y.k and x.g = y.g", "x.k <=> y.k and y.g <=> x.g and x.v < y.v"))
+        same = self._random.choice(
+            ("x.k = y.k and x.g = y.g", "x.k <=> y.k and y.g <=> x.g and x.v < y.v")
+        )
         return f"select x.k, x.g, x.v, y.w from (select * from {one}) x {how} (select * from {other}) y on {same}"
 
     def _union(self, one: str, other: str) -> str:
@@ -82,7 +99,9 @@ class _Draw:
 
 @pytest.mark.full
 @pytest.mark.parametrize("queries", [5, pytest.param(200, marks=pytest.mark.long)])
-def test_a_query_over_two_sets_of_keys_is_the_query_over_both(spark: SparkSession, queries: int) -> None:
+def test_a_query_over_two_sets_of_keys_is_the_query_over_both(
+    spark: SparkSession, queries: int
+) -> None:
     rows = _rows(spark).cache()
     split = F.coalesce(F.ascii("k"), F.lit(0)) + F.coalesce("g", F.lit(7)) + 3
     apart = [rows.where(F.pmod(split, F.lit(2)) == side) for side in range(2)]
@@ -96,7 +115,9 @@ def test_a_query_over_two_sets_of_keys_is_the_query_over_both(spark: SparkSessio
             signed = whole.withColumn("s", F.lit(1))
             for part in parts:
                 signed = signed.unionAll(part.withColumn("s", F.lit(-1)))
-            sums = signed.groupBy(*whole.columns).agg(F.sum("s").alias("s"), F.count("*").alias("n"))
+            sums = signed.groupBy(*whole.columns).agg(
+                F.sum("s").alias("s"), F.count("*").alias("n")
+            )
             differing, number = sums.agg(F.count_if(F.col("s") != 0), F.sum("n")).collect()[0]
             some += bool(number)
             wrong += [(sql, differing)] if differing else []
@@ -165,12 +186,16 @@ def _empty(spark: SparkSession) -> DataFrame:
 
 
 @pytest.mark.parametrize("sql", REFUSED)
-def test_what_does_not_work_within_the_keys_is_refused_by_name(spark: SparkSession, sql: str) -> None:
+def test_what_does_not_work_within_the_keys_is_refused_by_name(
+    spark: SparkSession, sql: str
+) -> None:
     kind, tables = _kind(sql), spark.sql("show tables").collect()
     with pytest.raises(Refused) as refused:
         query(kind, [_empty(spark)])
     assert REFUSED[sql] in str(refused.value)
-    assert spark.sql("show tables").collect() == tables, "no view stays behind, and nothing was made"
+    assert spark.sql("show tables").collect() == tables, (
+        "no view stays behind, and nothing was made"
+    )
 
 
 @pytest.mark.parametrize(
@@ -226,8 +251,13 @@ def _keyed(sql: str) -> PerKey:
 @pytest.mark.parametrize("how", TOLD_APART)
 def test_an_order_by_what_tells_rows_apart_has_no_ties(spark: SparkSession, how: str) -> None:
     rows = [(draw, at % 2, at, at % 3) for at, draw in enumerate("xyxyxxyyx")]
-    frames = (spark.createDataFrame(some, _SCHEMA).repartition(parts) for some, parts in ((rows, 1), (rows[::-1], 2)))
-    one, other = (sorted(map(str, query(_keyed(TOLD_APART[how]), [frame]).collect())) for frame in frames)
+    frames = (
+        spark.createDataFrame(some, _SCHEMA).repartition(parts)
+        for some, parts in ((rows, 1), (rows[::-1], 2))
+    )
+    one, other = (
+        sorted(map(str, query(_keyed(TOLD_APART[how]), [frame]).collect())) for frame in frames
+    )
     assert one == other and len(one) > 3
 
 
@@ -240,10 +270,14 @@ def test_the_columns_of_a_history_with_its_times_are_told_apart_too(spark: Spark
     with pytest.raises(Refused, match="depends on the order of ties"):
         query(_kind(newest.format("v desc"), "k"), [history])
     told = _kind(newest.format("abs(v), v, __START_AT, __END_AT"), "k")
-    assert query(told, [history]).columns == ["k", "v", "since"], "what Spark names itself follows from these"
+    assert query(told, [history]).columns == ["k", "v", "since"], (
+        "what Spark names itself follows from these"
+    )
 
 
 @pytest.mark.parametrize("how", TIED)
-def test_an_order_with_ties_is_refused_although_the_source_has_keys(spark: SparkSession, how: str) -> None:
+def test_an_order_with_ties_is_refused_although_the_source_has_keys(
+    spark: SparkSession, how: str
+) -> None:
     with pytest.raises(Refused, match="depends on the order of ties"):
         query(_keyed(TIED[how]), [_empty(spark)])

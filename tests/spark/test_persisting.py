@@ -58,25 +58,45 @@ def _stored(spark: SparkSession) -> set[int]:
 
 
 @pytest.mark.full
-def test_the_writes_of_a_batch_throw_nothing_away_that_it_still_reads(held: Landing, spark: SparkSession) -> None:
+def test_the_writes_of_a_batch_throw_nothing_away_that_it_still_reads(
+    held: Landing, spark: SparkSession
+) -> None:
     landing = held
-    landing.deliver(_line("a", 3), _line("b", 3), _line("c", 3, "d"), _line("x", 3, "d"), _line("d", 0), "no json")
+    landing.deliver(
+        _line("a", 3),
+        _line("b", 3),
+        _line("c", 3, "d"),
+        _line("x", 3, "d"),
+        _line("d", 0),
+        "no json",
+    )
     stored: dict[str, set[int]] = {}
 
     before = _stored(spark)
-    report = landing.apply(spark, reached=lambda step: stored.update({step: _stored(spark) - before}))
+    report = landing.apply(
+        spark, reached=lambda step: stored.update({step: _stored(spark) - before})
+    )
 
     assert report.drain is not None
     totals = report.drain.totals
-    assert (totals["deleted"], totals["remembered"], totals["superseded"], totals["quarantined"]) == (1, 1, 1, 1)
+    assert (
+        totals["deleted"],
+        totals["remembered"],
+        totals["superseded"],
+        totals["quarantined"],
+    ) == (1, 1, 1, 1)
     parsed = stored["quarantined"]
     assert len(parsed) == 1, "the parsed batch"
-    assert stored["remembered"] > parsed, "the tombstones are written: what was compared is still there"
+    assert stored["remembered"] > parsed, (
+        "the tombstones are written: what was compared is still there"
+    )
     assert stored["merged"] == stored["remembered"], "and after the MERGE, which read it"
 
 
 @pytest.mark.full
-def test_a_table_that_nobody_wrote_to_for_long_is_compared_as_it_stands(held: Landing, spark: SparkSession) -> None:
+def test_a_table_that_nobody_wrote_to_for_long_is_compared_as_it_stands(
+    held: Landing, spark: SparkSession
+) -> None:
     """Delta refuses to read versions that are older than what VACUUM keeps; the newest one is none of them."""
     landing = held
     for path in (landing.layout.table, landing.layout.tombstones):
@@ -88,11 +108,16 @@ def test_a_table_that_nobody_wrote_to_for_long_is_compared_as_it_stands(held: La
     assert report.drain is not None
     totals = report.drain.totals
     assert (totals["updated"], totals["deleted"], totals["superseded"]) == (1, 1, 2)
-    assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == {"a": 3, **dict.fromkeys("bdef", 1)}
+    assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == {
+        "a": 3,
+        **dict.fromkeys("bdef", 1),
+    }
 
 
 @pytest.mark.long
-def test_a_small_batch_is_compared_with_many_rows_by_compiled_code(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_small_batch_is_compared_with_many_rows_by_compiled_code(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     """As many as lie in files that can hold its keys: those of other ranges are no work."""
     landing = Landing(tmp_path)
     for keys in ("abc", "xyz"):
@@ -106,12 +131,26 @@ def test_a_small_batch_is_compared_with_many_rows_by_compiled_code(tmp_path: Pat
 
     read.side_effect = lambda parsed, *_: evaluated("read", parsed) or mock.DEFAULT
     compared.side_effect = lambda fated: evaluated("compared", fated) or mock.DEFAULT
-    with mock.patch.object(counting, "count_batch", read), mock.patch.object(resolution, "count", compared):
+    with (
+        mock.patch.object(counting, "count_batch", read),
+        mock.patch.object(resolution, "count", compared),
+    ):
         for seq, held in ((2, 4), (3, 3)):
             landing.deliver(_line("b", seq), _line("c", seq, "d"))
             landing.apply(spark, tuning=Tuning(little_held=held))
-    assert found == [("read", "false"), ("compared", "false"), ("read", "false"), ("compared", "true")]
-    assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == {"a": 1, "b": 3, "x": 1, "y": 1, "z": 1}
+    assert found == [
+        ("read", "false"),
+        ("compared", "false"),
+        ("read", "false"),
+        ("compared", "true"),
+    ]
+    assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == {
+        "a": 1,
+        "b": 3,
+        "x": 1,
+        "y": 1,
+        "z": 1,
+    }
 
 
 @pytest.mark.long
@@ -129,17 +168,25 @@ def test_a_small_batch_is_sent_to_a_table_that_is_much_larger_and_hashed_by_its_
     for seq, tuning in enumerate(
         (Tuning(little_held=13), Tuning(little_held=12), Tuning(0, 12, hashed_share=2**40)), 2
     ):
-        landing.deliver(_line("a", seq), _line("l", seq, "d"), _line(f"n{seq}", 1), _line("b", 1))  # b is a tie
+        landing.deliver(
+            _line("a", seq), _line("l", seq, "d"), _line(f"n{seq}", 1), _line("b", 1)
+        )  # b is a tie
         seen |= set(_plans(spark))
         with (
             configured(spark, {"spark.sql.autoBroadcastJoinThreshold": "-1", **_UNCOMPILED}),
             mock.patch.object(resolution, "among", wraps=resolution.among) as among,
         ):
             landing.apply(spark, tuning=replace(tuning, little=0, much_more=3))
-        merged = [plan for at, plan in _plans(spark).items() if at not in seen and "_target_row_present_" in plan]
+        merged = [
+            plan
+            for at, plan in _plans(spark).items()
+            if at not in seen and "_target_row_present_" in plan
+        ]
         outer = [line for plan in merged for line in plan.splitlines() if "LeftOuter" in line]
         assert outer
-        hashed, sorted_ = (all(join in line for line in outer) for join in ("ShuffledHashJoin", "SortMergeJoin"))
+        hashed, sorted_ = (
+            all(join in line for line in outer) for join in ("ShuffledHashJoin", "SortMergeJoin")
+        )
         found.append((among.called, hashed, sorted_))
     assert found == [(False, False, True), (True, True, False), (True, False, True)]
     assert spark.conf.get(HASH_BOUND) == "0b"
@@ -152,7 +199,9 @@ def _plans(spark: SparkSession) -> dict[int, str]:
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     found = spark._jsparkSession.sharedState().statusStore().executionsList()
     ran = [found.apply(at) for at in range(found.size())]
-    return {one.executionId(): one.physicalPlanDescription().partition("Initial Plan")[0] for one in ran}
+    return {
+        one.executionId(): one.physicalPlanDescription().partition("Initial Plan")[0] for one in ran
+    }
 
 
 def _marks(table: str) -> list[int]:
@@ -165,7 +214,9 @@ def _files(table: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.full
-def test_little_files_are_written_anew_and_rows_are_marked_in_others(held: Landing, spark: SparkSession) -> None:
+def test_little_files_are_written_anew_and_rows_are_marked_in_others(
+    held: Landing, spark: SparkSession
+) -> None:
     """What every reader would pay for, rows marked as deleted and files beside them, does not come to be."""
     landing = held
     landing.deliver(_line("a", 2), _line("f", 2))
@@ -173,13 +224,17 @@ def test_little_files_are_written_anew_and_rows_are_marked_in_others(held: Landi
     landing.deliver(_line("b", 3), _line("f", 3, "d"), _line("g", 1))
     landing.apply(spark, tuning=Tuning(copied=1))
 
-    assert [number == 0 for number in _marks(landing.layout.table)] == [False, True], "the newest first"
+    assert [number == 0 for number in _marks(landing.layout.table)] == [False, True], (
+        "the newest first"
+    )
     expected = dict.fromkeys("cdeg", 1) | {"a": 2, "b": 3}
     assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == expected
 
 
 @pytest.mark.long
-def test_files_with_marks_are_written_anew_without_them(tmp_path: Path, spark: SparkSession) -> None:
+def test_files_with_marks_are_written_anew_without_them(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     landing = Landing(tmp_path, maintenance={"copy_on_write": 0})
     landing.deliver(*[_line(key, 1) for key in "abcdef"])
     landing.apply(spark)
@@ -191,13 +246,17 @@ def test_files_with_marks_are_written_anew_without_them(tmp_path: Path, spark: S
 
     added, before = _marks(landing.layout.table)
     assert (before > 0, added) == (True, 0)
-    assert sum(file["num_records"] for file in _files(landing.layout.table)) == 5, "nothing is left of what was deleted"
+    assert sum(file["num_records"] for file in _files(landing.layout.table)) == 5, (
+        "nothing is left of what was deleted"
+    )
     assert report.drain is not None and report.drain.totals["updated"] == 5
     assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == dict.fromkeys("abcde", 3)
 
 
 @pytest.mark.long
-def test_a_batch_of_new_keys_adds_a_file_and_looks_for_no_rows_to_change(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_batch_of_new_keys_adds_a_file_and_looks_for_no_rows_to_change(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     """Unless the table is so large that it would be sorted for the keys. Its files wait for compaction."""
     landing = Landing(tmp_path)
     batches = (("ab", 12), ("cd", 12), ("be", 12), ("fz", 5), ("gy", 12))
@@ -208,24 +267,41 @@ def test_a_batch_of_new_keys_adds_a_file_and_looks_for_no_rows_to_change(tmp_pat
         assert seq > 2 or len(_files(landing.layout.table)) == seq
 
     merges = [
-        commit for commit in reversed(DeltaTable(landing.layout.table).history()) if commit["operation"] == "MERGE"
+        commit
+        for commit in reversed(DeltaTable(landing.layout.table).history())
+        if commit["operation"] == "MERGE"
     ]
-    changing = [json.loads(commit["operationParameters"]["matchedPredicates"]) != [] for commit in merges]
+    changing = [
+        json.loads(commit["operationParameters"]["matchedPredicates"]) != [] for commit in merges
+    ]
     assert changing == [False, False, True, True, False]
-    assert [commit["operationMetrics"]["numTargetRowsInserted"] for commit in merges] == ["2", "2", "1", "2", "2"]
+    assert [commit["operationMetrics"]["numTargetRowsInserted"] for commit in merges] == [
+        "2",
+        "2",
+        "1",
+        "2",
+        "2",
+    ]
     expected = {key: seq for seq, (keys, _) in enumerate(batches, 1) for key in keys}
     assert {row["id"]: row["seq"] for row in landing.rows("id, seq")} == expected
 
 
 @pytest.mark.full
-def test_a_key_that_came_to_the_table_since_it_was_compared_is_not_doubled(held: Landing, spark: SparkSession) -> None:
+def test_a_key_that_came_to_the_table_since_it_was_compared_is_not_doubled(
+    held: Landing, spark: SparkSession
+) -> None:
     landing = held
     landing.deliver(_line("y", 1), _line("z", 1))
     merge, inserting = delta_target.merge, []
 
     def merged(writer: Writer, fated: DataFrame, *rest: Any, **more: Any) -> None:
         inserting.append(rest[1].update is None)
-        rows = spark.read.format("delta").load(writer.layout.table).limit(1).withColumn("id", F.lit("y"))
+        rows = (
+            spark.read.format("delta")
+            .load(writer.layout.table)
+            .limit(1)
+            .withColumn("id", F.lit("y"))
+        )
         rows.write.format("delta").mode("append").save(writer.layout.table)
         merge(writer, fated, *rest, **more)
 
@@ -236,11 +312,15 @@ def test_a_key_that_came_to_the_table_since_it_was_compared_is_not_doubled(held:
 
 
 @pytest.mark.long
-def test_little_partitions_of_a_large_table_are_written_anew(tmp_path: Path, spark: SparkSession) -> None:
+def test_little_partitions_of_a_large_table_are_written_anew(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     """What counts are the files that can hold the batch's keys."""
     keyed = KEYED | {"keys": ["id", "region"], "partition_by": ["region"]}
     columns = COLUMNS | {"region": "string not null"}
-    landing = Landing(tmp_path, columns=columns, target=keyed, maintenance={"copy_on_write": "16kb"})
+    landing = Landing(
+        tmp_path, columns=columns, target=keyed, maintenance={"copy_on_write": "16kb"}
+    )
 
     def line(key: str, region: str, seq: int, b: str = "") -> str:
         return json.dumps({"id": key, "region": region, "seq": seq, "op": "u", "b": b})

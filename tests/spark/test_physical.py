@@ -16,7 +16,12 @@ from draindown.spark.targets.delta_target import TableWriter
 from tests.derivation import Derivation
 
 _START = datetime(2026, 3, 1, tzinfo=UTC)
-_WINDOW = {"time": "at", "size": "1 hour", "group_by": ["k"], "measures": {"c": "count(*)", "s": "sum(n)"}}
+_WINDOW = {
+    "time": "at",
+    "size": "1 hour",
+    "group_by": ["k"],
+    "measures": {"c": "count(*)", "s": "sum(n)"},
+}
 _TEXT = """\
 == Physical Plan ==
 AdaptiveSparkPlan (8)
@@ -44,8 +49,15 @@ Arguments: hashpartitioning(a#1, 200)
 def test_shuffles_broadcasts_and_filters_are_marked() -> None:
     tree, pushed = marked(_TEXT)
     marks = [line.partition("<- ")[2] for line in tree.splitlines() if "<- " in line]
-    assert marks == ["shuffle", "pushed: PushedFilters [IsNotNull(a), GreaterThan(a,3)]", "broadcast"]
-    assert pushed == ["PushedFilters [IsNotNull(a), GreaterThan(a,3)]"] and "hashpartitioning" not in tree
+    assert marks == [
+        "shuffle",
+        "pushed: PushedFilters [IsNotNull(a), GreaterThan(a,3)]",
+        "broadcast",
+    ]
+    assert (
+        pushed == ["PushedFilters [IsNotNull(a), GreaterThan(a,3)]"]
+        and "hashpartitioning" not in tree
+    )
 
 
 def _row(number: int, hour: int) -> tuple[Any, ...]:
@@ -65,12 +77,17 @@ def _planned(it: Derivation, start: int | None) -> Physical:
 
 
 @pytest.mark.full
-def test_the_plan_reads_what_the_next_batch_reads_and_writes_nothing(tmp_path: Path, spark: SparkSession) -> None:
+def test_the_plan_reads_what_the_next_batch_reads_and_writes_nothing(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     it = Derivation(tmp_path, spark, window=_WINDOW)
     for hour in range(4):
         it.insert(_row(hour, hour))
     first = _planned(it, None)
-    assert first.of == "compare all rows" and (first.reads[0].files, first.reads[0].of_files) == (4, 4)
+    assert first.of == "compare all rows" and (first.reads[0].files, first.reads[0].of_files) == (
+        4,
+        4,
+    )
     assert not TableLog(it.layout.table).exists, "nothing is written"
     it.derive()
     it.insert(_row(9, 2))
@@ -79,6 +96,9 @@ def test_the_plan_reads_what_the_next_batch_reads_and_writes_nothing(tmp_path: P
     assert found.of == "recompute what changes touch" and found.shuffles + found.broadcasts > 0
     assert (found.reads[0].table, found.reads[0].files, found.reads[0].of_files) == ("source", 2, 5)
     assert any("at" in text for text in found.pushed), found.pushed
-    assert found.plan.count("<- shuffle") == found.shuffles and TableLog(it.layout.table).version == before
+    assert (
+        found.plan.count("<- shuffle") == found.shuffles
+        and TableLog(it.layout.table).version == before
+    )
     (row,) = it.derive()
     assert row.reread == found.reads[0].rows == 2

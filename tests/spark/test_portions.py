@@ -33,7 +33,10 @@ def test_much_input_is_drained_by_portions_that_are_sized_by_what_came_before(
         landing.deliver(*[json.dumps({"id": key, "seq": 1, "a": 1}) for key in sent[at : at + 6]])
 
     first = drain(landing.request(max_batches=1), spark, progress=lambda line: None)
-    assert (first.outcome, TableLog(landing.layout.intake_of(1)).version) == ("bounded", 1)  # nothing was cut in vain
+    assert (first.outcome, TableLog(landing.layout.intake_of(1)).version) == (
+        "bounded",
+        1,
+    )  # nothing was cut in vain
     assert first.drain is not None
     assert (first.drain.before.units, first.drain.after.units) == (6, 5)
     assert first.drain.bound.endswith("stopped by max_batches: 1")
@@ -44,7 +47,12 @@ def test_much_input_is_drained_by_portions_that_are_sized_by_what_came_before(
     more = [line.partition(" (")[0] for line in said if " more, " in line]
     assert more == ["4 batches more, sized to memory: 250 B"]
     assert rest.drain.bound.startswith("sized to memory: 250 B")
-    assert (rest.outcome, rest.drain.after.units, len(rest.drain.batches), len(landing.ledger())) == ("done", 0, 5, 6)
+    assert (
+        rest.outcome,
+        rest.drain.after.units,
+        len(rest.drain.batches),
+        len(landing.ledger()),
+    ) == ("done", 0, 5, 6)
     loads = batch_size.loads(landing.layout)
     assert len(loads) == 6
     for load in loads:
@@ -52,7 +60,9 @@ def test_much_input_is_drained_by_portions_that_are_sized_by_what_came_before(
         assert load.kept_bytes > load.raw_bytes
         assert 0 <= load.gc_seconds < load.seconds
     assert drain(landing.request(), spark, progress=said.append).outcome == "idle"
-    assert Counter(row["id"] for row in landing.read(landing.layout.table)) == dict.fromkeys(sent, 1)
+    assert Counter(row["id"] for row in landing.read(landing.layout.table)) == dict.fromkeys(
+        sent, 1
+    )
 
 
 def forget_what_other_tests_persisted(spark: SparkSession) -> None:
@@ -63,7 +73,9 @@ def forget_what_other_tests_persisted(spark: SparkSession) -> None:
         time.sleep(0.02)
 
 
-def test_what_delta_keeps_of_a_table_is_no_part_of_a_batch(tmp_path: Path, spark: SparkSession) -> None:
+def test_what_delta_keeps_of_a_table_is_no_part_of_a_batch(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     forget_what_other_tests_persisted(spark)
     path = str(tmp_path / "t")
     spark.range(10).write.format("delta").save(path)

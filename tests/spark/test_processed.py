@@ -75,24 +75,38 @@ def model(rows: list[Row]) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
     for k in {row[2] for row in rows}:
         own = sorted((row for row in rows if row[2] == k and row[3] is not None), key=_place)
-        cuts = [at for at in range(1, len(own)) if own[at][3] - own[at - 1][3] > timedelta(minutes=30)]
+        cuts = [
+            at for at in range(1, len(own)) if own[at][3] - own[at - 1][3] > timedelta(minutes=30)
+        ]
         for begin, end in zip([0, *cuts], [*cuts, len(own)], strict=True):
             numbers = [row[4] for row in own[begin:end]]
-            made = [(at + 1, sum(one or 0 for one in numbers[at - 1 : at + 1])) for at in range(1, len(numbers), 2)]
+            made = [
+                (at + 1, sum(one or 0 for one in numbers[at - 1 : at + 1]))
+                for at in range(1, len(numbers), 2)
+            ]
             if numbers:
                 made.append((-len(numbers), numbers[-1]))
-                found += [(k, own[begin][3], position, *row) for position, row in enumerate(made, 1)]
+                found += [
+                    (k, own[begin][3], position, *row) for position, row in enumerate(made, 1)
+                ]
     return found
 
 
 def _place(row: Row) -> tuple[Any, ...]:
     """By time and sequence, then by the other columns by name: id, n, noise, x; NULL last."""
-    return tuple((one is None, one) if one is not None else (True, 0) for one in (row[3], row[1], row[0], row[4]))
+    return tuple(
+        (one is None, one) if one is not None else (True, 0)
+        for one in (row[3], row[1], row[0], row[4])
+    )
 
 
 def _at(draw: Random) -> datetime | None:
     minutes = draw.choice((0, 29, 30, 31, 60, 61, draw.randrange(400), draw.randrange(400)))
-    return None if draw.random() < 0.03 else START + timedelta(minutes=minutes, microseconds=draw.choice((0, 0, 1)))
+    return (
+        None
+        if draw.random() < 0.03
+        else START + timedelta(minutes=minutes, microseconds=draw.choice((0, 0, 1)))
+    )
 
 
 class Histories:
@@ -150,13 +164,18 @@ def _held(it: Derivation, rows: list[Row]) -> None:
 
 
 def _states(it: Derivation) -> Counter[tuple[Any, ...]]:
-    return _table(it, it.layout.snapshots, "k, segment_start, _at, _number, _position, _stays, _snapshot")
+    return _table(
+        it, it.layout.snapshots, "k, segment_start, _at, _number, _position, _stays, _snapshot"
+    )
 
 
 @pytest.mark.full
 def test_thousands_of_histories_equal_a_plain_fold(tmp_path: Path, spark: SparkSession) -> None:
     tuning = Tuning(kept_every=3)  # so that segments of a few rows have states within
-    it, world = folding(tmp_path, spark, replace(tuning, keys_descending=True)), Histories(HISTORIES, 7)
+    it, world = (
+        folding(tmp_path, spark, replace(tuning, keys_descending=True)),
+        Histories(HISTORIES, 7),
+    )
     _apply(it, world.step(6))
     it.derive(buckets=2)
     _held(it, list(world.rows.values()))
@@ -180,7 +199,9 @@ def _is_behind(it: Derivation) -> bool:
 
 
 @pytest.mark.long
-def test_what_a_batch_that_died_left_is_replaced_or_kept(tmp_path: Path, spark: SparkSession) -> None:
+def test_what_a_batch_that_died_left_is_replaced_or_kept(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     it, world = folding(tmp_path, spark, Tuning(kept_every=3)), Histories(60, 3)
     _apply(it, world.step(9))
 
@@ -194,7 +215,9 @@ def test_what_a_batch_that_died_left_is_replaced_or_kept(tmp_path: Path, spark: 
         left = _states(it)
         version = TableLog(it.layout.snapshots).version
         it.derive()
-        assert TableLog(it.layout.snapshots).version == version, "equal states are not written again"
+        assert TableLog(it.layout.snapshots).version == version, (
+            "equal states are not written again"
+        )
         assert left == _states(it)
         _held(it, list(world.rows.values()))
         _apply(it, world.step(3))
@@ -204,7 +227,9 @@ def test_what_a_batch_that_died_left_is_replaced_or_kept(tmp_path: Path, spark: 
     (row,) = it.derive()
     assert (row.applied, TableLog(it.layout.snapshots).files()) == (0, before)
     assert not _is_behind(it)
-    spark.sql(f"delete from delta.`{it.layout.snapshots}`")  # lost: keys are folded whole, and have states again
+    spark.sql(
+        f"delete from delta.`{it.layout.snapshots}`"
+    )  # lost: keys are folded whole, and have states again
     _apply(it, world.step(3))
     it.derive()
     _held(it, list(world.rows.values()))
@@ -230,7 +255,9 @@ def test_states_that_lack_a_batch_are_all_made_again(tmp_path: Path, spark: Spar
     it.insert(*rows)
     it.derive()
     come(*((200 + key, 1, "ab"[key], START + timedelta(minutes=13), 2, 0.5, "") for key in (0, 1)))
-    for one in (Path(it.layout.snapshots) / "_delta_log").glob(f"*{TableLog(it.layout.snapshots).version:020}.*"):
+    for one in (Path(it.layout.snapshots) / "_delta_log").glob(
+        f"*{TableLog(it.layout.snapshots).version:020}.*"
+    ):
         one.unlink()
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
     assert _is_behind(it)
@@ -242,17 +269,23 @@ def test_states_that_lack_a_batch_are_all_made_again(tmp_path: Path, spark: Spar
 
 
 @pytest.mark.full
-def test_a_change_reads_what_follows_the_newest_state_before_it(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_change_reads_what_follows_the_newest_state_before_it(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     it = folding(tmp_path, spark, Tuning(kept_every=10))
     rows = [(at, 1, "a", START + timedelta(minutes=at), 1, 0.5, "") for at in range(100)]
     it.insert(*rows)
     # states of an earlier form of the class, which a reset leaves: they give way
-    spark.createDataFrame([("a", 1)], "k string, _generation int").write.format("delta").save(it.layout.snapshots)
+    spark.createDataFrame([("a", 1)], "k string, _generation int").write.format("delta").save(
+        it.layout.snapshots
+    )
     it.derive()
     assert _states(it).total() == 10
     it.insert((200, 1, "a", START + timedelta(minutes=95), 2, 0.5, ""))
     (row,) = it.derive()
-    assert row.touched < 12 and row.deleted == 0, "rows of the 90 before are neither read nor compared"
+    assert row.touched < 12 and row.deleted == 0, (
+        "rows of the 90 before are neither read nor compared"
+    )
     _held(it, [*rows, (200, 1, "a", START + timedelta(minutes=95), 2, 0.5, "")])
 
 
@@ -263,26 +296,44 @@ def test_a_fold_that_fails_names_key_and_line(tmp_path: Path, spark: SparkSessio
     with pytest.raises(TerminalError) as error:
         it.derive()
     assert error.value.code == "group-not-computed"
-    assert "key ('b'): process: ValueError: no such number (shop.py:6)" in error.value.found, error.value.found
+    assert "key ('b'): process: ValueError: no such number (shop.py:6)" in error.value.found, (
+        error.value.found
+    )
     assert not TableLog(it.layout.snapshots).exists
 
 
-def test_the_source_rows_behind_a_row_are_those_of_its_segment(tmp_path: Path, spark: SparkSession) -> None:
+def test_the_source_rows_behind_a_row_are_those_of_its_segment(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     it = folding(tmp_path, spark)
-    it.insert(*((at, 1, "a", START + timedelta(minutes=at * 20 + 60 * (at > 2)), 1, 0.5, "") for at in range(5)))
+    it.insert(
+        *(
+            (at, 1, "a", START + timedelta(minutes=at * 20 + 60 * (at > 2)), 1, 0.5, "")
+            for at in range(5)
+        )
+    )
     it.derive()
     table = TableLog(it.layout.table).query("select * from t where n < 0 order by segment_start")
     (found,) = source_rows(it.layout, it.flow, [TableLog(it.path)], table, 0, 10)
-    assert [sorted(row["id"] for row in found[0] if row["_row"] == at) for at in (0, 1)] == [[0, 1, 2], [3, 4]]
+    assert [sorted(row["id"] for row in found[0] if row["_row"] == at) for at in (0, 1)] == [
+        [0, 1, 2],
+        [3, 4],
+    ]
     assert found[1] == {0: 3, 1: 2}
 
 
-FLIGHTS: dict[str, Any] = PART | {"by": ["carrier"], "order_by": ["at", "seq"], "expire": "10 minutes"}
+FLIGHTS: dict[str, Any] = PART | {
+    "by": ["carrier"],
+    "order_by": ["at", "seq"],
+    "expire": "10 minutes",
+}
 CODE = BASKET.replace('["n"] == 666', '["delay"] == 666').replace('row["n"]]', 'row["delay"]]')
 
 
 def _run(it: Chain) -> Iterator[tuple[Any, ...]]:
-    for row in TableLog(it.layout("baskets").table).rows("select * from t order by segment_start, position"):
+    for row in TableLog(it.layout("baskets").table).rows(
+        "select * from t order by segment_start, position"
+    ):
         yield tuple(row.values())[:-1]
 
 
@@ -295,7 +346,9 @@ def test_a_changed_class_is_another_derivation(tmp_path: Path, spark: SparkSessi
     it.run("flights")
     it.run()
     first = list(_run(it))
-    assert [row[2:] for row in first] == [(1, 2, 2), (2, -2, 1), (1, -1, 1)] and it.proven("baskets")
+    assert [row[2:] for row in first] == [(1, 2, 2), (2, -2, 1), (1, -1, 1)] and it.proven(
+        "baskets"
+    )
     kind = prove(it.layout("baskets"), it.spec.declared("baskets"), it.sources("baskets"), _of(it))
     assert kind.engine.startswith("python ") and "folds row by row" in kind.engine and kind.holds
     spark.sql(f"update delta.`{it.layout('baskets').table}` set n = 9 where n = 2")
@@ -306,7 +359,9 @@ def test_a_changed_class_is_another_derivation(tmp_path: Path, spark: SparkSessi
     it.run("flights")
     with pytest.raises(TerminalError) as error:
         it.drain("baskets")
-    assert error.value.code == "derivation-changed" and "the code that it names" in error.value.found
+    assert (
+        error.value.code == "derivation-changed" and "the code that it names" in error.value.found
+    )
     assert "draindown reset" in str(error.value.next)
     (home / "jobs" / "processors" / "shop.py").unlink()
     it.spec = PipelineSpec.model_validate(it.document)
@@ -316,10 +371,19 @@ def test_a_changed_class_is_another_derivation(tmp_path: Path, spark: SparkSessi
     write(home, CODE.replace("% 2 == 0", "% 2 == 1"))
     it.spec = PipelineSpec.model_validate(it.document)
     with open_flow(it.spec, "baskets", Needs.FINISHED, owner="me", run_id="reset"):
-        reset.begin(it.request("baskets"), reset.plan(it.request("baskets")), by="me", accept_missing=False)
+        reset.begin(
+            it.request("baskets"), reset.plan(it.request("baskets")), by="me", accept_missing=False
+        )
     it.run("baskets")
-    assert [row[2:] for row in _run(it)] == [(1, 1, 1), (2, -2, 1), (1, 1, 1), (2, -2, 1)] and it.proven("baskets")
-    states = TableLog(it.layout("baskets").snapshots).rows("select distinct _generation as g from t")
+    assert [row[2:] for row in _run(it)] == [
+        (1, 1, 1),
+        (2, -2, 1),
+        (1, 1, 1),
+        (2, -2, 1),
+    ] and it.proven("baskets")
+    states = TableLog(it.layout("baskets").snapshots).rows(
+        "select distinct _generation as g from t"
+    )
     assert [row["g"] for row in states] == [2], "states were made anew"
 
 

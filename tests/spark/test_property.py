@@ -42,7 +42,10 @@ FLOWS: dict[str, dict[str, Any]] = {
         "transform": "t.part_of_key",
         "target": KEYED | {"keys": ["id", "region"], "partition_by": ["region", "second"]},
     },
-    "partition that may move": {"target": KEYED | {"partition_by": ["part"]}, "maintenance": {"copy_on_write": 0}},
+    "partition that may move": {
+        "target": KEYED | {"partition_by": ["part"]},
+        "maintenance": {"copy_on_write": 0},
+    },
     "key that a transform makes": {
         "transform": "t.lowered",
         "target": KEYED | {"partition_by": ["second"]},
@@ -62,7 +65,10 @@ def lowered(df):
 
 @contextlib.contextmanager
 def _landing(case: Case, **flow: Any) -> Iterator[Landing]:
-    flow = flow | {"rules": {"sane": "a is null or a >= 0"}, "source": {"max_files_per_trigger": case.files_per_batch}}
+    flow = flow | {
+        "rules": {"sane": "a is null or a >= 0"},
+        "source": {"max_files_per_trigger": case.files_per_batch},
+    }
     home = Path(tempfile.mkdtemp(prefix="property-"))
     try:
         landing = Landing(home / "p", **flow)
@@ -89,7 +95,11 @@ def _play(landing: Landing, spark: SparkSession, drain: Drain, tuning: Tuning = 
 
 def _mtime(number: int) -> int:
     """The mtime of a file, in nanoseconds: each fourth lies far ahead, the others long ago and in another order."""
-    return 4_102_444_800 * 10**9 if number % 4 == 0 else 1_577_836_800 * 10**9 + number * 7919 % 1000 * 10**9 + 1999
+    return (
+        4_102_444_800 * 10**9
+        if number % 4 == 0
+        else 1_577_836_800 * 10**9 + number * 7919 % 1000 * 10**9 + 1999
+    )
 
 
 def _batches(landing: Landing, case: Case) -> list[list[Change]]:
@@ -105,7 +115,11 @@ def _batches(landing: Landing, case: Case) -> list[list[Change]]:
 
 
 def _same_counts(found: Counter[Any], expected: Counter[Any], case: Case) -> None:
-    wrong = [(key, found[key], expected[key]) for key in found.keys() | expected.keys() if found[key] != expected[key]]
+    wrong = [
+        (key, found[key], expected[key])
+        for key in found.keys() | expected.keys()
+        if found[key] != expected[key]
+    ]
     assert not wrong, f"(key, found, expected): {wrong[:5]}; {_of(wrong[0][0], case)}"
 
 
@@ -128,10 +142,13 @@ def _holds(landing: Landing, case: Case, keys: tuple[str, ...]) -> None:
     _same_counts(Counter(tuple(row[k] for k in keys) for row in found), Counter(live.keys()), case)
     for row in found:
         key = tuple(row[k] for k in keys)
-        assert (row["seq"], {name: row[name] for name in names}) == (live[key].sequence, live[key].content), _of(
-            key, case
-        )
-    came = {tuple(row[k] for k in keys): round(row["_arrived_at"].timestamp() * 10**6) for row in found}
+        assert (row["seq"], {name: row[name] for name in names}) == (
+            live[key].sequence,
+            live[key].content,
+        ), _of(key, case)
+    came = {
+        tuple(row[k] for k in keys): round(row["_arrived_at"].timestamp() * 10**6) for row in found
+    }
     assert came == arrivals(_batches(landing, case))
     stones: dict[tuple[Any, ...], int] = {}
     for row in landing.tombstones():
@@ -164,19 +181,28 @@ def _originated(landing: Landing, case: Case) -> None:
     files = [file for drain in case.drains for file in drain.files]
     rows = landing.rows()
     found = Counter((Path(row["_origin"]["unit"]).name, row["_origin"]["position"]) for row in rows)
-    wanted = [(f"{at:03}.json", n) for at, file in enumerate(files, 1) for n, line in enumerate(file, 1) if line.change]
+    wanted = [
+        (f"{at:03}.json", n)
+        for at, file in enumerate(files, 1)
+        for n, line in enumerate(file, 1)
+        if line.change
+    ]
     assert found == Counter(wanted)
     taken = {row["unit"]: row for row in landing.read(landing.layout.intake_of(1))}
     for row in rows:
         file = taken[row["_origin"]["unit"]]
-        assert row["_arrived_at"].timestamp() == min(file["first_seen"].timestamp(), file["mtime_ns"] // 1000 / 10**6)
+        assert row["_arrived_at"].timestamp() == min(
+            file["first_seen"].timestamp(), file["mtime_ns"] // 1000 / 10**6
+        )
 
 
 def _keyed(spark: SparkSession, name: str, examples: settings, tuning: Tuning = TUNING) -> None:
     keys = tuple(FLOWS[name].get("target", KEYED)["keys"])
 
     @examples
-    @given(cases(keys).map(_lowered) if FLOWS[name].get("transform") == "t.lowered" else cases(keys))
+    @given(
+        cases(keys).map(_lowered) if FLOWS[name].get("transform") == "t.lowered" else cases(keys)
+    )
     def holds(case: Case) -> None:
         with _landing(case, **FLOWS[name]) as landing:
             for drain in case.drains:
@@ -198,7 +224,11 @@ def _appended(spark: SparkSession, examples: settings) -> None:
                 _play(landing, spark, drain)
             _closes(landing, case)
             found = Counter((row["id"], row["seq"], row["b"]) for row in landing.rows("id, seq, b"))
-            _same_counts(found, Counter((c.key[0], c.sequence, c.content.get("b")) for c in case.changes), case)
+            _same_counts(
+                found,
+                Counter((c.key[0], c.sequence, c.content.get("b")) for c in case.changes),
+                case,
+            )
             assert landing.totals()["inserted"] == len(case.changes) == landing.totals()["applied"]
             _originated(landing, case)
             rebuild(landing.request("again"), spark, progress=lambda line: None)
@@ -215,9 +245,14 @@ def test_keyed_table_is_the_fold_of_its_input(spark: SparkSession, name: str) ->
 
 @pytest.mark.parametrize("name", list(FLOWS)[1:2])
 @pytest.mark.long
-def test_so_it_is_where_keys_are_looked_up_and_rows_marked_in_a_large_table(spark: SparkSession, name: str) -> None:
+def test_so_it_is_where_keys_are_looked_up_and_rows_marked_in_a_large_table(
+    spark: SparkSession, name: str
+) -> None:
     looking = mock.patch.object(resolution, "among", wraps=resolution.among)
-    with looking as looked_up, configured(spark, INTERPRETED):  # generated code would only take its time
+    with (
+        looking as looked_up,
+        configured(spark, INTERPRETED),
+    ):  # generated code would only take its time
         _keyed(spark, name, _FEW, Tuning(little_held=0, much_more=0))
     assert looked_up.called
 
@@ -241,7 +276,10 @@ def test_append_table_holds_each_of_many_records_once(spark: SparkSession) -> No
 
 
 def _each_line(case: Case, change: Callable[[Line], Line]) -> Case:
-    drains = [replace(drain, files=tuple(tuple(map(change, file)) for file in drain.files)) for drain in case.drains]
+    drains = [
+        replace(drain, files=tuple(tuple(map(change, file)) for file in drain.files))
+        for drain in case.drains
+    ]
     return replace(case, drains=tuple(drains))
 
 
@@ -265,4 +303,8 @@ def _plain(line: Line) -> Line:
     if not line.change or not line.change.delete:
         return line
     row = json.loads(line.raw)
-    return Line(line.raw, reason="type:a") if "a" in row else Line(line.raw, replace(line.change, content=row))
+    return (
+        Line(line.raw, reason="type:a")
+        if "a" in row
+        else Line(line.raw, replace(line.change, content=row))
+    )

@@ -38,12 +38,21 @@ def _files(landing: Landing) -> set[Path]:
 
 
 def _rows(landing: Landing) -> dict[int, int]:
-    found = QueryBuilder().register("t", DeltaTable(landing.layout.table)).execute("select id, a from t")
-    return {row["id"]: row["a"] for row in pa.RecordBatchReader.from_stream(found).read_all().to_pylist()}
+    found = (
+        QueryBuilder()
+        .register("t", DeltaTable(landing.layout.table))
+        .execute("select id, a from t")
+    )
+    return {
+        row["id"]: row["a"]
+        for row in pa.RecordBatchReader.from_stream(found).read_all().to_pylist()
+    }
 
 
 @pytest.mark.full
-def test_files_between_the_ranges_of_a_batch_are_not_read(tmp_path: Path, spark: SparkSession) -> None:
+def test_files_between_the_ranges_of_a_batch_are_not_read(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     landing = Landing(tmp_path, columns=COLUMNS, target=NUMBERED)
     made: list[set[Path]] = []
     for start in (0, 1_000, 2_000):
@@ -73,7 +82,9 @@ def test_partitions_between_those_of_a_batch_are_not_read_even_if_they_are_too_m
     tmp_path: Path, spark: SparkSession
 ) -> None:
     keyed = NUMBERED | {"keys": ["a", "name"], "partition_by": ["a"]}
-    landing = Landing(tmp_path, columns=COLUMNS | {"name": "string not null", "a": "int not null"}, target=keyed)
+    landing = Landing(
+        tmp_path, columns=COLUMNS | {"name": "string not null", "a": "int not null"}, target=keyed
+    )
 
     def line(part: int, seq: int) -> str:
         return json.dumps({"id": 1, "seq": seq, "op": "u", "a": part, "name": "n"})
@@ -92,8 +103,15 @@ def test_partitions_between_those_of_a_batch_are_not_read_even_if_they_are_too_m
 
     for path in Path(landing.layout.table).rglob("*.hidden"):
         path.rename(path.with_suffix(".parquet"))
-    found = QueryBuilder().register("t", DeltaTable(landing.layout.table)).execute("select a, seq from t")
-    held = {row["a"]: row["seq"] for row in pa.RecordBatchReader.from_stream(found).read_all().to_pylist()}
+    found = (
+        QueryBuilder()
+        .register("t", DeltaTable(landing.layout.table))
+        .execute("select a, seq from t")
+    )
+    held = {
+        row["a"]: row["seq"]
+        for row in pa.RecordBatchReader.from_stream(found).read_all().to_pylist()
+    }
     assert held == {part: 3 if part in (0, 1, 2, 3, 9, 11) else 1 for part in range(12)}
 
 
@@ -101,16 +119,27 @@ def test_partitions_between_those_of_a_batch_are_not_read_even_if_they_are_too_m
 def test_a_bucket_made_of_the_key_prunes(tmp_path: Path, spark: SparkSession) -> None:
     keyed = {"keys": ["name"], "sequence_by": ["seq"], "partition_by": ["bucket"]}
     landing = Landing(
-        tmp_path, columns={"name": "string not null", "seq": "int not null"}, target=keyed, transform="own.bucket"
+        tmp_path,
+        columns={"name": "string not null", "seq": "int not null"},
+        target=keyed,
+        transform="own.bucket",
     )
     landing.transform(
-        "own", "def bucket(df):\n    return df.withColumn('bucket', F.pmod(F.crc32('name'), F.lit(16)))\n"
+        "own",
+        "def bucket(df):\n    return df.withColumn('bucket', F.pmod(F.crc32('name'), F.lit(16)))\n",
     )
     names = [hashlib.sha256(str(number).encode()).hexdigest() for number in range(60)]
     landing.deliver(*[json.dumps({"name": name, "seq": 1}) for name in names])
     landing.apply(spark)
-    found = QueryBuilder().register("t", DeltaTable(landing.layout.table)).execute("select name, bucket from t")
-    buckets = {row["name"]: row["bucket"] for row in pa.RecordBatchReader.from_stream(found).read_all().to_pylist()}
+    found = (
+        QueryBuilder()
+        .register("t", DeltaTable(landing.layout.table))
+        .execute("select name, bucket from t")
+    )
+    buckets = {
+        row["name"]: row["bucket"]
+        for row in pa.RecordBatchReader.from_stream(found).read_all().to_pylist()
+    }
     own = buckets[names[0]]
     assert len(set(buckets.values())) > 8
     for path in _files(landing):
@@ -123,7 +152,12 @@ def test_a_bucket_made_of_the_key_prunes(tmp_path: Path, spark: SparkSession) ->
 
 
 BUCKET = "def bucket(df):\n    return df.withColumn('bucket', F.pmod(F.crc32('name'), F.lit({})))\n"
-BUCKETED = {"keys": ["name"], "sequence_by": ["seq"], "apply_as_deletes": "op = 'd'", "partition_by": ["bucket"]}
+BUCKETED = {
+    "keys": ["name"],
+    "sequence_by": ["seq"],
+    "apply_as_deletes": "op = 'd'",
+    "partition_by": ["bucket"],
+}
 
 
 def bucketed(home: Path, buckets: int) -> Landing:
@@ -134,7 +168,11 @@ def bucketed(home: Path, buckets: int) -> Landing:
 
 
 def _places(landing: Landing) -> list[tuple[str, int, int]]:
-    found = QueryBuilder().register("t", DeltaTable(landing.layout.table)).execute("select name, seq, bucket from t")
+    found = (
+        QueryBuilder()
+        .register("t", DeltaTable(landing.layout.table))
+        .execute("select name, seq, bucket from t")
+    )
     rows = pa.RecordBatchReader.from_stream(found).read_all().to_pylist()
     return sorted((row["name"], row["seq"], row["bucket"]) for row in rows)
 
@@ -144,27 +182,35 @@ def _in(name: str, buckets: int) -> int:
 
 
 @pytest.mark.full
-def test_rows_of_another_computation_are_found_wherever_they_are(tmp_path: Path, spark: SparkSession) -> None:
+def test_rows_of_another_computation_are_found_wherever_they_are(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     landing, names = bucketed(tmp_path, 16), [str(number) for number in range(40)]
     moved = [name for name in names if _in(name, 16) != _in(name, 32)]
     stay, gone, again = moved[:3]
     landing.deliver(*[json.dumps({"name": name, "seq": 1}) for name in names])
     landing.apply(spark)
     landing.transform("own", BUCKET.format(32))
-    landing.deliver(*[json.dumps({"name": name, "seq": 2}) for name in names if name not in (stay, gone)])
+    landing.deliver(
+        *[json.dumps({"name": name, "seq": 2}) for name in names if name not in (stay, gone)]
+    )
     landing.deliver(json.dumps({"name": gone, "seq": 2, "op": "d"}))
     landing.apply(spark)
     expected = {name: (name, 2, _in(name, 32)) for name in names} | {stay: (stay, 1, _in(stay, 16))}
     del expected[gone]
     assert _places(landing) == sorted(expected.values())
-    landing.transform("own", BUCKET.format(16))  # as it was; rows of in between are not where it looks
+    landing.transform(
+        "own", BUCKET.format(16)
+    )  # as it was; rows of in between are not where it looks
     landing.deliver(json.dumps({"name": again, "seq": 3}))
     landing.apply(spark)
     assert _places(landing) == sorted((expected | {again: (again, 3, _in(again, 16))}).values())
 
 
 @pytest.mark.long
-def test_a_rebuild_makes_partitions_of_another_computation_prune_again(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_rebuild_makes_partitions_of_another_computation_prune_again(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     landing, names = bucketed(tmp_path, 16), [str(number) for number in range(40)]
     landing.deliver(*[json.dumps({"name": name, "seq": 1}) for name in names])
     landing.drain(spark)
@@ -189,7 +235,10 @@ PRUNED = [  # contract, and what its finding advises; None where nothing is to b
         "have the transform make a of columns",
     ),
     ({"target": NUMBERED | {"keys": ["name", "a"], "partition_by": ["a"]}}, None),
-    ({"target": NUMBERED | {"keys": ["name", "a"], "partition_by": ["a"]}}, "partition by something coarser than a"),
+    (
+        {"target": NUMBERED | {"keys": ["name", "a"], "partition_by": ["a"]}},
+        "partition by something coarser than a",
+    ),
 ]
 
 
@@ -200,7 +249,9 @@ PRUNED = [  # contract, and what its finding advises; None where nothing is to b
         pytest.param(*PRUNED[1], False, id="no order"),
         *(
             pytest.param(*one, True, id=name, marks=pytest.mark.long)
-            for one, name in zip(PRUNED, ("range", "no order, twice", "untold", "partition", "too many"), strict=True)
+            for one, name in zip(
+                PRUNED, ("range", "no order, twice", "untold", "partition", "too many"), strict=True
+            )
         ),
     ],
 )
@@ -209,7 +260,9 @@ def test_a_batch_that_its_keys_do_not_lead_to_its_files_is_told_of(
 ) -> None:
     tuning = Tuning(many_files=8, large=1000)
     contract = contract | {"maintenance": {"copy_on_write": 0}}  # what is little is made one file
-    landing = Landing(tmp_path, columns=COLUMNS | {"name": "string not null", "a": "int not null"}, **contract)
+    landing = Landing(
+        tmp_path, columns=COLUMNS | {"name": "string not null", "a": "int not null"}, **contract
+    )
 
     def name(key: int) -> str:
         return hashlib.sha256(str(key).encode()).hexdigest()
@@ -218,7 +271,9 @@ def test_a_batch_that_its_keys_do_not_lead_to_its_files_is_told_of(
         return json.dumps({"id": key, "seq": seq, "op": "u", "a": key // 2, "name": name(key)})
 
     landing.deliver(*[line(key, 1) for key in range(40)])
-    with configured(spark, {"spark.sql.shuffle.partitions": "10", "spark.sql.adaptive.enabled": "false"}):
+    with configured(
+        spark, {"spark.sql.shuffle.partitions": "10", "spark.sql.adaptive.enabled": "false"}
+    ):
         landing.apply(spark)
     files = len(DeltaTable(landing.layout.table).file_uris())
     assert files >= 8
@@ -261,24 +316,39 @@ def test_a_key_that_is_not_text_is_refused_as_it_could_not_be_found_again(
     tmp_path: Path, spark: SparkSession, batches: int
 ) -> None:
     contract: dict[str, Any] = {"columns": {"id": "string not null", "seq": "int not null"}}
-    contract |= {"target": {"keys": ["id"], "sequence_by": ["seq"]}, "source": {"format": "parquet"}}
+    contract |= {
+        "target": {"keys": ["id"], "sequence_by": ["seq"]},
+        "source": {"format": "parquet"},
+    }
     plain = Landing(tmp_path / "plain", **contract)
     made = Landing(tmp_path / "made", **contract, transform="own.tidy")
-    made.transform("own", "def tidy(df):\n    return df.withColumn('id', F.unhex('id').cast('string'))\n")
+    made.transform(
+        "own", "def tidy(df):\n    return df.withColumn('id', F.unhex('id').cast('string'))\n"
+    )
     for seq in range(1, batches + 1):
-        _parquet(plain, (b"\xff\xfe", seq), (b"a\xff", seq), ("é".encode(), seq), name=f"{seq}.parquet")
+        _parquet(
+            plain, (b"\xff\xfe", seq), (b"a\xff", seq), ("é".encode(), seq), name=f"{seq}.parquet"
+        )
         _parquet(made, (b"FFFE", seq), (b"C3A9", seq), name=f"{seq}.parquet")
         plain.drain(spark)
         made.apply(spark)
 
     for landing, reasons in ((plain, {"malformed": 2}), (made, {"type:id": 1})):
-        rows = QueryBuilder().register("t", DeltaTable(landing.layout.table)).execute("select id, seq from t")
-        assert pa.RecordBatchReader.from_stream(rows).read_all().to_pylist() == [{"id": "é", "seq": batches}]
+        rows = (
+            QueryBuilder()
+            .register("t", DeltaTable(landing.layout.table))
+            .execute("select id, seq from t")
+        )
+        assert pa.RecordBatchReader.from_stream(rows).read_all().to_pylist() == [
+            {"id": "é", "seq": batches}
+        ]
         assert [row["reasons"] for row in landing.ledger()] == [json.dumps(reasons)] * batches
 
     ids = set(quarantine.identified(plain.layout, quarantine.Filter()))
     assert len(ids) == 2 * batches
-    replay_rows(plain.request("rows", quarantine_ids=sorted(ids)), spark)  # their kept form is no text either
+    replay_rows(
+        plain.request("rows", quarantine_ids=sorted(ids)), spark
+    )  # their kept form is no text either
     assert set(quarantine.identified(plain.layout, quarantine.Filter())) == ids
     assert {row["applied"] for row in plain.ledger() if row["kind"] == "quarantine"} == {0}
 

@@ -45,7 +45,9 @@ def ranges(draw: random.Random, units: int) -> list[Unit]:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("units", [50, 51, *(pytest.param(units, marks=pytest.mark.long) for units in (1, 3000))])
+@pytest.mark.parametrize(
+    "units", [50, 51, *(pytest.param(units, marks=pytest.mark.long) for units in (1, 3000))]
+)
 def test_records_of_any_number_of_partitions_are_kept_and_read_again(
     spark: SparkSession, tmp_path: Path, units: int
 ) -> None:
@@ -69,12 +71,21 @@ def test_records_of_any_number_of_partitions_are_kept_and_read_again(
 
 
 @pytest.mark.parametrize("units", [pytest.param(1, marks=pytest.mark.long), 60])
-def test_files_that_hold_none_of_the_ranges_are_not_read(spark: SparkSession, tmp_path: Path, units: int) -> None:
+def test_files_that_hold_none_of_the_ranges_are_not_read(
+    spark: SparkSession, tmp_path: Path, units: int
+) -> None:
     layout = FlowLayout(str(tmp_path), "p", "f", "f")
     raw.create(layout)
     for first in (0, 1000):
         records = [
-            {"part": raw.RECORDS, "day": DAY, "unit": f"t/{n}", "log": "x", "position": first + at, "value": b"v"}
+            {
+                "part": raw.RECORDS,
+                "day": DAY,
+                "unit": f"t/{n}",
+                "log": "x",
+                "position": first + at,
+                "value": b"v",
+            }
             for n in range(units)
             for at in range(10)
         ]

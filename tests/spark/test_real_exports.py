@@ -84,14 +84,21 @@ EXPORTS = [
             "amount": {"type": "decimal(12,2)", "from": "Betrag (€)"},
             "balance": {"type": "double", "from": "Saldo"},
         },
-        [(DAY, "Müller & Söhne", Decimal("-1234.56"), 10000.0), (DAY, None, Decimal("0.50"), 9999.0)],
+        [
+            (DAY, "Müller & Söhne", Decimal("-1234.56"), 10000.0),
+            (DAY, None, Decimal("0.50"), 9999.0),
+        ],
         [(4, "type", "amount"), (5, "type", "booked")],
     ),
     Export(  # Swiss numbers, tabs, no header
         "kurse.tsv",
         b"ABBN\t1'234.50\t01/12/10\nNESN\t99.1\t01/12/10\nUBSG\t12'34\t01/12/10\n",
         {"format": "csv", "delimiter": "\t", "header": False, "thousands_separator": "'"},
-        {"symbol": "string", "price": "decimal(9,2)", "day": {"type": "date", "format": "dd/MM/yy"}},
+        {
+            "symbol": "string",
+            "price": "decimal(9,2)",
+            "day": {"type": "date", "format": "dd/MM/yy"},
+        },
         [("ABBN", Decimal("1234.50"), DAY), ("NESN", Decimal("99.10"), DAY)],
         [(3, "type", "price")],
     ),
@@ -111,7 +118,11 @@ EXPORTS = [
     Export(  # a data frame saved with its header and its texts
         "frame.parquet",
         _parquet(
-            {"Invoice No": ["1", "2", "3"], "day": ["1.12.2010", "2010-12-01", "01.12.2010"], "net": [1.5, 2.5, None]}
+            {
+                "Invoice No": ["1", "2", "3"],
+                "day": ["1.12.2010", "2010-12-01", "01.12.2010"],
+                "net": [1.5, 2.5, None],
+            }
         ),
         {"format": "parquet"},
         {
@@ -125,8 +136,15 @@ EXPORTS = [
     ),
     Export(  # a weather station's: days with a midnight, French numbers with a blank that doesn't break
         "pluie.csv.gz",
-        gzip.compress("Date;Pluie mm\n2010/12/01 00:00;1\u00a0234,5\n2010/12/01 07:00;0,0\n".encode()),
-        {"format": "csv", "delimiter": ";", "decimal_separator": ",", "thousands_separator": "\u00a0"},
+        gzip.compress(
+            "Date;Pluie mm\n2010/12/01 00:00;1\u00a0234,5\n2010/12/01 07:00;0,0\n".encode()
+        ),
+        {
+            "format": "csv",
+            "delimiter": ";",
+            "decimal_separator": ",",
+            "thousands_separator": "\u00a0",
+        },
         {
             "day": {"type": "date not null", "from": "Date", "format": "yyyy/MM/dd HH:mm"},
             "rain": {"type": "double", "from": "Pluie mm"},
@@ -142,7 +160,11 @@ EXPORTS = [
         {"format": "json", "multiline": True},
         {
             "id": {"type": "bigint not null", "from": "Order Id"},
-            "at": {"type": "timestamp", "from": "placedAt", "format": "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"},
+            "at": {
+                "type": "timestamp",
+                "from": "placedAt",
+                "format": "yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
+            },
             "total": "decimal(9,2)",
         },
         [(1, at(2010, 12, 1, 7, 26, 0, 123000), Decimal("12.50")), (3, None, None)],
@@ -170,7 +192,11 @@ EXPORTS = [
         b'"1 Dez 2010, 8:26:00 PM",Bo,1\n"1 Dec 2010, 12:00:00 am",Cy,0\n',
         {"format": "csv", "thousands_separator": ","},
         {
-            "at": {"type": "timestamp_ntz not null", "from": "When", "format": "d MMM yyyy, h:mm:ss a"},
+            "at": {
+                "type": "timestamp_ntz not null",
+                "from": "When",
+                "format": "d MMM yyyy, h:mm:ss a",
+            },
             "name": {"type": "string", "from": 'Caller "Name"'},
             "minutes": {"type": "int", "from": "Minutes"},
         },
@@ -230,22 +256,36 @@ EXPORTS = [
 
 @pytest.mark.long
 @pytest.mark.parametrize("export", EXPORTS, ids=lambda export: export.name)
-def test_an_export_ends_right_or_is_refused_by_row(spark: SparkSession, tmp_path: Path, export: Export) -> None:
-    landing = Landing(tmp_path, spark, source=export.source, columns=export.columns, target=export.target)
+def test_an_export_ends_right_or_is_refused_by_row(
+    spark: SparkSession, tmp_path: Path, export: Export
+) -> None:
+    landing = Landing(
+        tmp_path, spark, source=export.source, columns=export.columns, target=export.target
+    )
     landing.land(export.name, export.content)
     report, code = landing.attempt()
     assert (report.outcome, code) == ("done", Exit.DONE)
-    kinds = {name: column["type"] if isinstance(column, dict) else column for name, column in export.columns.items()}
+    kinds = {
+        name: column["type"] if isinstance(column, dict) else column
+        for name, column in export.columns.items()
+    }
     found = [
         tuple(_shown(row[name]) for name in kinds)
         for row in sorted(landing.rows(), key=lambda row: str(row[next(iter(kinds))]))
     ]
-    assert found == [tuple(_shown(value) for value in row) for row in sorted(export.rows, key=lambda row: str(row[0]))]
+    assert found == [
+        tuple(_shown(value) for value in row)
+        for row in sorted(export.rows, key=lambda row: str(row[0]))
+    ]
     kept = TableLog(landing.layout.quarantine).rows("select * from t order by origin.position")
-    assert [(row["origin"]["position"], row["reason"], row["field"]) for row in kept] == export.refused
+    assert [
+        (row["origin"]["position"], row["reason"], row["field"]) for row in kept
+    ] == export.refused
     told = audit(landing.spec, "f", root=tmp_path)
     assert told.clean, told
 
 
 def _shown(value: Any) -> Any:
-    return value.astimezone(UTC).isoformat() if isinstance(value, datetime) and value.tzinfo else value
+    return (
+        value.astimezone(UTC).isoformat() if isinstance(value, datetime) and value.tzinfo else value
+    )

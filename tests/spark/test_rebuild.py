@@ -42,7 +42,13 @@ from draindown.spark.targets import swap as targets_swap
 from draindown.spec.lease import LeaseSpec
 from tests.landing import KEYED, Injected, Landing
 
-COLUMNS = {"id": "string not null", "seq": "int not null", "op": "string", "a": "int", "region": "string"}
+COLUMNS = {
+    "id": "string not null",
+    "seq": "int not null",
+    "op": "string",
+    "a": "int",
+    "region": "string",
+}
 ONE = {"max_files_per_trigger": 1}
 OLD: dict[str, Any] = {
     "source": ONE,
@@ -56,16 +62,19 @@ NEW: dict[str, Any] = OLD | {
     "target": KEYED | {"partition_by": ["zone"]},
 }
 TIDY_OLD = "def tidy(df):\n    return df.withColumn('twice', F.col('a') * 3)\n"
-TIDY_NEW = (
-    "def tidy(df):\n    return df.withColumn('twice', F.col('a') * 2).withColumn('zone', F.pmod('id', F.lit(2)))\n"
-)
+TIDY_NEW = "def tidy(df):\n    return df.withColumn('twice', F.col('a') * 2).withColumn('zone', F.pmod('id', F.lit(2)))\n"
 
 
 def land(landing: Landing, *numbers: int) -> None:
     """Files of changes, deletes and rows that the old rule refuses, the new one, or both contracts."""
     for batch in numbers:
         rows: list[dict[str, Any]] = [
-            {"id": str(n % 9), "seq": batch * 10 + n % 4, "a": n - 2 if n < 14 else None, "region": f"r{n % 3}"}
+            {
+                "id": str(n % 9),
+                "seq": batch * 10 + n % 4,
+                "a": n - 2 if n < 14 else None,
+                "region": f"r{n % 3}",
+            }
             for n in range(20)
         ]
         rows += [{"id": str(n), "seq": batch * 10 + 5, "op": "d"} for n in range(batch, 9, 3)]
@@ -75,19 +84,27 @@ def land(landing: Landing, *numbers: int) -> None:
 
 def content(path: str, version: int | None = None) -> Counter[str]:
     """The rows of a table without their stamps, by deltalake alone."""
-    batches = QueryBuilder().register("t", DeltaTable(path, version=version)).execute("select * from t").read_all()
+    batches = (
+        QueryBuilder()
+        .register("t", DeltaTable(path, version=version))
+        .execute("select * from t")
+        .read_all()
+    )
     import pyarrow as pa
 
     rows = pa.table(batches).to_pylist()
     return Counter(
-        json.dumps({k: v for k, v in row.items() if k not in STAMPS}, sort_keys=True, default=str) for row in rows
+        json.dumps({k: v for k, v in row.items() if k not in STAMPS}, sort_keys=True, default=str)
+        for row in rows
     )
 
 
 def refusals(landing: Landing) -> dict[tuple[str, int], str]:
     """State of each refused row, by file and record."""
     rows = quarantine.listed(landing.layout, quarantine.Filter(state=None))
-    found = {(Path(row["origin"]["unit"]).name, row["origin"]["position"]): row["state"] for row in rows}
+    found = {
+        (Path(row["origin"]["unit"]).name, row["origin"]["position"]): row["state"] for row in rows
+    }
     assert len(found) == len(rows), "a row stands in the quarantine twice"
     return found
 
@@ -99,7 +116,9 @@ def healthy(landing: Landing) -> None:
     assert page.exit == 0, str(page)
 
 
-def rebuilt(landing: Landing, spark: SparkSession, fault: str | None = None, **more: Any) -> StepReport:
+def rebuilt(
+    landing: Landing, spark: SparkSession, fault: str | None = None, **more: Any
+) -> StepReport:
     """Rebuild; with `fault`, die at that step."""
 
     def reached(step: str) -> None:
@@ -140,8 +159,15 @@ def polling(path: str) -> Iterator[list[Counter[str]]]:
 def publish(landing: Landing) -> gate_published.Published:
     state = gate_published.unpublished(landing.layout)
     assert state is not None
-    pointer = {"version": state.version, "table_id": state.table_id, "changed_at": now(), "at": now()}
-    return gate_published.publish(landing.layout, gate_published.Published(**pointer, run_id="r", rows=1))
+    pointer = {
+        "version": state.version,
+        "table_id": state.table_id,
+        "changed_at": now(),
+        "at": now(),
+    }
+    return gate_published.publish(
+        landing.layout, gate_published.Published(**pointer, run_id="r", rows=1)
+    )
 
 
 @pytest.mark.full
@@ -168,12 +194,18 @@ def test_other_keys_or_another_sequence_need_a_rebuild(spark: SparkSession, tmp_
 @pytest.mark.full
 def test_keys_that_come_or_go_need_a_rebuild(spark: SparkSession, tmp_path: Path) -> None:
     """Changes of a key would be appended beside its row, or merged into several rows of it."""
-    keyed, appending = Landing(tmp_path, target={"keys": ["id"], "sequence_by": ["seq"]}), Landing(tmp_path, target={})
+    keyed, appending = (
+        Landing(tmp_path, target={"keys": ["id"], "sequence_by": ["seq"]}),
+        Landing(tmp_path, target={}),
+    )
     lines = [json.dumps({"id": "k", "seq": seq, "a": seq}) for seq in (1, 2, 3)]
     keyed.deliver(lines[0])
     keyed.drain(spark)
     appending.deliver(lines[1], name="second.json")
-    for other, said in ((appending, "the table has keys, id, and the spec has none"), (keyed, "were appended")):
+    for other, said in (
+        (appending, "the table has keys, id, and the spec has none"),
+        (keyed, "were appended"),
+    ):
         with pytest.raises(TerminalError) as caught:
             other.drain(spark)
         assert caught.value.code == "table-mismatch" and said in caught.value.found
@@ -206,12 +238,17 @@ def test_a_swap_that_is_cut_short_leaves_the_table_saying_what_its_rows_go_by(
 
 
 @pytest.mark.campaign
-def test_a_rebuild_is_what_a_fresh_flow_makes_and_readers_see_nothing_else(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_rebuild_is_what_a_fresh_flow_makes_and_readers_see_nothing_else(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     landing = Landing(tmp_path / "one", **OLD)
     landing.transform("own", TIDY_OLD)
     land(landing, 1, 2)
     landing.drain(spark)
-    first = [row["quarantine_id"] for row in quarantine.listed(landing.layout, quarantine.Filter(reason="malformed"))]
+    first = [
+        row["quarantine_id"]
+        for row in quarantine.listed(landing.layout, quarantine.Filter(reason="malformed"))
+    ]
     quarantine.discard(landing.layout, first[:1], by="someone")
     published, before = publish(landing), content(landing.layout.table)
     refused_before = refusals(landing)
@@ -222,7 +259,10 @@ def test_a_rebuild_is_what_a_fresh_flow_makes_and_readers_see_nothing_else(spark
     land(changed, 3)
     with pytest.raises(TerminalError) as caught:
         changed.drain(spark)  # whose refused rows stand in the quarantine all the same
-    assert (caught.value.code, "draindown rebuild p --flow f" in caught.value.next[1]) == ("table-mismatch", True)
+    assert (caught.value.code, "draindown rebuild p --flow f" in caught.value.next[1]) == (
+        "table-mismatch",
+        True,
+    )
     cut_short = refusals(changed)
     control = Landing(tmp_path / "two", **NEW)
     control.transform("own", TIDY_NEW)
@@ -251,10 +291,18 @@ def test_a_rebuild_is_what_a_fresh_flow_makes_and_readers_see_nothing_else(spark
     assert seen[-1] in (before, after)
 
     table = DeltaTable(changed.layout.table)
-    assert (TableLog(changed.layout.table).id, table.metadata().partition_columns) == (published.table_id, ["zone"])
+    assert (TableLog(changed.layout.table).id, table.metadata().partition_columns) == (
+        published.table_id,
+        ["zone"],
+    )
     assert content(changed.layout.table, published.version) == before
-    assert TableLog(changed.layout.table).properties["delta.dataSkippingStatsColumns"] == "id,seq,_changed_at"
-    assert Counter(row["id"] for row in changed.tombstones()) == Counter(row["id"] for row in control.tombstones())
+    assert (
+        TableLog(changed.layout.table).properties["delta.dataSkippingStatsColumns"]
+        == "id,seq,_changed_at"
+    )
+    assert Counter(row["id"] for row in changed.tombstones()) == Counter(
+        row["id"] for row in control.tombstones()
+    )
     states = refusals(changed)
     assert states.keys() == refused_before.keys() | refusals(control).keys()
     for place, state in states.items():
@@ -265,7 +313,13 @@ def test_a_rebuild_is_what_a_fresh_flow_makes_and_readers_see_nothing_else(spark
     assert {row["generation"] for row in changed.quarantine()} == {1, 2}
     state = gate_published.unpublished(changed.layout)
     assert state is not None and (state.pending, state.since) == (True, None)
-    assert [(row["generation"], row["batch"]) for row in changed.ledger()] == [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]
+    assert [(row["generation"], row["batch"]) for row in changed.ledger()] == [
+        (1, 0),
+        (1, 1),
+        (2, 0),
+        (2, 1),
+        (2, 2),
+    ]
     healthy(changed)
 
     publish(changed)
@@ -298,7 +352,9 @@ def finish_killed_at_each_step(landing: Landing) -> None:
 
 
 @pytest.mark.long
-def test_an_append_table_is_rebuilt_once_however_often_it_dies(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_append_table_is_rebuilt_once_however_often_it_dies(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     flow: dict[str, Any] = {"source": ONE, "columns": COLUMNS, "rules": OLD["rules"]}
     old = Landing(tmp_path / "one", **flow, target={"partition_by": ["region"]})
     land(old, 1, 2)
@@ -307,13 +363,23 @@ def test_an_append_table_is_rebuilt_once_however_often_it_dies(spark: SparkSessi
     new, control = Landing(old.home, **loose), Landing(tmp_path / "two", **loose)
     land(control, 1, 2)
     control.drain(spark)
-    passing = [row["quarantine_id"] for row in quarantine.listed(old.layout, quarantine.Filter(reason="rule:sane"))]
+    passing = [
+        row["quarantine_id"]
+        for row in quarantine.listed(old.layout, quarantine.Filter(reason="rule:sane"))
+    ]
     free = Landing(old.home, **(flow | {"rules": {}, "target": {"partition_by": ["region"]}}))
-    replay_rows(free.request("rows", quarantine_ids=tuple(passing[:1])), spark)  # in the table by a replay
+    replay_rows(
+        free.request("rows", quarantine_ids=tuple(passing[:1])), spark
+    )  # in the table by a replay
     before = content(old.layout.table)
 
     stop = Stop()
-    stopped = rebuilt(new, spark, stop=stop, reached=lambda step: stop.ask("enough") if step == "recorded" else None)
+    stopped = rebuilt(
+        new,
+        spark,
+        stop=stop,
+        reached=lambda step: stop.ask("enough") if step == "recorded" else None,
+    )
     assert (stopped.outcome, len(stopped.drain.batches if stopped.drain else [])) == ("bounded", 1)
     assert {"rebuild-unfinished"} <= {symptom.code for symptom in examine(new.request()).symptoms}
     healthy(old)  # which goes on meanwhile
@@ -331,11 +397,15 @@ def test_an_append_table_is_rebuilt_once_however_often_it_dies(spark: SparkSessi
     finish_killed_at_each_step(new)
     land(new, 3)
     land(control, 3)
-    assert new.drain(spark).outcome == "done"  # a run finishes it, and goes on in the new generation
+    assert (
+        new.drain(spark).outcome == "done"
+    )  # a run finishes it, and goes on in the new generation
     control.drain(spark)
     assert content(new.layout.table) == content(control.layout.table)
     assert TableLog(new.layout.table).partition_columns == []
-    assert {place: state for place, state in refusals(new).items() if state != "released"} == refusals(control)
+    assert {
+        place: state for place, state in refusals(new).items() if state != "released"
+    } == refusals(control)
     assert [(row["generation"], row["kind"]) for row in new.ledger()] == [
         *[(1, "source"), (1, "source"), (1, "quarantine")],
         *[(2, "source"), (2, "source"), (2, "source")],
@@ -353,7 +423,10 @@ def test_an_append_table_is_rebuilt_once_however_often_it_dies(spark: SparkSessi
     assert caught.value.code == "rebuild-input-gone"
     done = rebuilt(new, spark, accept_missing=True)
     assert done.drain is not None
-    assert (done.drain.generation, generations.without(new.layout, 4)) == (4, {str(new.landing / "002.json")})
+    assert (done.drain.generation, generations.without(new.layout, 4)) == (
+        4,
+        {str(new.landing / "002.json")},
+    )
     rows = sum(content(control.layout.table).values())
     assert 0 < sum(content(new.layout.table).values()) < rows
     healthy(new)
@@ -365,7 +438,9 @@ def test_a_request_of_a_rebuild_survives_its_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.full  # tests/tables/test_foreign_rows.py has the counts
-def test_rows_of_another_writer_are_on_the_card_and_dropped_by_a_word(tmp_path: Path, spark: SparkSession) -> None:
+def test_rows_of_another_writer_are_on_the_card_and_dropped_by_a_word(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     """A table that was there before, of a MERGE by hand: two of its rows are of keys that no input has."""
     it = Landing(tmp_path, columns={"id": "string not null", "seq": "int not null", "op": "string"})
     old = spark.sql("select cast(id as string) as id, cast(9 as int) as seq from range(2, 5)")
@@ -375,7 +450,11 @@ def test_rows_of_another_writer_are_on_the_card_and_dropped_by_a_word(tmp_path: 
     judged = check(it.request(), spark)
     told = card([drained, judged]).splitlines()
     assert (judged.outcome, [finding.kind for finding in judged.findings]) == ("done", ["foreign"])
-    assert told[0].startswith("WRONG") and "version 0" in told[1] and "3 rows inserted" in " ".join(told[1:3])
+    assert (
+        told[0].startswith("WRONG")
+        and "version 0" in told[1]
+        and "3 rows inserted" in " ".join(told[1:3])
+    )
     with pytest.raises(TerminalError) as refused:
         rebuilt(it, spark)
     assert refused.value.code == "rebuild-drops-rows"

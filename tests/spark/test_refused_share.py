@@ -36,7 +36,9 @@ def flow(home: Path, target: dict[str, Any], **more: Any) -> Landing:
     return Landing(home, columns=columns, target=target, **more)
 
 
-def run(landing: Landing, spark: SparkSession, run_id: str) -> tuple[StepReport, StepReport | None, Exit]:
+def run(
+    landing: Landing, spark: SparkSession, run_id: str
+) -> tuple[StepReport, StepReport | None, Exit]:
     """Drain and check as a run does: a check only where the plan made after the drain finds it due."""
     request = landing.request(run_id)
     drained, code = attempt(request, lambda _: landing.drain(spark, run_id=run_id))
@@ -51,7 +53,9 @@ def run(landing: Landing, spark: SparkSession, run_id: str) -> tuple[StepReport,
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("target", [{"keys": ["k"], "sequence_by": ["seq"]}, pytest.param({}, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "target", [{"keys": ["k"], "sequence_by": ["seq"]}, pytest.param({}, marks=pytest.mark.long)]
+)
 def test_a_run_that_refuses_every_row_is_red_until_someone_decides(
     spark: SparkSession, tmp_path: Path, target: dict[str, Any]
 ) -> None:
@@ -66,22 +70,32 @@ def test_a_run_that_refuses_every_row_is_red_until_someone_decides(
     drained, checked, code = run(landing, spark, "bad")
     assert verdict([drained]).startswith("REFUSED") and "100% refused" in verdict([drained])
     [finding] = [one for one in drained.findings if one.kind == "refused"]
-    assert finding.subject == f"{landing.landing}/002.json:1" and "one object a line is wanted" in finding.detail
+    assert (
+        finding.subject == f"{landing.landing}/002.json:1"
+        and "one object a line is wanted" in finding.detail
+    )
     assert checked is not None and code == Exit.GATE_FAILED
     assert checked.error is not None and checked.error["code"] == "gate-failed"
-    assert checked.check is not None and [e.name for e in checked.check.expectations] == [gate_published.REFUSED_SHARE]
+    assert checked.check is not None and [e.name for e in checked.check.expectations] == [
+        gate_published.REFUSED_SHARE
+    ]
     assert Path(str(checked.check.page)).is_file()
     assert card([drained, checked]).startswith("FAILED")
     assert gate_published.published(landing.layout) == published
     shown = flows(tmp_path / "dags" / "pipelines", tmp_path)[0]
     assert shown.runs[0].failed and shown.runs[0].refused == "100% refused"
-    assert [(row["run_id"], row["refused"]) for row in shown.ledger] == [("bad", "100%"), ("first", "0%")]
+    assert [(row["run_id"], row["refused"]) for row in shown.ledger] == [
+        ("bad", "100%"),
+        ("first", "0%"),
+    ]
 
     landing.deliver(*(good(n) for n in range(100, 200)))
     assert run(landing, spark, "good")[2] == Exit.GATE_FAILED, "good input decides nothing"
     assert len(landing.rows("k")) == 103, "what was good has landed"
 
-    waivers.waive(landing.layout, gate_published.REFUSED_SHARE, by="ada", reason="a test of the sender")
+    waivers.waive(
+        landing.layout, gate_published.REFUSED_SHARE, by="ada", reason="a test of the sender"
+    )
     _, checked, code = run(landing, spark, "waived")
     assert checked is not None and checked.check is not None and code == Exit.DONE
     assert checked.outcome == "done" and checked.check.changed_rows == 100
@@ -97,23 +111,32 @@ def test_where_nothing_is_left_to_publish_the_pointer_follows_once_rows_are_disc
     run(landing, spark, "first")
     landing.deliver(BAD[0])
     assert run(landing, spark, "bad")[2] == Exit.GATE_FAILED
-    quarantine.discard(landing.layout, quarantine.identified(landing.layout, quarantine.Filter()), by="ada")
+    quarantine.discard(
+        landing.layout, quarantine.identified(landing.layout, quarantine.Filter()), by="ada"
+    )
     _, checked, code = run(landing, spark, "again")
-    assert checked is not None and (code, checked.outcome) == (Exit.DONE, "idle"), "no row changed: nobody is told"
+    assert checked is not None and (code, checked.outcome) == (Exit.DONE, "idle"), (
+        "no row changed: nobody is told"
+    )
     pointer = gate_published.published(landing.layout)
     assert pointer is not None and pointer.version == TableLog(landing.layout.table).version
     assert pointer.run_id == "first"
 
 
 @pytest.mark.long
-def test_rows_that_a_corrected_contract_lets_through_count_no_more(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_that_a_corrected_contract_lets_through_count_no_more(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     landing = flow(tmp_path, {"keys": ["k"], "sequence_by": ["seq"]}, rules={"small": "seq < 10"})
     landing.deliver(*(good(n, seq=20) for n in range(5)))
     assert run(landing, spark, "bad")[2] == Exit.GATE_FAILED
-    corrected = flow(tmp_path, {"keys": ["k"], "sequence_by": ["seq"]}, rules={"small": "seq < 100"})
+    corrected = flow(
+        tmp_path, {"keys": ["k"], "sequence_by": ["seq"]}, rules={"small": "seq < 100"}
+    )
     ids = quarantine.identified(corrected.layout, quarantine.Filter())
     replayed, code = attempt(
-        request := corrected.request("replay", quarantine_ids=tuple(ids)), lambda _: replay_rows.replay(request, spark)
+        request := corrected.request("replay", quarantine_ids=tuple(ids)),
+        lambda _: replay_rows.replay(request, spark),
     )
     assert code == Exit.DONE and replayed.drain is not None
     assert (replayed.drain.refused_share, replayed.drain.refused) == (None, "")
@@ -125,7 +148,10 @@ def test_rows_that_a_corrected_contract_lets_through_count_no_more(spark: SparkS
 @pytest.mark.long
 def test_the_bounds_of_the_flow_decide(spark: SparkSession, tmp_path: Path) -> None:
     mixed = [*(good(n) for n in range(30)), *BAD[:10]]
-    for name, bounds, code in (("lax", {}, Exit.DONE), ("strict", {"fail": "20%"}, Exit.GATE_FAILED)):
+    for name, bounds, code in (
+        ("lax", {}, Exit.DONE),
+        ("strict", {"fail": "20%"}, Exit.GATE_FAILED),
+    ):
         landing = flow(tmp_path / name, {}, quarantine=bounds)
         landing.deliver(*mixed)
         drained, checked, found = run(landing, spark, "r")
@@ -138,10 +164,14 @@ def test_the_bounds_of_the_flow_decide(spark: SparkSession, tmp_path: Path) -> N
 
 
 @pytest.mark.long
-def test_a_start_that_died_after_its_commit_is_told_by_the_next(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_start_that_died_after_its_commit_is_told_by_the_next(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     from tests.landing import Injected
 
-    landing = flow(tmp_path, {"keys": ["k"], "sequence_by": ["seq"]}, source={"max_files_per_trigger": 1})
+    landing = flow(
+        tmp_path, {"keys": ["k"], "sequence_by": ["seq"]}, source={"max_files_per_trigger": 1}
+    )
     for n in range(2):
         landing.deliver(good(n), BAD[0])
     died = landing.request("r")
@@ -155,8 +185,12 @@ def test_a_start_that_died_after_its_commit_is_told_by_the_next(spark: SparkSess
     assert [row["start"] for row in told.drain.batches] == [again.start]
     assert (told.drain.totals["batches"], told.drain.totals["records"]) == (1, 2)
     rows = ledger_table.of_run(landing.layout, "r")
-    assert told.run.totals["records"] == sum(row.records for row in rows) == 4 and told.run.starts == 2
+    assert (
+        told.run.totals["records"] == sum(row.records for row in rows) == 4 and told.run.starts == 2
+    )
     assert "this run has 1 batch by other starts: 1 file, 2 rows -> 1 applied" in card([told])
     other = landing.request("other")
     idle, _ = attempt(other, lambda _: landing.drain(spark, run_id="other", start=other.start))
-    assert idle.run is not None and idle.run.totals["records"] == 0, "another run's rows are not its own"
+    assert idle.run is not None and idle.run.totals["records"] == 0, (
+        "another run's rows are not its own"
+    )

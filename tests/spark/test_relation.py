@@ -12,7 +12,11 @@ def test_rows_arrive_as_they_are_in_their_order(spark: SparkSession) -> None:
     rows = [("ü\u0000'\"\\${env:HOME}", -1, b"\xff\x00"), (None, 2**62, None), ("", None, b"")]
     frame = relation(spark, {"a b": TEXT, "n": NUMBER, "raw": BYTES}, rows)
     assert [tuple(row) for row in frame.collect()] == rows
-    assert [field.dataType.simpleString() for field in frame.schema] == ["string", "bigint", "binary"]
+    assert [field.dataType.simpleString() for field in frame.schema] == [
+        "string",
+        "bigint",
+        "binary",
+    ]
 
 
 def test_no_row_is_a_frame_too(spark: SparkSession) -> None:
@@ -26,7 +30,9 @@ def test_few_are_part_of_the_plan_and_many_are_shared_out(spark: SparkSession) -
     many = relation(spark, {"n": NUMBER}, [(number,) for number in range(20_000)])
     assert many.count() == 20_000
     assert many._jdf.queryExecution().executedPlan().nodeName() == "LocalTableScan"
-    large = relation(spark, {"raw": TEXT}, [("x" * 60_000,)] * 500)  # 30 MB, as a replay may have them
+    large = relation(
+        spark, {"raw": TEXT}, [("x" * 60_000,)] * 500
+    )  # 30 MB, as a replay may have them
     assert large.count() == 500
     assert large._jdf.queryExecution().executedPlan().nodeName() != "LocalTableScan"
     assert large.rdd.getNumPartitions() == 4

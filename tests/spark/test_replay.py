@@ -53,13 +53,17 @@ def land(landing: Landing) -> None:
 
 
 def flow(home: Path, **more: Any) -> Landing:
-    landing = Landing(home, source={"max_files_per_trigger": 1}, rules={"sane": "a is null or a >= 0"}, **more)
+    landing = Landing(
+        home, source={"max_files_per_trigger": 1}, rules={"sane": "a is null or a >= 0"}, **more
+    )
     land(landing)
     return landing
 
 
 def content(landing: Landing) -> Counter[tuple[Any, ...]]:
-    return Counter(tuple((k, v) for k, v in row.items() if k not in STAMPS) for row in landing.rows())
+    return Counter(
+        tuple((k, v) for k, v in row.items() if k not in STAMPS) for row in landing.rows()
+    )
 
 
 def refusals(landing: Landing) -> list[tuple[str, int]]:
@@ -68,7 +72,9 @@ def refusals(landing: Landing) -> list[tuple[str, int]]:
     return found
 
 
-def again(landing: Landing, spark: SparkSession, asked: Again = ALWAYS, fault: str | None = None) -> StepReport:
+def again(
+    landing: Landing, spark: SparkSession, asked: Again = ALWAYS, fault: str | None = None
+) -> StepReport:
     seen = iter(range(100))
 
     def reached(step: str) -> None:
@@ -79,7 +85,9 @@ def again(landing: Landing, spark: SparkSession, asked: Again = ALWAYS, fault: s
     return replay_input.replay(request, spark, progress=lambda line: None, reached=reached)
 
 
-def reset(landing: Landing, *, accept_missing: bool = False, table_aside: bool = False) -> reset_plan.ResetPlan:
+def reset(
+    landing: Landing, *, accept_missing: bool = False, table_aside: bool = False
+) -> reset_plan.ResetPlan:
     request = landing.request("reset")
     with lease_of(landing.layout, LeaseSpec(), owner="me", run_id="reset"):
         plan = reset_plan.plan(request, table_aside=table_aside)
@@ -92,7 +100,9 @@ def refused_with(code: str, landing: Landing, spark: SparkSession) -> None:
         landing.drain(spark)
     assert caught.value.code == code
     assert caught.value.next[0] == "draindown reset p --flow f"
-    assert code in {symptom.code for symptom in examine(landing.request()).symptoms if symptom.level == "wrong"}
+    assert code in {
+        symptom.code for symptom in examine(landing.request()).symptoms if symptom.level == "wrong"
+    }
 
 
 def healthy(landing: Landing) -> None:
@@ -104,7 +114,9 @@ def healthy(landing: Landing) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("twice", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_a_replay_changes_nothing_and_goes_on_after_a_crash(spark: SparkSession, tmp_path: Path, twice: bool) -> None:
+def test_a_replay_changes_nothing_and_goes_on_after_a_crash(
+    spark: SparkSession, tmp_path: Path, twice: bool
+) -> None:
     landing = flow(tmp_path)
     landing.drain(spark)
     before, refused, rows = content(landing), refusals(landing), landing.rows()
@@ -113,7 +125,10 @@ def test_a_replay_changes_nothing_and_goes_on_after_a_crash(spark: SparkSession,
     assert "replay-unfinished" in {symptom.code for symptom in examine(landing.request()).symptoms}
     done = again(landing, spark)
     assert done.drain is not None
-    assert (done.drain.totals["batches"], done.drain.totals["applied"]) == (1, 0)  # the crash came after a commit
+    assert (done.drain.totals["batches"], done.drain.totals["applied"]) == (
+        1,
+        0,
+    )  # the crash came after a commit
     assert again(landing, spark).outcome == "idle"
     if twice:
         one = Again(units=(str(landing.landing / "001.json"),))
@@ -134,7 +149,9 @@ def test_a_replay_changes_nothing_and_goes_on_after_a_crash(spark: SparkSession,
 
 
 @pytest.mark.campaign
-def test_every_loss_is_named_and_reset_brings_the_table_back(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_loss_is_named_and_reset_brings_the_table_back(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     landing = flow(tmp_path)
     landing.drain(spark)
     right, refused = content(landing), refusals(landing)
@@ -168,7 +185,9 @@ def test_every_loss_is_named_and_reset_brings_the_table_back(spark: SparkSession
 
 
 @pytest.mark.campaign
-def test_a_new_generation_decides_anew_about_refused_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_new_generation_decides_anew_about_refused_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     landing = flow(tmp_path)
     landing.drain(spark)
     refused = refusals(landing)
@@ -199,7 +218,9 @@ def test_a_new_generation_decides_anew_about_refused_rows(spark: SparkSession, t
         reset_plan.undoable(loose.layout)
     assert caught.value.code == "generation-has-batches"
     gone.write_bytes(kept)
-    assert replay.find(loose.request(replay=ALWAYS)).units == 1  # that generation left the other out
+    assert (
+        replay.find(loose.request(replay=ALWAYS)).units == 1
+    )  # that generation left the other out
 
 
 @pytest.mark.campaign
@@ -208,17 +229,24 @@ def test_an_append_table_is_reset_only_once_it_is_gone(spark: SparkSession, tmp_
     landing.drain(spark)
     right = content(landing)
     loose = Landing(tmp_path, source={"max_files_per_trigger": 1}, target=APPEND)
-    ids = tuple(row["quarantine_id"] for row in quarantine.listed(loose.layout, quarantine.Filter()))
+    ids = tuple(
+        row["quarantine_id"] for row in quarantine.listed(loose.layout, quarantine.Filter())
+    )
     replay_rows(loose.request("rows", quarantine_ids=ids), spark)
     more = content(loose)
     assert more.total() == right.total() + 2
-    for ask in (lambda: reset_plan.plan(loose.request()), lambda: replay.find(loose.request(replay=ALWAYS))):
+    for ask in (
+        lambda: reset_plan.plan(loose.request()),
+        lambda: replay.find(loose.request(replay=ALWAYS)),
+    ):
         with pytest.raises(TerminalError) as caught:
             ask()
         assert caught.value.code in ("reset-would-double", "replay-would-double")
     shutil.rmtree(loose.layout.table)
     reset(landing)
-    drain(landing.request("strict"), spark, progress=lambda line: None)  # refuses again what the replay had let through
+    drain(
+        landing.request("strict"), spark, progress=lambda line: None
+    )  # refuses again what the replay had let through
     sums = quarantine.counts(landing.layout)
     assert (content(landing), sums.released, sums.open) == (right, 0, sums.refused)
     found = audit(landing.spec, "f", root=landing.home)
@@ -232,7 +260,9 @@ def test_an_append_table_is_reset_only_once_it_is_gone(spark: SparkSession, tmp_
 
 
 @pytest.mark.long
-def test_an_append_flow_goes_on_after_its_quarantine_was_torn(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_append_flow_goes_on_after_its_quarantine_was_torn(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     landing = Landing(tmp_path, target=APPEND)
     for number in range(2):
         landing.deliver(json.dumps({"id": str(number), "seq": 1}), "torn {")
@@ -252,7 +282,9 @@ def test_an_append_flow_goes_on_after_its_quarantine_was_torn(spark: SparkSessio
 def test_rows_of_a_batch_that_is_not_done_wait_for_it(spark: SparkSession, tmp_path: Path) -> None:
     """It reads them again: where no key tells that they are there, they would be appended twice."""
     strict = Landing(tmp_path, target=APPEND, rules={"sane": "a >= 0"})
-    strict.deliver(json.dumps({"id": "good", "seq": 1, "a": 1}), json.dumps({"id": "bad", "seq": 1, "a": -1}))
+    strict.deliver(
+        json.dumps({"id": "good", "seq": 1, "a": 1}), json.dumps({"id": "bad", "seq": 1, "a": -1})
+    )
     with pytest.raises(Injected):
         strict.drain(spark, fault="quarantined")
     loose = Landing(tmp_path, target=APPEND)
@@ -267,10 +299,21 @@ def test_rows_of_a_batch_that_is_not_done_wait_for_it(spark: SparkSession, tmp_p
 
 
 @pytest.mark.full
-def test_rows_of_a_csv_whose_header_is_lost_are_not_replayed(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_of_a_csv_whose_header_is_lost_are_not_replayed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """Taken in the order of the contract their values would stand in each other's columns."""
-    columns, target = dict.fromkeys(("id", "a"), "string not null"), {"keys": ["id"], "sequence_by": ["a"]}
-    strict = Landing(tmp_path, source={"format": "csv"}, target=target, columns=columns, rules={"sane": "a <> 'bad'"})
+    columns, target = (
+        dict.fromkeys(("id", "a"), "string not null"),
+        {"keys": ["id"], "sequence_by": ["a"]},
+    )
+    strict = Landing(
+        tmp_path,
+        source={"format": "csv"},
+        target=target,
+        columns=columns,
+        rules={"sane": "a <> 'bad'"},
+    )
     cleared = strict.deliver("a,id", "bad,k1", name="1.csv")
     strict.deliver("a,id", "bad,k2", name="2.csv")
     strict.drain(spark)
@@ -289,11 +332,23 @@ def test_rows_of_a_csv_whose_header_is_lost_are_not_replayed(spark: SparkSession
 
 
 @pytest.mark.full
-def test_a_refused_row_of_parquet_has_the_values_of_its_file(spark: SparkSession, tmp_path: Path) -> None:
-    columns = {"id": "string not null", "at": "timestamp not null", "b": "string", "n": "string", "day": "date"}
+def test_a_refused_row_of_parquet_has_the_values_of_its_file(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    columns = {
+        "id": "string not null",
+        "at": "timestamp not null",
+        "b": "string",
+        "n": "string",
+        "day": "date",
+    }
     target = {"keys": ["id"], "sequence_by": ["at"]}
     strict = Landing(
-        tmp_path, source={"format": "parquet"}, columns=columns, target=target, rules={"sane": "n = '0.00'"}
+        tmp_path,
+        source={"format": "parquet"},
+        columns=columns,
+        target=target,
+        rules={"sane": "n = '0.00'"},
     )
     midnight, cut = 1_782_864_000_000_000_000, 1_782_864_000_000_000_001
     held = {
@@ -306,26 +361,37 @@ def test_a_refused_row_of_parquet_has_the_values_of_its_file(spark: SparkSession
     }
     pq.write_table(pa.table(held), strict.landing / "1.parquet")
     strict.drain(spark)
-    loose = Landing(tmp_path, source={"format": "parquet"}, columns=columns | {"later": "string"}, target=target)
-    replay_rows(loose.request("rows", quarantine_ids=tuple(quarantine.identified(loose.layout, ANY))), spark)
-    values = {row["id"]: (row["b"], row["n"], row["day"], row["later"], row["_rescued"]) for row in loose.rows()}
+    loose = Landing(
+        tmp_path, source={"format": "parquet"}, columns=columns | {"later": "string"}, target=target
+    )
+    replay_rows(
+        loose.request("rows", quarantine_ids=tuple(quarantine.identified(loose.layout, ANY))), spark
+    )
+    values = {
+        row["id"]: (row["b"], row["n"], row["day"], row["later"], row["_rescued"])
+        for row in loose.rows()
+    }
     assert values == dict.fromkeys(("k1", "k3"), ("hello", "1.50", date(2026, 7, 1), "new", None))
     (left,) = quarantine.listed(loose.layout, ANY)
     assert (left["reason"], left["field"], left["origin"]["position"]) == ("type", "at", 2)
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_rows_of_one_place_are_applied_once_each(spark: SparkSession, tmp_path: Path, times: int) -> None:
+def test_rows_of_one_place_are_applied_once_each(
+    spark: SparkSession, tmp_path: Path, times: int
+) -> None:
     """A topic that was created again has refused records at the offsets of the one before."""
     strict = Landing(tmp_path, target=APPEND, rules={"sane": "a >= 0"})
     strict.deliver(json.dumps({"id": "bad", "seq": 1, "a": -1}))
     strict.drain(spark)
     loose = Landing(tmp_path, target=APPEND)
     rows = spark.read.format("delta").load(loose.layout.quarantine)
-    other = rows.withColumns({"quarantine_id": F.lit("other"), "raw": F.lit("no json"), "raw_length": F.lit(7)})
-    other.withColumn("raw_length", F.col("raw_length").cast("long")).write.format("delta").mode("append").save(
-        loose.layout.quarantine
+    other = rows.withColumns(
+        {"quarantine_id": F.lit("other"), "raw": F.lit("no json"), "raw_length": F.lit(7)}
     )
+    other.withColumn("raw_length", F.col("raw_length").cast("long")).write.format("delta").mode(
+        "append"
+    ).save(loose.layout.quarantine)
     for _ in range(times):
         ids = tuple(quarantine.identified(loose.layout, quarantine.Filter()))
         replay_rows(loose.request("rows", quarantine_ids=ids), spark)
@@ -352,9 +418,14 @@ def test_any_number_of_refused_rows_is_replayed_in_portions(
 
 
 @pytest.mark.long
-def test_refused_rows_are_judged_by_when_their_own_file_was_seen(spark: SparkSession, tmp_path: Path) -> None:
+def test_refused_rows_are_judged_by_when_their_own_file_was_seen(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     landing = Landing(
-        tmp_path, columns={"id": "string", "at": "timestamp"}, target={}, rules={"past": "at <= arrived_at"}
+        tmp_path,
+        columns={"id": "string", "at": "timestamp"},
+        target={},
+        rules={"past": "at <= arrived_at"},
     )
     soon = datetime.now(UTC) + timedelta(seconds=2)
     landing.deliver(json.dumps({"id": "early", "at": soon.isoformat()}))
@@ -368,7 +439,10 @@ def test_refused_rows_are_judged_by_when_their_own_file_was_seen(spark: SparkSes
 
     ids = tuple(quarantine.identified(landing.layout, quarantine.Filter()))
     replay_rows(landing.request("rows", quarantine_ids=ids), spark)
-    assert landing.rows("id") == [] and len(quarantine.identified(landing.layout, quarantine.Filter())) == 2
+    assert (
+        landing.rows("id") == []
+        and len(quarantine.identified(landing.layout, quarantine.Filter())) == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -384,14 +458,21 @@ def test_refused_rows_are_judged_by_when_their_own_file_was_seen(spark: SparkSes
 def test_the_newest_sequence_of_a_batch_is_that_by_value(
     spark: SparkSession, kind: str, values: list[str | None], newest: str | None
 ) -> None:
-    given = spark.createDataFrame([(at % 2, value) for at, value in enumerate(values)], "file int, text string")
+    given = spark.createDataFrame(
+        [(at % 2, value) for at, value in enumerate(values)], "file int, text string"
+    )
     frame = given.withColumn("seq", F.col("text").cast(kind))
     of = F.when(F.col("seq").isNotNull(), counting._sequence(frame, "seq"))
-    assert counting.newest_sequence(frame.groupBy("file").agg(F.max(of).alias("_s")).collect()) == newest
+    assert (
+        counting.newest_sequence(frame.groupBy("file").agg(F.max(of).alias("_s")).collect())
+        == newest
+    )
 
 
 @pytest.mark.long
-def test_a_delete_that_a_reset_left_behind_keeps_nothing_out(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_delete_that_a_reset_left_behind_keeps_nothing_out(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     wrong = Landing(tmp_path)
     wrong.deliver(json.dumps({"id": "k", "seq": 10, "op": "d"}))
     with pytest.raises(Injected):
@@ -411,13 +492,20 @@ def test_a_delete_that_a_replay_remembered_and_never_made_keeps_nothing_out(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     keeping = {name: value for name, value in KEYED.items() if name != "apply_as_deletes"}
-    strict = Landing(tmp_path / "one", target=keeping, rules={"no_deletes": "op is null or op <> 'd'"})
-    strict.deliver(json.dumps({"id": "k", "seq": 10, "op": "d"}), json.dumps({"id": "x", "seq": 1, "a": 1}))
+    strict = Landing(
+        tmp_path / "one", target=keeping, rules={"no_deletes": "op is null or op <> 'd'"}
+    )
+    strict.deliver(
+        json.dumps({"id": "k", "seq": 10, "op": "d"}), json.dumps({"id": "x", "seq": 1, "a": 1})
+    )
     strict.drain(spark)
     loose = Landing(tmp_path / "one")
     ids = tuple(quarantine.identified(loose.layout, quarantine.Filter()))
     assert len(ids) == 1
-    with mock.patch.object(delta_target, "append", side_effect=Injected("append")), pytest.raises(Injected):
+    with (
+        mock.patch.object(delta_target, "append", side_effect=Injected("append")),
+        pytest.raises(Injected),
+    ):
         replay_rows(loose.request("rows", quarantine_ids=ids), spark)
     assert [row["id"] for row in loose.tombstones()] == ["k"]
     for landing, given_up in ((loose.copied(tmp_path / "two"), True), (loose, False)):

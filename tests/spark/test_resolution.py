@@ -82,10 +82,15 @@ def test_every_expression_that_is_wrong_is_named(spark: SparkSession, tmp_path: 
 
 
 @pytest.mark.parametrize("rule", ["n > 0 as x", "n > 0 as `and`"])
-def test_a_name_for_the_result_is_no_part_of_a_condition(spark: SparkSession, tmp_path: Path, rule: str) -> None:
+def test_a_name_for_the_result_is_no_part_of_a_condition(
+    spark: SparkSession, tmp_path: Path, rule: str
+) -> None:
     with pytest.raises(TerminalError) as caught:
         drain(request(tmp_path, rule), spark)
-    assert caught.value.code == "invalid-pipeline" and "would only name the result" in caught.value.found
+    assert (
+        caught.value.code == "invalid-pipeline"
+        and "would only name the result" in caught.value.found
+    )
 
 
 def test_the_loggers_that_are_silenced_are_pysparks_own() -> None:
@@ -100,11 +105,17 @@ def test_the_loggers_that_are_silenced_are_pysparks_own() -> None:
 
 
 @pytest.mark.parametrize("how", ["replay", "rows", "rebuild"])
-def test_replays_and_rebuilds_refuse_them_too(spark: SparkSession, tmp_path: Path, how: str) -> None:
+def test_replays_and_rebuilds_refuse_them_too(
+    spark: SparkSession, tmp_path: Path, how: str
+) -> None:
     asked = request(tmp_path, "s.b > 1")
     work = {
-        "replay": lambda: replay_input.replay(asked.model_copy(update={"replay": Again(units=("1.json",))}), spark),
-        "rows": lambda: replay_rows.replay(asked.model_copy(update={"quarantine_ids": ("x",)}), spark),
+        "replay": lambda: replay_input.replay(
+            asked.model_copy(update={"replay": Again(units=("1.json",))}), spark
+        ),
+        "rows": lambda: replay_rows.replay(
+            asked.model_copy(update={"quarantine_ids": ("x",)}), spark
+        ),
         "rebuild": lambda: rebuild.rebuild(asked, spark),
     }
     with pytest.raises(TerminalError) as caught:
@@ -121,7 +132,9 @@ def test_what_spark_resolves_drains(spark: SparkSession, tmp_path: Path) -> None
 
 @pytest.mark.full
 def test_the_words_are_those_of_this_spark(spark: SparkSession) -> None:
-    keywords = {row["keyword"].lower() for row in spark.sql("select keyword from sql_keywords()").collect()}
+    keywords = {
+        row["keyword"].lower() for row in spark.sql("select keyword from sql_keywords()").collect()
+    }
     assert keywords == KEYWORDS
     functions = {row[0] for row in spark.sql("show system functions").collect()}
     assert {name for name in functions if re.fullmatch(r"[a-z_]\w*", name)} == FUNCTIONS
@@ -169,17 +182,29 @@ def test_every_operator_and_predicate_of_spark_is_taken(spark: SparkSession) -> 
     parser = spark._jsparkSession.sessionState().sqlParser()  # type: ignore[attr-defined]
     symbols = spark._jvm.org.apache.spark.sql.catalyst.parser.SqlBaseLexer.VOCABULARY  # type: ignore[union-attr]
     tokens = {symbols.getSymbolicName(at) for at in range(symbols.getMaxTokenType() + 1)} - {None}
-    words = {name.lower() for name in tokens if re.fullmatch("[A-Z_]+", name)} | FUNCTIONS | KEYWORDS
+    words = (
+        {name.lower() for name in tokens if re.fullmatch("[A-Z_]+", name)} | FUNCTIONS | KEYWORDS
+    )
     parsed = set()
-    for text in (form.format(word) for form in _AROUND for word in sorted({*words, *_SIGNS, "!", "~"})):
+    for text in (
+        form.format(word) for form in _AROUND for word in sorted({*words, *_SIGNS, "!", "~"})
+    ):
         try:
             kind = parser.parseExpression(text).getClass().getSimpleName()
         except Exception:  # noqa: BLE001  Spark refuses it
             continue
         if kind != "Alias":
             parsed.add(text)
-    assert {"a rlike 'b'", "a regexp 'b'", "a not rlike 'b'", "a ilike any ('b')", "a is distinct from b"} <= parsed
-    assert {text: found for text in parsed if (found := list(problems(text, ["a", "b", "c"])))} == {}
+    assert {
+        "a rlike 'b'",
+        "a regexp 'b'",
+        "a not rlike 'b'",
+        "a ilike any ('b')",
+        "a is distinct from b",
+    } <= parsed
+    assert {
+        text: found for text in parsed if (found := list(problems(text, ["a", "b", "c"])))
+    } == {}
 
 
 @pytest.mark.parametrize("text", ["a rlike", "a regexp", "a ilike", "a div", "a rlik 'b'"])
@@ -198,7 +223,9 @@ def test_nothing_that_spark_accepts_is_refused(spark: SparkSession) -> None:
     of = spark._jvm.org.apache.spark.sql.catalyst.FunctionIdentifier  # type: ignore[union-attr]
     seen = 0
     for name in sorted(FUNCTIONS - _WITHOUT_EXAMPLES):
-        for found in re.finditer(r"^\s*> SELECT (.*);\s*$", session.lookupFunctionInfo(of(name)).getExamples(), re.M):
+        for found in re.finditer(
+            r"^\s*> SELECT (.*);\s*$", session.lookupFunctionInfo(of(name)).getExamples(), re.M
+        ):
             text = found[1]
             try:
                 check_expression(text)

@@ -32,13 +32,19 @@ def row(number: int, text: str | None, **more: Any) -> str:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("keys", [["id"], *(pytest.param(keys, marks=pytest.mark.long) for keys in ([], ["id", "p"]))])
-def test_a_text_that_would_be_another_partition_is_refused_by_row(landing: Make, keys: list[str]) -> None:
+@pytest.mark.parametrize(
+    "keys", [["id"], *(pytest.param(keys, marks=pytest.mark.long) for keys in ([], ["id", "p"]))]
+)
+def test_a_text_that_would_be_another_partition_is_refused_by_row(
+    landing: Make, keys: list[str]
+) -> None:
     columns = COLUMNS | ({"p": "string not null"} if "p" in keys else {})
     target = (KEYED | {"keys": keys} if keys else {}) | {"partition_by": ["p"]}
     here = landing({"columns": columns, "target": target})
     fine = [text for text in FINE if text is not None or "p" not in keys]
-    here.deliver(*[row(at, text) for at, text in enumerate(fine)], *[row(90, text) for text in NONE.values()])
+    here.deliver(
+        *[row(at, text) for at, text in enumerate(fine)], *[row(90, text) for text in NONE.values()]
+    )
     report, code = here.attempt()
     assert code == Exit.DONE, report.error
     assert {r["id"]: r["p"] for r in here.rows()} == dict(enumerate(fine))
@@ -50,11 +56,16 @@ def test_a_text_that_would_be_another_partition_is_refused_by_row(landing: Make,
     left = dict(enumerate(fine))
     if keys == ["id"]:  # a delete stores no partition
         texts = ("", "__HIVE_DEFAULT_PARTITION__")
-        here.deliver(*[row(at, text, n=2, gone=True) for at, text in enumerate(texts)], row(2, "moved", n=2))
+        here.deliver(
+            *[row(at, text, n=2, gone=True) for at, text in enumerate(texts)], row(2, "moved", n=2)
+        )
         assert here.attempt()[1] == Exit.DONE
         left = {at: text for at, text in left.items() if at > 1} | {2: "moved"}
         assert {r["id"]: r["p"] for r in here.rows()} == left
-    replay(here.request("again", quarantine_ids=[r["quarantine_id"] for r in refused.values()]), here.spark)
+    replay(
+        here.request("again", quarantine_ids=[r["quarantine_id"] for r in refused.values()]),
+        here.spark,
+    )
     assert {at for _, at in here.refused()} == set(wanted)
     assert audit(here.spec, "f", root=here.home).residues == []
     assert {r["id"]: r["p"] for r in here.rows()} == left

@@ -58,8 +58,14 @@ class Story:
         self.told |= {Path(finding.subject).name: finding.detail for finding in report.findings}
 
     def look(self) -> Seen:
-        refused = {place: (row["reason"], row["field"]) for place, row in self.here.refused().items()}
-        return Seen(self.here.rows() if TableLog(self.here.layout.table).exists else [], refused, self.here.parked())
+        refused = {
+            place: (row["reason"], row["field"]) for place, row in self.here.refused().items()
+        }
+        return Seen(
+            self.here.rows() if TableLog(self.here.layout.table).exists else [],
+            refused,
+            self.here.parked(),
+        )
 
 
 def tell(name: str, here: Any) -> Story:
@@ -97,9 +103,13 @@ def _repair(story: Story) -> None:
             name, content, _ = delivery.repaired
             (here.landing / delivery.name).unlink()
             here.land(name, content)
-    again = [d.name for d in story.deliveries if d.parked and d.repaired and d.repaired[0] == d.name]
+    again = [
+        d.name for d in story.deliveries if d.parked and d.repaired and d.repaired[0] == d.name
+    ]
     here.write_pipeline()
-    moved = [d.name for d in story.deliveries if d.parked and d.repaired and d.repaired[0] != d.name]
+    moved = [
+        d.name for d in story.deliveries if d.parked and d.repaired and d.repaired[0] != d.name
+    ]
     for verb, names in (("retry", again), ("discard --files --note renamed", moved)):
         paths = [word for name in names for word in ("--path", str(here.landing / name))]
         command = ["--root", str(here.home), "quarantine", *verb.split(), "p", *paths, "--yes"]
@@ -122,14 +132,24 @@ def _judge(story: Story, case: str, found: list[Delivery], control: list[Deliver
     trial.loud = any(code != Exit.DONE for code, _ in story.codes)
     first, last = story.first, story.last
     assert first and last
-    trial.promise("the run is green", story.codes[0][0] == Exit.DONE, mended=story.codes[-1][0] == Exit.DONE)
-    trial.promise("good rows land, once", _land(story, first, found), mended=_land(story, last, found))
+    trial.promise(
+        "the run is green", story.codes[0][0] == Exit.DONE, mended=story.codes[-1][0] == Exit.DONE
+    )
+    trial.promise(
+        "good rows land, once", _land(story, first, found), mended=_land(story, last, found)
+    )
     if any(d.refused for d in found):
-        trial.promise("each bad record is in quarantine", _refused(first, found), mended=_refused(last, found))
+        trial.promise(
+            "each bad record is in quarantine", _refused(first, found), mended=_refused(last, found)
+        )
     if any(d.kept_out for d in found):
-        trial.promise("kept out alone, by name", all(_named(story, first, d) for d in found if d.kept_out))
+        trial.promise(
+            "kept out alone, by name", all(_named(story, first, d) for d in found if d.kept_out)
+        )
         trial.promise("after repair it is drained, once", _repaired(story, last, found))
-    trial.promise("other files are drained", _land(story, first, control), mended=_land(story, last, control))
+    trial.promise(
+        "other files are drained", _land(story, first, control), mended=_land(story, last, control)
+    )
     trial.promise("sums equal the raw bytes", _sums(story))
     trial.promise("audit clean", not story.residues)
     trial.promise("next run clean", story.codes[-1] == (Exit.DONE, "idle"))
@@ -137,11 +157,16 @@ def _judge(story: Story, case: str, found: list[Delivery], control: list[Deliver
 
 
 def _judge_strays(story: Story) -> Trial:
-    trial = Trial("B29", story.name, "4 things that are no files to read", seconds=round(story.seconds, 1))
+    trial = Trial(
+        "B29", story.name, "4 things that are no files to read", seconds=round(story.seconds, 1)
+    )
     there = [name for name in STRAYS if os.path.lexists(story.here.landing / name)]
     trial.fired = f"{len(there)} of {len(STRAYS)} lie there"
     trial.promise("the run is green", story.codes[0][0] == Exit.DONE)
-    trial.promise("each is named in the report", {"k=1", "loop.json", "directory.json", "pipe.json"} <= set(story.told))
+    trial.promise(
+        "each is named in the report",
+        {"k=1", "loop.json", "directory.json", "pipe.json"} <= set(story.told),
+    )
     trial.promise("next run clean", story.codes[-1] == (Exit.DONE, "idle"))
     return trial
 
@@ -151,7 +176,9 @@ def _proof(story: Story, found: list[Delivery]) -> str:
     layout, seen = story.here.layout, set()
     for path in (layout.intake_of(1), layout.parked):
         if TableLog(path).exists:
-            seen |= {row["sha256"] for row in TableLog(path).query("select sha256 from t").to_pylist()}
+            seen |= {
+                row["sha256"] for row in TableLog(path).query("select sha256 from t").to_pylist()
+            }
     met = [d for d in found if hashlib.sha256(d.content).hexdigest() in seen or _told(story, d)]
     return f"{len(met)} of {len(found)} files by hash or name" if len(met) == len(found) else ""
 
@@ -162,7 +189,11 @@ def _told(story: Story, delivery: Delivery) -> bool:
 
 
 def _named(story: Story, seen: Seen, delivery: Delivery) -> bool:
-    return _told(story, delivery) if delivery.told else seen.parked.get(delivery.name) == delivery.parked
+    return (
+        _told(story, delivery)
+        if delivery.told
+        else seen.parked.get(delivery.name) == delivery.parked
+    )
 
 
 def _key(story: Story) -> str:
@@ -191,7 +222,9 @@ def _holds(row: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 def _refused(seen: Seen, found: list[Delivery]) -> bool:
     for delivery in found:
         name = Path(delivery.name).name
-        if {at: why for (file, at), why in seen.refused.items() if file == name} != dict(delivery.refused):
+        if {at: why for (file, at), why in seen.refused.items() if file == name} != dict(
+            delivery.refused
+        ):
             return False
     return True
 
@@ -226,5 +259,10 @@ def test_bad_input_is_accounted_for(landing: Make, name: str) -> None:
 def _nothing_else(story: Story) -> bool:
     assert story.last
     wanted = {known for delivery in story.deliveries for known in delivery.lands}
-    wanted |= {known for delivery in story.deliveries if delivery.repaired for known in delivery.repaired[2]}
+    wanted |= {
+        known
+        for delivery in story.deliveries
+        if delivery.repaired
+        for known in delivery.repaired[2]
+    }
     return {row[_key(story)] for row in story.last.rows} == wanted

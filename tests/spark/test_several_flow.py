@@ -41,7 +41,12 @@ from tests.spark.test_derived_flow import DAILY, HOURLY, Chain
 
 OWNERS = {
     "source": {"files": "landing_owners/*", "format": "json"},
-    "columns": {"code": "string not null", "seq": "int not null", "op": "string", "owner": "string"},
+    "columns": {
+        "code": "string not null",
+        "seq": "int not null",
+        "op": "string",
+        "owner": "string",
+    },
     "target": {"keys": ["code"], "sequence_by": ["seq"], "apply_as_deletes": "op = 'd'"},
 }
 SQL = (
@@ -61,7 +66,10 @@ class Two(Chain):
         super().__init__(home, spark)
         (home / "landing_owners").mkdir()
         document = json.loads(self.spec.model_dump_json(include={"pipeline", "lake"}))
-        own = {"flights": json.loads(self.spec.flows["flights"].model_dump_json(exclude_none=True)), "owners": OWNERS}
+        own = {
+            "flights": json.loads(self.spec.flows["flights"].model_dump_json(exclude_none=True)),
+            "owners": OWNERS,
+        }
         self.spec = PipelineSpec.model_validate(document | {"flows": {**own, **flows}})
 
     def owners(self, *rows: dict[str, Any]) -> None:
@@ -83,7 +91,9 @@ class Two(Chain):
 def it(spark: SparkSession, tmp_path: Path) -> Two:
     """All flows are current."""
     it = Two(tmp_path / "project", spark, owned=OWNED)
-    it.deliver(*(it.row(number, number, "ABC"[number % 3]) for number in range(9)), it.row(9, 0, None))
+    it.deliver(
+        *(it.row(number, number, "ABC"[number % 3]) for number in range(9)), it.row(9, 0, None)
+    )
     it.owners({"code": "A", "owner": "ann"}, {"code": "B", "owner": "bob"})
     for _ in range(2):
         it.run()
@@ -101,7 +111,9 @@ def test_a_change_of_one_table_moves_the_flow(it: Two) -> None:
     ahead = explain(FlowState.of(it.layout("owned")), declared, now())
     it.run("owned")
     (row,) = [one for one in ledger_table.recent(it.layout("owned"), 9) if one.slice == 2]
-    assert it.right() and (row.touched, row.updated, row.units) == (2, 2, 2) and not it.waits("owned")
+    assert (
+        it.right() and (row.touched, row.updated, row.units) == (2, 2, 2) and not it.waits("owned")
+    )
     assert [one.changed for one in ahead.sources] == [0, 2] and ahead.result is not None
     assert 0 < row.reread <= sum(one.rows for one in ahead.sources)
     after = explain(FlowState.of(it.layout("owned")), declared, now())
@@ -125,7 +137,12 @@ def test_either_table_moves_the_flow_and_neither_leaves_it_idle(it: Two) -> None
     it.run("owned")
     (row,) = [one for one in ledger_table.recent(it.layout("owned"), 9) if one.slice == 2]
     assert it.right() and (row.touched, row.updated, row.units) == (2, 2, 2)
-    it.deliver(it.row(0, 0, op="d"), it.row(3, 0, op="d"), it.row(6, 0, op="d"), it.row(1, 1, "C", noise="moved"))
+    it.deliver(
+        it.row(0, 0, op="d"),
+        it.row(3, 0, op="d"),
+        it.row(6, 0, op="d"),
+        it.row(1, 1, "C", noise="moved"),
+    )
     it.owners({"code": "B", "owner": "bea"})
     it.run()
     assert it.right() and not it.waits("owned")
@@ -133,11 +150,18 @@ def test_either_table_moves_the_flow_and_neither_leaves_it_idle(it: Two) -> None
     it.run("flights")
     before = TableLog(it.layout("owned").table).version
     it.run("owned")
-    assert TableLog(it.layout("owned").table).version == before + 1 and not it.waits("owned"), "an empty commit"
+    assert TableLog(it.layout("owned").table).version == before + 1 and not it.waits("owned"), (
+        "an empty commit"
+    )
     declared, pinned = it.spec.declared("owned"), [unit.until for unit in _newest(it).units]
     assert isinstance(declared, DerivedFlow)
-    sources = [TableLog(it.layout(name).table, at) for name, at in zip(("flights", "owners"), pinned, strict=True)]
-    assert prove(it.spark, it.layout("owned"), declared, sources, TableLog(it.layout("owned").table)).holds
+    sources = [
+        TableLog(it.layout(name).table, at)
+        for name, at in zip(("flights", "owners"), pinned, strict=True)
+    ]
+    assert prove(
+        it.spark, it.layout("owned"), declared, sources, TableLog(it.layout("owned").table)
+    ).holds
 
 
 def _newest(it: Two) -> Any:
@@ -155,7 +179,9 @@ def test_a_replay_computes_again_what_a_range_touched_as_the_sources_are_now(it:
     it.deliver(it.row(1, 1, op="d"), it.row(4, 1, op="d"), it.row(7, 1, op="d"))  # no B any more
     it.run()
     it.spark.sql(f"update delta.`{layout.table}` set owner = 'wrong'")
-    request = it.request("owned").model_copy(update={"replay": Again(since=times[0], until=times[1])})
+    request = it.request("owned").model_copy(
+        update={"replay": Again(since=times[0], until=times[1])}
+    )
     part = planned(request).plan
     assert part and part.drain and part.batches == 1
     left = ["read"]
@@ -169,7 +195,10 @@ def test_a_replay_computes_again_what_a_range_touched_as_the_sources_are_now(it:
         replay(request, it.spark, reached=dying)
     report = replay(request, it.spark, progress=lambda line: None)
     assert report.outcome == "done"
-    rows = {row["carrier"]: row["owner"] for row in TableLog(layout.table).rows("select carrier, owner from t")}
+    rows = {
+        row["carrier"]: row["owner"]
+        for row in TableLog(layout.table).rows("select carrier, owner from t")
+    }
     assert rows == {None: "wrong", "A": "wrong", "C": "cora"}, "C as it is now, and no other key"
     (row,) = [one for one in ledger_table.recent(layout, 9) if one.kind == "replay"]
     assert (row.touched, row.updated, row.form) == (1, 1, "derive")
@@ -193,7 +222,9 @@ def test_a_replay_computes_again_what_a_range_touched_as_the_sources_are_now(it:
 
 
 @pytest.mark.long
-def test_windows_that_went_since_are_no_error_of_a_replay(spark: SparkSession, tmp_path: Path) -> None:
+def test_windows_that_went_since_are_no_error_of_a_replay(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     it = Chain(tmp_path / "project", spark, hourly=HOURLY)
     it.deliver(it.row(1, 0), it.row(2, 90))
     for _ in range(2):
@@ -226,12 +257,20 @@ def test_a_changed_query_is_computed_beside_and_swapped_in(
     it.spec = PipelineSpec.model_validate(document)
     with pytest.raises(TerminalError) as error:
         it.drain("hourly")
-    assert error.value.code == "derivation-changed" and any("draindown rebuild" in one for one in error.value.next)
+    assert error.value.code == "derivation-changed" and any(
+        "draindown rebuild" in one for one in error.value.next
+    )
     it.deliver(it.row(8, 400, delay=3), it.row(0, 0, op="d"))
     it.run("flights")
     monkeypatch.setattr(tables, "ROWS", 4)
     found = rebuild_plan.plan(it.request("hourly"))
-    assert (found.state, found.units, found.slices, found.missing, found.forgotten) == ("new", 1, 2, (), 0)
+    assert (found.state, found.units, found.slices, found.missing, found.forgotten) == (
+        "new",
+        1,
+        2,
+        (),
+        0,
+    )
 
     def dying(name: str) -> None:
         if name == "staged":
@@ -242,7 +281,10 @@ def test_a_changed_query_is_computed_beside_and_swapped_in(
     assert TableLog(layout.table).version == before, "nothing live changed"
     newest = TableLog(it.layout("flights").table).version
     beside = dataclasses.replace(reader, version=newest, staged=2)
-    assert newest > reader.version and registered.readers(it.layout("flights")) == [reader, beside], "kept for both"
+    assert newest > reader.version and registered.readers(it.layout("flights")) == [
+        reader,
+        beside,
+    ], "kept for both"
     assert rebuild_plan.plan(it.request("hourly")).state == "begun"
     report = rebuild(it.request("hourly"), spark, progress=lambda line: None)
     assert report.outcome == "done" and generations.generation(layout) == 2
@@ -268,7 +310,9 @@ def test_a_table_of_another_pipeline_is_followed_once_its_own_flow_has_switched_
 
     def request(pipeline: str, flow: str, step: Step = "drain") -> Request:
         found = loader.load_alone(tmp_path / loader.DIRECTORY / f"{pipeline}.yaml", tmp_path, {})
-        made = Request(spec=found, flow=flow, step=step, run_id=f"run {now().isoformat()}", root=str(tmp_path))
+        made = Request(
+            spec=found, flow=flow, step=step, run_id=f"run {now().isoformat()}", root=str(tmp_path)
+        )
         return Request.decode(made.encode())
 
     def run(pipeline: str, flow: str) -> None:
@@ -276,7 +320,9 @@ def test_a_table_of_another_pipeline_is_followed_once_its_own_flow_has_switched_
         check(request(pipeline, flow, "check"), spark)
 
     def deliver(number: int, **row: Any) -> None:
-        (tmp_path / "landing_owners" / f"{number}.json").write_text(json.dumps({"seq": number, **row}))
+        (tmp_path / "landing_owners" / f"{number}.json").write_text(
+            json.dumps({"seq": number, **row})
+        )
 
     for made in (loader.DIRECTORY, Path("landing_owners")):
         (tmp_path / made).mkdir(parents=True)
@@ -299,7 +345,10 @@ def test_a_table_of_another_pipeline_is_followed_once_its_own_flow_has_switched_
     assert plan(request("shop", "owned", "plan"), now())[0].drain
     run("shop", "owned")
     found = TableLog(request("shop", "owned").layout.table).rows("select code, owner from t")
-    assert found == [{"code": "B", "owner": "BOB"}] and not plan(request("shop", "owned", "plan"), now())[0].drain
+    assert (
+        found == [{"code": "B", "owner": "BOB"}]
+        and not plan(request("shop", "owned", "plan"), now())[0].drain
+    )
     assert [str(one) for one in registered.readers(owners)] == ["shop/owned"]
     assert examine(request("crm", "owners")).looked["readers"].startswith("shop/owned from version")
 

@@ -38,8 +38,20 @@ from draindown.spec.per import Per
 from draindown.spec.table_source import SourceTable
 from tests.landing import Injected
 
-ORDERS = {"no": "bigint not null", "seq": "int not null", "customer_id": "bigint", "amount": "int", "noise": "string"}
-CUSTOMERS = {"row": "bigint not null", "seq": "int not null", "id": "bigint", "name": "string", "score": "int"}
+ORDERS = {
+    "no": "bigint not null",
+    "seq": "int not null",
+    "customer_id": "bigint",
+    "amount": "int",
+    "noise": "string",
+}
+CUSTOMERS = {
+    "row": "bigint not null",
+    "seq": "int not null",
+    "id": "bigint",
+    "name": "string",
+    "score": "int",
+}
 SOURCE = {"tables": ["orders", {"table": "customers", "keys": {"customer_id": "id"}}]}
 
 
@@ -88,7 +100,9 @@ class Shop:
         self.paths = [self.spec.layout(one.table).table for one in declared.source.read]
         for one, path in zip(declared.source.read, self.paths, strict=True):
             columns = ORDERS if one.table == "orders" else CUSTOMERS
-            types = ", ".join(f"`{name}` {kind.removesuffix(' not null')}" for name, kind in columns.items())
+            types = ", ".join(
+                f"`{name}` {kind.removesuffix(' not null')}" for name, kind in columns.items()
+            )
             spark.sql(
                 f"create table delta.`{path}` ({types}, _changed_at timestamp) using delta tblproperties "
                 "('delta.enableChangeDataFeed' = 'true', 'delta.enableDeletionVectors' = 'true')"
@@ -99,18 +113,27 @@ class Shop:
 
     def insert(self, table: str, *rows: tuple[Any, ...]) -> None:
         columns = ORDERS if table == "orders" else CUSTOMERS
-        types = ", ".join(f"`{name}` {kind.removesuffix(' not null')}" for name, kind in columns.items())
-        self.spark.createDataFrame(rows, types).write.format("delta").mode("append").save(self.path(table))
+        types = ", ".join(
+            f"`{name}` {kind.removesuffix(' not null')}" for name, kind in columns.items()
+        )
+        self.spark.createDataFrame(rows, types).write.format("delta").mode("append").save(
+            self.path(table)
+        )
 
     def sql(self, table: str, statement: str) -> None:
         self.spark.sql(statement.format(t=f"delta.`{self.path(table)}`"))
 
-    def derive(self, buckets: int = 1, reached: StepHook = ignore_step, *, fill: bool = False) -> list[BatchRow]:
+    def derive(
+        self, buckets: int = 1, reached: StepHook = ignore_step, *, fill: bool = False
+    ) -> list[BatchRow]:
         """Derive what changed in both tables since the last call. The first call fills."""
         until = [TableLog(path).version for path in self.paths]
         start = [None] * len(until) if fill or not self.consumed else self.consumed
         tables = [Versions(*one) for one in zip(self.paths, start, until, strict=True)]
-        rows = [self._batch(TableSlice(self.batch + 1, tables, Bucket(at, buckets)), reached) for at in range(buckets)]
+        rows = [
+            self._batch(TableSlice(self.batch + 1, tables, Bucket(at, buckets)), reached)
+            for at in range(buckets)
+        ]
         self.consumed = until
         return rows
 
@@ -118,7 +141,13 @@ class Shop:
         at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.batch)
         writer = TableWriter(self.spec.layout("d"), self.flow, 1, self.batch)
         batch = DeriveBatch(
-            writer=writer, flow=self.flow, slice=piece, run_id="r", changed_at=at, started_at=at, reached=reached
+            writer=writer,
+            flow=self.flow,
+            slice=piece,
+            run_id="r",
+            changed_at=at,
+            started_at=at,
+            reached=reached,
         )
         row = derive(self.spark, batch)
         self.batch += 1
@@ -126,7 +155,9 @@ class Shop:
 
     def table(self) -> list[tuple[Any, ...]]:
         found = TableLog(self.spec.layout("d").table).rows("select * from t")
-        return sorted((tuple(row[name] for name in row if name != "_changed_at") for row in found), key=str)
+        return sorted(
+            (tuple(row[name] for name in row if name != "_changed_at") for row in found), key=str
+        )
 
     def expected(self) -> list[tuple[Any, ...]]:
         """What DuckDB computes from both tables, which deltalake reads."""
@@ -144,7 +175,11 @@ def shop(spark: SparkSession, tmp_path: Path) -> Callable[..., Shop]:
 def change(draw: Random, it: Shop, step: int) -> None:
     """Insert, update, delete and move rows of one of the tables, or of both."""
     key = lambda: draw.choice((None, *range(8)))  # noqa: E731
-    for table in draw.choice((["orders"], ["customers"], ["orders", "customers"])) if step else ["orders", "customers"]:
+    for table in (
+        draw.choice((["orders"], ["customers"], ["orders", "customers"]))
+        if step
+        else ["orders", "customers"]
+    ):
         id_ = "customer_id" if table == "orders" else "id"
         first = "no" if table == "orders" else "`row`"
         number = "amount" if table == "orders" else "score"
@@ -152,10 +187,16 @@ def change(draw: Random, it: Shop, step: int) -> None:
             match draw.randrange(5) if step else 0:
                 case 0:
                     rows = [
-                        (step * 100 + draw.randrange(100), 1, key(), draw.choice((None, 1, 2)), "") for _ in range(6)
+                        (step * 100 + draw.randrange(100), 1, key(), draw.choice((None, 1, 2)), "")
+                        for _ in range(6)
                     ]
                     it.insert(
-                        table, *(rows if table == "orders" else [(*r[:3], draw.choice("ab"), r[3]) for r in rows])
+                        table,
+                        *(
+                            rows
+                            if table == "orders"
+                            else [(*r[:3], draw.choice("ab"), r[3]) for r in rows]
+                        ),
                     )
                 case 1:
                     it.sql(
@@ -166,27 +207,39 @@ def change(draw: Random, it: Shop, step: int) -> None:
                     it.sql(table, f"delete from {{t}} where {first} % 5 = {draw.randrange(5)}")
                 case 3:
                     it.sql(
-                        table, f"update {{t}} set {id_} = {draw.randrange(8)} where {first} % 4 = {draw.randrange(4)}"
+                        table,
+                        f"update {{t}} set {id_} = {draw.randrange(8)} where {first} % 4 = {draw.randrange(4)}",
                     )
                 case 4:
-                    it.sql(table, f"update {{t}} set seq = seq + 1 where {id_} = {draw.randrange(8)}")
+                    it.sql(
+                        table, f"update {{t}} set seq = seq + 1 where {id_} = {draw.randrange(8)}"
+                    )
 
 
 @pytest.mark.parametrize("name", ["left", pytest.param("union", marks=pytest.mark.long)])
 @pytest.mark.long
-def test_histories_of_both_tables_equal_what_another_engine_computes(shop: Callable[..., Shop], name: str) -> None:
+def test_histories_of_both_tables_equal_what_another_engine_computes(
+    shop: Callable[..., Shop], name: str
+) -> None:
     draw, it = Random(name), shop(QUERIES[name])
     met = set()
     for step in range(4):
         change(draw, it, step)
         rows = it.derive(buckets=1 + step % 2)
         assert it.table() == it.expected(), step
-        met |= {fate for row in rows for fate in ("inserted", "updated", "deleted") if getattr(row, fate)}
+        met |= {
+            fate
+            for row in rows
+            for fate in ("inserted", "updated", "deleted")
+            if getattr(row, fate)
+        }
     assert len(met) > 1
     before = TableLog(it.spec.layout("d").table).version
     it.sql("orders", "update {t} set seq = seq + 1, noise = 'other'")
     (row,) = it.derive()
-    assert (row.touched, row.used) == (0, 0) and row.records == row.irrelevant > 0, "columns that no query reads"
+    assert (row.touched, row.used) == (0, 0) and row.records == row.irrelevant > 0, (
+        "columns that no query reads"
+    )
     assert TableLog(it.spec.layout("d").table).version == before + 1, "an empty commit"
 
 
@@ -204,7 +257,10 @@ def _cells(draw: Random, histories: int) -> Iterator[Cell]:
             for _ in range(draw.randint(0, 5)):
                 at = draw.randrange(2)
                 _change(draw, rows[at], changes[at], at)
-            own = [[[(number, *row) for row in one] for one in part] for part in (before, rows, changes)]
+            own = [
+                [[(number, *row) for row in one] for one in part]
+                for part in (before, rows, changes)
+            ]
             yield own[0], own[1], own[2]
             number += 1
 
@@ -236,18 +292,30 @@ _SCHEMAS = (
 
 @pytest.mark.parametrize(
     "name",
-    ["left", *(pytest.param(name, marks=pytest.mark.long) for name in ("union", "inner", "null-safe", "right"))],
+    [
+        "left",
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("union", "inner", "null-safe", "right")
+        ),
+    ],
 )
 def test_a_thousand_random_histories_as_one_batch(spark: SparkSession, name: str) -> None:
     draw = Random(name)
     cells, buckets = list(_cells(draw, 1_000)), draw.choice((1, 3))
     sql = CELLS[name]
     per = Per.model_construct(keys=["cell", "customer_id"], sql=sql)
-    kind = PerKey(per, [SourceTable(table="orders"), SourceTable(table="customers", keys={"customer_id": "id"})])
+    kind = PerKey(
+        per,
+        [SourceTable(table="orders"), SourceTable(table="customers", keys={"customer_id": "id"})],
+    )
     before, after = (_computed(sql, cells, at) for at in (0, 1))
     sources = [_frame(spark, cells, 1, at) for at in range(2)]
     changed, used = [_frame(spark, cells, 2, at) for at in range(2)], _used(kind, sources)
-    netted = [images.net(one, names, changes=True).persist() for one, names in zip(changed, used, strict=True)]
+    netted = [
+        images.net(one, names, changes=True).persist()
+        for one, names in zip(changed, used, strict=True)
+    ]
     held = spark.createDataFrame(list(before.values()), query(kind, sources).schema)
     table, met = dict(before), Counter[str]()
     for bucket in (Bucket(at, buckets) for at in range(buckets)):
@@ -264,7 +332,9 @@ def test_a_thousand_random_histories_as_one_batch(spark: SparkSession, name: str
                 table[key] = tuple(row[:-1])
     assert table == after
     assert min(met[fate] for fate in difference.ACTS) > 40, met
-    assert sum(met.values()) < 0.9 * len(before.keys() | after.keys()), "untouched keys are not recomputed"
+    assert sum(met.values()) < 0.9 * len(before.keys() | after.keys()), (
+        "untouched keys are not recomputed"
+    )
 
 
 def _computed(sql: str, cells: Sequence[Cell], part: int) -> dict[tuple[Any, ...], tuple[Any, ...]]:
@@ -301,17 +371,30 @@ def test_a_change_of_one_table_touches_its_keys_alone_and_reads_the_other_at_its
     it.sql("customers", "update {t} set name = 'bob' where id = 2")
     (changed,) = it.derive()
     assert (changed.records, changed.touched, changed.updated, changed.unchanged) == (2, 1, 1, 0)
-    assert {(one.until - one.start, one.records) for one in inputs.of_batch(it.spec.layout("d"), changed.place)} == {
+    assert {
+        (one.until - one.start, one.records)
+        for one in inputs.of_batch(it.spec.layout("d"), changed.place)
+    } == {
         (0, 0),
         (1, 2),
     }
     found = prove(
-        it.spark, it.spec.layout("d"), it.flow, [TableLog(one) for one in it.paths], TableLog(it.spec.layout("d").table)
+        it.spark,
+        it.spec.layout("d"),
+        it.flow,
+        [TableLog(one) for one in it.paths],
+        TableLog(it.spec.layout("d").table),
     )
-    assert found.holds and found.found == 4 and [one.version for one in found.sources] == it.consumed
+    assert (
+        found.holds and found.found == 4 and [one.version for one in found.sources] == it.consumed
+    )
     it.sql("customers", "update {t} set name = 'carol' where id = 3")
     stale = prove(
-        it.spark, it.spec.layout("d"), it.flow, [TableLog(one) for one in it.paths], TableLog(it.spec.layout("d").table)
+        it.spark,
+        it.spec.layout("d"),
+        it.flow,
+        [TableLog(one) for one in it.paths],
+        TableLog(it.spec.layout("d").table),
     )
     assert [one.key for one in stale.falsehoods] == [{"customer_id": 3}]
 
@@ -336,7 +419,10 @@ def test_a_batch_that_died_is_done_once(shop: Callable[..., Shop], step: str) ->
 
 
 def test_keys_of_several_types_are_refused(shop: Callable[..., Shop]) -> None:
-    it = shop(source={"tables": ["orders", {"table": "customers", "keys": {"customer_id": "score"}}]}, sql=LEFT)
+    it = shop(
+        source={"tables": ["orders", {"table": "customers", "keys": {"customer_id": "score"}}]},
+        sql=LEFT,
+    )
     sources = [images.at(it.spark, path, TableLog(path).version) for path in it.paths]
     with pytest.raises(TerminalError) as error:
         resolve(it.flow, sources, "", "")
@@ -347,11 +433,16 @@ def test_keys_of_several_types_are_refused(shop: Callable[..., Shop]) -> None:
 def test_the_columns_that_a_query_reads_are_told_apart_by_table(shop: Callable[..., Shop]) -> None:
     it = shop()
     sources = [images.at(it.spark, path, TableLog(path).version) for path in it.paths]
-    assert resolve(it.flow, sources, "", "").used == [["customer_id", "amount"], ["id", "name", "score"]]
+    assert resolve(it.flow, sources, "", "").used == [
+        ["customer_id", "amount"],
+        ["id", "name", "score"],
+    ]
 
 
 @pytest.mark.full
-def test_the_keys_of_a_table_that_spark_finds_needless_are_read_all_the_same(shop: Callable[..., Shop]) -> None:
+def test_the_keys_of_a_table_that_spark_finds_needless_are_read_all_the_same(
+    shop: Callable[..., Shop],
+) -> None:
     one, other = "(select distinct customer_id from orders)", "(select distinct id from customers)"
     it = shop(f"select o.customer_id from {one} o left join {other} c on o.customer_id = c.id")
     it.insert("orders", (1, 1, 1, 5, ""))
@@ -366,8 +457,14 @@ def test_the_keys_of_a_table_that_spark_finds_needless_are_read_all_the_same(sho
 def test_the_law_holds_for_several_tables(spark: SparkSession, each: int) -> None:
     """Computed apart for disjoint sets of keys, a query gives what it gives over all rows."""
     draw = Random(4)
-    rows = [[(draw.choice((None, 0, 1, 2, 3)), draw.randint(-1, 2)) for _ in range(40)] for _ in range(2)]
-    frames = [spark.createDataFrame(rows[0], "k int, a int"), spark.createDataFrame(rows[1], "i int, b int")]
+    rows = [
+        [(draw.choice((None, 0, 1, 2, 3)), draw.randint(-1, 2)) for _ in range(40)]
+        for _ in range(2)
+    ]
+    frames = [
+        spark.createDataFrame(rows[0], "k int, a int"),
+        spark.createDataFrame(rows[1], "i int, b int"),
+    ]
     joins = ["join", "left join"]
     sides = ["(select k, max(a) v from t group by k)", "(select k, a v from t where a > 0)", "t"]
     others = ["(select distinct i, b from u)", "(select i, sum(b) b from u group by i)", "u"]
@@ -378,13 +475,14 @@ def test_the_law_holds_for_several_tables(spark: SparkSession, each: int) -> Non
         for other in others
         for same in ("x.k = y.i", "y.i <=> x.k")
     ][::each]:
-        sql = (
-            f"select k, count(*) c, sum(b) s from (select x.k, y.b from {side} x {how} {other} y on {same}) group by k"
-        )
+        sql = f"select k, count(*) c, sum(b) s from (select x.k, y.b from {side} x {how} {other} y on {same}) group by k"
         kind = PerKey(Per.model_construct(keys=["k"], sql=sql), TABLES)
         with configured(spark, INTERPRETED):
             whole = query(kind, frames)
-            parts = [query(kind, [one.where(_is_even(one, even)) for one in frames]) for even in (True, False)]
+            parts = [
+                query(kind, [one.where(_is_even(one, even)) for one in frames])
+                for even in (True, False)
+            ]
             together = parts[0].unionAll(parts[1])
             assert sorted(whole.collect(), key=str) == sorted(together.collect(), key=str), sql
 
@@ -410,7 +508,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("sql", REFUSED)
-def test_what_does_not_work_within_the_keys_of_all_tables_is_refused(spark: SparkSession, sql: str) -> None:
+def test_what_does_not_work_within_the_keys_of_all_tables_is_refused(
+    spark: SparkSession, sql: str
+) -> None:
     frames = [spark.createDataFrame([], "k int, a int"), spark.createDataFrame([], "i int, b int")]
     kind = PerKey(Per.model_construct(keys=["k"], sql=sql), TABLES)
     with pytest.raises(Refused) as refused:

@@ -89,7 +89,9 @@ def merge_overtaken(spark: SparkSession, landing: SharedLanding, once: Path) -> 
 
 
 @pytest.mark.full
-def test_merge_in_flight_is_fenced_and_the_flow_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_merge_in_flight_is_fenced_and_the_flow_goes_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     landing = SharedLanding(tmp_path)
     layout, app = landing.layout, app_id(landing.layout, 1, "rows")
     landing.deliver('{"id": "x", "seq": 1, "a": 1}', '{"id": "y", "seq": 1, "op": "d"}', "no json")
@@ -101,7 +103,10 @@ def test_merge_in_flight_is_fenced_and_the_flow_goes_on(spark: SparkSession, tmp
     )  # fmt: skip
     published.publish(layout, pointer)
 
-    with pytest.raises(TransientError) as caught, lease_of(layout, SHARED, owner="old", run_id="old") as old:
+    with (
+        pytest.raises(TransientError) as caught,
+        lease_of(layout, SHARED, owner="old", run_id="old") as old,
+    ):
         old.hand_to_jvm(spark._jvm)
         assert old._heart
         old._heart._over.set()  # as if this process, not its JVM, were frozen
@@ -123,7 +128,11 @@ def test_merge_in_flight_is_fenced_and_the_flow_goes_on(spark: SparkSession, tmp
     assert carried.version == pointer.version + 1
     landing.agrees()
 
-    landing.deliver('{"id": "x", "seq": 2, "a": 2}', '{"id": "z", "seq": 1, "a": 3}', '{"id": "y", "seq": 0, "a": 9}')
+    landing.deliver(
+        '{"id": "x", "seq": 2, "a": 2}',
+        '{"id": "z", "seq": 1, "a": 3}',
+        '{"id": "y", "seq": 0, "a": 9}',
+    )
     landing.drain(spark)
     assert TableLog(layout.table).last(app) == 1
     assert landing.values() == [("x", 2), ("z", 3)]
@@ -136,7 +145,9 @@ def test_merge_in_flight_is_fenced_and_the_flow_goes_on(spark: SparkSession, tmp
 
 
 @pytest.mark.campaign
-def test_driver_that_was_followed_stops_at_its_next_step(spark: SparkSession, tmp_path: Path) -> None:
+def test_driver_that_was_followed_stops_at_its_next_step(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """Before the first batch is committed too: the fence says that nothing is there yet, and the batch is no replay."""
     landing = SharedLanding(tmp_path)
     landing.deliver('{"id": "x", "seq": 1, "a": 1}')
@@ -146,7 +157,9 @@ def test_driver_that_was_followed_stops_at_its_next_step(spark: SparkSession, tm
 
         def reached(at: str, step: str = step, follower: int = before + 2) -> None:
             if at == step:  # a host that saw no heartbeat, and died itself
-                assert landing.epochs.claim(follower, {"owner": "another", "expires": SHARED.expires})
+                assert landing.epochs.claim(
+                    follower, {"owner": "another", "expires": SHARED.expires}
+                )
 
         request = landing.request(run_id=step)
         work = partial(drain, request, spark, progress=str, reached=reached)
@@ -167,7 +180,9 @@ def test_driver_that_was_followed_stops_at_its_next_step(spark: SparkSession, tm
     landing.agrees()
 
 
-def test_intake_of_a_driver_that_was_followed_takes_no_file_twice(spark: SparkSession, tmp_path: Path) -> None:
+def test_intake_of_a_driver_that_was_followed_takes_no_file_twice(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """It had listed the source when another host took the same files in."""
     landing = SharedLanding(tmp_path)
     landing.deliver('{"id": "z", "seq": 1, "a": 1}')
@@ -177,7 +192,10 @@ def test_intake_of_a_driver_that_was_followed_takes_no_file_twice(spark: SparkSe
 
     def slow(*given: object) -> object:
         sorted_out = right(*given)  # type: ignore[arg-type]
-        with mock.patch.object(files, "sort_out", right), mock.patch.object(locks, "_kernel", lambda: "another"):
+        with (
+            mock.patch.object(files, "sort_out", right),
+            mock.patch.object(locks, "_kernel", lambda: "another"),
+        ):
             take_in(landing.request(), heap_bytes=2**30, now=now())
         return sorted_out
 

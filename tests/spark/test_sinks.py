@@ -86,7 +86,9 @@ def batches(flow: Landing) -> list[dict[str, Any]]:
 def assert_sums(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         for counts in row["sinks"].values():
-            assert sum(counts[fate] for fate in SINK_FATES) == counts.get("quarantined", row["applied"]), row
+            assert sum(counts[fate] for fate in SINK_FATES) == counts.get(
+                "quarantined", row["applied"]
+            ), row
 
 
 ALSO_TO = {
@@ -99,13 +101,22 @@ def assert_agree(flow: Landing, servers: Mapping[str, FakeServer]) -> None:
     rows = table(flow.layout.table)
     assert servers["every"].rows == {(row["id"],): {"id": row["id"], "a": row["a"]} for row in rows}
     flagged = [row for row in rows if row["a"] is not None and row["a"] > 10]
-    assert servers["flagged"].rows == {(row["id"],): {"key": row["id"], "amount": row["a"]} for row in flagged}
+    assert servers["flagged"].rows == {
+        (row["id"],): {"key": row["id"], "amount": row["a"]} for row in flagged
+    }
     assert_sums(batches(flow))
 
 
 LATER = (
     *("connecting", "remembered", "counted-every", "noted-every", "portion-every", "sent-every"),
-    *("counted-flagged", "noted-flagged", "portion-flagged", "taken-flagged", "sent-flagged", "merged"),
+    *(
+        "counted-flagged",
+        "noted-flagged",
+        "portion-flagged",
+        "taken-flagged",
+        "sent-flagged",
+        "merged",
+    ),
 )
 CHANGES = (
     record("1", 2, a=5),  # matched, does not now: deleted there
@@ -130,7 +141,10 @@ def test_a_keyed_flow_its_sinks_and_its_ledger_agree_wherever_it_dies(
     spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer], fault: str
 ) -> None:
     flow = landing(
-        {"target": {"keys": ["id"], "sequence_by": ["seq"], "apply_as_deletes": "op = 'd'"}, "also_to": ALSO_TO}
+        {
+            "target": {"keys": ["id"], "sequence_by": ["seq"], "apply_as_deletes": "op = 'd'"},
+            "also_to": ALSO_TO,
+        }
     )
     flow.deliver(*[record(id_, 1, a=a) for id_, a in FIRST.items()])
     flow.apply(spark)
@@ -140,7 +154,9 @@ def test_a_keyed_flow_its_sinks_and_its_ledger_agree_wherever_it_dies(
         flow.apply(spark, fault=fault)
     flow.apply(spark)
     assert_agree(flow, servers)
-    assert [server.sent for server in servers.values()] == [2, 2], "a batch that a sink has is not sent again"
+    assert [server.sent for server in servers.values()] == [2, 2], (
+        "a batch that a sink has is not sent again"
+    )
     fates = batches(flow)[-1]["sinks"]
     assert fates["every"] == {"sent": 4, "deleted": 2, "passed": 1, "unsendable": 0}
     assert fates["flagged"] == {"sent": 3, "deleted": 2, "passed": 2, "unsendable": 0}
@@ -154,7 +170,11 @@ def test_older_rows_that_are_replayed_change_nothing_at_the_sinks(
     """A rule refused one row at first; a replay without that rule brings it, beside rows that were superseded."""
     target = {"keys": ["id"], "sequence_by": ["seq"], "apply_as_deletes": "op = 'd'"}
     flow = landing({"target": target, "also_to": ALSO_TO, "rules": {"sane": "a is null or a >= 0"}})
-    flow.deliver(*[record(id_, 1, a=a) for id_, a in FIRST.items()], record("10", 1, a=-5), record("11", 1, a=-20))
+    flow.deliver(
+        *[record(id_, 1, a=a) for id_, a in FIRST.items()],
+        record("10", 1, a=-5),
+        record("11", 1, a=-20),
+    )
     flow.drain(spark)
     flow.deliver(*CHANGES)
     flow.drain(spark)
@@ -162,7 +182,9 @@ def test_older_rows_that_are_replayed_change_nothing_at_the_sinks(
     before = {name: dict(server.rows) for name, server in servers.items()}
     content = dict(flow.document["flows"]["f"], rules={"sane": "a is null or a >= -9"})
     flow.spec = PipelineSpec.model_validate({**flow.document, "flows": {"f": content}})
-    again = partial(replay_input, flow.request("again", replay=EVERYTHING), spark, progress=lambda line: None)
+    again = partial(
+        replay_input, flow.request("again", replay=EVERYTHING), spark, progress=lambda line: None
+    )
     with pytest.raises(Injected):
         again(reached=_dying(fault))
     again(reached=lambda step: None)
@@ -171,7 +193,9 @@ def test_older_rows_that_are_replayed_change_nothing_at_the_sinks(
     assert servers["flagged"].rows == before["flagged"]
     sent = [server.sent for server in servers.values()]
     again(reached=lambda step: None)
-    assert [server.sent for server in servers.values()] == sent, "a replay that is done sends nothing"
+    assert [server.sent for server in servers.values()] == sent, (
+        "a replay that is done sends nothing"
+    )
     assert_agree(flow, servers)
 
 
@@ -179,7 +203,9 @@ def test_older_rows_that_are_replayed_change_nothing_at_the_sinks(
 def test_other_batches_wait_for_one_that_a_sink_has_and_the_table_lacks(
     spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer]
 ) -> None:
-    flow = landing({"target": {"keys": ["id"], "sequence_by": ["seq"]}, "also_to": {"every": ALSO_TO["every"]}})
+    flow = landing(
+        {"target": {"keys": ["id"], "sequence_by": ["seq"]}, "also_to": {"every": ALSO_TO["every"]}}
+    )
     flow.deliver(record("1", 1, a=1), '{"id": 5}')
     with pytest.raises(Injected):
         flow.apply(spark, fault="sent-every")
@@ -198,7 +224,9 @@ def test_what_a_sink_refuses_is_given_up_as_a_row_and_as_a_batch_and_filled_in_p
     servers: dict[str, FakeServer],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    flow = landing({"target": {"keys": ["id"], "sequence_by": ["seq"]}, "also_to": {"every": ALSO_TO["every"]}})
+    flow = landing(
+        {"target": {"keys": ["id"], "sequence_by": ["seq"]}, "also_to": {"every": ALSO_TO["every"]}}
+    )
     server = servers.setdefault("every", FakeServer())
 
     def refused_and(act: Callable[[], Any]) -> None:
@@ -207,7 +235,10 @@ def test_what_a_sink_refuses_is_given_up_as_a_row_and_as_a_batch_and_filled_in_p
         assert raised.value.code == "sink-refused"
 
     def given_up(id_: str) -> None:
-        assert sink_state.skip_row(flow.layout, "every", {"id": id_}, by="me", reason="broken") is not None
+        assert (
+            sink_state.skip_row(flow.layout, "every", {"id": id_}, by="me", reason="broken")
+            is not None
+        )
 
     server.refused = {("2",)}
     flow.deliver(*[record(str(at), 1, a=at) for at in range(5)])
@@ -216,16 +247,28 @@ def test_what_a_sink_refuses_is_given_up_as_a_row_and_as_a_batch_and_filled_in_p
     given_up("2")
     flow.drain(spark)
     assert sorted(server.rows) == [("0",), ("1",), ("3",), ("4",)]
-    assert batches(flow)[-1]["sinks"]["every"] == {"sent": 4, "deleted": 0, "passed": 0, "unsendable": 1}
+    assert batches(flow)[-1]["sinks"]["every"] == {
+        "sent": 4,
+        "deleted": 0,
+        "passed": 0,
+        "unsendable": 1,
+    }
     (kept,) = table(flow.layout.unsendable)
-    assert json.loads(kept["key"]) == {"id": "2"} and kept["reason"].startswith("given-up: broken (by me, ")
+    assert json.loads(kept["key"]) == {"id": "2"} and kept["reason"].startswith(
+        "given-up: broken (by me, "
+    )
 
     flow.deliver(record("5", 1, a=5), record("2", 2, a=22))
     refused_and(lambda: flow.drain(spark))
     assert len(sink_state.give_up(flow.layout, "every", by="me", reason="later")) == 1
     flow.drain(spark)
     assert ("5",) not in server.rows and server.sent == 1, "a batch that was given up is not sent"
-    assert batches(flow)[-1]["sinks"]["every"] == {"sent": 0, "deleted": 0, "passed": 0, "unsendable": 2}
+    assert batches(flow)[-1]["sinks"]["every"] == {
+        "sent": 0,
+        "deleted": 0,
+        "passed": 0,
+        "unsendable": 2,
+    }
     assert [one.subject for one in sink_columns.findings(flow.request(), flow.layout)] == ["every"]
     flow.deliver(record("6", 1, a=6))  # a file of its own in the table
     flow.drain(spark)
@@ -233,7 +276,9 @@ def test_what_a_sink_refuses_is_given_up_as_a_row_and_as_a_batch_and_filled_in_p
 
     read: list[int] = []
     portion = TableFiles.portion
-    monkeypatch.setattr(TableFiles, "portion", lambda files, at: read.append(at) or portion(files, at))
+    monkeypatch.setattr(
+        TableFiles, "portion", lambda files, at: read.append(at) or portion(files, at)
+    )
     monkeypatch.setattr(sink_fill, "PORTION", 1)
     fill = partial(sink_fill.fill, flow.request(), spark, "every", progress=lambda line: None)
     refused_and(fill)
@@ -250,16 +295,26 @@ def test_what_a_sink_refuses_is_given_up_as_a_row_and_as_a_batch_and_filled_in_p
     assert_sums(batches(flow))
 
 
-@pytest.mark.parametrize("faults", [("sent-dead",), pytest.param(("sent-big", "sent-dead"), marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "faults", [("sent-dead",), pytest.param(("sent-big", "sent-dead"), marks=pytest.mark.long)]
+)
 def test_an_append_flow_sends_each_row_by_its_origin_and_what_it_refuses_once(
-    spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer], faults: Sequence[str]
+    spark: SparkSession,
+    landing: Callable[..., Landing],
+    servers: dict[str, FakeServer],
+    faults: Sequence[str],
 ) -> None:
     also_to = {
         "big": sink("big", where="a > 10", columns=["id", "b"]),
         "dead": sink("dead", of="quarantined", columns=["quarantine_id", "reason", "raw"]),
     }
     flow = landing({"also_to": also_to})
-    flow.deliver(record("1", 1, a=11, b="x"), record("2", 1, a=1), record("3", 1, a=12, b="\u0000"), "{broken")
+    flow.deliver(
+        record("1", 1, a=11, b="x"),
+        record("2", 1, a=1),
+        record("3", 1, a=12, b="\u0000"),
+        "{broken",
+    )
     for fault in faults:
         with pytest.raises(Injected):
             flow.apply(spark, fault=fault)
@@ -308,16 +363,24 @@ def test_one_reading_of_the_batch_serves_all_sinks(
 
 @pytest.mark.long
 def test_each_sink_costs_the_jobs_that_send_its_rows_and_a_flow_without_sinks_none(
-    spark: SparkSession, tmp_path: Path, servers: dict[str, FakeServer], monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    tmp_path: Path,
+    servers: dict[str, FakeServer],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks = list[str]()
-    monkeypatch.setattr(sink_state.SinkState, "read", _told(looks, "state", sink_state.SinkState.read))
+    monkeypatch.setattr(
+        sink_state.SinkState, "read", _told(looks, "state", sink_state.SinkState.read)
+    )
     monkeypatch.setattr(outlets, "log_of", _told(looks, "log", outlets.log_of))
 
     def jobs(name: str, sinks: int) -> int:
         also_to = {f"{name}{at}": sink(f"{name}{at}", columns=["id", "a"]) for at in range(sinks)}
         flow = Landing(
-            tmp_path / name, columns=COLUMNS, target={"keys": ["id"], "sequence_by": ["seq"]}, also_to=also_to
+            tmp_path / name,
+            columns=COLUMNS,
+            target={"keys": ["id"], "sequence_by": ["seq"]},
+            also_to=also_to,
         )
         for seq in (1, 2):
             flow.deliver(*[record(str(at), seq, a=at) for at in range(9)])
@@ -327,9 +390,13 @@ def test_each_sink_costs_the_jobs_that_send_its_rows_and_a_flow_without_sinks_no
         assert bool(looks) == bool(sinks) == Path(flow.layout.sinks).exists()
         return len(spark.sparkContext.statusTracker().getJobIdsForGroup(f"{name} 2"))
 
-    none, one, two, three = (jobs(name, at) for at, name in enumerate(("none", "one", "two", "three")))
+    none, one, two, three = (
+        jobs(name, at) for at, name in enumerate(("none", "one", "two", "three"))
+    )
     assert 0 < none < one < two
-    assert two - one == three - two <= 2, "one more sink reads the batch once more from memory: no scan, no commit"
+    assert two - one == three - two <= 2, (
+        "one more sink reads the batch once more from memory: no scan, no commit"
+    )
     assert one - none <= 6
 
 
@@ -341,14 +408,18 @@ def _told(looks: list[str], what: str, right: Callable[..., Any]) -> Callable[..
     return look
 
 
-def test_a_derived_flow_sends_what_differs(spark: SparkSession, tmp_path: Path, servers: dict[str, FakeServer]) -> None:
+def test_a_derived_flow_sends_what_differs(
+    spark: SparkSession, tmp_path: Path, servers: dict[str, FakeServer]
+) -> None:
     also_to = {
         "counts": sink("counts"),
         "busy": sink("busy", where="n > 1", columns=["k", "n"]),
     }
     per = {"keys": ["k"], "sql": "select k, count(*) as n, avg(x) as x from source group by k"}
     flow = Derivation(tmp_path, spark, per=per, also_to=also_to)
-    flow.insert((1, 1, "a", None, 1, 0.1, ""), (2, 1, "a", None, 1, 0.2, ""), (3, 1, "b", None, 1, 0.3, ""))
+    flow.insert(
+        (1, 1, "a", None, 1, 0.1, ""), (2, 1, "a", None, 1, 0.2, ""), (3, 1, "b", None, 1, 0.3, "")
+    )
     flow.derive()
     flow.insert((4, 1, "b", None, 1, 0.4, ""), (5, 1, "c", None, 1, 0.5, ""))
     flow.sql("delete from {t} where id = 1")
@@ -356,25 +427,37 @@ def test_a_derived_flow_sends_what_differs(spark: SparkSession, tmp_path: Path, 
     with pytest.raises(Injected):
         flow.derive(reached=_dying("sent-busy"))
     flow.consumed = consumed
-    with configured(spark, {"spark.sql.shuffle.partitions": "7"}):  # a mean may differ in its last digits
+    with configured(
+        spark, {"spark.sql.shuffle.partitions": "7"}
+    ):  # a mean may differ in its last digits
         flow.derive()
     rows = table(flow.layout.table)
-    assert servers["counts"].rows == {(row["k"],): {n: row[n] for n in ("k", "n", "x")} for row in rows}
-    assert servers["busy"].rows == {(row["k"],): {n: row[n] for n in ("k", "n")} for row in rows if row["n"] > 1}
+    assert servers["counts"].rows == {
+        (row["k"],): {n: row[n] for n in ("k", "n", "x")} for row in rows
+    }
+    assert servers["busy"].rows == {
+        (row["k"],): {n: row[n] for n in ("k", "n")} for row in rows if row["n"] > 1
+    }
     assert [server.sent for server in servers.values()] == [2, 2]
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("rebuilt", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_fill_makes_a_sink_that_was_added_later_as_the_table(
-    spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer], rebuilt: bool
+    spark: SparkSession,
+    landing: Callable[..., Landing],
+    servers: dict[str, FakeServer],
+    rebuilt: bool,
 ) -> None:
     flow = landing({"also_to": {}, "target": {"keys": ["id"], "sequence_by": ["seq"]}})
     flow.deliver(*[record(str(at), 1, a=at) for at in range(8, 15)])
     flow.drain(spark)
     content = dict(flow.document["flows"]["f"], also_to=ALSO_TO)
     flow.spec = PipelineSpec.model_validate({**flow.document, "flows": {"f": content}})
-    assert [one.subject for one in sink_columns.findings(flow.request(), flow.layout)] == ["every", "flagged"]
+    assert [one.subject for one in sink_columns.findings(flow.request(), flow.layout)] == [
+        "every",
+        "flagged",
+    ]
     servers["flagged"] = FakeServer(rows={("99",): {"key": "99", "amount": 99}})
     servers["every"] = FakeServer()
 
@@ -395,7 +478,9 @@ def test_a_fill_makes_a_sink_that_was_added_later_as_the_table(
     with pytest.raises(Injected):
         sink_fill.fill(flow.request(), spark, "every", progress=lambda line: None)
     servers["every"].fault = lambda step: None
-    done = [sink_fill.fill(flow.request(), spark, name, progress=lambda line: None) for name in ALSO_TO]
+    done = [
+        sink_fill.fill(flow.request(), spark, name, progress=lambda line: None) for name in ALSO_TO
+    ]
     assert_agree(flow, servers)
     assert [one.deleted for one in done] == [0, 1]
     assert sink_columns.findings(flow.request(), flow.layout) == []
@@ -405,7 +490,10 @@ def test_a_fill_makes_a_sink_that_was_added_later_as_the_table(
     flow.deliver(record("8", 2, a=100))
     rebuild(flow.request(), spark, progress=lambda line: None)
     assert [server.sent for server in servers.values()] == [2, 2], "a rebuild sends nothing"
-    assert [one.subject for one in sink_columns.findings(flow.request(), flow.layout)] == ["every", "flagged"]
+    assert [one.subject for one in sink_columns.findings(flow.request(), flow.layout)] == [
+        "every",
+        "flagged",
+    ]
     for name in ALSO_TO:
         sink_fill.fill(flow.request(), spark, name, progress=lambda line: None)
     assert_agree(flow, servers)
@@ -421,11 +509,22 @@ def test_a_withdrawal_deletes_at_the_sinks_and_a_release_writes_again(
     low = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "a", "max_value": 55}}
     asked = flow.request(run_id="w", suite={"name": "s", "expectations": [low], "meta": {}})
     with pytest.raises(Injected):
-        withdraw(asked, spark, f"{low['type']}:a", agreed=lambda plan: True, reached=_dying("sent-flagged"))
+        withdraw(
+            asked,
+            spark,
+            f"{low['type']}:a",
+            agreed=lambda plan: True,
+            reached=_dying("sent-flagged"),
+        )
     withdraw(asked, spark, f"{low['type']}:a", agreed=lambda plan: True)
     assert_agree(flow, servers)
     assert sorted(servers["every"].rows) == [("1",), ("2",)]
-    assert batches(flow)[-1]["sinks"]["flagged"] == {"sent": 0, "deleted": 1, "passed": 0, "unsendable": 0}
+    assert batches(flow)[-1]["sinks"]["flagged"] == {
+        "sent": 0,
+        "deleted": 1,
+        "passed": 0,
+        "unsendable": 0,
+    }
     ids = tuple(row["quarantine_id"] for row in flow.quarantine())
     replay_rows(flow.request(run_id="q", quarantine_ids=ids), spark)
     assert_agree(flow, servers)
@@ -440,7 +539,9 @@ def _dying(fault: str) -> Callable[[str], None]:
     return reached
 
 
-def test_the_fate_of_a_row_at_a_sink_follows_from_the_row_before_and_after(spark: SparkSession) -> None:
+def test_the_fate_of_a_row_at_a_sink_follows_from_the_row_before_and_after(
+    spark: SparkSession,
+) -> None:
     """All combinations, in one query. A row is what the sink holds if, and only if, it matches after the batch."""
     cases = [
         (fate, was, matches)
@@ -449,7 +550,9 @@ def test_the_fate_of_a_row_at_a_sink_follows_from_the_row_before_and_after(spark
         for matches in (True, False)
     ]
     frame = spark.createDataFrame(cases, "fate string, was boolean, matches boolean")
-    found = frame.select("*", fate_at(F.col("fate"), F.col("was"), F.col("matches")).alias("to")).collect()
+    found = frame.select(
+        "*", fate_at(F.col("fate"), F.col("was"), F.col("matches")).alias("to")
+    ).collect()
     for row in found:
         holds_before = row["was"]
         gone = row["fate"] == "delete"
@@ -461,7 +564,11 @@ def test_the_fate_of_a_row_at_a_sink_follows_from_the_row_before_and_after(spark
 
 @pytest.mark.parametrize(("of", "column"), [("applied", "id"), ("quarantined", "reason")])
 def test_a_condition_that_spark_can_not_resolve_is_named_before_anything_is_sent(
-    spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer], of: str, column: str
+    spark: SparkSession,
+    landing: Callable[..., Landing],
+    servers: dict[str, FakeServer],
+    of: str,
+    column: str,
 ) -> None:
     also_to = {"every": sink("every", of=of, where=f"map(1, 2) = {column}")}
     flow = landing({"target": {"keys": ["id"], "sequence_by": ["seq"]}, "also_to": also_to})

@@ -26,7 +26,9 @@ from tests.sinks.fake import FakeServer, FakeSink
 from tests.spark.test_history_flow import SEVERAL, event
 from tests.spark.test_joined_flow import AIRLINES, JOINED, NAMED, Paired
 
-ALSO_TO = {"every": {"postgres": {"url": "postgresql://u:${secret:X}@host:5432/d", "table": "every"}}}
+ALSO_TO = {
+    "every": {"postgres": {"url": "postgresql://u:${secret:X}@host:5432/d", "table": "every"}}
+}
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
 
@@ -53,7 +55,9 @@ def assert_as_the_table(server: FakeServer, layout: FlowLayout, *keys: str) -> N
     for batch in ledger_table.recent(layout, 9):
         counts = batch.sinks["every"]
         assert sum(counts[fate] for fate in SINK_FATES) == batch.applied
-        assert counts["passed"] == 0  # a row without a match has a key that is NULL, and is unsendable
+        assert (
+            counts["passed"] == 0
+        )  # a row without a match has a key that is NULL, and is unsendable
 
 
 def _plain(values: Any) -> list[str]:
@@ -82,7 +86,11 @@ def test_a_sink_follows_a_join(spark: SparkSession, tmp_path: Path, server: Fake
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("step", ["noted-every", "taken-every", "sent-every", "merged"])
 def test_a_sink_follows_a_join_whose_batches_are_run_again(
-    spark: SparkSession, tmp_path: Path, server: FakeServer, monkeypatch: pytest.MonkeyPatch, step: str
+    spark: SparkSession,
+    tmp_path: Path,
+    server: FakeServer,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
 ) -> None:
     """Each row moves to another scope, whose batch is another one than that of the scope which it leaves."""
     it = Paired(tmp_path / "project", spark, joined={**JOINED, "also_to": ALSO_TO})
@@ -151,7 +159,9 @@ def test_a_sink_follows_a_history_whose_rows_are_named_by_a_struct(
     assert_as_the_table(server, it.layout, "k", "__START_AT")
 
 
-def test_a_row_whose_key_is_a_struct_can_be_given_up_as_an_error_spells_it(spark: SparkSession) -> None:
+def test_a_row_whose_key_is_a_struct_can_be_given_up_as_an_error_spells_it(
+    spark: SparkSession,
+) -> None:
     kind = "struct<at:timestamp,n:int,text:string>"
     values = [(START + timedelta(microseconds=at), at, 'a"é') for at in range(3)]
     with configured(spark, {"spark.sql.session.timeZone": "UTC"}):

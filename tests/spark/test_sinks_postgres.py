@@ -38,7 +38,15 @@ def postgres(monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresServer]:
 
 
 def record(id_: int, seq: int, amount: str, note: str = "") -> str:
-    return json.dumps({"id": id_, "seq": seq, "amount": amount, "at": f"2026-01-0{seq} 00:00:00.123456Z", "note": note})
+    return json.dumps(
+        {
+            "id": id_,
+            "seq": seq,
+            "amount": amount,
+            "at": f"2026-01-0{seq} 00:00:00.123456Z",
+            "note": note,
+        }
+    )
 
 
 @pytest.mark.long
@@ -46,7 +54,9 @@ def test_postgres_follows_the_table(
     spark: SparkSession, landing: Callable[..., Landing], postgres: PostgresServer
 ) -> None:
     postgres.execute("create schema s")
-    postgres.execute("create table s.alerts (key bigint primary key, amount numeric(12,2), at timestamptz, note text)")
+    postgres.execute(
+        "create table s.alerts (key bigint primary key, amount numeric(12,2), at timestamptz, note text)"
+    )
     postgres.execute(f"grant usage, create on schema s to {USER}")
     postgres.execute(f"grant select, insert, update, delete on s.alerts to {USER}")
     also_to = {
@@ -59,20 +69,35 @@ def test_postgres_follows_the_table(
     flow = landing({"columns": COLUMNS, "target": TARGET, "also_to": also_to})
 
     def agree() -> None:
-        read = QueryBuilder().register("t", DeltaTable(flow.layout.table)).execute("select * from t")
+        read = (
+            QueryBuilder().register("t", DeltaTable(flow.layout.table)).execute("select * from t")
+        )
         rows = pa.RecordBatchReader.from_stream(read).read_all().to_pylist()
-        wanted = {row["id"]: (row["amount"], row["at"], row["note"]) for row in rows if row["amount"] > Decimal(10)}
-        found: dict[Any, Any] = {row[0]: row[1:] for row in postgres.execute("select * from s.alerts")}
+        wanted = {
+            row["id"]: (row["amount"], row["at"], row["note"])
+            for row in rows
+            if row["amount"] > Decimal(10)
+        }
+        found: dict[Any, Any] = {
+            row[0]: row[1:] for row in postgres.execute("select * from s.alerts")
+        }
         assert found == wanted
 
     with configured(spark, INTERPRETED):
-        flow.deliver(record(1, 1, "10.01"), record(2, 1, "5"), record(3, 1, "99.99", "é"), record(4, 1, "77"))
+        flow.deliver(
+            record(1, 1, "10.01"), record(2, 1, "5"), record(3, 1, "99.99", "é"), record(4, 1, "77")
+        )
         with pytest.raises(Injected):
             flow.apply(spark, fault="remembered")
         assert postgres.execute("select count(*) from s.alerts") == [(0,)]
         flow.apply(spark)
         agree()
-        flow.deliver(record(1, 2, "1"), record(2, 2, "50"), record(4, 2, "78", "gone"), record(5, 1, "12", "a\u0000b"))
+        flow.deliver(
+            record(1, 2, "1"),
+            record(2, 2, "50"),
+            record(4, 2, "78", "gone"),
+            record(5, 1, "12", "a\u0000b"),
+        )
         with pytest.raises(Injected):
             flow.apply(spark, fault="sent-alerts")
         flow.apply(spark)

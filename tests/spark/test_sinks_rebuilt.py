@@ -42,7 +42,9 @@ from tests.spark.test_sinks import record, sink, table
 class Logged(FakeSink):
     """Notes what it is sent. One whose table is named `topic…` can't delete what the flow's table does not have."""
 
-    def __init__(self, server: FakeServer, place: Any, log: list[tuple[str, str]], is_topic: bool) -> None:
+    def __init__(
+        self, server: FakeServer, place: Any, log: list[tuple[str, str]], is_topic: bool
+    ) -> None:
         super().__init__(server, place)
         self._log, self._is_topic = log, is_topic
 
@@ -50,11 +52,16 @@ class Logged(FakeSink):
         if self._is_new(batch):
             kept = [part.to_pylist() for part in rows]
             schema = pa.schema(
-                [(c.name, pa.string() if c.key else pa.int32()) for c in columns] + [(FATE, pa.string())]
+                [(c.name, pa.string() if c.key else pa.int32()) for c in columns]
+                + [(FATE, pa.string())]
             )
             key = next(column.name for column in columns if column.key)
-            self._log += [(row[key], row[FATE]) for part in kept for row in part]  # the server dies after it took them
-            super().send(batch, columns, [pa.RecordBatch.from_pylist(part, schema) for part in kept])
+            self._log += [
+                (row[key], row[FATE]) for part in kept for row in part
+            ]  # the server dies after it took them
+            super().send(
+                batch, columns, [pa.RecordBatch.from_pylist(part, schema) for part in kept]
+            )
 
     def retain(self, batch: SinkBatch, columns: Sequence[SinkColumn], keys: Any) -> int | None:
         found = super().retain(batch, columns, keys) if not self._is_topic else None
@@ -69,7 +76,12 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, FakeServer]]:
 
     def made(spec: Any, place: Any, environ: Mapping[str, str]) -> FakeSink:
         name = spec.postgres.table
-        return Logged(found.setdefault(name, FakeServer()), place, LOG.setdefault(name, []), name.startswith("topic"))
+        return Logged(
+            found.setdefault(name, FakeServer()),
+            place,
+            LOG.setdefault(name, []),
+            name.startswith("topic"),
+        )
 
     LOG.clear()
     monkeypatch.setitem(registry.MAKERS, "postgres", made)
@@ -107,7 +119,12 @@ def becomes(flow: Landing, spark: SparkSession, target: Mapping[str, Any]) -> in
     content = dict(flow.document["flows"]["f"], target=target)
     flow.spec = PipelineSpec.model_validate({**flow.document, "flows": {"f": content}})
     rebuild(flow.request(), spark, progress=lambda line: None)
-    return max(one.version for one in TableLog(flow.layout.table).commits() if ledger_rows.swap_of(one)) - 1
+    return (
+        max(
+            one.version for one in TableLog(flow.layout.table).commits() if ledger_rows.swap_of(one)
+        )
+        - 1
+    )
 
 
 def stale(flow: Landing) -> list[str]:
@@ -126,7 +143,9 @@ def kept_back(flow: Landing) -> str:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("names", [("flagged",), pytest.param(tuple(ALSO_TO), marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "names", [("flagged",), pytest.param(tuple(ALSO_TO), marks=pytest.mark.long)]
+)
 def test_after_a_rebuild_each_sink_gets_what_differs_from_the_version_before(
     spark: SparkSession,
     landing: Callable[..., Landing],
@@ -135,7 +154,9 @@ def test_after_a_rebuild_each_sink_gets_what_differs_from_the_version_before(
     names: tuple[str, ...],
 ) -> None:
     monkeypatch.setattr(version_changes, "PORTION", 3)
-    flow = landing({"columns": KINDS, "target": BEFORE, "also_to": {name: ALSO_TO[name] for name in names}})
+    flow = landing(
+        {"columns": KINDS, "target": BEFORE, "also_to": {name: ALSO_TO[name] for name in names}}
+    )
     flow.deliver(*ROWS)
     flow.drain(spark)
     assert stale(flow) == []
@@ -147,7 +168,9 @@ def test_after_a_rebuild_each_sink_gets_what_differs_from_the_version_before(
     age(flow.layout.table, days=8)  # a fill that comes late still reads the version from before
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
     reader = Reader("p", "f", TableLog(flow.layout.table).id, base, snapshot=True, sinks=True)
-    assert TableLog(flow.layout.table).properties["delta.logRetentionDuration"] == "interval 90 days"
+    assert (
+        TableLog(flow.layout.table).properties["delta.logRetentionDuration"] == "interval 90 days"
+    )
     for name in names:
         assert registered.readers(flow.layout) == [reader]
         assert "p/f (its sinks)" in kept_back(flow)
@@ -175,7 +198,9 @@ def test_after_a_rebuild_each_sink_gets_what_differs_from_the_version_before(
     whole = [("gone", "delete"), ("low", "delete"), *upserts, ("leaves", "upsert")]
     part = [("gone", "delete"), ("leaves", "delete"), *upserts]
     for place in servers:
-        assert sorted(LOG[place]) == sorted(whole if place == "topic" else part), "nothing else, and nothing twice"
+        assert sorted(LOG[place]) == sorted(whole if place == "topic" else part), (
+            "nothing else, and nothing twice"
+        )
         fates = [fate for _, fate in LOG[place]]
         assert fates == sorted(fates), "deletes come first"
 
@@ -199,7 +224,9 @@ def test_a_sink_that_was_stale_before_or_twice_rebuilt_gets_every_row_and_what_i
     assert registered.readers(flow.layout)[0].version == first, "the other sinks need it"
 
     log = TableLog(flow.layout.table)
-    old = {row["path"] for row in log.at(first).files()} - {row["path"] for row in log.at(second).files()}
+    old = {row["path"] for row in log.at(first).files()} - {
+        row["path"] for row in log.at(second).files()
+    }
     (Path(flow.layout.table) / next(iter(old))).unlink()
     before = SinkState.read(flow.layout, "flagged")
     with pytest.raises(TerminalError, match=f"version {first}") as raised:
@@ -209,7 +236,9 @@ def test_a_sink_that_was_stale_before_or_twice_rebuilt_gets_every_row_and_what_i
     assert SinkState.read(flow.layout, "flagged") == before
     done = fill("flagged", accept_missing=True)
     assert (done.whole, done.compared) == (True, (second,))
-    kept = {key for (key,) in servers["topic_flagged"].rows} - {row["id"] for row in table(flow.layout.table)}
+    kept = {key for (key,) in servers["topic_flagged"].rows} - {
+        row["id"] for row in table(flow.layout.table)
+    }
     assert kept == {"gone"}, "nobody can say of it any more that it was there"
     done = fill("mirror", accept_missing=True)
     assert done.deleted == 1
@@ -225,11 +254,20 @@ def test_what_differs_between_two_versions_is_what_a_model_says(spark: SparkSess
 
     def version() -> dict[tuple[Any, Any], tuple[Any, Any]]:
         keys = [(chance.choice([None, *range(9)]), at) for at in range(2_000)]
-        return {key: (chance.choice(values), chance.choice(["a", None])) for key in keys if chance.random() < 0.7}
+        return {
+            key: (chance.choice(values), chance.choice(["a", None]))
+            for key in keys
+            if chance.random() < 0.7
+        }
 
     old = version()
-    new = {key: value if chance.random() < 0.7 else (chance.choice(values), "b") for key, value in old.items()}
-    new = {key: value for key, value in new.items() if chance.random() < 0.8} | {(None, 9_999): (None, None)}
+    new = {
+        key: value if chance.random() < 0.7 else (chance.choice(values), "b")
+        for key, value in old.items()
+    }
+    new = {key: value for key, value in new.items() if chance.random() < 0.8} | {
+        (None, 9_999): (None, None)
+    }
 
     def frame(rows: Mapping[Any, Any], text: str) -> Any:
         kinds = {"k": pa.int64(), "n": pa.int64(), "x": pa.float64(), text: pa.string()}
@@ -246,9 +284,15 @@ def test_what_differs_between_two_versions_is_what_a_model_says(spark: SparkSess
     same_x = {key for key in new.keys() & old.keys() if str(new[key][0]) == str(old[key][0])}
     assert len(gone) > 100 and len(same) > 100
     base = frame(old, "t")
-    assert found(base, ["k", "n", "x", "t"]) == gone | {k: v for k, v in upserts.items() if k not in same}
-    assert found(base, ["k", "n", "x"]) == gone | {k: v for k, v in upserts.items() if k not in same_x}
-    assert found(frame(old, "renamed"), ["k", "n", "x", "t"]) == gone | upserts, "a column that is new differs"
+    assert found(base, ["k", "n", "x", "t"]) == gone | {
+        k: v for k, v in upserts.items() if k not in same
+    }
+    assert found(base, ["k", "n", "x"]) == gone | {
+        k: v for k, v in upserts.items() if k not in same_x
+    }
+    assert found(frame(old, "renamed"), ["k", "n", "x", "t"]) == gone | upserts, (
+        "a column that is new differs"
+    )
     typed = base.withColumn("t", base["t"].cast("binary"))
     assert found(typed, ["k", "n", "x", "t"]) == gone | upserts, "a column of another type differs"
     every = version_changes.deleted([base, base], frame(new, "t"), ["k", "n"]).collect()

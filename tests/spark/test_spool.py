@@ -44,7 +44,9 @@ _FORMS: dict[str, tuple[str, Callable[[Path], None]]] = {
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("form", ["multi-line csv", "zoned orc", pytest.param("wide parquet", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "form", ["multi-line csv", "zoned orc", pytest.param("wide parquet", marks=pytest.mark.long)]
+)
 def test_copies_lie_in_the_lake_and_last_as_long_as_the_batch(
     spark: SparkSession, landing: Any, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,7 +66,9 @@ def test_copies_lie_in_the_lake_and_last_as_long_as_the_batch(
     parse = parsing.parse
 
     def watched(spark: SparkSession, spec: Any, parts: Any, at: datetime, **more: Any) -> DataFrame:
-        read.extend(Path(unquote(urlparse(uri).path)) for part in parts for uri in part.frame.inputFiles())
+        read.extend(
+            Path(unquote(urlparse(uri).path)) for part in parts for uri in part.frame.inputFiles()
+        )
         assert all(path.exists() for path in read) and not left.exists()
         return parse(spark, spec, parts, at, **more)
 
@@ -77,8 +81,14 @@ def test_copies_lie_in_the_lake_and_last_as_long_as_the_batch(
 
 def test_a_sequence_that_a_copy_cuts_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     seconds = 1_782_864_000_000_000_000
-    times = {"at": pa.array([seconds + 123_456_000, seconds + 1, None, seconds + 999], pa.timestamp("ns", "UTC"))}
-    table = pa.table({"d": [0.5] * 4, **times, "other": pa.array([seconds + 1] * 4, pa.timestamp("ns"))})
+    times = {
+        "at": pa.array(
+            [seconds + 123_456_000, seconds + 1, None, seconds + 999], pa.timestamp("ns", "UTC")
+        )
+    }
+    table = pa.table(
+        {"d": [0.5] * 4, **times, "other": pa.array([seconds + 1] * 4, pa.timestamp("ns"))}
+    )
     path = tmp_path / "split"
     pq.write_table(table, path, use_dictionary=False, column_encoding={"d": "BYTE_STREAM_SPLIT"})
     files = [readers.InputFile(str(path), 4)]

@@ -41,11 +41,23 @@ def test_a_gate_that_fails_after_the_drain_is_judged_anew_once_it_is_waived(
     assert steps.run(asked, lambda _: spark) == Exit.DONE
     drained, judged = (store.read(landing.layout, "r", step) for step in ("drain", "check"))
     assert drained is not None and drained.outcome == "done" and drained.start == asked.start
-    assert judged is not None and judged.outcome == "failed" and judged.started_at >= drained.finished_at
-    assert judged.fused is not None and (judged.fused.drain, judged.fused.exit) == (asked.start, Exit.GATE_FAILED)
+    assert (
+        judged is not None
+        and judged.outcome == "failed"
+        and judged.started_at >= drained.finished_at
+    )
+    assert judged.fused is not None and (judged.fused.drain, judged.fused.exit) == (
+        asked.start,
+        Exit.GATE_FAILED,
+    )
     assert free == [True], "the lease is given back before the check begins"
-    assert store.read(landing.layout, "r", "compact") is None and published.published(landing.layout) is None
-    (failed,) = [one for one in (judged.check.expectations if judged.check else []) if not one.success]
+    assert (
+        store.read(landing.layout, "r", "compact") is None
+        and published.published(landing.layout) is None
+    )
+    (failed,) = [
+        one for one in (judged.check.expectations if judged.check else []) if not one.success
+    ]
     waivers.waive(landing.layout, failed.name, reason="known", by="me")
     own = own_check(landing)
     assert attempt(own, lambda _: checks.check(own, spark))[1] == Exit.DONE

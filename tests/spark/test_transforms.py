@@ -30,7 +30,9 @@ Transform = Callable[[DataFrame], DataFrame]
 def given(spark: SparkSession) -> DataFrame:
     """Parsed rows as a transform gets them, and beside them a view `other` to ask."""
     spark.range(3).createOrReplaceTempView("other")
-    return spark.createDataFrame([], "id string, n int").select("*", *(F.lit("").alias(name) for name in KEPT))
+    return spark.createDataFrame([], "id string, n int").select(
+        "*", *(F.lit("").alias(name) for name in KEPT)
+    )
 
 
 def refusal(given: DataFrame, transform: Transform) -> TerminalError:
@@ -117,7 +119,9 @@ def test_names_that_no_table_has_or_draindown_has_are_refused(
 
 
 @pytest.mark.full
-def test_a_column_of_what_is_never_null_may_be_added_and_stays(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_column_of_what_is_never_null_may_be_added_and_stays(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """The nested fields of a column that is added to a table are nullable, those of a struct of literals are not."""
     landing = Landing(tmp_path, transform="own.made")
     added = "{'one': F.struct(F.lit(1).alias('x')), 'all': F.array(F.struct(F.lit(2).alias('y')))}"
@@ -135,7 +139,9 @@ def test_the_example_of_a_new_project_is_one(spark: SparkSession, tmp_path: Path
     file.write_text(file.read_text().replace("# transform: ", "transform: "))
     flow = load_pipeline(file, {}).flows["orders"]
     assert isinstance(flow, FlowSpec) and flow.transform == "orders.tidy"
-    names = ", ".join(f"cast(null as {column.stored}) as {name}" for name, column in flow.columns.items())
+    names = ", ".join(
+        f"cast(null as {column.stored}) as {name}" for name, column in flow.columns.items()
+    )
     given = spark.sql(f"select {names}").select("*", *(F.lit("").alias(name) for name in KEPT))
     made = apply(given, load(str(tmp_path), flow.transform), flow.transform)
     assert set(made.columns) == {*flow.columns, "order_day", "is_large", *KEPT}
@@ -153,7 +159,9 @@ def test_a_udf_may_call_the_functions_of_its_module(spark: SparkSession, tmp_pat
     """Python workers, on this machine or on a cluster's, can't import the module."""
     landing = Landing(tmp_path, target={}, transform="own.made")
     source = "def half(value):\n    return value // 2\n\n\ndef made(df):\n"
-    landing.transform("own", source + "    return df.withColumn('a', F.udf(lambda v: half(v), 'int')('a'))\n")
+    landing.transform(
+        "own", source + "    return df.withColumn('a', F.udf(lambda v: half(v), 'int')('a'))\n"
+    )
     landing.deliver('{"id": "a", "seq": 1, "a": 8}')
     landing.apply(spark)
     assert [row["a"] for row in landing.rows("a")] == [4]
@@ -172,17 +180,29 @@ def test_a_row_that_the_transform_can_not_take_is_refused_alone(
 ) -> None:
     landing = Landing(tmp_path, spark, transform="own.booked", target=target)
     landing.transform("own", BOOKED)
-    bad = ['{"id": "k2", "seq": 2, "a": 5, "b": "2016/13/45"}', '{"id": "k3", "seq": 3, "a": 0, "b": "2016/1/2"}']
+    bad = [
+        '{"id": "k2", "seq": 2, "a": 5, "b": "2016/13/45"}',
+        '{"id": "k3", "seq": 3, "a": 0, "b": "2016/1/2"}',
+    ]
     null, broken = '{"id": "k4", "seq": 4}', '{"id": "k5", "seq": "x"}'
-    landing.deliver('{"id": "k1", "seq": 1, "a": 5, "b": " 2016/3/4 "}', bad[0], "", bad[1], null, broken)
+    landing.deliver(
+        '{"id": "k1", "seq": 1, "a": 5, "b": " 2016/3/4 "}', bad[0], "", bad[1], null, broken
+    )
     report, code = landing.attempt()
     assert (report.outcome, code) == ("done", 0)
     found = {row["id"]: (row["day"], row["half"], row["later"]) for row in landing.rows()}
     assert found == {"k1": (date(2016, 3, 4), 2.0, date(2016, 3, 5)), "k4": (None, None, None)}
     kept = TableLog(landing.layout.quarantine).rows("select * from t order by origin.position")
     told = [(row["origin"]["position"], row["reason"], row["field"], row["raw"]) for row in kept]
-    assert told == [(2, "transform", "day", bad[0]), (4, "transform", "half", bad[1]), (6, "type", "seq", broken)]
-    assert [row["detail"] for row in kept[:2]] == ["it fails on b = 2016/13/45", "it fails on a = 0"]
+    assert told == [
+        (2, "transform", "day", bad[0]),
+        (4, "transform", "half", bad[1]),
+        (6, "type", "seq", broken),
+    ]
+    assert [row["detail"] for row in kept[:2]] == [
+        "it fails on b = 2016/13/45",
+        "it fails on a = 0",
+    ]
     assert audit(landing.spec, "f", root=tmp_path).clean
     # once the transform is mended, they are let through
     landing.transform(
@@ -198,8 +218,15 @@ def test_a_row_that_the_transform_can_not_take_is_refused_alone(
 
 
 @pytest.mark.full
-def test_the_values_that_a_transform_fails_on_are_shown_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
-    columns = {"id": "string not null", "net": "decimal(38,18)", "box": "struct<n: decimal(5,2)>", "no": "decimal(9,2)"}
+def test_the_values_that_a_transform_fails_on_are_shown_as_they_are(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    columns = {
+        "id": "string not null",
+        "net": "decimal(38,18)",
+        "box": "struct<n: decimal(5,2)>",
+        "no": "decimal(9,2)",
+    }
     landing = Landing(tmp_path, spark, columns=columns, transform="own.made", target={})
     landing.transform(
         "own",
@@ -220,7 +247,9 @@ def test_the_values_that_a_transform_fails_on_are_shown_as_they_are(spark: Spark
 
 
 @pytest.mark.full
-def test_python_code_that_fails_ends_as_the_transform_that_failed(spark: SparkSession, tmp_path: Path) -> None:
+def test_python_code_that_fails_ends_as_the_transform_that_failed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     landing = Landing(tmp_path, spark, transform="own.made")
     landing.transform(
         "own",
@@ -232,7 +261,11 @@ def test_python_code_that_fails_ends_as_the_transform_that_failed(spark: SparkSe
     )
     landing.deliver(*(f'{{"id": "k{i}", "seq": {i}, "b": "2016/1/{i}"}}' for i in range(1, 40)))
     report, code = landing.attempt()
-    assert code == Exit.NEEDS_PERSON and report.error is not None and report.error["code"] == "transform-failed"
+    assert (
+        code == Exit.NEEDS_PERSON
+        and report.error is not None
+        and report.error["code"] == "transform-failed"
+    )
     found = str(report.error["found"])
     assert f"{tmp_path}/jobs/transforms/own.py:9 in made" in found and "column day" in found, found
     assert "b = 2016/1/" in found and int(found.rpartition("2016/1/")[2]) > 31
@@ -247,10 +280,16 @@ def test_python_code_that_fails_ends_as_the_transform_that_failed(spark: SparkSe
         ("import nothing_there\n", 4),
     ],
 )
-def test_a_function_or_module_that_fails_is_named(spark: SparkSession, tmp_path: Path, source: str, line: int) -> None:
+def test_a_function_or_module_that_fails_is_named(
+    spark: SparkSession, tmp_path: Path, source: str, line: int
+) -> None:
     landing = Landing(tmp_path, spark, transform="own.made")
     landing.transform("own", source)
     landing.deliver('{"id": "k", "seq": 1}')
     report, code = landing.attempt()
-    assert code == Exit.NEEDS_PERSON and report.error is not None and report.error["code"] == "transform-failed"
+    assert (
+        code == Exit.NEEDS_PERSON
+        and report.error is not None
+        and report.error["code"] == "transform-failed"
+    )
     assert f"own.py:{line}" in str(report.error["found"])

@@ -34,8 +34,14 @@ _FLOWS: Mapping[str, Any] = {
             "measures": {"c": "count(*)", "d": "sum(delay)"},
         },
     },
-    "firsts": {"source": {"table": "log"}, "deduplicate": {"keys": ["id"], "sequence_by": ["seq"], "keep": "first"}},
-    "worst": {"source": {"table": "flights"}, "top": {"by": ["carrier"], "order_by": ["delay desc"], "rows": 3}},
+    "firsts": {
+        "source": {"table": "log"},
+        "deduplicate": {"keys": ["id"], "sequence_by": ["seq"], "keep": "first"},
+    },
+    "worst": {
+        "source": {"table": "flights"},
+        "top": {"by": ["carrier"], "order_by": ["delay desc"], "rows": 3},
+    },
     "statuses": {
         "source": {"table": "log"},
         "target": {
@@ -59,12 +65,17 @@ class Lake:
             self.it.deliver(*(self._row() for _ in range(45)))
         for _ in range(3):  # each flow switches on its feed for the next one
             self.it.run()
-        self.rows = {name: TableLog(self.it.layout(name).table).rows("select * from t") for name in self.it.spec.flows}
+        self.rows = {
+            name: TableLog(self.it.layout(name).table).rows("select * from t")
+            for name in self.it.spec.flows
+        }
 
     def _row(self) -> dict[str, Any]:
         draw = self.draw
         row = self.it.row(
-            draw.randrange(90), draw.choice((None, *range(0, 3000, 7))), draw.choice(("A", "B", "C", None))
+            draw.randrange(90),
+            draw.choice((None, *range(0, 3000, 7))),
+            draw.choice(("A", "B", "C", None)),
         )
         row |= {"delay": draw.choice((None, 1, 5, 9)), "op": "d" if draw.random() < 0.12 else "u"}
         if draw.random() < 0.06:
@@ -75,13 +86,24 @@ class Lake:
 
     def why(self, flow: str, limit: int = 1000, **key: Any) -> list[Trace]:
         texts = {name: value if value is None else _text(value) for name, value in key.items()}
-        asked = Question(self.it.spec, flow, self.it.home, texts, limit, False, lambda _: self.it.spec, lambda _: None)
+        asked = Question(
+            self.it.spec,
+            flow,
+            self.it.home,
+            texts,
+            limit,
+            False,
+            lambda _: self.it.spec,
+            lambda _: None,
+        )
         return why(asked)
 
     def one(self, flow: str, row: Mapping[str, Any]) -> Trace:
         keys = self.it.spec.declared(flow).target.row_keys
         (found,) = self.why(flow, **{name: row[name] for name in keys})
-        assert found.row is not None and {name: found.row[name] for name in keys} == {name: row[name] for name in keys}
+        assert found.row is not None and {name: found.row[name] for name in keys} == {
+            name: row[name] for name in keys
+        }
         assert not found.gone, found.gone
         return found
 
@@ -113,7 +135,9 @@ def _sum(records: list[dict[str, Any]]) -> int | None:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_two_hundred_keys_lead_to_the_records_that_made_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_two_hundred_keys_lead_to_the_records_that_made_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     lake = Lake(tmp_path / "project", spark)
     draw, asked = Random(1), 0
     for row in draw.sample(lake.rows["flights"], min(50, len(lake.rows["flights"]))):
@@ -130,11 +154,17 @@ def test_two_hundred_keys_lead_to_the_records_that_made_them(spark: SparkSession
     asked += _absent(lake)
     for row in draw.sample(lake.rows["hourly"], 50):
         records = list(_records(found := lake.one("hourly", row)))
-        assert (len(records), _sum(records)) == (row["flights"], row["late"]) == (found.number["flights"], row["late"])
+        assert (
+            (len(records), _sum(records))
+            == (row["flights"], row["late"])
+            == (found.number["flights"], row["late"])
+        )
         asked += 1
     for row in lake.rows["carriers"]:
         records = list(_records(lake.one("carriers", row)))
-        assert len(records) == row["c"] and {record["carrier"] for record in records} == {row["carrier"]}
+        assert len(records) == row["c"] and {record["carrier"] for record in records} == {
+            row["carrier"]
+        }
         asked += 1
     for row in lake.rows["runs"][:15]:
         records = list(_records(lake.one("runs", row)))
@@ -143,13 +173,21 @@ def test_two_hundred_keys_lead_to_the_records_that_made_them(spark: SparkSession
     for name in ("firsts", "worst"):
         for row in draw.sample(lake.rows[name], 8):
             (record,) = _records(lake.one(name, row))
-            assert (record["id"], record["seq"], record["delay"]) == (row["id"], row["seq"], row["delay"])
+            assert (record["id"], record["seq"], record["delay"]) == (
+                row["id"],
+                row["seq"],
+                row["delay"],
+            )
             asked += 1
     for row in draw.sample(lake.rows["statuses"], 10):
         records = list(_records(lake.one("statuses", row)))
         newest = max(records, key=lambda record: record["seq"])
         assert min(record["seq"] for record in records) == row["__START_AT"]
-        assert (newest["seq"], newest["carrier"], newest["delay"]) == (row["seq"], row["carrier"], row["delay"])
+        assert (newest["seq"], newest["carrier"], newest["delay"]) == (
+            row["seq"],
+            row["carrier"],
+            row["delay"],
+        )
         asked += 1
     for row in draw.sample(lake.rows["named"], 10):
         found = lake.one("named", row)
@@ -159,14 +197,22 @@ def test_two_hundred_keys_lead_to_the_records_that_made_them(spark: SparkSession
         asked += 1
     for row in draw.sample(lake.rows["paired"], 10):
         found = lake.one("paired", row)
-        starts = [one.row["window_start"] for one in found.sources if one.table == "hourly" and one.counts and one.row]
+        starts = [
+            one.row["window_start"]
+            for one in found.sources
+            if one.table == "hourly" and one.counts and one.row
+        ]
         assert starts == ([row["window_start"]] if row["window_start"] else [])
         asked += 1
     for row in lake.rows["daily"]:
         found = lake.one("daily", row)
         hours = [one.row for one in found.sources if one.row]
-        assert len(hours) == row["hours"] and sum(hour["flights"] for hour in hours) == row["flights"]
-        assert all(one.sources and all(source.records for source in one.sources) for one in found.sources)
+        assert (
+            len(hours) == row["hours"] and sum(hour["flights"] for hour in hours) == row["flights"]
+        )
+        assert all(
+            one.sources and all(source.records for source in one.sources) for one in found.sources
+        )
         asked += 1
     assert asked >= 200
 

@@ -85,7 +85,9 @@ class Gated(Landing):
 
         request = self.request(self.run_id("withdraw"), suite=self.suite)
         withdraw(request, self.spark, name, agreed=lambda plan: bool(plan.rows), reached=reached)
-        gone = {key: seq for key, seq in before.items() if key not in {one["id"] for one in self.rows()}}
+        gone = {
+            key: seq for key, seq in before.items() if key not in {one["id"] for one in self.rows()}
+        }
         self.kept_out |= gone
         return gone
 
@@ -100,11 +102,16 @@ class Gated(Landing):
                 raise Injected(step)
 
         request = self.request(self.run_id("rebuild"))
-        return rebuild(request, self.spark, stop=Stop(), progress=lambda line: None, reached=reached)
+        return rebuild(
+            request, self.spark, stop=Stop(), progress=lambda line: None, reached=reached
+        )
 
     def publish(self) -> None:
         """The check passes, and its version is published."""
-        assert check(self.request(self.run_id("check"), suite=self.suite), self.spark).outcome in ("done", "idle")
+        assert check(self.request(self.run_id("check"), suite=self.suite), self.spark).outcome in (
+            "done",
+            "idle",
+        )
         state = published.unpublished(self.layout)
         assert state is not None and not state.pending
 
@@ -135,7 +142,9 @@ class Gated(Landing):
         `whole`: the ledger's rows are those of this table, no more and no fewer; `lost`: the table was made anew, and
         nothing of it is published yet.
         """
-        held = {one["id"]: {name: one[name] for name in ("id", "seq", "a", "b")} for one in self.rows()}
+        held = {
+            one["id"]: {name: one[name] for name in ("id", "seq", "a", "b")} for one in self.rows()
+        }
         assert held == self.model()
         assert len(held) == len(self.rows())
         sums = self.totals()
@@ -143,7 +152,9 @@ class Gated(Landing):
             assert sums["inserted"] - sums["deleted"] == len(held)
         found = audit(self.spec, "f", root=self.home)
         assert found.clean, str(found)
-        wrong = [symptom.code for symptom in examine(self.request()).symptoms if symptom.level == "wrong"]
+        wrong = [
+            symptom.code for symptom in examine(self.request()).symptoms if symptom.level == "wrong"
+        ]
         assert wrong == (["published-other-table"] if lost else [])
 
     def reset(self) -> None:
@@ -153,17 +164,23 @@ class Gated(Landing):
 
 
 def test_kept_values_are_read_with_other_types_than_they_had(spark: SparkSession) -> None:
-    kept = '{"id": "7", "n": 5, "at": "2026-01-01T00:00:00.000001Z", "x": "no number", "s": {"a": 1}}'
+    kept = (
+        '{"id": "7", "n": 5, "at": "2026-01-01T00:00:00.000001Z", "x": "no number", "s": {"a": 1}}'
+    )
     wanted = "id bigint, n string, at timestamp, x int, s struct<a int>, gone string"
     frame = spark.createDataFrame([(kept,)], "raw string")
     schema = spark.createDataFrame([], wanted).schema
-    (row,) = frame.select(json_rows.decoded_as(F.col("raw"), schema).alias("r")).select("r.*").collect()
+    (row,) = (
+        frame.select(json_rows.decoded_as(F.col("raw"), schema).alias("r")).select("r.*").collect()
+    )
     assert (row["id"], row["n"], row["x"], row["s"]["a"], row["gone"]) == (7, "5", None, 1, None)
     assert row["at"].microsecond == 1
 
 
 @pytest.mark.long
-def test_nothing_is_withdrawn_or_released_while_a_rebuild_is_unfinished(spark: SparkSession, tmp_path: Path) -> None:
+def test_nothing_is_withdrawn_or_released_while_a_rebuild_is_unfinished(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     flow = Gated(spark, tmp_path)
     flow.feed(row("good", 1, a=1), row("bad", 2))
     assert flow.withdraw() == {"bad": 2}
@@ -183,7 +200,9 @@ def test_nothing_is_withdrawn_or_released_while_a_rebuild_is_unfinished(spark: S
 
 
 @pytest.mark.long
-def test_withdrawn_rows_stay_out_until_released_whatever_comes_again(spark: SparkSession, tmp_path: Path) -> None:
+def test_withdrawn_rows_stay_out_until_released_whatever_comes_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     _withdrawn_released_and_read_again(spark, tmp_path)
 
 
@@ -203,7 +222,12 @@ def _withdrawn_released_and_read_again(spark: SparkSession, tmp_path: Path) -> G
     assert f"draindown gate quarantine p {NAME} --flow f" in flow.refuse().next
     assert flow.withdraw() == dict.fromkeys(keys, 5)
     [batch] = [one for one in flow.ledger() if one["kind"] == "gate"]
-    assert (batch["records"], batch["deleted"], batch["applied"], batch["quarantined"]) == (9, 9, 9, 0)
+    assert (batch["records"], batch["deleted"], batch["applied"], batch["quarantined"]) == (
+        9,
+        9,
+        9,
+        0,
+    )
     kept = quarantine.listed(flow.layout, Filter(reason=f"gate:{NAME}"))
     assert {(one["field"], one["kind"], quarantine.place_of(one)) for one in kept} == {
         ("a", "gate", f"{flow.layout.table}:1")
@@ -226,13 +250,19 @@ def _withdrawn_released_and_read_again(spark: SparkSession, tmp_path: Path) -> G
     chosen = [flow.open(key)[0] for key in ("back", "twice", "dead", "stale")]
     done = flow.release(*chosen).drain
     assert done is not None
-    assert (done.totals["inserted"], done.totals["superseded"]) == (2, 2)  # a delete, and a newer row withheld
+    assert (done.totals["inserted"], done.totals["superseded"]) == (
+        2,
+        2,
+    )  # a delete, and a newer row withheld
     for key in ("back", "twice", "dead"):
         del flow.kept_out[key]
     flow.right()
     assert "2 of 3 rows" in flow.refuse().found  # they are judged again, beside the newer one
     assert flow.withdraw() == {"back": 5, "twice": 5}
-    assert len({one["quarantine_id"] for one in quarantine.listed(flow.layout, Filter(state=None))}) == 12
+    assert (
+        len({one["quarantine_id"] for one in quarantine.listed(flow.layout, Filter(state=None))})
+        == 12
+    )
     flow.right()
     flow.release(*flow.open("back"))
     del flow.kept_out["back"]
@@ -241,7 +271,9 @@ def _withdrawn_released_and_read_again(spark: SparkSession, tmp_path: Path) -> G
     assert (states["released"], states["discarded"], states["open"]) == (5, 1, 6)
 
     everything = Again(units=tuple(str(path) for path in flow.landing.iterdir()))
-    again = replay_input.replay(flow.request("again", replay=everything), spark, progress=lambda line: None)
+    again = replay_input.replay(
+        flow.request("again", replay=everything), spark, progress=lambda line: None
+    )
     assert again.drain is not None and again.drain.totals["applied"] == 0
     assert flow.rows() == held
     flow.right()
@@ -249,7 +281,9 @@ def _withdrawn_released_and_read_again(spark: SparkSession, tmp_path: Path) -> G
 
 
 @pytest.mark.campaign
-def test_a_rebuild_keeps_out_what_was_withdrawn_until_it_is_released(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_rebuild_keeps_out_what_was_withdrawn_until_it_is_released(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     flow = Gated(spark, tmp_path)
     flow.feed(row("good", 1, a=1), row("bad", 2), row("back", 2), row("newer", 2), row("lost", 2))
     assert flow.withdraw() == {"bad": 2, "back": 2, "newer": 2, "lost": 2}
@@ -288,7 +322,9 @@ def _generations_come_and_go(
     flow.reset()
     flow.drain(spark)
     assert generations.generation(flow.layout) == 4
-    assert quarantine.counts(flow.layout).as_dict() == states  # of all that was decided nothing is decided anew
+    assert (
+        quarantine.counts(flow.layout).as_dict() == states
+    )  # of all that was decided nothing is decided anew
     flow.right(lost=True)
     flow.feed(row("gone", 9, a=3))
     done = flow.release(*flow.open("gone"), *flow.open("same")).drain
@@ -299,7 +335,9 @@ def _generations_come_and_go(
 
 @pytest.mark.full
 @pytest.mark.parametrize("fed", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_a_withdrawal_that_dies_counts_nowhere_or_entirely(spark: SparkSession, tmp_path: Path, fed: bool) -> None:
+def test_a_withdrawal_that_dies_counts_nowhere_or_entirely(
+    spark: SparkSession, tmp_path: Path, fed: bool
+) -> None:
     flow = Gated(spark, tmp_path)
     flow.feed(row("good", 1, a=1), row("bad", 1), row("worse", 1))
     with pytest.raises(Injected):
@@ -307,7 +345,9 @@ def test_a_withdrawal_that_dies_counts_nowhere_or_entirely(spark: SparkSession, 
     assert len(flow.quarantine()) == 2
     assert quarantine.listed(flow.layout, Filter(state=None)) == []
     assert quarantine.counts(flow.layout).refused == 0
-    assert {"withdrawal-unfinished"} <= {symptom.code for symptom in examine(flow.request()).symptoms}
+    assert {"withdrawal-unfinished"} <= {
+        symptom.code for symptom in examine(flow.request()).symptoms
+    }
     flow.right()
     if fed:
         flow.feed(row("more", 1, a=1), row("bad", 1))  # the same row again: it isn't withheld
@@ -326,7 +366,9 @@ def test_a_withdrawal_that_dies_counts_nowhere_or_entirely(spark: SparkSession, 
 
 
 @pytest.mark.campaign
-def test_a_release_that_dies_is_settled_by_the_next_run(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_release_that_dies_is_settled_by_the_next_run(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     flow = Gated(spark, tmp_path)
     flow.feed(row("good", 1, a=1), row("bad", 1), row("worse", 1))
     flow.withdraw()
@@ -349,7 +391,9 @@ def test_a_release_that_dies_is_settled_by_the_next_run(spark: SparkSession, tmp
 
 
 @pytest.mark.campaign
-def test_a_restored_table_holds_its_rows_again_and_nobody_overlooks_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_restored_table_holds_its_rows_again_and_nobody_overlooks_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     flow = Gated(spark, tmp_path)
     flow.feed(row("good", 1, a=1), row("bad", 1), row("worse", 1))
     assert set(flow.withdraw()) == {"bad", "worse"}
@@ -364,7 +408,9 @@ def test_a_restored_table_holds_its_rows_again_and_nobody_overlooks_it(spark: Sp
     assert [(found.kind, found.where) for found in residues] == [("undead-key", "id=worse")]
     assert set(flow.withdraw()) == {"bad", "worse"}  # the same command takes them out again
     flow.right(whole=False)
-    delta.delete(flow.layout.quarantine, "generation = 2")  # what is gone from the quarantine is missed
+    delta.delete(
+        flow.layout.quarantine, "generation = 2"
+    )  # what is gone from the quarantine is missed
     residues = audit(flow.spec, "f", root=flow.home).residues
     assert {(found.kind, found.where) for found in residues} == {
         ("withdrawn-count", "generation 2, gate batch 0"),
@@ -389,29 +435,61 @@ EVERY_TYPE = {
 def content(flow: Gated) -> str:
     """All rows as text, to the last digit, without their stamp. Spark's own: Python has no year 10000."""
     rows = flow.spark.read.format("delta").load(flow.layout.table).drop("_changed_at", "odd")
-    found = rows.selectExpr(*(f"cast(`{name}` as string) as `{name}`" for name in rows.columns)).collect()
+    found = rows.selectExpr(
+        *(f"cast(`{name}` as string) as `{name}`" for name in rows.columns)
+    ).collect()
     return str(sorted(str(one.asDict()) for one in found))
 
 
 @pytest.mark.long
 def test_a_row_of_any_type_comes_back_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
-    late = {"ts": "2026-10-25T00:30:00.000001Z", "n": "9999-12-31T23:59:59.999999", "day": "9999-12-31"}
+    late = {
+        "ts": "2026-10-25T00:30:00.000001Z",
+        "n": "9999-12-31T23:59:59.999999",
+        "day": "9999-12-31",
+    }
     late |= {"far": "9999-12-31T23:59:59.999999Z"}
-    odd = {"d": "12345678901234567890.123456789012345678", "bin": "\u0000\u00ff", "dbl": 1.5, "flag": False}
-    nested = {"m": {"k": ["0001-01-01T00:00:00.000001Z", None]}, "st": {"x": None, "y": [{"z": -1e300}, None]}}
-    pair = {"type": "expect_column_pair_values_a_to_be_greater_than_b", "kwargs": {"column_A": "seq", "column_B": "a"}}
-    easy = {**SANE, "kwargs": {**SANE["kwargs"], "mostly": 0.5}, "meta": {"draindown": {"name": "easy"}}}
+    odd = {
+        "d": "12345678901234567890.123456789012345678",
+        "bin": "\u0000\u00ff",
+        "dbl": 1.5,
+        "flag": False,
+    }
+    nested = {
+        "m": {"k": ["0001-01-01T00:00:00.000001Z", None]},
+        "st": {"x": None, "y": [{"z": -1e300}, None]},
+    }
+    pair = {
+        "type": "expect_column_pair_values_a_to_be_greater_than_b",
+        "kwargs": {"column_A": "seq", "column_B": "a"},
+    }
+    easy = {
+        **SANE,
+        "kwargs": {**SANE["kwargs"], "mostly": 0.5},
+        "meta": {"draindown": {"name": "easy"}},
+    }
     flow = Gated(
         spark,
         tmp_path,
-        *(pair, easy, {**SANE, "kwargs": {"column": "nope"}, "meta": {"draindown": {"name": "blind"}}}),
+        *(
+            pair,
+            easy,
+            {**SANE, "kwargs": {"column": "nope"}, "meta": {"draindown": {"name": "blind"}}},
+        ),
         {"type": "expect_column_mean_to_be_between", "kwargs": {"column": "a", "max_value": 0}},
         transform="odd.odd",
-        columns=COLUMNS | EVERY_TYPE | {name: f"{EVERY_TYPE[name]} not null" for name in ("ts", "n")},
+        columns=COLUMNS
+        | EVERY_TYPE
+        | {name: f"{EVERY_TYPE[name]} not null" for name in ("ts", "n")},
         target={"keys": ["ts", "id"], "sequence_by": ["seq", "n"], "partition_by": ["id"]},
     )
-    flow.transform("odd", "def odd(df):\n    return df.withColumn('dbl', F.col('dbl') * float('nan'))\n")
-    rows = [row("k 'é", 1, a=7, **late, **odd, **nested), row("ok", 1, a=-1, **late | {"more": "unnamed"})]
+    flow.transform(
+        "odd", "def odd(df):\n    return df.withColumn('dbl', F.col('dbl') * float('nan'))\n"
+    )
+    rows = [
+        row("k 'é", 1, a=7, **late, **odd, **nested),
+        row("ok", 1, a=-1, **late | {"more": "unnamed"}),
+    ]
     flow.feed(*rows, row("fine", 1, a=0, **late))
     before = content(flow)
     name = "expect_column_pair_values_a_to_be_greater_than_b:seq,a"
@@ -449,7 +527,10 @@ def test_an_append_table_has_no_key_to_keep_out(spark: SparkSession, tmp_path: P
 
 @pytest.mark.campaign
 def test_the_command_shows_its_plan_and_needs_a_yes(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     @contextmanager
     def shared(*_: Any, **__: Any) -> Iterator[Callable[[Request], SparkSession]]:
@@ -468,7 +549,12 @@ def test_the_command_shows_its_plan_and_needs_a_yes(
     said = capsys.readouterr()
     assert said.out == ""
     assert "7 of 8 rows not yet published" in said.err
-    assert "bad1" in said.err and "bad5" in said.err and "and 2 more" in said.err and "bad6" not in said.err
+    assert (
+        "bad1" in said.err
+        and "bad5" in said.err
+        and "and 2 more" in said.err
+        and "bad6" not in said.err
+    )
     assert (len(flow.rows()), flow.quarantine()) == (8, [])
     assert main((*words, "--yes", "--json")) == 0
     said = capsys.readouterr()
@@ -480,11 +566,27 @@ def test_the_command_shows_its_plan_and_needs_a_yes(
     assert main((*words, "--yes")) == 0
     assert "nothing to withdraw" in capsys.readouterr().out
     flow.publish()
-    assert main(("--root", str(tmp_path), "quarantine", "replay", "p", "--reason", f"gate:{NAME}", "--yes")) == 0
+    assert (
+        main(
+            (
+                "--root",
+                str(tmp_path),
+                "quarantine",
+                "replay",
+                "p",
+                "--reason",
+                f"gate:{NAME}",
+                "--yes",
+            )
+        )
+        == 0
+    )
     assert (len(flow.rows()), "7 applied" in capsys.readouterr().out) == (8, True)
 
 
-def test_what_other_hands_wrote_since_the_verdict_is_not_touched(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_other_hands_wrote_since_the_verdict_is_not_touched(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     flow = Gated(spark, tmp_path)
     flow.feed(row("bad", 1))
 

@@ -28,11 +28,17 @@ from tests.folding import Row, fold
 
 _START = datetime(2026, 3, 1, tzinfo=UTC)
 _SEQUENCES: dict[str, tuple[pa.DataType, Any]] = {
-    "timestamp": (pa.timestamp("us", tz="UTC"), [_START + timedelta(minutes=at) for at in range(6)]),
+    "timestamp": (
+        pa.timestamp("us", tz="UTC"),
+        [_START + timedelta(minutes=at) for at in range(6)],
+    ),
     "timestamp_ntz": (pa.timestamp("us"), [datetime(2026, 3, 1, 0, at) for at in range(6)]),
     "date": (pa.date32(), [(_START + timedelta(days=at)).date() for at in range(6)]),
     "bigint": (pa.int64(), list(range(6))),
-    "decimal(10,2)": (pa.decimal128(10, 2), [pa.scalar(at / 2).cast(pa.decimal128(10, 2)).as_py() for at in range(6)]),
+    "decimal(10,2)": (
+        pa.decimal128(10, 2),
+        [pa.scalar(at / 2).cast(pa.decimal128(10, 2)).as_py() for at in range(6)],
+    ),
     "string": (pa.string(), list("abcdef")),
 }
 
@@ -47,8 +53,16 @@ class Project:
             "source": {"files": "landing/*", "format": "json"},
             "columns": {"k": "string", "at": kind, "n": "int", "v": "string"},
         }
-        target = {"keys": ["k"], "sequence_by": self.order, "stored_as_scd_type": 2, "track_history": ["v"]}
-        flows = {"events": landing, "d": {"source": {"table": "events"}, "target": target | {"table": "changes"}}}
+        target = {
+            "keys": ["k"],
+            "sequence_by": self.order,
+            "stored_as_scd_type": 2,
+            "track_history": ["v"],
+        }
+        flows = {
+            "events": landing,
+            "d": {"source": {"table": "events"}, "target": target | {"table": "changes"}},
+        }
         document = {"pipeline": "p", "lake": str(home / "lake"), "flows": flows}
         path = home / "dags" / "pipelines" / "p.yaml"
         path.parent.mkdir(parents=True)
@@ -58,17 +72,30 @@ class Project:
     def write(self, events: list[Row], *, publish: bool = True) -> list[Row]:
         """Replace the table by the history of events, and return its rows."""
         rows = fold(events, ["k"], self.order, ["v"])
-        made = [{**row, "__START_AT": self._made(row["start"]), "__END_AT": self._made(row["end"])} for row in rows]
+        made = [
+            {**row, "__START_AT": self._made(row["start"]), "__END_AT": self._made(row["end"])}
+            for row in rows
+        ]
         own = _SEQUENCES[self.kind][0]
         sequence = pa.struct([("at", own), ("n", pa.int32())]) if self.several else own
         fields = {"k": pa.string(), "__START_AT": sequence, "__END_AT": sequence}
-        fields |= {"at": own, "n": pa.int32(), "v": pa.string(), "_changed_at": pa.timestamp("us", tz="UTC")}
+        fields |= {
+            "at": own,
+            "n": pa.int32(),
+            "v": pa.string(),
+            "_changed_at": pa.timestamp("us", tz="UTC"),
+        }
         table = pa.Table.from_pylist(made, schema=pa.schema(fields))
         write_deltalake(self.layout.table, table, mode="overwrite")
         log = TableLog(self.layout.table)
         if publish:
             pointer = Published(
-                version=log.version, table_id=log.id, changed_at=None, at=_START, run_id="r", rows=len(rows)
+                version=log.version,
+                table_id=log.id,
+                changed_at=None,
+                at=_START,
+                run_id="r",
+                rows=len(rows),
             )
             published.publish(self.layout, pointer)
         return rows
@@ -99,7 +126,9 @@ def _events(draw: Random, kind: str) -> list[Row]:
 
 def _in_force(rows: list[Row], at: Any, key: str | None = None) -> list[tuple[Any, ...]]:
     """Key and value of each row in force: it began, and what ends it is later, by the first sequence column."""
-    valid = (row for row in rows if row["start"][0] <= at and (row["end"] is None or row["end"][0] > at))
+    valid = (
+        row for row in rows if row["start"][0] <= at and (row["end"] is None or row["end"][0] > at)
+    )
     return sorted(((row["k"], row["v"]) for row in valid if key in (None, row["k"])), key=str)
 
 
@@ -115,18 +144,34 @@ def test_rows_at_each_time_are_those_in_force(
         code, out, err = it.ask(capsys, "changes", text, "--json")
         found = json.loads(out)
         assert code == 0, err
-        assert sorted(((row["k"], row["v"]) for row in found["rows"]), key=str) == _in_force(rows, at)
+        assert sorted(((row["k"], row["v"]) for row in found["rows"]), key=str) == _in_force(
+            rows, at
+        )
         _, out, _ = it.ask(capsys, "p/changes", text, "--key", "c'", "--json")
-        assert [(row["k"], row["v"]) for row in json.loads(out)["rows"]] == _in_force(rows, at, "c'")
+        assert [(row["k"], row["v"]) for row in json.loads(out)["rows"]] == _in_force(
+            rows, at, "c'"
+        )
     assert 0 < found["number"] == len(found["rows"])
 
 
 @pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
-def test_any_year_can_be_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
+def test_any_year_can_be_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
     it, zone = Project(tmp_path, kind), UTC if kind == "timestamp" else None
     years = {1: "a", 1600: "b", 2026: "c", 9999: "d"}
-    it.write([{"k": "a", "at": datetime(year, 1, 1, tzinfo=zone), "n": 1, "v": v} for year, v in years.items()])
-    for text, v in (("0001-01-01", "a"), ("1677-01-01", "b"), ("2263-01-01", "c"), ("9999-12-31T23:59:59.999999", "d")):
+    it.write(
+        [
+            {"k": "a", "at": datetime(year, 1, 1, tzinfo=zone), "n": 1, "v": v}
+            for year, v in years.items()
+        ]
+    )
+    for text, v in (
+        ("0001-01-01", "a"),
+        ("1677-01-01", "b"),
+        ("2263-01-01", "c"),
+        ("9999-12-31T23:59:59.999999", "d"),
+    ):
         code, out, err = it.ask(capsys, "changes", text, "--json")
         assert code == 0, err
         assert [row["v"] for row in json.loads(out)["rows"]] == [v]
@@ -135,17 +180,37 @@ def test_any_year_can_be_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        *(("1.005", []), ("1.009", []), ("1.01", ["x"]), ("1.0199", ["x"]), ("1.02", ["y"]), ("102e-2", ["y"])),
-        *(("999.99", ["y"]), ("999.999", ["y"]), ("1000", ["y"]), ("1E+30", ["y"]), ("-1E+30", []), ("1E-30", [])),
+        *(
+            ("1.005", []),
+            ("1.009", []),
+            ("1.01", ["x"]),
+            ("1.0199", ["x"]),
+            ("1.02", ["y"]),
+            ("102e-2", ["y"]),
+        ),
+        *(
+            ("999.99", ["y"]),
+            ("999.999", ["y"]),
+            ("1000", ["y"]),
+            ("1E+30", ["y"]),
+            ("-1E+30", []),
+            ("1E-30", []),
+        ),
         *(("-999.999", []), ("0." + "9" * 60, [])),
     ],
 )
 def test_a_time_between_two_decimals_is_not_rounded(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, text: str, found: list[str]
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    found: list[str],
 ) -> None:
     monkeypatch.setitem(_SEQUENCES, "decimal(5,2)", (pa.decimal128(5, 2), []))
     it = Project(tmp_path, "decimal(5,2)")
-    it.write([{"k": "a", "at": Decimal(at), "n": 1, "v": v} for at, v in (("1.01", "x"), ("1.02", "y"))])
+    it.write(
+        [{"k": "a", "at": Decimal(at), "n": 1, "v": v} for at, v in (("1.01", "x"), ("1.02", "y"))]
+    )
     code, out, err = it.ask(capsys, "changes", "--json", "--", text)
     assert code == 0, err
     assert [row["v"] for row in json.loads(out)["rows"]] == found
@@ -172,18 +237,32 @@ def test_what_was_published_of_a_table_that_is_gone_is_no_answer(
     it.write([{"k": "a", "at": _START, "n": 1, "v": "x"}], publish=False)
     log = TableLog(it.layout.table)
     own = log.commits()[0].timestamp
-    for version, committed, table in ((9, None, log.id), (0, own + 1, log.id), (0, None, "another")):
+    for version, committed, table in (
+        (9, None, log.id),
+        (0, own + 1, log.id),
+        (0, None, "another"),
+    ):
         pointer = Published(
-            version=version, table_id=table, committed_ms=committed, changed_at=None, at=_START, run_id="r", rows=1
+            version=version,
+            table_id=table,
+            committed_ms=committed,
+            changed_at=None,
+            at=_START,
+            run_id="r",
+            rows=1,
         )
         documents.write_json(f"{it.layout.published}/{1:010}.json", pointer.model_dump(mode="json"))
         code, _, err = it.ask(capsys, "changes", "2026-03-01")
         assert (
-            code == 78 and "nothing-published" in err and f"version {version} passed a check" in " ".join(err.split())
+            code == 78
+            and "nothing-published" in err
+            and f"version {version} passed a check" in " ".join(err.split())
         )
 
 
-def test_an_answer_is_of_the_published_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_answer_is_of_the_published_version(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     it = Project(tmp_path)
     code, _, err = it.ask(capsys, "changes", "2026-03-01")
     assert code == 78 and "nothing-published" in err and "draindown --root" in err
@@ -213,14 +292,22 @@ def test_what_cant_be_asked_is_named(
     assert code == 2 and said in " ".join(err.split())
 
 
-def test_by_arrival_ends_where_the_files_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_by_arrival_ends_where_the_files_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     it = Project(tmp_path)
     first = {"k": "a", "at": _START, "n": 1, "v": "x"}
     it.write([first])
     it.write([first, {"k": "a", "at": _START + timedelta(hours=1), "n": 1, "v": "y"}])
     commits = {one.version: one.timestamp for one in TableLog(it.layout.table).commits()}
-    moments = {version: datetime.fromtimestamp(at / 1000, UTC).isoformat() for version, at in commits.items()}
-    asked = [it.ask(capsys, "changes", moments[version], "--by", "arrival", "--json") for version in (0, 1)]
+    moments = {
+        version: datetime.fromtimestamp(at / 1000, UTC).isoformat()
+        for version, at in commits.items()
+    }
+    asked = [
+        it.ask(capsys, "changes", moments[version], "--by", "arrival", "--json")
+        for version in (0, 1)
+    ]
     assert [[row["v"] for row in json.loads(out)["rows"]] for _, out, _ in asked] == [["x"], ["y"]]
     before = datetime.fromtimestamp(commits[0] / 1000 - 1, UTC).isoformat()
     code, _, err = it.ask(capsys, "changes", before, "--by", "arrival")
@@ -241,7 +328,13 @@ def test_a_version_whose_deletion_vector_is_gone_is_no_answer(
     lines = [json.loads(one) for one in (log / f"{0:020}.json").read_text().splitlines()]
     file = next(one["add"] for one in lines if "add" in one)
     gone = f"{it.layout.table}/deletion_vector_61d16c75-6994-46b7-a15b-8b538852e50e.bin"
-    vector = {"storageType": "p", "pathOrInlineDv": gone, "offset": 1, "sizeInBytes": 36, "cardinality": 1}
+    vector = {
+        "storageType": "p",
+        "pathOrInlineDv": gone,
+        "offset": 1,
+        "sizeInBytes": 36,
+        "cardinality": 1,
+    }
     features = ["deletionVectors"]
     at = next(one["commitInfo"]["timestamp"] for one in lines if "commitInfo" in one) + 1000
     actions: list[dict[str, Any]] = [
@@ -264,14 +357,19 @@ def test_a_version_whose_deletion_vector_is_gone_is_no_answer(
     assert code == 78 and "history-gone" in err
 
 
-def test_the_sql_for_duckdb_in_the_docs_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sql_for_duckdb_in_the_docs_is_true(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = (Path(__file__).parents[2] / "docs" / "pipeline-files.md").read_text()
     table = text.partition("<!-- as of: begin -->")[2].partition("<!-- as of: end -->")[0]
     (sql,) = re.findall(r"^\| DuckDB \| `(.*)` \|$", table, re.MULTILINE)
     it, noon = Project(tmp_path), datetime(2013, 1, 1, 12, tzinfo=UTC)
     times = [noon + timedelta(hours=at) for at in (-1, 0, 1)]
     draw = Random(1)
-    events = [{"k": draw.choice("abc"), "at": draw.choice(times), "n": 1, "v": draw.choice("xy")} for _ in range(9)]
+    events = [
+        {"k": draw.choice("abc"), "at": draw.choice(times), "n": 1, "v": draw.choice("xy")}
+        for _ in range(9)
+    ]
     rows = it.write(events)
     with closing(duckdb.connect()) as db:
         # the extension that reads Delta in DuckDB is not among the packages: its function reads the same rows here

@@ -49,7 +49,9 @@ def died(asked: Request) -> int:
         "import sys, time\nfrom draindown.flow import at_work\nfrom draindown.runs.request import Request\n"
         "with at_work.at_work(Request.decode(sys.argv[1])):\n print('at work', flush=True)\n time.sleep(600)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", script, asked.encode()], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", script, asked.encode()], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None and process.stdout.readline() == "at work\n"
         assert look(asked).state == "at work" and str(process.pid) in look(asked).who
         process.send_signal(signal.SIGKILL)
@@ -71,19 +73,28 @@ def test_a_spark_that_never_came_up_is_told_from_a_step_that_nobody_began(tmp_pa
     assert found.state == "no Spark" and any(str(path) in command for command in found.next)
 
 
-def test_a_drain_whose_report_could_not_be_written_is_not_called_one_that_never_began(tmp_path: Path) -> None:
+def test_a_drain_whose_report_could_not_be_written_is_not_called_one_that_never_began(
+    tmp_path: Path,
+) -> None:
     """As on a full disk: its note is gone as after every end in order, its log and its batches are there."""
     asked = drained(tmp_path)
     asked = asked.model_copy(update={"start": new_start()})
-    with at_work.at_work(asked), DriverLog.of(asked.layout, asked.run_id, "drain", asked.start) as log:
+    with (
+        at_work.at_work(asked),
+        DriverLog.of(asked.layout, asked.run_id, "drain", asked.start) as log,
+    ):
         log.write("x")
-    assert look(asked).state == "no report", "the batches are those of other starts, and its log shows that it came up"
+    assert look(asked).state == "no report", (
+        "the batches are those of other starts, and its log shows that it came up"
+    )
     commit(asked, 2, run_id=asked.run_id, start=asked.start)
     found = look(asked)
     assert (found.state, found.batches) == ("not written", 1)
     assert str(found) == "drain ended, and its report could not be written; 1 batch of it committed"
     assert found.next[0] == "draindown run p --flow f   # goes on after the last whole batch"
-    store.write(asked.layout, report.of(asked, AT, "done"))  # and the run is cleared: planned again since
+    store.write(
+        asked.layout, report.of(asked, AT, "done")
+    )  # and the run is cleared: planned again since
     found = look(asked)
     assert (found.state, found.log) == ("not begun", "")
 
@@ -92,7 +103,11 @@ def test_a_step_at_work_says_who_and_for_how_long_and_leaves_no_note(tmp_path: P
     asked = request(tmp_path)
     with at_work.at_work(asked):
         found = look(asked)
-        assert found.state == "at work" and found.seconds is not None and str(os.getpid()) in str(found)
+        assert (
+            found.state == "at work"
+            and found.seconds is not None
+            and str(os.getpid()) in str(found)
+        )
         assert found.next[0].startswith("draindown report ") and found.run_id in found.next[0]
     assert look(asked).state == "not begun"
 
@@ -111,7 +126,10 @@ def test_the_next_start_takes_the_note_over(tmp_path: Path) -> None:
     asked = request(tmp_path)
     died(asked)
     with at_work.at_work(asked):
-        assert look(asked).state == "at work" and at_work.left(asked.layout, "p", asked.run_id, "drain") is None
+        assert (
+            look(asked).state == "at work"
+            and at_work.left(asked.layout, "p", asked.run_id, "drain") is None
+        )
     assert look(asked).state == "not begun"
 
 
@@ -125,7 +143,10 @@ def test_each_start_has_a_note_and_a_log_of_its_own(tmp_path: Path) -> None:
     assert look(first).log == first.layout.log(first.run_id, "drain", first.start)
     with at_work.at_work(second):
         found = look(first)
-        assert (found.state, found.log) == ("at work", second.layout.log(first.run_id, "drain", second.start))
+        assert (found.state, found.log) == (
+            "at work",
+            second.layout.log(first.run_id, "drain", second.start),
+        )
         kept = Path(first.layout.at_work(first.run_id, "drain", first.start))
         assert str(dead) in kept.read_text()
     assert not kept.exists() and look(first).state == "no report"
@@ -148,7 +169,9 @@ def test_a_driver_on_another_host_is_at_work_as_long_as_it_holds_the_lease(tmp_p
     assert look(asked).state == "died"
 
 
-def test_a_shared_lease_says_at_work_while_its_heartbeat_is_fresh_and_only_of_other_hosts(tmp_path: Path) -> None:
+def test_a_shared_lease_says_at_work_while_its_heartbeat_is_fresh_and_only_of_other_hosts(
+    tmp_path: Path,
+) -> None:
     asked = drained(tmp_path)
     path = asked.layout.at_work(asked.run_id, "drain")
     terms = LeaseSpec(form="shared", expires=600)
@@ -195,7 +218,9 @@ def project(asked: Request) -> None:
     """The request's pipeline as a file that commands find."""
     home = Path(asked.root) / "dags" / "pipelines"
     home.mkdir(parents=True)
-    (home / "p.yaml").write_text(json.dumps(asked.spec.model_dump(mode="json", exclude_defaults=True)))
+    (home / "p.yaml").write_text(
+        json.dumps(asked.spec.model_dump(mode="json", exclude_defaults=True))
+    )
 
 
 def reported(asked: Request, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
@@ -203,7 +228,9 @@ def reported(asked: Request, capsys: pytest.CaptureFixture[str], *words: str) ->
     return code, " ".join(capsys.readouterr().out.split())
 
 
-def test_a_run_that_met_another_at_work_does_not_hide_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_met_another_at_work_does_not_hide_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked = drained(tmp_path)  # two batches of run r
     project(asked)
     other = asked.model_copy(update={"run_id": "other"})
@@ -218,12 +245,16 @@ def test_a_run_that_met_another_at_work_does_not_hide_it(tmp_path: Path, capsys:
     assert "AT WORK" not in reported(asked, capsys)[1]
 
 
-def test_a_run_at_work_that_left_no_report_yet_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_at_work_that_left_no_report_yet_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked = request(tmp_path)
     project(asked)
     with at_work.at_work(asked):
         code, said = reported(asked, capsys, "--run", asked.run_id)
-        assert code == 0 and "AT WORK p/f drain is at work since" in said and str(os.getpid()) in said
+        assert (
+            code == 0 and "AT WORK p/f drain is at work since" in said and str(os.getpid()) in said
+        )
     assert reported(asked, capsys, "--run", asked.run_id)[0] == 78
 
 
@@ -262,10 +293,15 @@ def test_a_start_that_died_without_a_batch_is_among_the_starts(tmp_path: Path) -
     asked = request(tmp_path)
     died(asked)
     second = asked.model_copy(update={"start": new_start()})
-    with DriverLog.of(asked.layout, asked.run_id, "drain", asked.start) as log, at_work.at_work(second):
+    with (
+        DriverLog.of(asked.layout, asked.run_id, "drain", asked.start) as log,
+        at_work.at_work(second),
+    ):
         log.write("came up")
         store.write(asked.layout, report.of(second, clock.now(), "idle"))
-    listed = [(one.step, one.start, one.outcome) for one in starts.listed(asked.layout, asked.run_id)]
+    listed = [
+        (one.step, one.start, one.outcome) for one in starts.listed(asked.layout, asked.run_id)
+    ]
     assert [one for one in listed if one[0] == "drain"] == [
         ("drain", asked.start, "no report"),
         ("drain", second.start, "idle"),

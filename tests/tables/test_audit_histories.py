@@ -19,13 +19,30 @@ from draindown.spec.landing import FlowSpec
 from tests.folding import Row, fold
 
 _START = datetime(2026, 3, 1, tzinfo=UTC)
-_TYPES = {"k": pa.int32(), "at": pa.timestamp("us", tz="UTC"), "n": pa.int32(), "op": pa.string(), "a": pa.string()}
-_KINDS = {"k": "int not null", "at": "timestamp not null", "n": "int not null", "op": "string", "a": "string"}
+_TYPES = {
+    "k": pa.int32(),
+    "at": pa.timestamp("us", tz="UTC"),
+    "n": pa.int32(),
+    "op": pa.string(),
+    "a": pa.string(),
+}
+_KINDS = {
+    "k": "int not null",
+    "at": "timestamp not null",
+    "n": "int not null",
+    "op": "string",
+    "a": "string",
+}
 _FULL = _TYPES | {"x": pa.float64()}
 
 
 def _flow(**target: Any) -> FlowSpec:
-    said = {"keys": ["k"], "sequence_by": ["n"], "stored_as_scd_type": 2, "apply_as_deletes": "op = 'd'"}
+    said = {
+        "keys": ["k"],
+        "sequence_by": ["n"],
+        "stored_as_scd_type": 2,
+        "apply_as_deletes": "op = 'd'",
+    }
     source = {"files": "landing/*", "format": "json", "timezone": "Europe/Paris"}
     columns = _KINDS | {"x": "double"}
     return FlowSpec.model_validate({"source": source, "columns": columns, "target": said | target})
@@ -48,19 +65,29 @@ def _events(draw: Random, histories: int) -> list[Row]:
 
 def _texts(events: list[Row]) -> list[pa.Array]:
     def text(value: Any) -> str | None:
-        return None if value is None else value.isoformat() if isinstance(value, datetime) else str(value)
+        return (
+            None
+            if value is None
+            else value.isoformat()
+            if isinstance(value, datetime)
+            else str(value)
+        )
 
     return [pa.array([text(event[name]) for event in events], pa.string()) for name in _FULL]
 
 
-def _table(path: Path, flow: FlowSpec, events: list[Row], wrong: Callable[[list[Row]], None] | None) -> TableLog:
+def _table(
+    path: Path, flow: FlowSpec, events: list[Row], wrong: Callable[[list[Row]], None] | None
+) -> TableLog:
     order = flow.target.sequence_by
     part = flow.target.history
     assert part is not None
     content = ["at", "op", "a", "x"] if order == ["n"] else ["op", "a", "x"]
     names = ["k", *order, *content]
     ranked = [{name: event[name] for name in names} for event in events]
-    mapped = {name: f"{at:02}{name}" for at, name in enumerate(content)}  # the model ranks content by its names
+    mapped = {
+        name: f"{at:02}{name}" for at, name in enumerate(content)
+    }  # the model ranks content by its names
     by_rank = [{mapped.get(name, name): value for name, value in event.items()} for event in ranked]
     tracked = [mapped.get(name, name) for name in part.tracked(list(_FULL))]
     back = {ranked: name for name, ranked in mapped.items()}
@@ -70,10 +97,18 @@ def _table(path: Path, flow: FlowSpec, events: list[Row], wrong: Callable[[list[
     ]
     if wrong is not None:
         wrong(rows)
-    kind = _FULL[order[0]] if len(order) == 1 else pa.struct([(name, _FULL[name]) for name in order])
+    kind = (
+        _FULL[order[0]] if len(order) == 1 else pa.struct([(name, _FULL[name]) for name in order])
+    )
 
     def at(value: Any) -> Any:
-        return None if value is None else value[0] if len(order) == 1 else dict(zip(order, value, strict=True))
+        return (
+            None
+            if value is None
+            else value[0]
+            if len(order) == 1
+            else dict(zip(order, value, strict=True))
+        )
 
     made = [{**row, "__START_AT": at(row["start"]), "__END_AT": at(row["end"])} for row in rows]
     fields = [(name, _FULL[name]) for name in names] + [("__START_AT", kind), ("__END_AT", kind)]
@@ -82,7 +117,10 @@ def _table(path: Path, flow: FlowSpec, events: list[Row], wrong: Callable[[list[
 
 
 def _found(
-    tmp_path: Path, flow: FlowSpec, events: list[Row], wrong: Callable[[list[Row]], None] | None = None
+    tmp_path: Path,
+    flow: FlowSpec,
+    events: list[Row],
+    wrong: Callable[[list[Row]], None] | None = None,
 ) -> set[str]:
     assert unfolded(flow) is None and flow.target.history is not None
     recount = HistoryRecount(flow, tmp_path, flow.target.history.tracked(list(_FULL)))
@@ -94,8 +132,12 @@ def _found(
 
 @pytest.mark.parametrize("sequence", [["n"], ["n", "at"]])
 @pytest.mark.parametrize("track", [None, ["a"], {"except": ["x", "at"]}])
-def test_it_folds_thousands_of_histories_as_a_plain_loop_does(tmp_path: Path, sequence: list[str], track: Any) -> None:
-    target: dict[str, Any] = {"sequence_by": sequence} | ({} if track is None else {"track_history": track})
+def test_it_folds_thousands_of_histories_as_a_plain_loop_does(
+    tmp_path: Path, sequence: list[str], track: Any
+) -> None:
+    target: dict[str, Any] = {"sequence_by": sequence} | (
+        {} if track is None else {"track_history": track}
+    )
     assert _found(tmp_path, _flow(**target), _events(Random(f"{sequence}{track}"), 3_000)) == set()
 
 
@@ -105,10 +147,22 @@ def _closed(rows: list[Row]) -> Row:
 
 WRONG: dict[str, tuple[Callable[[list[Row]], Any], set[str]]] = {
     "a row is gone": (lambda rows: rows.pop(7), {"row-lost"}),
-    "an end is wrong": (lambda rows: _closed(rows).update(end=(99,)), {"row-lost", "row-from-nowhere"}),
-    "an untracked value is wrong": (lambda rows: rows[3].update(x=77.0), {"row-lost", "row-from-nowhere"}),
-    "a row is there twice": (lambda rows: rows.append(rows[5]), {"row-from-nowhere", "overlapping-rows"}),
-    "a row ends before it begins": (lambda rows: _closed(rows).update(end=(-1,)), {"row-without-time"}),
+    "an end is wrong": (
+        lambda rows: _closed(rows).update(end=(99,)),
+        {"row-lost", "row-from-nowhere"},
+    ),
+    "an untracked value is wrong": (
+        lambda rows: rows[3].update(x=77.0),
+        {"row-lost", "row-from-nowhere"},
+    ),
+    "a row is there twice": (
+        lambda rows: rows.append(rows[5]),
+        {"row-from-nowhere", "overlapping-rows"},
+    ),
+    "a row ends before it begins": (
+        lambda rows: _closed(rows).update(end=(-1,)),
+        {"row-without-time"},
+    ),
     "two rows are open": (
         lambda rows: rows.append(next(r for r in rows if r["end"] is None) | {"start": (50,)}),
         {"double-open", "overlapping-rows", "row-from-nowhere"},
@@ -143,11 +197,18 @@ def test_it_says_what_it_cannot_fold(more: dict[str, Any], why: str) -> None:
     assert why in (unfolded(FlowSpec.model_validate(content | more)) or "")
 
 
-def test_keys_are_left_out_of_which_a_record_has_what_was_no_column_when_it_was_read(tmp_path: Path) -> None:
+def test_keys_are_left_out_of_which_a_record_has_what_was_no_column_when_it_was_read(
+    tmp_path: Path,
+) -> None:
     flow, events = _flow(), _events(Random(4), 400)
     assert flow.target.history is not None
-    early, later = ([one for one in events if bool(one["k"] % 3) == is_later] for is_later in (False, True))
-    tracked, unknown = flow.target.history.tracked(list(_FULL)), [one | {"x": None} for one in early]
+    early, later = (
+        [one for one in events if bool(one["k"] % 3) == is_later] for is_later in (False, True)
+    )
+    tracked, unknown = (
+        flow.target.history.tracked(list(_FULL)),
+        [one | {"x": None} for one in early],
+    )
 
     def found(name: str, wrong: Callable[[list[Row]], None] | None) -> list[str]:
         recount = HistoryRecount(flow, tmp_path, tracked)
@@ -192,12 +253,18 @@ _CONTRACT = {"k": "int not null", "at": "timestamp not null", "a": "string"}
     ],
 )
 def test_rows_are_judged_by_what_the_newest_batch_tracked_whatever_the_contract_has(
-    tmp_path: Path, columns: dict[str, str], more: dict[str, Any], tracked: list[str] | None, kinds: list[str]
+    tmp_path: Path,
+    columns: dict[str, str],
+    more: dict[str, Any],
+    tracked: list[str] | None,
+    kinds: list[str],
 ) -> None:
     """Of a transform that makes and drops columns, and of a column that no batch has read yet."""
     target = {"keys": ["k"], "sequence_by": ["at"], "stored_as_scd_type": 2} | more
     source = {"files": "landing/*", "format": "json"}
-    flow = FlowSpec.model_validate({"source": source, "columns": columns, "transform": "t.f", "target": target})
+    flow = FlowSpec.model_validate(
+        {"source": source, "columns": columns, "transform": "t.f", "target": target}
+    )
     write_deltalake(str(tmp_path / "t"), pa.Table.from_pylist(_ROWS, schema=pa.schema(_MADE)))
     found = HistoryRecount(flow, tmp_path, tracked).rows(TableLog(str(tmp_path / "t")))
     assert [one.kind for one in found] == kinds

@@ -45,7 +45,11 @@ def _batch(asked: Request, batch: int, read: list[Input], last: int | None) -> N
     places = [(one.unit, at) for one in read for at in range(one.until - one.records, one.until)]
     places[-1:] = [(places[-1][0], places[-1][1] if last is None else last)]
     origins = [{"unit": unit, "position": at} for unit, at in places]
-    sums = {"bytes": sum(one.bytes for one in read), "records": len(places), "inserted": len(places)}
+    sums = {
+        "bytes": sum(one.bytes for one in read),
+        "records": len(places),
+        "inserted": len(places),
+    }
     row = BatchRow("p", "f", 1, batch, "r", slice=batch + 1, units=len(read), **sums)
     at = AT + timedelta(seconds=batch)
     row = replace(row, changed_at=at, started_at=at, finished_at=at)
@@ -59,7 +63,9 @@ def _batch(asked: Request, batch: int, read: list[Input], last: int | None) -> N
     rows = pa.table({"n": n, "_origin": pa.array(origins, ORIGIN), "_changed_at": stamps})
     write_deltalake(asked.layout.table, rows, mode="append", commit_properties=known)
     count_as_spark(asked.layout.table)
-    ledger_table.record(asked.layout, [replace(row, table_version=TableLog(asked.layout.table).version)])
+    ledger_table.record(
+        asked.layout, [replace(row, table_version=TableLog(asked.layout.table).version)]
+    )
 
 
 def kinds(asked: Request) -> list[str]:
@@ -79,7 +85,9 @@ def test_inputs_are_what_was_pinned(tmp_path: Path) -> None:
     ],
     ids=["less", "more", "another"],
 )
-def test_an_input_that_is_not_what_was_pinned_is_named(tmp_path: Path, wrong: Input, found: list[str]) -> None:
+def test_an_input_that_is_not_what_was_pinned_is_named(
+    tmp_path: Path, wrong: Input, found: list[str]
+) -> None:
     assert kinds(flow(tmp_path, [[wrong, READ[0][1]], READ[1]])) == found
 
 
@@ -92,7 +100,9 @@ def test_an_input_that_is_not_what_was_pinned_is_named(tmp_path: Path, wrong: In
     ],
     ids=["before the batch", "after it", "and more is missing"],
 )
-def test_what_was_given_up_as_lost_need_not_be_read(tmp_path: Path, read: Input, found: list[str]) -> None:
+def test_what_was_given_up_as_lost_need_not_be_read(
+    tmp_path: Path, read: Input, found: list[str]
+) -> None:
     asked = flow(tmp_path, [[read, READ[0][1]], READ[1]])
     accepted.accept(asked.layout, [Loss("offsets-lost", LOST, "")], by="me", note="aged out", at=AT)
     assert kinds(asked) == found
@@ -101,7 +111,9 @@ def test_what_was_given_up_as_lost_need_not_be_read(tmp_path: Path, read: Input,
 def test_a_slice_that_is_given_up_whole_leaves_no_input(tmp_path: Path) -> None:
     asked = flow(tmp_path, [[READ[0][1]], READ[1]])
     assert kinds(asked) == ["inputs-unit"]
-    accepted.accept(asked.layout, [Loss("offsets-lost", SLICES[0][0], "")], by="me", note="aged out", at=AT)
+    accepted.accept(
+        asked.layout, [Loss("offsets-lost", SLICES[0][0], "")], by="me", note="aged out", at=AT
+    )
     assert kinds(asked) == []
 
 

@@ -88,18 +88,29 @@ class World:
 
     def __post_init__(self) -> None:
         last = None if self.keyed else b'{"n": 9}'
-        first = {0: ("a", b'{"n": 1}'), 1: ("x", GARBAGE), 2: ("b", b'{"n": 2}'), 3: ("a", b'{"n": 3}')}
+        first = {
+            0: ("a", b'{"n": 1}'),
+            1: ("x", GARBAGE),
+            2: ("b", b'{"n": 2}'),
+            3: ("a", b'{"n": 3}'),
+        }
         self.records = {("t/0", position): one for position, one in first.items()}
         self.records |= {("t/1", 7): ("c", b'{"n": 1}'), ("t/1", 8): ("c", last)}
         self.records |= {("t/0", 4): ("b", b'{"n": 0}'), ("t/0", 5): ("d", b'{"n": 7}')}
         self.raw = dict(self.records)
-        self.read = [[Input(s.unit, s.start, s.until, 100 * s.size, s.size) for s in some] for some in self.slices]
+        self.read = [
+            [Input(s.unit, s.start, s.until, 100 * s.size, s.size) for s in some]
+            for some in self.slices
+        ]
         refused = {"quarantined": 1, "reasons": {"malformed": 1}}
         self.counts = [{"inserted": 5} | refused, {"inserted": 2}]
         self.target = [place for place in self.records if place not in self.refused]
         if self.keyed:
             self.target, self.tombstones = [("a", 3), ("b", 4), ("d", 5)], [("c", 8)]
-            self.counts = [{"inserted": 2, "superseded": 2, "remembered": 1} | refused, {"inserted": 1, "updated": 1}]
+            self.counts = [
+                {"inserted": 2, "superseded": 2, "remembered": 1} | refused,
+                {"inserted": 1, "updated": 1},
+            ]
 
     def audit(self) -> Audit:
         """Write everything and audit it."""
@@ -108,7 +119,11 @@ class World:
     def write(self, **more: Any) -> Request:
         """Write everything. `more`: parts of the pipeline file."""
         target = {"keys": ["id"], "sequence_by": ["at"]} if self.keyed else {}
-        asked = about(self.root, {"source": SOURCE | self.source, "columns": COLUMNS, "target": target}, **more)
+        asked = about(
+            self.root,
+            {"source": SOURCE | self.source, "columns": COLUMNS, "target": target},
+            **more,
+        )
         self.layout = asked.layout
         every: dict[Place, Span] = {}
         for at, spans in enumerate(self.slices):
@@ -117,15 +132,21 @@ class World:
             # each slice has the positions of all partitions
             every = {place: replace(span, start=span.until) for place, span in every.items()}
             every |= {(span.topic, span.partition): span for span in spans}
-            pinned = positions.rows(list(every.values()), record_bytes=100.0, oldest={}, now=AT, compacted=())
+            pinned = positions.rows(
+                list(every.values()), record_bytes=100.0, oldest={}, now=AT, compacted=()
+            )
             intake.append(self.layout, generation, positions.OWN, pinned, AT, nth + 1)
         if max(self.generations) > 1:
             make_live(self.layout, Card(max(self.generations), 1, AT.isoformat(), "me", ()))
         self._write_raw()
         refused = zip(self.refused, self.refused_by, strict=False)
-        rows = pa.Table.from_pylist([self._refused(place, batch) for place, batch in refused], REFUSED)
+        rows = pa.Table.from_pylist(
+            [self._refused(place, batch) for place, batch in refused], REFUSED
+        )
         write_deltalake(self.layout.quarantine, rows, commit_properties=self._by("quarantine", 0))
-        for batch, (cut, some, counts) in enumerate(zip(self.cuts, self.read, self.counts, strict=True)):
+        for batch, (cut, some, counts) in enumerate(
+            zip(self.cuts, self.read, self.counts, strict=True)
+        ):
             self._commit(batch, cut, some, counts)
         if self.keyed:
             write_deltalake(self.layout.tombstones, self._keyed(self.tombstones))
@@ -137,23 +158,43 @@ class World:
 
     def _by(self, part: str, batch: int) -> CommitProperties:
         generation, nth = self._place(batch)
-        return CommitProperties(app_transactions=[Transaction(app_id(self.layout, generation, part), nth)])
+        return CommitProperties(
+            app_transactions=[Transaction(app_id(self.layout, generation, part), nth)]
+        )
 
     def _write_raw(self) -> None:
         raw.create(self.layout)
         common = {"day": AT.date(), "generation": 1, "batch": 0, "kind": "source"}
         found = [
-            {"part": raw.RECORDS, "unit": unit, "position": position, "key": key.encode(), "value": value}
+            {
+                "part": raw.RECORDS,
+                "unit": unit,
+                "position": position,
+                "key": key.encode(),
+                "value": value,
+            }
             | {"timestamp": at(position), "arrived_at": at(position), "log": log}
             for log, records in (("x", self.raw), ("y", self.later))
             for (unit, position), (key, value) in records.items()
         ]
-        spans = [*self.kept, *[span for some in self.slices for span in some if self.later and span.topic_id == "y"]]
+        spans = [
+            *self.kept,
+            *[span for some in self.slices for span in some if self.later and span.topic_id == "y"],
+        ]
         found += [
-            {"part": raw.RANGES, "unit": s.unit, "log": s.topic_id, "from": s.start, "until": s.until} for s in spans
+            {
+                "part": raw.RANGES,
+                "unit": s.unit,
+                "log": s.topic_id,
+                "from": s.start,
+                "until": s.until,
+            }
+            for s in spans
         ]
         write_deltalake(
-            self.layout.raw, pa.Table.from_pylist([common | one for one in found], raw.SCHEMA), mode="append"
+            self.layout.raw,
+            pa.Table.from_pylist([common | one for one in found], raw.SCHEMA),
+            mode="append",
         )
 
     def _refused(self, place: Place, batch: int) -> dict[str, Any]:
@@ -173,16 +214,27 @@ class World:
         }
 
     def _commit(self, batch: int, cut: int, read: list[Input], counts: dict[str, Any]) -> None:
-        sums = {"bytes": sum(one.bytes for one in read), "records": sum(one.records for one in read)}
-        row = BatchRow("p", "f", *self._place(batch), "r", slice=cut, units=len(read), **sums, **counts)
-        row = replace(row, changed_at=stamp_of(batch), started_at=self.started[batch], finished_at=AT)
+        sums = {
+            "bytes": sum(one.bytes for one in read),
+            "records": sum(one.records for one in read),
+        }
+        row = BatchRow(
+            "p", "f", *self._place(batch), "r", slice=cut, units=len(read), **sums, **counts
+        )
+        row = replace(
+            row, changed_at=stamp_of(batch), started_at=self.started[batch], finished_at=AT
+        )
         inputs.record(self.layout, row, read)
         last = batch == len(self.cuts) - 1
         if self.keyed:
             some = self._keyed(self.target if last else [])
         else:
-            some = appended([(place[:2], self._batch_of(*place)) for place in (self.target if last else [])])
-        write_deltalake(self.layout.table, some, mode="append", commit_properties=self._by("rows", batch))
+            some = appended(
+                [(place[:2], self._batch_of(*place)) for place in (self.target if last else [])]
+            )
+        write_deltalake(
+            self.layout.table, some, mode="append", commit_properties=self._by("rows", batch)
+        )
         version = TableLog(self.layout.table).version
         stamp(Path(self.layout.table), version, row, "MERGE" if self.keyed else "WRITE")
         ledger_table.record(self.layout, [replace(row, table_version=version)])
@@ -234,8 +286,14 @@ APPENDED: dict[str, tuple[Falsehood, list[str]]] = {
         lambda w: w.target.__setitem__(0, ("t/0", 2)),
         ["double-origin", "lost-record"],
     ),
-    "row of a refused record": (lambda w: w.target.append(("t/0", 1)), ["origin-from-nowhere", "row-count"]),
-    "row of no record": (lambda w: w.target.append(("t/1", 3)), ["origin-from-nowhere", "row-count"]),
+    "row of a refused record": (
+        lambda w: w.target.append(("t/0", 1)),
+        ["origin-from-nowhere", "row-count"],
+    ),
+    "row of no record": (
+        lambda w: w.target.append(("t/1", 3)),
+        ["origin-from-nowhere", "row-count"],
+    ),
     "refused row gone": (lambda w: w.refused.clear(), ["lost-record", "quarantine-count"]),
     "refused row of another record": (
         lambda w: w.refused.__setitem__(0, ("t/0", 2)),
@@ -249,8 +307,14 @@ APPENDED: dict[str, tuple[Falsehood, list[str]]] = {
         lambda w: w.raw.pop(("t/0", 2)),
         ["origin-from-nowhere", "recount-records"],
     ),
-    "refused raw record gone": (lambda w: w.raw.pop(("t/0", 1)), ["quarantine-beyond-file", "recount-records"]),
-    "slice without a batch": (lambda w: w.cuts.__setitem__(1, 3), ["inputs-unit", "ledger-gap", "origin-from-nowhere"]),
+    "refused raw record gone": (
+        lambda w: w.raw.pop(("t/0", 1)),
+        ["quarantine-beyond-file", "recount-records"],
+    ),
+    "slice without a batch": (
+        lambda w: w.cuts.__setitem__(1, 3),
+        ["inputs-unit", "ledger-gap", "origin-from-nowhere"],
+    ),
     "gap between slices": (
         lambda w: (
             w.slices[1].__setitem__(0, Span("t", 0, "x", 5, 6)),
@@ -259,7 +323,10 @@ APPENDED: dict[str, tuple[Falsehood, list[str]]] = {
         ["intake-gap", "ledger-fates", "origin-from-nowhere"],
     ),
     "fewer records than offsets": (
-        lambda w: (w.read[1].__setitem__(0, Input("t/0", 4, 6, 100, 1)), w.counts[1].update(inserted=1)),
+        lambda w: (
+            w.read[1].__setitem__(0, Input("t/0", 4, 6, 100, 1)),
+            w.counts[1].update(inserted=1),
+        ),
         ["recount-records", "recount-records", "row-count"],
     ),
 }
@@ -267,7 +334,10 @@ KEYED: dict[str, tuple[Falsehood, list[str]]] = {
     "key missing": (lambda w: w.target.remove(("d", 5)), ["lost-key", "row-count"]),
     "key doubled": (lambda w: w.target.append(("d", 5)), ["double-key", "row-count"]),
     "older row": (lambda w: w.target.__setitem__(0, ("a", 0)), ["old-sequence"]),
-    "key of no record": (lambda w: w.target.__setitem__(0, ("z", 3)), ["key-from-nowhere", "lost-key"]),
+    "key of no record": (
+        lambda w: w.target.__setitem__(0, ("z", 3)),
+        ["key-from-nowhere", "lost-key"],
+    ),
     "deleted key forgotten": (lambda w: w.tombstones.clear(), ["lost-key"]),
     # key and time are not in its value: it counts as accepted, and its key is missing
     "refused row gone": (lambda w: w.refused.clear(), ["lost-key", "quarantine-count"]),
@@ -293,7 +363,9 @@ def test_a_falsehood_about_a_keyed_table_is_found(tmp_path: Path, name: str) -> 
 def test_what_the_lake_no_longer_has_is_named_and_all_else_is_judged(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.kept = [world.slices[1][0]]
-    world.raw = {place: one for place, one in world.raw.items() if place in (("t/0", 4), ("t/0", 5))}
+    world.raw = {
+        place: one for place, one in world.raw.items() if place in (("t/0", 4), ("t/0", 5))
+    }
     world.target.remove(("t/0", 4))
     world.counts[1]["inserted"] = 1
     world.read[1][0] = replace(world.read[1][0])
@@ -323,7 +395,9 @@ def test_a_gap_that_was_given_up_as_lost_is_none(tmp_path: Path) -> None:
     del world.raw["t/0", 4]
     world.kept[2] = Span("t", 0, "x", 5, 6)
     layout = about(tmp_path, {"source": SOURCE, "columns": COLUMNS, "target": {}}).layout
-    accepted.accept(layout, [Loss("offsets-lost", Span("t", 0, "x", 4, 5), "")], by="me", note="aged out", at=AT)
+    accepted.accept(
+        layout, [Loss("offsets-lost", Span("t", 0, "x", 4, 5), "")], by="me", note="aged out", at=AT
+    )
     assert kinds(world.audit()) == []
 
 
@@ -377,7 +451,10 @@ ONE_FOR_THE_OTHER: dict[str, tuple[Falsehood, list[str]]] = {
         lambda w: w.target.__setitem__(2, ("t/0", 2, 1)),
         ["lost-record", "origin-from-nowhere"],
     ),
-    "a row of no batch": (lambda w: w.target.__setitem__(1, ("t/0", 0, 7)), ["lost-record", "origin-from-nowhere"]),
+    "a row of no batch": (
+        lambda w: w.target.__setitem__(1, ("t/0", 0, 7)),
+        ["lost-record", "origin-from-nowhere"],
+    ),
 }
 
 
@@ -399,13 +476,17 @@ def test_without_raw_records_too_each_record_of_either_topic_is_there_once(tmp_p
     assert kinds(world.audit()) == ["double-origin"]
 
 
-@pytest.mark.parametrize(("batches", "wanted"), [((2, 3), []), ((2, 2), ["double-origin", "lost-record"])])
+@pytest.mark.parametrize(
+    ("batches", "wanted"), [((2, 3), []), ((2, 2), ["double-origin", "lost-record"])]
+)
 def test_a_replay_of_refused_rows_of_both_topics_appends_each_once(
     tmp_path: Path, batches: tuple[int, int], wanted: list[str]
 ) -> None:
     world = _created_again(tmp_path)
     asked = world.write()
-    ids = [row["quarantine_id"] for row in TableLog(asked.layout.quarantine).rows("select * from t")]
+    ids = [
+        row["quarantine_id"] for row in TableLog(asked.layout.quarantine).rows("select * from t")
+    ]
     for nth, number in enumerate(batches):
         row = BatchRow("p", "f", 1, nth, "again", kind="quarantine", records=1, inserted=1)
         row = replace(row, changed_at=stamp_of(2 + nth), started_at=AT, finished_at=AT)
@@ -413,12 +494,17 @@ def test_a_replay_of_refused_rows_of_both_topics_appends_each_once(
         version = TableLog(asked.layout.table).version
         stamp(Path(asked.layout.table), version, row, "WRITE")
         ledger_table.record(asked.layout, [replace(row, table_version=version)])
-    decided = [{"quarantine_id": id, "action": "released", "at": AT, "by": "me", "run_id": "again"} for id in ids]
+    decided = [
+        {"quarantine_id": id, "action": "released", "at": AT, "by": "me", "run_id": "again"}
+        for id in ids
+    ]
     write_deltalake(asked.layout.resolutions, pa.Table.from_pylist(decided, RESOLUTIONS))
     assert kinds(audit(asked.spec, "f", root=world.root)) == wanted
 
 
-def test_a_refused_record_of_the_topic_before_does_not_stand_for_that_of_the_new_one(tmp_path: Path) -> None:
+def test_a_refused_record_of_the_topic_before_does_not_stand_for_that_of_the_new_one(
+    tmp_path: Path,
+) -> None:
     world = _created_again(tmp_path)
     world.refused_by = [0, 0]
     assert "lost-record" in kinds(world.audit())
@@ -432,7 +518,10 @@ def _reset_onto_another_topic(root: Path) -> World:
     for place in (("t/1", 8),):
         world.records[place] = world.raw[place] = ("c", None)
     refused = {"quarantined": 1, "reasons": {"malformed": 1}}
-    world.counts = [{"inserted": 2, "superseded": 2, "remembered": 1} | refused, {"inserted": 1} | refused]
+    world.counts = [
+        {"inserted": 2, "superseded": 2, "remembered": 1} | refused,
+        {"inserted": 1} | refused,
+    ]
     return world
 
 
@@ -451,7 +540,9 @@ def test_after_a_reset_onto_a_topic_that_was_created_again_all_is_clean(tmp_path
     ],
     ids=["read again", "another range", "another topic", "another partition"],
 )
-def test_only_a_row_that_was_read_again_excuses_one_that_is_gone(tmp_path: Path, span: Span, excused: bool) -> None:
+def test_only_a_row_that_was_read_again_excuses_one_that_is_gone(
+    tmp_path: Path, span: Span, excused: bool
+) -> None:
     world = World(tmp_path, keyed=True)
     world.slices = [SLICES[0], [span]]
     world.read[1] = [Input(span.unit, span.start, span.until, 100, span.size)]

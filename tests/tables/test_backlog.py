@@ -65,13 +65,24 @@ def drained(asked: Request, *, offsets: int, commits: int) -> None:
         (home / f"commits/{batch}").write_text("v1\n{}")
     done = Transaction(app_id(asked.layout, 1, "rows"), commits - 1)
     # before anything is published or recorded: an empty commit that says which batches the target holds
-    nothing, held = pa.table({"a": pa.array([], pa.int64())}), CommitProperties(app_transactions=[done])
+    nothing, held = (
+        pa.table({"a": pa.array([], pa.int64())}),
+        CommitProperties(app_transactions=[done]),
+    )
     write_deltalake(asked.layout.table, nothing, mode="append", commit_properties=held)
 
 
 def batch(number: int, **more: Any) -> BatchRow:
-    values = {"bytes": 1000, "seconds": 2.0, "records": 1, "remembered": 1, "table_version": number + 1}
-    return BatchRow("p", "f", 1, number, "run-0", started_at=NOW, finished_at=NOW, **(values | more))
+    values = {
+        "bytes": 1000,
+        "seconds": 2.0,
+        "records": 1,
+        "remembered": 1,
+        "table_version": number + 1,
+    }
+    return BatchRow(
+        "p", "f", 1, number, "run-0", started_at=NOW, finished_at=NOW, **(values | more)
+    )
 
 
 def commit(asked: Request, row: BatchRow, rows: int = 1) -> None:
@@ -83,13 +94,24 @@ def commit(asked: Request, row: BatchRow, rows: int = 1) -> None:
 
 def publish(asked: Request) -> None:
     path = asked.layout.table
-    facts = {"version": TableLog(path).version, "table_id": TableLog(path).id, "rows": 1, "changed_at": NOW}
+    facts = {
+        "version": TableLog(path).version,
+        "table_id": TableLog(path).id,
+        "rows": 1,
+        "changed_at": NOW,
+    }
     published.publish(asked.layout, published.Published(**facts, at=NOW, run_id="run-0"))
 
 
 def test_an_idle_flow_needs_nothing_and_says_so(tmp_path: Path) -> None:
     part, findings = plan(request(tmp_path), NOW)
-    assert (part.drain, part.check, part.compact, part.batches, part.seconds) == (False, False, False, 0, None)
+    assert (part.drain, part.check, part.compact, part.batches, part.seconds) == (
+        False,
+        False,
+        False,
+        0,
+        None,
+    )
     assert part.backlog == report.Backlog()
     assert set(part.reasons) == {"drain", "check", "compact"}
     assert all(part.reasons.values())
@@ -176,7 +198,11 @@ def test_a_plan_says_as_many_batches_as_a_drain_makes(
             after = plan(asked, NOW)[0]
             batches = catalog.last_slice(asked.layout) - made
             made += batches
-            assert (before.batches, before.drain) == (after.batches, after.drain) == (batches, batches > 0)
+            assert (
+                (before.batches, before.drain)
+                == (after.batches, after.drain)
+                == (batches, batches > 0)
+            )
             if made:
                 drained(asked, offsets=made, commits=made)
             assert (plan(asked, NOW)[0].batches, plan(asked, NOW)[0].drain) == (0, False)
@@ -190,16 +216,26 @@ def test_seconds_follow_bytes_and_the_shortest_start_of_the_newest_drains(tmp_pa
     record(asked.layout, rows)
     drained(asked, offsets=2, commits=2)
     assert plan(asked, NOW)[0].seconds == 18.0  # a start as it is without a report
-    part = DrainPart(generation=1, before=report.Backlog(), after=report.Backlog(), batches=[r.as_dict() for r in rows])
+    part = DrainPart(
+        generation=1,
+        before=report.Backlog(),
+        after=report.Backlog(),
+        batches=[r.as_dict() for r in rows],
+    )
     times = {"started_at": NOW, "finished_at": NOW + timedelta(seconds=10)}
-    done = StepReport(pipeline="p", flow="f", run_id="run-0", step="drain", outcome="done", drain=part, **times)
+    done = StepReport(
+        pipeline="p", flow="f", run_id="run-0", step="drain", outcome="done", drain=part, **times
+    )
     store.write(asked.layout, done)
     assert plan(asked, NOW)[0].seconds == 6 + 6
     # one that failed says nothing of a start, and one that had more to do than others little
     failed = {"outcome": "failed", "finished_at": NOW + timedelta(seconds=5)}
     store.write(asked.layout, done.model_copy(update={"run_id": "run-1", **failed}))
     assert plan(asked, NOW)[0].seconds == 6 + 6
-    store.write(asked.layout, done.model_copy(update={"run_id": "run-1", "finished_at": NOW + timedelta(hours=1)}))
+    store.write(
+        asked.layout,
+        done.model_copy(update={"run_id": "run-1", "finished_at": NOW + timedelta(hours=1)}),
+    )
     assert plan(asked, NOW)[0].seconds == 6 + 6
 
 
@@ -241,7 +277,10 @@ def test_many_small_files_want_compaction(tmp_path: Path) -> None:
     part, _ = plan(asked, NOW)
     assert (part.drain, part.check, part.compact) == (False, False, True)
     assert "9 small files" in part.reasons["compact"]
-    assert plan(request(tmp_path).model_copy(update={"force": True}), NOW)[0].reasons["compact"] == "asked for"
+    assert (
+        plan(request(tmp_path).model_copy(update={"force": True}), NOW)[0].reasons["compact"]
+        == "asked for"
+    )
 
 
 def test_plan_and_maintenance_mean_the_same_work(tmp_path: Path) -> None:
@@ -250,7 +289,10 @@ def test_plan_and_maintenance_mean_the_same_work(tmp_path: Path) -> None:
     limit = asked.flow_spec.maintenance.target_file_size
     at = DeltaTable(asked.layout.table)
     # above half of what is aimed at: a rewrite would save next to nothing
-    actions = [AddAction(f"{n}.parquet", int(limit * 0.6), {}, 0, True, '{"numRecords":1}') for n in range(9)]
+    actions = [
+        AddAction(f"{n}.parquet", int(limit * 0.6), {}, 0, True, '{"numRecords":1}')
+        for n in range(9)
+    ]
     for action in actions:
         Path(asked.layout.table, action.path).touch()
     at.create_write_transaction(actions, mode="append", schema=at.schema(), partition_by=[])
@@ -258,11 +300,15 @@ def test_plan_and_maintenance_mean_the_same_work(tmp_path: Path) -> None:
     assert plan(asked, NOW)[0].compact is False
 
 
-def test_deleted_rows_and_old_files_want_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_rows_and_old_files_want_compaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = request(tmp_path)
     drained(asked, offsets=1, commits=1)
     purge = compaction.Partition((), files=2, small=0, bytes=1, rows=10, deleted=5)
-    found = compaction.Work((compaction.Table("table", asked.layout.table, (), (purge,)),), (("ledger", "x"),))
+    found = compaction.Work(
+        (compaction.Table("table", asked.layout.table, (), (purge,)),), (("ledger", "x"),)
+    )
     monkeypatch.setattr(compaction, "work", lambda *_: found)
     part, _ = plan(asked, NOW)
     assert part.compact
@@ -306,5 +352,7 @@ def test_an_idle_plan_imports_no_heavy_library(tmp_path: Path) -> None:
         "print(plan(Request.decode(sys.argv[1]), datetime.now(UTC))[0].drain, "
         "[m for m in ('pandas', 'duckdb', 'pyspark', 'airflow') if m in sys.modules])"
     )
-    found = subprocess.run([sys.executable, "-c", code, asked.encode()], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", code, asked.encode()], capture_output=True, text=True, check=True
+    )
     assert found.stdout == "False []\n"

@@ -15,7 +15,12 @@ from benchmarks import kinds
 
 _START, _HALF_HOUR = datetime(2026, 1, 10, tzinfo=UTC), timedelta(minutes=30)
 _SCHEMA = pa.schema(
-    [("event_time", pa.timestamp("us", "UTC")), ("user", pa.string()), ("amount", pa.int32()), ("id", pa.int64())]
+    [
+        ("event_time", pa.timestamp("us", "UTC")),
+        ("user", pa.string()),
+        ("amount", pa.int32()),
+        ("id", pa.int64()),
+    ]
 )
 Rows = list[dict[str, Any]]
 
@@ -23,7 +28,12 @@ Rows = list[dict[str, Any]]
 def _rows(draw: Random) -> Rows:
     minutes = [draw.choice((0, 30, 31, 60, 61, 200, 9000 + number)) for number in range(40)]
     return [
-        {"event_time": _START + timedelta(minutes=at), "user": draw.choice("ab"), "amount": number, "id": number}
+        {
+            "event_time": _START + timedelta(minutes=at),
+            "user": draw.choice("ab"),
+            "amount": number,
+            "id": number,
+        }
         for number, at in enumerate(minutes)
     ]
 
@@ -31,14 +41,22 @@ def _rows(draw: Random) -> Rows:
 def _derived(kind: str, visits: Rows, orders: Rows) -> Rows:
     if kind == "pairs":
         return [
-            {"visit_id": v["id"], "order_id": o["id"], "amount": v["amount"], "order_amount": o["amount"]}
+            {
+                "visit_id": v["id"],
+                "order_id": o["id"],
+                "amount": v["amount"],
+                "order_amount": o["amount"],
+            }
             for v in visits
             for o in orders
-            if v["user"] == o["user"] and timedelta(0) <= o["event_time"] - v["event_time"] <= _HALF_HOUR
+            if v["user"] == o["user"]
+            and timedelta(0) <= o["event_time"] - v["event_time"] <= _HALF_HOUR
         ]
     found: Rows = []
     for user in "ab":
-        own = sorted((row for row in visits if row["user"] == user), key=lambda row: row["event_time"])
+        own = sorted(
+            (row for row in visits if row["user"] == user), key=lambda row: row["event_time"]
+        )
         runs: list[Rows] = []
         for row in own:
             if not runs or row["event_time"] - runs[-1][-1]["event_time"] > _HALF_HOUR:
@@ -69,7 +87,9 @@ def test_a_right_table_is_exact_and_what_is_lost_is_counted(tmp_path: Path, kind
     write_deltalake(str(tmp_path / "right"), pa.Table.from_pylist(right))
     found = kinds.judge(kind, tmp_path / "right", tmp_path)
     assert (found.verdict.text, found.lost, found.waiting) == ("exact", 0, 0)
-    first, last = (pick(right, key=lambda row: row.get("session_start", _START)) for pick in (min, max))
+    first, last = (
+        pick(right, key=lambda row: row.get("session_start", _START)) for pick in (min, max)
+    )
     for spoilt, rest in (("old", first), ("new", last)):
         some = [row for row in right if row is not rest]
         write_deltalake(str(tmp_path / spoilt), pa.Table.from_pylist(some))

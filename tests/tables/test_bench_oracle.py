@@ -47,7 +47,11 @@ def _order(row: dict[str, Any]) -> tuple[Any, ...]:
     if not isinstance(row["seq"], int):
         raise TypeError(row["seq"])
     content = [row.get(name) for name in ("status", "customer", "amount", "updated_at", "note")]
-    return (row["seq"], row["op"] == "delete", *((value is not None, value or 0) for value in content))
+    return (
+        row["seq"],
+        row["op"] == "delete",
+        *((value is not None, value or 0) for value in content),
+    )
 
 
 def _typed(row: dict[str, Any]) -> dict[str, Any]:
@@ -60,7 +64,11 @@ def _typed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _table(path: Path, rows: list[dict[str, Any]]) -> Path:
-    write_deltalake(str(path), pa.Table.from_pylist([_typed(row) for row in rows], schema=SCHEMA), mode="overwrite")
+    write_deltalake(
+        str(path),
+        pa.Table.from_pylist([_typed(row) for row in rows], schema=SCHEMA),
+        mode="overwrite",
+    )
     return path
 
 
@@ -118,20 +126,44 @@ def test_each_way_to_be_wrong_is_counted(landing: Path, tmp_path: Path) -> None:
         {**rows[2], "op": "other"},
         *rows[5:],
     ]
-    found = oracle.compare(_table(tmp_path / "t", spoilt), landing, quarantine=_quarantine(tmp_path / "q", refused - 1))
-    assert found.text == f"2 missing, 2 extra, 3 different, {refused - 1:,} rows quarantined of {refused:,}"
+    found = oracle.compare(
+        _table(tmp_path / "t", spoilt), landing, quarantine=_quarantine(tmp_path / "q", refused - 1)
+    )
+    assert (
+        found.text
+        == f"2 missing, 2 extra, 3 different, {refused - 1:,} rows quarantined of {refused:,}"
+    )
     assert found.wrong_rows == 7
     assert not found.exact
 
 
 @pytest.mark.long
 def test_a_work_runs_from_the_command_line_to_its_table(tmp_path: Path) -> None:
-    asked = ["tiny", "--only", "delta-rs", "--sizes", "3", "--fraction", "0.0003", "--dry", "--scratch", str(tmp_path)]
+    asked = [
+        "tiny",
+        "--only",
+        "delta-rs",
+        "--sizes",
+        "3",
+        "--fraction",
+        "0.0003",
+        "--dry",
+        "--scratch",
+        str(tmp_path),
+    ]
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.bench", *asked], cwd=ROOT, check=False, capture_output=True, text=True
+        [sys.executable, "-m", "benchmarks.bench", *asked],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
-    (row,) = [line for line in done.stdout.splitlines() if line.startswith("| 3 files | delta-rs, no Spark | ")]
+    (row,) = [
+        line
+        for line in done.stdout.splitlines()
+        if line.startswith("| 3 files | delta-rs, no Spark | ")
+    ]
     assert row.endswith("| 0 | 0 |")
     assert "Cost of a row" not in done.stdout
     assert "oracle: exact" in done.stderr

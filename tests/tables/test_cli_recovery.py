@@ -51,7 +51,9 @@ def run(asked: Request, *arguments: str) -> int:
     return main(["--root", asked.root, *arguments])
 
 
-def test_doctor_names_the_loss_and_its_command(asked: Request, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_names_the_loss_and_its_command(
+    asked: Request, capsys: pytest.CaptureFixture[str]
+) -> None:
     restore(asked, 1)
     assert run(asked, "doctor", "p", "--json") == 1
     page, setup = json.loads(capsys.readouterr().out)
@@ -62,7 +64,9 @@ def test_doctor_names_the_loss_and_its_command(asked: Request, capsys: pytest.Ca
     assert "table-behind-checkpoint" in capsys.readouterr().out
 
 
-def test_reset_prints_its_plan_and_needs_a_yes(asked: Request, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reset_prints_its_plan_and_needs_a_yes(
+    asked: Request, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(asked, "reset", "p") == 2
     said = capsys.readouterr().err
     assert "generation 1 -> 2" in said
@@ -79,7 +83,9 @@ def test_reset_prints_its_plan_and_needs_a_yes(asked: Request, capsys: pytest.Ca
     assert run(asked, "reset", "p", "--undo", "--yes") == 78
 
 
-def test_replay_prints_its_plan_and_needs_a_yes(asked: Request, capsys: pytest.CaptureFixture[str]) -> None:
+def test_replay_prints_its_plan_and_needs_a_yes(
+    asked: Request, capsys: pytest.CaptureFixture[str]
+) -> None:
     times = ("--from", "2026-01-01", "--to", "2026-01-02T00:00Z")
     assert run(asked, "replay", "p", *times) == 2
     assert "2 files" in capsys.readouterr().err
@@ -99,7 +105,9 @@ def test_accept_loss_lists_first_and_takes_only_what_is_lost(
     assert run(asked, "accept-loss", "p", "--json") == 0
     assert json.loads(capsys.readouterr().out) == {"lost": {}, "accepted": []}
     assert run(asked, "accept-loss", "p", "--range", "t/0:1-2") == 2  # says no reason
-    assert run(asked, "accept-loss", "p", "--range", "t/0:1-2", "--reason", "r") == 2  # says no --yes
+    assert (
+        run(asked, "accept-loss", "p", "--range", "t/0:1-2", "--reason", "r") == 2
+    )  # says no --yes
     capsys.readouterr()
     assert run(asked, "accept-loss", "p", "--range", "t/0:1-2", "--reason", "r", "--yes") == 78
     assert "not-lost" in capsys.readouterr().err
@@ -110,7 +118,10 @@ def test_accept_loss_lists_first_and_takes_only_what_is_lost(
     )
     monkeypatch.setattr(Files, "perishable", perishable)
     assert run(asked, "accept-loss", "p") == 0
-    assert f'draindown --root {asked.root} accept-loss p --flow f --all --reason "..." --yes' in capsys.readouterr().out
+    assert (
+        f'draindown --root {asked.root} accept-loss p --flow f --all --reason "..." --yes'
+        in capsys.readouterr().out
+    )
     assert run(asked, "accept-loss", "p", "--all", "--reason", "retention", "--yes") == 0
     assert taken == [(["t/0:1-2", "t/1:0-3"], ({1: 3},), "retention")]
     assert "t/1:0-3: gone" in capsys.readouterr().err
@@ -118,10 +129,20 @@ def test_accept_loss_lists_first_and_takes_only_what_is_lost(
 
 def _refused(asked: Request) -> None:
     """Two refused rows, of which a replay applied the first and died before it could say so."""
-    rows = {"quarantine_id": ["q1", "q2"], "reason": ["type"] * 2, "field": ["n"] * 2, "detail": ["x"] * 2}
+    rows = {
+        "quarantine_id": ["q1", "q2"],
+        "reason": ["type"] * 2,
+        "field": ["n"] * 2,
+        "detail": ["x"] * 2,
+    }
     place = {"origin": places(1, 2), "raw": ["{"] * 2, "raw_bytes": pa.nulls(2, pa.binary())}
     run = {"raw_length": [1, 1], "generation": [1, 1], "batch": [0, 0], "kind": ["source"] * 2}
-    times = {"first_seen": [AT] * 2, "refused_at": [AT] * 2, "run_id": ["r"] * 2, "arrived_at": [AT] * 2}
+    times = {
+        "first_seen": [AT] * 2,
+        "refused_at": [AT] * 2,
+        "run_id": ["r"] * 2,
+        "arrived_at": [AT] * 2,
+    }
     times |= {"envelope": pa.nulls(2, pa.string())}
     write_deltalake(asked.layout.quarantine, pa.table(rows | place | run | times))
     pending = {"app": app_id(asked.layout, 1, "rows"), "batch": 1, "run_id": "r", "ids": ["q1"]}
@@ -131,7 +152,10 @@ def _refused(asked: Request) -> None:
 def _many_refused(asked: Request, number: int) -> None:
     row = dict.fromkeys(("raw", "detail", "run_id"), "x") | {"reason": "type", "kind": "source"}
     row |= {"raw_length": 1, "batch": 0, "generation": 1, "first_seen": AT, "refused_at": AT}
-    rows = [row | {"quarantine_id": f"q{n:04}", "origin": {"unit": "x", "position": n}} for n in range(number)]
+    rows = [
+        row | {"quarantine_id": f"q{n:04}", "origin": {"unit": "x", "position": n}}
+        for n in range(number)
+    ]
     delta.append(asked.layout.quarantine, pa.Table.from_pylist(rows, REFUSED))
 
 
@@ -161,7 +185,9 @@ def test_the_page_reads_few_refused_rows(asked: Request, monkeypatch: pytest.Mon
     assert sum(read) <= 5
 
 
-def test_discard_settles_what_a_replay_applied(asked: Request, capsys: pytest.CaptureFixture[str]) -> None:
+def test_discard_settles_what_a_replay_applied(
+    asked: Request, capsys: pytest.CaptureFixture[str]
+) -> None:
     _refused(asked)
     assert run(asked, "quarantine", "discard", "p", "--yes") == 0
     assert "discarded 1 row" in capsys.readouterr().out
@@ -204,7 +230,9 @@ def test_who_wakes_while_it_settles_leaves_the_note_of_a_later_replay(asked: Req
 
 
 @pytest.mark.parametrize("told", [True, False])
-@pytest.mark.parametrize("verb", ["quarantine discard p", "quarantine retry p --path x", "reset p", "reset p --undo"])
+@pytest.mark.parametrize(
+    "verb", ["quarantine discard p", "quarantine retry p --path x", "reset p", "reset p --undo"]
+)
 def test_a_verb_that_lost_its_lease_while_it_finished_a_rebuild_changes_nothing(
     asked: Request, verb: str, told: bool
 ) -> None:
@@ -212,7 +240,9 @@ def test_a_verb_that_lost_its_lease_while_it_finished_a_rebuild_changes_nothing(
     if "--undo" in verb:
         assert run(asked, "reset", "p", "--yes") == 0
     kept = (asked.layout.generation, asked.layout.resolutions, asked.layout.parked)
-    before = [Path(path).read_text() if Path(path).is_file() else TableLog(path).exists for path in kept]
+    before = [
+        Path(path).read_text() if Path(path).is_file() else TableLog(path).exists for path in kept
+    ]
 
     def finish(layout: FlowLayout, *, by: str, reached: StepHook) -> None:
         del by
@@ -223,10 +253,14 @@ def test_a_verb_that_lost_its_lease_while_it_finished_a_rebuild_changes_nothing(
 
     with mock.patch.object(swap, "finish", finish):
         assert run(asked, *verb.split(), "--yes") == 75
-    assert [Path(path).read_text() if Path(path).is_file() else TableLog(path).exists for path in kept] == before
+    assert [
+        Path(path).read_text() if Path(path).is_file() else TableLog(path).exists for path in kept
+    ] == before
 
 
-def test_discard_gives_up_a_file_that_was_never_read(asked: Request, capsys: pytest.CaptureFixture[str]) -> None:
+def test_discard_gives_up_a_file_that_was_never_read(
+    asked: Request, capsys: pytest.CaptureFixture[str]
+) -> None:
     lost = Path(asked.root) / "in/2.json"
     lost.write_text('{"id": "2", "n": 1}\n')
     take_in(asked, heap_bytes=1024**3, now=AT)
@@ -250,9 +284,15 @@ def test_compact_without_work_asks_for_no_jvm(
     assert run(asked, "compact", "p", "--json") == 0
     told = json.loads(capsys.readouterr().out)
     [left] = told["reports"]
-    assert (left["step"], left["outcome"], left["compact"]["evidence"]) == ("compact", "idle", "nothing to do")
+    assert (left["step"], left["outcome"], left["compact"]["evidence"]) == (
+        "compact",
+        "idle",
+        "nothing to do",
+    )
     kept = store.read(asked.layout, told["run_id"], "compact")
     assert kept is not None
     assert kept.outcome == "idle"
     assert run(asked, "compact", "p", "--force", "--json") != 0
-    assert "a JVM was asked for" in json.loads(capsys.readouterr().out)["reports"][0]["error"]["found"]
+    assert (
+        "a JVM was asked for" in json.loads(capsys.readouterr().out)["reports"][0]["error"]["found"]
+    )

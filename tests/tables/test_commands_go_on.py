@@ -26,16 +26,29 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Request]:
 
     def attempt(request: Request, work: Any, **_: Any) -> Any:
         found.append(request)
-        return report.of(request, now(), "failed", error={"code": "crash", "next": [request.resume]}), Exit.CRASH
+        return report.of(
+            request, now(), "failed", error={"code": "crash", "next": [request.resume]}
+        ), Exit.CRASH
 
     monkeypatch.setattr(job, "attempt", attempt)
     ran = drained(tmp_path)
-    row = {"quarantine_id": "abc", "origin": places(1)[0].as_py(), "batch": 0, "generation": 1, "kind": "source"}
-    delta.append(ran.layout.quarantine, REFUSED.empty_table().from_pylist([row | {"reason": "type"}], REFUSED))
+    row = {
+        "quarantine_id": "abc",
+        "origin": places(1)[0].as_py(),
+        "batch": 0,
+        "generation": 1,
+        "kind": "source",
+    }
+    delta.append(
+        ran.layout.quarantine,
+        REFUSED.empty_table().from_pylist([row | {"reason": "type"}], REFUSED),
+    )
     assert len(quarantine.listed(ran.layout, quarantine.Filter())) == 1
     home = tmp_path / "dags" / "pipelines"
     home.mkdir(parents=True)
-    (home / "p.yaml").write_text(json.dumps(ran.spec.model_dump(mode="json", exclude_defaults=True)))
+    (home / "p.yaml").write_text(
+        json.dumps(ran.spec.model_dump(mode="json", exclude_defaults=True))
+    )
     return found
 
 

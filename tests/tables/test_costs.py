@@ -37,7 +37,16 @@ from tests.flowfiles import AT, checkpoint, commit, drained, places, table_of, t
 
 IDENTITY = "_draindown/lake.json"
 OFFSETS = "generations/0001/checkpoint/offsets/1"
-TABLES = ("table", "tombstones", "quarantine", "ledger", "inputs", "intake", "parked", "resolutions")
+TABLES = (
+    "table",
+    "tombstones",
+    "quarantine",
+    "ledger",
+    "inputs",
+    "intake",
+    "parked",
+    "resolutions",
+)
 UNMADE = ("hidden", "snapshots", "raw", "late", "late_decisions")
 """A table that the flow does not have, which those who open TABLES look for."""
 
@@ -69,12 +78,26 @@ def asked(tmp_path: Path) -> Request:
     layout, flow = found.layout, found.flow_spec
     lines = ["pipeline: p", f"lake: {tmp_path}/lake", "flows:", "  f:"]
     lines += [f"    source: {{files: {flow.source.files}, format: json, max_files_per_trigger: 1}}"]
-    lines += ["    columns: {id: string not null, n: int not null}", "    target: {keys: [id], sequence_by: [n]}"]
+    lines += [
+        "    columns: {id: string not null, n: int not null}",
+        "    target: {keys: [id], sequence_by: [n]}",
+    ]
     (tmp_path / "dags/pipelines").mkdir(parents=True)
     (tmp_path / "dags/pipelines/p.yaml").write_text("\n".join(lines))
     place = {"origin": places(1, 2, 3), "raw": ["{"] * 3, "raw_bytes": pa.nulls(3, pa.binary())}
-    why = {"quarantine_id": ["q1", "q2", "q3"], "reason": ["type"] * 3, "field": ["n"] * 3, "detail": ["x"] * 3}
-    run = {"raw_length": [1] * 3, "generation": [1] * 3, "batch": [0] * 3, "kind": ["source"] * 3, "run_id": ["r"] * 3}
+    why = {
+        "quarantine_id": ["q1", "q2", "q3"],
+        "reason": ["type"] * 3,
+        "field": ["n"] * 3,
+        "detail": ["x"] * 3,
+    }
+    run = {
+        "raw_length": [1] * 3,
+        "generation": [1] * 3,
+        "batch": [0] * 3,
+        "kind": ["source"] * 3,
+        "run_id": ["r"] * 3,
+    }
     times = {name: [AT] * 3 for name in ("arrived_at", "first_seen", "refused_at")}
     times |= {"envelope": pa.nulls(3, pa.string())}
     write_deltalake(layout.quarantine, pa.table(why | place | run | times))
@@ -82,7 +105,14 @@ def asked(tmp_path: Path) -> Request:
     quarantine.discard(layout, ["q1"], by="me")
     parked.record(layout, [parked.Event("/gone.json", 1, 1, "parked", reason="torn")], AT)
     table = TableLog(layout.table)
-    pointer = {"version": table.version, "table_id": table.id, "rows": 2, "changed_at": AT, "at": AT, "run_id": "r"}
+    pointer = {
+        "version": table.version,
+        "table_id": table.id,
+        "rows": 2,
+        "changed_at": AT,
+        "at": AT,
+        "run_id": "r",
+    }
     publish(layout, Published.model_validate(pointer))
     for step in STEPS[:3]:
         store.write(layout, report.of(found.model_copy(update={"step": step}), AT, "done"))
@@ -92,7 +122,9 @@ def asked(tmp_path: Path) -> Request:
 def remember(asked: Request, batch: int) -> None:
     """Tombstones of a batch."""
     of = {"generation": [1], "batch": [batch], "kind": ["source"], "_changed_at": [AT]}
-    known = CommitProperties(app_transactions=[Transaction(app_id(asked.layout, 1, "tombstones"), batch)])
+    known = CommitProperties(
+        app_transactions=[Transaction(app_id(asked.layout, 1, "tombstones"), batch)]
+    )
     deleted = pa.table({"id": ["9"], "n": [1], **of})
     write_deltalake(asked.layout.tombstones, deleted, mode="append", commit_properties=known)
 
@@ -103,7 +135,9 @@ def costs(asked: Request, monkeypatch: pytest.MonkeyPatch) -> Costs:
     read = LocalStore.read
 
     def name(path: str) -> str:
-        return next((one for one in (*TABLES, *UNMADE) if table_of(asked.layout, one) == path), path)
+        return next(
+            (one for one in (*TABLES, *UNMADE) if table_of(asked.layout, one) == path), path
+        )
 
     class Counting(deltalake.DeltaTable):
         def __init__(self, path: Any, *given: Any, **more: Any) -> None:
@@ -121,7 +155,9 @@ def costs(asked: Request, monkeypatch: pytest.MonkeyPatch) -> Costs:
         return rows
 
     def noted(kept: LocalStore, key: str) -> tuple[bytes, str] | None:
-        found.documents[key.removeprefix(f"{asked.layout.home}/").removeprefix(f"{asked.layout.lake}/")] += 1
+        found.documents[
+            key.removeprefix(f"{asked.layout.home}/").removeprefix(f"{asked.layout.lake}/")
+        ] += 1
         return read(kept, key)
 
     def listed(source: FilesSource, root: Path, now: datetime) -> listing.Listing:
@@ -149,7 +185,12 @@ def costs(asked: Request, monkeypatch: pytest.MonkeyPatch) -> Costs:
     ],
 )
 def test_what_only_looks_opens_each_log_once(
-    asked: Request, costs: Costs, command: str, tables: tuple[str, ...], rows: dict[str, int], listings: int
+    asked: Request,
+    costs: Costs,
+    command: str,
+    tables: tuple[str, ...],
+    rows: dict[str, int],
+    listings: int,
 ) -> None:
     main(["--root", asked.root, *command.split()])
     assert costs.opened == dict.fromkeys(tables, 1)
@@ -189,7 +230,9 @@ def test_a_plan_reads_no_more_rows_when_the_ledger_grows(asked: Request, costs: 
     assert costs.rows["ledger"] == 3 + 40
 
 
-def test_an_opening_under_the_lease_opens_each_log_once_and_its_own_writes_again(asked: Request, costs: Costs) -> None:
+def test_an_opening_under_the_lease_opens_each_log_once_and_its_own_writes_again(
+    asked: Request, costs: Costs
+) -> None:
     state = FlowState.of(asked.layout)
     settle(state, by="me")
     assert resume.resume(state) == 1
@@ -197,7 +240,9 @@ def test_an_opening_under_the_lease_opens_each_log_once_and_its_own_writes_again
     batch(asked, recorded=False)
     costs.clear()
     assert resume.resume(asked.layout) == 1
-    assert costs.opened == dict.fromkeys(TABLES, 1) | {"ledger": 2}  # the batch that it lacked is added
+    assert costs.opened == dict.fromkeys(TABLES, 1) | {
+        "ledger": 2
+    }  # the batch that it lacked is added
 
 
 def test_an_intake_opens_each_log_once(asked: Request, costs: Costs) -> None:

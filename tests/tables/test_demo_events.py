@@ -84,7 +84,13 @@ def judge(row: Any) -> tuple[str, dict[str, Any]]:
             return f"missing/{name}", {}
         try:
             typed[name] = (
-                value if value is None else int(value) if name in INTS else moment(value) if name in TIMES else value
+                value
+                if value is None
+                else int(value)
+                if name in INTS
+                else moment(value)
+                if name in TIMES
+                else value
             )
         except ValueError:
             return f"type/{name}", {}
@@ -113,7 +119,10 @@ def fold(landing: Path) -> tuple[dict[str, dict[str, Any]], Counter[tuple[str, i
         content = [(typed[c] is not None, typed[c]) for c in CONTRACT]
         rank = (typed["updated_at"], typed["status"] == "withdrawn", content)
         rescued = {"gate": row["gate"]} if "gate" in row else None
-        typed |= {"flight_month": typed["flight_id"][:7], "_rescued": rescued and json.dumps(rescued)}
+        typed |= {
+            "flight_month": typed["flight_id"][:7],
+            "_rescued": rescued and json.dumps(rescued),
+        }
         key = typed["flight_id"]
         if key not in best or rank > best[key][0]:
             best[key] = (rank, typed)
@@ -128,7 +137,9 @@ def write_lake(lake: Path, rows: list[dict[str, Any]], refused: list[tuple[str, 
         ({"unit": f"/some/where/{file}", "position": position}, *f"{reason}/".split("/")[:2])
         for file, position, reason in refused
     ]
-    write_deltalake(str(lake / "quarantine/flights"), pd.DataFrame(kept, columns=["origin", "reason", "field"]))
+    write_deltalake(
+        str(lake / "quarantine/flights"), pd.DataFrame(kept, columns=["origin", "reason", "field"])
+    )
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +153,9 @@ def test_a_second_call_does_nothing(landing: Path, monkeypatch: pytest.MonkeyPat
     assert events.generate(landing, FRACTION) == events.read_manifest(landing)
 
 
-def test_the_same_bytes_come_again_and_files_that_are_right_are_left_alone(first_year: FirstYear) -> None:
+def test_the_same_bytes_come_again_and_files_that_are_right_are_left_alone(
+    first_year: FirstYear,
+) -> None:
     assert first_year.lost.read_bytes() == first_year.lost_bytes
     assert {path: path.stat().st_mtime_ns for path in first_year.written} == first_year.written
 
@@ -161,9 +174,20 @@ def tenth() -> Iterator[duckdb.DuckDBPyConnection]:
 
 def test_every_kind_of_mess_is_there_at_a_tenth(tenth: duckdb.DuckDBPyConnection) -> None:
     kinds = {
-        kind for (kind,) in tenth.execute("select distinct unnest([status, origin_of, fault]) from event").fetchall()
+        kind
+        for (kind,) in tenth.execute(
+            "select distinct unnest([status, origin_of, fault]) from event"
+        ).fetchall()
     }
-    wanted = {"blank", "redelivered_row", "withdrawn", "put_back", "tie", "stale_after_withdrawn", "tie_with_withdrawn"}
+    wanted = {
+        "blank",
+        "redelivered_row",
+        "withdrawn",
+        "put_back",
+        "tie",
+        "stale_after_withdrawn",
+        "tie_with_withdrawn",
+    }
     assert (wanted | set(life.REASONS)) - kinds == set()
 
 
@@ -199,9 +223,14 @@ def test_the_oracle_sees_every_kind_of_wrong_row(
         rows[2] | {"_rescued": '{"other":1}'},
         rows[3] | {"updated_at": moment("2014-05-05T00:00:00Z")},
     ]
-    invented = [rows[4] | {"flight_id": "2013-02-30-ZZ-1-EWR"}, rows[5]]  # a key nobody sent; a second row of a key
+    invented = [
+        rows[4] | {"flight_id": "2013-02-30-ZZ-1-EWR"},
+        rows[5],
+    ]  # a key nobody sent; a second row of a key
     write_lake(
-        tmp_path, [*changed, *rows[4:], *invented], [*refused[1:], refused[1], ("events-0001.json.gz", 1, "malformed")]
+        tmp_path,
+        [*changed, *rows[4:], *invented],
+        [*refused[1:], refused[1], ("events-0001.json.gz", 1, "malformed")],
     )
     found = oracle.compare(tmp_path, landing)
     assert (found.missing, found.extra, found.different) == (1, 2, 3)
@@ -239,9 +268,10 @@ def derived(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict
             "flights": len(them),
             "cancelled": sum(row["status"] == "cancelled" for row in them),
             "mean_delay": sum(late) / len(late) if (late := values(them, "arr_delay")) else None,
-            "worst": max(them, key=lambda r: (r["dep_delay"] is not None, r["dep_delay"] or 0, r["flight_id"]))[
-                "flight_id"
-            ],
+            "worst": max(
+                them,
+                key=lambda r: (r["dep_delay"] is not None, r["dep_delay"] or 0, r["flight_id"]),
+            )["flight_id"],
         }
         for (month, carrier), them in months.items()
     ]
@@ -266,7 +296,9 @@ def test_the_oracle_computes_derived_tables_as_plain_python_does_and_sees_what_i
     write_derived(tmp_path, hourly, monthly)
     found = oracle.compare(tmp_path, landing, derived=True)
     assert found.ok, found.as_text()
-    assert [one.found for one in found.derived] == [len(hourly), len(monthly)] and min(len(hourly), len(monthly)) > 100
+    assert [one.found for one in found.derived] == [len(hourly), len(monthly)] and min(
+        len(hourly), len(monthly)
+    ) > 100
 
     later = hourly[2] | {"window_start": hourly[2]["window_start"] + timedelta(days=999)}
     wrong = [hourly[1] | {"delay": 12_345}, later, *hourly[3:], hourly[3]]

@@ -37,7 +37,17 @@ from draindown.runs.request import Again, Request
 from draindown.sources.files import parked
 from draindown.spec.lease import LeaseSpec
 from draindown.spec.target_kinds import DERIVED, UPSERT, TargetKind
-from tests.flowfiles import AT, checkpoint, commit, drained, foreign, places, request, restore, take_in
+from tests.flowfiles import (
+    AT,
+    checkpoint,
+    commit,
+    drained,
+    foreign,
+    places,
+    request,
+    restore,
+    take_in,
+)
 
 Damage = Callable[[Request], object]
 
@@ -48,10 +58,19 @@ def codes(health: Health, level: str | None = None) -> set[str]:
     return {symptom.code for symptom in health.symptoms if level in (None, symptom.level)}
 
 
-def publish(asked: Request, version: int, *, table_id: str | None = None, committed_ms: int | None = None) -> None:
+def publish(
+    asked: Request, version: int, *, table_id: str | None = None, committed_ms: int | None = None
+) -> None:
     path = asked.layout.table
-    facts = {"version": version, "table_id": table_id or TableLog(path).id, "rows": 1, "changed_at": AT}
-    pointer.publish(asked.layout, pointer.Published(**facts, at=AT, run_id="r", committed_ms=committed_ms))
+    facts = {
+        "version": version,
+        "table_id": table_id or TableLog(path).id,
+        "rows": 1,
+        "changed_at": AT,
+    }
+    pointer.publish(
+        asked.layout, pointer.Published(**facts, at=AT, run_id="r", committed_ms=committed_ms)
+    )
 
 
 def log(table: str, version: int) -> Path:
@@ -61,7 +80,9 @@ def log(table: str, version: int) -> Path:
 def _vacuum_published(asked: Request) -> None:
     publish(asked, 2)
     DeltaTable(asked.layout.table).optimize.compact()
-    DeltaTable(asked.layout.table).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    DeltaTable(asked.layout.table).vacuum(
+        retention_hours=0, dry_run=False, enforce_retention_duration=False
+    )
 
 
 def _deletes_without_memory(asked: Request) -> None:
@@ -91,21 +112,32 @@ def _unrecorded(asked: Request) -> None:
 def _gap(asked: Request) -> None:
     DeltaTable(asked.layout.ledger).delete("batch = 0")
     for version in range(3, 103):  # more commits of other hands than anybody looks at
-        log(asked.layout.table, version).write_text('{"commitInfo": {"timestamp": 0, "operation": "WRITE"}}')
+        log(asked.layout.table, version).write_text(
+            '{"commitInfo": {"timestamp": 0, "operation": "WRITE"}}'
+        )
     assert TableLog(asked.layout.table).version == 102
 
 
 WRONG: dict[str, tuple[Damage, str]] = {
     "checkpoint lost": (lambda a: shutil.rmtree(a.layout.checkpoint(1)), "checkpoint-missing"),
-    "offsets torn": (lambda a: (Path(a.layout.checkpoint(1)) / "offsets/1").write_bytes(b""), "checkpoint-damaged"),
-    "no metadata": (lambda a: (Path(a.layout.checkpoint(1)) / "metadata").unlink(), "checkpoint-without-metadata"),
+    "offsets torn": (
+        lambda a: (Path(a.layout.checkpoint(1)) / "offsets/1").write_bytes(b""),
+        "checkpoint-damaged",
+    ),
+    "no metadata": (
+        lambda a: (Path(a.layout.checkpoint(1)) / "metadata").unlink(),
+        "checkpoint-without-metadata",
+    ),
     "generation torn": (lambda a: write_json(a.layout.generation, {}), "generation-damaged"),
     "table dropped": (lambda a: shutil.rmtree(a.layout.table), "table-behind-checkpoint"),
     "older copy": (lambda a: log(a.layout.table, 2).unlink(), "table-behind-checkpoint"),
     "restored": (lambda a: restore(a, 1), "table-behind-checkpoint"),
     "log torn": (lambda a: log(a.layout.table, 1).write_text("{"), "table-damaged"),
     "log empty": (lambda a: log(a.layout.intake_of(1), 2).write_text(""), "table-damaged"),
-    "data file gone": (lambda a: next(Path(a.layout.table).glob("*.parquet")).unlink(), "table-files-gone"),
+    "data file gone": (
+        lambda a: next(Path(a.layout.table).glob("*.parquet")).unlink(),
+        "table-files-gone",
+    ),
     "landing gone": (lambda a: shutil.rmtree(Path(a.root) / "in"), "source-missing"),
     "foreign rows": (foreign, "foreign-commits"),
     "intake gone": (lambda a: shutil.rmtree(a.layout.intake_of(1)), "intake-behind-checkpoint"),
@@ -129,7 +161,9 @@ def test_what_is_wrong_is_named(tmp_path: Path, damage: Damage, code: str) -> No
     damage(asked)
     health = examine(asked)
     assert code in codes(health, "wrong")
-    assert len({(one.code, one.found) for one in health.symptoms}) == len(health.symptoms), "each is named once"
+    assert len({(one.code, one.found) for one in health.symptoms}) == len(health.symptoms), (
+        "each is named once"
+    )
     assert health.exit == 1
     assert json.loads(json.dumps(health.as_dict(), default=str))["healthy"] is False
 
@@ -151,14 +185,20 @@ def test_a_ledger_that_cannot_be_read_is_what_is_to_be_restored(tmp_path: Path, 
     ]
 
 
-@pytest.mark.parametrize("own_intakes", [False, True])  # as files have them, and as Kafka and tables have them
+@pytest.mark.parametrize(
+    "own_intakes", [False, True]
+)  # as files have them, and as Kafka and tables have them
 @pytest.mark.parametrize("kind", [UPSERT, DERIVED], ids=str)
-def test_only_tables_that_remember_deletes_miss_tombstones(tmp_path: Path, own_intakes: bool, kind: TargetKind) -> None:
+def test_only_tables_that_remember_deletes_miss_tombstones(
+    tmp_path: Path, own_intakes: bool, kind: TargetKind
+) -> None:
     asked = drained(tmp_path)
     _deletes_without_memory(asked)
     desk = Desk(replace(asked.layout, own_intakes=own_intakes), memory=kind.memory)
     look_at_memory(desk)
-    assert [symptom.code for symptom in desk.symptoms] == (["tombstones-missing"] if kind == UPSERT else [])
+    assert [symptom.code for symptom in desk.symptoms] == (
+        ["tombstones-missing"] if kind == UPSERT else []
+    )
 
 
 def test_a_history_misses_its_hidden_events(tmp_path: Path) -> None:
@@ -166,7 +206,13 @@ def test_a_history_misses_its_hidden_events(tmp_path: Path) -> None:
     desk = Desk(asked.layout, memory="hidden")
     look_at_memory(desk)
     assert not desk.symptoms
-    more = replace(ledger_table.recent(asked.layout, 1)[-1], batch=9, kind="replay", form="history", remembered=2)
+    more = replace(
+        ledger_table.recent(asked.layout, 1)[-1],
+        batch=9,
+        kind="replay",
+        form="history",
+        remembered=2,
+    )
     ledger_table.record(asked.layout, [more])
     desk = Desk(asked.layout, memory="hidden")
     look_at_memory(desk)
@@ -174,7 +220,13 @@ def test_a_history_misses_its_hidden_events(tmp_path: Path) -> None:
 
 
 def _pending(asked: Request) -> None:
-    content = {"app": app_id(asked.layout, 1, "rows"), "batch": 1, "run_id": "r", "ids": ["q"], "read_again": True}
+    content = {
+        "app": app_id(asked.layout, 1, "rows"),
+        "batch": 1,
+        "run_id": "r",
+        "ids": ["q"],
+        "read_again": True,
+    }
     write_json(asked.layout.replaying, content)
 
 
@@ -188,7 +240,9 @@ def _begin_replay(asked: Request) -> None:
 
 
 def _open_row(asked: Request) -> None:
-    rows = pa.table({"quarantine_id": ["q"], "reason": ["type"], "refused_at": [AT], "origin": places(1)})
+    rows = pa.table(
+        {"quarantine_id": ["q"], "reason": ["type"], "refused_at": [AT], "origin": places(1)}
+    )
     write_deltalake(asked.layout.quarantine, rows)
 
 
@@ -228,7 +282,10 @@ def test_what_a_run_settles_is_a_reason_to_run(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     assert not plan(asked, AT)[0].drain
     _pending(asked)
-    assert plan(asked, AT)[0].reasons["drain"] == "1 row that the table holds, to be marked as released"
+    assert (
+        plan(asked, AT)[0].reasons["drain"]
+        == "1 row that the table holds, to be marked as released"
+    )
     with lease_of(asked.layout, LeaseSpec(), owner="me", run_id="x"):
         assert not plan(asked, AT)[0].drain, "who holds the lease may be about to do it"
     with open_flow(asked.spec, "f", Needs.SETTLED, owner="me", run_id="r"):
@@ -244,7 +301,9 @@ def test_the_command_of_a_second_replay_of_a_range_goes_on_with_it(tmp_path: Pat
         for again, run in ((False, "r1"), (True, "r2"))
     )
     pin(first, find(first))
-    done = CommitProperties(app_transactions=[Transaction(app_id(asked.layout, 1, "rows", find(first).kind), 0)])
+    done = CommitProperties(
+        app_transactions=[Transaction(app_id(asked.layout, 1, "rows", find(first).kind), 0)]
+    )
     held = DeltaTable(asked.layout.table).to_pyarrow_table()
     write_deltalake(asked.layout.table, held.slice(0, 0), mode="append", commit_properties=done)
     assert not find(first).left
@@ -258,7 +317,9 @@ def _failed(asked: Request, run: str, code: str, *, batches: int = 0) -> None:
     error = {"code": code, "found": "own.py:3 in tidy: ValueError"}
     done = [BatchRow("p", "f", 1, number, run).as_dict() for number in range(batches)]
     part = DrainPart(generation=1, batches=done)
-    told = report.of(asked.model_copy(update={"run_id": run}), now(), "failed", error=error, drain=part)
+    told = report.of(
+        asked.model_copy(update={"run_id": run}), now(), "failed", error=error, drain=part
+    )
     store.write(asked.layout, told)
 
 
@@ -268,24 +329,35 @@ def test_a_batch_that_fails_again_and_again_is_named(tmp_path: Path) -> None:
     _failed(asked, "a", "crash", batches=1)
     assert "batch-keeps-failing" not in codes(examine(asked))
     (one,) = (symptom for symptom in examine(asked).symptoms if symptom.code == "batch-in-flight")
-    assert "batch 2 failed with crash" in one.found and one.next == "draindown report p --flow f --run a"
+    assert (
+        "batch 2 failed with crash" in one.found
+        and one.next == "draindown report p --flow f --run a"
+    )
     _failed(asked, "b", "transform-failed")
     _failed(asked, "c", "lease-held")
     health = examine(asked)
-    assert codes(health, "wrong") == {"batch-keeps-failing"} and "batch-in-flight" not in codes(health)
+    assert codes(health, "wrong") == {"batch-keeps-failing"} and "batch-in-flight" not in codes(
+        health
+    )
     (one,) = (symptom for symptom in health.symptoms if symptom.code == "batch-keeps-failing")
     assert "failed 2 times in a row, the last time with transform-failed: own.py:3" in one.found
     assert one.next.endswith("--run b")
     store.write(asked.layout, report.of(asked.model_copy(update={"run_id": "d"}), now(), "done"))
-    assert "batch-keeps-failing" not in codes(examine(asked)), "a drain that ended says that the batch is done"
+    assert "batch-keeps-failing" not in codes(examine(asked)), (
+        "a drain that ended says that the batch is done"
+    )
 
 
 def refused(asked: Request, version: int) -> None:
     """What a check leaves that refused this version."""
-    failing = Expectation(name="amount_known", success=False, scope="changed", unexpected=2, judged=3)
+    failing = Expectation(
+        name="amount_known", success=False, scope="changed", unexpected=2, judged=3
+    )
     part = CheckPart(version=version, changed_rows=3, expectations=[failing])
     checked = asked.model_copy(update={"step": "check"})
-    store.write(asked.layout, report.of(checked, AT, "failed", error={"code": "gate-failed"}, check=part))
+    store.write(
+        asked.layout, report.of(checked, AT, "failed", error={"code": "gate-failed"}, check=part)
+    )
 
 
 @pytest.mark.parametrize("published", [None, 1])
@@ -300,7 +372,14 @@ def test_a_version_that_the_gate_refused_is_told(tmp_path: Path, published: int 
     assert "was refused" in told.found and "amount_known" in told.found
     assert told.next == "draindown gate show p --flow f"
     assert "healthy, 1 note" in str(health)
-    waivers.waive(asked.layout, "amount_known", by="ada", reason="known", known=["amount_known"], until_version=9)
+    waivers.waive(
+        asked.layout,
+        "amount_known",
+        by="ada",
+        reason="known",
+        known=["amount_known"],
+        until_version=9,
+    )
     told = next(symptom for symptom in examine(asked).symptoms if symptom.code == "unpublished")
     assert told.next.startswith("draindown run p --flow f ")
 
@@ -312,16 +391,22 @@ def test_a_verdict_on_an_older_version_is_told_as_that(tmp_path: Path) -> None:
     assert "is not judged yet, and version" in told.found and "amount_known" in told.found
 
 
-def test_a_version_that_no_check_looked_at_is_told_with_the_run_that_judges_it(tmp_path: Path) -> None:
+def test_a_version_that_no_check_looked_at_is_told_with_the_run_that_judges_it(
+    tmp_path: Path,
+) -> None:
     told = next(one for one in examine(drained(tmp_path)).symptoms if one.code == "unpublished")
-    assert told.found.startswith("nothing was published yet") and told.found.endswith("is not judged yet")
+    assert told.found.startswith("nothing was published yet") and told.found.endswith(
+        "is not judged yet"
+    )
     assert told.next.startswith("draindown run p --flow f")
 
 
 def test_batches_that_read_again_are_counted_with_the_others(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     source = len(TableLog(asked.layout.ledger).query("select * from t"))
-    ledger_table.record(asked.layout, [BatchRow("p", "f", 1, 0, "again", kind="replay", changed_at=AT)])
+    ledger_table.record(
+        asked.layout, [BatchRow("p", "f", 1, 0, "again", kind="replay", changed_at=AT)]
+    )
     told = examine(asked).looked["ledger"]
     assert told.startswith(f"{source + 1} batches ({source} of the source, 1 replayed"), told
 
@@ -339,7 +424,9 @@ def test_a_drain_at_work_is_not_taken_for_damage(tmp_path: Path) -> None:
         assert codes(examine(asked)) == {"drain-at-work"}
 
 
-def test_what_can_t_be_looked_at_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_can_t_be_looked_at_is_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def denied(*_: object) -> None:
         raise PermissionError("no")
 
@@ -373,7 +460,9 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-def test_a_master_that_nobody_listens_for_is_wrong(jars: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_master_that_nobody_listens_for_is_wrong(
+    jars: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(jvm, "tried", lambda archive: "taken")
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"spark://127.0.0.1:{listening.getsockname()[1]}"
@@ -388,7 +477,10 @@ def test_set_up_is_verified(jars: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert "does not start" in examine_setup().unlooked[0]
     with monkeypatch.context() as patched:
         patched.setattr(jvm, "tried", lambda archive: "ignored")
-        assert (examine_setup().exit, codes(examine_setup(), "note")) == (0, {"class-archive-foreign"})
+        assert (examine_setup().exit, codes(examine_setup(), "note")) == (
+            0,
+            {"class-archive-foreign"},
+        )
         patched.setattr(jvm, "tried", lambda archive: "fatal")
         assert codes(examine_setup(), "wrong") == {"class-archive-torn"}
         patched.setattr(jvm, "tried", lambda archive: "taken")

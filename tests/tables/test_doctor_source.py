@@ -30,14 +30,18 @@ class Away(Brokers):
     """Brokers that nobody reaches."""
 
     def look(self) -> Seen:
-        raise TransientError("kafka-unreachable", tried="look", found="no answer", next="draindown lag")
+        raise TransientError(
+            "kafka-unreachable", tried="look", found="no answer", next="draindown lag"
+        )
 
 
 class Full(Brokers):
     """Brokers whose unread records were written an hour ago."""
 
     def sample(self, spans: list[Span]) -> Sample:  # type: ignore[override]
-        return Sample({span.place: now() - timedelta(hours=1) for span in spans if span.size}, 100.0)
+        return Sample(
+            {span.place: now() - timedelta(hours=1) for span in spans if span.size}, 100.0
+        )
 
 
 def drained(root: Path, **more: Any) -> Request:
@@ -57,9 +61,14 @@ def codes(health: Health, level: str) -> set[str]:
     return {one.code for one in health.symptoms if one.level == level}
 
 
-def test_a_flow_whose_brokers_hold_all_is_healthy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flow_whose_brokers_hold_all_is_healthy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = examined(drained(tmp_path), Brokers(HELD), monkeypatch)
-    assert codes(found, "wrong") == set() and codes(found, "note") == {"quarantine-open", "unpublished"}
+    assert codes(found, "wrong") == set() and codes(found, "note") == {
+        "quarantine-open",
+        "unpublished",
+    }
     assert found.looked["source"] == "0 records in 2 partitions wait"
     assert "kept for 30 d" in found.looked["raw records"]
     assert found.unlooked == []
@@ -84,7 +93,9 @@ def test_what_the_brokers_do_not_hold_is_wrong(
     assert found.exit == 1 and all(one.next for one in found.symptoms)
 
 
-def test_pinned_offsets_that_are_gone_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pinned_offsets_that_are_gone_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = World(tmp_path).write()
     checkpoint(asked, 1, offsets=1, commits=1)
     delta.delete(asked.layout.raw, "unit = 't/0'")
@@ -103,12 +114,18 @@ def test_pinned_offsets_that_are_gone_are_named(tmp_path: Path, monkeypatch: pyt
     ],
 )
 def test_retention_is_held_against_the_schedule(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: str | None, keeps: timedelta, wanted: set[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    schedule: str | None,
+    keeps: timedelta,
+    wanted: set[str],
 ) -> None:
     at = now().replace(minute=1)  # runs are never a moment away
     monkeypatch.setattr("draindown.doctor.source.now", lambda: at)
     monkeypatch.setitem(globals(), "now", lambda: at)
-    brokers = Full({"t": ("x", [[0, 20], [0, 9]])}, retention_ms=round(keeps.total_seconds() * 1000))
+    brokers = Full(
+        {"t": ("x", [[0, 20], [0, 9]])}, retention_ms=round(keeps.total_seconds() * 1000)
+    )
     found = examined(drained(tmp_path, schedule=schedule), brokers, monkeypatch)
     assert codes(found, "wrong") == wanted
     assert ("source-retention" in codes(found, "note")) == (keeps < timedelta(hours=1.4))
@@ -135,17 +152,29 @@ def _file_gone(asked: Request) -> None:
         (lambda asked: delta.delete(asked.layout.raw, "unit = 't/1'"), Brokers(HELD), "", ""),
         (lambda _: None, Brokers({"t": ("x", [[0, 6]])}), "", "reset-lacks-input"),
     ],
-    ids=["file", "range that the topic lost", "range that the topic has", "range of a partition that is gone"],
+    ids=[
+        "file",
+        "range that the topic lost",
+        "range that the topic has",
+        "range of a partition that is gone",
+    ],
 )
 def test_raw_records_are_there_for_a_reset_or_it_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Damage, brokers: Brokers, wrong: str, noted: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    damage: Damage,
+    brokers: Brokers,
+    wrong: str,
+    noted: str,
 ) -> None:
     asked = drained(tmp_path)
     damage(asked)
     found = examined(asked, brokers, monkeypatch)
     about = [one for one in found.symptoms if one.part == "raw records"]
     assert [one.code for one in about] == [code for code in (wrong, noted) if code]
-    assert not noted or ("t/1:7-9" in about[0].found and about[0].next.startswith("draindown rebuild p --flow f "))
+    assert not noted or (
+        "t/1:7-9" in about[0].found and about[0].next.startswith("draindown rebuild p --flow f ")
+    )
 
 
 def test_a_range_that_was_read_on_a_day_that_is_kept_and_is_not_there_is_noted(
@@ -174,10 +203,14 @@ def test_a_range_whose_day_is_over_does_not_lack_because_a_later_generation_read
     delta.delete(asked.layout.raw, gone)
     found = examined(asked, Brokers(HELD), monkeypatch)
     noted = [one.found for one in found.symptoms if one.code == "raw-incomplete"]
-    assert len(noted) == len(told) and all(name in text for name, text in zip(told, noted, strict=True))
+    assert len(noted) == len(told) and all(
+        name in text for name, text in zip(told, noted, strict=True)
+    )
 
 
-def test_without_a_client_nothing_is_said_of_the_brokers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_client_nothing_is_said_of_the_brokers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("draindown.sources.kafka.source.find_spec", lambda _: None)
     found = examine(drained(tmp_path))
     assert any("confluent-kafka" in one for one in found.unlooked) and found.exit == 2

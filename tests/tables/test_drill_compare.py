@@ -47,7 +47,9 @@ def _differences(control: Request, other: Request, *, reset: bool = False) -> li
     return Control(control.layout, control.flow_spec).differences(other.layout, reset=reset)
 
 
-def test_a_lake_that_took_other_ways_to_the_same_is_no_different(control: Request, tmp_path: Path) -> None:
+def test_a_lake_that_took_other_ways_to_the_same_is_no_different(
+    control: Request, tmp_path: Path
+) -> None:
     (tmp_path / "again").mkdir()
     again = flowfiles.drained(tmp_path / "again")
     DeltaTable(again.layout.table).optimize.compact()
@@ -56,7 +58,9 @@ def test_a_lake_that_took_other_ways_to_the_same_is_no_different(control: Reques
 
 
 def _append(path: Callable[[FlowLayout], str], **row: Any) -> Callable[[Request], None]:
-    return lambda asked: write_deltalake(path(asked.layout), pa.table({k: [v] for k, v in row.items()}), mode="append")
+    return lambda asked: write_deltalake(
+        path(asked.layout), pa.table({k: [v] for k, v in row.items()}), mode="append"
+    )
 
 
 _REFUSED = ("reason", "field", "detail", "raw", "raw_bytes", "raw_length", "origin")
@@ -77,11 +81,20 @@ def _remove(path: Callable[[FlowLayout], str], where: str) -> Callable[[Request]
         (_change, "table: 1 row of the control missing, 1 there"),
         (_remove(lambda at: at.table, "id = '1'"), "table: 1 row of the control missing, 0 there"),
         (lambda asked: shutil.rmtree(asked.layout.table), "table: 2 rows of the control missing"),
-        (_append(lambda at: at.tombstones, id="0", n=1, _generation=1, _batch=0, _kind="source"), "tombstones: 0 rows"),
-        (_append(lambda at: at.quarantine, quarantine_id="x", **dict.fromkeys(_REFUSED, "x")), "quarantine: 0 rows"),
+        (
+            _append(lambda at: at.tombstones, id="0", n=1, _generation=1, _batch=0, _kind="source"),
+            "tombstones: 0 rows",
+        ),
+        (
+            _append(lambda at: at.quarantine, quarantine_id="x", **dict.fromkeys(_REFUSED, "x")),
+            "quarantine: 0 rows",
+        ),
         (_remove(lambda at: at.ledger, "batch = 1"), "ledger: 1 row of the control missing"),
         (lambda asked: flowfiles.commit(asked, 1, recorded=False), "is committed 2 times"),
-        (lambda asked: flowfiles.commit(asked, 2, recorded=False), "log: 3 committed batches, 2 in the control"),
+        (
+            lambda asked: flowfiles.commit(asked, 2, recorded=False),
+            "log: 3 committed batches, 2 in the control",
+        ),
     ],
     ids=["more", "other", "fewer", "no-table", "tombstone", "refused", "ledger", "twice", "batch"],
 )
@@ -92,18 +105,26 @@ def test_every_difference_is_found_and_named(
     assert any(found in text for text in _differences(control, other)), _differences(control, other)
 
 
-def test_a_state_between_two_batches_is_found_although_it_was_put_right(control: Request, other: Request) -> None:
+def test_a_state_between_two_batches_is_found_although_it_was_put_right(
+    control: Request, other: Request
+) -> None:
     flowfiles.foreign(other)
     DeltaTable(other.layout.table).delete("id = '9'")
-    assert _differences(control, other) == ["table: 1 of its versions are no state after a whole batch"]
+    assert _differences(control, other) == [
+        "table: 1 of its versions are no state after a whole batch"
+    ]
 
 
-def test_after_a_reset_only_the_newest_generation_must_have_read_the_same(control: Request, other: Request) -> None:
+def test_after_a_reset_only_the_newest_generation_must_have_read_the_same(
+    control: Request, other: Request
+) -> None:
     for batch in (0, 1):  # as a new generation commits what the table has already
         flowfiles.commit(other, batch, generation=2)
     DeltaTable(other.layout.table).restore(2)
     found = _differences(control, other, reset=True)
-    assert found == ["table: 2 of its versions are no state after a whole batch"]  # those doubled rows, here
+    assert found == [
+        "table: 2 of its versions are no state after a whole batch"
+    ]  # those doubled rows, here
     flowfiles.commit(other, 2, generation=2)
     DeltaTable(other.layout.table).restore(2)
     assert "ledger: 0 rows of the control missing, 1 there that it doesn't have" in _differences(
@@ -111,7 +132,9 @@ def test_after_a_reset_only_the_newest_generation_must_have_read_the_same(contro
     )
 
 
-def test_what_a_drill_leaves_alone_is_told_from_what_it_does_not(control: Request, tmp_path: Path) -> None:
+def test_what_a_drill_leaves_alone_is_told_from_what_it_does_not(
+    control: Request, tmp_path: Path
+) -> None:
     source = sorted(map(str, (tmp_path / "control" / "in").iterdir()))
     before = isolation.look(control.layout, source)
     assert before.changes() == ([], [])
@@ -151,7 +174,12 @@ def _baseline(control: Request, tmp_path: Path) -> Baseline:
         ("seen", flowfiles.foreign, 0, False),
         ("seen", _remove(lambda at: at.ledger, "batch = 1"), 0, False),
         ("seen", lambda asked: None, 1, False),
-        ("seen", lambda asked: Path(asked.layout.table, "_delta_log", f"{1:020}.json").write_text("{"), 0, False),
+        (
+            "seen",
+            lambda asked: Path(asked.layout.table, "_delta_log", f"{1:020}.json").write_text("{"),
+            0,
+            False,
+        ),
     ],
     ids=["nothing", "not fired", "row", "ledger", "audit", "torn"],
 )
@@ -165,7 +193,12 @@ def test_a_fault_held_only_if_it_fired_and_nothing_differs(
     residues: int,
     held: bool,
 ) -> None:
-    injection = Injection(Project(Path(control.root), other.spec, "f"), "batch 1 of 2", fired, last=lambda: harm(other))
+    injection = Injection(
+        Project(Path(control.root), other.spec, "f"),
+        "batch 1 of 2",
+        fired,
+        last=lambda: harm(other),
+    )
     monkeypatch.setattr(injections, "inject", lambda baseline, fault: injection)
     found = Audit("p", "f", [Residue("lost-key", "a", "1", "0")] * residues)
     monkeypatch.setattr(campaign, "audit", lambda spec, flow, root: found)
@@ -175,9 +208,13 @@ def test_a_fault_held_only_if_it_fired_and_nothing_differs(
     assert json.loads(json.dumps(result.as_dict()))["held"] == held
 
 
-def test_a_way_back_that_fails_did_not_hold(control: Request, other: Request, tmp_path: Path) -> None:
+def test_a_way_back_that_fails_did_not_hold(
+    control: Request, other: Request, tmp_path: Path
+) -> None:
     project = Project(Path(control.root), other.spec, "f")
-    injection = Injection(project, "batch 1 of 2", "seen", recovery=(("plan", "nothing"), ("plan", "never-typed")))
+    injection = Injection(
+        project, "batch 1 of 2", "seen", recovery=(("plan", "nothing"), ("plan", "never-typed"))
+    )
     seconds = list(campaign._recover(_baseline(control, tmp_path), injection))
     assert len(seconds) == 1 and seconds[0] > 0
     assert "ended with 78: pipeline-not-found" in injection.wrong[0]

@@ -28,7 +28,10 @@ from tests.tables.test_late import told
 from tests.tables.test_table_source import NOW, Project
 
 FLOWS: dict[str, Any] = {
-    "t": {"source": {"files": "landing/*", "format": "json"}, "columns": {"id": "bigint", "at": "timestamp"}},
+    "t": {
+        "source": {"files": "landing/*", "format": "json"},
+        "columns": {"id": "bigint", "at": "timestamp"},
+    },
     "d": {
         "source": {"table": "t"},
         "window": {"time": "at", "size": "1 hour", "measures": {"n": "count(*)"}},
@@ -70,23 +73,31 @@ def read(project: Project) -> None:
 
 
 def test_a_table_that_is_waited_for_is_told_with_the_reason(project: Project) -> None:
-    assert explained(project)[1][0].startswith("table t has published nothing yet: this flow waits for")
+    assert explained(project)[1][0].startswith(
+        "table t has published nothing yet: this flow waits for"
+    )
     project.write([1], feed=False)
     project.publish()
     found, (text,) = explained(project)
-    assert text.startswith("table t has no change feed yet: this flow waits for") and not found.sources
+    assert (
+        text.startswith("table t has no change feed yet: this flow waits for") and not found.sources
+    )
 
 
 def test_late_rows_that_were_applied_are_what_the_next_run_reads(project: Project) -> None:
     project.write([1, 2])
     project.publish()
     read(project)
-    assert explained(project)[1] == ["reads nothing: no published row of its sources changed since its newest batch"]
+    assert explained(project)[1] == [
+        "reads nothing: no published row of its sources changed since its newest batch"
+    ]
     assert planned(project).slice.is_fill, "a comparison of all rows, where nothing changed"
     for rows in (told(1, 2), told(2, 3)):
         late.decide(Place(project.layout, 1, 2), rows, "applied", by="me", note="", at=NOW)
     found, (text,) = explained(project)
-    assert found.applied == 1 + 2 and text.startswith("recomputes what 3 late rows touch that were applied")
+    assert found.applied == 1 + 2 and text.startswith(
+        "recomputes what 3 late rows touch that were applied"
+    )
     assert project.look().units == 1, "a plan says so too"
     piece = planned(project).slice
     assert not piece.is_fill and piece.decided == (0, 2)
@@ -108,12 +119,16 @@ def test_a_flow_that_was_edited_is_explained_with_what_it_needs_first(project: P
     edited = {**FLOWS, "d": {**FLOWS["d"], "window": {**FLOWS["d"]["window"], "size": "2 hours"}}}
     flow = Project(Path(project.spec.lake).parent, **edited).spec.declared("d")
     assert isinstance(flow, DerivedFlow)
-    assert explain(FlowState.of(project.layout), flow, NOW).sources[0].since is None, "no batch is in the table yet"
+    assert explain(FlowState.of(project.layout), flow, NOW).sources[0].since is None, (
+        "no batch is in the table yet"
+    )
     done = CommitProperties(app_transactions=[Transaction(app_id(project.layout, 1, "rows"), 0)])
     write_deltalake(project.layout.table, pa.table({"n": [1]}), commit_properties=done)
     found = explain(FlowState.of(project.layout), flow, NOW)
     first, *then = [text for _, text in _next(found)]
-    assert first.startswith("derivation-changed: ") and "draindown reset p --flow d" in " ".join(then)
+    assert first.startswith("derivation-changed: ") and "draindown reset p --flow d" in " ".join(
+        then
+    )
     assert "windows of 2 h" in found.query and not found.sources and found.seconds is None
 
 

@@ -63,7 +63,10 @@ def test_files_that_were_taken_in_by_another_form_are_not_read_by_this_one(
             continue
         error = refused(act)
         assert error.code == "form-changed" and f"in/1: {how}" in error.found
-        assert error.next[0].startswith("put the flow's source back") and "--accept-missing" in error.next[1]
+        assert (
+            error.next[0].startswith("put the flow's source back")
+            and "--accept-missing" in error.next[1]
+        )
     (tmp_path / "in/1").unlink()
     assert set(source_of(now).missing(units(now))) == {str(tmp_path / "in/1")}
 
@@ -73,14 +76,18 @@ def test_lines_that_differ_are_no_reason_to_blame_the_file_first(tmp_path: Path)
     read = {unit.name: 0 for unit in units(asked)}
     error = refused(lambda: source_of(asked).refuse_miscounted(1, units(asked), read))
     assert error.code == "lines-differ" and "their bytes are as they were" in error.found
-    assert error.next[0].startswith("put the flow's source back") and error.next[0].endswith("draindown run p")
+    assert error.next[0].startswith("put the flow's source back") and error.next[0].endswith(
+        "draindown run p"
+    )
 
 
 def test_a_rebuild_names_a_discard_only_of_what_the_live_table_has_not_read(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     staged = source_of(asked.model_copy(update={"staged": 2}))
     read, fresh = str(tmp_path / "in/0.json"), str(tmp_path / "in/2.json")
-    assert staged.leaving_out([fresh]).startswith(f"draindown quarantine discard p --flow f --files --path {fresh}")
+    assert staged.leaving_out([fresh]).startswith(
+        f"draindown quarantine discard p --flow f --files --path {fresh}"
+    )
     for names in ([read], [fresh, read]):
         assert staged.leaving_out(names).startswith("draindown rebuild p --flow f --abort --yes")
     assert source_of(asked).leaving_out([read]).startswith("draindown quarantine discard")
@@ -114,7 +121,9 @@ def test_drift_that_is_refused_names_a_discard_only_where_units_can_be_left_out(
     (one, *_) = intake.slices(asked.layout, 1)
     reader: Any = SimpleNamespace(name=lambda unit: unit)
     writer = SimpleNamespace(layout=asked.layout, flow=asked.flow_spec)
-    batch: Any = SimpleNamespace(kind="source", input=SliceInput(source, one, reader), writer=writer)
+    batch: Any = SimpleNamespace(
+        kind="source", input=SliceInput(source, one, reader), writer=writer
+    )
     seen: Any = [SimpleNamespace(unit=one.units[0].name)]
     error = schema_drift._refused(batch, ["field x"], ["add 'x: int'"], ["new: rescue"], seen)
     assert any("quarantine discard" in step for step in error.next) == (by_name and not staged)

@@ -53,7 +53,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
 def with_sink(asked: Request, **more: Any) -> Request:
     also_to = {"a": FlowSink.model_validate({**SINK, **more})}
     flow = asked.flow_spec.model_copy(update={"also_to": also_to})
-    return asked.model_copy(update={"spec": asked.spec.model_copy(update={"flows": {asked.flow: flow}})})
+    return asked.model_copy(
+        update={"spec": asked.spec.model_copy(update={"flows": {asked.flow: flow}})}
+    )
 
 
 def filled(asked: Request, *sendings: Sending, name: str = "a", **more: Any) -> SinkState:
@@ -71,7 +73,9 @@ def sending(asked: Request, number: int, *, sent: bool = True) -> Sending:
     return Sending(app_id(asked.layout, 1, "rows"), number, "source", 1, "0", sent)
 
 
-def test_a_sink_that_was_added_to_a_table_with_rows_must_be_filled(tmp_path: Path, server: FakeServer) -> None:
+def test_a_sink_that_was_added_to_a_table_with_rows_must_be_filled(
+    tmp_path: Path, server: FakeServer
+) -> None:
     asked = with_sink(drained(tmp_path))
     fill = "draindown sink fill p --flow f --sink a --yes"
     _, findings = plan(asked, AT)
@@ -83,7 +87,9 @@ def test_a_sink_that_was_added_to_a_table_with_rows_must_be_filled(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "edited", [{"where": "n > 1"}, {"columns": ["id"]}, {"columns": {"id": "key", "n": "n"}}], ids=str
+    "edited",
+    [{"where": "n > 1"}, {"columns": ["id"]}, {"columns": {"id": "key", "n": "n"}}],
+    ids=str,
 )
 def test_plan_and_doctor_ask_for_a_fill_of_a_sink_that_was_edited(
     tmp_path: Path, server: FakeServer, edited: dict[str, Any]
@@ -113,12 +119,16 @@ def test_a_table_keeps_the_version_before_a_rebuild_until_each_sink_was_compared
     assert registered.readers(layout) == [reader]
     told = examine(asked).looked["readers"]
     assert "p/f (its sinks) from version" in told
-    assert compaction.kept_back(layout, 0, now() + timedelta(days=20)).startswith("old files stay: p/f (its sinks)")
+    assert compaction.kept_back(layout, 0, now() + timedelta(days=20)).startswith(
+        "old files stay: p/f (its sinks)"
+    )
     assert not [one for one in examine(asked).symptoms if one.part == "readers"]
     with pytest.raises(TerminalError) as raised:
         readers.refuse_declared(asked, "p", "f")
     assert raised.value.code == "reader-declared"
-    assert sink_bases.readable(layout, (table.version - 1,), accept_missing=False, fill="fill") == [table.version - 1]
+    assert sink_bases.readable(layout, (table.version - 1,), accept_missing=False, fill="fill") == [
+        table.version - 1
+    ]
     sink_bases.leave_out(layout, {"a"})  # the other one is gone from the file
     assert SinkState.read(layout, "b").stale == sink_state.LEFT_OUT
     assert registered.readers(layout) == [reader]
@@ -136,7 +146,9 @@ def test_a_version_whose_files_are_gone_is_named(tmp_path: Path, server: FakeSer
     with pytest.raises(TerminalError, match=gone.name) as raised:
         sink_bases.readable(asked.layout, (table.version,), accept_missing=False, fill="fill")
     assert raised.value.code == "history-gone"
-    assert sink_bases.readable(asked.layout, (table.version,), accept_missing=True, fill="fill") == []
+    assert (
+        sink_bases.readable(asked.layout, (table.version,), accept_missing=True, fill="fill") == []
+    )
     with pytest.raises(TerminalError, match="its log") as raised:
         sink_bases.readable(asked.layout, (table.version + 5,), accept_missing=False, fill="fill")
     assert raised.value.code == "history-gone"
@@ -160,7 +172,9 @@ def test_a_batch_that_only_the_sink_has_names_what_finishes_it(
     assert found.level == level and found.next.startswith(then)
 
 
-def test_a_batch_that_only_the_sink_has_stops_a_reset_until_it_is_given_up(tmp_path: Path, server: FakeServer) -> None:
+def test_a_batch_that_only_the_sink_has_stops_a_reset_until_it_is_given_up(
+    tmp_path: Path, server: FakeServer
+) -> None:
     asked = with_sink(drained(tmp_path))
     filled(asked, sending(asked, 2, sent=False))
     assert "sink-batch-in-flight" in symptoms(asked)
@@ -184,7 +198,9 @@ def test_a_batch_that_the_table_has_is_not_given_up(tmp_path: Path, server: Fake
     assert SinkState.read(asked.layout, "a") == state
 
 
-def test_a_database_that_was_restored_from_an_older_copy_is_found(tmp_path: Path, server: FakeServer) -> None:
+def test_a_database_that_was_restored_from_an_older_copy_is_found(
+    tmp_path: Path, server: FakeServer
+) -> None:
     asked = with_sink(drained(tmp_path))
     one, place = sending(asked, 1), sink_columns.place_of(asked, "a")
     filled(asked, one)
@@ -202,11 +218,15 @@ def test_a_database_that_was_restored_from_an_older_copy_is_found(tmp_path: Path
 
 
 @pytest.mark.parametrize("is_older", ["sink", "lake", "neither"])
-def test_what_was_restored_stays_known_once_batches_went_on(tmp_path: Path, server: FakeServer, is_older: str) -> None:
+def test_what_was_restored_stays_known_once_batches_went_on(
+    tmp_path: Path, server: FakeServer, is_older: str
+) -> None:
     asked = with_sink(drained(tmp_path))
     one, place = sending(asked, 1), sink_columns.place_of(asked, "a")
     there = {"sink": 0, "lake": 4, "neither": 1}[is_older]
-    server.batches[place, one.writer] = SinkBatch(place, one.writer, there, 1, "source", there, 1, 1, "0")
+    server.batches[place, one.writer] = SinkBatch(
+        place, one.writer, there, 1, "source", there, 1, 1, "0"
+    )
     for stale in ("", sink_state.SWAPPED, sink_state.UNFILLED):
         filled(asked, one, stale=stale)
         sink_columns.note_restored(asked, asked.layout, "a", FakeSink(server, place))
@@ -214,7 +234,9 @@ def test_what_was_restored_stays_known_once_batches_went_on(tmp_path: Path, serv
         assert SinkState.read(asked.layout, "a").stale == (stale if keeps else sink_state.RESTORED)
 
 
-def test_a_lake_is_the_same_one_to_its_sinks_at_another_address(tmp_path: Path, server: FakeServer) -> None:
+def test_a_lake_is_the_same_one_to_its_sinks_at_another_address(
+    tmp_path: Path, server: FakeServer
+) -> None:
     asked = with_sink(drained(tmp_path))
     before = sink_columns.place_of(asked, "a")
     assert before.lake == asked.layout.lake, "nothing was sent yet"
@@ -235,11 +257,15 @@ def test_a_sink_of_refused_rows_goes_by_these(tmp_path: Path, server: FakeServer
     assert [one.kind for one in plan(asked, AT)[1]] == ["sink-stale"]
 
 
-def test_conditions_are_judged_in_the_time_zone_of_the_source(tmp_path: Path, server: FakeServer) -> None:
+def test_conditions_are_judged_in_the_time_zone_of_the_source(
+    tmp_path: Path, server: FakeServer
+) -> None:
     asked = with_sink(drained(tmp_path), where="n > 1")
     source = asked.flow_spec.source.model_copy(update={"timezone": "Europe/Berlin"})
     flow = asked.flow_spec.model_copy(update={"source": source})
-    edited = asked.model_copy(update={"spec": asked.spec.model_copy(update={"flows": {asked.flow: flow}})})
+    edited = asked.model_copy(
+        update={"spec": asked.spec.model_copy(update={"flows": {asked.flow: flow}})}
+    )
     filled(asked)
     assert [one.kind for one in plan(edited, AT)[1]] == ["sink-stale"], "other rows match now"
 
@@ -260,7 +286,9 @@ def drained_spec_without(asked: Request) -> Any:
     return asked.spec.model_copy(update={"flows": {asked.flow: flow}})
 
 
-def test_a_batch_from_before_the_sink_recorded_any_is_not_missed_there(tmp_path: Path, server: FakeServer) -> None:
+def test_a_batch_from_before_the_sink_recorded_any_is_not_missed_there(
+    tmp_path: Path, server: FakeServer
+) -> None:
     """`delivery` became exactly once after it."""
     asked = with_sink(drained(tmp_path))
     filled(asked, replace(sending(asked, 1), recorded=False))
@@ -289,11 +317,17 @@ def test_a_sink_that_does_not_answer_ends_the_plan_of_a_drain_and_no_idle_plan(
         plan(with_sink(asked), AT)
 
 
-def test_the_commands_list_and_skip(tmp_path: Path, server: FakeServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_list_and_skip(
+    tmp_path: Path, server: FakeServer, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked = with_sink(drained(tmp_path))
     flows = {
         "f": {
-            "source": {"files": asked.flow_spec.source.files, "format": "json", "max_files_per_trigger": 1},
+            "source": {
+                "files": asked.flow_spec.source.files,
+                "format": "json",
+                "max_files_per_trigger": 1,
+            },
             "columns": {"id": "string not null", "n": "int not null"},
             "target": {"keys": ["id"], "sequence_by": ["n"]},
             "also_to": {"a": SINK},
@@ -317,8 +351,12 @@ def test_the_commands_list_and_skip(tmp_path: Path, server: FakeServer, capsys: 
     assert typed("skip", "p", "--sink", "b", "--reason", "lost", "--yes")[0] == 2
     looks = iter([{"a": sending(asked, 1)}])
     waiting = sink_state.in_flight
-    with mock.patch.object(sink_state, "in_flight", lambda layout: next(looks, None) or waiting(layout)):
-        assert typed(*skip, "--yes") == (0, []), "another batch is on its way than the one that was shown"
+    with mock.patch.object(
+        sink_state, "in_flight", lambda layout: next(looks, None) or waiting(layout)
+    ):
+        assert typed(*skip, "--yes") == (0, []), (
+            "another batch is on its way than the one that was shown"
+        )
     code, lost = typed(*skip, "--yes")
     assert (code, [one["number"] for one in lost]) == (0, [2])
     assert sink_state.GIVEN_UP in typed("list", "p")[1][0]["stale"]

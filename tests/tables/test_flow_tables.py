@@ -38,7 +38,9 @@ def test_every_delta_table_of_the_layout_is_in_the_list(tmp_path: Path) -> None:
     described = {
         getattr(layout, name)
         for name, member in vars(FlowLayout).items()
-        if isinstance(member, property) and "Delta table" in (member.__doc__ or "") and not name.startswith("_")
+        if isinstance(member, property)
+        and "Delta table" in (member.__doc__ or "")
+        and not name.startswith("_")
     }
     assert described | {layout.intake_of(1)} == set(_paths(layout).values())
 
@@ -54,7 +56,9 @@ def test_damage_to_any_table_is_found(tmp_path: Path, name: str) -> None:
     layout = _layout(tmp_path)
     path = _paths(layout)[name]
     write_deltalake(path, pa.table({"n": [1]}))
-    Path(path, "_delta_log", f"{1:020}.json").touch()  # an empty commit, as a power failure leaves it
+    Path(
+        path, "_delta_log", f"{1:020}.json"
+    ).touch()  # an empty commit, as a power failure leaves it
     assert list(integrity.damaged(layout)) == [path]
 
 
@@ -71,7 +75,9 @@ def test_a_drill_that_changes_any_table_of_the_flow_is_caught(tmp_path: Path, na
 
 
 @pytest.mark.parametrize("name", list(_paths(FlowLayout("", "", "", "", has_sinks=True))))
-def test_a_table_that_cannot_be_written_is_named(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_cannot_be_written_is_named(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     layout = _layout(tmp_path)
     path = _paths(layout)[name]
     write_deltalake(path, pa.table({"n": [1]}))

@@ -134,15 +134,23 @@ CHANGES: dict[str, tuple[Callable[[LandedLake], None], tuple[int, int, int], set
 
 @pytest.mark.parametrize(("change", "rows", "residues"), CHANGES.values(), ids=CHANGES)
 def test_an_accepted_commit_leaves_no_residue(
-    lake: LandedLake, run: Run, change: Callable[[LandedLake], None], rows: tuple[int, int, int], residues: set[str]
+    lake: LandedLake,
+    run: Run,
+    change: Callable[[LandedLake], None],
+    rows: tuple[int, int, int],
+    residues: set[str],
 ) -> None:
     change(lake)
     version = table(lake).version()
     assert kinds(audited(lake)) == {"foreign-commit", *residues}
     plan = run("gate", "accept", "p", "--version", str(version))
     assert plan[0] == 2 and foreign.undecided(lake.layout, lake.spec.flow("f"))
-    assert run("gate", "accept", "p", "--version", str(version), "--yes")[0] == 2, "a reason is asked for"
-    assert run("gate", "accept", "p", "--version", str(version), "--reason", "by law", "--yes")[0] == 0
+    assert run("gate", "accept", "p", "--version", str(version), "--yes")[0] == 2, (
+        "a reason is asked for"
+    )
+    assert (
+        run("gate", "accept", "p", "--version", str(version), "--reason", "by law", "--yes")[0] == 0
+    )
     found = audited(lake)
     assert (kinds(found), found.clean) == (set(), True)
     (accepted,) = found.accepted
@@ -161,7 +169,9 @@ def why(run: Run, *key: str) -> dict[str, Any]:
     return dict(row)
 
 
-def test_why_names_the_commit_that_wrote_changed_or_deleted_a_row(lake: LandedLake, run: Run) -> None:
+def test_why_names_the_commit_that_wrote_changed_or_deleted_a_row(
+    lake: LandedLake, run: Run
+) -> None:
     _insert(lake)
     _delete(lake)
     _older(lake)
@@ -177,7 +187,9 @@ def test_why_names_the_commit_that_wrote_changed_or_deleted_a_row(lake: LandedLa
     assert why(run, "5")["state"] == "landed" and audited(lake).clean
 
 
-def test_a_commit_of_another_writer_stays_wrong_however_many_batches_follow(lake: LandedLake, run: Run) -> None:
+def test_a_commit_of_another_writer_stays_wrong_however_many_batches_follow(
+    lake: LandedLake, run: Run
+) -> None:
     publish(lake)
     _delete(lake)
     for key in ("0", "1"):
@@ -223,7 +235,11 @@ KEYS: dict[str, tuple[int | None, int | None, list[tuple[int, int]], set[str]]] 
 
 @pytest.mark.parametrize(("raw", "held", "images", "residues"), KEYS.values(), ids=KEYS)
 def test_an_acceptance_excuses_what_it_saw(
-    tmp_path: Path, raw: int | None, held: int | None, images: list[tuple[int, int]], residues: set[str]
+    tmp_path: Path,
+    raw: int | None,
+    held: int | None,
+    images: list[tuple[int, int]],
+    residues: set[str],
 ) -> None:
     """`raw`, `held`: sequences of one key; `images`: sequences and numbers, negative first, of one commit each pair."""
     recount = KeyRecount(PipelineSpec.model_validate(PIPELINE).flow("f"), tmp_path)
@@ -232,7 +248,10 @@ def test_an_acceptance_excuses_what_it_saw(
             recount.add(name, [pa.array(["k"]), pa.array([sequence])])
     split = [images] if len({sequence for sequence, _ in images}) > 1 else [[one] for one in images]
     recount.accept(
-        pa.table({"id": ["k"] * len(of), "n": [n for n, _ in of], "_rows": [rows for _, rows in of]}) for of in split
+        pa.table(
+            {"id": ["k"] * len(of), "n": [n for n, _ in of], "_rows": [rows for _, rows in of]}
+        )
+        for of in split
     )
     assert {residue.kind for residue in recount.compare(all_files=True)} == residues
 
@@ -252,7 +271,9 @@ def test_a_version_that_is_gone_is_not_compared(lake: LandedLake) -> None:
     before = TableLog(lake.layout.table, 0).files()[0]["path"]
     Path(lake.layout.table, before).unlink()
     with pytest.raises(TerminalError) as refused:
-        foreign_rows.changed_by(lake.layout, lake.spec.flow("f"), foreign.in_table(lake.layout).commits[0])
+        foreign_rows.changed_by(
+            lake.layout, lake.spec.flow("f"), foreign.in_table(lake.layout).commits[0]
+        )
     assert refused.value.code == "foreign-unreadable"
 
 
@@ -281,7 +302,9 @@ def test_a_table_that_was_there_before_is_accepted_as_a_whole(
     old = pa.Table.from_pylist(rows, schema=_SCHEMA)
     write_deltalake(lake.layout.table, old.slice(0, 3))
     write_deltalake(lake.layout.table, old.slice(3), mode="append")
-    lake.drain(RECORDS[:3])  # its commit writes all rows anew: with those of before, as a MERGE leaves them
+    lake.drain(
+        RECORDS[:3]
+    )  # its commit writes all rows anew: with those of before, as a MERGE leaves them
     log = TableLog(lake.layout.table)
     merged = [{**row, "id": key} for key, row in lake.rows.items() if key != "2"]
     kept = [row for row in rows if int(row["id"]) >= 2]
@@ -292,9 +315,15 @@ def test_a_table_that_was_there_before_is_accepted_as_a_whole(
         told = capsys.readouterr()
         return code, told.out + told.err
 
-    assert {"foreign-commit", "key-from-nowhere", "sequence-from-nowhere", "row-count"} == kinds(audited(lake))
+    assert {"foreign-commit", "key-from-nowhere", "sequence-from-nowhere", "row-count"} == kinds(
+        audited(lake)
+    )
     found = why(run, "4")
-    assert (found["state"], "versions 0 to 1" in found["said"], found["batch"]) == ("foreign", True, None)
+    assert (found["state"], "versions 0 to 1" in found["said"], found["batch"]) == (
+        "foreign",
+        True,
+        None,
+    )
     assert run("gate", "accept", "p", "--version=1", "--reason=was there", "--yes")[0] == 0
     assert audited(lake).clean and "was there" in why(run, "4")["said"]
     plan = rebuild.plan(lake.request)
@@ -304,7 +333,10 @@ def test_a_table_that_was_there_before_is_accepted_as_a_whole(
     assert refused.value.code == "rebuild-drops-rows" and rebuild.unfinished(lake.layout) is None
     code, told = run("rebuild", "p", "--yes")
     assert "rebuild-drops-rows" in told and "versions 0 to 1" in told and code == Exit.NEEDS_PERSON
-    assert rebuild.begin(lake.request, by="me", accept_missing=False, drop_foreign=True).generation == 2
+    assert (
+        rebuild.begin(lake.request, by="me", accept_missing=False, drop_foreign=True).generation
+        == 2
+    )
 
 
 def _rewrite(lake: LandedLake, log: TableLog, rows: list[dict[str, Any]]) -> None:
@@ -312,7 +344,10 @@ def _rewrite(lake: LandedLake, log: TableLog, rows: list[dict[str, Any]]) -> Non
     row = BatchRow.from_dict(log.commits(1)[0].note["draindown"])
     commit = Path(log.path, "_delta_log", f"{log.version:020}.json")
     commit.unlink()
-    timed = [{**one, "at": None, "_changed_at": one.get("_changed_at"), "_arrived_at": None} for one in rows]
+    timed = [
+        {**one, "at": None, "_changed_at": one.get("_changed_at"), "_arrived_at": None}
+        for one in rows
+    ]
     by = CommitProperties(app_transactions=[Transaction(app_id(lake.layout, 1, "rows"), row.batch)])
     table = pa.Table.from_pylist(timed, schema=_SCHEMA)
     write_deltalake(log.path, table, mode="overwrite", commit_properties=by)
@@ -345,10 +380,14 @@ def _alter_keys(lake: LandedLake) -> None:
 
 def _drop_keys(lake: LandedLake) -> None:
     """Overwrite the table without its key."""
-    write_deltalake(lake.layout.table, pa.table({"v": [1]}), mode="overwrite", schema_mode="overwrite")
+    write_deltalake(
+        lake.layout.table, pa.table({"v": [1]}), mode="overwrite", schema_mode="overwrite"
+    )
 
 
-def test_a_rebuild_whose_rows_cannot_be_compared_asks_for_the_word_and_begins(lake: LandedLake) -> None:
+def test_a_rebuild_whose_rows_cannot_be_compared_asks_for_the_word_and_begins(
+    lake: LandedLake,
+) -> None:
     drain(lake, {"id": "a", "n": 5, "v": 1})
     _alter_keys(lake)
     plan = rebuild.plan(lake.request)
@@ -356,7 +395,10 @@ def test_a_rebuild_whose_rows_cannot_be_compared_asks_for_the_word_and_begins(la
     with pytest.raises(TerminalError) as refused:
         rebuild.begin(lake.request, by="me", accept_missing=False)
     assert refused.value.code == "rebuild-drops-rows"
-    assert rebuild.begin(lake.request, by="me", accept_missing=False, drop_foreign=True).generation == 2
+    assert (
+        rebuild.begin(lake.request, by="me", accept_missing=False, drop_foreign=True).generation
+        == 2
+    )
 
 
 def test_a_version_without_the_key_is_compared_all_the_same(lake: LandedLake) -> None:
@@ -391,14 +433,23 @@ def test_an_accepted_commit_of_a_table_without_keys_leaves_no_residue(tmp_path: 
     target.delete("id = 'd'")
     target.update({"n": "7"}, predicate="id = 'e'")
     write_deltalake(layout.table, rows.slice(0, 1), mode="append")
-    strange = rows.slice(0, 1).set_column(rows.column_names.index("_origin"), "_origin", pa.nulls(1, ORIGIN))
+    strange = rows.slice(0, 1).set_column(
+        rows.column_names.index("_origin"), "_origin", pa.nulls(1, ORIGIN)
+    )
     write_deltalake(layout.table, strange, mode="append")
     found = audit(world.spec, "f", root=tmp_path)
-    assert kinds(found) >= {"foreign-commit", "appended-records", "double-origin", "origin-from-nowhere"}
+    assert kinds(found) >= {
+        "foreign-commit",
+        "appended-records",
+        "double-origin",
+        "origin-from-nowhere",
+    }
     undecided = foreign.undecided(layout, flow)
     assert [one.version for one in undecided] == [3, 4, 5, 6]
     for commit in undecided:
-        acceptance.accept(layout, commit, foreign_rows.changed_by(layout, flow, commit), by="me", reason="so")
+        acceptance.accept(
+            layout, commit, foreign_rows.changed_by(layout, flow, commit), by="me", reason="so"
+        )
     found = audit(world.spec, "f", root=tmp_path)
     assert [(one.inserted, one.updated, one.deleted) for one in found.accepted] == [
         *((0, 0, 2), (0, 1, 0)),
@@ -406,4 +457,6 @@ def test_an_accepted_commit_of_a_table_without_keys_leaves_no_residue(tmp_path: 
     ]
     assert found.residues == []
     DeltaTable(layout.table).delete("id = 'b'")
-    assert "appended-records" in kinds(audit(world.spec, "f", root=tmp_path)), "what came later is judged"
+    assert "appended-records" in kinds(audit(world.spec, "f", root=tmp_path)), (
+        "what came later is judged"
+    )

@@ -27,7 +27,11 @@ Behind = Callable[[Row, Row], bool]
 
 def _hour(row: Row, key: Row) -> bool:
     start = key["window_start"]
-    return row["at"] is not None and start <= row["at"] < start + timedelta(hours=1) and row["k"] == key["k"]
+    return (
+        row["at"] is not None
+        and start <= row["at"] < start + timedelta(hours=1)
+        and row["k"] == key["k"]
+    )
 
 
 def _group(row: Row, key: Row) -> bool:
@@ -36,19 +40,42 @@ def _group(row: Row, key: Row) -> bool:
 
 KINDS: dict[str, tuple[dict[str, Any], Behind]] = {
     "window": (
-        {"window": {"time": "at", "size": "1 hour", "group_by": ["k"], "measures": {"c": "count(*)"}}},
+        {
+            "window": {
+                "time": "at",
+                "size": "1 hour",
+                "group_by": ["k"],
+                "measures": {"c": "count(*)"},
+            }
+        },
         _hour,
     ),
     "session": (
-        {"session": {"time": "at", "gap": "10 minutes", "by": ["k"], "measures": {"c": "count(*)"}}},
+        {
+            "session": {
+                "time": "at",
+                "gap": "10 minutes",
+                "by": ["k"],
+                "measures": {"c": "count(*)"},
+            }
+        },
         lambda row, key: row["at"] == key["session_start"] and row["k"] == key["k"],
     ),
     "deduplicate": ({"deduplicate": {"keys": ["k"], "sequence_by": ["n"]}}, _group),
     "top": ({"top": {"by": ["k"], "order_by": ["n"], "rows": 3}}, _group),
     "per": ({"per": {"keys": ["k"], "sql": "select k, count(*) c from s0 group by k"}}, _group),
     "history": (
-        {"target": {"keys": ["k"], "sequence_by": ["n"], "stored_as_scd_type": 2, "track_history": ["at"]}},
-        lambda row, key: row["k"] == key["k"] and row["n"] is not None and row["n"] >= key["__START_AT"],
+        {
+            "target": {
+                "keys": ["k"],
+                "sequence_by": ["n"],
+                "stored_as_scd_type": 2,
+                "track_history": ["at"],
+            }
+        },
+        lambda row, key: (
+            row["k"] == key["k"] and row["n"] is not None and row["n"] >= key["__START_AT"]
+        ),
     ),
     "processor": (
         {
@@ -69,11 +96,19 @@ KINDS: dict[str, tuple[dict[str, Any], Behind]] = {
 class Changing:
     """A keyed table that a derived flow reads, changed row by row, with every image of each row."""
 
-    def __init__(self, home: Path, part: dict[str, Any], partitions: list[str] | None = None) -> None:
+    def __init__(
+        self, home: Path, part: dict[str, Any], partitions: list[str] | None = None
+    ) -> None:
         landing = EVENTS if "target" in part else KEYED  # a history is of an append table
         flows = {"s0": landing, "d": {"source": {"table": "s0"}, **part}}
-        self.spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(home / "lake"), "flows": flows})
-        self.path, self.rows, self.images = self.spec.layout("s0").table, dict[int, Row](), list[Row]()
+        self.spec = PipelineSpec.model_validate(
+            {"pipeline": "p", "lake": str(home / "lake"), "flows": flows}
+        )
+        self.path, self.rows, self.images = (
+            self.spec.layout("s0").table,
+            dict[int, Row](),
+            list[Row](),
+        )
         self._partitions, self._moment = partitions, 0
 
     def put(self, *rows: Row) -> None:
@@ -109,7 +144,12 @@ class Changing:
         flow = self.spec.declared("d")
         assert isinstance(flow, DerivedFlow)
         names = ("window_start", "window_end", "session_start", "session_end", "segment_start")
-        schema = {"k": pa.string(), "position": pa.int32(), "__START_AT": pa.int32(), "__END_AT": pa.int32()}
+        schema = {
+            "k": pa.string(),
+            "position": pa.int32(),
+            "__START_AT": pa.int32(),
+            "__END_AT": pa.int32(),
+        }
         schema |= dict.fromkeys(names, _UTC)
         result = pa.Table.from_pylist([key], schema=pa.schema(schema))
         log = TableLog(self.path, version)
@@ -122,11 +162,16 @@ class Changing:
     [
         *((kind, None) for kind in ("session", "history", "processor")),
         ("window", ["k"]),
-        *(pytest.param(kind, None, marks=pytest.mark.full) for kind in ("window", "deduplicate", "top", "per")),
+        *(
+            pytest.param(kind, None, marks=pytest.mark.full)
+            for kind in ("window", "deduplicate", "top", "per")
+        ),
         *(pytest.param(kind, ["k"], marks=pytest.mark.full) for kind in KINDS if kind != "window"),
     ],
 )
-def test_former_rows_are_those_of_all_images(tmp_path: Path, kind: str, partitions: list[str] | None) -> None:
+def test_former_rows_are_those_of_all_images(
+    tmp_path: Path, kind: str, partitions: list[str] | None
+) -> None:
     part, is_behind = KINDS[kind]
     draw = Random(f"{kind} {partitions}")
     table, seen = Changing(tmp_path, part, partitions), 0
@@ -135,7 +180,12 @@ def test_former_rows_are_those_of_all_images(tmp_path: Path, kind: str, partitio
     for k in (None, "a", "b'", "nobody"):
         for step in range(4):
             at = START + timedelta(minutes=15 * draw.randrange(8))
-            key = {"k": k, "position": 1 + step, "__START_AT": draw.choice((1, 2, 3)), "window_start": at}
+            key = {
+                "k": k,
+                "position": 1 + step,
+                "__START_AT": draw.choice((1, 2, 3)),
+                "window_start": at,
+            }
             key["session_start"] = key["segment_start"] = at
             there = {row["id"] for row in table.rows.values() if is_behind(row, key)}
             expected: dict[int, Row] = {}
@@ -171,7 +221,9 @@ def test_what_vacuum_or_the_clean_up_of_the_log_took_is_named(tmp_path: Path) ->
     DeltaTable(table.path).create_checkpoint()
     for version in (0, 1):
         (Path(table.path) / "_delta_log" / f"{version:020}.json").unlink()
-    assert table.former({"k": "nobody"}).gone == ("commits of table s0 before version 2: the log has no more",)
+    assert table.former({"k": "nobody"}).gone == (
+        "commits of table s0 before version 2: the log has no more",
+    )
     log = TableLog(table.path)
     for file in log.table.file_uris():
         Path(file.removeprefix("file://")).unlink()
@@ -181,14 +233,31 @@ def test_what_vacuum_or_the_clean_up_of_the_log_took_is_named(tmp_path: Path) ->
 @pytest.mark.parametrize("kind", ["join", "lookup"])
 def test_of_a_pair_the_side_that_went_is_named(tmp_path: Path, kind: str) -> None:
     on = ["k"] if kind == "join" else ["id"]
-    part: dict[str, Any] = {"left": "s0", "right": "s1", "on": on, "columns": {"id": "other", "n": "m"}}
+    part: dict[str, Any] = {
+        "left": "s0",
+        "right": "s1",
+        "on": on,
+        "columns": {"id": "other", "n": "m"},
+    }
     if kind == "lookup":
         part = {"table": "s1", "on": ["n"], "columns": {"at": "seen"}}
     number = KEYED | {"target": {"keys": ["n"], "sequence_by": ["id"]}}
-    flows = {"s0": EVENTS if kind == "lookup" else KEYED, "s1": number if kind == "lookup" else KEYED}
+    flows = {
+        "s0": EVENTS if kind == "lookup" else KEYED,
+        "s1": number if kind == "lookup" else KEYED,
+    }
     flows["d"] = {"source": {"tables": ["s0", "s1"]}, kind: part}
-    spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(tmp_path / "lake"), "flows": flows})
-    row = {"id": 1, "k": "a", "at": START, "n": 1, "_changed_at": START, "_origin": {"unit": "/in/1", "position": 1}}
+    spec = PipelineSpec.model_validate(
+        {"pipeline": "p", "lake": str(tmp_path / "lake"), "flows": flows}
+    )
+    row = {
+        "id": 1,
+        "k": "a",
+        "at": START,
+        "n": 1,
+        "_changed_at": START,
+        "_origin": {"unit": "/in/1", "position": 1},
+    }
     logs = []
     for name in ("s0", "s1"):
         path = spec.layout(name).table
@@ -204,6 +273,8 @@ def test_of_a_pair_the_side_that_went_is_named(tmp_path: Path, kind: str) -> Non
     kinds |= {"n": pa.int32(), "m": pa.int32()}
     result = pa.Table.from_pylist([key], schema=pa.schema(kinds))
     names = [["id"], ["id"]] if kind == "join" else [["_origin"], ["n"]]
-    found = former_rows(spec.layout("d"), flow, [TableLog(path) for path in logs], names, result, 0, 5, key)
+    found = former_rows(
+        spec.layout("d"), flow, [TableLog(path) for path in logs], names, result, 0, 5, key
+    )
     there = [[row["id"] for row in one.rows] for one in found]
     assert there == ([[], [1]] if kind == "join" else [[1], []])

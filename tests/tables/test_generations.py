@@ -38,14 +38,27 @@ from draindown.runs.request import Again, Request
 from draindown.sources.files import catalog, parked
 from draindown.sources.port import given_up
 from draindown.sources.registry import source_of
-from tests.flowfiles import AT, REFUSED, commit, drained, foreign, request, restore, rows_read, table_of, take_in
+from tests.flowfiles import (
+    AT,
+    REFUSED,
+    commit,
+    drained,
+    foreign,
+    request,
+    restore,
+    rows_read,
+    table_of,
+    take_in,
+)
 from tests.flowfiles import checkpoint as write_checkpoint
 
 ALWAYS = Again(since=datetime(2000, 1, 1, tzinfo=UTC), until=datetime(2100, 1, 1, tzinfo=UTC))
 MICROSECOND = timedelta(microseconds=1)
 
 
-def reset(asked: Request, *, accept_missing: bool = False, table_aside: bool = False) -> reset_plan.ResetPlan:
+def reset(
+    asked: Request, *, accept_missing: bool = False, table_aside: bool = False
+) -> reset_plan.ResetPlan:
     plan = reset_plan.plan(asked, table_aside=table_aside)
     reset_plan.begin(asked, plan, by="me", accept_missing=accept_missing)
     return plan
@@ -70,7 +83,9 @@ def _older_copy(asked: Request) -> None:
         (lambda asked: restore(asked, 1), "restored version 1"),
     ],
 )
-def test_a_table_behind_its_checkpoint_is_refused(tmp_path: Path, lose: Callable[[Request], None], words: str) -> None:
+def test_a_table_behind_its_checkpoint_is_refused(
+    tmp_path: Path, lose: Callable[[Request], None], words: str
+) -> None:
     asked = drained(tmp_path)
     assert resume.resume(asked.layout) == 1
     lose(asked)
@@ -129,13 +144,19 @@ def _half(file: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("damage", [_empty, _half])
-@pytest.mark.parametrize("name", ["table", "intake", "ledger", "tombstones", "quarantine", "resolutions"])
-def test_a_torn_table_is_refused_and_put_aside(tmp_path: Path, name: str, damage: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize(
+    "name", ["table", "intake", "ledger", "tombstones", "quarantine", "resolutions"]
+)
+def test_a_torn_table_is_refused_and_put_aside(
+    tmp_path: Path, name: str, damage: Callable[[Path], None]
+) -> None:
     asked = drained(tmp_path)
     path = table_of(asked.layout, name)
     for _ in range(2):
         if name not in ("table", "intake", "ledger"):
-            delta.append(path, pa.table({"quarantine_id": ["q"], "action": ["discard"], "generation": [1]}))
+            delta.append(
+                path, pa.table({"quarantine_id": ["q"], "action": ["discard"], "generation": [1]})
+            )
     newest = max(Path(path, "_delta_log").glob("*.json"))
     damage(newest)
     for act in (lambda: resume.resume(asked.layout), lambda: planner.plan(asked, AT)):
@@ -173,7 +194,9 @@ def test_a_torn_data_file_is_named_and_a_reset_puts_its_table_aside(
     asked = drained(tmp_path)
     path = table_of(asked.layout, name)
     if name in ("tombstones", "quarantine"):
-        delta.append(path, pa.table({"quarantine_id": ["q"], "action": ["discard"], "generation": [1]}))
+        delta.append(
+            path, pa.table({"quarantine_id": ["q"], "action": ["discard"], "generation": [1]})
+        )
     torn = sorted(Path(path).glob("*.parquet"))[-1]
     damage(torn)
     if name in ("ledger", "intake"):
@@ -187,16 +210,20 @@ def test_a_torn_data_file_is_named_and_a_reset_puts_its_table_aside(
     assert len(wrong) == 1
     assert reset(asked).damaged == (path,)
     assert not TableLog(path).exists
-    assert [file.name for file in Path(asked.layout.aside(2)).rglob("*.parquet") if file.name == torn.name] == (
-        [] if damage is _gone else [torn.name]
-    )
+    assert [
+        file.name
+        for file in Path(asked.layout.aside(2)).rglob("*.parquet")
+        if file.name == torn.name
+    ] == ([] if damage is _gone else [torn.name])
     if name != "ledger":  # these commits were made without the numbers that heal it
         assert resume.resume(asked.layout) == 2
 
 
 def test_nothing_goes_on_with_a_torn_ledger(tmp_path: Path) -> None:
     asked = drained(tmp_path)
-    for file in Path(asked.layout.ledger).glob("*.parquet"):  # of a single one a query may not need a row
+    for file in Path(asked.layout.ledger).glob(
+        "*.parquet"
+    ):  # of a single one a query may not need a row
         _half(file)
     for act in (lambda: resume.resume(asked.layout), lambda: planner.plan(asked, AT)):
         with pytest.raises(TerminalError) as caught:
@@ -206,8 +233,12 @@ def test_nothing_goes_on_with_a_torn_ledger(tmp_path: Path) -> None:
         assert caught.value.next[0].startswith("draindown doctor")
 
 
-@pytest.mark.parametrize(("name", "counts"), [("tombstones", {"deleted": 1}), ("quarantine", {"quarantined": 1})])
-def test_a_side_table_that_lost_its_newest_batch_is_refused(tmp_path: Path, name: str, counts: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    ("name", "counts"), [("tombstones", {"deleted": 1}), ("quarantine", {"quarantined": 1})]
+)
+def test_a_side_table_that_lost_its_newest_batch_is_refused(
+    tmp_path: Path, name: str, counts: dict[str, int]
+) -> None:
     asked, app = drained(tmp_path), transactions.app_id(FlowLayout("", "p", "f", "f"), 1, name)
     delta.append(table_of(asked.layout, name), pa.table({"n": [1]}), app=(app, 1))
     commit(asked, 2, **counts)
@@ -231,8 +262,12 @@ def test_a_touched_file_is_read_again_once_its_intake_is_lost(tmp_path: Path) ->
     assert take_in(asked, heap_bytes=1024**3, now=AT).units == 2
 
 
-@pytest.mark.parametrize("lose", [Path.unlink, lambda path: path.write_text("changed, and longer than before")])
-def test_a_file_that_waits_and_is_lost_can_be_given_up(tmp_path: Path, lose: Callable[[Path], object]) -> None:
+@pytest.mark.parametrize(
+    "lose", [Path.unlink, lambda path: path.write_text("changed, and longer than before")]
+)
+def test_a_file_that_waits_and_is_lost_can_be_given_up(
+    tmp_path: Path, lose: Callable[[Path], object]
+) -> None:
     asked = drained(tmp_path, keyed=False)
     lost = tmp_path / "in/2.json"
     lost.write_text('{"id": "2", "n": 1}\n')
@@ -245,11 +280,16 @@ def test_a_file_that_waits_and_is_lost_can_be_given_up(tmp_path: Path, lose: Cal
     assert generations.without(asked.layout, 1) == {str(lost)}
     newest = parked.latest(asked.layout)[str(lost)]
     assert (newest.state, newest.by, newest.note) == ("discarded", "me", "lost by the sender")
-    assert (take_in(asked, heap_bytes=1024**3, now=AT).kept_out, resume.resume(asked.layout)) == (0, 1)
+    assert (take_in(asked, heap_bytes=1024**3, now=AT).kept_out, resume.resume(asked.layout)) == (
+        0,
+        1,
+    )
     assert code_of(lambda: reset_plan.undo(asked, by="me")) == "nothing-to-undo"
     read = str(tmp_path / "in/1.json")
     assert code_of(lambda: give_up([str(lost), read], by="me", note="", at=AT)) == "not-parked"
-    commit(asked, 2)  # and now it is too late for the third, although the checkpoint doesn't know yet
+    commit(
+        asked, 2
+    )  # and now it is too late for the third, although the checkpoint doesn't know yet
     assert code_of(lambda: give_up([str(lost)], by="me", note="", at=AT)) == "not-parked"
 
 
@@ -269,13 +309,17 @@ def test_what_was_given_up_unread_is_left_out_of_every_later_generation(tmp_path
 
 
 @pytest.mark.parametrize("back", [False, True])
-def test_a_file_that_was_read_is_not_given_up_with_its_later_bytes(tmp_path: Path, back: bool) -> None:
+def test_a_file_that_was_read_is_not_given_up_with_its_later_bytes(
+    tmp_path: Path, back: bool
+) -> None:
     asked = drained(tmp_path)
     path = tmp_path / "in/0.json"
     read = path.read_text()
     path.write_text('{"id": "0", "n": 2}\n{"id": "9", "n": 2}\n')
     take_in(asked, heap_bytes=1024**3, now=AT)
-    discards.discard_input(source_of(asked), asked.layout, [str(path)], by="me", note="came again as 9.json", at=AT)
+    discards.discard_input(
+        source_of(asked), asked.layout, [str(path)], by="me", note="came again as 9.json", at=AT
+    )
     assert reset(asked, accept_missing=True).missing == (str(path),)
     write_checkpoint(asked, 2, offsets=1, commits=1)
     if back:
@@ -287,7 +331,9 @@ def test_a_file_that_was_read_is_not_given_up_with_its_later_bytes(tmp_path: Pat
 
 
 @pytest.mark.parametrize("touched", [False, True])
-def test_a_file_stays_given_up_whatever_lies_at_its_path_later(tmp_path: Path, touched: bool) -> None:
+def test_a_file_stays_given_up_whatever_lies_at_its_path_later(
+    tmp_path: Path, touched: bool
+) -> None:
     asked = drained(tmp_path)
     path = tmp_path / "in/2.json"
     path.write_text('{"id": "2", "n": 1}\n')
@@ -324,10 +370,22 @@ def test_a_restore_that_takes_no_batch_back_is_no_loss(tmp_path: Path) -> None:
         ((1, 1, 2), None),
         ((0, 1, 2), None),
         ((1, 2, 1, 5), None),  # the rows of version 5 are those of version 2
-        ((2, 1), "version 5 of the table {} restored version 1, before the newest batch in version 2"),
-        ((1, 2, 1), "version 6 of the table {} restored version 1, before the newest batch in version 2"),
-        ((1, 2, 4), "version 4 of the table {} restored version 1, before the newest batch in version 2"),
-        ((1, 2, 1, 5, 0), "version 8 of the table {} restored version 0, before the newest batch in version 2"),
+        (
+            (2, 1),
+            "version 5 of the table {} restored version 1, before the newest batch in version 2",
+        ),
+        (
+            (1, 2, 1),
+            "version 6 of the table {} restored version 1, before the newest batch in version 2",
+        ),
+        (
+            (1, 2, 4),
+            "version 4 of the table {} restored version 1, before the newest batch in version 2",
+        ),
+        (
+            (1, 2, 1, 5, 0),
+            "version 8 of the table {} restored version 0, before the newest batch in version 2",
+        ),
     ],
 )
 def test_a_restore_that_a_later_one_undid_is_no_loss(
@@ -339,12 +397,19 @@ def test_a_restore_that_a_later_one_undid_is_no_loss(
     for version in versions:
         restore(asked, version)
     checkpoint = Checkpoint(asked.layout.checkpoint(1))
-    assert resume.behind(asked.layout, checkpoint, 1) == (found and found.format(asked.layout.table))
+    assert resume.behind(asked.layout, checkpoint, 1) == (
+        found and found.format(asked.layout.table)
+    )
 
 
 def test_a_restore_of_a_version_before_every_batch_is_undone_too(tmp_path: Path) -> None:
     asked = drained(tmp_path)
-    for version, code in ((0, "table-behind-checkpoint"), (2, None), (3, "table-behind-checkpoint"), (2, None)):
+    for version, code in (
+        (0, "table-behind-checkpoint"),
+        (2, None),
+        (3, "table-behind-checkpoint"),
+        (2, None),
+    ):
         restore(asked, version)
         if code:
             assert code_of(lambda: resume.resume(asked.layout)) == code
@@ -353,7 +418,9 @@ def test_a_restore_of_a_version_before_every_batch_is_undone_too(tmp_path: Path)
             assert resume.resume(asked.layout) == 1 and planner.plan(asked, AT)
 
 
-def test_a_batch_goes_on_after_a_restore_was_undone_and_can_be_taken_back_itself(tmp_path: Path) -> None:
+def test_a_batch_goes_on_after_a_restore_was_undone_and_can_be_taken_back_itself(
+    tmp_path: Path,
+) -> None:
     asked = drained(tmp_path)
     for version in (1, 2):
         restore(asked, version)
@@ -369,7 +436,9 @@ def test_a_batch_goes_on_after_a_restore_was_undone_and_can_be_taken_back_itself
     assert behind(Checkpoint(asked.layout.checkpoint(1)), 1) is None
 
 
-def test_the_audit_of_a_later_generation_counts_batches_that_a_restore_brought_back(tmp_path: Path) -> None:
+def test_the_audit_of_a_later_generation_counts_batches_that_a_restore_brought_back(
+    tmp_path: Path,
+) -> None:
     asked = drained(tmp_path)
     for version in (1, 2):
         restore(asked, version)
@@ -381,7 +450,13 @@ def test_the_audit_of_a_later_generation_counts_batches_that_a_restore_brought_b
 def test_reset_and_undo(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     plan = reset(asked)
-    assert (plan.previous, plan.generation, plan.slices, plan.units, plan.target) == (1, 2, 2, 2, "filled")
+    assert (plan.previous, plan.generation, plan.slices, plan.units, plan.target) == (
+        1,
+        2,
+        2,
+        2,
+        "filled",
+    )
     assert (plan.missing, plan.holds_previous) == ((), True)
     assert generations.generation(asked.layout) == 2
     assert planner.backlog(asked, AT).units == 2
@@ -403,7 +478,9 @@ def test_an_undo_leaves_out_what_was_given_up_since(tmp_path: Path) -> None:
     new.write_text('{"id": "9", "n": 1}\n')
     take_in(asked, heap_bytes=1024**3, now=AT)
     discards.discard_input(source_of(asked), asked.layout, [str(new)], by="me", note="", at=AT)
-    assert generations.without(asked.layout, 2) == {str(new)} and not generations.without(asked.layout, 1)
+    assert generations.without(asked.layout, 2) == {str(new)} and not generations.without(
+        asked.layout, 1
+    )
     assert reset_plan.undo(asked, by="me") == 1
     assert generations.without(asked.layout, 1) == {str(new)}
     assert generations.generation(asked.layout) == 1
@@ -435,7 +512,9 @@ def test_a_damaged_checkpoint_is_named_before_what_it_says_of_the_intake(tmp_pat
     assert code_of(lambda: planner.look(asked, AT)) == "checkpoint-without-metadata"
 
 
-def test_a_reset_that_is_typed_twice_names_the_generation_that_its_undo_returns_to(tmp_path: Path) -> None:
+def test_a_reset_that_is_typed_twice_names_the_generation_that_its_undo_returns_to(
+    tmp_path: Path,
+) -> None:
     asked = drained(tmp_path)
     assert reset(asked).kept == 1
     again = reset_plan.plan(asked)
@@ -477,7 +556,9 @@ def test_a_reset_that_died_half_way_is_done_before_anything_else(
             act()
         assert (caught.value.code, path in caught.value.found) == ("reset-unfinished", True)
         assert caught.value.next[0] == "draindown reset p --flow f"
-    assert [one.code for one in examine(asked).symptoms if one.level == "wrong"] == ["reset-unfinished"]
+    assert [one.code for one in examine(asked).symptoms if one.level == "wrong"] == [
+        "reset-unfinished"
+    ]
     assert reset(asked).generation == 2
     assert resume.resume(asked.layout) == 2
 
@@ -515,7 +596,9 @@ def test_a_torn_name_of_the_generation_is_no_half_a_reset(tmp_path: Path) -> Non
     reset(asked)
     write_checkpoint(asked, 2, offsets=0, commits=0)
     write_json(asked.layout.generation, {})
-    assert {one.code for one in examine(asked).symptoms if one.level == "wrong"} == {"generation-damaged"}
+    assert {one.code for one in examine(asked).symptoms if one.level == "wrong"} == {
+        "generation-damaged"
+    }
 
 
 def test_a_table_that_stands_says_that_a_withdrawal_never_left_it(tmp_path: Path) -> None:
@@ -528,7 +611,13 @@ def test_a_table_that_stands_says_that_a_withdrawal_never_left_it(tmp_path: Path
 
 
 def _refused(asked: Request, batch: int, kind: str = "source", run_id: str = "r") -> None:
-    row = {"quarantine_id": f"{kind} {batch}", "generation": 1, "batch": batch, "kind": kind, "run_id": run_id}
+    row = {
+        "quarantine_id": f"{kind} {batch}",
+        "generation": 1,
+        "batch": batch,
+        "kind": kind,
+        "run_id": run_id,
+    }
     app = (app_id(asked.layout, 1, "quarantine", kind), batch)
     delta.append(asked.layout.quarantine, pa.Table.from_pylist([row], REFUSED), app=app)
 
@@ -539,7 +628,9 @@ def _kept(asked: Request) -> set[str]:
 
 
 @pytest.mark.parametrize("table_aside", [False, True])
-def test_a_new_generation_forgets_what_a_batch_refused_that_was_never_done(tmp_path: Path, table_aside: bool) -> None:
+def test_a_new_generation_forgets_what_a_batch_refused_that_was_never_done(
+    tmp_path: Path, table_aside: bool
+) -> None:
     asked = drained(tmp_path)
     for batch in (0, 1, 2):
         _refused(asked, batch)
@@ -568,7 +659,9 @@ def test_a_reset_forgets_before_the_table_goes_that_says_what_was_done(
     assert _kept(asked) == {"source 1", "source 2"}
 
 
-@pytest.mark.parametrize("lose", [shutil.rmtree, lambda path: _empty(max(Path(path, "_delta_log").glob("*.json")))])
+@pytest.mark.parametrize(
+    "lose", [shutil.rmtree, lambda path: _empty(max(Path(path, "_delta_log").glob("*.json")))]
+)
 def test_a_table_that_can_t_say_what_was_done_has_no_refused_row_forgotten(
     tmp_path: Path, lose: Callable[[str], object]
 ) -> None:
@@ -580,7 +673,9 @@ def test_a_table_that_can_t_say_what_was_done_has_no_refused_row_forgotten(
     assert _kept(asked) == {"source 2"}
 
 
-@pytest.mark.parametrize("lost", [shutil.rmtree, lambda path: (Path(path) / f"_delta_log/{2:020}.json").unlink()])
+@pytest.mark.parametrize(
+    "lost", [shutil.rmtree, lambda path: (Path(path) / f"_delta_log/{2:020}.json").unlink()]
+)
 def test_what_the_ledger_knows_was_done_although_the_table_forgot_it(
     tmp_path: Path, lost: Callable[[str], object]
 ) -> None:
@@ -593,7 +688,9 @@ def test_what_the_ledger_knows_was_done_although_the_table_forgot_it(
     assert _kept(asked) == {"source 0", "source 1"}
 
 
-def test_what_people_took_out_stays_out_where_nothing_is_left_to_say_that_they_did(tmp_path: Path) -> None:
+def test_what_people_took_out_stays_out_where_nothing_is_left_to_say_that_they_did(
+    tmp_path: Path,
+) -> None:
     asked = drained(tmp_path)
     _refused(asked, 0, kind="gate")
     assert withdrawals.unfinished(asked.layout) == [(1, 0)]
@@ -640,7 +737,10 @@ def test_missing_input_is_named_and_left_out_once_accepted(tmp_path: Path) -> No
     assert "0.json" in caught.value.found
     assert generations.generation(asked.layout) == 1
     reset(asked, accept_missing=True)
-    assert {Path(path).name for path in generations.without(asked.layout, 2)} == {"0.json", "1.json"}
+    assert {Path(path).name for path in generations.without(asked.layout, 2)} == {
+        "0.json",
+        "1.json",
+    }
     assert generations.without(asked.layout, 1) == frozenset()
 
 
@@ -651,13 +751,17 @@ def test_an_append_table_with_rows_is_not_reset(tmp_path: Path) -> None:
     assert reset_plan.plan(asked).target == "absent"
 
 
-def test_an_append_table_is_put_aside_where_no_rebuild_can_read_what_belongs_to_it(tmp_path: Path) -> None:
+def test_an_append_table_is_put_aside_where_no_rebuild_can_read_what_belongs_to_it(
+    tmp_path: Path,
+) -> None:
     asked = drained(tmp_path, keyed=False)
     path = _torn(asked)
     for refused in (reset, lambda asked: replay_plan.settle(asked.layout, by="me")):
         with pytest.raises(TerminalError) as caught:
             refused(asked)
-        assert [line for line in caught.value.next if line.startswith("draindown reset p --flow f ")]
+        assert [
+            line for line in caught.value.next if line.startswith("draindown reset p --flow f ")
+        ]
     with pytest.raises(TerminalError) as caught:
         reset(asked)
     assert caught.value.next[-1].startswith("draindown reset p --flow f --table-aside ")
@@ -683,7 +787,9 @@ def _remembering(root: Path) -> Request:
     """A flow whose batches hid an event."""
     asked = drained(root)
     commit(asked, 2, units=0, form="history", events=1, opened=1, remembered=1)
-    delta.append(asked.layout.hidden, pa.table({"id": ["h"]}), app=(app_id(asked.layout, 1, "hidden"), 2))
+    delta.append(
+        asked.layout.hidden, pa.table({"id": ["h"]}), app=(app_id(asked.layout, 1, "hidden"), 2)
+    )
     return asked
 
 
@@ -695,7 +801,9 @@ def test_the_hidden_events_of_a_history_go_with_its_table(tmp_path: Path, lose: 
     if lose == "torn":
         _half(max(Path(asked.layout.table, "_delta_log").glob("*.json")))
     plan = reset(asked, table_aside=lose == "aside")
-    assert plan.hidden_aside and "hidden events" in (told := _plan_text(plan)) and "no --undo" in told
+    assert (
+        plan.hidden_aside and "hidden events" in (told := _plan_text(plan)) and "no --undo" in told
+    )
     assert code_of(lambda: reset_plan.undo(asked, by="me")) == "nothing-to-undo"
     assert not TableLog(asked.layout.table).exists and not TableLog(asked.layout.hidden).exists
     assert TableLog(f"{asked.layout.aside(2)}/hidden/f").row_count == 1
@@ -726,7 +834,10 @@ def test_a_reset_that_died_between_a_table_and_its_hidden_events_puts_aside_both
     with monkeypatch.context() as dying, pytest.raises(OSError, match="no space"):
         dying.setattr(Path, "rename", full)
         reset(asked, table_aside=True)
-    assert (TableLog(asked.layout.table).exists, TableLog(asked.layout.hidden).exists) == (False, True)
+    assert (TableLog(asked.layout.table).exists, TableLog(asked.layout.hidden).exists) == (
+        False,
+        True,
+    )
     assert code_of(lambda: resume.resume(asked.layout)) == "reset-unfinished"
     reset(asked)  # as the error says
     assert not TableLog(asked.layout.hidden).exists
@@ -738,8 +849,13 @@ def test_a_table_is_not_filled_anew_without_files_that_a_lost_intake_forgot(tmp_
     assert reset_plan.plan(asked).forgotten == 0  # their rows stay
     with pytest.raises(TerminalError) as caught:
         reset(asked, table_aside=True)
-    assert (caught.value.code, "2 files that a run has read" in caught.value.found) == ("reset-input-gone", True)
-    assert caught.value.next[-1].startswith("draindown reset p --flow f --table-aside --accept-missing --yes ")
+    assert (caught.value.code, "2 files that a run has read" in caught.value.found) == (
+        "reset-input-gone",
+        True,
+    )
+    assert caught.value.next[-1].startswith(
+        "draindown reset p --flow f --table-aside --accept-missing --yes "
+    )
     assert TableLog(asked.layout.table).exists
     assert reset(asked, table_aside=True, accept_missing=True).generation == 2
 
@@ -776,7 +892,11 @@ def test_a_replay_is_pinned_and_its_id_follows_from_what_was_asked(tmp_path: Pat
         (AT, AT + MICROSECOND, 2),  # the beginning counts
         (AT - MICROSECOND, AT, 0),  # the end doesn't
         (AT + MICROSECOND, AT + timedelta(days=1), 0),
-        (AT.astimezone(timezone(timedelta(hours=5))), AT.astimezone(timezone(timedelta(hours=-5))) + MICROSECOND, 2),
+        (
+            AT.astimezone(timezone(timedelta(hours=5))),
+            AT.astimezone(timezone(timedelta(hours=-5))) + MICROSECOND,
+            2,
+        ),
         (datetime(1900, 1, 1, tzinfo=UTC), datetime(1970, 1, 1, tzinfo=UTC), 0),
     ],
 )
@@ -789,7 +909,9 @@ def test_a_replay_by_time_reads_what_was_first_seen_then_alone(
     assert sum(read) == files + 1  # and the ledger's newest batch of a replay
 
 
-def test_a_replay_of_a_file_reads_that_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replay_of_a_file_reads_that_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = drained(tmp_path).model_copy(update={"replay": Again(units=("in/1.json",))})
     read = rows_read(monkeypatch)
     assert replay_plan.find(asked).units == 1
@@ -818,7 +940,9 @@ def test_the_plan_of_a_replay_says_what_is_left(tmp_path: Path) -> None:
     assert (part.drain, part.check, part.compact) == (True, True, True)
     assert (part.backlog.units, part.batches) == (2, 2)
     size = sum(path.stat().st_size for path in (tmp_path / "in").iterdir())
-    assert part.seconds == round(12 + 4.0 / (size + 20) * size, 1)  # a start, and both files at the pace of all so far
+    assert part.seconds == round(
+        12 + 4.0 / (size + 20) * size, 1
+    )  # a start, and both files at the pace of all so far
     found = replay_plan.find(asked)
     assert part.replay == f"{found.id}: {found.asked}"
     replay_plan.pin(asked, found)
@@ -830,8 +954,12 @@ def test_the_plan_of_a_replay_says_what_is_left(tmp_path: Path) -> None:
     assert planner.planned(asked).outcome == "done"
     (tmp_path / "in/2.json").write_text('{"id": "2", "n": 1}\n')
     take_in(asked, heap_bytes=1024**3, now=AT)
-    assert "1 file first seen then" not in planner.plan_replay(asked)[0].reasons["drain"]  # it is pinned
-    again = asked.model_copy(update={"replay": ALWAYS.model_copy(update={"again": True}), "run_id": "another"})
+    assert (
+        "1 file first seen then" not in planner.plan_replay(asked)[0].reasons["drain"]
+    )  # it is pinned
+    again = asked.model_copy(
+        update={"replay": ALWAYS.model_copy(update={"again": True}), "run_id": "another"}
+    )
     assert "1 file first seen then wait" in planner.plan_replay(again)[0].reasons["drain"]
 
 
@@ -848,7 +976,9 @@ def test_a_replay_once_more_is_not_done_twice_by_one_run(tmp_path: Path) -> None
     base = drained(tmp_path)
 
     def asks(run: str, *, more: bool = True) -> Request:
-        return base.model_copy(update={"replay": ALWAYS.model_copy(update={"again": more}), "run_id": run})
+        return base.model_copy(
+            update={"replay": ALWAYS.model_copy(update={"again": more}), "run_id": run}
+        )
 
     def planned(run: str) -> Request:
         plan = asks(run).model_copy(update={"step": "plan", "start": report.new_start()})
@@ -873,7 +1003,9 @@ def test_a_replay_once_more_is_not_done_twice_by_one_run(tmp_path: Path) -> None
     assert done(asks("r4")) == third, "another run goes on with what is unfinished"
     for run in ("r3", "r4"):
         assert (replay_plan.find(asks(run)).id, replay_plan.find(asks(run)).left) == (third, ())
-    assert replay_plan.find(planned("r2")).id == f"{first}-4", "a run that is planned again asks anew"
+    assert replay_plan.find(planned("r2")).id == f"{first}-4", (
+        "a run that is planned again asks anew"
+    )
     assert replay_plan.find(asks("r2")).left
     path = Path(base.layout.replays, f"{first}.json")
     document = json.loads(path.read_text())
@@ -907,7 +1039,13 @@ def test_only_drained_files_are_replayed(tmp_path: Path) -> None:
 
 def test_cards_survive_as_json(tmp_path: Path) -> None:
     layout = FlowLayout(str(tmp_path), "p", "f", "f")
-    card = {"generation": 2, "previous": 1, "at": "2026-01-01T00:00:00+00:00", "by": "me", "without": ["x"]}
+    card = {
+        "generation": 2,
+        "previous": 1,
+        "at": "2026-01-01T00:00:00+00:00",
+        "by": "me",
+        "without": ["x"],
+    }
     write_json(layout.generation, {"generation": 2, "cards": {"2": card}})
     assert generations.card(layout, 2) == generations.Card(2, 1, card["at"], "me", ("x",))  # type: ignore[arg-type]
     assert generations.card(layout, 1) is None

@@ -36,7 +36,9 @@ def test_a_retry_writes_nothing_twice(layout: FlowLayout) -> None:
 
 
 @pytest.mark.parametrize("left", [READ[:2], READ[2:], []], ids=["fewer", "another", "none"])
-def test_a_retry_that_reads_other_units_replaces_them(layout: FlowLayout, left: list[Input]) -> None:
+def test_a_retry_that_reads_other_units_replaces_them(
+    layout: FlowLayout, left: list[Input]
+) -> None:
     """A person may discard the files of a batch that did not commit."""
     other = replace(ROW, kind="replay")
     for row in (ROW, replace(ROW, batch=1), other):
@@ -72,7 +74,9 @@ def test_a_batch_of_nothing_makes_no_table(layout: FlowLayout) -> None:
     [{"units": 2}, {"bytes": 151}, {"records": 11}, {"units": 0, "bytes": 0, "records": 0}],
     ids=["units", "bytes", "records", "all"],
 )
-def test_inputs_that_are_not_what_the_row_counts_are_not_written(layout: FlowLayout, wrong: dict[str, Any]) -> None:
+def test_inputs_that_are_not_what_the_row_counts_are_not_written(
+    layout: FlowLayout, wrong: dict[str, Any]
+) -> None:
     with pytest.raises(TerminalError) as caught:
         inputs.record(layout, replace(ROW, **wrong), READ)
     assert caught.value.code == "ledger-does-not-add-up"
@@ -82,7 +86,9 @@ def test_inputs_that_are_not_what_the_row_counts_are_not_written(layout: FlowLay
 @pytest.mark.parametrize("records", [-1, 4])
 def test_a_unit_holds_no_more_records_than_places(layout: FlowLayout, records: int) -> None:
     with pytest.raises(TerminalError) as caught:
-        inputs.conserve(replace(ROW, records=9 + records), [READ[0], replace(READ[1], records=records), READ[2]])
+        inputs.conserve(
+            replace(ROW, records=9 + records), [READ[0], replace(READ[1], records=records), READ[2]]
+        )
     assert caught.value.code == "ledger-does-not-add-up" and "/in/b" in str(caught.value.found)
 
 
@@ -97,7 +103,7 @@ def test_only_inputs_of_the_batches_meant_are_among_them(layout: FlowLayout) -> 
     for row in (ROW, *others):
         inputs.record(layout, row, READ)
     assert inputs.by_batch(layout, f"where {inputs.among([ROW.place])}").keys() == {ROW.place}
-    assert inputs.by_batch(layout, f"where {inputs.among([one.place for one in others])}").keys() == {
-        one.place for one in others
-    }
+    assert inputs.by_batch(
+        layout, f"where {inputs.among([one.place for one in others])}"
+    ).keys() == {one.place for one in others}
     assert inputs.by_batch(layout, f"where {inputs.among([])}") == {}

@@ -44,7 +44,11 @@ def take(asked: Request, minutes: int = 0, **more: Any) -> Taken:
 
 
 def rows(asked: Request) -> list[dict[str, Any]]:
-    return list(TableLog(asked.layout.intake_of(1)).query("select * from t order by slice, unit").to_pylist())
+    return list(
+        TableLog(asked.layout.intake_of(1))
+        .query("select * from t order by slice, unit")
+        .to_pylist()
+    )
 
 
 def put(root: Path, *names: str, data: bytes = b'{"a":1}\n', mtime: int = 1_000_000_000) -> None:
@@ -60,7 +64,9 @@ files = st.lists(st.integers(0, 50), max_size=60).map(
 
 
 @given(files, st.integers(1, 60), st.integers(1, 10))
-def test_cuts_keep_every_file_once_in_order_within_bounds(some: list[Verified], size: int, count: int) -> None:
+def test_cuts_keep_every_file_once_in_order_within_bounds(
+    some: list[Verified], size: int, count: int
+) -> None:
     cuts = list(divided(some, lambda: Bound(size, count, "")))
     assert [file for group in cuts for file in group] == some
     for group in cuts:
@@ -88,7 +94,9 @@ def test_a_cut_holds_files_of_few_shapes() -> None:
         ({"max_files_per_trigger": 9000}, 2048 * MB, (256 * MB, 2000)),
     ],
 )
-def test_a_bound_is_never_missing_and_gives_its_reason(source: dict[str, Any], heap: int, expected: Any) -> None:
+def test_a_bound_is_never_missing_and_gives_its_reason(
+    source: dict[str, Any], heap: int, expected: Any
+) -> None:
     bound = bound_for(FilesSource(files="x", format="json", **source), heap)
     assert (bound.bytes, bound.units) == expected
     assert bound.reason
@@ -111,7 +119,11 @@ def test_one_commit_is_one_cut_and_records_what_was_seen(tmp_path: Path) -> None
     first = rows(asked)[1]
     assert first["unit"] == str(tmp_path / "in/b.json.gz")
     assert (first["lines"], first["blank"], first["unpacked"], first["records"]) == (2, 1, 9, None)
-    assert (first["first_seen"], first["mtime_ns"], first["multiline"]) == (NOW, 1_000_000_000 * 10**9, False)
+    assert (first["first_seen"], first["mtime_ns"], first["multiline"]) == (
+        NOW,
+        1_000_000_000 * 10**9,
+        False,
+    )
     assert seen == [(3, 3)]
 
 
@@ -141,7 +153,9 @@ def test_an_empty_source_still_makes_the_table_a_stream_can_start_on(tmp_path: P
     assert Path(asked.layout.intake_of(1)).stat().st_mode & 0o777 == 0o700
 
 
-def test_parked_files_are_for_their_owner_alone_and_are_found_by_path_and_time(tmp_path: Path) -> None:
+def test_parked_files_are_for_their_owner_alone_and_are_found_by_path_and_time(
+    tmp_path: Path,
+) -> None:
     asked = request(tmp_path)
     (tmp_path / "in/a.json.gz").write_bytes(b"x")
     take(asked)
@@ -167,7 +181,10 @@ def test_an_mtime_beyond_what_a_table_holds_keeps_no_file_out(tmp_path: Path) ->
     taken = take(asked)
     assert (taken.units, taken.kept_out) == (2, 1)
     found = [(Path(row["unit"]).name, row["mtime_ns"], row["arrived_at"]) for row in rows(asked)]
-    assert found == [("a.json", 10**18, datetime.fromtimestamp(10**9, UTC)), ("far.json", 2**63 - 1, NOW)]
+    assert found == [
+        ("a.json", 10**18, datetime.fromtimestamp(10**9, UTC)),
+        ("far.json", 2**63 - 1, NOW),
+    ]
     assert [event.mtime_ns for event in parked.open_files(asked.layout)] == [2**63 - 1]
     again = take(asked, 1)
     assert (again.units, again.findings) == (0, ())
@@ -191,7 +208,9 @@ def test_a_known_file_that_is_gone_is_not_worth_a_word(tmp_path: Path) -> None:
     assert take(asked, 1).findings == ()
 
 
-def test_a_touched_file_is_hashed_once_and_then_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_touched_file_is_hashed_once_and_then_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = request(tmp_path)
     put(tmp_path, "a.json")
     take(asked)
@@ -207,7 +226,9 @@ def forbidden(path: str) -> str:
 
 
 @pytest.mark.parametrize("data", [b'{"a":2}\n', b'{"a":1}\n{"a":2}\n'])
-def test_a_file_that_changed_after_it_was_taken_is_reported_once(tmp_path: Path, data: bytes) -> None:
+def test_a_file_that_changed_after_it_was_taken_is_reported_once(
+    tmp_path: Path, data: bytes
+) -> None:
     asked = request(tmp_path)
     put(tmp_path, "a.json")
     take(asked)
@@ -232,7 +253,10 @@ def test_a_parked_file_keeps_its_head_and_comes_in_once_it_is_whole(tmp_path: Pa
     (tmp_path / "in/a.json.gz").write_bytes(whole)
     assert take(asked, 1).units == 1
     assert parked.open_files(asked.layout) == []
-    assert [event.state for event in parked.events(asked.layout, event.path)] == ["parked", "retried"]
+    assert [event.state for event in parked.events(asked.layout, event.path)] == [
+        "parked",
+        "retried",
+    ]
 
 
 def test_retry_looks_again_and_discard_does_not(tmp_path: Path) -> None:
@@ -241,7 +265,9 @@ def test_retry_looks_again_and_discard_does_not(tmp_path: Path) -> None:
     (tmp_path / "in/b.json.gz").write_bytes(b"x")
     take(asked)
     paths = [event.path for event in parked.open_files(asked.layout)]
-    parked.retry(asked.layout, paths[:1], by="me", note="see ticket", now=NOW)  # the clock stands still
+    parked.retry(
+        asked.layout, paths[:1], by="me", note="see ticket", now=NOW
+    )  # the clock stands still
     parked.discard(asked.layout, lambda path: path.endswith("b.json.gz"), by="me", note="", now=NOW)
     assert parked.open_files(asked.layout) == []
     assert take(asked, 1).kept_out == 1
@@ -323,13 +349,19 @@ def test_a_copy_from_another_intake_is_not_believed(tmp_path: Path) -> None:
     assert take(asked, 1).units == 12
 
 
-def test_a_large_backlog_is_taken_in_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_backlog_is_taken_in_its_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pinning, "_AT_ONCE", 16)
     asked = request(tmp_path, max_files_per_trigger=30)
     for i in range(100):
         put(tmp_path, f"{99 - i:02}.json", mtime=1_000_000 + i)
     assert take(asked).slices == 4
-    order = TableLog(asked.layout.intake_of(1)).query("select unit from t order by slice, mtime_ns")["unit"].to_pylist()
+    order = (
+        TableLog(asked.layout.intake_of(1))
+        .query("select unit from t order by slice, mtime_ns")["unit"]
+        .to_pylist()
+    )
     assert [Path(path).name for path in order] == [f"{99 - i:02}.json" for i in range(100)]
 
 
@@ -380,10 +412,14 @@ def test_an_intake_that_ends_between_portions_leaves_the_rest_new(tmp_path: Path
     again = take(asked, 1)
     assert (again.units, again.kept_out) == (4, 0)
     assert len(list(parked.latest(asked.layout))) == 1
-    assert sorted(Path(row["unit"]).name for row in rows(asked)) == [f"{number}.json" for number in range(6)]
+    assert sorted(Path(row["unit"]).name for row in rows(asked)) == [
+        f"{number}.json" for number in range(6)
+    ]
 
 
-def test_a_file_that_changes_while_it_waits_for_its_portion_is_left_for_the_next_run(tmp_path: Path) -> None:
+def test_a_file_that_changes_while_it_waits_for_its_portion_is_left_for_the_next_run(
+    tmp_path: Path,
+) -> None:
     asked = request(tmp_path)
     put(tmp_path, *[f"{number}.json" for number in range(4)])
     with closing(source_of(asked).pin(1, NOW)) as inlet:
@@ -415,7 +451,9 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return names
 
 
-def test_a_file_that_storage_fails_to_read_is_left_out_once_and_not_parked(tmp_path: Path, failing: set[str]) -> None:
+def test_a_file_that_storage_fails_to_read_is_left_out_once_and_not_parked(
+    tmp_path: Path, failing: set[str]
+) -> None:
     asked = request(tmp_path)
     put(tmp_path, "1.json", "2.json")
     failing.add("2.json")
@@ -430,7 +468,9 @@ def test_a_file_that_storage_fails_to_read_is_left_out_once_and_not_parked(tmp_p
     assert (taken.units, taken.kept_out, taken.findings) == (1, 0, ())
 
 
-def test_where_storage_fails_for_all_files_the_run_may_be_tried_again(tmp_path: Path, failing: set[str]) -> None:
+def test_where_storage_fails_for_all_files_the_run_may_be_tried_again(
+    tmp_path: Path, failing: set[str]
+) -> None:
     asked = request(tmp_path)
     put(tmp_path, "1.json", "2.json")
     failing.update(("1.json", "2.json"))
@@ -453,12 +493,18 @@ def test_a_slice_is_read_from_its_commit_as_from_the_log(tmp_path: Path) -> None
     assert len(told) > 1
     found = [intake.pinned(asked.layout, 1, one.number) for one in told]
     assert found == told
-    assert [unit.row for one in found if one for unit in one.units] == [unit.row for one in told for unit in one.units]
+    assert [unit.row for one in found if one for unit in one.units] == [
+        unit.row for one in told for unit in one.units
+    ]
     assert intake.pinned(asked.layout, 1, told[-1].number + 1) is None
 
 
-@pytest.mark.parametrize("harm", ["torn commit", "two files", "torn file", "no file", "another slice"])
-def test_a_slice_whose_commit_is_not_one_whole_file_is_left_to_the_log(tmp_path: Path, harm: str) -> None:
+@pytest.mark.parametrize(
+    "harm", ["torn commit", "two files", "torn file", "no file", "another slice"]
+)
+def test_a_slice_whose_commit_is_not_one_whole_file_is_left_to_the_log(
+    tmp_path: Path, harm: str
+) -> None:
     asked = request(tmp_path)
     put(tmp_path, "a.json")
     take(asked)

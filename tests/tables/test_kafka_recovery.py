@@ -57,8 +57,12 @@ def test_a_replay_notices_that_its_topic_was_created_again_while_it_reads(
         with pytest.raises(TerminalError) as caught:
             replay.refuse_changed(source, asked.layout, units)
         assert caught.value.code == "replay-input-gone" and "t/0 [" in caught.value.found
-        assert [_words(step) for step in caught.value.next] == ["draindown replay p --flow f --from TIME --to TIME"]
-    replay.refuse_changed(source, asked.layout, [unit for unit in first if unit.name == "t/1"])  # the lake has it
+        assert [_words(step) for step in caught.value.next] == [
+            "draindown replay p --flow f --from TIME --to TIME"
+        ]
+    replay.refuse_changed(
+        source, asked.layout, [unit for unit in first if unit.name == "t/1"]
+    )  # the lake has it
 
 
 ACCEPT = 'draindown accept-loss p --flow f --range {} --reason "..." --yes'
@@ -90,7 +94,9 @@ def test_a_rebuild_whose_rest_aged_out_goes_on_behind_an_accepted_loss(
     )
     staged = asked.model_copy(update={"staged": 2})
     with pytest.raises(TerminalError) as caught:
-        source_of(staged).refuse_lost(staged.layout, 2, 1) or losses.accept(asked, ["t/0:0-5"], by="me", note="n")
+        source_of(staged).refuse_lost(staged.layout, 2, 1) or losses.accept(
+            asked, ["t/0:0-5"], by="me", note="n"
+        )
     assert caught.value.code == "not-lost" and "t/0:0-4" in caught.value.found
     assert list(losses.found(asked)) == ["t/0:0-4"]
     losses.accept(asked, ["t/0:0-4"], by="me", note="aged out")
@@ -99,7 +105,9 @@ def test_a_rebuild_whose_rest_aged_out_goes_on_behind_an_accepted_loss(
     assert losses.found(asked) == {}
 
 
-def test_what_a_rebuild_can_not_read_on_can_be_thrown_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_rebuild_can_not_read_on_can_be_thrown_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = drained(tmp_path)
     examined(asked, Brokers({"t": ("x", [[8, 9], [0, 9]])}), monkeypatch)
     for staged, wanted in ((0, []), (1, ["draindown rebuild p --flow f --abort --yes"])):
@@ -138,7 +146,11 @@ def test_what_was_given_up_as_lost_is_missing_to_nobody_who_reads_again(
     assert reset.plan(asked).missing == rebuild.plan(asked).missing == ("t/0:0-4",)
     accepted.accept(asked.layout, [Loss("offsets-lost", span, "")], by="me", note="aged out", at=AT)
     replay.refuse_gone(source_of(asked), asked.layout, found.left)
-    read = [(one.name, one.start, one.until) for part in found.left for one in replay.read_of(source, part).units]
+    read = [
+        (one.name, one.start, one.until)
+        for part in found.left
+        for one in replay.read_of(source, part).units
+    ]
     assert read == [("t/0", 2, 4), ("t/1", 7, 9), ("t/0", 4, 6)]
     assert reset.plan(asked).missing == rebuild.plan(asked).missing == ()
 
@@ -165,10 +177,28 @@ OLD = [("t/0", 0, 6), ("t/1", 7, 9)]
         ),
         (Brokers({"t": ("y", [[0, 9], [0, 8]])}), {}, ALL, "", [("t/0", 0, 9), ("t/1", 0, 8)]),
         (Brokers({"t": ("x", [[6, 9]])}), {}, ["t/1:7-9"], "", [("t/0", 0, 9)]),
-        (Brokers({"u": ("z", [[0, 9]])}, asked=("u",)), _kafka(topics=["u"]), ALL, "", [("u/0", 0, 9)]),
-        (Brokers({"u": ("z", [[0, 9]])}, asked=("u",)), _kafka(pattern="[tu]"), ALL, "", [("u/0", 0, 9)]),
+        (
+            Brokers({"u": ("z", [[0, 9]])}, asked=("u",)),
+            _kafka(topics=["u"]),
+            ALL,
+            "",
+            [("u/0", 0, 9)],
+        ),
+        (
+            Brokers({"u": ("z", [[0, 9]])}, asked=("u",)),
+            _kafka(pattern="[tu]"),
+            ALL,
+            "",
+            [("u/0", 0, 9)],
+        ),
     ],
-    ids=["below a gap", "created again", "a partition is gone", "not named any more", "accepted as gone"],
+    ids=[
+        "below a gap",
+        "created again",
+        "a partition is gone",
+        "not named any more",
+        "accepted as gone",
+    ],
 )
 def test_raw_records_that_a_new_generation_would_not_read_are_missing(
     tmp_path: Path,
@@ -185,7 +215,9 @@ def test_raw_records_that_a_new_generation_would_not_read_are_missing(
     if "pattern" in says.get("kafka", ()):
         losses.accept(asked, ["t/0:6-6", "t/1:9-9"], by="me", note="gone for good")
     commands = {
-        "reset": lambda: reset.begin(asked, reset.plan(asked, table_aside=True), by="me", accept_missing=False),
+        "reset": lambda: reset.begin(
+            asked, reset.plan(asked, table_aside=True), by="me", accept_missing=False
+        ),
         "rebuild": lambda: rebuild.begin(asked, by="me", accept_missing=False),
     }
     for command, begin in commands.items():
@@ -193,9 +225,14 @@ def test_raw_records_that_a_new_generation_would_not_read_are_missing(
             begin()
         aside = " --table-aside" * (command == "reset")
         wanted = next or f"draindown {command} p --flow f{aside} --accept-missing --yes"
-        assert (caught.value.code, _words(caught.value.next[-1])) == (f"{command}-input-gone", wanted)
+        assert (caught.value.code, _words(caught.value.next[-1])) == (
+            f"{command}-input-gone",
+            wanted,
+        )
         assert len(caught.value.next) == 1 and all(name in caught.value.found for name in missing)
-    assert reset.plan(asked, table_aside=True).missing == rebuild.plan(asked).missing == tuple(missing)
+    assert (
+        reset.plan(asked, table_aside=True).missing == rebuild.plan(asked).missing == tuple(missing)
+    )
     if next:
         losses.accept(asked, ["t/0:6-8"], by="me", note="aged out")
         assert reset.plan(asked, table_aside=True).missing == rebuild.plan(asked).missing == ()
@@ -209,12 +246,18 @@ def _pinned_anew(asked: Request) -> list[tuple[str, int, int]]:
     source = source_of(staged)
     with closing(source.pin(number, AT)) as pinning:
         pinning.take(bound_for(asked.flow_spec.source, heap_bytes=1024**3))
-    units = [unit for one in intake.slices(staged.layout, number) for unit in left_of(source, one.units)]
+    units = [
+        unit for one in intake.slices(staged.layout, number) for unit in left_of(source, one.units)
+    ]
     return [(one.name, one.start, one.until) for one in units]
 
 
-@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(n, marks=pytest.mark.long) for n in range(3, 15))])
-def test_what_a_new_generation_does_not_read_is_missing_whatever_happened(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize(
+    "seed", [*range(3), *(pytest.param(n, marks=pytest.mark.long) for n in range(3, 15))]
+)
+def test_what_a_new_generation_does_not_read_is_missing_whatever_happened(
+    tmp_path: Path, seed: int
+) -> None:
     """Each offset that was read is pinned again, or is in a range that is named; and no other range is."""
     draw = random.Random(seed)
     layout = FlowLayout(str(tmp_path / "lake"), "p", "f", "f", own_intakes=True)
@@ -235,7 +278,14 @@ def test_what_a_new_generation_does_not_read_is_missing_whatever_happened(tmp_pa
             held.append([0, draw.randrange(5)])
     raw.create(layout)
     rows = [
-        {"part": raw.RANGES, "unit": s.unit, "log": s.topic_id, "from": s.start, "until": s.until, "day": AT.date()}
+        {
+            "part": raw.RANGES,
+            "unit": s.unit,
+            "log": s.topic_id,
+            "from": s.start,
+            "until": s.until,
+            "day": AT.date(),
+        }
         for s in kept
         if draw.random() < 0.9
     ]
@@ -268,7 +318,10 @@ def _places(unit: Unit) -> set[tuple[str, str, int]]:
     ],
 )
 def test_offsets_are_replayed_by_the_pinned_ranges_that_have_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranges: list[str], expected: list[tuple[str, int, int]] | None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ranges: list[str],
+    expected: list[tuple[str, int, int]] | None,
 ) -> None:
     asked = drained(tmp_path)
     examined(asked, Brokers(HELD), monkeypatch)
@@ -279,7 +332,9 @@ def test_offsets_are_replayed_by_the_pinned_ranges_that_have_them(
         assert caught.value.code == "not-taken-in" and ranges[0] in caught.value.found
         return
     found = replay.find(replaying)
-    assert [(one.name, one.start, one.until) for part in found.parts for one in part.slice.units] == expected
+    assert [
+        (one.name, one.start, one.until) for part in found.parts for one in part.slice.units
+    ] == expected
     assert found.asked == " ".join(f"--range {one}" for one in ranges)
 
 
@@ -294,11 +349,16 @@ def test_raw_records_do_not_stand_for_what_came_at_the_offsets_of_a_log_that_was
     aside, anew = (shlex.split(_words(step)) for step in caught.value.next)
     assert caught.value.code == "log-truncated" and caught.value.in_order
     assert anew == ["draindown", "rebuild", "p", "--flow", "f", "--accept-missing"]
-    for act in (lambda: losses.found(asked), lambda: losses.accept(asked, ["t/0:3-6"], by="me", note="3 a.m.")):
+    for act in (
+        lambda: losses.found(asked),
+        lambda: losses.accept(asked, ["t/0:3-6"], by="me", note="3 a.m."),
+    ):
         with pytest.raises(TerminalError) as refused:
             act()
         assert refused.value.code == "log-truncated" and refused.value.next == caught.value.next
-    examined(asked, Brokers({"t": ("x", [[0, 6], [0, 9]])}), monkeypatch)  # three came at offsets that were read before
+    examined(
+        asked, Brokers({"t": ("x", [[0, 6], [0, 9]])}), monkeypatch
+    )  # three came at offsets that were read before
     units = [unit for one in intake.slices(asked.layout, 1) for unit in one.units]
     assert all(one.kept for one in located(source_of(asked), units) if one.until > one.start)
     assert aside[0] == "mv"

@@ -60,7 +60,10 @@ class Brokers:
 
     @property
     def policies(self) -> dict[str, Policy]:
-        return {name: Policy(name in self.compacted, True, self.retention_ms, None) for name in self.topics}
+        return {
+            name: Policy(name in self.compacted, True, self.retention_ms, None)
+            for name in self.topics
+        }
 
     def sample(self, spans: Sequence[Span]) -> Sample:
         self.sampled = list(spans)
@@ -75,7 +78,9 @@ class Brokers:
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         return {name: self.topics[name][0] for name in topics if name in self.topics}
 
-    def at_time(self, places: Sequence[tuple[str, int]], at: datetime) -> dict[tuple[str, int], int | None]:
+    def at_time(
+        self, places: Sequence[tuple[str, int]], at: datetime
+    ) -> dict[tuple[str, int], int | None]:
         return dict.fromkeys(places, 5)
 
 
@@ -100,7 +105,9 @@ def pinned(layout: FlowLayout, generation: int = 1) -> list[list[tuple[str, int,
     return [[(unit.name, unit.start, unit.until) for unit in one.units] for one in slices]
 
 
-def test_a_slice_holds_at_most_what_was_asked_for_and_every_offset_is_in_one(layout: FlowLayout) -> None:
+def test_a_slice_holds_at_most_what_was_asked_for_and_every_offset_is_in_one(
+    layout: FlowLayout,
+) -> None:
     brokers = Brokers({"t": ("a", [[0, 14], [3, 9], [0, 0]])})
     pinning = source(layout, brokers).pin(1, NOW)
     assert pinning.forecast(SMALL).slices == 2
@@ -135,7 +142,9 @@ def test_a_look_counts_records_pinned_and_not(layout: FlowLayout) -> None:
     assert (nothing.units, list(nothing.reasons), nothing.oldest) == (0, [], None)
 
 
-def test_one_slice_says_where_every_partition_stands_however_long_the_history(layout: FlowLayout) -> None:
+def test_one_slice_says_where_every_partition_stands_however_long_the_history(
+    layout: FlowLayout,
+) -> None:
     brokers = Brokers({"t": ("a", [[0, 5], [4, 4]])})
     for end in range(5, 60, 5):
         brokers.topics["t"][1][0][1] = end
@@ -228,7 +237,10 @@ def test_a_loss_is_red_until_it_is_accepted(
     brokers = Brokers({"t": ("a", [[0, 10]])})
     source(layout, brokers).pin(1, NOW).take(SMALL)
     brokers.topics = after
-    for act in (lambda: source(layout, brokers).refuse_lost(layout, 1, 2), lambda: source(layout, brokers).pin(1, NOW)):
+    for act in (
+        lambda: source(layout, brokers).refuse_lost(layout, 1, 2),
+        lambda: source(layout, brokers).pin(1, NOW),
+    ):
         with pytest.raises(TerminalError) as found:
             act()
         assert found.value.code == code
@@ -252,7 +264,9 @@ def test_a_topic_that_is_gone_for_good_must_leave_the_source(layout: FlowLayout)
     assert found.value.code == "topic-unknown"
 
 
-def test_accepted_ranges_of_pinned_offsets_are_left_out_and_the_slice_stays(layout: FlowLayout) -> None:
+def test_accepted_ranges_of_pinned_offsets_are_left_out_and_the_slice_stays(
+    layout: FlowLayout,
+) -> None:
     brokers = Brokers({"t": ("a", [[0, 10]])})
     source(layout, brokers).pin(1, NOW).take(SMALL)
     brokers.topics["t"][1][0][0] = 4
@@ -305,7 +319,11 @@ def test_absent_records_can_be_accepted_once_a_batch_missed_them(layout: FlowLay
     with pytest.raises(TerminalError) as found:
         accept(["t/0:0-10"])
     assert found.value.code == "not-lost"
-    for read, wrong in (({"t/0": 8, "t/1": 5}, "t/0"), ({"t/0": 10, "t/1": 0}, "t/1"), ({"t/0": 7, "t/1": 5}, "t/0")):
+    for read, wrong in (
+        ({"t/0": 8, "t/1": 5}, "t/0"),
+        ({"t/0": 10, "t/1": 0}, "t/1"),
+        ({"t/0": 7, "t/1": 5}, "t/0"),
+    ):
         with pytest.raises(TerminalError) as found:
             made.refuse_miscounted(1, one.units, read)
         assert found.value.code == "records-absent"
@@ -333,7 +351,9 @@ def test_absent_records_can_be_accepted_once_a_batch_missed_them(layout: FlowLay
 
 
 @pytest.mark.parametrize("read", [{"t/0": 7}, {"t/0": 11}])
-def test_a_topic_that_became_compacted_explains_what_is_absent(layout: FlowLayout, read: dict[str, int]) -> None:
+def test_a_topic_that_became_compacted_explains_what_is_absent(
+    layout: FlowLayout, read: dict[str, int]
+) -> None:
     brokers = Brokers({"t": ("a", [[0, 10]])})
     source(layout, brokers).pin(1, NOW).take(SMALL)
     brokers.compacted = frozenset({"t"})
@@ -350,7 +370,9 @@ def test_a_topic_that_became_compacted_explains_what_is_absent(layout: FlowLayou
     assert source(layout, brokers).losses(1, 1) == {}
 
 
-def test_what_explained_gaps_when_a_slice_was_pinned_explains_them_for_good(layout: FlowLayout) -> None:
+def test_what_explained_gaps_when_a_slice_was_pinned_explains_them_for_good(
+    layout: FlowLayout,
+) -> None:
     brokers = Brokers({"t": ("a", [[0, 10]])})
     source(layout, brokers, transactional=True).pin(1, NOW).take(SMALL)
     brokers.topics["t"][1][0][1] = 20
@@ -364,7 +386,9 @@ def test_what_explained_gaps_when_a_slice_was_pinned_explains_them_for_good(layo
         assert found.value.code == "records-absent"
 
 
-def test_raw_records_are_as_many_as_were_kept_whatever_the_source_says_by_then(layout: FlowLayout) -> None:
+def test_raw_records_are_as_many_as_were_kept_whatever_the_source_says_by_then(
+    layout: FlowLayout,
+) -> None:
     brokers = Brokers({"t": ("a", [[0, 15], [0, 4]])})
     raw.create(layout)
     common = {"unit": "t/0", "log": "a", "day": NOW.date()}
@@ -375,7 +399,9 @@ def test_raw_records_are_as_many_as_were_kept_whatever_the_source_says_by_then(l
     made.pin(2, NOW).take(Bound(1024**2, 100, ""))
     (one,) = intake.slices(layout, 2)
     pieces = made.located(one.units)
-    looking = MAKERS["kafka"](made._source, layout, Path("/"), "")  # an audit, which does not look for them
+    looking = MAKERS["kafka"](
+        made._source, layout, Path("/"), ""
+    )  # an audit, which does not look for them
     with pytest.raises(TerminalError):
         looking.refuse_miscounted(1, one.units, {"t/0": 12, "t/1": 4})
     for _ in range(2):
@@ -383,7 +409,9 @@ def test_raw_records_are_as_many_as_were_kept_whatever_the_source_says_by_then(l
         for read in ({"t/0": 11, "t/1": 4}, {"t/0": 16, "t/1": 4}, {"t/0": 12, "t/1": 3}):
             with pytest.raises(TerminalError) as found:
                 made.refuse_miscounted(1, pieces, read)
-            assert found.value.code == "records-absent" and "t/0:0-10" not in " ".join(found.value.next)
+            assert found.value.code == "records-absent" and "t/0:0-10" not in " ".join(
+                found.value.next
+            )
     delta.delete(layout.raw, "true")  # older days go
     looking.refuse_miscounted(1, one.units, {"t/0": 12, "t/1": 4})
     with pytest.raises(TerminalError):
@@ -417,7 +445,9 @@ def _unit(number: int, start: int, until: int) -> Unit:
     return Unit(f"t/{number}", start, until, 10, 10, None, NOW, row)
 
 
-def test_a_long_history_is_looked_through_once(layout: FlowLayout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_history_is_looked_through_once(
+    layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compared, asked = Counter[str](), Counter[str]()
     same, query = Span.same_log, TableLog.rows
     monkeypatch.setattr(Span, "same_log", lambda *spans: compared.update(["log"]) or same(*spans))
@@ -425,7 +455,14 @@ def test_a_long_history_is_looked_through_once(layout: FlowLayout, monkeypatch: 
     units = [_unit(number, 10 * at, 10 * at + 10) for at in range(1000) for number in range(2)]
     raw.create(layout)
     rows = [
-        {"part": raw.RANGES, "unit": "t/1", "log": "a", "from": 20 * at, "until": 20 * at + 10, "day": NOW.date()}
+        {
+            "part": raw.RANGES,
+            "unit": "t/1",
+            "log": "a",
+            "from": 20 * at,
+            "until": 20 * at + 10,
+            "day": NOW.date(),
+        }
         for at in range(500)
     ]
     delta.append(layout.raw, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
@@ -440,7 +477,10 @@ def test_a_loss_is_of_each_unit_that_holds_it() -> None:
     for _ in range(100):
         starts = [(draw.randrange(2), draw.randrange(30)) for _ in range(12)]
         units = [_unit(number, at, at + draw.randrange(9)) for number, at in starts]
-        spans = [Span("t", number, draw.choice("ab"), at, at + draw.randrange(1, 5)) for number, at in starts]
+        spans = [
+            Span("t", number, draw.choice("ab"), at, at + draw.randrange(1, 5))
+            for number, at in starts
+        ]
         found = by_unit(units, [Loss("offsets-lost", span, "") for span in spans])
         pairs = [(unit, positions.span_of(unit), span) for span in spans for unit in units]
         wanted = [
@@ -458,7 +498,14 @@ def test_the_oldest_that_waits_is_of_the_topic_that_waits(layout: FlowLayout) ->
     raw.create(layout)
     spans = [("old", 0, 30), ("new", 0, 20)]
     rows = [
-        {"part": raw.RANGES, "unit": "t/0", "log": log, "from": start, "until": until, "day": NOW.date()}
+        {
+            "part": raw.RANGES,
+            "unit": "t/0",
+            "log": log,
+            "from": start,
+            "until": until,
+            "day": NOW.date(),
+        }
         for log, start, until in spans
     ]
     ages = [("old", 15, 9), ("new", 5, 5), ("new", 15, 2)]
@@ -470,14 +517,25 @@ def test_the_oldest_that_waits_is_of_the_topic_that_waits(layout: FlowLayout) ->
     delta.append(layout.raw, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
     found = source(layout, brokers).look(layout, 2, 2, NOW)
     assert found.units == 20 and found.oldest == (NOW - timedelta(days=2)).timestamp()
-    assert source(layout, brokers).look(layout, 2, 1, NOW).oldest == (NOW - timedelta(days=5)).timestamp()
+    assert (
+        source(layout, brokers).look(layout, 2, 1, NOW).oldest
+        == (NOW - timedelta(days=5)).timestamp()
+    )
 
 
 def test_records_that_are_near_their_end_are_warned_of() -> None:
     def policy(**more: Any) -> dict[str, Policy]:
         return {
             "t": Policy(
-                **({"compacted": False, "deleted": True, "retention_ms": 3_600_000, "retention_bytes": None} | more)
+                **(
+                    {
+                        "compacted": False,
+                        "deleted": True,
+                        "retention_ms": 3_600_000,
+                        "retention_bytes": None,
+                    }
+                    | more
+                )
             )
         }
 
@@ -495,11 +553,25 @@ def test_after_a_reset_retention_judges_what_only_the_brokers_have(layout: FlowL
     began = NOW - timedelta(days=3)
     kept = {"t/0": (0, 20), "t/1": (0, 10)}
     rows = [
-        {"part": raw.RANGES, "unit": unit, "log": "a", "from": start, "until": until, "day": NOW.date()}
+        {
+            "part": raw.RANGES,
+            "unit": unit,
+            "log": "a",
+            "from": start,
+            "until": until,
+            "day": NOW.date(),
+        }
         for unit, (start, until) in kept.items()
     ]
     rows += [
-        {"part": raw.RECORDS, "unit": unit, "log": "a", "position": 3, "arrived_at": began, "day": NOW.date()}
+        {
+            "part": raw.RECORDS,
+            "unit": unit,
+            "log": "a",
+            "position": 3,
+            "arrived_at": began,
+            "day": NOW.date(),
+        }
         | {"key": b"\xff" * 20, "value": b"\xfe" * 40 if unit == "t/0" else None}
         for unit in kept
     ]
@@ -509,16 +581,22 @@ def test_after_a_reset_retention_judges_what_only_the_brokers_have(layout: FlowL
     again = source(layout, brokers)
     found = again.look(layout, 2, 1, NOW)
     assert brokers.sampled == [Span("t", 0, "a", 20, 30)], "the lake has all else"
-    assert found.units == 40 and found.oldest == began.timestamp(), "what waits in the lake is old all the same"
+    assert found.units == 40 and found.oldest == began.timestamp(), (
+        "what waits in the lake is old all the same"
+    )
     assert [one.subject for one in found.findings] == ["t/0"]
     assert found.expires == NOW.timestamp() and found.keeps == 3600
     again.pin(2, NOW)
     brokers.topics["t"] = ("a", [[12, 20], [8, 10]])
-    assert source(layout, brokers).look(layout, 2, 1, NOW).bytes == 30 * 40, "what the lake holds is weighed there"
+    assert source(layout, brokers).look(layout, 2, 1, NOW).bytes == 30 * 40, (
+        "what the lake holds is weighed there"
+    )
     delta.delete(layout.raw, "unit = 't/1'")
     brokers.topics["t"] = ("a", [[25, 30], [8, 10]])
     source(layout, brokers).look(layout, 2, 1, NOW)
-    assert brokers.sampled == [Span("t", 0, "a", 25, 30), Span("t", 1, "a", 8, 10)], "never below a beginning"
+    assert brokers.sampled == [Span("t", 0, "a", 25, 30), Span("t", 1, "a", 8, 10)], (
+        "never below a beginning"
+    )
 
 
 def begun(layout: FlowLayout, epoch: int | None = 3) -> Brokers:
@@ -557,7 +635,10 @@ def test_a_log_that_was_truncated_and_grew_again_is_never_read_on(layout: FlowLa
     with pytest.raises(TerminalError) as found:
         source(layout, brokers).pin(1, NOW)
     assert found.value.code == "log-truncated"
-    assert "t/0 [7, 12): the log was truncated to 7 and written anew up to 40 (leader epoch 5)" in found.value.found
+    assert (
+        "t/0 [7, 12): the log was truncated to 7 and written anew up to 40 (leader epoch 5)"
+        in found.value.found
+    )
     assert any("rebuild" in one for one in found.value.next)
     made = source(layout, brokers)
     with pytest.raises(TerminalError):
@@ -565,7 +646,9 @@ def test_a_log_that_was_truncated_and_grew_again_is_never_read_on(layout: FlowLa
     for first, cut in ((3, "t/0 [7, 12)"), (2, "t/0 [7, 12)")):
         for act in (
             lambda first=first: made.losses(1, first),
-            lambda first=first: made.accept_losses(["t/0:7-12"], {1: first}, by="me", note="n", at=NOW),
+            lambda first=first: made.accept_losses(
+                ["t/0:7-12"], {1: first}, by="me", note="n", at=NOW
+            ),
         ):
             with pytest.raises(TerminalError) as found:
                 act()
@@ -602,10 +685,14 @@ def test_without_epochs_to_compare_only_a_shorter_log_is_truncated(
 
 def test_positions_that_were_written_without_epochs_are_read(layout: FlowLayout) -> None:
     intake.create(layout, 1, positions.OWN)
-    rows = positions.rows([Span("t", 0, "a", 0, 5)], record_bytes=1.0, oldest={}, now=NOW, compacted=())
+    rows = positions.rows(
+        [Span("t", 0, "a", 0, 5)], record_bytes=1.0, oldest={}, now=NOW, compacted=()
+    )
     assert rows[0]["positions"] == '{"t:a":{"0":[0,5]}}'
     intake.append(layout, 1, positions.OWN, rows, NOW, 1)
-    assert [(one, one.epoch) for one in positions.newest(layout, 1)] == [(Span("t", 0, "a", 0, 5), None)]
+    assert [(one, one.epoch) for one in positions.newest(layout, 1)] == [
+        (Span("t", 0, "a", 0, 5), None)
+    ]
 
 
 def test_a_copy_whose_bounds_could_not_be_written_is_not_marked_as_confined(

@@ -40,9 +40,19 @@ class Lake:
             self.kept.append((generation, kind, batch))
         if dies:
             return
-        delta.append(self.layout.table, _ROW, app=(app_id(self.layout, generation, "rows", kind), batch))
+        delta.append(
+            self.layout.table, _ROW, app=(app_id(self.layout, generation, "rows", kind), batch)
+        )
         self._version += 1
-        row = BatchRow("p", "f", generation, batch, "r", kind=kind.partition(":")[0], table_version=self._version)  # type: ignore[arg-type]
+        row = BatchRow(
+            "p",
+            "f",
+            generation,
+            batch,
+            "r",
+            kind=kind.partition(":")[0],
+            table_version=self._version,
+        )  # type: ignore[arg-type]
         ledger_table.record(self.layout, [row])
         self.committed = (generation, kind, batch)
 
@@ -59,7 +69,9 @@ class Lake:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_states_without_the_newest_batch_are_seen_whatever_was_lost(tmp_path: Path, seed: int) -> None:
+def test_states_without_the_newest_batch_are_seen_whatever_was_lost(
+    tmp_path: Path, seed: int
+) -> None:
     draw, it = Random(seed), Lake(request(tmp_path).layout)
     writer = TableWriter(it.layout, request(tmp_path).flow_spec, 1, 0)
     assert not lack_newest(writer), "nothing is there"

@@ -56,7 +56,12 @@ def seen(number: int, piece: int, change: str = "came", generation: int = 1) -> 
 def told(*numbers: int, at: datetime = NOW, unit: str = "file", of: str = "t") -> pa.Table:
     """Rows of table `of` to decide about, as `late.chosen` returns them."""
     rows = [
-        {"late_id": f"{one:04x}" if unit == "file" else f"x{one}", "unit": unit, "position": one, "arrived_at": at}
+        {
+            "late_id": f"{one:04x}" if unit == "file" else f"x{one}",
+            "unit": unit,
+            "position": one,
+            "arrived_at": at,
+        }
         | {"source_table": of}
         for one in numbers
     ]
@@ -67,11 +72,21 @@ def applied(layout: FlowLayout, until: int) -> list[int]:
     return sorted(late.applied(layout, until)["position"].to_pylist())
 
 
-def pinned(layout: FlowLayout, number: int, *, fill: bool, bucket: tuple[int, int] = (0, 1), of: int = 1) -> None:
+def pinned(
+    layout: FlowLayout, number: int, *, fill: bool, bucket: tuple[int, int] = (0, 1), of: int = 1
+) -> None:
     """Pin slice `number` of generation `of`. `bucket`: its number, and of how many."""
     own = {"table_id": "t", "derivation": "d", "fill": fill, "changes": False, "rows": 1}
     own |= {"bucket": bucket[0], "buckets": bucket[1]}
-    unit = {"unit": "t", "start": -1, "until": 1, "bytes": 1, "unpacked": 1, "records": None, "arrived_at": NOW}
+    unit = {
+        "unit": "t",
+        "start": -1,
+        "until": 1,
+        "bytes": 1,
+        "unpacked": 1,
+        "records": None,
+        "arrived_at": NOW,
+    }
     intake.append(layout, of, OWN, [unit | own | {"decided_from": 0, "decided": 0}], NOW, number)
 
 
@@ -89,7 +104,15 @@ def ids(place: Place, state: Any = "open") -> list[int]:
 
 def test_rows_that_are_in_the_source_since_the_newest_fill_are_listed(layout: FlowLayout) -> None:
     assert ids(Place(layout, 1, 5)) == [] and late.counts(Place(layout, 1, 5))["open"] == 0
-    rows = [seen(1, 1), seen(2, 1), seen(2, 3), seen(3, 3), seen(3, 4, "went"), seen(4, 4), seen(5, 3, generation=2)]
+    rows = [
+        seen(1, 1),
+        seen(2, 1),
+        seen(2, 3),
+        seen(3, 3),
+        seen(3, 4, "went"),
+        seen(4, 4),
+        seen(5, 3, generation=2),
+    ]
     write_deltalake(layout.late, pa.Table.from_pylist(rows))
     assert ids(Place(layout, 1, 5)) == [4, 2], (
         "1 is gone since the fill of slice 3, 3 since slice 4; 5 is of another life"
@@ -98,7 +121,9 @@ def test_rows_that_are_in_the_source_since_the_newest_fill_are_listed(layout: Fl
     assert ids(Place(layout, 1, 3)) == [2, 1], "the second fill, too"
 
 
-def test_the_newest_decision_counts_and_the_first_to_apply_counts_from_then(layout: FlowLayout) -> None:
+def test_the_newest_decision_counts_and_the_first_to_apply_counts_from_then(
+    layout: FlowLayout,
+) -> None:
     write_deltalake(layout.late, pa.Table.from_pylist([seen(number, 3) for number in range(4)]))
     place = Place(layout, 1, 5)
     assert late.newest(layout) == 0 and applied(layout, 9) == []
@@ -106,12 +131,16 @@ def test_the_newest_decision_counts_and_the_first_to_apply_counts_from_then(layo
     assert late.newest(layout) == 0, "nothing counts since"
     assert late.decide(place, told(1, 2), "applied", by="me", note="", at=NOW) == 2
     assert late.decide(place, told(2, 3), "applied", by="me", note="", at=NOW) == 3
-    assert late.counts(place) == {"open": 0, "applied": 3, "discarded": 1, "gone": 0} and ids(place, "discarded") == [0]
+    assert late.counts(place) == {"open": 0, "applied": 3, "discarded": 1, "gone": 0} and ids(
+        place, "discarded"
+    ) == [0]
     assert late.newest(layout) == 3
     assert applied(layout, 2) == [1, 2] and applied(layout, 3) == [1, 2, 3]
 
 
-def test_applied_rows_stay_listed_and_those_that_the_source_has_no_more_are_gone(layout: FlowLayout) -> None:
+def test_applied_rows_stay_listed_and_those_that_the_source_has_no_more_are_gone(
+    layout: FlowLayout,
+) -> None:
     write_deltalake(layout.late, pa.Table.from_pylist([seen(number, 2) for number in range(5)]))
     before = Place(layout, 1, 3)
     late.decide(before, told(0, 1, 4), "applied", by="me", note="", at=NOW)
@@ -122,7 +151,12 @@ def test_applied_rows_stay_listed_and_those_that_the_source_has_no_more_are_gone
     assert ids(Place(layout, 1, 4), "gone") == [4], "the fill of slice 3 found the others"
     after = Place(layout, 1, 5)
     assert ids(after, "applied") == [0] and ids(after, "gone") == [4, 1], "1 went with slice 4"
-    assert ids(after, None) == [4, 1, 0] and late.counts(after) == {"open": 0, "applied": 1, "discarded": 0, "gone": 2}
+    assert ids(after, None) == [4, 1, 0] and late.counts(after) == {
+        "open": 0,
+        "applied": 1,
+        "discarded": 0,
+        "gone": 2,
+    }
     with pytest.raises(TerminalError):
         late.chosen(after, ["0001"], "applied")
     assert ids(Place(layout, 2, 1), "applied") == [4, 0], "after a reset: the fill has yet to look"
@@ -138,13 +172,18 @@ def test_a_fill_counts_once_all_of_its_buckets_are_read(layout: FlowLayout) -> N
         pinned(layout, 5 + bucket, fill=True, bucket=(bucket, 2))
     write_deltalake(layout.late, pa.Table.from_pylist([seen(0, 5), seen(2, 5)]), mode="append")
     half, whole = Place(layout, 1, 6), Place(layout, 1, 7)
-    assert ids(half, "applied") == [1, 0] and ids(half) == [3, 2], "1 and 3 may be of the other bucket"
+    assert ids(half, "applied") == [1, 0] and ids(half) == [3, 2], (
+        "1 and 3 may be of the other bucket"
+    )
     assert ids(whole, "applied") == [0] and ids(whole, "gone") == [1] and ids(whole) == [2]
 
 
 def test_a_decision_is_about_the_row_of_one_table(layout: FlowLayout) -> None:
     """Two tables may have read the same record: each has a late row of the same place and arrival."""
-    of_t, of_u = seen(1, 3), seen(2, 3) | {"source_table": "u", "origin": {"unit": "file", "position": 1}}
+    of_t, of_u = (
+        seen(1, 3),
+        seen(2, 3) | {"source_table": "u", "origin": {"unit": "file", "position": 1}},
+    )
     write_deltalake(layout.late, pa.Table.from_pylist([of_t, of_u]))
     place = Place(layout, 1, 5)
     chosen = late.chosen(place, ["0002"], "applied")
@@ -168,7 +207,9 @@ def test_an_id_names_one_row_that_can_be_decided_about_so(layout: FlowLayout) ->
     assert row["position"].to_pylist() == [0x11]
     late.decide(place, row, "discarded", by="me", note="", at=NOW)
     assert late.chosen(place, [], "applied")["late_id"].to_pylist() == ["0010"], "open ones"
-    assert late.chosen(place, ["0011"], "applied").num_rows == 1 and len(late.listed(place, None)) == 2
+    assert (
+        late.chosen(place, ["0011"], "applied").num_rows == 1 and len(late.listed(place, None)) == 2
+    )
     with pytest.raises(TerminalError):
         late.chosen(place, ["0011"], "discarded")
 
@@ -192,7 +233,12 @@ def test_a_decision_alone_makes_a_slice(tmp_path: Path) -> None:
     newest = it.publish()
     late.decide(place, told(2), "applied", by="me", note="", at=NOW)
     (piece,) = it.pin()
-    assert (piece["start"], piece["until"], piece["decided_from"], piece["decided"]) == (version, newest, 2, 3)
+    assert (piece["start"], piece["until"], piece["decided_from"], piece["decided"]) == (
+        version,
+        newest,
+        2,
+        3,
+    )
     (tmp_path / "lake/_draindown/p/d/late").rename(tmp_path / "gone")
     with pytest.raises(TerminalError) as error:
         it.look()
@@ -214,7 +260,11 @@ def test_what_compacted_a_quiet_source_is_read_instead(tmp_path: Path) -> None:
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
     late.decide(Place(it.layout, 1, 2), told(1), "applied", by="me", note="", at=NOW)
     (piece,) = it.pin()
-    assert newest == version + 1 and (piece["start"], piece["until"], piece["rows"]) == (version, newest, 0)
+    assert newest == version + 1 and (piece["start"], piece["until"], piece["rows"]) == (
+        version,
+        newest,
+        0,
+    )
     (reader,) = registered.readers(it.upstream)
     assert reader.snapshot, "its rows are read"
     declared = it.spec.declared("d")
@@ -227,7 +277,9 @@ def test_what_compacted_a_quiet_source_is_read_instead(tmp_path: Path) -> None:
     Path(source.table.file_uris()[0]).unlink()
     with pytest.raises(TerminalError) as error:
         proof(it.layout, declared.source)
-    assert error.value.code == "history-gone" and error.value.next[0].startswith("draindown run p --flow d ")
+    assert error.value.code == "history-gone" and error.value.next[0].startswith(
+        "draindown run p --flow d "
+    )
 
 
 class Accepting:
@@ -252,12 +304,18 @@ class Accepting:
         assert isinstance(declared, DerivedFlow)
         self.flow = declared
         # a row an hour, each arriving so much later
-        self.rows = [(hour, timedelta(hours=2, microseconds=by)) for hour, by in enumerate((0, 1, -1, 9, 9))]
+        self.rows = [
+            (hour, timedelta(hours=2, microseconds=by)) for hour, by in enumerate((0, 1, -1, 9, 9))
+        ]
         write_deltalake(
             self.source,
             pa.Table.from_pylist(
                 [
-                    {"at": self.at(hour), "_arrived_at": self.at(hour) + by, "_origin": {"unit": "f", "position": hour}}
+                    {
+                        "at": self.at(hour),
+                        "_arrived_at": self.at(hour) + by,
+                        "_origin": {"unit": "f", "position": hour},
+                    }
                     for hour, by in self.rows
                 ]
                 + [{"at": self.at(9), "_arrived_at": None, "_origin": {"unit": "f", "position": 9}}]
@@ -276,7 +334,10 @@ class Accepting:
     def holds(self, *hours: int, decided: int = 2) -> bool:
         """Whether a table with the windows of these hours proves."""
         told = Counter(hours)
-        rows = [{"window_start": self.at(h), "window_end": self.at(h + 1), "c": n} for h, n in told.items()]
+        rows = [
+            {"window_start": self.at(h), "window_end": self.at(h + 1), "c": n}
+            for h, n in told.items()
+        ]
         write_deltalake(self.layout.table, pa.Table.from_pylist(rows), mode="overwrite")
         table, source = TableLog(self.layout.table), TableLog(self.source)
         return prove(self.layout, self.flow, [source], table, 1.0, decided).holds
@@ -288,7 +349,10 @@ def test_a_proof_leaves_out_late_rows_but_for_those_applied(tmp_path: Path) -> N
     assert not it.holds(0, 1, 2, 3, 9) and not it.holds(0, 2, 3, 4, 9) and not it.holds(0, 2, 9)
 
 
-_APPEND = {"source": {"files": "x/*", "format": "json"}, "columns": {"k": "string", "at": "timestamp"}}
+_APPEND = {
+    "source": {"files": "x/*", "format": "json"},
+    "columns": {"k": "string", "at": "timestamp"},
+}
 _KINDS: dict[str, Any] = {
     "session": {
         "source": {"table": "t"},
@@ -309,19 +373,28 @@ def _proves(home: Path, kind: str, decided: int, *found: tuple[Any, ...]) -> boo
     that of table `t`.
     """
     flows = {"t": _APPEND, "u": _APPEND, "d": _KINDS[kind] | {"accept": "2 hours"}}
-    spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(home / "lake"), "flows": flows})
+    spec = PipelineSpec.model_validate(
+        {"pipeline": "p", "lake": str(home / "lake"), "flows": flows}
+    )
     layout, flow, at = spec.layout("d"), spec.declared("d"), Accepting.at
     assert isinstance(flow, DerivedFlow)
     tables = {}
     for name in ("t", "u"):
         rows = [
-            {"k": "a", "at": at(hour), "_arrived_at": at(hour + by), "_origin": {"unit": "f", "position": hour}}
+            {
+                "k": "a",
+                "at": at(hour),
+                "_arrived_at": at(hour + by),
+                "_origin": {"unit": "f", "position": hour},
+            }
             for hour, by in enumerate((0, 3, 3))
         ]
         write_deltalake(spec.layout(name).table, pa.Table.from_pylist(rows), mode="overwrite")
         tables[name] = TableLog(spec.layout(name).table)
     if not late.newest(layout):
-        late.decide(Place(layout, 1, 2), told(2, at=at(5), unit="f"), "applied", by="me", note="", at=NOW)
+        late.decide(
+            Place(layout, 1, 2), told(2, at=at(5), unit="f"), "applied", by="me", note="", at=NOW
+        )
     if kind == "session":
         made = [
             {"k": "a", "session_start": at(start), "session_end": at(end), "c": number}
@@ -331,10 +404,15 @@ def _proves(home: Path, kind: str, decided: int, *found: tuple[Any, ...]) -> boo
     else:
         made = [
             {"k": "a", "time_bucket": at(one), "left_origin": f"f:{one}", "at": at(one)}
-            | {"right_origin": None if other is None else f"f:{other}", "seen": None if other is None else at(other)}
+            | {
+                "right_origin": None if other is None else f"f:{other}",
+                "seen": None if other is None else at(other),
+            }
             for one, other in found
         ]
-    write_deltalake(layout.table, pa.Table.from_pylist(made), mode="overwrite", schema_mode="overwrite")
+    write_deltalake(
+        layout.table, pa.Table.from_pylist(made), mode="overwrite", schema_mode="overwrite"
+    )
     sources = [tables[one.table] for one in flow.source.read]
     return prove(layout, flow, sources, TableLog(layout.table), 1.0, decided).holds
 
@@ -348,13 +426,19 @@ def test_a_proof_of_sessions_leaves_out_late_rows(tmp_path: Path) -> None:
 
 def test_a_proof_of_a_join_leaves_out_late_rows_of_each_side(tmp_path: Path) -> None:
     assert _proves(tmp_path, "join", 0, (0, 0))
-    assert _proves(tmp_path, "join", 1, (0, 0), (2, None)), "the right row of the same record was not applied"
+    assert _proves(tmp_path, "join", 1, (0, 0), (2, None)), (
+        "the right row of the same record was not applied"
+    )
     assert not _proves(tmp_path, "join", 1, (0, 0), (2, 2))
     assert not _proves(tmp_path, "join", 1, (0, 0), (0, 1), (2, None)), "a late row matches nothing"
-    assert not _proves(tmp_path, "join", 1, (0, 0), (1, None), (2, None)), "and is not kept without a match"
+    assert not _proves(tmp_path, "join", 1, (0, 0), (1, None), (2, None)), (
+        "and is not kept without a match"
+    )
 
 
-def test_late_rows_are_listed_and_decided_by_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_late_rows_are_listed_and_decided_by_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     it = Accepting(tmp_path)
     pinned(it.layout, 1, fill=True)
     rows = [seen(number, 1) for number in (1, 3, 4)]
@@ -370,9 +454,17 @@ def test_late_rows_are_listed_and_decided_by_commands(tmp_path: Path, capsys: py
         return json.loads(out.out) if code == 0 else (code, out.err)
 
     listed = typed("list", "p")["d"]
-    assert [row["late_id"] for row in listed["rows"]] == ["0004", "0003", "0001"] and listed["counts"]["open"] == 3
-    assert main(["--root", str(tmp_path), "late", "list", "p"]) == 0 and "3 open" in capsys.readouterr().out
-    assert typed("apply", "p", "--id", "0004")[0] == 2 and typed("list", "p")["d"]["counts"]["open"] == 3
+    assert [row["late_id"] for row in listed["rows"]] == ["0004", "0003", "0001"] and listed[
+        "counts"
+    ]["open"] == 3
+    assert (
+        main(["--root", str(tmp_path), "late", "list", "p"]) == 0
+        and "3 open" in capsys.readouterr().out
+    )
+    assert (
+        typed("apply", "p", "--id", "0004")[0] == 2
+        and typed("list", "p")["d"]["counts"]["open"] == 3
+    )
     assert typed("apply", "p", "--id", "0004", "--yes") == {"applied": 1}
     assert typed("discard", "p", "--yes") == {"discarded": 2}
     assert typed("list", "p")["d"]["counts"] == {"open": 0, "applied": 1, "discarded": 2, "gone": 0}
@@ -403,4 +495,6 @@ def test_doctor_tells_of_open_late_rows(tmp_path: Path) -> None:
     without = json.loads(path.read_text())
     del without["flows"]["d"]["accept"]
     found = examine(request.model_copy(update={"spec": PipelineSpec.model_validate(without)}))
-    assert "late-rows" not in {one.code for one in found.symptoms} and "late" not in found.looked, "none is late now"
+    assert "late-rows" not in {one.code for one in found.symptoms} and "late" not in found.looked, (
+        "none is late now"
+    )

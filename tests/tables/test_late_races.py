@@ -38,8 +38,12 @@ class World(Accepting):
         self.batches += 1
         pinned(self.layout, self.batches, fill=self.batches == 1)
         write_deltalake(self.layout.late, pa.Table.from_pylist(list(rows)), mode="append")
-        done = CommitProperties(app_transactions=[Transaction(app_id(self.layout, 1, "rows"), self.batches - 1)])
-        write_deltalake(self.layout.table, pa.table({"c": [1]}), mode="append", commit_properties=done)
+        done = CommitProperties(
+            app_transactions=[Transaction(app_id(self.layout, 1, "rows"), self.batches - 1)]
+        )
+        write_deltalake(
+            self.layout.table, pa.table({"c": [1]}), mode="append", commit_properties=done
+        )
 
     def decide(self, action: late.Action, *numbers: int) -> None:
         """Decide as another person."""
@@ -53,7 +57,9 @@ class World(Accepting):
     @property
     def decisions(self) -> dict[int, list[tuple[str, str]]]:
         """Each row's decisions in order: who, and what."""
-        rows = TableLog(self.layout.late_decisions).rows("select position, by, action from t order by number")
+        rows = TableLog(self.layout.late_decisions).rows(
+            "select position, by, action from t order by number"
+        )
         found: dict[int, list[tuple[str, str]]] = {}
         for row in rows:
             if row["position"] > 0x10:
@@ -107,7 +113,9 @@ def test_only_rows_that_were_shown_and_are_still_open_are_discarded(
 
     racing(monkeypatch, act)
     chosen = [word for one in ids for word in ("--id", one)]
-    assert main(["--root", str(tmp_path), "late", "discard", "p", *chosen, "--yes", "--json"]) == code
+    assert (
+        main(["--root", str(tmp_path), "late", "discard", "p", *chosen, "--yes", "--json"]) == code
+    )
     out = capsys.readouterr()
     if code:
         assert json.loads(out.err[out.err.index("{\n") :])["error"]["code"] == "unknown-late-row"
@@ -133,7 +141,10 @@ def test_nothing_is_decided_while_a_drain_is_at_work(
     """A slice pins the newest decision under the lease, so none gets a number while a slice is pinned."""
     it = World(tmp_path)
     with lease_of(it.layout, it.spec.lease, owner="a drain", run_id="r"):
-        assert main(["--root", str(tmp_path), "late", verb, "p", "--id", "0011", "--yes", "--json"]) == 75
+        assert (
+            main(["--root", str(tmp_path), "late", verb, "p", "--id", "0011", "--yes", "--json"])
+            == 75
+        )
     assert "lease-held" in capsys.readouterr().err and not it.decisions
     assert main(["--root", str(tmp_path), "late", verb, "p", "--id", "0011", "--yes"]) == 0
     assert list(it.decisions) == [0x11]

@@ -31,24 +31,42 @@ from draindown.spec.window import Window
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 _UTC = pa.timestamp("us", "UTC")
-_SCHEMA = pa.schema([("id", pa.int64()), ("at", _UTC), ("_arrived_at", _UTC), ("_changed_at", _UTC)])
+_SCHEMA = pa.schema(
+    [("id", pa.int64()), ("at", _UTC), ("_arrived_at", _UTC), ("_changed_at", _UTC)]
+)
 Row = dict[str, Any]
-WINDOW = {"window": {"time": "at", "size": "1 hour", "measures": {"c": "count(*)"}}, "accept": "2 hours"}
+WINDOW = {
+    "window": {"time": "at", "size": "1 hour", "measures": {"c": "count(*)"}},
+    "accept": "2 hours",
+}
 
 
 class Landed:
     """Files of events, and the table that a drain makes of them: a row arrived when its file was written."""
 
     def __init__(self, home: Path, seed: int) -> None:
-        landing = {"source": {"files": "in/*.json", "format": "json"}, "columns": {"id": "bigint", "at": "timestamp"}}
+        landing = {
+            "source": {"files": "in/*.json", "format": "json"},
+            "columns": {"id": "bigint", "at": "timestamp"},
+        }
         derived = {"source": {"table": "f"}} | WINDOW
         over = {
             "source": {"table": "d"},
             "window": {"time": "window_start", "size": "1 day", "measures": {"n": "sum(c)"}},
         }
         other = landing | {"columns": {"id": "bigint", "seen": "timestamp"}}
-        pairs = {"left": "f", "right": "g", "on": ["id"], "times": ["at", "seen"], "within": "1 hour"}
-        both = {"source": {"tables": ["f", "g"]}, "join": pairs | {"columns": {"seen": "seen"}}, "accept": "1 day"}
+        pairs = {
+            "left": "f",
+            "right": "g",
+            "on": ["id"],
+            "times": ["at", "seen"],
+            "within": "1 hour",
+        }
+        both = {
+            "source": {"tables": ["f", "g"]},
+            "join": pairs | {"columns": {"seen": "seen"}},
+            "accept": "1 day",
+        }
         flows = {"f": landing, "g": other, "d": derived, "e": over, "j": both}
         document = {"pipeline": "p", "lake": str(home / "lake"), "flows": flows}
         self.spec, self.home = PipelineSpec.model_validate(document), home
@@ -56,21 +74,37 @@ class Landed:
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(document))
         (home / "in").mkdir()
-        self.rows = [row for number in range(12) for row in self._file(number, Random(seed * 100 + number))]
-        write_deltalake(self.spec.layout("f").table, pa.Table.from_pylist(self.rows, schema=_SCHEMA))
+        self.rows = [
+            row for number in range(12) for row in self._file(number, Random(seed * 100 + number))
+        ]
+        write_deltalake(
+            self.spec.layout("f").table, pa.Table.from_pylist(self.rows, schema=_SCHEMA)
+        )
 
     def _file(self, number: int, draw: Random) -> list[Row]:
         arrived = START + timedelta(hours=4 * number)
         rows = []
         for _ in range(40):
             late = timedelta(
-                seconds=draw.choice((0, -90, draw.randrange(60), draw.randrange(7200), draw.randrange(300_000)))
+                seconds=draw.choice(
+                    (0, -90, draw.randrange(60), draw.randrange(7200), draw.randrange(300_000))
+                )
             )
             at = None if draw.random() < 0.05 else arrived - late
-            rows.append({"id": draw.randrange(10**9), "at": at, "_arrived_at": arrived, "_changed_at": arrived})
+            rows.append(
+                {
+                    "id": draw.randrange(10**9),
+                    "at": at,
+                    "_arrived_at": arrived,
+                    "_changed_at": arrived,
+                }
+            )
         path = self.home / "in" / f"{number:02}.json"
         path.write_text(
-            "".join(json.dumps({"id": row["id"], "at": row["at"] and row["at"].isoformat()}) + "\n" for row in rows)
+            "".join(
+                json.dumps({"id": row["id"], "at": row["at"] and row["at"].isoformat()}) + "\n"
+                for row in rows
+            )
         )
         os.utime(path, (arrived.timestamp(), arrived.timestamp()))
         return rows
@@ -94,10 +128,14 @@ def test_lateness_is_that_of_the_raw_files(tmp_path: Path, seed: int) -> None:
             from read_json('{tmp_path}/in/*.json', columns = {{id: 'bigint', "at": 'varchar'}}, filename = true)
             join files using (filename)"""
         )
-        (timed, untimed) = db.execute("select count(t), count(*) - count(t) from raw").fetchone() or ()
+        (timed, untimed) = (
+            db.execute("select count(t), count(*) - count(t) from raw").fetchone() or ()
+        )
         assert (found.rows, found.untimed) == (timed, untimed) and untimed
         for one in [*found.covers, *found.quantiles]:
-            (rows,) = db.execute(f"select count(*) from raw where late <= {one.delay}").fetchone() or ()
+            (rows,) = (
+                db.execute(f"select count(*) from raw where late <= {one.delay}").fetchone() or ()
+            )
             assert (one.rows, one.share) == (rows, rows / timed)
         for share, one in zip((0.5, 0.9, 0.95, 0.99, 0.999, 1.0), found.quantiles, strict=True):
             (delay,) = (
@@ -111,16 +149,22 @@ def test_lateness_is_that_of_the_raw_files(tmp_path: Path, seed: int) -> None:
         days = db.execute(
             "select t::date, count(*), max(late) from raw where t is not null group by all order by all"
         ).fetchall()
-    assert [(one.day, one.rows, one.most) for one in found.days] == [(d, n, pytest.approx(m)) for d, n, m in days]
+    assert [(one.day, one.rows, one.most) for one in found.days] == [
+        (d, n, pytest.approx(m)) for d, n, m in days
+    ]
     assert 4321 in [one.delay for one in found.covers] and found.covers[-1].share == 1
 
 
 _PARTS: Mapping[str, Window | Session] = {
-    "tumbling": Window.model_validate({"time": "at", "size": "1 hour", "measures": {"c": "count(*)"}}),
+    "tumbling": Window.model_validate(
+        {"time": "at", "size": "1 hour", "measures": {"c": "count(*)"}}
+    ),
     "hopping": Window.model_validate(
         {"time": "at", "size": "3 hours", "slide": "50 minutes", "measures": {"c": "count(*)"}}
     ),
-    "months": Window.model_validate({"time": "at", "size": "1 month", "measures": {"c": "count(*)"}}),
+    "months": Window.model_validate(
+        {"time": "at", "size": "1 month", "measures": {"c": "count(*)"}}
+    ),
     "sessions": Session.model_validate(
         {"time": "at", "gap": "30 minutes", "by": ["id"], "measures": {"c": "count(*)"}}
     ),
@@ -140,7 +184,9 @@ def _end(part: Window | Session, at: datetime) -> datetime:
 
 
 @pytest.mark.parametrize("kind", _PARTS)
-def test_what_a_watermark_loses_is_what_a_loop_over_arrivals_loses(tmp_path: Path, kind: str) -> None:
+def test_what_a_watermark_loses_is_what_a_loop_over_arrivals_loses(
+    tmp_path: Path, kind: str
+) -> None:
     it, part, delays = Landed(tmp_path, 7), _PARTS[kind], [0, 1800, 20_000, 400_000]
     end = sessions.first_end(part) if isinstance(part, Session) else windows.first_end(part)
     timed = [row for row in it.rows if row["at"]]
@@ -151,19 +197,33 @@ def test_what_a_watermark_loses_is_what_a_loop_over_arrivals_loses(tmp_path: Pat
         for arrived in sorted({row["_arrived_at"] for row in timed}):
             batch = [row for row in timed if row["_arrived_at"] == arrived]
             if newest is not None:
-                expected += sum(ends[id(row)] <= newest - timedelta(seconds=one.delay) for row in batch)
+                expected += sum(
+                    ends[id(row)] <= newest - timedelta(seconds=one.delay) for row in batch
+                )
             newest = max(filter(None, [newest, *(row["at"] for row in batch)]))
         assert (one.rows, one.share) == (expected, expected / len(timed))
 
 
-def test_explain_tells_what_a_watermark_would_have_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_tells_what_a_watermark_would_have_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     it = Landed(tmp_path, 3)
     end = windows.first_end(Window.model_validate(WINDOW["window"]))
-    words = ["--root", str(tmp_path), "explain", "p", "--watermark", "30 minutes", "--watermark", "1 day"]
+    words = [
+        "--root",
+        str(tmp_path),
+        "explain",
+        "p",
+        "--watermark",
+        "30 minutes",
+        "--watermark",
+        "1 day",
+    ]
     assert main([*words, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)["flows"]
     expected = [
-        {"delay": one.delay, "rows": one.rows, "share": one.share} for one in lost(it.asked, end, [1800, 86400])
+        {"delay": one.delay, "rows": one.rows, "share": one.share}
+        for one in lost(it.asked, end, [1800, 86400])
     ]
     assert said["d"]["watermarks"] == expected and expected[0]["rows"] > expected[1]["rows"]
     assert said["e"]["watermarks"] == [], "rows of a derived table have no arrival"
@@ -181,15 +241,24 @@ def test_the_next_run_takes_what_batches_of_the_ledger_took(tmp_path: Path, fill
     layout = it.spec.layout("d")
     rows = [
         BatchRow(
-            *("p", "d", 1, at), run_id="r", form="derive", records=records, used=records, seconds=3 + records / 1000
+            *("p", "d", 1, at),
+            run_id="r",
+            form="derive",
+            records=records,
+            used=records,
+            seconds=3 + records / 1000,
         )
         for at, records in enumerate((100, 1000, 4000, 8000, 200, 5000))
     ]
     ledger_table.record(layout, rows)
     ends = {"files": 1, "of_files": 1, "rows": 1, "bytes": 1, "partitions": 0, "of_partitions": 0}
-    source = Reach("f", None if fill else 3, 4, 2000, of_rows=6000, partitioned_by=(), sought_by=(), **ends)
+    source = Reach(
+        "f", None if fill else 3, 4, 2000, of_rows=6000, partitioned_by=(), sought_by=(), **ends
+    )
     found = expected_seconds(FlowState.of(layout), [source])
-    assert found == pytest.approx(12 + 3 + (6 if fill else 2), abs=0.2), "a start without history is 12 s"
+    assert found == pytest.approx(12 + 3 + (6 if fill else 2), abs=0.2), (
+        "a start without history is 12 s"
+    )
     assert expected_seconds(FlowState.of(layout), []) is None
 
 
@@ -205,8 +274,13 @@ def test_the_command_tells_and_draws_it(tmp_path: Path, capsys: pytest.CaptureFi
     assert "2026-03-01" in capsys.readouterr().out
 
 
-def test_each_side_of_a_join_has_its_own_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    it, ask = Landed(tmp_path, 1), ["--root", str(tmp_path), "lateness", "p", "--flow", "j", "--json"]
+def test_each_side_of_a_join_has_its_own_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    it, ask = (
+        Landed(tmp_path, 1),
+        ["--root", str(tmp_path), "lateness", "p", "--flow", "j", "--json"],
+    )
     seen = [row for row in it.rows if row["at"]][:7]
     rows = [{"id": row["id"], "seen": row["at"], "_arrived_at": row["_arrived_at"]} for row in seen]
     write_deltalake(it.spec.layout("g").table, pa.Table.from_pylist(rows))
@@ -239,7 +313,9 @@ def test_what_cant_be_told_is_named(
 
 def test_no_rows_are_no_error(tmp_path: Path) -> None:
     it = Landed(tmp_path, 1)
-    write_deltalake(it.spec.layout("f").table, pa.Table.from_pylist([], schema=_SCHEMA), mode="overwrite")
+    write_deltalake(
+        it.spec.layout("f").table, pa.Table.from_pylist([], schema=_SCHEMA), mode="overwrite"
+    )
     found = lateness(it.asked)
     assert (found.rows, found.days, found.quantiles) == (0, [], [])
     assert "<svg" in picture("nothing", [Point(0, 0.0)], [])

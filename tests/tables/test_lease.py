@@ -50,7 +50,9 @@ sys.stdin.read()
 @contextmanager
 def process(code: str, argument: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", code, argument]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
         assert child.stdout
         try:
             assert child.stdout.readline() == "held\n"
@@ -78,7 +80,9 @@ def test_a_second_driver_is_turned_away_and_told_who_holds_the_lease(tmp_path: P
     assert caught.value.code == "lease-held"
     assert f"first (run run-1, process {child.pid} on " in caught.value.found
     assert caught.value.found.endswith("no batch of it is committed yet")
-    command = f"draindown report {layout(tmp_path).pipeline} --flow {layout(tmp_path).flow} --run run-1"
+    command = (
+        f"draindown report {layout(tmp_path).pipeline} --flow {layout(tmp_path).flow} --run run-1"
+    )
     assert caught.value.next == (f"{command}   # the lease is free as soon as that process ends",)
     for part in ("first", "run-1", str(child.pid)):
         assert part in caught.value.found
@@ -134,7 +138,10 @@ def test_two_leases_of_one_process_exclude_each_other(tmp_path: Path) -> None:
 
 
 def test_other_flows_are_not_concerned(tmp_path: Path) -> None:
-    with second(tmp_path), lease_of(FlowLayout(str(tmp_path), "p", "g", "t"), LeaseSpec(), owner="x", run_id="r"):
+    with (
+        second(tmp_path),
+        lease_of(FlowLayout(str(tmp_path), "p", "g", "t"), LeaseSpec(), owner="x", run_id="r"),
+    ):
         pass
 
 
@@ -221,7 +228,11 @@ def test_a_lake_that_can_not_be_looked_at_keeps_no_lock(tmp_path: Path) -> None:
             raise OSError(116, "Stale file handle")
         return right(path, *given, **more)
 
-    with mock.patch.object(Path, "stat", stat), pytest.raises(TransientError) as caught, second(tmp_path) as lease:
+    with (
+        mock.patch.object(Path, "stat", stat),
+        pytest.raises(TransientError) as caught,
+        second(tmp_path) as lease,
+    ):
         lease.hand_to_jvm(jvm)
         broken.append(True)
         raise RuntimeError("the real error")
@@ -243,12 +254,18 @@ def test_a_step_beside_a_drain_leaves_with_75_before_it_wants_a_session_and_touc
     none = cast(Any, None)
 
     def files() -> dict[str, int]:
-        some = (path for path in Path(flow.spec.lake).rglob("*") if path.is_file() and "reports" not in path.parts)
+        some = (
+            path
+            for path in Path(flow.spec.lake).rglob("*")
+            if path.is_file() and "reports" not in path.parts
+        )
         return {str(path): path.stat().st_mtime_ns for path in some}
 
     with lease_of(flow.layout, LeaseSpec(), owner="first", run_id="run-1"):
         before = files()
-        told, code = attempt(asked, lambda stop: drain(asked, none) if step == "drain" else compact(asked, none))
+        told, code = attempt(
+            asked, lambda stop: drain(asked, none) if step == "drain" else compact(asked, none)
+        )
         assert files() == before
     assert code == Exit.TRY_AGAIN == 75
     assert told.error is not None and told.error["code"] == "lease-held"

@@ -55,12 +55,18 @@ def _code(work: Callable[[], object]) -> str:
     return caught.value.code
 
 
-def test_a_batch_that_does_not_add_up_stops_the_flow_until_another_table_takes_its_place(false: Request) -> None:
+def test_a_batch_that_does_not_add_up_stops_the_flow_until_another_table_takes_its_place(
+    false: Request,
+) -> None:
     layout = false.layout
     assert _code(lambda: ledger_table.heal(layout)) == "ledger-does-not-add-up"
     assert _code(lambda: ledger_table.heal(layout, 1)) == "ledger-does-not-add-up"
-    assert [row.batch for _, row in target_log.lacking(layout, ledger_table.recent(layout, 9), 9, 1)] == [2]
-    swap = CommitProperties(custom_metadata={"userMetadata": Swap("p", "f", 2, 0, 2, "again").as_metadata()})
+    assert [
+        row.batch for _, row in target_log.lacking(layout, ledger_table.recent(layout, 9), 9, 1)
+    ] == [2]
+    swap = CommitProperties(
+        custom_metadata={"userMetadata": Swap("p", "f", 2, 0, 2, "again").as_metadata()}
+    )
     held = DeltaTable(layout.table).to_pyarrow_table()
     write_deltalake(layout.table, held.slice(0, 2), mode="overwrite", commit_properties=swap)
     assert ledger_table.heal(layout, 2) == [] and not list(target_log.lacking(layout, [], 1, 2))
@@ -73,7 +79,9 @@ def test_a_reset_goes_on_over_a_batch_that_does_not_add_up(false: Request) -> No
     assert [row.place for row in ledger_table.heal(false.layout, 2)] == [(2, "source", 0)]
 
 
-def test_a_batch_that_is_handed_over_again_after_such_a_reset_is_found_in_the_table(false: Request) -> None:
+def test_a_batch_that_is_handed_over_again_after_such_a_reset_is_found_in_the_table(
+    false: Request,
+) -> None:
     commit(false, 0, generation=2, recorded=False)
     writer = TableWriter(false.layout, false.declared, 2, 0)
     assert writer.is_done()
@@ -91,7 +99,9 @@ def test_what_does_not_add_up_is_not_published(false: Request) -> None:
     target_log.verify(layout, last, last, 1)
     target_log.verify(layout, -1, last, 2)  # a reset will compare it
     for rows, code in ((2, ""), (3, "ledger-does-not-add-up")):
-        swap = CommitProperties(custom_metadata={"userMetadata": Swap("p", "f", 2, 1, rows, "again").as_metadata()})
+        swap = CommitProperties(
+            custom_metadata={"userMetadata": Swap("p", "f", 2, 1, rows, "again").as_metadata()}
+        )
         held = DeltaTable(layout.table).to_pyarrow_table()
         write_deltalake(layout.table, held.slice(0, 2), mode="overwrite", commit_properties=swap)
         version = DeltaTable(layout.table).version()
@@ -101,45 +111,76 @@ def test_what_does_not_add_up_is_not_published(false: Request) -> None:
             target_log.verify(layout, -1, version, 2)
 
 
-def test_a_batch_is_closed_by_its_own_commit_whatever_was_committed_after_it(tmp_path: Path) -> None:
+def test_a_batch_is_closed_by_its_own_commit_whatever_was_committed_after_it(
+    tmp_path: Path,
+) -> None:
     asked, steps = drained(tmp_path), list[str]()
     commit(asked, 2, recorded=False)
     table = DeltaTable(asked.layout.table)
     table.optimize.compact()
     table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     assert table.version() > target_log.last_commit(asked.layout.table).version - 1
-    (row,) = (row for _, row in target_log.lacking(asked.layout, ledger_table.recent(asked.layout, 9), 9))
+    (row,) = (
+        row for _, row in target_log.lacking(asked.layout, ledger_table.recent(asked.layout, 9), 9)
+    )
     writer = TableWriter(asked.layout, asked.flow_spec, 1, 2)
     assert close(writer, row, steps.append).batch == 2 and steps == ["merged", "recorded"]
-    assert _code(lambda: close(writer, replace(row, batch=3), steps.append)) == "ledger-does-not-add-up"
+    assert (
+        _code(lambda: close(writer, replace(row, batch=3), steps.append))
+        == "ledger-does-not-add-up"
+    )
 
 
-def test_a_table_that_was_put_aside_tells_the_next_batch_nothing_of_how_its_rows_were_made(tmp_path: Path) -> None:
+def test_a_table_that_was_put_aside_tells_the_next_batch_nothing_of_how_its_rows_were_made(
+    tmp_path: Path,
+) -> None:
     asked = drained(tmp_path)
-    row = BatchRow("p", "f", 1, 2, "r", records=1, form="partial", events=1, history='{"keys": ["id"]}')
+    row = BatchRow(
+        "p", "f", 1, 2, "r", records=1, form="partial", events=1, history='{"keys": ["id"]}'
+    )
     ledger_table.record(asked.layout, [replace(row, table_version=9)])
     writer: Any = SimpleNamespace(layout=asked.layout)
-    assert last_definition(writer, "partial") == {"keys": ["id"]} and last_definition(writer, "history") is None
+    assert (
+        last_definition(writer, "partial") == {"keys": ["id"]}
+        and last_definition(writer, "history") is None
+    )
     Path(asked.layout.table).rename(tmp_path / "aside")
     write_deltalake(asked.layout.table, pa.table({"id": ["x"]}))
     assert last_definition(writer, "partial") is None
 
 
 @pytest.mark.parametrize("kind", ["source", "quarantine", "gate"])
-def test_the_first_batch_of_a_generation_tells_how_rows_are_made_whatever_it_is_of(tmp_path: Path, kind: Any) -> None:
+def test_the_first_batch_of_a_generation_tells_how_rows_are_made_whatever_it_is_of(
+    tmp_path: Path, kind: Any
+) -> None:
     """After a reset refused rows may be replayed, or rows be withdrawn, before anything of the source is read."""
     asked = drained(tmp_path)
-    row = BatchRow("p", "f", 2, 0, "r", kind=kind, records=1, form="history", events=1, history='{"tracked": ["a"]}')
+    row = BatchRow(
+        "p",
+        "f",
+        2,
+        0,
+        "r",
+        kind=kind,
+        records=1,
+        form="history",
+        events=1,
+        history='{"tracked": ["a"]}',
+    )
     ledger_table.record(asked.layout, [replace(row, table_version=9)])
     writer: Any = SimpleNamespace(layout=asked.layout)
     assert last_definition(writer, "history") is None, "no batch of it is in the table"
     held = DeltaTable(asked.layout.table).to_pyarrow_table()
-    delta.append(asked.layout.table, held.slice(0, 0), app=(app_id(asked.layout, 2, "rows", kind), 0))
+    delta.append(
+        asked.layout.table, held.slice(0, 0), app=(app_id(asked.layout, 2, "rows", kind), 0)
+    )
     assert last_definition(writer, "history") == {"tracked": ["a"]}
 
 
 def _as_of_earlier_versions(path: str) -> None:
     """Write the ledger anew with `cut` in the place of `slice`, as versions up to b023fb1 have it."""
     rows = DeltaTable(path).to_pyarrow_table()
-    renamed = rows.rename_columns(["cut" if name == "slice" else name for name in rows.column_names])
+    renamed = rows.rename_columns(
+        ["cut" if name == "slice" else name for name in rows.column_names]
+    )
     write_deltalake(path, pa.table(renamed), mode="overwrite", schema_mode="overwrite")

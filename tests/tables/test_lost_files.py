@@ -28,7 +28,9 @@ def publish(asked: Request, version: int) -> None:
 
 
 def symptoms(asked: Request) -> dict[str, tuple[str, str]]:
-    return {one.code: (one.found, one.next) for one in examine(asked).symptoms if one.level == "wrong"}
+    return {
+        one.code: (one.found, one.next) for one in examine(asked).symptoms if one.level == "wrong"
+    }
 
 
 @pytest.mark.parametrize("name", ["table", "ledger", "inputs", "intake"])
@@ -59,7 +61,9 @@ def test_the_reset_that_is_named_reads_the_rows_again(tmp_path: Path, keyed: boo
 def test_a_file_that_is_still_needed_was_removed_not_vacuumed(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     publish(asked, 2)
-    DeltaTable(asked.layout.table).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    DeltaTable(asked.layout.table).vacuum(
+        retention_hours=0, dry_run=False, enforce_retention_duration=False
+    )
     next(Path(asked.layout.table).glob("*.parquet")).unlink()
     found = symptoms(asked)
     assert "removed" in found["table-files-gone"][0]
@@ -67,13 +71,19 @@ def test_a_file_that_is_still_needed_was_removed_not_vacuumed(tmp_path: Path) ->
     assert "VACUUM" not in text and "removed" in text and then.startswith("draindown reset ")
 
 
-def test_a_vacuum_that_removed_a_published_file_is_named_with_what_publishes_the_newest(tmp_path: Path) -> None:
+def test_a_vacuum_that_removed_a_published_file_is_named_with_what_publishes_the_newest(
+    tmp_path: Path,
+) -> None:
     asked = drained(tmp_path)
     publish(asked, 2)
     DeltaTable(asked.layout.table).optimize.compact()
-    DeltaTable(asked.layout.table).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    DeltaTable(asked.layout.table).vacuum(
+        retention_hours=0, dry_run=False, enforce_retention_duration=False
+    )
     text, then = symptoms(asked)["published-files-gone"]
-    assert "VACUUM of version 4 removed it" in text and then.startswith("draindown compact p --flow f ")
+    assert "VACUUM of version 4 removed it" in text and then.startswith(
+        "draindown compact p --flow f "
+    )
     pointer.carry(asked.layout)
     assert "published-files-gone" not in symptoms(asked)
     assert plan(asked, AT)[0].drain is False
@@ -83,7 +93,9 @@ def test_a_file_of_an_old_version_that_a_person_removed_was_not_vacuumed(tmp_pat
     asked = drained(tmp_path)
     publish(asked, 2)
     old = list(Path(asked.layout.table).glob("*.parquet"))
-    DeltaTable(asked.layout.table).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    DeltaTable(asked.layout.table).vacuum(
+        retention_hours=0, dry_run=False, enforce_retention_duration=False
+    )
     DeltaTable(asked.layout.table).optimize.compact()
     old[0].unlink()
     text, _ = symptoms(asked)["published-files-gone"]
@@ -101,7 +113,9 @@ def test_a_file_whose_directory_is_gone_is_absent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["file:", "file://"])
-def test_a_file_that_the_log_names_by_a_uri_is_not_looked_for_in_the_table(tmp_path: Path, scheme: str) -> None:
+def test_a_file_that_the_log_names_by_a_uri_is_not_looked_for_in_the_table(
+    tmp_path: Path, scheme: str
+) -> None:
     """As of a shallow clone: Hadoop writes one slash, deltalake reads both."""
     asked = drained(tmp_path)
     path, other = Path(asked.layout.table), tmp_path / "original"

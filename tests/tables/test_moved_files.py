@@ -29,15 +29,24 @@ from draindown.spec.models import PipelineSpec
 class Shop:
     """An append flow whose files lie in a directory below `home`, drained as far as its intake."""
 
-    def __init__(self, home: Path, files: str = "a/*.json", target: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, home: Path, files: str = "a/*.json", target: Mapping[str, Any] | None = None
+    ) -> None:
         self.home, self.target = home, dict(target or {})
         self.reads(files)
         self.write("a/1.json", "a/2.json")
         self.take()
 
     def reads(self, files: str) -> None:
-        flow = {"source": {"files": str(self.home / files), "format": "json"}, "columns": {"id": "int not null"}}
-        content = {"pipeline": "p", "lake": str(self.home / "lake"), "flows": {"f": flow | {"target": self.target}}}
+        flow = {
+            "source": {"files": str(self.home / files), "format": "json"},
+            "columns": {"id": "int not null"},
+        }
+        content = {
+            "pipeline": "p",
+            "lake": str(self.home / "lake"),
+            "flows": {"f": flow | {"target": self.target}},
+        }
         path = self.home / "dags" / "pipelines" / "p.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content))
@@ -157,7 +166,9 @@ def test_the_same_files_stay_known_and_are_found_in_their_new_directory(shop: Sh
     assert shop.asks() is None and shop.take() == 1, "the new one"
     layout = shop.spec.layout("f")
     units = [unit for one in intake.slices(layout, 1) for unit in one.units]
-    assert {unit.name for unit in units} == {f"{shop.home}/{name}" for name in ("a/1.json", "a/2.json", "b/3.json")}
+    assert {unit.name for unit in units} == {
+        f"{shop.home}/{name}" for name in ("a/1.json", "a/2.json", "b/3.json")
+    }
     assert not shop.source.missing(units)
     assert shop.source.asked_again([f"{shop.home}/b/1.json", "b/3.json"], 1, 1) == [
         f"{shop.home}/a/1.json",
@@ -165,21 +176,31 @@ def test_the_same_files_stay_known_and_are_found_in_their_new_directory(shop: Sh
     ]
     shop.write("b/1.json", text='{"id": 1000}\n')
     assert shop.take() == 0 and list(shop.source.missing(units)) == [f"{shop.home}/a/1.json"]
-    assert plan(shop.request(), now())[0].parked == 1, "other bytes of a known file are parked, not appended"
+    assert plan(shop.request(), now())[0].parked == 1, (
+        "other bytes of a known file are parked, not appended"
+    )
 
 
 def test_other_deliveries_are_taken_in_and_not_asked_about_again(shop: Shop) -> None:
     _copied(shop)
     shop.reads("b/*.json")
     shop.answer("--new")
-    assert shop.asks() is None and shop.take() == 2 and len(catalog.outside(shop.spec.layout("f"), [])) == 4
+    assert (
+        shop.asks() is None
+        and shop.take() == 2
+        and len(catalog.outside(shop.spec.layout("f"), [])) == 4
+    )
 
 
-def test_without_an_answer_the_command_changes_nothing(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_an_answer_the_command_changes_nothing(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
     _copied(shop)
     shop.reads("b/*.json")
     ask = ["--root", str(shop.home), "accept-files", "p"]
-    assert main([*ask, "--json"]) == 0 and json.loads(capsys.readouterr().out)["moved"]["files"] == 2
+    assert (
+        main([*ask, "--json"]) == 0 and json.loads(capsys.readouterr().out)["moved"]["files"] == 2
+    )
     assert main([*ask, "--moved"]) == 2 and shop.asks() is not None
 
 

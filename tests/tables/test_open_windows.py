@@ -45,15 +45,28 @@ def test_windows_that_end_after_the_source_was_written_are_open(tmp_path: Path, 
         write_deltalake(source, pa.table({"id": [number]}), mode="append")
     intake.create(layout, 1, OWN)
     for batch, known in enumerate((ends[:1], ends[1:])):
-        unit = {"unit": table_unit("t"), "start": batch - 1, "until": batch, "arrived_at": now(), "bytes": 0}
+        unit = {
+            "unit": table_unit("t"),
+            "start": batch - 1,
+            "until": batch,
+            "arrived_at": now(),
+            "bytes": 0,
+        }
         intake.append(
-            layout, 1, OWN, [{**dict.fromkeys(OWN.names), "records": None, "unpacked": 0, **unit}], now(), batch + 1
+            layout,
+            1,
+            OWN,
+            [{**dict.fromkeys(OWN.names), "records": None, "unpacked": 0, **unit}],
+            now(),
+            batch + 1,
         )
         times = {
             f"{kind}_{name}": [end - timedelta(hours=back) for end in known]
             for name, back in {"start": 1, "end": 0}.items()
         }
-        rows = pa.table({name: pa.array(some, pa.timestamp("us", "UTC")) for name, some in times.items()})
+        rows = pa.table(
+            {name: pa.array(some, pa.timestamp("us", "UTC")) for name, some in times.items()}
+        )
         once = CommitProperties(app_transactions=[Transaction(app_id(layout, 1, "rows"), batch)])
         write_deltalake(layout.table, rows, mode="append", commit_properties=once)
     read = datetime.fromtimestamp(TableLog(source, 1).commits(1)[0].timestamp / 1000, UTC)

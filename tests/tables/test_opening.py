@@ -78,7 +78,9 @@ def test_a_swap_is_finished_by_all_that_need_more_than_the_lease(tmp_path: Path)
 
 
 @pytest.mark.parametrize("first", [Needs.FINISHED, Needs.SETTLED, Needs.RESUMED])
-def test_a_rebuilt_table_gets_its_bounds_at_the_first_opening_with_an_engine(tmp_path: Path, first: Needs) -> None:
+def test_a_rebuilt_table_gets_its_bounds_at_the_first_opening_with_an_engine(
+    tmp_path: Path, first: Needs
+) -> None:
     asked, engine = swapped(tmp_path), Engine()
     assert opened(asked, first).finished  # by a command that starts none
     opened(asked, Needs.LEASE, engine=engine)
@@ -88,7 +90,9 @@ def test_a_rebuilt_table_gets_its_bounds_at_the_first_opening_with_an_engine(tmp
     assert engine.asked == ["hold", "hold", "properties", "hold"]
 
 
-def test_a_rebuilt_table_says_what_its_rows_go_by_before_a_batch_compares_with_them(tmp_path: Path) -> None:
+def test_a_rebuilt_table_says_what_its_rows_go_by_before_a_batch_compares_with_them(
+    tmp_path: Path,
+) -> None:
     """A batch by other keys would leave the rows of these keys beside its own."""
     asked, engine = drained(tmp_path), Engine()
     staged = read_all(asked, begin(asked))
@@ -108,7 +112,9 @@ def test_a_rebuilt_table_says_what_its_rows_go_by_before_a_batch_compares_with_t
     assert engine.asked[3:] == ["hold"], "the table that was made since is no rebuilt one"
 
 
-def test_a_table_that_was_restored_to_before_its_rebuild_keeps_what_its_rows_go_by(tmp_path: Path) -> None:
+def test_a_table_that_was_restored_to_before_its_rebuild_keeps_what_its_rows_go_by(
+    tmp_path: Path,
+) -> None:
     asked, engine = drained(tmp_path), Engine()
     layout, staged = asked.layout, read_all(asked, begin(asked))
     for path, keys in ((layout.table, "old"), (staged.layout.table, "new")):
@@ -118,10 +124,14 @@ def test_a_table_that_was_restored_to_before_its_rebuild_keeps_what_its_rows_go_
     swap(asked, staged)
     opened(asked, Needs.FINISHED, engine=engine)
     assert TableLog(layout.table).properties[delta.ROWS_BY] == "new"
-    DeltaTable(layout.table).alter.set_table_properties({delta.ROWS_BY: "old"}, raise_if_not_exists=False)
+    DeltaTable(layout.table).alter.set_table_properties(
+        {delta.ROWS_BY: "old"}, raise_if_not_exists=False
+    )
     restore(asked, before)  # Spark's brings the properties of that version, too
     opened(asked, Needs.FINISHED, engine=engine)
-    assert TableLog(layout.table).properties[delta.ROWS_BY] == "old", "rows of other keys would be taken for theirs"
+    assert TableLog(layout.table).properties[delta.ROWS_BY] == "old", (
+        "rows of other keys would be taken for theirs"
+    )
 
 
 def test_a_table_that_was_never_rebuilt_keeps_the_bounds_its_owner_gave_it(tmp_path: Path) -> None:
@@ -135,12 +145,27 @@ def test_a_release_whose_batch_does_not_add_up_shuts_no_way_out(tmp_path: Path, 
     asked = drained(tmp_path)
     layout, app = asked.layout, app_id(asked.layout, 1, "rows", "quarantine")
     release_intent.note(layout, release_intent.Pending(app, 0, "bad", ("q1",)))
-    row = BatchRow("p", "f", 1, 0, run_id="bad", kind="quarantine", records=1, inserted=2, changed_at=AT, started_at=AT)
+    row = BatchRow(
+        "p",
+        "f",
+        1,
+        0,
+        run_id="bad",
+        kind="quarantine",
+        records=1,
+        inserted=2,
+        changed_at=AT,
+        started_at=AT,
+    )
     wrong = CommitProperties(
-        custom_metadata={"userMetadata": row.as_metadata()}, app_transactions=[Transaction(app, row.batch)]
+        custom_metadata={"userMetadata": row.as_metadata()},
+        app_transactions=[Transaction(app, row.batch)],
     )
     write_deltalake(
-        layout.table, TableLog(layout.table).query("select * from t limit 1"), mode="append", commit_properties=wrong
+        layout.table,
+        TableLog(layout.table).query("select * from t limit 1"),
+        mode="append",
+        commit_properties=wrong,
     )
     count_as_spark(layout.table)
     assert code_of(lambda: opened(asked, Needs.RESUMED)) == "ledger-does-not-add-up"
@@ -151,10 +176,14 @@ def test_a_release_whose_batch_does_not_add_up_shuts_no_way_out(tmp_path: Path, 
     else:
         assert opened(asked, Needs.SETTLED).layout == layout
         assert release_intent.pending(layout) is None
-        assert code_of(lambda: opened(asked, Needs.RESUMED)) == "ledger-does-not-add-up", "no batch follows it"
+        assert code_of(lambda: opened(asked, Needs.RESUMED)) == "ledger-does-not-add-up", (
+            "no batch follows it"
+        )
 
 
-def test_what_puts_a_damaged_flow_right_opens_it_and_what_decides_about_rows_does_not(tmp_path: Path) -> None:
+def test_what_puts_a_damaged_flow_right_opens_it_and_what_decides_about_rows_does_not(
+    tmp_path: Path,
+) -> None:
     asked = drained(tmp_path)
     max(Path(asked.layout.ledger, "_delta_log").glob("*.json")).write_bytes(b"")
     for needs in (Needs.LEASE, Needs.FINISHED):
@@ -164,7 +193,9 @@ def test_what_puts_a_damaged_flow_right_opens_it_and_what_decides_about_rows_doe
     assert holder(asked.layout) is None
 
 
-def test_batches_alone_need_a_table_that_has_what_the_checkpoint_is_done_with(tmp_path: Path) -> None:
+def test_batches_alone_need_a_table_that_has_what_the_checkpoint_is_done_with(
+    tmp_path: Path,
+) -> None:
     asked = drained(tmp_path)
     restore(asked, 1)
     assert opened(asked, Needs.SETTLED).generation == 0

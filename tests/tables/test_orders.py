@@ -30,14 +30,19 @@ def _lines(*values: tuple[str, int, int]) -> list[str]:
 def _lakes(home: Path) -> tuple[LandedLake, LandedLake]:
     """Two lakes of the same files in another order: both read the same project's files."""
     one, other = LandedLake(home / "one"), LandedLake(home / "other")
-    first, second = _lines(("a", 1, 1), ("b", 1, 1)), [*_lines(("a", 2, 2)), '{"id": "c", "n": "x"}']
+    first, second = (
+        _lines(("a", 1, 1), ("b", 1, 1)),
+        [*_lines(("a", 2, 2)), '{"id": "c", "n": "x"}'],
+    )
     for lake, files in ((one, (first, second)), (other, (second, first))):
         for lines in files:
             lake.drain(lines)
     return one, other
 
 
-def test_lakes_of_another_order_differ_in_nothing_but_what_was_refused_elsewhere(tmp_path: Path) -> None:
+def test_lakes_of_another_order_differ_in_nothing_but_what_was_refused_elsewhere(
+    tmp_path: Path,
+) -> None:
     one, other = _lakes(tmp_path)
     assert list(differences(one.spec, one.spec, ["f"])) == []
     found = list(differences(one.spec, other.spec, ["f"]))
@@ -55,18 +60,28 @@ def test_a_key_that_differs_is_named_with_the_slices_that_wrote_it(tmp_path: Pat
         for row in rows.to_pylist()
     ]
     write_deltalake(path, pa.Table.from_pylist(changed, schema=rows.schema), mode="overwrite")
-    found = {one.key: one for one in differences(one.spec, other.spec, ["f"]) if one.what == "table"}
+    found = {
+        one.key: one for one in differences(one.spec, other.spec, ["f"]) if one.what == "table"
+    }
     assert set(found) == {"id a", "id b", "id d"}
     assert found["id a"].detail == "v is 2 in the control, 9 after the shuffle"
     assert found["id a"].control == f"slice 2 ({one.home}/in/002.json)"
     assert found["id a"].shuffled == f"slice 1 ({other.home}/in/001.json)"
     assert "only the control" in found["id b"].detail and found["id b"].shuffled == ""
     assert "the control lacks it" in found["id d"].detail
-    text = str(Shuffled("p", "x", [Order(1, {"f": [[1], [0]]}, {"f": "its driver was killed"}, list(found.values()))]))
+    text = str(
+        Shuffled(
+            "p",
+            "x",
+            [Order(1, {"f": [[1], [0]]}, {"f": "its driver was killed"}, list(found.values()))],
+        )
+    )
     assert "seed 1  DIFFERS  f: 2 slices" in text and "0 of 1 order made no difference" in text
 
 
-def test_rows_of_tables_without_keys_are_compared_by_how_often_they_are_there(tmp_path: Path) -> None:
+def test_rows_of_tables_without_keys_are_compared_by_how_often_they_are_there(
+    tmp_path: Path,
+) -> None:
     flow = {name: FLOW[name] for name in ("source", "columns")}
     specs = []
     for name, rows in (("one", [1, 1, 2]), ("other", [1, 2, 3])):
@@ -85,10 +100,19 @@ def test_every_file_is_pinned_once_whatever_the_order(tmp_path: Path, seed: int)
         one.deliver(_lines((str(number), 1, 1)))
     take_in(one.request, heap_bytes=1024**3, now=AT)
     made = shuffle._pin(one.layout, other.layout, Random(seed))
-    assert sorted(at for some in made for at in some) == list(range(12)) and made != [[at] for at in range(12)]
-    mine, theirs = ([unit for part in intake.slices(lake.layout, 1) for unit in part.units] for lake in (one, other))
-    assert {_pinned(unit) for unit in mine} == {_pinned(unit) for unit in theirs} and len(theirs) == 12
-    assert [len(part.units) for part in intake.slices(other.layout, 1)] == [len(some) for some in made]
+    assert sorted(at for some in made for at in some) == list(range(12)) and made != [
+        [at] for at in range(12)
+    ]
+    mine, theirs = (
+        [unit for part in intake.slices(lake.layout, 1) for unit in part.units]
+        for lake in (one, other)
+    )
+    assert {_pinned(unit) for unit in mine} == {_pinned(unit) for unit in theirs} and len(
+        theirs
+    ) == 12
+    assert [len(part.units) for part in intake.slices(other.layout, 1)] == [
+        len(some) for some in made
+    ]
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -107,7 +131,9 @@ def test_another_order_is_pinned_though_there_are_few_files(tmp_path: Path, seed
 def test_there_is_a_slice_for_each_round(files: int) -> None:
     for seed in range(30):
         made = list(shuffle._cut(range(files), Random(seed)))
-        assert len(made) >= min(files, 3) and [at for some in made for at in some] == list(range(files))
+        assert len(made) >= min(files, 3) and [at for some in made for at in some] == list(
+            range(files)
+        )
 
 
 @pytest.mark.parametrize("slices", [[9], [3, 30], [4, 4, 5], [2, 9], [1, 3], [2], [1], [0, 4], [0]])
@@ -141,7 +167,14 @@ def test_a_round_drains_what_is_left_of_its_slices_then_derived_flows_run(tmp_pa
 
 
 def _pinned(unit: Any) -> tuple[Any, ...]:
-    return unit.name, unit.until, unit.bytes, unit.arrived_at, unit.row["sha256"], unit.row["mtime_ns"]
+    return (
+        unit.name,
+        unit.until,
+        unit.bytes,
+        unit.arrived_at,
+        unit.row["sha256"],
+        unit.row["mtime_ns"],
+    )
 
 
 _PARTS: Sequence[dict[str, Any]] = (
@@ -175,7 +208,9 @@ def test_a_copy_declares_what_its_pipeline_does(tmp_path: Path, part: dict[str, 
 
 
 def test_what_has_one_order_is_not_shuffled(tmp_path: Path) -> None:
-    lake = LandedLake(tmp_path / "own", d={"source": {"table": "x", "pipeline": "other"}, **_PARTS[0]})
+    lake = LandedLake(
+        tmp_path / "own", d={"source": {"table": "x", "pipeline": "other"}, **_PARTS[0]}
+    )
     asked = Shuffle(lake.spec, ["d"], lake.home, tmp_path / "scratch", 10, 10**6, [1])
     with pytest.raises(TerminalError) as caught:
         shuffle.play(asked, lambda _: None)
@@ -191,7 +226,13 @@ def test_flows_go_with_all_that_they_read_and_all_behind_them(tmp_path: Path) ->
         "day": {"source": {"table": "month"}, **over},
         "other": {"source": {"table": "x", "pipeline": "other"}, **_PARTS[0]},
         "per": {"source": {"table": "f"}, **per},
-        "log": FLOW | {"source": {"kafka": {"topics": ["t"], "bootstrap_servers": "127.0.0.1:1"}, "format": "json"}},
+        "log": FLOW
+        | {
+            "source": {
+                "kafka": {"topics": ["t"], "bootstrap_servers": "127.0.0.1:1"},
+                "format": "json",
+            }
+        },
         "of_log": {"source": {"table": "log"}, **_PARTS[0]},
     }
     spec = LandedLake(tmp_path, **flows).spec

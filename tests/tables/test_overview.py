@@ -44,12 +44,20 @@ def layout_of(project: Path, pipeline: str, flow: str) -> FlowLayout:
 
 def left(project: Path, pipeline: str, flow: str, **more: Any) -> None:
     """The report of a plan that could not be made."""
-    error = {"code": "bad-params", "tried": "t", "found": "there is no param 'x'", "changed": "nothing", "next": ["n"]}
+    error = {
+        "code": "bad-params",
+        "tried": "t",
+        "found": "there is no param 'x'",
+        "changed": "nothing",
+        "next": ["n"],
+    }
     layout = layout_of(project, pipeline, flow)
     store.write(layout, report.unreached(layout, "manual__1", "plan", now(), error | more))
 
 
-def test_report_shows_the_newest_run_of_every_flow(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_shows_the_newest_run_of_every_flow(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     left(project, "orders", "orders")
     code, out, _ = typed(project, capsys, "report")
     lines = out.splitlines()
@@ -57,19 +65,30 @@ def test_report_shows_the_newest_run_of_every_flow(project: Path, capsys: pytest
     assert "bills/bills  no run left a report yet" in out
     (at,) = [at for at, line in enumerate(lines) if "orders/orders" in line and "next:" not in line]
     assert "FAILED  orders/orders  plan: bad-params" in lines[at]
-    assert lines[at + 1].strip().startswith("next: draindown --root") and "report orders" in lines[at + 1]
-    found = {(one["pipeline"], one["flow"]): one for one in json.loads(typed(project, capsys, "report", "--json")[1])}
+    assert (
+        lines[at + 1].strip().startswith("next: draindown --root")
+        and "report orders" in lines[at + 1]
+    )
+    found = {
+        (one["pipeline"], one["flow"]): one
+        for one in json.loads(typed(project, capsys, "report", "--json")[1])
+    }
     assert found["orders", "orders"]["run_id"] == "manual__1" and found["p", "f"]["run_id"] is None
 
 
-def test_doctor_shows_the_verdict_on_every_flow(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_shows_the_verdict_on_every_flow(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for file in Path(layout_of(project, "p", "f").table).glob("*.parquet"):
         file.unlink()
     code, out, _ = typed(project, capsys, "doctor")
     assert "bills/bills  healthy" in out and "orders/orders  healthy" in out and "set-up  " in out
     assert code == 1 and "p/f  1 thing wrong" in out and "next: " in out
     assert "  lease " not in out  # the parts that agree
-    assert {one["name"] for one in json.loads(typed(project, capsys, "doctor", "--json")[1])} >= {"p/f", "set-up"}
+    assert {one["name"] for one in json.loads(typed(project, capsys, "doctor", "--json")[1])} >= {
+        "p/f",
+        "set-up",
+    }
 
 
 def test_doctor_goes_on_past_a_flow_that_this_user_may_not_see(
@@ -88,7 +107,9 @@ def test_doctor_goes_on_past_a_flow_that_this_user_may_not_see(
     assert typed(project, capsys, "doctor", "p")[0] == 2
 
 
-def test_audit_shows_what_does_not_fit_in_every_flow(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_audit_shows_what_does_not_fit_in_every_flow(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, _ = typed(project, capsys, "audit")
     assert "p/f  " in out and "bills/bills  " in out
     alone = {name: typed(project, capsys, "audit", name)[0] for name in ("bills", "orders", "p")}
@@ -96,11 +117,20 @@ def test_audit_shows_what_does_not_fit_in_every_flow(project: Path, capsys: pyte
     assert json.loads(typed(project, capsys, "audit", "--json")[1])["clean"] is False
 
 
-def test_lag_has_an_entry_for_a_file_that_cannot_be_read(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (project / "dags" / "pipelines" / "bad.yaml").write_text("pipeline: bad\nlake: lake\nflow: {}\n")
+def test_lag_has_an_entry_for_a_file_that_cannot_be_read(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "dags" / "pipelines" / "bad.yaml").write_text(
+        "pipeline: bad\nlake: lake\nflow: {}\n"
+    )
     code, out, err = typed(project, capsys, "lag", "--json")
     (bad,) = [one for one in json.loads(out) if one["pipeline"] == "bad"]
-    assert (code, bad["flow"], bad["error"]["code"], bad["units"]) == (0, None, "invalid-pipeline", None)
+    assert (code, bad["flow"], bad["error"]["code"], bad["units"]) == (
+        0,
+        None,
+        "invalid-pipeline",
+        None,
+    )
     assert json.loads(err)["error"]["code"] == "invalid-pipeline"
     assert "bad/?" in typed(project, capsys, "lag")[1]
 
@@ -109,13 +139,17 @@ def test_lag_has_an_entry_for_a_file_that_cannot_be_read(project: Path, capsys: 
 def test_a_file_that_cannot_be_read_hides_no_other_and_is_the_worst(
     project: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    (project / "dags" / "pipelines" / "bad.yaml").write_text("pipeline: bad\nlake: lake\nflow: {}\n")
+    (project / "dags" / "pipelines" / "bad.yaml").write_text(
+        "pipeline: bad\nlake: lake\nflow: {}\n"
+    )
     code, out, _ = typed(project, capsys, command)
     assert code == 78 and "bad  invalid-pipeline: " in out and "p/f" in out
     assert "validate" in out
 
 
-@pytest.mark.parametrize("words", [["report", "--run", "x"], ["doctor", "--flow", "f"], ["audit", "--flow", "f"]])
+@pytest.mark.parametrize(
+    "words", [["report", "--run", "x"], ["doctor", "--flow", "f"], ["audit", "--flow", "f"]]
+)
 def test_what_chooses_within_a_pipeline_needs_one(
     project: Path, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
@@ -131,16 +165,24 @@ def test_gate_show_gives_no_advice_on_a_verdict_about_an_older_version(
     newest = TableLog(layout.table).version
     advice = "draindown gate quarantine p amount_known --flow f"
     error = {"code": "gate-failed", "tried": "t", "found": "f", "changed": "c", "next": [advice]}
-    failing = Expectation(name="amount_known", success=False, scope="changed", unexpected=2, judged=3)
+    failing = Expectation(
+        name="amount_known", success=False, scope="changed", unexpected=2, judged=3
+    )
     for version, waits in ((newest, False), (newest - 1, True)):
         part = CheckPart(version=version, changed_rows=3, expectations=[failing])
         store.write(
-            layout, report.unreached(layout, f"r{version}", "check", now(), error).model_copy(update={"check": part})
+            layout,
+            report.unreached(layout, f"r{version}", "check", now(), error).model_copy(
+                update={"check": part}
+            ),
         )
         code, out, _ = typed(project, capsys, "gate", "show", "p")
         assert code == 0 and "FAILED" in out
-        assert ("unjudged   version" in out, advice.partition("draindown ")[2] in out) == (waits, not waits)
-        assert ("run p --flow f   # judges it" in out) == waits
-        assert json.loads(typed(project, capsys, "gate", "show", "p", "--json")[1])["f"]["unjudged"] == (
-            newest if waits else None
+        assert ("unjudged   version" in out, advice.partition("draindown ")[2] in out) == (
+            waits,
+            not waits,
         )
+        assert ("run p --flow f   # judges it" in out) == waits
+        assert json.loads(typed(project, capsys, "gate", "show", "p", "--json")[1])["f"][
+            "unjudged"
+        ] == (newest if waits else None)

@@ -33,18 +33,24 @@ NOW = datetime(2026, 5, 1, tzinfo=UTC)
 _BARRIERS: tuple[Any, ...] = ()
 
 
-def _spec(lake: Path, pipeline: str, flow: str = "orders", table: str | None = None) -> PipelineSpec:
+def _spec(
+    lake: Path, pipeline: str, flow: str = "orders", table: str | None = None
+) -> PipelineSpec:
     landing: dict[str, Any] = {
         "source": {"files": f"{lake}/in/*", "format": "json"},
         "columns": {"id": "bigint not null"},
         "target": {"keys": ["id"], "sequence_by": ["id"]} | ({"table": table} if table else {}),
     }
-    return PipelineSpec.model_validate({"pipeline": pipeline, "lake": str(lake), "flows": {flow: landing}})
+    return PipelineSpec.model_validate(
+        {"pipeline": pipeline, "lake": str(lake), "flows": {flow: landing}}
+    )
 
 
 def _row(layout: FlowLayout, batch: int, **counts: int) -> BatchRow:
     pipeline, flow = layout.pipeline, layout.flow
-    return BatchRow(pipeline=pipeline, flow=flow, generation=1, batch=batch, kind="source", run_id="r", **counts)
+    return BatchRow(
+        pipeline=pipeline, flow=flow, generation=1, batch=batch, kind="source", run_id="r", **counts
+    )
 
 
 def _drained(layout: FlowLayout, batch: int = 0, **counts: int) -> None:
@@ -102,22 +108,32 @@ def test_the_second_project_is_refused_at_its_first_drain(
     with pytest.raises(TerminalError) as error:
         owner.refuse_other(second.layout(flow))
     home = first.layout("orders").home
-    assert f"flow shop/orders writes it: its batches are in the table, its home is {home}" in error.value.found
+    assert (
+        f"flow shop/orders writes it: its batches are in the table, its home is {home}"
+        in error.value.found
+    )
     assert f"mv {home} " in "\n".join(error.value.next)
     shutil.rmtree(home)
     assert not _is_refused(second, flow), "its owner is gone for good"
 
 
 @pytest.mark.parametrize(
-    ("flow", "table"), [("orders", None), ("sales", "orders"), ("orders", "sales")], ids=["both", "table", "ledger"]
+    ("flow", "table"),
+    [("orders", None), ("sales", "orders"), ("orders", "sales")],
+    ids=["both", "table", "ledger"],
 )
-def test_while_a_flow_is_at_work_on_its_first_batch_no_other_begins(lake: Path, flow: str, table: str | None) -> None:
+def test_while_a_flow_is_at_work_on_its_first_batch_no_other_begins(
+    lake: Path, flow: str, table: str | None
+) -> None:
     first, second = _spec(lake, "shop"), _spec(lake, "web", flow, table)
     with open_flow(first, "orders", Needs.LEASE, owner="me", run_id="r"):
         with pytest.raises(TerminalError) as error:
             _open(second, flow)
         assert error.value.code == "table-of-another-flow"
-        assert f"flow shop/orders writes it: it is at work on its first batch, its home is {lake}" in error.value.found
+        assert (
+            f"flow shop/orders writes it: it is at work on its first batch, its home is {lake}"
+            in error.value.found
+        )
     _open(second, flow)  # the first one ended without a batch: nobody owns the table
     _open(first, "orders")
     _drained(second.layout(flow))
@@ -131,7 +147,10 @@ def test_of_first_drains_at_one_moment_one_goes_on(lake: Path) -> None:
     context = multiprocessing.get_context("spawn")
     for number in range(3):
         table = f"t{number}"
-        own = [spec.model_copy(update={"flows": _spec(lake, "x", f"f{number}", table).flows}) for spec in specs]
+        own = [
+            spec.model_copy(update={"flows": _spec(lake, "x", f"f{number}", table).flows})
+            for spec in specs
+        ]
         start, end = context.Barrier(len(own)), context.Barrier(len(own))
         with context.Pool(len(own), initializer=_share, initargs=(start, end)) as pool:
             found = pool.map(_first_drain, [spec.model_dump_json() for spec in own], chunksize=1)
@@ -171,7 +190,9 @@ def test_a_flow_with_batches_in_the_table_is_not_refused(lake: Path) -> None:
 def _with_a_refused_row(layout: FlowLayout) -> None:
     """What a drain leaves that refused one record."""
     _drained(layout, quarantined=1)
-    quarantined = CommitProperties(app_transactions=[Transaction(app_id(layout, 1, "quarantine"), 0)])
+    quarantined = CommitProperties(
+        app_transactions=[Transaction(app_id(layout, 1, "quarantine"), 0)]
+    )
     write_deltalake(layout.quarantine, pa.table({"id": [0]}), commit_properties=quarantined)
 
 
@@ -185,7 +206,9 @@ _OF_A_FLOW: dict[str, Callable[[PipelineSpec, str], object]] = {
     "reset": lambda spec, flow: reset.plan(_asked(spec, flow)),
     "reset --table-aside": lambda spec, flow: reset.plan(_asked(spec, flow), table_aside=True),
     "rebuild": lambda spec, flow: rebuild.plan(_asked(spec, flow)),
-    "replay": lambda spec, flow: replay.find(_asked(spec, flow).model_copy(update={"replay": Again(since=NOW)})),
+    "replay": lambda spec, flow: replay.find(
+        _asked(spec, flow).model_copy(update={"replay": Again(since=NOW)})
+    ),
     "compact": lambda spec, flow: compaction.idle(_asked(spec, flow)),
     "audit": lambda spec, flow: audit(spec, flow, root=Path("/")),
 }
@@ -198,7 +221,11 @@ def test_a_renamed_pipeline_is_told_whose_the_table_is(lake: Path, harm: str) ->
     _open(first, "orders")
     _with_a_refused_row(first.layout("orders"))
     if harm != "none":
-        _torn(first.layout("orders").table if harm == "the target is torn" else first.layout("orders").quarantine)
+        _torn(
+            first.layout("orders").table
+            if harm == "the target is torn"
+            else first.layout("orders").quarantine
+        )
     told = {}
     for kind, spec in {"keyed": second, "append": _appending(second)}.items():
         for name, act in _OF_A_FLOW.items():

@@ -40,7 +40,9 @@ def planned(project: Path, capsys: pytest.CaptureFixture[str], *words: str) -> t
     return code, said.out, said.err
 
 
-def test_a_flow_that_cannot_be_planned_hides_no_other(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_flow_that_cannot_be_planned_hides_no_other(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, _ = planned(project, capsys)
     assert code == 78
     assert "p/b  not planned\n  source-missing: " in out and f"mkdir -p {project}/b" in out

@@ -45,7 +45,9 @@ def sent(found: PostgresTable, by: Callable[[], Any] = lambda: None) -> None:
 
 
 def assert_sent(postgres: PostgresServer, name: str) -> None:
-    assert postgres.execute(f"select count(*), count(distinct id) from {name}") == [(len(ROWS), len(ROWS))]
+    assert postgres.execute(f"select count(*), count(distinct id) from {name}") == [
+        (len(ROWS), len(ROWS))
+    ]
 
 
 def code(error: DraindownError, kind: type[DraindownError]) -> str:
@@ -63,16 +65,23 @@ def test_a_server_that_is_restarted_in_a_batch_has_none_of_it_and_then_all(
         own_postgres.stop(how)
         own_postgres.start()
 
-    assert code(fails(lambda: sent(sink(own_postgres, name), restart)), TransientError) == "sink-unreachable"
+    assert (
+        code(fails(lambda: sent(sink(own_postgres, name), restart)), TransientError)
+        == "sink-unreachable"
+    )
     assert own_postgres.execute(f"select count(*) from {name}") == [(0,)]
     sent(sink(own_postgres, name))
     assert_sent(own_postgres, name)
 
 
-def test_a_password_that_is_changed_in_a_batch_ends_the_next_one_by_name(own_postgres: PostgresServer) -> None:
+def test_a_password_that_is_changed_in_a_batch_ends_the_next_one_by_name(
+    own_postgres: PostgresServer,
+) -> None:
     """The connection at work goes on; whoever connects anew needs the new one."""
     name = table(own_postgres)
-    sent(sink(own_postgres, name), lambda: own_postgres.execute(f"alter role {USER} password 'new'"))
+    sent(
+        sink(own_postgres, name), lambda: own_postgres.execute(f"alter role {USER} password 'new'")
+    )
     assert_sent(own_postgres, name)
     cut = "select pg_terminate_backend(pid) from pg_stat_activity where usename = %s"
     own_postgres.execute(f"alter role {USER} password '{WORD}'")
@@ -93,10 +102,16 @@ def test_a_password_that_is_changed_in_a_batch_ends_the_next_one_by_name(own_pos
 def small_disk() -> Iterator[Path]:
     """A file system of 96 MB that any user can reach."""
     home = public_directory()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m", "none", str(home)], capture_output=True, text=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=96m", "none", str(home)],
+        capture_output=True,
+        text=True,
+    )
     if done.returncode:
         shutil.rmtree(home)
-        pytest.skip(f"a small file system can't be mounted: {done.stderr.strip() or done.returncode}")
+        pytest.skip(
+            f"a small file system can't be mounted: {done.stderr.strip() or done.returncode}"
+        )
     home.chmod(0o755)
     yield home
     subprocess.run(["umount", "--lazy", str(home)], check=True)
@@ -109,7 +124,10 @@ def test_a_server_whose_disk_is_full_is_tried_again(small_disk: Path) -> None:
         name, ballast = table(postgres), small_disk / "ballast"
 
         def fill() -> None:
-            with ballast.open("ab", buffering=0) as out, pytest.raises(OSError, match="No space left"):
+            with (
+                ballast.open("ab", buffering=0) as out,
+                pytest.raises(OSError, match="No space left"),
+            ):
                 while True:
                     out.write(bytes(2**12))
 
@@ -124,7 +142,9 @@ def test_a_server_whose_disk_is_full_is_tried_again(small_disk: Path) -> None:
         found = sink(postgres, name)
         found.fence(5)
         full = code(fails(lambda: found.send(BATCH, COLUMNS, large())), TransientError)
-        assert full in ("sink-full", "sink-unreachable"), "it ends its connections where it can't write its log"
+        assert full in ("sink-full", "sink-unreachable"), (
+            "it ends its connections where it can't write its log"
+        )
         ballast.unlink()
         with suppress(subprocess.CalledProcessError):
             postgres.stop("immediate")
@@ -162,7 +182,11 @@ def in_front_of(port: int, certificate: Path, key: Path) -> Iterator[int]:
                 client.sendall(b"S")
                 with context.wrap_socket(client, server_side=True) as secured:
                     while True:
-                        ready = [secured] if secured.pending() else select.select([secured, behind], [], [])[0]
+                        ready = (
+                            [secured]
+                            if secured.pending()
+                            else select.select([secured, behind], [], [])[0]
+                        )
                         for one, other in ((secured, behind), (behind, secured)):
                             if one in ready:
                                 data = one.recv(65536)
@@ -175,8 +199,14 @@ def in_front_of(port: int, certificate: Path, key: Path) -> Iterator[int]:
         listening.shutdown(socket.SHUT_RDWR)  # closing it alone would leave the thread in accept
 
 
-def test_verify_full_takes_the_servers_certificate_and_no_other(postgres: PostgresServer, tmp_path: Path) -> None:
-    name, (own, key), (other, _) = table(postgres), _certificate(tmp_path, "own"), _certificate(tmp_path, "other")
+def test_verify_full_takes_the_servers_certificate_and_no_other(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    name, (own, key), (other, _) = (
+        table(postgres),
+        _certificate(tmp_path, "own"),
+        _certificate(tmp_path, "other"),
+    )
     with in_front_of(postgres.port, own, key) as port:
 
         def through(ca: Path, host: str = "127.0.0.1") -> PostgresTable:
@@ -187,4 +217,6 @@ def test_verify_full_takes_the_servers_certificate_and_no_other(postgres: Postgr
         sent(through(own))
         assert_sent(postgres, name)
         for wrong in (through(other), through(own, "localhost")):
-            assert code(fails(lambda found=wrong: found.check(COLUMNS)), TerminalError) == "sink-tls"  # type: ignore[misc]
+            assert (
+                code(fails(lambda found=wrong: found.check(COLUMNS)), TerminalError) == "sink-tls"
+            )  # type: ignore[misc]

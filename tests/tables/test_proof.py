@@ -30,12 +30,24 @@ from draindown.spec.models import PipelineSpec
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 START = datetime(2026, 3, 1, tzinfo=UTC)
-MEASURES = {"c": "count(*)", "s": "SUM(n)", "x": "avg(x)", "low": "min(n)", "u": "count(distinct n)"}
+MEASURES = {
+    "c": "count(*)",
+    "s": "SUM(n)",
+    "x": "avg(x)",
+    "low": "min(n)",
+    "u": "count(distinct n)",
+}
 _TIME = pa.timestamp("us", tz="UTC")
 SOURCE = pa.schema([("k", pa.string()), ("at", _TIME), ("n", pa.int32()), ("x", pa.float64())])
 RESULT = pa.schema(
     [
-        *(("window_start", _TIME), ("k", pa.string()), ("window_end", _TIME), ("c", pa.int64()), ("s", pa.int64())),
+        *(
+            ("window_start", _TIME),
+            ("k", pa.string()),
+            ("window_end", _TIME),
+            ("c", pa.int64()),
+            ("s", pa.int64()),
+        ),
         *(("x", pa.float64()), ("low", pa.int32()), ("u", pa.int64()), ("_changed_at", _TIME)),
     ]
 )
@@ -45,7 +57,13 @@ WINDOW = {"window": {"time": "at", "size": "1h", "measures": {"c": "count(*)"}}}
 
 
 def _flow(slide: str | None = None, **measures: str) -> DerivedFlow:
-    window = {"time": "at", "size": "1 hour", "slide": slide, "group_by": ["k"], "measures": measures or MEASURES}
+    window = {
+        "time": "at",
+        "size": "1 hour",
+        "slide": slide,
+        "group_by": ["k"],
+        "measures": measures or MEASURES,
+    }
     flow = {"source": {"table": "t"}, "window": window}
     return DerivedFlow.model_validate(flow)
 
@@ -54,7 +72,9 @@ def _rows(draw: Random, number: int = 60) -> list[Row]:
     return [
         {
             "k": draw.choice((None, "", "a", "b")),
-            "at": None if draw.random() < 0.1 else START + timedelta(minutes=draw.randint(-300, 300)),
+            "at": None
+            if draw.random() < 0.1
+            else START + timedelta(minutes=draw.randint(-300, 300)),
             "n": draw.choice((None, 1, 2, 3)),
             "x": draw.choice((None, 0.1, -2.5, 3.0)),
         }
@@ -94,21 +114,33 @@ class Tables:
 
     def __init__(self, home: Path, rows: list[Row], results: list[Row]) -> None:
         flows = {"t": LANDING, "d": {"source": {"table": "t"}} | WINDOW}
-        self.layout = PipelineSpec.model_validate({"pipeline": "p", "lake": str(home), "flows": flows}).layout("d")
+        self.layout = PipelineSpec.model_validate(
+            {"pipeline": "p", "lake": str(home), "flows": flows}
+        ).layout("d")
         self.source = str(home / "source")
         write_deltalake(self.source, pa.Table.from_pylist(rows, schema=SOURCE))
         write_deltalake(self.layout.table, pa.Table.from_pylist(results, schema=RESULT))
 
-    def prove(self, flow: DerivedFlow, version: int | None = None, share: float = 1.0) -> Certificate:
-        return prove(self.layout, flow, [TableLog(self.source, version)], TableLog(self.layout.table), share)
+    def prove(
+        self, flow: DerivedFlow, version: int | None = None, share: float = 1.0
+    ) -> Certificate:
+        return prove(
+            self.layout, flow, [TableLog(self.source, version)], TableLog(self.layout.table), share
+        )
 
 
-@pytest.mark.parametrize(("slide", "step"), [(None, 3600), ("20 minutes", 1200), ("25 minutes", 1500)])
+@pytest.mark.parametrize(
+    ("slide", "step"), [(None, 3600), ("20 minutes", 1200), ("25 minutes", 1500)]
+)
 def test_an_untouched_table_proves(tmp_path: Path, slide: str | None, step: int) -> None:
     rows = _rows(Random(step))
     found = Tables(tmp_path, rows, _query(rows, step)).prove(_flow(slide))
     assert found.holds and found.expected == found.found == len(_query(rows, step)) > 5
-    assert found.engine.startswith("duckdb ") and found.sources[0].version == 0 and found.as_dict()["holds"]
+    assert (
+        found.engine.startswith("duckdb ")
+        and found.sources[0].version == 0
+        and found.as_dict()["holds"]
+    )
 
 
 def _changed(name: str, change: Callable[[Any], Any]) -> Callable[[list[Row]], Row]:
@@ -172,7 +204,9 @@ def test_a_planted_falsehood_is_found_by_its_key(tmp_path: Path, planted: str) -
     results = _query(rows)
     row = plant(results)
     found = Tables(tmp_path, rows, results).prove(_flow())
-    assert not found.holds and found.differing == (2 if what == "unexpected" and planted != "row invented" else 1)
+    assert not found.holds and found.differing == (
+        2 if what == "unexpected" and planted != "row invented" else 1
+    )
     key = {"window_start": row["window_start"].isoformat(), "k": row["k"]}
     (one,) = [one for one in found.falsehoods if one.key == key and one.what == what][:1]
     assert set(one.columns) == ({column} if column else set())
@@ -184,7 +218,9 @@ def test_a_stale_table_is_found(tmp_path: Path) -> None:
     rows = _rows(Random(1))
     tables = Tables(tmp_path, rows, _query(rows))
     write_deltalake(
-        tables.source, pa.Table.from_pylist([{"k": "a", "at": START, "n": 1}], schema=SOURCE), mode="append"
+        tables.source,
+        pa.Table.from_pylist([{"k": "a", "at": START, "n": 1}], schema=SOURCE),
+        mode="append",
     )
     assert tables.prove(_flow(), version=0).holds, "the table is that of version 0"
     stale = tables.prove(_flow())
@@ -236,7 +272,10 @@ def test_no_number_is_near_infinity_or_nan(tmp_path: Path, odd: float) -> None:
     ],
 )
 def test_only_measures_of_certain_meaning_are_translated(text: str, expected: str | None) -> None:
-    assert measure(text, {"n": "integer", "x": "double", "k": "string", "d": "decimal(10,2)"}) == expected
+    assert (
+        measure(text, {"n": "integer", "x": "double", "k": "string", "d": "decimal(10,2)"})
+        == expected
+    )
 
 
 def test_a_flow_with_another_measure_needs_spark(tmp_path: Path) -> None:
@@ -270,7 +309,9 @@ def test_the_newest_certificate_is_named_by_report_page_and_doctor(
         """The lines about a proof in report and page, doctor's line, and the codes of what is wrong."""
         (view,) = (one for one in pages.flows(pipelines, tmp_path) if one.flow == "d")
         assert view.proven in pages.render([view])
-        report = next((line for line in typed("report", "p")[1].splitlines() if line.startswith("proof")), "")
+        report = next(
+            (line for line in typed("report", "p")[1].splitlines() if line.startswith("proof")), ""
+        )
         health = examine(request)
         return (
             report,
@@ -285,18 +326,29 @@ def test_the_newest_certificate_is_named_by_report_page_and_doctor(
     certificate = tables.prove(_flow())
     report, page, health, wrong = told()
     for line in (report, page, health):
-        assert "holds for version 0" in line and certificate.digest in line and certificate.engine in line
+        assert (
+            "holds for version 0" in line
+            and certificate.digest in line
+            and certificate.engine in line
+        )
     assert "proof-failed" not in wrong
 
-    write_deltalake(tables.layout.table, pa.Table.from_pylist(_query(rows)[1:], schema=RESULT), mode="overwrite")
+    write_deltalake(
+        tables.layout.table, pa.Table.from_pylist(_query(rows)[1:], schema=RESULT), mode="overwrite"
+    )
     assert typed("prove", "p")[0] == 1
     report, page, health, wrong = told()
     for line in (report, page, health):
         assert "DOES NOT HOLD, 1 key differs" in line and "for version 1" in line
     assert "proof-failed" in wrong
-    write_deltalake(tables.layout.table, pa.Table.from_pylist(_query(rows), schema=RESULT), mode="overwrite")
+    write_deltalake(
+        tables.layout.table, pa.Table.from_pylist(_query(rows), schema=RESULT), mode="overwrite"
+    )
     assert "proof-failed" not in told()[3], "it was about another version"
     (symptom,) = (one for one in examine(request).symptoms if one.code.startswith("proof-"))
-    assert (symptom.code, symptom.level) == ("proof-outdated", "note") and "version 2" in symptom.found
+    assert (symptom.code, symptom.level) == (
+        "proof-outdated",
+        "note",
+    ) and "version 2" in symptom.found
     assert typed("prove", "p")[0] == 0
     assert not any(one.code.startswith("proof-") for one in examine(request).symptoms)

@@ -25,26 +25,54 @@ _PLACE = {False: _TIME, True: pa.struct([("at", _TIME), ("seq", pa.int32())])}
 _ORIGIN = pa.struct([("unit", pa.string()), ("position", pa.int64())])
 _LEFT = pa.schema(
     [
-        *(("cell", pa.int32()), ("k", pa.string()), ("at", _TIME), ("id", pa.int32()), ("n", pa.int32())),
+        *(
+            ("cell", pa.int32()),
+            ("k", pa.string()),
+            ("at", _TIME),
+            ("id", pa.int32()),
+            ("n", pa.int32()),
+        ),
         ("_origin", _ORIGIN),
     ]
 )
 _MADE = [("h_found", pa.bool_()), ("v", pa.string()), ("note", pa.int32())]
 _ONE = {"source": {"files": "x/*", "format": "json"}}
-_EVENTS = {"cell": "int not null", "k": "string not null", "at": "timestamp not null", "seq": "int not null"}
-_ASKING = {name: _EVENTS[name] for name in ("cell", "at")} | {"k": "string", "id": "int not null", "n": "int"}
+_EVENTS = {
+    "cell": "int not null",
+    "k": "string not null",
+    "at": "timestamp not null",
+    "seq": "int not null",
+}
+_ASKING = {name: _EVENTS[name] for name in ("cell", "at")} | {
+    "k": "string",
+    "id": "int not null",
+    "n": "int",
+}
 Row = dict[str, Any]
 
 
 def _flow(home: Path, *, two: bool, append: bool = False) -> tuple[FlowLayout, DerivedFlow]:
-    past = {"keys": ["cell", "k"], "sequence_by": ["at", "seq"] if two else ["at"], "stored_as_scd_type": 2}
+    past = {
+        "keys": ["cell", "k"],
+        "sequence_by": ["at", "seq"] if two else ["at"],
+        "stored_as_scd_type": 2,
+    }
     columns = _EVENTS | {"v": "string", "u": "int"}
     flows = {
-        "l": _ONE | {"columns": _ASKING, "target": {} if append else {"keys": ["cell", "id"], "sequence_by": ["at"]}},
+        "l": _ONE
+        | {
+            "columns": _ASKING,
+            "target": {} if append else {"keys": ["cell", "id"], "sequence_by": ["at"]},
+        },
         "h": _ONE | {"columns": columns, "target": past | {"track_history": ["v"]}},
         "d": {
             "source": {"tables": ["l", "h"]},
-            "lookup": {"table": "h", "on": ["cell", "k"], "columns": {"v": "v", "u": "note"}, "as_of": "at"},
+            "lookup": {
+                "table": "h",
+                "on": ["cell", "k"],
+                "columns": {"v": "v", "u": "note"},
+                "as_of": "at",
+            },
         },
     }
     spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(home), "flows": flows})
@@ -69,13 +97,23 @@ def _origin(row: Asking) -> Row:
 
 
 def _run(row: Run, *, two: bool) -> Row:
-    start, end = ({"at": one[0], "seq": one[1]} if two and one else one for one in (row.start, row.end))
-    return {"cell": row.cell, "k": row.k, "__START_AT": start, "__END_AT": end, "v": row.v, "u": row.u}
+    start, end = (
+        {"at": one[0], "seq": one[1]} if two and one else one for one in (row.start, row.end)
+    )
+    return {
+        "cell": row.cell,
+        "k": row.k,
+        "__START_AT": start,
+        "__END_AT": end,
+        "v": row.v,
+        "u": row.u,
+    }
 
 
 def _results(some: Sequence[Cell]) -> list[Row]:
     return [
-        row._asdict() | dict(zip(("h_found", "v", "note"), cell.answers[1][row.cell, row.id], strict=True))
+        row._asdict()
+        | dict(zip(("h_found", "v", "note"), cell.answers[1][row.cell, row.id], strict=True))
         for cell in some
         for row in cell.after[0]
     ]
@@ -94,8 +132,16 @@ def test_an_asof_join_of_the_runs_answers_as_the_events_do(two: bool) -> None:
     with duckdb.connect() as db:
         db.execute("set timezone = 'UTC'")
         left = pa.Table.from_pylist([row._asdict() for cell in some for row in cell.after[0]])
-        ends = [(row, *((e and e[0] if two else e) for e in (row.start, row.end))) for c in some for row in c.after[1]]
-        rows = [{"cell": r.cell, "k": r.k, "b": b, "e": e, "v": r.v, "u": r.u} for r, b, e in ends if b != e]
+        ends = [
+            (row, *((e and e[0] if two else e) for e in (row.start, row.end)))
+            for c in some
+            for row in c.after[1]
+        ]
+        rows = [
+            {"cell": r.cell, "k": r.k, "b": b, "e": e, "v": r.v, "u": r.u}
+            for r, b, e in ends
+            if b != e
+        ]
         db.register("l", left)
         db.register("h", pa.Table.from_pylist(rows))
         found = db.execute(
@@ -106,13 +152,21 @@ def test_an_asof_join_of_the_runs_answers_as_the_events_do(two: bool) -> None:
     assert {row[:2]: row[2:] for row in found} == answers and len(answers) > 500
 
 
-@pytest.mark.parametrize(("two", "append"), [(False, False), (True, True)], ids=["one", "two, append"])
+@pytest.mark.parametrize(
+    ("two", "append"), [(False, False), (True, True)], ids=["one", "two, append"]
+)
 def test_an_untouched_table_proves(tmp_path: Path, two: bool, append: bool) -> None:
     some = list(cells(Random(6), 150, two=two))
     layout, flow = _flow(tmp_path, two=two, append=append)
     sources, results = _written(tmp_path, some, two=two), _results(some)
-    named = [row | {"left_origin": f"f:{row['cell'] * 100 + row['id']}"} for row in results] if append else results
-    found = prove(layout, flow, sources, _stored(layout, named, *([("left_origin", pa.string())] * append)))
+    named = (
+        [row | {"left_origin": f"f:{row['cell'] * 100 + row['id']}"} for row in results]
+        if append
+        else results
+    )
+    found = prove(
+        layout, flow, sources, _stored(layout, named, *([("left_origin", pa.string())] * append))
+    )
     assert found.holds and found.found == len(results) > 300, found.falsehoods
     assert min(sum(row["h_found"] is found for row in results) for found in (True, False)) > 50
 
@@ -157,11 +211,14 @@ def test_the_run_behind_a_row_is_the_one_that_was_valid(tmp_path: Path, two: boo
     table = pa.table(_stored(layout, results).query("select * from t"))
     results = table.to_pylist()
     (lefts, _), (runs, _) = (
-        (_by_row(some_rows), number) for some_rows, number in source_rows(layout, flow, sources, table, 0, 5)
+        (_by_row(some_rows), number)
+        for some_rows, number in source_rows(layout, flow, sources, table, 0, 5)
     )
     for at, row in enumerate(results):
         assert [one["id"] for one in lefts[at]] == [row["id"]]
-        assert [(one["v"], one["u"]) for one in runs.get(at, [])] == ([(row["v"], row["note"])] * row["h_found"])
+        assert [(one["v"], one["u"]) for one in runs.get(at, [])] == (
+            [(row["v"], row["note"])] * row["h_found"]
+        )
     assert any(runs.values())
 
 

@@ -25,8 +25,16 @@ _START = datetime(2026, 3, 1, tzinfo=UTC)
 _SOURCE = pa.schema([("k", pa.string()), ("at", pa.timestamp("us", "UTC")), ("n", pa.int32())])
 _TABLE = pa.schema(
     [
-        *(("k", pa.string()), ("segment_start", pa.timestamp("us", "UTC")), ("position", pa.int32())),
-        *(("n", pa.int64()), ("last", pa.timestamp("us", "UTC")), ("_changed_at", pa.timestamp("us", "UTC"))),
+        *(
+            ("k", pa.string()),
+            ("segment_start", pa.timestamp("us", "UTC")),
+            ("position", pa.int32()),
+        ),
+        *(
+            ("n", pa.int64()),
+            ("last", pa.timestamp("us", "UTC")),
+            ("_changed_at", pa.timestamp("us", "UTC")),
+        ),
     ]
 )
 _CLASS = """\
@@ -81,10 +89,14 @@ class _Lake:
         self.land(*self.rows)
 
     def land(self, *rows: Row) -> None:
-        write_deltalake(self.source, pa.Table.from_pylist(list(rows), schema=_SOURCE), mode="append")
+        write_deltalake(
+            self.source, pa.Table.from_pylist(list(rows), schema=_SOURCE), mode="append"
+        )
 
     def proven(self, results: list[Row]) -> Certificate:
-        write_deltalake(self.layout.table, pa.Table.from_pylist(results, schema=_TABLE), mode="overwrite")
+        write_deltalake(
+            self.layout.table, pa.Table.from_pylist(results, schema=_TABLE), mode="overwrite"
+        )
         assert is_provable(self.flow, [TableLog(self.source)])
         return prove(self.layout, self.flow, [TableLog(self.source)], TableLog(self.layout.table))
 
@@ -92,7 +104,9 @@ class _Lake:
         """A row for each row, and one for the end of each run."""
         found: list[Row] = []
         for k in (None, "a", "b"):
-            times = sorted(row["at"] for row in self.rows if row["k"] == k and row["at"] is not None)
+            times = sorted(
+                row["at"] for row in self.rows if row["k"] == k and row["at"] is not None
+            )
             runs: list[list[datetime]] = []
             for at in times:
                 if not runs or at - runs[-1][-1] > timedelta(minutes=30):
@@ -110,7 +124,9 @@ class _Lake:
 def test_an_untouched_table_proves_by_plain_python(tmp_path: Path) -> None:
     lake = _Lake(tmp_path)
     found = lake.proven(lake.results())
-    assert found.holds and found.expected == found.found == len(lake.results()) > 40, found.falsehoods
+    assert found.holds and found.expected == found.found == len(lake.results()) > 40, (
+        found.falsehoods
+    )
     assert found.engine.startswith("python ") and "folds row by row" in found.engine
 
 
@@ -156,7 +172,9 @@ def test_behind_a_row_are_the_rows_of_its_segment(tmp_path: Path, column: str) -
     results = [row for row in lake.results() if row["n"] < 0]
     table = pa.Table.from_pylist(results, schema=_TABLE)
     ((found, number),) = source_rows(lake.layout, lake.flow, [TableLog(lake.source)], table, 0, 100)
-    assert [number[at] for at in range(len(results))] == [-row["n"] for row in results] and len(results) > 5
+    assert [number[at] for at in range(len(results))] == [-row["n"] for row in results] and len(
+        results
+    ) > 5
     for at, row in enumerate(results):
         own = [one for one in found if one["_row"] == at]
         assert len(own) == -row["n"] and min(one["at"] for one in own) == row["segment_start"]

@@ -19,13 +19,21 @@ from draindown.spec.models import PipelineSpec
 from tests.folding import Row, fold
 
 _EVENTS = pa.schema(
-    [("k", pa.string()), ("at", pa.int64()), ("n", pa.int32()), ("op", pa.string()), ("v", pa.string())]
+    [
+        ("k", pa.string()),
+        ("at", pa.int64()),
+        ("n", pa.int32()),
+        ("op", pa.string()),
+        ("v", pa.string()),
+    ]
 )
 _TARGET = {"keys": ["k"], "sequence_by": ["at"], "stored_as_scd_type": 2, "track_history": ["v"]}
 _SEVERAL = _TARGET | {"sequence_by": ["at", "n"], "apply_as_deletes": "op in ('d', 'x')"}
 
 
-def _flow(home: Path, target: dict[str, Any], kind: str = "string") -> tuple[PipelineSpec, DerivedFlow]:
+def _flow(
+    home: Path, target: dict[str, Any], kind: str = "string"
+) -> tuple[PipelineSpec, DerivedFlow]:
     columns = {"k": "string", "at": "bigint", "n": "int", "op": "string", "v": kind}
     flows = {"t": {"source": {"files": "x/*", "format": "json"}, "columns": columns}}
     flows["d"] = {"source": {"table": "t"}, "target": target}
@@ -52,10 +60,16 @@ def _drawn(seed: int) -> list[Row]:
 def _history(events: list[Row], target: dict[str, Any]) -> list[Row]:
     """The rows of the table, as a plain loop makes them."""
     order = target["sequence_by"]
-    deletes = (lambda event: event["op"] == "d") if "apply_as_deletes" in target else (lambda event: False)
+    deletes = (
+        (lambda event: event["op"] == "d")
+        if "apply_as_deletes" in target
+        else (lambda event: False)
+    )
 
     def made(sequence: tuple[Any, ...] | None) -> Any:
-        return sequence and (sequence[0] if len(order) == 1 else dict(zip(order, sequence, strict=True)))
+        return sequence and (
+            sequence[0] if len(order) == 1 else dict(zip(order, sequence, strict=True))
+        )
 
     rows = fold(events, ["k"], order, target["track_history"], deletes)
     return [
@@ -67,12 +81,20 @@ def _history(events: list[Row], target: dict[str, Any]) -> list[Row]:
 
 def _proven(home: Path, target: dict[str, Any], events: list[Row], rows: list[Row]) -> Certificate:
     spec, flow = _flow(home, target)
-    sequence = pa.int64() if len(target["sequence_by"]) == 1 else pa.struct([("at", pa.int64()), ("n", pa.int32())])
-    kinds = {field.name: field.type for field in _EVENTS} | dict.fromkeys(("__START_AT", "__END_AT"), sequence)
+    sequence = (
+        pa.int64()
+        if len(target["sequence_by"]) == 1
+        else pa.struct([("at", pa.int64()), ("n", pa.int32())])
+    )
+    kinds = {field.name: field.type for field in _EVENTS} | dict.fromkeys(
+        ("__START_AT", "__END_AT"), sequence
+    )
     write_deltalake(str(home / "source"), pa.Table.from_pylist(events, schema=_EVENTS))
     held = pa.Table.from_pylist(rows, schema=pa.schema([(name, kinds[name]) for name in rows[0]]))
     write_deltalake(spec.layout("d").table, held)
-    return prove(spec.layout("d"), flow, [TableLog(str(home / "source"))], TableLog(spec.layout("d").table))
+    return prove(
+        spec.layout("d"), flow, [TableLog(str(home / "source"))], TableLog(spec.layout("d").table)
+    )
 
 
 @pytest.mark.parametrize("target", [_TARGET, _SEVERAL], ids=["one", "several"])
@@ -81,7 +103,9 @@ def test_a_history_proves(tmp_path: Path, target: dict[str, Any], seed: int) -> 
     events = _drawn(seed)
     rows = _history(events, target)
     found = _proven(tmp_path, target, events, rows)
-    assert found.holds and found.kind == "history" and found.expected == found.found == len(rows) > 15
+    assert (
+        found.holds and found.kind == "history" and found.expected == found.found == len(rows) > 15
+    )
     assert found.engine.startswith("duckdb "), found.falsehoods
 
 
@@ -154,7 +178,9 @@ def test_a_planted_falsehood_is_found_by_its_key(
         ("upper(op) = 'D'", False),
     ],
 )
-def test_a_condition_of_uncertain_meaning_is_left_to_spark(tmp_path: Path, condition: str, is_certain: bool) -> None:
+def test_a_condition_of_uncertain_meaning_is_left_to_spark(
+    tmp_path: Path, condition: str, is_certain: bool
+) -> None:
     _, flow = _flow(tmp_path, _TARGET | {"apply_as_deletes": condition})
     write_deltalake(str(tmp_path / "source"), pa.Table.from_pylist([], schema=_EVENTS))
     assert (statement(flow, [TableLog(str(tmp_path / "source"))]) is not None) is is_certain

@@ -24,7 +24,14 @@ from draindown.spec.models import PipelineSpec
 from draindown.spec.session import Session
 
 _START = datetime(2026, 3, 1, tzinfo=UTC)
-_SOURCE = pa.schema([("k", pa.string()), ("at", pa.timestamp("us", tz="UTC")), ("n", pa.int32()), ("z", pa.string())])
+_SOURCE = pa.schema(
+    [
+        ("k", pa.string()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("n", pa.int32()),
+        ("z", pa.string()),
+    ]
+)
 _LANDING = {
     "source": {"files": "x/*", "format": "json"},
     "columns": {"k": "string", "at": "timestamp", "n": "int", "z": "string"},
@@ -54,7 +61,9 @@ def _rows(draw: Random) -> list[Row]:
 def _sorted(rows: list[Row], order: Sequence[tuple[str, bool]]) -> list[Row]:
     """Sort by the last column first, as sorting keeps the order of equal rows. NULL is last in both directions."""
     for name, down in reversed(order):
-        known = sorted((row for row in rows if row[name] is not None), key=lambda row: row[name], reverse=down)
+        known = sorted(
+            (row for row in rows if row[name] is not None), key=lambda row: row[name], reverse=down
+        )
         rows = [*known, *(row for row in rows if row[name] is None)]
     return rows
 
@@ -105,7 +114,9 @@ def test_an_untouched_table_proves(tmp_path: Path, parts: dict[str, Any], seed: 
 def _swapped(results: list[Row]) -> Row:
     """Exchange the positions of two rows of a group that differ."""
     pairs = [(one, other) for one in results for other in results if one["k"] == other["k"]]
-    one, other = next(pair for pair in pairs if (pair[0]["n"], pair[0]["z"]) != (pair[1]["n"], pair[1]["z"]))
+    one, other = next(
+        pair for pair in pairs if (pair[0]["n"], pair[0]["z"]) != (pair[1]["n"], pair[1]["z"])
+    )
     one["position"], other["position"] = other["position"], one["position"]
     return one
 
@@ -131,9 +142,17 @@ def _third(results: list[Row]) -> Row:
 
 @pytest.mark.parametrize(
     ("plant", "what"),
-    [(_swapped, "wrong"), (_another, "wrong"), (_lost, "missing"), (_doubled, "doubled"), (_third, "unexpected")],
+    [
+        (_swapped, "wrong"),
+        (_another, "wrong"),
+        (_lost, "missing"),
+        (_doubled, "doubled"),
+        (_third, "unexpected"),
+    ],
 )
-def test_a_planted_falsehood_is_found_by_its_key(tmp_path: Path, plant: Callable[[list[Row]], Row], what: str) -> None:
+def test_a_planted_falsehood_is_found_by_its_key(
+    tmp_path: Path, plant: Callable[[list[Row]], Row], what: str
+) -> None:
     rows = _rows(Random(7))
     results = _query(TOP, rows)
     row = plant(results)
@@ -143,13 +162,18 @@ def test_a_planted_falsehood_is_found_by_its_key(tmp_path: Path, plant: Callable
     assert (what, key) in [(one.what, dict(one.key)) for one in found.falsehoods]
 
 
-SESSION = {"session": {"time": "at", "gap": 60, "by": ["k"], "measures": {"c": "count(*)", "s": "sum(n)"}}}
+SESSION = {
+    "session": {"time": "at", "gap": 60, "by": ["k"], "measures": {"c": "count(*)", "s": "sum(n)"}}
+}
 
 
 def _visits(rows: list[Row]) -> list[Row]:
     found = []
     for k in {row["k"] for row in rows}:
-        timed = sorted((row for row in rows if row["k"] == k and row["at"] is not None), key=lambda row: row["at"])
+        timed = sorted(
+            (row for row in rows if row["k"] == k and row["at"] is not None),
+            key=lambda row: row["at"],
+        )
         runs: list[list[Row]] = []
         for row in timed:
             if not runs or row["at"] - runs[-1][-1]["at"] > timedelta(seconds=60):
@@ -159,7 +183,11 @@ def _visits(rows: list[Row]) -> list[Row]:
             start, last = run[0]["at"], run[-1]["at"]
             numbers = [row["n"] for row in run if row["n"] is not None]
             seconds = Decimal(int((last - start).total_seconds()))
-            times = {"session_start": start, "session_end": last + timedelta(seconds=60), "session_seconds": seconds}
+            times = {
+                "session_start": start,
+                "session_end": last + timedelta(seconds=60),
+                "session_seconds": seconds,
+            }
             found.append({"k": k, **times, "c": len(run), "s": sum(numbers) if numbers else None})
     return found
 
@@ -167,7 +195,10 @@ def _visits(rows: list[Row]) -> list[Row]:
 @pytest.mark.parametrize("seed", range(3))
 def test_sessions_prove_and_one_that_was_split_does_not(tmp_path: Path, seed: int) -> None:
     draw = Random(seed)
-    rows = [row | {"at": _START + timedelta(seconds=draw.choice((0, 60, 61, 121, 300, 361)))} for row in _rows(draw)]
+    rows = [
+        row | {"at": _START + timedelta(seconds=draw.choice((0, 60, 61, 121, 300, 361)))}
+        for row in _rows(draw)
+    ]
     results = _visits(rows)
     found = _proven(tmp_path / "right", SESSION, rows, results)
     assert found.holds and found.expected == len(results) > 4, found.falsehoods
@@ -175,12 +206,18 @@ def test_sessions_prove_and_one_that_was_split_does_not(tmp_path: Path, seed: in
     split = [*results, long | {"session_start": long["session_end"], "c": 1}]
     found = _proven(tmp_path / "wrong", SESSION, rows, split)
     (falsehood,) = found.falsehoods
-    assert falsehood.what == "unexpected" and falsehood.key["session_start"] == long["session_end"].isoformat()
+    assert (
+        falsehood.what == "unexpected"
+        and falsehood.key["session_start"] == long["session_end"].isoformat()
+    )
 
 
 def test_rows_of_one_instant_are_of_one_session_in_whichever_order_they_are_sorted() -> None:
     """DuckDB sorts them twice, and not always alike: by rows, in place of by range, about one seed in ten was wrong."""
-    sql = sessions.query(Session.model_validate(SESSION["session"]), {"k": "string", "at": "timestamp", "n": "integer"})
+    sql = sessions.query(
+        Session.model_validate(SESSION["session"]),
+        {"k": "string", "at": "timestamp", "n": "integer"},
+    )
     assert sql is not None
     for seed in range(30):
         draw = Random(seed)
@@ -195,7 +232,8 @@ def test_rows_of_one_instant_are_of_one_session_in_whichever_order_they_are_sort
             db.execute("create table source as select * from given")
             found = db.execute(f"select k, session_start, c, s from ({sql})").fetchall()
         expected = [
-            (one["k"], int(one["session_start"].timestamp()) * 1_000_000, one["c"], one["s"]) for one in _visits(rows)
+            (one["k"], int(one["session_start"].timestamp()) * 1_000_000, one["c"], one["s"])
+            for one in _visits(rows)
         ]
         assert sorted(found, key=repr) == sorted(expected, key=repr), seed
 
@@ -205,8 +243,13 @@ def test_a_column_of_the_source_is_not_taken_for_one_of_the_query() -> None:
     with closing(duckdb.connect()) as db:
         db.execute("set timezone = 'UTC'")
         db.execute('create table source (k varchar, "at" timestamptz, us bigint)')
-        db.executemany("insert into source values ('a', ?, ?)", [(_START, 5), (_START + timedelta(seconds=61), 1)])
-        sql = sessions.query(Session.model_validate(part), {"k": "string", "at": "timestamp", "us": "long"})
+        db.executemany(
+            "insert into source values ('a', ?, ?)",
+            [(_START, 5), (_START + timedelta(seconds=61), 1)],
+        )
+        sql = sessions.query(
+            Session.model_validate(part), {"k": "string", "at": "timestamp", "us": "long"}
+        )
         assert sql is not None
         rows = db.execute(f"select session_start, s from ({sql}) order by session_start").fetchall()
     start = int(_START.timestamp()) * 1_000_000

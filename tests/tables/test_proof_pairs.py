@@ -22,7 +22,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _START = datetime(2026, 3, 1, tzinfo=UTC)
 _TIME = pa.timestamp("us", tz="UTC")
 _ORIGIN = pa.struct([("unit", pa.string()), ("position", pa.int64())])
-_SIDE = pa.schema([("id", pa.int64()), ("k", pa.string()), ("at", _TIME), ("n", pa.int32()), ("_origin", _ORIGIN)])
+_SIDE = pa.schema(
+    [("id", pa.int64()), ("k", pa.string()), ("at", _TIME), ("n", pa.int32()), ("_origin", _ORIGIN)]
+)
 _KINDS = {
     **dict.fromkeys(("at", "then", "time_bucket"), _TIME),
     **{name: pa.string() for name in ("k", "left_origin", "right_origin")},
@@ -33,7 +35,13 @@ _KINDS = {
 _COLUMNS = {"id": "bigint not null", "k": "string not null", "at": "timestamp not null", "n": "int"}
 KEYED = {"keys": ["id"], "sequence_by": ["at"]}
 Row = dict[str, Any]
-WITHIN = {"left": "l", "right": "r", "on": ["k"], "times": ["at", "at"], "between": ["-10 minutes", "30 minutes"]}
+WITHIN = {
+    "left": "l",
+    "right": "r",
+    "on": ["k"],
+    "times": ["at", "at"],
+    "between": ["-10 minutes", "30 minutes"],
+}
 JOIN = WITHIN | {"how": "left_outer", "columns": {"id": "other", "at": "then", "n": "m"}}
 _BOUND = (timedelta(minutes=-10), timedelta(minutes=30))
 
@@ -60,7 +68,11 @@ def _joined(left: list[Row], right: list[Row]) -> list[Row]:
         timed = [other for other in timed if one["at"] is not None and other["at"] is not None]
         matches = [other for other in timed if _BOUND[0] <= other["at"] - one["at"] <= _BOUND[1]]
         for other in matches or [{}]:
-            bucket = None if one["at"] is None else one["at"] - (one["at"] - _EPOCH) % timedelta(minutes=40)
+            bucket = (
+                None
+                if one["at"] is None
+                else one["at"] - (one["at"] - _EPOCH) % timedelta(minutes=40)
+            )
             theirs = {"other": other.get("id"), "then": other.get("at"), "m": other.get("n")}
             own = {name: one[name] for name in ("k", "id", "at", "n")}
             found.append(own | {"time_bucket": bucket} | theirs)
@@ -83,14 +95,18 @@ def _proven(
         write_deltalake(str(home / name), pa.Table.from_pylist(rows, schema=_SIDE))
     schema = pa.schema([(name, _KINDS[name]) for name in results[0]])
     write_deltalake(layout.table, pa.Table.from_pylist(results, schema=schema))
-    return prove(layout, flow, [TableLog(str(home / "r")), TableLog(str(home / "l"))], TableLog(layout.table))
+    return prove(
+        layout, flow, [TableLog(str(home / "r")), TableLog(str(home / "l"))], TableLog(layout.table)
+    )
 
 
 @pytest.mark.parametrize("how", ["left_outer", "inner"])
 @pytest.mark.parametrize("seed", range(3))
 def test_an_untouched_join_proves(tmp_path: Path, seed: int, how: str) -> None:
     left, right = _rows(Random(seed)), _rows(Random(100 + seed))
-    results = [row for row in _joined(left, right) if how == "left_outer" or row["other"] is not None]
+    results = [
+        row for row in _joined(left, right) if how == "left_outer" or row["other"] is not None
+    ]
     found = _proven(tmp_path, {"join": JOIN | {"how": how}}, left, right, results)
     assert found.holds and found.expected == found.found == len(results) >= 4, found.falsehoods
     assert found.engine.startswith("duckdb ") and [one.path for one in found.sources] == [
@@ -177,14 +193,18 @@ def _without_key(results: list[Row]) -> Row:
         (_without_key, "unexpected"),
     ],
 )
-def test_a_planted_falsehood_is_found_by_its_key(tmp_path: Path, plant: Callable[[list[Row]], Row], what: str) -> None:
+def test_a_planted_falsehood_is_found_by_its_key(
+    tmp_path: Path, plant: Callable[[list[Row]], Row], what: str
+) -> None:
     left, right = _rows(Random(7)), _rows(Random(8))
     results = _joined(left, right)
     row = plant(results)
     found = _proven(tmp_path, {"join": JOIN}, left, right, results)
     bucket = None if row["time_bucket"] is None else row["time_bucket"].isoformat()
     key = {"k": row["k"], "time_bucket": bucket, "id": row["id"], "other": row["other"]}
-    assert not found.holds and (what, key) in [(one.what, dict(one.key)) for one in found.falsehoods]
+    assert not found.holds and (what, key) in [
+        (one.what, dict(one.key)) for one in found.falsehoods
+    ]
 
 
 LOOKUP = {"table": "r", "on": ["k"], "columns": {"at": "then", "n": "m"}}
@@ -212,9 +232,13 @@ def _looked_up(left: list[Row]) -> list[Row]:
 def test_an_untouched_lookup_proves(tmp_path: Path, target: Row) -> None:
     left = _rows(Random(3))
     results = _looked_up(left)
-    results = results if target else [row | {"left_origin": f"f.json:{row['id']}"} for row in results]
+    results = (
+        results if target else [row | {"left_origin": f"f.json:{row['id']}"} for row in results]
+    )
     found = _proven(tmp_path, {"lookup": LOOKUP}, left, _users(), results, l=target, r=BY_KEY)
-    assert found.holds and found.found == 14 and {row["r_found"] for row in results} == {True, False}, found.falsehoods
+    assert (
+        found.holds and found.found == 14 and {row["r_found"] for row in results} == {True, False}
+    ), found.falsehoods
 
 
 def _stale(results: list[Row]) -> Row:

@@ -28,7 +28,10 @@ from tests.tables.test_table_source import LANDING, NOW, Project
 
 FLOWS = {
     "t": LANDING | {"columns": {"id": "bigint not null", "at": "timestamp"}},
-    "d": {"source": {"table": "t"}, "window": {"time": "at", "size": "1 hour", "measures": {"c": "count(*)"}}},
+    "d": {
+        "source": {"table": "t"},
+        "window": {"time": "at", "size": "1 hour", "measures": {"c": "count(*)"}},
+    },
 }
 
 
@@ -46,7 +49,9 @@ class Hourly(Project):
     def write(self, rows: Any, **_: Any) -> None:
         found = [{"id": hour, "at": NOW + timedelta(hours=hour)} for hour in rows]
         made = None if DeltaTable.is_deltatable(self.upstream.table) else {FEED: "true"}
-        write_deltalake(self.upstream.table, pa.Table.from_pylist(found), mode="append", configuration=made)
+        write_deltalake(
+            self.upstream.table, pa.Table.from_pylist(found), mode="append", configuration=made
+        )
 
     def derive(self, *hours: int) -> None:
         """Publish rows and do what a drain does with them."""
@@ -76,7 +81,9 @@ class Hourly(Project):
         capsys.readouterr()
         code = main(["--root", str(self.home), "prove", "p", "--json"])
         out = capsys.readouterr()
-        return code, json.loads(out.out)["certificates"][0] if code < 2 else json.loads(out.err)["error"]
+        return code, json.loads(out.out)["certificates"][0] if code < 2 else json.loads(out.err)[
+            "error"
+        ]
 
 
 @pytest.fixture
@@ -98,9 +105,16 @@ def during(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "while"])
-@pytest.mark.parametrize(("table", "helps"), [("t", "run p --flow d "), ("d", "doctor p --flow d ")])
+@pytest.mark.parametrize(
+    ("table", "helps"), [("t", "run p --flow d "), ("d", "doctor p --flow d ")]
+)
 def test_files_that_go_before_or_while_a_proof_reads_them_are_named(
-    it: Hourly, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, when: str, table: str, helps: str
+    it: Hourly,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    when: str,
+    table: str,
+    helps: str,
 ) -> None:
     assert it.prove(capsys)[0] == 0
     path = it.spec.layout(table).table
@@ -113,15 +127,21 @@ def test_files_that_go_before_or_while_a_proof_reads_them_are_named(
     assert f"of table {table} at version 0" in error["found"] and helps in error["next"][0]
 
 
-def test_a_table_that_another_query_computed_is_not_proven(it: Hourly, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_that_another_query_computed_is_not_proven(
+    it: Hourly, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = it.home / "dags" / "pipelines" / "p.yaml"
     path.write_text(path.read_text().replace("count(*)", "count(at)"))
     code, error = it.prove(capsys)
     assert (code, error["code"], error["changed"]) == (78, "derivation-changed", "nothing")
-    assert error["tried"] == "prove flow d of pipeline p" and "reset p --flow d " in error["next"][0]
+    assert (
+        error["tried"] == "prove flow d of pipeline p" and "reset p --flow d " in error["next"][0]
+    )
 
 
-def test_a_sample_that_holds_does_not_hide_keys_that_differ(it: Hourly, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sample_that_holds_does_not_hide_keys_that_differ(
+    it: Hourly, capsys: pytest.CaptureFixture[str]
+) -> None:
     done = DeltaTable(it.layout.table)
     done.update({"c": "c + 1"}, predicate="c = 2")
     assert it.prove(capsys)[0] == 1
@@ -146,7 +166,9 @@ def test_another_error_of_a_proof_stays_what_it_is(
     assert (code, error["code"]) == (70, "unforeseen") and "temporary space" in error["found"]
 
 
-def test_a_version_that_its_log_has_no_more_is_named(it: Hourly, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_version_that_its_log_has_no_more_is_named(
+    it: Hourly, capsys: pytest.CaptureFixture[str]
+) -> None:
     it.write([3])
     it.publish()
     source = DeltaTable(it.upstream.table)
@@ -154,7 +176,10 @@ def test_a_version_that_its_log_has_no_more_is_named(it: Hourly, capsys: pytest.
     for version in range(source.version()):
         (Path(it.upstream.table) / "_delta_log" / f"{version:020}.json").unlink()
     code, error = it.prove(capsys)
-    assert (code, error["code"]) == (78, "history-gone") and "the log of table t at version 0" in error["found"]
+    assert (code, error["code"]) == (
+        78,
+        "history-gone",
+    ) and "the log of table t at version 0" in error["found"]
 
 
 def test_a_batch_that_is_committed_while_a_proof_opens_its_tables_is_not_in_it(

@@ -77,8 +77,16 @@ def _sums(rows: list[Row], **more: Any) -> pa.Table:
     for k in {row["k"] for row in rows}:
         own = [row["x"] for row in reversed(rows) if row["k"] == k]
         window = {"window_start": START, "k": k, "window_end": START + timedelta(hours=1)}
-        found.append(window | {"s": sum(own), "m": sum(own) / len(own)} | (more if k == "0" else {}))
-    kinds = {"window_start": _TIME, "k": pa.string(), "window_end": _TIME, "s": pa.float64(), "m": pa.float64()}
+        found.append(
+            window | {"s": sum(own), "m": sum(own) / len(own)} | (more if k == "0" else {})
+        )
+    kinds = {
+        "window_start": _TIME,
+        "k": pa.string(),
+        "window_end": _TIME,
+        "s": pa.float64(),
+        "m": pa.float64(),
+    }
     return _table(found, **kinds)
 
 
@@ -94,7 +102,9 @@ def test_doubles_that_cancel_out_differ_by_a_share_of_what_was_added(tmp_path: P
     assert Two(tmp_path / "right", part, source, _sums(rows)).prove().holds
     for name in ("s", "m"):
         found = Two(tmp_path / name, part, source, _sums(rows, **{name: 0.01})).prove()
-        assert [(one.what, one.key["k"], list(one.columns)) for one in found.falsehoods] == [("wrong", "0", [name])]
+        assert [(one.what, one.key["k"], list(one.columns)) for one in found.falsehoods] == [
+            ("wrong", "0", [name])
+        ]
 
 
 def test_a_double_that_passes_through_is_the_same_or_wrong(tmp_path: Path) -> None:
@@ -104,12 +114,26 @@ def test_a_double_that_passes_through_is_the_same_or_wrong(tmp_path: Path) -> No
     assert falsehood.columns == {"x": (1_760_000_000.0, 1_760_000_001.0)}
 
 
-@pytest.mark.parametrize(("name", "kind"), list(product(("us", "US", "r", "s"), ("window", "newest"))))
-def test_a_column_with_the_name_of_one_of_the_query_s_own(tmp_path: Path, name: str, kind: str) -> None:
-    rows = [{"k": "x", "at": START, name: 5}, {"k": "x", "at": START + timedelta(minutes=1), name: 6}]
+@pytest.mark.parametrize(
+    ("name", "kind"), list(product(("us", "US", "r", "s"), ("window", "newest")))
+)
+def test_a_column_with_the_name_of_one_of_the_query_s_own(
+    tmp_path: Path, name: str, kind: str
+) -> None:
+    rows = [
+        {"k": "x", "at": START, name: 5},
+        {"k": "x", "at": START + timedelta(minutes=1), name: 6},
+    ]
     source = _table(rows, **{"k": pa.string(), "at": _TIME, name: pa.int64()})
     if kind == "window":
-        declared = {"window": {"time": "at", "size": "1 hour", "group_by": ["k"], "measures": {"n": "count(*)"}}}
+        declared = {
+            "window": {
+                "time": "at",
+                "size": "1 hour",
+                "group_by": ["k"],
+                "measures": {"n": "count(*)"},
+            }
+        }
         made = {"window_start": START, "k": "x", "window_end": START + timedelta(hours=1), "n": 2}
         kinds = {"window_start": _TIME, "k": pa.string(), "window_end": _TIME, "n": pa.int64()}
     else:
@@ -138,7 +162,10 @@ def test_rows_that_a_query_has_twice_are_counted(tmp_path: Path) -> None:
     declared, layout = spec.declared("d"), spec.layout("d")
     assert isinstance(declared, DerivedFlow)
     write_deltalake(str(tmp_path / "t"), events.append_column("_origin", origin))
-    write_deltalake(str(tmp_path / "u"), _table([{"k": "a", "age": 3}] * 2, **users).append_column("_origin", other))
+    write_deltalake(
+        str(tmp_path / "u"),
+        _table([{"k": "a", "age": 3}] * 2, **users).append_column("_origin", other),
+    )
     sources, verdicts = [TableLog(str(tmp_path / name)) for name in "tu"], []
     for times in (1, 2, 3):
         write_deltalake(layout.table, _table([pair] * times, **kinds), mode="overwrite")
@@ -149,7 +176,9 @@ def test_rows_that_a_query_has_twice_are_counted(tmp_path: Path) -> None:
 
 def test_columns_that_one_side_lacks_are_null_there(tmp_path: Path) -> None:
     source = _table(_EVENT, **_EVENTS)
-    more = _table([one | {"old": 5 if one["k"] else None} for one in _EVENT], **_EVENTS, old=pa.int32())
+    more = _table(
+        [one | {"old": 5 if one["k"] else None} for one in _EVENT], **_EVENTS, old=pa.int32()
+    )
     (falsehood,) = Two(tmp_path / "more", NEWEST, source, more).prove().falsehoods
     assert (falsehood.key, falsehood.columns) == ({"k": "a"}, {"old": (None, 5)})
     found = Two(tmp_path / "less", NEWEST, source, source.drop_columns(["x"])).prove()
@@ -177,9 +206,12 @@ def test_no_two_rows_have_one_digest(tmp_path: Path) -> None:
     ]
     for at, (one, other) in enumerate(texts):
         write_deltalake(
-            str(tmp_path / str(at)), pa.table({"a": pa.array([one], pa.string()), "b": pa.array([other], pa.string())})
+            str(tmp_path / str(at)),
+            pa.table({"a": pa.array([one], pa.string()), "b": pa.array([other], pa.string())}),
         )
-    assert len({digest(TableLog(str(tmp_path / str(at)))) for at in range(len(texts))}) == len(texts)
+    assert len({digest(TableLog(str(tmp_path / str(at)))) for at in range(len(texts))}) == len(
+        texts
+    )
 
 
 def test_what_does_not_fit_into_memory_lies_in_a_temporary_directory_until_the_end(
@@ -188,7 +220,9 @@ def test_what_does_not_fit_into_memory_lies_in_a_temporary_directory_until_the_e
     monkeypatch.chdir(tmp_path)
     with connected() as db:
         db.execute("set memory_limit = '40MB'; set threads = 1")
-        db.execute("create table t as select range as id, md5(range::varchar) as x from range(1500000)")
+        db.execute(
+            "create table t as select range as id, md5(range::varchar) as x from range(1500000)"
+        )
         db.execute("select count(*) from (select * from t order by x)")
         (place,) = db.execute("select current_setting('temp_directory')").fetchone() or ("",)
         assert list(Path(place).iterdir()) and Path(place).is_relative_to(tempfile.gettempdir())

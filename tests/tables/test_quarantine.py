@@ -31,7 +31,14 @@ def refused(identity: str, position: int = 1, **more: Any) -> dict[str, Any]:
         "raw_bytes": None,
         "raw_length": 1,
     }
-    why = {"reason": "malformed", "field": None, "detail": None, "generation": 1, "batch": 0, "kind": "source"}
+    why = {
+        "reason": "malformed",
+        "field": None,
+        "detail": None,
+        "generation": 1,
+        "batch": 0,
+        "kind": "source",
+    }
     return row | why | {"run_id": "r1", "first_seen": AT, "refused_at": AT} | more
 
 
@@ -89,7 +96,10 @@ def test_a_row_is_decided_once(layout: FlowLayout) -> None:
 def test_originals_stay_as_they_were(layout: FlowLayout) -> None:
     before = TableLog(layout.quarantine).query("select * from t order by quarantine_id").to_pylist()
     quarantine.discard(layout, ["aa1"], by="me", note="old")
-    assert TableLog(layout.quarantine).query("select * from t order by quarantine_id").to_pylist() == before
+    assert (
+        TableLog(layout.quarantine).query("select * from t order by quarantine_id").to_pylist()
+        == before
+    )
     (decision,) = TableLog(layout.resolutions).query("select * from t").to_pylist()
     assert (decision["action"], decision["by"], decision["note"]) == ("discarded", "me", "old")
 
@@ -129,7 +139,10 @@ def test_a_replay_gets_no_row_that_was_decided_since_it_was_chosen(layout: FlowL
 
 @pytest.fixture
 def many(layout: FlowLayout) -> FlowLayout:
-    rows = [refused(f"cc{n:04}", position=n, raw=str(n), refused_at=AT + timedelta(hours=n)) for n in range(300)]
+    rows = [
+        refused(f"cc{n:04}", position=n, raw=str(n), refused_at=AT + timedelta(hours=n))
+        for n in range(300)
+    ]
     delta.append(layout.quarantine, pa.Table.from_pylist(rows, REFUSED))
     quarantine.discard(layout, [f"cc{n:04}" for n in range(0, 300, 2)], by="me")
     return layout
@@ -158,7 +171,10 @@ def many(layout: FlowLayout) -> FlowLayout:
     ],
 )
 def test_only_what_is_asked_for_leaves_the_tables(
-    many: FlowLayout, look: Callable[[FlowLayout], object], most: int, monkeypatch: pytest.MonkeyPatch
+    many: FlowLayout,
+    look: Callable[[FlowLayout], object],
+    most: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read = rows_read(monkeypatch)
     look(many)
@@ -173,7 +189,9 @@ def test_a_limit_keeps_the_oldest(many: FlowLayout) -> None:
     assert ids(quarantine.listed(many, Filter(state=None), 100_000)) == every
 
 
-def test_decisions_about_more_rows_than_a_query_lists(layout: FlowLayout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decisions_about_more_rows_than_a_query_lists(
+    layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(quarantine, "_MANY", 1)
     assert quarantine.discard(layout, ["aa2", "bb3"], by="me") == 2
     assert quarantine.discard(layout, ["aa1", "aa2", "bb3"], by="me") == 1

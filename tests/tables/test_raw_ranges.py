@@ -25,14 +25,26 @@ def unit(name: str, log: str, start: int, until: int) -> Unit:
 def keep(layout: FlowLayout, ranges: list[raw.Kept], at: datetime = AT) -> None:
     """Write ranges as batches do, without their records."""
     rows = [
-        {"part": raw.RANGES, "day": at.date(), "unit": one.unit, "log": one.log, "from": one.start, "until": one.until}
+        {
+            "part": raw.RANGES,
+            "day": at.date(),
+            "unit": one.unit,
+            "log": one.log,
+            "from": one.start,
+            "until": one.until,
+        }
         for one in ranges
     ]
     delta.append(layout.raw, pa.Table.from_pylist(rows, schema=raw.SCHEMA))
 
 
 def positions(pieces: list[Unit], *, kept: bool) -> list[tuple[str, str, int]]:
-    return [(one.name, one.log, at) for one in pieces if bool(one.kept) == kept for at in range(one.start, one.until)]
+    return [
+        (one.name, one.log, at)
+        for one in pieces
+        if bool(one.kept) == kept
+        for at in range(one.start, one.until)
+    ]
 
 
 @pytest.mark.parametrize("units", [1, 3, 100, 101, 250])
@@ -43,12 +55,22 @@ def test_pieces_of_units_are_kept_wholly_or_not_at_all(tmp_path: Path, units: in
     ranges = [raw.Kept(name, log, at, at + draw.randrange(1, 9)) for name, log, at in starts]
     keep(layout, ranges)
     held = {(one.unit, one.log, at) for one in ranges for at in range(one.start, one.until)}
-    asked = [unit(f"t/{n}", draw.choice("ab"), at, at + draw.randrange(0, 20)) for n in range(units) for at in [n % 25]]
+    asked = [
+        unit(f"t/{n}", draw.choice("ab"), at, at + draw.randrange(0, 20))
+        for n in range(units)
+        for at in [n % 25]
+    ]
     pieces = raw.divided(layout, asked)
     wanted = [(one.name, one.log, at) for one in asked for at in range(one.start, one.until)]
-    assert sorted(positions(pieces, kept=True)) == sorted(place for place in wanted if place in held)
-    assert sorted(positions(pieces, kept=False)) == sorted(place for place in wanted if place not in held)
-    assert [one.name for one in pieces if one.start == one.until] == [one.name for one in asked if not one.bytes]
+    assert sorted(positions(pieces, kept=True)) == sorted(
+        place for place in wanted if place in held
+    )
+    assert sorted(positions(pieces, kept=False)) == sorted(
+        place for place in wanted if place not in held
+    )
+    assert [one.name for one in pieces if one.start == one.until] == [
+        one.name for one in asked if not one.bytes
+    ]
 
 
 def test_ranges_of_one_log_are_joined_where_they_touch(tmp_path: Path) -> None:

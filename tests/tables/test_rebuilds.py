@@ -60,7 +60,9 @@ def begin(asked: Request, *, accept_missing: bool = False) -> rebuild.Rebuild:
 def read_all(asked: Request, begun: rebuild.Rebuild, batches: int = 2) -> Request:
     """Do what a drain into the staged tables does; returns its request."""
     staged = asked.model_copy(update={"staged": begun.generation})
-    write_deltalake(staged.layout.table, TableLog(asked.layout.table).query("select * from t limit 0"))
+    write_deltalake(
+        staged.layout.table, TableLog(asked.layout.table).query("select * from t limit 0")
+    )
     for batch in range(batches):
         commit(staged, batch, generation=begun.generation)
     write_checkpoint(asked, begun.generation, offsets=batches, commits=batches)
@@ -73,7 +75,9 @@ def swap(asked: Request, staged: Request, **other: Any) -> int:
     rows = TableLog(staged.layout.table).query("select * from t")
     known_as = CommitProperties(
         custom_metadata={"userMetadata": said.as_metadata()},
-        app_transactions=[Transaction(app_id(asked.layout, said.generation, "rows"), said.batches - 1)],
+        app_transactions=[
+            Transaction(app_id(asked.layout, said.generation, "rows"), said.batches - 1)
+        ],
     )
     write_deltalake(asked.layout.table, rows, mode="overwrite", commit_properties=known_as)
     count_as_spark(asked.layout.table)
@@ -94,9 +98,17 @@ def codes(asked: Request, level: str) -> set[str]:
 def test_the_plan_says_what_is_read_and_what_changes(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     found = rebuild.plan(asked)
-    assert (found.previous, found.generation, found.state, found.slices, found.units) == (1, 2, "new", 2, 2)
+    assert (found.previous, found.generation, found.state, found.slices, found.units) == (
+        1,
+        2,
+        "new",
+        2,
+        2,
+    )
     assert (found.missing, found.forgotten, found.changes) == ((), 0, ())
-    assert found.table_bytes == sum(file.stat().st_size for file in Path(asked.layout.table).glob("*.parquet"))
+    assert found.table_bytes == sum(
+        file.stat().st_size for file in Path(asked.layout.table).glob("*.parquet")
+    )
     flow = asked.flow_spec.model_dump(mode="json")
     flow["columns"] |= {"id": "bigint not null", "new": "string", "payload": "json"}
     flow["target"]["partition_by"] = ["new"]
@@ -130,19 +142,27 @@ def test_what_the_source_no_longer_holds_stops_it_until_someone_agrees(tmp_path:
     assert code_of(lambda: begin(asked)) == "rebuild-input-gone"
 
 
-def test_what_is_given_up_while_a_rebuild_is_begun_is_left_out_of_it_or_refused(tmp_path: Path) -> None:
+def test_what_is_given_up_while_a_rebuild_is_begun_is_left_out_of_it_or_refused(
+    tmp_path: Path,
+) -> None:
     asked = drained(tmp_path)
     begun = begin(asked)
     names = [tmp_path / "in" / f"{number}.json" for number in (2, 3)]
     for path in names:
         path.write_text(f'{{"id": "{path.stem}", "n": 1}}\n')
     take_in(asked, heap_bytes=1024**3, now=AT)
-    give_up = partial(discards.discard_input, source_of(asked), asked.layout, by="me", note="", at=AT)
+    give_up = partial(
+        discards.discard_input, source_of(asked), asked.layout, by="me", note="", at=AT
+    )
     give_up([str(names[0])], reading=losses.reading(asked))
     assert rebuild.plan(asked).units == 3
     assert begin(asked) == begun
     staged = read_all(asked, begun, batches=4)
-    assert generations.without(staged.layout, 2) == generations.without(asked.layout, 1) == {str(names[0])}
+    assert (
+        generations.without(staged.layout, 2)
+        == generations.without(asked.layout, 1)
+        == {str(names[0])}
+    )
     with pytest.raises(TerminalError) as caught:
         give_up([str(names[1])], reading=losses.reading(asked))
     assert (caught.value.code, "--abort" in caught.value.next[0]) == ("not-parked", True)
@@ -169,14 +189,26 @@ def test_one_that_was_begun_goes_on_only_as_it_was_begun(tmp_path: Path) -> None
     asked = drained(tmp_path)
     begun = begin(asked)
     assert begin(asked) == begun
-    assert (generations.generation(asked.layout), generations.generation(asked.layout.beside(2))) == (1, 2)
-    assert (resume.resume(asked.layout), plan.plan(asked, AT)[0].drain) == (1, False)  # the live one goes on
+    assert (
+        generations.generation(asked.layout),
+        generations.generation(asked.layout.beside(2)),
+    ) == (1, 2)
+    assert (resume.resume(asked.layout), plan.plan(asked, AT)[0].drain) == (
+        1,
+        False,
+    )  # the live one goes on
     assert codes(asked, "note") == {"rebuild-unfinished", "unpublished"}
     read_all(asked, begun, batches=1)
     found = rebuild.plan(asked)
-    assert (found.state, found.slices, [Path(path).name for path in found.missing]) == ("begun", 1, [])
+    assert (found.state, found.slices, [Path(path).name for path in found.missing]) == (
+        "begun",
+        1,
+        [],
+    )
     flow = asked.flow_spec.model_copy(update={"max_batches": 7})
-    bounded = asked.model_copy(update={"spec": asked.spec.model_copy(update={"flows": {"f": flow}})})
+    bounded = asked.model_copy(
+        update={"spec": asked.spec.model_copy(update={"flows": {"f": flow}})}
+    )
     assert rebuild.plan(bounded).state == "begun"  # reads the same
     flow = asked.flow_spec.model_copy(update={"rules": {"sane": "n > 0"}})
     other = asked.model_copy(update={"spec": asked.spec.model_copy(update={"flows": {"f": flow}})})
@@ -193,7 +225,10 @@ def test_one_that_was_begun_goes_on_only_as_it_was_begun(tmp_path: Path) -> None
 def test_an_abort_that_lost_its_lease_writes_nothing(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     begun = begin(asked)
-    note, staging = Path(asked.layout.rebuild), Path(asked.layout.beside(begun.generation).staging).parent
+    note, staging = (
+        Path(asked.layout.rebuild),
+        Path(asked.layout.beside(begun.generation).staging).parent,
+    )
     before = note.read_text(), sorted(staging.rglob("*"))
 
     def lost() -> None:
@@ -223,7 +258,9 @@ def test_an_abort_that_was_cut_short_can_only_be_aborted(
         patch.setattr(shutil, "rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
             abort(asked.layout, lambda: None)
-    assert code_of(lambda: begin(asked)) == "rebuild-damaged", "half of its tables must not take the live ones' place"
+    assert code_of(lambda: begin(asked)) == "rebuild-damaged", (
+        "half of its tables must not take the live ones' place"
+    )
     assert "rebuild-damaged" in codes(asked, "wrong")
     assert abort(asked.layout, lambda: None) == begun.generation
     assert begin(asked).generation == begun.generation + 1
@@ -276,7 +313,9 @@ def dying_at(step: str) -> Any:
     return reached
 
 
-def refused(asked: Request, *rows: tuple[str, str, int], kind: str = "source", batch: int = 0) -> None:
+def refused(
+    asked: Request, *rows: tuple[str, str, int], kind: str = "source", batch: int = 0
+) -> None:
     """Rows of the quarantine: id, file, generation."""
     columns = ("raw", "reason", "field", "detail", "run_id", "envelope")
     content = [
@@ -295,11 +334,17 @@ def refused(asked: Request, *rows: tuple[str, str, int], kind: str = "source", b
         }
         for known_id, file, generation in rows
     ]
-    write_deltalake(asked.layout.quarantine, pa.Table.from_pylist(content, schema=REFUSED), mode="append")
+    write_deltalake(
+        asked.layout.quarantine, pa.Table.from_pylist(content, schema=REFUSED), mode="append"
+    )
 
 
 def tombstones(path: str, *keys: Any) -> None:
-    rows = {"id": list(keys), "n": pa.array([1] * len(keys), pa.int32()), "generation": [1] * len(keys)}
+    rows = {
+        "id": list(keys),
+        "n": pa.array([1] * len(keys), pa.int32()),
+        "generation": [1] * len(keys),
+    }
     write_deltalake(path, pa.table(rows))
 
 
@@ -314,16 +359,33 @@ STEPS = ("tombstones", "moved", "decided", "ledger", "named")
 def test_killed_at_any_step_after_the_swap_the_next_one_finishes(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     layout = asked.layout
-    refused(asked, ("open-again", "0.json", 1), ("open-passes", "0.json", 1), ("discarded-again", "1.json", 1))
-    refused(asked, ("released-again", "0.json", 1), ("released-passes", "1.json", 1), ("gone", "9.json", 1))
+    refused(
+        asked,
+        ("open-again", "0.json", 1),
+        ("open-passes", "0.json", 1),
+        ("discarded-again", "1.json", 1),
+    )
+    refused(
+        asked,
+        ("released-again", "0.json", 1),
+        ("released-passes", "1.json", 1),
+        ("gone", "9.json", 1),
+    )
     refused(asked, ("cut-short", "1.json", 1), batch=7)
     refused(asked, ("withheld", "0.json", 1), kind="other")
     quarantine.discard(layout, ["discarded-again"], by="someone")
-    quarantine.release(layout, ["released-again", "released-passes", "gone"], by="someone", run_id="replay")
+    quarantine.release(
+        layout, ["released-again", "released-passes", "gone"], by="someone", run_id="replay"
+    )
     tombstones(layout.tombstones, "a", "b")
     begun = begin(asked)
     staged = read_all(asked, begun)
-    refused(staged, ("open-again", "0.json", 2), ("discarded-again", "1.json", 2), ("released-again", "0.json", 2))
+    refused(
+        staged,
+        ("open-again", "0.json", 2),
+        ("discarded-again", "1.json", 2),
+        ("released-again", "0.json", 2),
+    )
     refused(staged, ("new", "0.json", 2), ("cut-short", "1.json", 2))
     tombstones(staged.layout.tombstones, "c")
     before = states(asked)
@@ -364,7 +426,10 @@ def test_killed_at_any_step_after_the_swap_the_next_one_finishes(tmp_path: Path)
     state = published.unpublished(layout)
     assert state is not None and (state.pending, state.since) == (True, None)
     assert not codes(asked, "wrong")
-    left = {str(path.relative_to(staged.layout.staging)) for path in Path(staged.layout.staging).rglob("*")}
+    left = {
+        str(path.relative_to(staged.layout.staging))
+        for path in Path(staged.layout.staging).rglob("*")
+    }
     assert all(path.startswith(("table/_delta_log", "table")) for path in left)
     assert not list(Path(staged.layout.table).glob("*.parquet"))
     assert code_of(lambda: reset.undo(asked, by="me")) == "generation-has-batches"
@@ -383,14 +448,21 @@ def test_a_quarantine_that_a_rebuild_makes_is_for_its_owner_alone(tmp_path: Path
     assert Path(asked.layout.quarantine).stat().st_mode & 0o777 == 0o700
 
 
-def test_rows_of_a_topic_that_was_created_again_are_decided_by_what_the_rebuild_read(tmp_path: Path) -> None:
+def test_rows_of_a_topic_that_was_created_again_are_decided_by_what_the_rebuild_read(
+    tmp_path: Path,
+) -> None:
     asked = about(tmp_path, {"source": SOURCE, "columns": {"n": "int"}, "target": {}})
     layout, began = asked.layout, rebuild.Rebuild(2, 1, AT.isoformat(), "me", "")
     for generation, topic in ((1, "old"), (2, "new")):
-        pinned = positions.rows([Span("t", 0, topic, 0, 10)], record_bytes=1.0, oldest={}, now=AT, compacted=())
+        pinned = positions.rows(
+            [Span("t", 0, topic, 0, 10)], record_bytes=1.0, oldest={}, now=AT, compacted=()
+        )
         intake.append(layout, generation, positions.OWN, pinned, AT, 1)
     old, released, new = (
-        {"quarantine_id": intake.record_id("t/0", at, log), "origin": {"unit": "t/0", "position": at}}
+        {
+            "quarantine_id": intake.record_id("t/0", at, log),
+            "origin": {"unit": "t/0", "position": at},
+        }
         | {"kind": "source", "raw": "x", "raw_length": 1, "generation": 1, "batch": 0}
         for log, at in (("old", 3), ("old", 4), ("new", 3))
     )
@@ -399,7 +471,9 @@ def test_rows_of_a_topic_that_was_created_again_are_decided_by_what_the_rebuild_
     recovery_swap._decide_again(layout, began, "me")
     assert quarantine.released(layout).keys() == {new["quarantine_id"]}
     # neither does a row of the old topic wait for the slice that reads its place in the new one
-    records = {one["quarantine_id"]: ("t/0", one["origin"]["position"]) for one in (old, released, new)}
+    records = {
+        one["quarantine_id"]: ("t/0", one["origin"]["position"]) for one in (old, released, new)
+    }
     assert discards.not_read(layout, 2, records) == {("t/0", 3)}
     del records[new["quarantine_id"]]
     assert discards.not_read(layout, 2, records) == set()
@@ -428,13 +502,17 @@ def test_a_refused_record_that_a_rebuild_could_not_read_stays_open(tmp_path: Pat
     accepted.accept(layout, lost, by="me", note="aged out", at=AT)
     recovery_swap._decide_again(layout, began, "me")
     read = {("t/0", at) for at in range(4, 10)} | {("t/1", at) for at in range(10)}
-    assert quarantine.released(layout).keys() == {intake.record_id(unit, at, "x") for unit, at in read}
+    assert quarantine.released(layout).keys() == {
+        intake.record_id(unit, at, "x") for unit, at in read
+    }
 
 
 def test_audit_holds_the_ledger_against_the_log_of_the_rebuilt_table(tmp_path: Path) -> None:
     asked = drained(tmp_path)
     foreign(asked)  # a rebuild takes away what other hands wrote
-    assert {residue.kind for residue in audit(asked.spec, "f", root=tmp_path).residues} >= {"foreign-commit"}
+    assert {residue.kind for residue in audit(asked.spec, "f", root=tmp_path).residues} >= {
+        "foreign-commit"
+    }
     staged = read_all(asked, rebuild.begin(asked, by="me", accept_missing=False, drop_foreign=True))
     swap(asked, staged)
     recovery_swap.finish(asked.layout, by="me")
@@ -446,7 +524,9 @@ def test_audit_holds_the_ledger_against_the_log_of_the_rebuilt_table(tmp_path: P
     log = Path(staged.layout.table, "_delta_log", f"{1:020}.json")
     log.write_text(log.read_text().replace(r"\"units\":1", r"\"units\":2"))
     found = audit(asked.spec, "f", root=tmp_path).residues
-    assert [(residue.kind, "batch 0" in residue.where) for residue in found] == [("ledger-not-as-committed", True)]
+    assert [(residue.kind, "batch 0" in residue.where) for residue in found] == [
+        ("ledger-not-as-committed", True)
+    ]
     shutil.rmtree(staged.layout.staging)
     page = audit(asked.spec, "f", root=tmp_path)
     assert page.clean
@@ -464,7 +544,9 @@ def test_the_audit_of_a_rebuilt_table_stays_clean_once_its_log_is_cleaned(tmp_pa
     assert not any("row-count" in reason for reason in page.unlooked)
 
 
-def test_a_swap_that_was_restored_away_counts_for_nothing_once_it_is_cleaned(tmp_path: Path) -> None:
+def test_a_swap_that_was_restored_away_counts_for_nothing_once_it_is_cleaned(
+    tmp_path: Path,
+) -> None:
     asked = drained(tmp_path)
     said = swap(asked, read_all(asked, begin(asked)))
     recovery_swap.finish(asked.layout, by="me")
@@ -491,7 +573,9 @@ def test_a_swap_that_brought_other_rows_is_not_finished(tmp_path: Path) -> None:
     staged = read_all(asked, begin(asked))
     swap(asked, staged, rows=3)
     for _ in range(2):
-        assert code_of(lambda: recovery_swap.finish(asked.layout, by="me")) == "ledger-does-not-add-up"
+        assert (
+            code_of(lambda: recovery_swap.finish(asked.layout, by="me")) == "ledger-does-not-add-up"
+        )
     assert generations.generation(asked.layout) == 1
 
 
@@ -527,12 +611,17 @@ def test_the_memory_of_deletes_is_emptied_where_nothing_is_deleted_any_more(tmp_
     assert (found.num_rows, found.schema.field("id").type) == (0, pa.string())
 
 
-def test_the_command_prints_its_plan_and_needs_a_yes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_its_plan_and_needs_a_yes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked = drained(tmp_path)
     (tmp_path / "dags/pipelines").mkdir(parents=True)
     lines = ["pipeline: p", f"lake: {tmp_path}/lake", "flows:", "  f:"]
     lines += ["    source: {files: in/*, format: json, max_files_per_trigger: 1}"]
-    lines += ["    columns: {id: string not null, n: int not null}", "    target: {keys: [id], sequence_by: [n]}"]
+    lines += [
+        "    columns: {id: string not null, n: int not null}",
+        "    target: {keys: [id], sequence_by: [n]}",
+    ]
     (tmp_path / "dags/pipelines/p.yaml").write_text("\n".join(lines))
 
     def run(*arguments: str) -> tuple[int, str]:
@@ -541,7 +630,12 @@ def test_the_command_prints_its_plan_and_needs_a_yes(tmp_path: Path, capsys: pyt
         return code, said.err + said.out
 
     code, said = run()
-    assert (code, "generation 1 -> 2" in said, "2 files" in said, "one per id, by n" in said) == (2, True, True, True)
+    assert (code, "generation 1 -> 2" in said, "2 files" in said, "one per id, by n" in said) == (
+        2,
+        True,
+        True,
+        True,
+    )
     assert not Path(asked.layout.rebuild).exists()
     (tmp_path / "in/0.json").unlink()
     code, said = run("--yes")

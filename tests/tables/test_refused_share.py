@@ -35,12 +35,25 @@ def asked(tmp_path: Path) -> Request:
     return found
 
 
-def drain(asked: Request, batch: int, refused: int, *, run: str = "r", recorded: bool = True, **more: int) -> None:
+def drain(
+    asked: Request, batch: int, refused: int, *, run: str = "r", recorded: bool = True, **more: int
+) -> None:
     """A batch of the file of its number that refused so many records, and those rows in the quarantine."""
     records = 10 ** (batch + 1)
-    kept = {"inserted": 1, "superseded": records - refused - 1} if refused < records else {"inserted": 0}
+    kept = (
+        {"inserted": 1, "superseded": records - refused - 1}
+        if refused < records
+        else {"inserted": 0}
+    )
     counts = {"records": records, "quarantined": refused} | kept | more
-    commit(asked, batch, recorded=recorded, run_id=run, reasons={"malformed": refused} if refused else {}, **counts)
+    commit(
+        asked,
+        batch,
+        recorded=recorded,
+        run_id=run,
+        reasons={"malformed": refused} if refused else {},
+        **counts,
+    )
     path = str(Path(asked.root, "in", f"{batch}.json"))
     rows = [_row(f"{batch}-{at}", path, at, batch, run) for at in range(1, refused + 1)]
     if rows:
@@ -48,8 +61,19 @@ def drain(asked: Request, batch: int, refused: int, *, run: str = "r", recorded:
 
 
 def _row(id: str, path: str, position: int, batch: int, run: str) -> dict[str, object]:
-    place = {"quarantine_id": id, "origin": {"unit": path, "position": position}, "batch": batch, "generation": 1}
-    why = {"raw": "[1,", "reason": "malformed", "detail": "not one JSON object", "kind": "source", "run_id": run}
+    place = {
+        "quarantine_id": id,
+        "origin": {"unit": path, "position": position},
+        "batch": batch,
+        "generation": 1,
+    }
+    why = {
+        "raw": "[1,",
+        "reason": "malformed",
+        "detail": "not one JSON object",
+        "kind": "source",
+        "run_id": run,
+    }
     return place | why
 
 
@@ -71,7 +95,12 @@ def publish(asked: Request) -> None:
     state = published.unpublished(asked.layout)
     assert state is not None
     pointer = published.Published(
-        version=state.version, table_id=state.table_id, changed_at=WHEN, at=now(), run_id="r", rows=1
+        version=state.version,
+        table_id=state.table_id,
+        changed_at=WHEN,
+        at=now(),
+        run_id="r",
+        rows=1,
     )
     published.publish(asked.layout, pointer)
 
@@ -125,7 +154,9 @@ def test_rows_of_a_newer_generation_stand_in_for_those_of_the_older(asked: Reque
     assert failed(asked)
 
 
-def test_a_row_that_an_older_generation_refused_first_is_decided_about_in_the_newer(asked: Request) -> None:
+def test_a_row_that_an_older_generation_refused_first_is_decided_about_in_the_newer(
+    asked: Request,
+) -> None:
     drain(asked, 0, 10)
     quarantine.discard(asked.layout, [f"0-{at}" for at in range(1, 11)], by="ada")
     again = {"records": 10, "quarantined": 10, "inserted": 0, "reasons": {"malformed": 10}}
@@ -147,7 +178,9 @@ def test_an_empty_commit_is_pending_and_has_changed_nothing(asked: Request) -> N
     state = published.unpublished(asked.layout)
     assert state is not None and (state.pending, state.changed) == (True, False)
     assert failed(asked)
-    assert published.carry(asked.layout) == published.published(asked.layout), "compaction must not publish it"
+    assert published.carry(asked.layout) == published.published(asked.layout), (
+        "compaction must not publish it"
+    )
     assert state.version > (published.carry(asked.layout) or state).version
 
 
@@ -157,7 +190,9 @@ def _refuse_all(asked: Request) -> None:
 
     from draindown.ledger.rows import BatchRow
 
-    row = BatchRow("p", "f", 1, 0, "r2", slice=1, records=10, quarantined=10, reasons={"malformed": 10})
+    row = BatchRow(
+        "p", "f", 1, 0, "r2", slice=1, records=10, quarantined=10, reasons={"malformed": 10}
+    )
     known = CommitProperties(
         custom_metadata={"userMetadata": row.as_metadata()},
         app_transactions=[Transaction(app_id(asked.layout, 1, "rows"), 0)],
@@ -185,7 +220,10 @@ def test_starts_that_left_no_report_are_listed_from_the_ledger(asked: Request) -
     later = asked.model_copy(update={"start": "2026-01-01T11-00-00.000000_abcd"})
     store.write(asked.layout, report.of(later, now(), "idle"))
     found = starts.listed(asked.layout, "r")
-    assert [(one.start, one.outcome) for one in found] == [(lost, "no report"), (later.start, "idle")]
+    assert [(one.start, one.outcome) for one in found] == [
+        (lost, "no report"),
+        (later.start, "idle"),
+    ]
     assert found[0].totals["records"] == 10 and found[0].began is not None
     [newest] = starts.newest(asked.layout, "r")
     assert newest.run is not None and newest.run.totals["records"] == 10
@@ -213,7 +251,9 @@ def test_doctor_sends_to_a_run_once_what_was_refused_is_decided_about(asked: Req
     assert state is not None and found is not None
     part = CheckPart(version=state.version, expectations=[found])
     checked = asked.model_copy(update={"step": "check"})
-    store.write(asked.layout, report.of(checked, now(), "failed", error={"code": "gate-failed"}, check=part))
+    store.write(
+        asked.layout, report.of(checked, now(), "failed", error={"code": "gate-failed"}, check=part)
+    )
     told = [one for one in examine(asked).symptoms if one.code == "unpublished"]
     assert [one.next for one in told] == ["draindown gate show p --flow f"]
     ids = [row["quarantine_id"] for row in quarantine.listed(asked.layout, quarantine.Filter())]

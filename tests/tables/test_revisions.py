@@ -64,11 +64,15 @@ def test_changes_by_many_processes_are_all_there(document: Revisions[list[Any]])
     assert [process.returncode for process in racing] == [0] * 4
     number, found_at_last = document.newest()
     assert number == 80
-    assert sorted(found_at_last or []) == sorted(f"p{n}-{one}" for n in range(4) for one in range(20))
+    assert sorted(found_at_last or []) == sorted(
+        f"p{n}-{one}" for n in range(4) for one in range(20)
+    )
     assert len(list(document.home.iterdir())) == KEPT
 
 
-def test_who_wakes_when_its_number_is_free_again_changes_nothing(document: Revisions[list[Any]]) -> None:
+def test_who_wakes_when_its_number_is_free_again_changes_nothing(
+    document: Revisions[list[Any]],
+) -> None:
     for number in range(KEPT + 3):
         assert document.put(number, of([number]))
     assert not (document.home / "0000000002.json").exists()
@@ -126,7 +130,9 @@ def test_a_reader_whose_revision_goes_meanwhile_reads_the_next(
     document: Revisions[list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     document.put(0, of(["a"]))
-    waiting: list[Callable[[], object]] = [lambda: [document.put(n, of([n])) for n in range(1, KEPT + 2)]]
+    waiting: list[Callable[[], object]] = [
+        lambda: [document.put(n, of([n])) for n in range(1, KEPT + 2)]
+    ]
     right = documents.kept
 
     def kept(path: str, *what: Any, **more: Any) -> Any:
@@ -167,7 +173,9 @@ def test_killed_while_it_changes_leaves_a_whole_document(
     assert document.put(number, of(["c"]))
 
 
-def test_what_is_torn_is_told_and_the_one_before_counts_without_it(document: Revisions[list[Any]]) -> None:
+def test_what_is_torn_is_told_and_the_one_before_counts_without_it(
+    document: Revisions[list[Any]],
+) -> None:
     document.put(0, of(["a"]))
     torn = document.home / "0000000002.json"
     torn.write_text("[1,")

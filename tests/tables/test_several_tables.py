@@ -41,9 +41,7 @@ from tests.ageing import age
 
 BOUND = Bound(2**30, None, "bucketed by key")
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
-SQL = (
-    "select o.customer_id, count(*) as n from orders o join customers c on o.customer_id = c.id group by o.customer_id"
-)
+SQL = "select o.customer_id, count(*) as n from orders o join customers c on o.customer_id = c.id group by o.customer_id"
 
 
 def landing(key: str) -> dict[str, Any]:
@@ -63,7 +61,11 @@ class Shop:
     @staticmethod
     def derived(**more: Any) -> dict[str, Any]:
         own = {"table": "customers", "pipeline": "crm", "keys": {"customer_id": "id"}}
-        return {"source": {"tables": ["orders", own]}, "per": {"keys": ["customer_id"], "sql": SQL}, **more}
+        return {
+            "source": {"tables": ["orders", own]},
+            "per": {"keys": ["customer_id"], "sql": SQL},
+            **more,
+        }
 
     def declare(self, pipeline: str, **flows: Any) -> None:
         said = {"pipeline": pipeline, "lake": str(self.root / "lake"), "flows": flows}
@@ -73,7 +75,9 @@ class Shop:
         return loader.load_alone(self.pipelines / f"{pipeline}.yaml", self.root, {})
 
     def request(self, pipeline: str, flow: str) -> Request:
-        made = Request(spec=self.spec(pipeline), flow=flow, step="plan", run_id="r", root=str(self.root))
+        made = Request(
+            spec=self.spec(pipeline), flow=flow, step="plan", run_id="r", root=str(self.root)
+        )
         return Request.decode(made.encode())
 
     @property
@@ -87,7 +91,9 @@ class Shop:
     def source(self) -> Tables:
         return Tables(self.request("shop", "d").declared.source, self.layout, Path("/"), "r")  # type: ignore[arg-type]
 
-    def write(self, table: str, rows: Sequence[int], *, mode: Any = "append", note: str | None = None) -> None:
+    def write(
+        self, table: str, rows: Sequence[int], *, mode: Any = "append", note: str | None = None
+    ) -> None:
         path, key = self.home(table).table, "id" if table == "customers" else "customer_id"
         made = None if DeltaTable.is_deltatable(path) else {FEED: "true"}
         properties = CommitProperties(custom_metadata={"userMetadata": note}) if note else None
@@ -103,7 +109,13 @@ class Shop:
         for name in names or ("orders", "customers"):
             log = TableLog(self.home(name).table)
             pointer = published.Published(
-                version=log.version, table_id=log.id, changed_at=None, at=NOW, run_id="r", rows=0, committed_ms=None
+                version=log.version,
+                table_id=log.id,
+                changed_at=None,
+                at=NOW,
+                run_id="r",
+                rows=0,
+                committed_ms=None,
             )
             published.publish(self.home(name), pointer)
 
@@ -141,7 +153,10 @@ def test_all_tables_are_waited_for_each_by_name(shop: Shop) -> None:
     shop.write("orders", [1])
     shop.publish("orders")
     (finding,) = shop.look().findings
-    assert (finding.subject, finding.next) == ("table crm/customers", "draindown run crm --flow customers")
+    assert (finding.subject, finding.next) == (
+        "table crm/customers",
+        "draindown run crm --flow customers",
+    )
     assert "of pipeline crm" in finding.detail and shop.pin() == []
 
 
@@ -184,8 +199,13 @@ def test_a_table_whose_old_version_is_outrun_takes_the_others_along(shop: Shop) 
     shop.publish()
     later = datetime.now(UTC) + timedelta(days=31)
     (reason,) = shop.look(later).reasons
-    assert reason.startswith("version 0 of table crm/customers is more than 30 days old") and shop.look().units == 0
-    assert shop.pin(later) == [{"orders": (False, 0, 0, 0, 0, 1), "customers": (False, 0, 1, 0, 0, 1)}]
+    assert (
+        reason.startswith("version 0 of table crm/customers is more than 30 days old")
+        and shop.look().units == 0
+    )
+    assert shop.pin(later) == [
+        {"orders": (False, 0, 0, 0, 0, 1), "customers": (False, 0, 1, 0, 0, 1)}
+    ]
     assert shop.look(later).units == 0 and shop.pin(later) == []
 
 
@@ -243,7 +263,9 @@ def test_buckets_count_the_rows_of_all_tables_and_a_range_that_died_is_completed
     assert part_way(shop.layout, 1, 3) is None
 
 
-def test_a_replay_waits_for_the_other_buckets_and_names_no_files(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replay_waits_for_the_other_buckets_and_names_no_files(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tables, "ROWS", 2)
     shop.write("orders", [1, 2, 3])
     shop.write("customers", [1])
@@ -251,16 +273,24 @@ def test_a_replay_waits_for_the_other_buckets_and_names_no_files(shop: Shop, mon
     assert len(shop.pin()) == 2
     always = Again(since=datetime(2020, 1, 1, tzinfo=UTC), until=datetime(2030, 1, 1, tzinfo=UTC))
     for done, code in ((0, "range-unfinished"), (1, None)):
-        properties = CommitProperties(app_transactions=[Transaction(app_id(shop.layout, 1, "rows"), done)])
-        write_deltalake(shop.layout.table, pa.table({"n": [1]}), mode="append", commit_properties=properties)
+        properties = CommitProperties(
+            app_transactions=[Transaction(app_id(shop.layout, 1, "rows"), done)]
+        )
+        write_deltalake(
+            shop.layout.table, pa.table({"n": [1]}), mode="append", commit_properties=properties
+        )
         asked = shop.request("shop", "d").model_copy(update={"replay": always})
         if code is None:
             replay.find(asked)
             continue
         with pytest.raises(TransientError) as early:
             replay.find(asked)
-        assert early.value.code == code and early.value.next[0].startswith("draindown run shop --flow d ")
-    named = shop.request("shop", "d").model_copy(update={"replay": Again(units=(shop.home("orders").table,))})
+        assert early.value.code == code and early.value.next[0].startswith(
+            "draindown run shop --flow d "
+        )
+    named = shop.request("shop", "d").model_copy(
+        update={"replay": Again(units=(shop.home("orders").table,))}
+    )
     with pytest.raises(TerminalError) as error:
         replay.find(named)
     assert error.value.code == "bad-range" and "--from" in error.value.next[0]
@@ -272,14 +302,19 @@ def test_a_rebuild_over_nothing_published_is_refused_before_it_begins(shop: Shop
     shop.write("customers", [1])
     with pytest.raises(TerminalError) as error:
         rebuild.plan(shop.request("shop", "d"))
-    assert (error.value.code, error.value.next) == ("nothing-to-rebuild", ("draindown run crm --flow customers",))
+    assert (error.value.code, error.value.next) == (
+        "nothing-to-rebuild",
+        ("draindown run crm --flow customers",),
+    )
     assert "has published nothing yet" in error.value.found
 
 
 @pytest.mark.parametrize("table", ["orders", "customers"])
 def test_all_is_compared_again_where_one_table_was_rebuilt(shop: Shop, table: str) -> None:
     shop.filled()
-    shop.write(table, [1, 2, 3, 4], mode="overwrite", note=Swap("p", table, 2, 1, 4, "r").as_metadata())
+    shop.write(
+        table, [1, 2, 3, 4], mode="overwrite", note=Swap("p", table, 2, 1, 4, "r").as_metadata()
+    )
     shop.publish(table)
     (piece,) = shop.pin()
     assert all(one[:2] == (True, -1) for one in piece.values()) and piece[table][2] == 1
@@ -287,7 +322,9 @@ def test_all_is_compared_again_where_one_table_was_rebuilt(shop: Shop, table: st
 
 @pytest.mark.parametrize("table", ["orders", "customers"])
 @pytest.mark.parametrize("what", ["overwritten", "restored", "recreated", "gone"])
-def test_a_table_that_cant_be_followed_is_red_by_name(shop: Shop, table: str, what: str, tmp_path: Path) -> None:
+def test_a_table_that_cant_be_followed_is_red_by_name(
+    shop: Shop, table: str, what: str, tmp_path: Path
+) -> None:
     shop.filled()
     path = Path(shop.home(table).table)
     match what:
@@ -328,14 +365,18 @@ def test_another_set_of_tables_is_another_derivation(shop: Shop) -> None:
 def test_each_home_keeps_what_the_reader_needs_of_its_table(shop: Shop) -> None:
     shop.filled()
     for table in ("orders", "customers"):
-        assert shop.reader(table) == Reader("shop", "d", TableLog(shop.home(table).table).id, 0, snapshot=True)
+        assert shop.reader(table) == Reader(
+            "shop", "d", TableLog(shop.home(table).table).id, 0, snapshot=True
+        )
     shop.source.read_up_to(1, 2)
     assert {shop.reader(table).snapshot for table in ("orders", "customers")} == {False}
     shop.write("orders", [4])
     shop.publish("orders")
     shop.pin()
     assert (shop.reader("orders").version, shop.reader("orders").snapshot) == (0, False)
-    assert (shop.reader("customers").version, shop.reader("customers").snapshot) == (0, True), "its rows are read"
+    assert (shop.reader("customers").version, shop.reader("customers").snapshot) == (0, True), (
+        "its rows are read"
+    )
     shop.source.read_up_to(1, 3)
     assert (shop.reader("orders").version, shop.reader("customers").snapshot) == (1, False)
 
@@ -376,7 +417,9 @@ def test_a_rebuild_has_documents_of_its_own(shop: Shop) -> None:
         (2, 1, True),
     }
     beside.read_up_to(2, 2)
-    assert (2, 1, False) in {(one.staged, one.version, one.snapshot) for one in registered.readers(home)}
+    assert (2, 1, False) in {
+        (one.staged, one.version, one.snapshot) for one in registered.readers(home)
+    }
     Path(shop.layout.rebuild).unlink()
     assert shop.reader("orders").staged == 0, "it was aborted, or swapped in"
     registered.forget(home, "shop", "d")
@@ -403,7 +446,9 @@ def test_the_flow_of_the_other_pipeline_owes_the_feed_and_statistics(shop: Shop)
     request = shop.request("crm", "customers")
     assert list(map(str, readers.readers(request))) == ["shop/d"]
     write_deltalake(shop.home("customers").table, pa.table({"id": [1]}))
-    DeltaTable(shop.home("customers").table).alter.set_table_properties({"delta.dataSkippingStatsColumns": "n"})
+    DeltaTable(shop.home("customers").table).alter.set_table_properties(
+        {"delta.dataSkippingStatsColumns": "n"}
+    )
     owed = readers.owed(request, TableLog(shop.home("customers").table))
     assert owed[FEED] == "true" and owed["delta.dataSkippingStatsColumns"] == "n,id"
     (shop.root / "x").mkdir()
@@ -426,14 +471,25 @@ def test_doctor_knows_readers_of_other_pipelines(shop: Shop) -> None:
     found = symptoms(shop, "crm", "customers")["reader-undeclared"]
     assert found.next == "draindown forget-reader crm shop/d --flow customers --yes"
     (shop.pipelines / "shop.yaml").write_text("pipeline: shop\nflows: [")
-    assert "reader-undeclared" not in symptoms(shop, "crm", "customers"), "nobody knows what a broken file reads"
+    assert "reader-undeclared" not in symptoms(shop, "crm", "customers"), (
+        "nobody knows what a broken file reads"
+    )
 
 
 def test_a_reader_of_another_pipeline_is_forgotten_once_its_file_says_so(
     shop: Shop, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shop.filled()
-    words = ["--root", str(shop.root), "forget-reader", "crm", "shop/d", "--flow", "customers", "--yes"]
+    words = [
+        "--root",
+        str(shop.root),
+        "forget-reader",
+        "crm",
+        "shop/d",
+        "--flow",
+        "customers",
+        "--yes",
+    ]
     assert main(words) == 78 and "reader-declared" in capsys.readouterr().err
     (shop.pipelines / "shop.yaml").write_text("pipeline: shop\nflows: [")
     assert main(words) == 78 and "can't be loaded" in capsys.readouterr().err
@@ -455,13 +511,17 @@ def test_the_oldest_change_of_any_table_tells_how_long_it_waits(shop: Shop) -> N
     shop.write("customers", [4])
     shop.publish()
     oldest = shop.look().oldest
-    assert oldest is not None and datetime.fromtimestamp(oldest, UTC) < datetime.now(UTC) - timedelta(days=2)
+    assert oldest is not None and datetime.fromtimestamp(oldest, UTC) < datetime.now(
+        UTC
+    ) - timedelta(days=2)
 
 
 def test_another_project_directory_holds_no_table_of_this_one(shop: Shop, tmp_path: Path) -> None:
     shutil.copytree(shop.pipelines, tmp_path / "elsewhere")
     found = loader.load_alone(tmp_path / "elsewhere" / "shop.yaml", shop.root, {})
-    assert found.neighbours.writers == {"crm/customers": "customers"}, "a file elsewhere reads what the project writes"
+    assert found.neighbours.writers == {"crm/customers": "customers"}, (
+        "a file elsewhere reads what the project writes"
+    )
     with pytest.raises(TerminalError) as error:
         loader.load_alone(tmp_path / "elsewhere" / "shop.yaml", tmp_path / "other", {})
     assert "no pipeline 'crm'" in error.value.found
@@ -476,9 +536,19 @@ def test_rebuild_and_replay_of_a_derived_flow_print_what_they_would_do(
     root = ["--root", str(shop.root)]
     assert main([*root, "rebuild", "shop", "--flow", "d"]) == 2
     said = capsys.readouterr().err
-    assert "in 1 batch\n" in said and "rows         one per customer_id;" in said and "gone         nothing" in said
+    assert (
+        "in 1 batch\n" in said
+        and "rows         one per customer_id;" in said
+        and "gone         nothing" in said
+    )
     assert "columns: those that the query gives" in said or "it is made anew" in said
     monkeypatch.setattr("draindown.flow.checkpoint.Checkpoint.first_unread", 2)
-    assert main([*root, "replay", "shop", "--flow", "d", "--from", "2026-04-30", "--to", "2026-05-02"]) == 2
+    assert (
+        main([*root, "replay", "shop", "--flow", "d", "--from", "2026-04-30", "--to", "2026-05-02"])
+        == 2
+    )
     said = capsys.readouterr().err
-    assert "what 1 batch touched" in said and "computed again, from the sources as the newest batch read them" in said
+    assert (
+        "what 1 batch touched" in said
+        and "computed again, from the sources as the newest batch read them" in said
+    )

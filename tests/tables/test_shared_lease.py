@@ -77,7 +77,9 @@ class Driver:
 
     def __init__(self, root: Path, name: str, skips: int = 0) -> None:
         command = [sys.executable, "-c", DRIVER, str(root), name, str(EXPIRES), str(skips)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         assert self.said() == "ready"
 
     def said(self) -> str:
@@ -116,7 +118,11 @@ def layout(root: Path) -> FlowLayout:
 
 
 def asked(root: Path) -> Request:
-    flow = {"source": {"files": "in/*", "format": "json"}, "columns": {"a": "int"}, "target": {"table": "t"}}
+    flow = {
+        "source": {"files": "in/*", "format": "json"},
+        "columns": {"a": "int"},
+        "target": {"table": "t"},
+    }
     spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(root), "flows": {"f": flow}})
     return Request(spec=spec, flow="f", step="plan", run_id="r", root=str(root))
 
@@ -157,8 +163,12 @@ def until(there: Callable[[], Any]) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("in_order", "not_in_order"), [(1, 1), pytest.param(20, 2, marks=pytest.mark.long)])
-def test_of_drivers_that_race_for_an_epoch_exactly_one_wins(tmp_path: Path, in_order: int, not_in_order: int) -> None:
+@pytest.mark.parametrize(
+    ("in_order", "not_in_order"), [(1, 1), pytest.param(20, 2, marks=pytest.mark.long)]
+)
+def test_of_drivers_that_race_for_an_epoch_exactly_one_wins(
+    tmp_path: Path, in_order: int, not_in_order: int
+) -> None:
     """For a lease that was left in order, and for one that was not."""
     last = in_order + not_in_order
     with drivers(tmp_path, "a", "b", "c", "d") as racing:
@@ -217,7 +227,9 @@ def test_a_holder_that_froze_and_wakes_has_lost_and_stays_silent(tmp_path: Path)
         assert new.told("check") == "mine"
         until(lambda: epochs(tmp_path).pulse(2) != newer)
         assert old.told("leave") == "left"
-        assert epochs(tmp_path).pulse(1) == frozen, "it neither beats again nor says that it left in order"
+        assert epochs(tmp_path).pulse(1) == frozen, (
+            "it neither beats again nor says that it left in order"
+        )
         assert new.told("check") == "mine"
         assert new.told("leave") == "left"
 
@@ -249,9 +261,14 @@ def test_a_holder_that_was_stopped_and_that_nobody_followed_stops_by_itself(tmp_
 
 def test_a_store_that_takes_no_heartbeat_ends_the_lease(tmp_path: Path) -> None:
     at = 0.0
-    with pytest.raises(TransientError) as caught, shared(tmp_path, clock=Clock(held=lambda: at)) as held:
+    with (
+        pytest.raises(TransientError) as caught,
+        shared(tmp_path, clock=Clock(held=lambda: at)) as held,
+    ):
         held.check()
-        with mock.patch.object(Epochs, "tell", side_effect=OSError(5, "Input/output error")) as told:
+        with mock.patch.object(
+            Epochs, "tell", side_effect=OSError(5, "Input/output error")
+        ) as told:
             until(lambda: told.called)
             at = EXPIRES * SAFE
             assert held._lost() is None
@@ -291,7 +308,8 @@ def test_whoever_waits_needs_no_clock_of_another_host(tmp_path: Path, shift: int
 
 
 @pytest.mark.parametrize(
-    ("card", "beat"), [(b"", None), (b"{", b""), (b"[]", b"\xff"), (b'{"format": 1, "expires": ""}', b"3")]
+    ("card", "beat"),
+    [(b"", None), (b"{", b""), (b"[]", b"\xff"), (b'{"format": 1, "expires": ""}', b"3")],
 )
 def test_torn_files_of_a_dead_holder_cost_no_more_than_the_wait(
     tmp_path: Path, card: bytes, beat: bytes | None
@@ -313,13 +331,20 @@ def test_a_torn_heartbeat_of_a_living_holder_is_a_heartbeat(tmp_path: Path) -> N
     with drivers(tmp_path, "old") as (old,):
         assert old.told("go") == "held 1"
         Path(epochs(tmp_path).home, "0000000001.beat").write_bytes(b"")
-        with mock.patch.object(locks, "_kernel", lambda: "new"), pytest.raises(TransientError), shared(tmp_path):
+        with (
+            mock.patch.object(locks, "_kernel", lambda: "new"),
+            pytest.raises(TransientError),
+            shared(tmp_path),
+        ):
             pass
         assert old.told("check") == "mine"
 
 
 def test_a_reader_that_can_not_look_takes_nothing(tmp_path: Path) -> None:
-    with shared(tmp_path), mock.patch.object(Epochs, "pulse", side_effect=OSError(116, "Stale file handle")):
+    with (
+        shared(tmp_path),
+        mock.patch.object(Epochs, "pulse", side_effect=OSError(116, "Stale file handle")),
+    ):
         assert epochs(tmp_path).watch(1) == "alive"
 
 
@@ -376,7 +401,9 @@ def test_an_error_under_a_lost_lease_says_that_it_was_lost(tmp_path: Path) -> No
     assert "epoch 2" in caught.value.found
     assert isinstance(caught.value.__cause__, TerminalError)
     with pytest.raises(TransientError) as fenced, after_the_wait(tmp_path):
-        raise RuntimeError("[DELTA_CONCURRENT_TRANSACTION] This error occurs when multiple streaming queries ...")
+        raise RuntimeError(
+            "[DELTA_CONCURRENT_TRANSACTION] This error occurs when multiple streaming queries ..."
+        )
     assert fenced.value.code == "lease-lost"
 
 
@@ -388,7 +415,11 @@ def test_locks_of_one_kernel_count_in_the_shared_form_too(tmp_path: Path) -> Non
         assert "epoch 1" in caught.value.found
         with pytest.raises(TransientError, match="lease-held"), shared(tmp_path, "third", "local"):
             pass
-    with shared(tmp_path, "local", "local"), pytest.raises(TransientError, match="local form"), shared(tmp_path):
+    with (
+        shared(tmp_path, "local", "local"),
+        pytest.raises(TransientError, match="local form"),
+        shared(tmp_path),
+    ):
         pass
 
 
@@ -417,18 +448,27 @@ def test_who_looks_is_told_and_changes_nothing(tmp_path: Path) -> None:
         old.process.wait()
         assert holder(layout(tmp_path)) is not None, "held until nobody can doubt it"
         card = Path(epochs(tmp_path).home, "0000000001.json")
-        card.write_text(json.dumps(json.loads(card.read_bytes()) | {"expires": 0.1}))  # so long whoever looks waits
+        card.write_text(
+            json.dumps(json.loads(card.read_bytes()) | {"expires": 0.1})
+        )  # so long whoever looks waits
         before = files()
         until(lambda: holder(layout(tmp_path)) is None)
         until(lambda: "it looks stale" in str(holder(layout(tmp_path), patient=False)))
         health = examine(asked(tmp_path))
-        assert [symptom.code for symptom in health.symptoms if symptom.part == "lease"] == ["stale-lease"]
-        assert "epoch 1" in next(symptom.found for symptom in health.symptoms if symptom.part == "lease")
+        assert [symptom.code for symptom in health.symptoms if symptom.part == "lease"] == [
+            "stale-lease"
+        ]
+        assert "epoch 1" in next(
+            symptom.found for symptom in health.symptoms if symptom.part == "lease"
+        )
         assert files() == before
     with after_the_wait(tmp_path):
         assert str(holder(layout(tmp_path))).startswith("me (run me")
     assert holder(layout(tmp_path)) is None
-    assert json.loads(Path(epochs(tmp_path).home, "0000000002.json").read_bytes())["expires"] == EXPIRES
+    assert (
+        json.loads(Path(epochs(tmp_path).home, "0000000002.json").read_bytes())["expires"]
+        == EXPIRES
+    )
 
 
 def test_a_holder_stops_before_anybody_follows() -> None:
@@ -441,7 +481,9 @@ def died(root: Path) -> None:
         raise ValueError("inside")
 
 
-def test_a_table_that_deltalake_does_not_write_stays_without_a_fence_and_doctor_says_so(tmp_path: Path) -> None:
+def test_a_table_that_deltalake_does_not_write_stays_without_a_fence_and_doctor_says_so(
+    tmp_path: Path,
+) -> None:
     where = layout(tmp_path)
     for path in (where.table, where.quarantine):
         delta.append(path, pa.table({"id": [1]}))
@@ -453,7 +495,11 @@ def test_a_table_that_deltalake_does_not_write_stays_without_a_fence_and_doctor_
         assert TableLog(where.table).version == 2
         assert TableLog(where.quarantine).commits(1)[0].is_fence
     assert lease_holder.unfenced(where) == [where.table]
-    notes = [symptom for symptom in examine(asked(tmp_path)).symptoms if symptom.code == "table-without-fence"]
+    notes = [
+        symptom
+        for symptom in examine(asked(tmp_path)).symptoms
+        if symptom.code == "table-without-fence"
+    ]
     assert [where.table in note.found for note in notes] == [True]
     Path(where.table, "_delta_log", f"{2:020}.json").unlink()
     died(tmp_path)
@@ -462,7 +508,9 @@ def test_a_table_that_deltalake_does_not_write_stays_without_a_fence_and_doctor_
     assert lease_holder.unfenced(where) == []
 
 
-def test_a_fence_that_can_not_be_written_is_tried_again_only_where_someone_came_first(tmp_path: Path) -> None:
+def test_a_fence_that_can_not_be_written_is_tried_again_only_where_someone_came_first(
+    tmp_path: Path,
+) -> None:
     path, app = str(tmp_path / "t"), ("x", 1)
     delta.append(path, pa.table({"id": [1]}), app=app)
     right, tries = DeltaTable.create_write_transaction, []
@@ -478,7 +526,10 @@ def test_a_fence_that_can_not_be_written_is_tried_again_only_where_someone_came_
     assert tries == [1, 2]
     assert TableLog(path).last("x") == 2
     fails = mock.Mock(side_effect=CommitFailedError("Failed to commit transaction: no space"))
-    with mock.patch.object(DeltaTable, "create_write_transaction", fails), pytest.raises(CommitFailedError):
+    with (
+        mock.patch.object(DeltaTable, "create_write_transaction", fails),
+        pytest.raises(CommitFailedError),
+    ):
         delta.fence(path, ["x"], "{}")
     assert fails.call_count == 1
 
@@ -490,7 +541,10 @@ def test_who_wakes_before_its_fence_writes_none(tmp_path: Path) -> None:
     right = delta.fence
     for fenced in (0, 1):  # followed before the first table, and before the second
         died(tmp_path)
-        before, newest = [TableLog(path).version for path in (where.table, where.tombstones)], epochs(tmp_path).newest()
+        before, newest = (
+            [TableLog(path).version for path in (where.table, where.tombstones)],
+            epochs(tmp_path).newest(),
+        )
 
         def frozen(*given: Any, newest: int = newest) -> bool:
             done = right(*given)
@@ -503,11 +557,18 @@ def test_who_wakes_before_its_fence_writes_none(tmp_path: Path) -> None:
             epochs(tmp_path).claim(newest + 2, {"owner": "another"})
             return write(*given, **more)
 
-        place = mock.patch.object(delta, "fence", frozen) if fenced else mock.patch.object(fencing, "write", late)
+        place = (
+            mock.patch.object(delta, "fence", frozen)
+            if fenced
+            else mock.patch.object(fencing, "write", late)
+        )
         with place, pytest.raises(TransientError) as caught, after_the_wait(tmp_path):
             pass
         assert caught.value.code == "lease-lost"
-        assert [TableLog(path).version for path in (where.table, where.tombstones)] == [before[0] + fenced, before[1]]
+        assert [TableLog(path).version for path in (where.table, where.tombstones)] == [
+            before[0] + fenced,
+            before[1],
+        ]
         epochs(tmp_path).tell(newest + 2, RELEASED)
 
 
@@ -536,13 +597,25 @@ def test_a_fence_repeats_a_replay_under_its_own_generation_only(tmp_path: Path) 
     delta.append(where.table, pa.table({"id": [1]}))
     for number in (1, 2):
         Path(where.checkpoint(number)).mkdir(parents=True)
-        pinned = {"id": f"r{number}", "pipeline": "p", "flow": "f", "generation": number, "asked": "", "parts": []}
+        pinned = {
+            "id": f"r{number}",
+            "pipeline": "p",
+            "flow": "f",
+            "generation": number,
+            "asked": "",
+            "parts": [],
+        }
         write_json(f"{where.replays}/r{number}.json", pinned | {"begun": True, "done": 0})
     Path(where.replays, "torn.json").write_text("{")
     assert fencing.write(where, 1, check=lambda: None) == []
     known = DeltaTable(where.table)
     kinds = ("source", "quarantine", "gate", "replay:r1", "replay:r2", "replay:torn")
-    held = [(n, o) for n in (1, 2) for o in kinds if known.transaction_version(app_id(where, n, "rows", o)) == -1]
+    held = [
+        (n, o)
+        for n in (1, 2)
+        for o in kinds
+        if known.transaction_version(app_id(where, n, "rows", o)) == -1
+    ]
     assert held == [(n, o) for n in (1, 2) for o in kinds if o != f"replay:r{3 - n}"]
 
 
@@ -585,7 +658,9 @@ def test_a_heartbeat_that_a_host_does_not_see_yet_is_awaited_longer(tmp_path: Pa
             assert Epochs(epochs(tmp_path).home, EXPIRES, waited.clock).watch(1) == "alive"
 
 
-def test_whoever_holds_it_in_one_form_is_seen_by_who_asked_in_the_other_before(tmp_path: Path) -> None:
+def test_whoever_holds_it_in_one_form_is_seen_by_who_asked_in_the_other_before(
+    tmp_path: Path,
+) -> None:
     early = shared(tmp_path, "local", "local")  # nobody shares it yet
     with shared(tmp_path):
         with pytest.raises(TransientError, match="shared form") as caught, early:
@@ -597,7 +672,11 @@ def test_whoever_holds_it_in_one_form_is_seen_by_who_asked_in_the_other_before(t
         local.__enter__()  # between the look of who shares it and its epoch
         return claim(self, *given)
 
-    with mock.patch.object(Epochs, "claim", late), pytest.raises(TransientError, match="local form"), shared(tmp_path):
+    with (
+        mock.patch.object(Epochs, "claim", late),
+        pytest.raises(TransientError, match="local form"),
+        shared(tmp_path),
+    ):
         pass
     local.check()
     local.__exit__(None, None, None)
@@ -612,7 +691,9 @@ def test_an_impossible_patience_is_none(tmp_path: Path, said: str) -> None:
     assert Epochs(str(tmp_path), 2.0).patience(1) == 2.0
 
 
-def test_a_heart_whose_first_beat_fails_never_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_heart_whose_first_beat_fails_never_beats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A driver that could not begin an epoch must not look alive in it."""
 
     def refused(*_: object) -> None:

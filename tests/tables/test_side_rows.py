@@ -28,12 +28,17 @@ def rows(batch: int, number: int, zone: str = "Europe/Berlin") -> pa.Table:
     at = [AT.astimezone(ZoneInfo(zone))] * number
     columns = [[f"{batch}.{n}" for n in range(number)], [batch] * number, at]
     kinds = [pa.string(), pa.int64(), pa.timestamp("us", zone)]
-    return pa.table([pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)], list(SCHEMA.names))
+    return pa.table(
+        [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)],
+        list(SCHEMA.names),
+    )
 
 
 def written(root: Path, path: str, batch: int, number: int) -> bool:
     frame: Any = SimpleNamespace(toArrow=lambda: rows(batch, number), columns=SCHEMA.names)
-    return side_rows.written(frame, path, (app_id(request(root).layout, 1, "quarantine", "source"), batch), number)
+    return side_rows.written(
+        frame, path, (app_id(request(root).layout, 1, "quarantine", "source"), batch), number
+    )
 
 
 def held(path: str) -> dict[int, int]:

@@ -16,7 +16,8 @@ from tests.sinks.fake import FakeServer, FakeSink
 def fake() -> Bench:
     server = FakeServer()
     return Bench(
-        lambda: FakeSink(server, PLACE), lambda: {key: (r["name"], r["note"]) for (key,), r in server.rows.items()}
+        lambda: FakeSink(server, PLACE),
+        lambda: {key: (r["name"], r["note"]) for (key,), r in server.rows.items()},
     )
 
 
@@ -32,7 +33,8 @@ def of_postgres(server: PostgresServer) -> Bench:
     return Bench(
         lambda: PostgresTable(spec, PLACE, {"DRAINDOWN_SECRET_PG": WORD}),
         lambda: {
-            key: (name, note) for key, name, note in server.execute(f"select id, name, note from {schema}.alerts")
+            key: (name, note)
+            for key, name, note in server.execute(f"select id, name, note from {schema}.alerts")
         },
     )
 
@@ -57,7 +59,9 @@ def test_any_history_of_crashes_and_retries_ends_as_the_batches_say() -> None:
         chance, server, wanted, crashes = random.Random(seed), FakeServer(), {}, 0
         bench = Bench(lambda s=server: FakeSink(s, PLACE), dict)
         for number in range(chance.randint(1, 5)):
-            rows = contract.upserts({key: (str(chance.random()), None) for key in chance.sample(range(8), 3)})
+            rows = contract.upserts(
+                {key: (str(chance.random()), None) for key in chance.sample(range(8), 3)}
+            )
             rows += contract.deletes(*chance.sample(range(8, 12), 2))
             gone = chance.sample(range(8), 1)
             rows = [row for row in rows if row["id"] not in gone] + contract.deletes(*gone)

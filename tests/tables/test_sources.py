@@ -78,7 +78,9 @@ class OfFiles(World):
 
     def deliver(self, *records: str) -> None:
         number = len(list((self.root / "in").iterdir()))
-        (self.root / "in" / f"{number:03}.json").write_text("".join(f"{record}\n" for record in records))
+        (self.root / "in" / f"{number:03}.json").write_text(
+            "".join(f"{record}\n" for record in records)
+        )
 
     def spoil(self, unit: Unit) -> str:
         Path(unit.name).write_text("x" * unit.bytes)
@@ -115,7 +117,9 @@ class OfLists(World):
 
 
 @pytest.fixture(params=["files", "numbers", "own_numbers"])
-def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[World]:
     numbered_source.register(monkeypatch)
     yield OfFiles(tmp_path) if request.param == "files" else OfLists(tmp_path, request.param)
 
@@ -123,10 +127,17 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 class TestSource:
     """The contract of `sources.port`, held against every source."""
 
-    def test_new_input_is_seen_before_it_is_pinned_and_counted_once_afterwards(self, world: World) -> None:
+    def test_new_input_is_seen_before_it_is_pinned_and_counted_once_afterwards(
+        self, world: World
+    ) -> None:
         world.deliver("1", "2")
         seen = world.look()
-        assert (seen.units, seen.pinned.slices, bool(seen.reasons), seen.oldest is None) == (1, 0, True, False)
+        assert (seen.units, seen.pinned.slices, bool(seen.reasons), seen.oldest is None) == (
+            1,
+            0,
+            True,
+            False,
+        )
         assert (seen.forecast(LARGE).slices, seen.unit) == (1, world.source.unit)
         assert world.pin() == 1
         waits = world.look()

@@ -29,7 +29,13 @@ from draindown.spec.lease import LeaseSpec
 from tests.flowfiles import checkpoint, commit, drained, request
 
 WANTED = PlanPart(backlog=Backlog(units=1), drain=True, check=True)
-JVM_GONE = {"code": "jvm-gone", "tried": "t", "found": "f", "changed": "c", "next": ["draindown run p"]}
+JVM_GONE = {
+    "code": "jvm-gone",
+    "tried": "t",
+    "found": "f",
+    "changed": "c",
+    "next": ["draindown run p"],
+}
 
 
 def leave(asked: Request, step: str, outcome: str = "done", **more: Any) -> None:
@@ -53,7 +59,9 @@ def project(asked: Request) -> None:
     """The request's pipeline as a file that commands find."""
     home = Path(asked.root) / "dags" / "pipelines"
     home.mkdir(parents=True)
-    (home / "p.yaml").write_text(json.dumps(asked.spec.model_dump(mode="json", exclude_defaults=True)))
+    (home / "p.yaml").write_text(
+        json.dumps(asked.spec.model_dump(mode="json", exclude_defaults=True))
+    )
 
 
 def nothing(asked: Request) -> None:
@@ -113,7 +121,11 @@ def torn(asked: Request) -> None:
     ],
 )
 def test_report_its_list_the_overview_and_the_page_say_the_same(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], facts: Callable[[Request], None], works: bool, said: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    facts: Callable[[Request], None],
+    works: bool,
+    said: str,
 ) -> None:
     asked = request(tmp_path, run_id="r1")
     project(asked)
@@ -133,20 +145,27 @@ def test_report_its_list_the_overview_and_the_page_say_the_same(
         assert all("FAILED" not in text for text in flat) and "try 2, process" in flat[0]
 
 
-def test_what_is_at_work_hides_no_earlier_error_and_names_no_command_that_would_disturb_it(tmp_path: Path) -> None:
+def test_what_is_at_work_hides_no_earlier_error_and_names_no_command_that_would_disturb_it(
+    tmp_path: Path,
+) -> None:
     asked = request(tmp_path)
     failed(asked)
     with at_work.at_work(again(asked)):
         (found,) = standing.newest(asked.layout, "p", 5)
     assert "earlier   drain failed with jvm-gone at" in found.card
-    assert "draindown run p" not in found.card and "draindown report p --run r   # once it has ended" in found.card
+    assert (
+        "draindown run p" not in found.card
+        and "draindown report p --run r   # once it has ended" in found.card
+    )
 
 
 def test_a_run_at_work_without_a_report_is_the_newest(tmp_path: Path) -> None:
     """A rebuild or a replay from the command line has no plan."""
     asked = request(tmp_path, run_id="before")
     done(asked)
-    with at_work.at_work(again(asked, run_id="rebuild: of f", command="draindown rebuild p --flow f --yes")):
+    with at_work.at_work(
+        again(asked, run_id="rebuild: of f", command="draindown rebuild p --flow f --yes")
+    ):
         first, second = standing.newest(asked.layout, "p", 5)
     assert (first.run_id, first.mark, second.run_id) == ("rebuild: of f", "AT WORK", "before")
 
@@ -198,13 +217,43 @@ def in_flight(asked: Request, began: datetime) -> None:
 @pytest.mark.parametrize(
     ("said", "planned_ago", "batches", "state", "text"),
     [
-        ("", None, 0, "no Spark", "drain has not begun: Spark did not start, or its task was ended before"),
+        (
+            "",
+            None,
+            0,
+            "no Spark",
+            "drain has not begun: Spark did not start, or its task was ended before",
+        ),
         ("", 3600, 0, "no Spark", "; batch 2 was in flight"),
-        ("WARN", None, 0, "no report", "drain left no report: its driver came up, and ended before it could write one"),
+        (
+            "WARN",
+            None,
+            0,
+            "no report",
+            "drain left no report: its driver came up, and ended before it could write one",
+        ),
         ("WARN", 3600, 0, "no report", "before it could write one; batch 2 was in flight"),
-        ("WARN", 0, 0, "not written", "could not be written; 0 batches of it committed; batch 2 was in flight"),
-        ("", 0, 0, "not written", "could not be written; 0 batches of it committed; batch 2 was in flight"),
-        ("WARN", None, 1, "not written", "its report could not be written; 1 batch of it committed"),
+        (
+            "WARN",
+            0,
+            0,
+            "not written",
+            "could not be written; 0 batches of it committed; batch 2 was in flight",
+        ),
+        (
+            "",
+            0,
+            0,
+            "not written",
+            "could not be written; 0 batches of it committed; batch 2 was in flight",
+        ),
+        (
+            "WARN",
+            None,
+            1,
+            "not written",
+            "its report could not be written; 1 batch of it committed",
+        ),
     ],
 )
 def test_what_a_start_without_report_and_note_is_said_to_be_follows_from_what_it_left(

@@ -49,7 +49,10 @@ def tear(path: str, content: bytes = b"") -> None:
 @pytest.mark.parametrize("content", TORN.values(), ids=TORN)
 @pytest.mark.parametrize(("name", "look"), KEPT.values(), ids=KEPT)
 def test_what_nothing_else_knows_is_an_error_whose_command_helps(
-    tmp_path: Path, name: Callable[[FlowLayout], str], look: Callable[[FlowLayout], Any], content: bytes
+    tmp_path: Path,
+    name: Callable[[FlowLayout], str],
+    look: Callable[[FlowLayout], Any],
+    content: bytes,
 ) -> None:
     asked = drained(tmp_path)
     path = name(asked.layout)
@@ -63,15 +66,24 @@ def test_what_nothing_else_knows_is_an_error_whose_command_helps(
     assert not look(asked.layout)
 
 
-def test_doctor_and_the_command_line_say_which_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_and_the_command_line_say_which_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked = drained(tmp_path)
     tear(asked.layout.replaying)
     (symptom,) = [one for one in examine(asked).symptoms if one.level == "wrong"]
-    assert (symptom.code, symptom.part, asked.layout.replaying in symptom.found) == ("state-damaged", "replays", True)
+    assert (symptom.code, symptom.part, asked.layout.replaying in symptom.found) == (
+        "state-damaged",
+        "replays",
+        True,
+    )
     assert f"mv {asked.layout.replaying}" in symptom.next
     (tmp_path / "dags/pipelines").mkdir(parents=True)
     lines = ["pipeline: p", f"lake: {tmp_path}/lake", "flows:", "  f:"]
-    lines += ["    source: {files: in/*, format: json}", "    columns: {id: string not null, n: int not null}"]
+    lines += [
+        "    source: {files: in/*, format: json}",
+        "    columns: {id: string not null, n: int not null}",
+    ]
     lines += ["    target: {keys: [id], sequence_by: [n]}"]
     (tmp_path / "dags/pipelines/p.yaml").write_text("\n".join(lines))
     torn = f"{asked.layout.waivers}/0000000001.json"
@@ -103,16 +115,27 @@ def test_old_files_are_due_a_day_after_the_last_time_whatever_a_clock_said_then(
     compaction.remember_vacuumed(layout, "table", files=3, run_id="r")
     log: Any = SimpleNamespace(path="t", properties={}, has_expired_files=lambda hours: True)
     monkeypatch.setattr(compaction, "now", lambda: now() + timedelta(days=days, hours=1))
-    assert list(compaction._expired(layout, [("table", log)], 1)) == ([("table", "t")] if due else [])
+    assert list(compaction._expired(layout, [("table", log)], 1)) == (
+        [("table", "t")] if due else []
+    )
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_only_a_table_with_statistics_of_the_ends_is_written_apart_by_them(tmp_path: Path, known: bool) -> None:
+def test_only_a_table_with_statistics_of_the_ends_is_written_apart_by_them(
+    tmp_path: Path, known: bool
+) -> None:
     """Rows that a lookup takes from a history have its columns, and files that nobody divided by them."""
-    rows = pa.table({"k": [1, 2], "__START_AT": [1, 1], "__END_AT": pa.array([None, 2], pa.int64())})
+    rows = pa.table(
+        {"k": [1, 2], "__START_AT": [1, 1], "__END_AT": pa.array([None, 2], pa.int64())}
+    )
     named = "k,__END_AT" if known else "k"
     for _ in range(2):
-        write_deltalake(str(tmp_path), rows, mode="append", configuration={"delta.dataSkippingStatsColumns": named})
+        write_deltalake(
+            str(tmp_path),
+            rows,
+            mode="append",
+            configuration={"delta.dataSkippingStatsColumns": named},
+        )
     (found,) = compaction.partitions(TableLog(str(tmp_path)), 100)
     assert (found.apart, found.mixed) == (known, 2 if known else 0)
 
@@ -131,7 +154,9 @@ def test_when_old_files_were_removed_is_not_worth_an_error(tmp_path: Path, conte
 
 
 @pytest.mark.parametrize("content", TORN.values(), ids=TORN)
-def test_a_rebuild_whose_file_is_torn_can_be_aborted_and_begun_anew(tmp_path: Path, content: bytes) -> None:
+def test_a_rebuild_whose_file_is_torn_can_be_aborted_and_begun_anew(
+    tmp_path: Path, content: bytes
+) -> None:
     asked = drained(tmp_path)
     tear(asked.layout.rebuild, content)  # a crash came before anything was staged
     assert rebuild.unfinished(asked.layout) is None
@@ -140,7 +165,12 @@ def test_a_rebuild_whose_file_is_torn_can_be_aborted_and_begun_anew(tmp_path: Pa
     tear(asked.layout.rebuild, content)
     found = rebuild.unfinished(asked.layout)
     assert found is not None
-    assert (found.generation, found.previous, found.by, found.contract) == (begun.generation, 1, "me", "")
+    assert (found.generation, found.previous, found.by, found.contract) == (
+        begun.generation,
+        1,
+        "me",
+        "",
+    )
     assert code_of(lambda: rebuild.plan(asked)) == "rebuild-damaged"
     assert abort(asked.layout, lambda: None) == begun.generation
     assert not Path(asked.layout.rebuild).exists()
@@ -165,7 +195,9 @@ def _left(asked: Request) -> set[str]:
 
 
 @pytest.mark.parametrize("content", [b"", b'{"cards": {"2": 5}}'], ids=["empty", "other"])
-def test_a_swapped_rebuild_of_which_nothing_is_known_is_told(tmp_path: Path, content: bytes) -> None:
+def test_a_swapped_rebuild_of_which_nothing_is_known_is_told(
+    tmp_path: Path, content: bytes
+) -> None:
     asked = drained(tmp_path)
     staged = read_all(asked, begin(asked))
     swap(asked, staged)
@@ -173,7 +205,10 @@ def test_a_swapped_rebuild_of_which_nothing_is_known_is_told(tmp_path: Path, con
     tear(staged.layout.generation, content)
     with pytest.raises(TerminalError) as caught:
         recovery_swap.finish(asked.layout, by="me")
-    assert (caught.value.code, staged.layout.generation in caught.value.next[0]) == ("rebuild-damaged", True)
+    assert (caught.value.code, staged.layout.generation in caught.value.next[0]) == (
+        "rebuild-damaged",
+        True,
+    )
     assert "rebuild-damaged" in _left(asked)
 
 
@@ -188,7 +223,9 @@ def test_a_rebuild_whose_files_are_all_torn_can_be_aborted(tmp_path: Path) -> No
     assert not Path(staged.layout.staging).exists()
 
 
-def test_a_torn_rebuild_is_found_below_a_later_generation_and_a_finished_one_is_not(tmp_path: Path) -> None:
+def test_a_torn_rebuild_is_found_below_a_later_generation_and_a_finished_one_is_not(
+    tmp_path: Path,
+) -> None:
     asked = drained(tmp_path)
     swap(asked, read_all(asked, begin(asked)))
     assert recovery_swap.finish(asked.layout, by="me")

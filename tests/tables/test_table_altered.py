@@ -30,7 +30,9 @@ OTHER = {
 """A column that the flow does not write."""
 
 
-def metadata(path: str, change: Callable[[list[dict[str, Any]]], object], **properties: str) -> dict[str, Any]:
+def metadata(
+    path: str, change: Callable[[list[dict[str, Any]]], object], **properties: str
+) -> dict[str, Any]:
     """The newest metadata action of a table, its columns with physical names, after `change`."""
     commits = sorted(Path(path, "_delta_log").glob("*.json"))
     lines = [json.loads(line) for one in commits for line in one.read_text().splitlines()]
@@ -41,17 +43,30 @@ def metadata(path: str, change: Callable[[list[dict[str, Any]]], object], **prop
         one["metadata"].setdefault("delta.columnMapping.physicalName", one["name"])
     change(fields)
     schema = json.dumps({"type": "struct", "fields": fields})
-    largest = {"delta.columnMapping.maxColumnId": str(max(one["metadata"]["delta.columnMapping.id"] for one in fields))}
+    largest = {
+        "delta.columnMapping.maxColumnId": str(
+            max(one["metadata"]["delta.columnMapping.id"] for one in fields)
+        )
+    }
     held = {**newest["configuration"], **MAPPED, **properties}
     return {"metaData": newest | {"schemaString": schema, "configuration": largest | held}}
 
 
 def rename(path: str, old: str, new: str) -> None:
     """What RENAME COLUMN of another engine commits."""
-    change = metadata(path, lambda fields: [one.update(name=new) for one in fields if one["name"] == old])
+    change = metadata(
+        path, lambda fields: [one.update(name=new) for one in fields if one["name"] == old]
+    )
     readers = ["columnMapping"]
-    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": readers, "writerFeatures": readers}
-    alter(path, "RENAME COLUMN", {"protocol": protocol}, change, oldColumnPath=old, newColumnPath=new)
+    protocol = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": readers,
+        "writerFeatures": readers,
+    }
+    alter(
+        path, "RENAME COLUMN", {"protocol": protocol}, change, oldColumnPath=old, newColumnPath=new
+    )
 
 
 def refused(asked: Request) -> TerminalError:
@@ -62,7 +77,9 @@ def refused(asked: Request) -> TerminalError:
 
 
 @pytest.mark.parametrize("others", [0, 7], ids=["at once", "after rows of others"])
-def test_a_renamed_column_stops_the_flow_until_the_name_is_back(tmp_path: Path, others: int) -> None:
+def test_a_renamed_column_stops_the_flow_until_the_name_is_back(
+    tmp_path: Path, others: int
+) -> None:
     asked = drained(tmp_path)
     path = asked.layout.table
     rename(path, "n", "m")
@@ -100,13 +117,27 @@ def test_a_commit_of_the_flow_is_what_later_ones_are_compared_with(tmp_path: Pat
             {},
             "column x was added",
         ),
-        ("SET TBLPROPERTIES", lambda fields: None, {"delta.targetFileSize": "1mb"}, "delta.targetFileSize"),
-        ("ADD CONSTRAINT", lambda fields: None, {"delta.constraints.c": "n > 0"}, "constraint c requires n > 0"),
+        (
+            "SET TBLPROPERTIES",
+            lambda fields: None,
+            {"delta.targetFileSize": "1mb"},
+            "delta.targetFileSize",
+        ),
+        (
+            "ADD CONSTRAINT",
+            lambda fields: None,
+            {"delta.constraints.c": "n > 0"},
+            "constraint c requires n > 0",
+        ),
         ("CLUSTER BY", lambda fields: None, {}, "clustered by other columns"),
     ],
 )
 def test_what_changes_no_value_is_reported_and_the_flow_continues(
-    tmp_path: Path, operation: str, change: Callable[..., object], properties: dict[str, str], said: str
+    tmp_path: Path,
+    operation: str,
+    change: Callable[..., object],
+    properties: dict[str, str],
+    said: str,
 ) -> None:
     asked = drained(tmp_path)
     path = asked.layout.table
@@ -151,18 +182,28 @@ def test_an_earlier_version_is_opened_only_after_commits_of_others(
 
 
 @pytest.mark.parametrize("keyed", [True, False])
-def test_an_append_only_table_is_named_before_rows_would_change(tmp_path: Path, keyed: bool) -> None:
+def test_an_append_only_table_is_named_before_rows_would_change(
+    tmp_path: Path, keyed: bool
+) -> None:
     asked = drained(tmp_path, keyed=keyed)
-    alter(asked.layout.table, "SET TBLPROPERTIES", metadata(asked.layout.table, len, **{"delta.appendOnly": "true"}))
+    alter(
+        asked.layout.table,
+        "SET TBLPROPERTIES",
+        metadata(asked.layout.table, len, **{"delta.appendOnly": "true"}),
+    )
     with pytest.raises(TerminalError) as caught:
         rebuild.plan(asked) if not keyed else plan(asked, AT)
     assert caught.value.code == "table-restricted"
     assert "UNSET TBLPROPERTIES ('delta.appendOnly')" in caught.value.next[0]
     if not keyed:
-        assert "append-only" in next(one.detail for one in plan(asked, AT)[1] if one.kind == "altered")
+        assert "append-only" in next(
+            one.detail for one in plan(asked, AT)[1] if one.kind == "altered"
+        )
 
 
-def test_nothing_is_compared_once_the_log_lacks_the_newest_commit_of_the_flow(tmp_path: Path) -> None:
+def test_nothing_is_compared_once_the_log_lacks_the_newest_commit_of_the_flow(
+    tmp_path: Path,
+) -> None:
     asked = drained(tmp_path)
     rename(asked.layout.table, "n", "m")
     clean_log(asked)

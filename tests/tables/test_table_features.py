@@ -24,7 +24,14 @@ from draindown.runs.request import Request
 from tests.flowfiles import AT, drained, require, table_of
 
 OF_READERS = (
-    *("columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "variantType", "variantType-preview"),
+    *(
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "v2Checkpoint",
+        "variantType",
+        "variantType-preview",
+    ),
     *(
         "typeWidening",
         "typeWidening-preview",
@@ -36,9 +43,29 @@ OF_READERS = (
     *("redirection-reader-writer", "coordinatedCommits-preview", "aFeatureOfTomorrow"),
 )
 OF_WRITERS = (
-    *("appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants", "allowColumnDefaults"),
-    *("checkpointProtection", "clustering", "collations", "domainMetadata", "icebergCompatV1", "icebergCompatV2"),
-    *("identityColumns", "inCommitTimestamp", "materializePartitionColumns", "rowTracking", "aFeatureOfTomorrow"),
+    *(
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "generatedColumns",
+        "invariants",
+        "allowColumnDefaults",
+    ),
+    *(
+        "checkpointProtection",
+        "clustering",
+        "collations",
+        "domainMetadata",
+        "icebergCompatV1",
+        "icebergCompatV2",
+    ),
+    *(
+        "identityColumns",
+        "inCommitTimestamp",
+        "materializePartitionColumns",
+        "rowTracking",
+        "aFeatureOfTomorrow",
+    ),
 )
 
 
@@ -61,7 +88,9 @@ def _works(work: Callable[[str], None], path: str) -> bool:
 
 
 @pytest.mark.parametrize("feature", OF_READERS)
-def test_the_features_that_deltalake_reads_are_those_of_the_list(tmp_path: Path, feature: str) -> None:
+def test_the_features_that_deltalake_reads_are_those_of_the_list(
+    tmp_path: Path, feature: str
+) -> None:
     path = str(tmp_path / "t")
     write_deltalake(path, pa.table({"n": [1]}))
     require(path, feature, of_readers=True)
@@ -74,7 +103,9 @@ def test_the_features_that_deltalake_reads_are_those_of_the_list(tmp_path: Path,
 
 
 @pytest.mark.parametrize("feature", [*OF_READERS, *OF_WRITERS])
-def test_the_features_that_deltalake_writes_are_those_of_the_list(tmp_path: Path, feature: str) -> None:
+def test_the_features_that_deltalake_writes_are_those_of_the_list(
+    tmp_path: Path, feature: str
+) -> None:
     path = str(tmp_path / "t")
     write_deltalake(path, pa.table({"n": [1]}))
     require(path, feature, of_readers=feature in OF_READERS[:-1])
@@ -85,7 +116,9 @@ def test_the_features_that_deltalake_writes_are_those_of_the_list(tmp_path: Path
 
 
 @pytest.mark.parametrize("through", ["a commit", "a checkpoint"])
-def test_a_feature_that_comes_after_the_table_was_opened_is_named(tmp_path: Path, through: str) -> None:
+def test_a_feature_that_comes_after_the_table_was_opened_is_named(
+    tmp_path: Path, through: str
+) -> None:
     path = str(tmp_path / "t")
     write_deltalake(path, pa.table({"n": [1]}))
     log = TableLog(path)
@@ -136,7 +169,9 @@ def test_every_command_names_the_feature_and_what_removes_it(
     said = capsys.readouterr().err
     error = json.loads(said[said.index('{\n "error"') :])["error"]
     assert error["code"] == "table-feature" and "typeWidening" in error["found"]
-    assert f"ALTER TABLE delta.`{asked.layout.table}` DROP FEATURE `typeWidening`" in error["next"][0]
+    assert (
+        f"ALTER TABLE delta.`{asked.layout.table}` DROP FEATURE `typeWidening`" in error["next"][0]
+    )
 
 
 @pytest.mark.parametrize("verb", ["plan", "audit"])
@@ -169,12 +204,18 @@ def test_a_table_that_deltalake_writes_is_refused_by_what_deltalake_lacks(
     require(path, feature, of_readers=False)
     with pytest.raises(TerminalError) as caught:
         plan(asked, AT)
-    assert caught.value.code == "table-feature" and path in caught.value.found and feature in caught.value.found
+    assert (
+        caught.value.code == "table-feature"
+        and path in caught.value.found
+        and feature in caught.value.found
+    )
     statement = f"ALTER TABLE delta.`{path}` DROP FEATURE `checkpointProtection` TRUNCATE HISTORY"
     assert caught.value.next[0].startswith(statement) == (feature == "checkpointProtection")
 
 
-@pytest.mark.parametrize("feature", ["rowTracking", "clustering", "allowColumnDefaults", "checkpointProtection"])
+@pytest.mark.parametrize(
+    "feature", ["rowTracking", "clustering", "allowColumnDefaults", "checkpointProtection"]
+)
 def test_a_target_may_have_features_that_spark_writes(tmp_path: Path, feature: str) -> None:
     asked = drained(tmp_path)
     require(asked.layout.table, feature, of_readers=False)

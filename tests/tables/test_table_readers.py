@@ -52,7 +52,9 @@ def request(project: Project, flow: str = "t", spec: PipelineSpec | None = None)
     return Request(spec=spec or project.spec, flow=flow, step="plan", run_id="r", root="/")
 
 
-def test_a_reader_registers_before_it_pins(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_registers_before_it_pins(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project.write([1])
     version = project.publish()
 
@@ -63,15 +65,21 @@ def test_a_reader_registers_before_it_pins(project: Project, monkeypatch: pytest
     monkeypatch.setattr(intake, "append", crash)
     with pytest.raises(OSError, match="no space"):
         pinning.take(Bound(1, None, ""))
-    assert reader(project) == Reader("p", "d", TableLog(project.upstream.table).id, version, snapshot=True)
+    assert reader(project) == Reader(
+        "p", "d", TableLog(project.upstream.table).id, version, snapshot=True
+    )
 
 
-def test_what_a_reader_needs_moves_once_it_has_read(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_reader_needs_moves_once_it_has_read(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project.write([1])
     first = project.publish()
     project.pin()
     project.source.read_up_to(1, 1)
-    assert (reader(project).version, reader(project).snapshot) == (first, True), "nothing is read yet"
+    assert (reader(project).version, reader(project).snapshot) == (first, True), (
+        "nothing is read yet"
+    )
     project.source.read_up_to(1, 2)
     assert (reader(project).version, reader(project).snapshot) == (first, False)
 
@@ -104,28 +112,43 @@ def test_a_rebuild_that_took_the_place_of_its_table_keeps_no_older_files(
     generations.name_live(project.layout, 1)
     generations.begin_staged(staged, generations.Card(2, 1, "2026", "me", rebuilt=True))
     Path(staged.rebuild).write_text("{}")
-    tables.Tables(project.source._source, staged, Path("/"), "r").pin(2, datetime.now(UTC)).take(Bound(1, None, ""))
+    tables.Tables(project.source._source, staged, Path("/"), "r").pin(2, datetime.now(UTC)).take(
+        Bound(1, None, "")
+    )
     assert len(list(intake.slices(staged, 2))) == buckets
     age(project.upstream.table, days=8)
-    assert {one.staged: (one.version, one.snapshot) for one in registered.readers(project.upstream)} == {
+    assert {
+        one.staged: (one.version, one.snapshot) for one in registered.readers(project.upstream)
+    } == {
         0: (0, False),
         2: (newest, True),
     }
     rebuild._read_up_to(request(project, "d"))
-    assert "p/d has yet to read" in kept(project), "the live table is as it was, and reads from there if this one fails"
+    assert "p/d has yet to read" in kept(project), (
+        "the live table is as it was, and reads from there if this one fails"
+    )
 
     commit(project, 2, buckets - 1)
     generations.take_place(staged)
     Path(staged.rebuild).unlink()
-    assert (reader(project).staged, reader(project).version) == (0, 0) and "p/d has yet to read" in kept(project)
+    assert (reader(project).staged, reader(project).version) == (
+        0,
+        0,
+    ) and "p/d has yet to read" in kept(project)
     rebuild._read_up_to(request(project, "d"))
-    assert (reader(project).version, reader(project).snapshot) == (newest, False) and kept(project) == ""
+    assert (reader(project).version, reader(project).snapshot) == (newest, False) and kept(
+        project
+    ) == ""
 
 
 def commit(project: Project, generation: int, batch: int) -> None:
     """Write the table of flow `d` as a batch or a swap does: with its transaction."""
-    done = CommitProperties(app_transactions=[Transaction(app_id(project.layout, generation, "rows"), batch)])
-    write_deltalake(project.layout.table, pa.table({"id": [1]}), mode="overwrite", commit_properties=done)
+    done = CommitProperties(
+        app_transactions=[Transaction(app_id(project.layout, generation, "rows"), batch)]
+    )
+    write_deltalake(
+        project.layout.table, pa.table({"id": [1]}), mode="overwrite", commit_properties=done
+    )
 
 
 def test_a_reset_at_the_same_version_needs_its_rows_again(project: Project) -> None:
@@ -207,7 +230,9 @@ def test_doctor_lists_readers_and_names_one_that_is_behind(project: Project) -> 
     assert symptoms(project)["reader-gone"] == "wrong"
 
 
-def test_doctor_says_what_a_derived_flow_has_yet_to_read(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_says_what_a_derived_flow_has_yet_to_read(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "source-waiting" in symptoms(project, "d")
     monkeypatch.setattr(tables, "ROWS", 2)
     project.write([1, 2, 3])
@@ -216,7 +241,10 @@ def test_doctor_says_what_a_derived_flow_has_yet_to_read(project: Project, monke
     looked = examine(request(project, "d")).looked["source"]
     assert looked == "2 slices pinned; 2 slices pinned and yet to be processed"
     monkeypatch.setattr("draindown.flow.checkpoint.Checkpoint.first_unread", 2)
-    assert "1 of 2 buckets of a range of versions done" in examine(request(project, "d")).looked["source"]
+    assert (
+        "1 of 2 buckets of a range of versions done"
+        in examine(request(project, "d")).looked["source"]
+    )
 
 
 def test_doctor_names_a_table_without_the_feed_that_its_readers_need(project: Project) -> None:
@@ -226,7 +254,9 @@ def test_doctor_names_a_table_without_the_feed_that_its_readers_need(project: Pr
 
 
 @pytest.mark.parametrize("feed", [True, False])
-def test_the_log_of_a_table_with_readers_is_kept_for_90_days_or_longer(project: Project, feed: bool) -> None:
+def test_the_log_of_a_table_with_readers_is_kept_for_90_days_or_longer(
+    project: Project, feed: bool
+) -> None:
     """The first reader comes to a table without a feed, whose log `maintenance.retain` may have made longer."""
     for number, (kept_for, owed) in enumerate(((30, True), (100, False), (None, True))):
         path, has = f"{project.upstream.table}{number}", {readers.FEED: "true"} if feed else {}
@@ -246,10 +276,16 @@ def typed(project: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     def type_(*words: str, declared: bool = False) -> tuple[int, Any]:
         said = json.loads(project.spec.model_dump_json(include={"pipeline", "lake"}))
         flows: dict[str, Any] = {
-            "t": {"source": {"files": "landing/*", "format": "json"}, "columns": {"id": "bigint not null"}}
+            "t": {
+                "source": {"files": "landing/*", "format": "json"},
+                "columns": {"id": "bigint not null"},
+            }
         }
         if declared:
-            flows["d"] = {"source": {"table": "t"}, "per": {"keys": ["id"], "sql": "select id from t group by id"}}
+            flows["d"] = {
+                "source": {"table": "t"},
+                "per": {"keys": ["id"], "sql": "select id from t group by id"},
+            }
         (pipelines / "p.yaml").write_text(yaml.safe_dump(said | {"flows": flows}))
         code = main(["--root", str(tmp_path), *words, "--json"])
         said = capsys.readouterr()
@@ -258,15 +294,23 @@ def typed(project: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     return type_
 
 
-def test_a_reader_that_left_the_project_is_named_and_forgotten_by_a_command(project: Project, typed: Any) -> None:
+def test_a_reader_that_left_the_project_is_named_and_forgotten_by_a_command(
+    project: Project, typed: Any
+) -> None:
     project.write([1])
     project.publish()
     project.pin()
     _, healths = typed("doctor", "p", "--flow", "t")
     (one,) = [one for one in healths[0]["symptoms"] if one["code"] == "reader-undeclared"]
     command, root, _, *words = one["next"].split()
-    assert (command, root, words) == ("draindown", "--root", ["forget-reader", "p", "d", "--flow", "t", "--yes"])
-    assert typed("forget-reader", "p", "d", "--flow", "t")[0] == 2 and registered.readers(project.upstream)
+    assert (command, root, words) == (
+        "draindown",
+        "--root",
+        ["forget-reader", "p", "d", "--flow", "t", "--yes"],
+    )
+    assert typed("forget-reader", "p", "d", "--flow", "t")[0] == 2 and registered.readers(
+        project.upstream
+    )
     assert typed(*words)[0] == 0 and registered.readers(project.upstream) == []
     code, error = typed(*words)
     assert (code, error["error"]["code"]) == (78, "no-reader")
@@ -277,10 +321,14 @@ def test_a_declared_reader_is_not_forgotten(project: Project, typed: Any) -> Non
     project.publish()
     project.pin()
     code, error = typed("forget-reader", "p", "d", "--flow", "t", "--yes", declared=True)
-    assert (code, error["error"]["code"]) == (78, "reader-declared") and registered.readers(project.upstream)
+    assert (code, error["error"]["code"]) == (78, "reader-declared") and registered.readers(
+        project.upstream
+    )
 
 
-def test_a_torn_document_keeps_old_files_is_named_and_the_reader_writes_it_anew(project: Project) -> None:
+def test_a_torn_document_keeps_old_files_is_named_and_the_reader_writes_it_anew(
+    project: Project,
+) -> None:
     project.write([1])
     project.publish()
     path = Path(project.upstream.readers) / "p.d.json"

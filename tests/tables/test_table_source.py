@@ -49,7 +49,9 @@ class Project:
 
     def __init__(self, home: Path, per: dict[str, Any] = PER, **others: Any) -> None:
         flows = {"t": LANDING, "d": {"source": {"table": "t"}, "per": per}, **others}
-        self.spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(home / "lake"), "flows": flows})
+        self.spec = PipelineSpec.model_validate(
+            {"pipeline": "p", "lake": str(home / "lake"), "flows": flows}
+        )
         self.upstream = self.spec.layout("t")
 
     @property
@@ -62,26 +64,45 @@ class Project:
         declared = self.spec.declared("d")
         return Tables(declared.source, self.layout, Path("/"), "r")  # type: ignore[arg-type]
 
-    def write(self, rows: Sequence[int], *, feed: bool = True, mode: Any = "append", note: str | None = None) -> None:
+    def write(
+        self,
+        rows: Sequence[int],
+        *,
+        feed: bool = True,
+        mode: Any = "append",
+        note: str | None = None,
+    ) -> None:
         """Commit rows."""
         rows_ = pa.table({"id": pa.array(rows, pa.int64())})
         made = None if DeltaTable.is_deltatable(self.upstream.table) or not feed else {FEED: "true"}
         properties = CommitProperties(custom_metadata={"userMetadata": note}) if note else None
-        write_deltalake(self.upstream.table, rows_, mode=mode, configuration=made, commit_properties=properties)
+        write_deltalake(
+            self.upstream.table, rows_, mode=mode, configuration=made, commit_properties=properties
+        )
 
     def publish(self) -> int:
         """Publish the newest version."""
         log = TableLog(self.upstream.table)
         pointer = published.Published(
-            version=log.version, table_id=log.id, changed_at=None, at=NOW, run_id="r", rows=0, committed_ms=None
+            version=log.version,
+            table_id=log.id,
+            changed_at=None,
+            at=NOW,
+            run_id="r",
+            rows=0,
+            committed_ms=None,
         )
         published.publish(self.upstream, pointer)
         return log.version
 
     def derived(self, batch: int = 0) -> None:
         """Commit a batch of the derived table, the first one."""
-        once = CommitProperties(app_transactions=[Transaction(app_id(self.layout, 1, "rows"), batch)])
-        write_deltalake(self.layout.table, pa.table({"id": [1]}), mode="append", commit_properties=once)
+        once = CommitProperties(
+            app_transactions=[Transaction(app_id(self.layout, 1, "rows"), batch)]
+        )
+        write_deltalake(
+            self.layout.table, pa.table({"id": [1]}), mode="append", commit_properties=once
+        )
 
     def look(self, now: datetime = NOW) -> Look:
         first = intake.newest(self.layout, 1) + 1
@@ -129,9 +150,14 @@ def test_a_fill_then_what_was_published(project: Project) -> None:
     project.write([4, 5])
     newest = project.publish()
     found = project.look()
-    assert found.units == 2 and "2 commits of table t since version 0, 3 rows changed" in found.reasons
+    assert (
+        found.units == 2 and "2 commits of table t since version 0, 3 rows changed" in found.reasons
+    )
     (piece,) = project.pin()
-    assert _range(piece) == (False, version, newest, 0, 1) and (piece["rows"], piece["changes"]) == (3, False)
+    assert _range(piece) == (False, version, newest, 0, 1) and (
+        piece["rows"],
+        piece["changes"],
+    ) == (3, False)
 
 
 def test_commits_that_changed_no_row_are_no_input(project: Project) -> None:
@@ -145,7 +171,11 @@ def test_commits_that_changed_no_row_are_no_input(project: Project) -> None:
     project.write([3])
     project.publish()
     (piece,) = project.pin()
-    assert (piece["start"], piece["until"], piece["rows"]) == (0, TableLog(project.upstream.table).version, 1)
+    assert (piece["start"], piece["until"], piece["rows"]) == (
+        0,
+        TableLog(project.upstream.table).version,
+        1,
+    )
 
 
 def _expire(table: str) -> None:
@@ -155,7 +185,9 @@ def _expire(table: str) -> None:
         commit.unlink()
 
 
-def test_a_table_without_changed_rows_is_followed_past_the_cleanup_of_its_log(project: Project) -> None:
+def test_a_table_without_changed_rows_is_followed_past_the_cleanup_of_its_log(
+    project: Project,
+) -> None:
     project.write([1, 2])
     project.publish()
     project.pin()
@@ -166,7 +198,9 @@ def test_a_table_without_changed_rows_is_followed_past_the_cleanup_of_its_log(pr
     later = committed + timedelta(days=31)
     found = project.look(later)
     assert (found.units, found.forecast(BOUND).slices, found.oldest) == (1, 1, later.timestamp())
-    assert found.reasons[0].startswith("version 0 of table t is more than 30 days old: the flow goes on to version 3")
+    assert found.reasons[0].startswith(
+        "version 0 of table t is more than 30 days old: the flow goes on to version 3"
+    )
     (row,) = project.pin(later)
     assert _range(row) == (False, 0, version, 0, 1) and (row["rows"], row["changes"]) == (0, False)
     assert project.look(later).units == 0 and project.pin(later) == [], "once, not with each look"
@@ -208,7 +242,12 @@ def test_many_rows_are_bucketed(project: Project, monkeypatch: pytest.MonkeyPatc
     assert project.look().forecast(BOUND).slices == 3
     rows = project.pin()
     assert [(row["bucket"], row["buckets"]) for row in rows] == [(0, 3), (1, 3), (2, 3)]
-    assert [part_way(project.layout, 1, number) for number in (1, 2, 3, 4)] == [(1, 3), (2, 3), None, None]
+    assert [part_way(project.layout, 1, number) for number in (1, 2, 3, 4)] == [
+        (1, 3),
+        (2, 3),
+        None,
+        None,
+    ]
 
 
 def test_what_a_check_publishes_is_judged_by_the_version_that_it_read(
@@ -227,13 +266,19 @@ def test_what_a_check_publishes_is_judged_by_the_version_that_it_read(
     whole = published.unpublished(project.layout)
     assert first is not None and whole is not None
     found = check._part_way(request, first)
-    assert found is not None and found.detail.startswith("1 of 3 buckets") and check._part_way(request, whole) is None
+    assert (
+        found is not None
+        and found.detail.startswith("1 of 3 buckets")
+        and check._part_way(request, whole) is None
+    )
     generations.name_live(project.layout, 2)  # a reset, whose first bucket is yet to be done
     found = check._part_way(request, first)
     assert found is not None and found.detail.startswith("no batch of this generation")
 
 
-def test_a_range_whose_pinning_died_is_completed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_range_whose_pinning_died_is_completed(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tables, "ROWS", 2)
     project.write([1, 2, 3, 4, 5])
     version = project.publish()
@@ -263,7 +308,8 @@ def test_a_rebuild_upstream_is_a_refill(project: Project, rows: list[int]) -> No
 
 
 @pytest.mark.parametrize(
-    "what", ["overwritten", "emptied", "restored", "recreated", "shortened", "put back", "gone", "expired"]
+    "what",
+    ["overwritten", "emptied", "restored", "recreated", "shortened", "put back", "gone", "expired"],
 )
 def test_what_cant_be_followed_is_red(project: Project, what: str, tmp_path: Path) -> None:
     project.write([1, 2])
@@ -304,7 +350,9 @@ def test_what_cant_be_followed_is_red(project: Project, what: str, tmp_path: Pat
     )
 
 
-def test_an_intake_that_does_not_know_when_a_version_was_committed_goes_on(project: Project) -> None:
+def test_an_intake_that_does_not_know_when_a_version_was_committed_goes_on(
+    project: Project,
+) -> None:
     """It was made by an earlier version; a stream reads it, so it gets no column."""
     earlier = pa.schema([one for one in OWN if one.name != "committed_ms"])
     intake.create(project.layout, 1, earlier)
@@ -315,7 +363,9 @@ def test_an_intake_that_does_not_know_when_a_version_was_committed_goes_on(proje
     assert not project.look().units
 
 
-def test_a_version_that_is_published_while_a_plan_looks_is_left_to_the_next_one(project: Project) -> None:
+def test_a_version_that_is_published_while_a_plan_looks_is_left_to_the_next_one(
+    project: Project,
+) -> None:
     project.write([1, 2])
     project.publish()
     project.pin()
@@ -325,12 +375,16 @@ def test_a_version_that_is_published_while_a_plan_looks_is_left_to_the_next_one(
     project.write([3])
     newest = project.publish()
     changes = table.changes(unit)
-    assert (changes.rows, changes.lost) == (0, "") and table.since(unit, changes, NOW).until == unit.until
+    assert (changes.rows, changes.lost) == (0, "") and table.since(
+        unit, changes, NOW
+    ).until == unit.until
     assert table.readable(unit) == unit.until
     assert project.look().units == 1 and project.pin()[0]["until"] == newest
 
 
-def test_a_slice_that_another_driver_pins_while_a_log_is_open_is_of_the_same_table(project: Project) -> None:
+def test_a_slice_that_another_driver_pins_while_a_log_is_open_is_of_the_same_table(
+    project: Project,
+) -> None:
     project.write([1, 2])
     project.publish()
     project.pin()
@@ -345,9 +399,10 @@ def test_a_slice_that_another_driver_pins_while_a_log_is_open_is_of_the_same_tab
 
 def test_the_writing_flow_owes_feed_and_statistics_to_readers(project: Project) -> None:
     request = Request(spec=project.spec, flow="t", step="plan", run_id="r", root="/")
-    assert list(map(str, readers.readers(request))) == ["p/d"] and readers.lacking(request, project.upstream) == "", (
-        "no table yet"
-    )
+    assert (
+        list(map(str, readers.readers(request))) == ["p/d"]
+        and readers.lacking(request, project.upstream) == ""
+    ), "no table yet"
     project.write([1], feed=False)
     log = TableLog(project.upstream.table)
     assert set(readers.owed(request, log)) == {FEED, readers.RETENTION}
@@ -371,9 +426,14 @@ def test_another_derivation_is_red(project: Project, tmp_path: Path) -> None:
         other.source.refuse_lost(other.layout, 1, 1)
     assert error.value.code == "derivation-changed"
     (pinned,) = intake.slices(project.layout, 1)
-    with pytest.raises(TerminalError) as error:  # a replay reads slices that were pinned for the query as it was
+    with pytest.raises(
+        TerminalError
+    ) as error:  # a replay reads slices that were pinned for the query as it was
         other.source.refuse_changed(pinned.units)
-    assert error.value.code == "derivation-changed" and project.source.refuse_changed(pinned.units) is None
+    assert (
+        error.value.code == "derivation-changed"
+        and project.source.refuse_changed(pinned.units) is None
+    )
     assert other.source.look(replace(other.layout), 2, 1, NOW).units == 1, "a new generation fills"
 
 
@@ -383,13 +443,17 @@ def _first_of(table: str) -> dict[str, Any]:
     return {"u": LANDING, "d": {"source": {"table": table}, "deduplicate": part}}
 
 
-def test_another_table_under_the_same_derivation_is_told_from_one_that_was_made_anew(tmp_path: Path) -> None:
+def test_another_table_under_the_same_derivation_is_told_from_one_that_was_made_anew(
+    tmp_path: Path,
+) -> None:
     right, wrong = Project(tmp_path, **_first_of("t")), Project(tmp_path, **_first_of("u"))
     digests = {it.spec.declared("d").source.derivation for it in (right, wrong)}  # type: ignore[union-attr]
     assert len(digests) == 1, "lakes have it"
     right.write([1, 2])
     right.publish()
-    write_deltalake(wrong.spec.layout("u").table, pa.table({"id": [7]}), configuration={FEED: "true"})
+    write_deltalake(
+        wrong.spec.layout("u").table, pa.table({"id": [7]}), configuration={FEED: "true"}
+    )
     log = TableLog(wrong.spec.layout("u").table)
     pointer = published.Published(
         version=0, table_id=log.id, changed_at=None, at=NOW, run_id="r", rows=0, committed_ms=None
@@ -397,7 +461,9 @@ def test_another_table_under_the_same_derivation_is_told_from_one_that_was_made_
     published.publish(wrong.spec.layout("u"), pointer)
     (row,) = wrong.pin()
     assert row["unit"] == "tables/u"
-    assert right.source.is_void(right.layout, 1) and right.look().units == 1, "no batch of it is in the table"
+    assert right.source.is_void(right.layout, 1) and right.look().units == 1, (
+        "no batch of it is in the table"
+    )
     resume.forget_void(right.layout, 1, right.source)
     (row,) = right.pin()
     assert (row["unit"], row["rows"]) == ("tables/t", 2)
@@ -418,16 +484,27 @@ def test_lost_decisions_are_named_with_both_ways_out(tmp_path: Path) -> None:
     pinned = next(intake.slices(project.layout, 1)).units[0].row
     shutil.rmtree(project.layout.intake_of(1))
     intake.create(project.layout, 1, tables.OWN)
-    own = {name: pinned[name] for name in ("unit", "start", "until", "bytes", "unpacked", "records", "arrived_at")}
+    own = {
+        name: pinned[name]
+        for name in ("unit", "start", "until", "bytes", "unpacked", "records", "arrived_at")
+    }
     own |= {name: pinned[name] for name in tables.OWN.names}
     intake.append(project.layout, 1, tables.OWN, [own | {"decided": 3}], NOW, 1)
     with pytest.raises(TerminalError) as error:
         project.look()
-    assert error.value.code == "source-replaced" and project.layout.late_decisions in error.value.next[0]
+    assert (
+        error.value.code == "source-replaced"
+        and project.layout.late_decisions in error.value.next[0]
+    )
     assert error.value.next[1].startswith("draindown reset p --flow d")
 
 
-FORMS = ["tables/t", "{lake}/tables/t", "/another/mount/lake/tables/t", "s3a://bucket/lake/tables/t"]
+FORMS = [
+    "tables/t",
+    "{lake}/tables/t",
+    "/another/mount/lake/tables/t",
+    "s3a://bucket/lake/tables/t",
+]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -475,17 +552,24 @@ def test_a_copy_whose_table_was_made_anew_is_told_by_its_id(tmp_path: Path) -> N
     assert project.look().units == 0
 
 
-def test_slices_of_another_query_are_void_until_a_batch_of_them_is_in_the_table(project: Project) -> None:
+def test_slices_of_another_query_are_void_until_a_batch_of_them_is_in_the_table(
+    project: Project,
+) -> None:
     project.write([1, 2])
     project.publish()
     project.pin()
-    other = Project(Path(project.spec.lake).parent, PER | {"sql": "select id, max(id) c from t group by id"})
+    other = Project(
+        Path(project.spec.lake).parent, PER | {"sql": "select id, max(id) c from t group by id"}
+    )
     assert not project.source.is_void(project.layout, 1) and other.source.is_void(other.layout, 1)
     assert other.look().units == 1 and other.look().pinned.slices == 0, "a fill to be pinned"
     for path in (other.layout.checkpoint(1), other.layout.intake_of(1)):
         Path(path).mkdir(parents=True, exist_ok=True)
     resume.forget_void(other.layout, 1, other.source)
-    assert not Path(other.layout.intake_of(1)).exists() and not Path(other.layout.checkpoint(1)).exists()
+    assert (
+        not Path(other.layout.intake_of(1)).exists()
+        and not Path(other.layout.checkpoint(1)).exists()
+    )
     (row,) = other.pin()
     assert row["fill"] and project.source.is_void(project.layout, 1)
 
@@ -510,7 +594,9 @@ def test_a_drain_that_is_killed_while_it_forgets_void_slices_is_followed_by_one_
     project.write([1, 2])
     project.publish()
     project.pin()
-    other = Project(Path(project.spec.lake).parent, PER | {"sql": "select id, max(id) c from t group by id"})
+    other = Project(
+        Path(project.spec.lake).parent, PER | {"sql": "select id, max(id) c from t group by id"}
+    )
     asked = Request(spec=other.spec, flow="d", step="drain", run_id="r", root="/")
     flowfiles.checkpoint(asked, 1, offsets=1, commits=0)
     assert resume.resume(other.layout) == 1
@@ -537,7 +623,10 @@ def test_a_drain_that_is_killed_while_it_forgets_void_slices_is_followed_by_one_
     assert resume.resume(other.layout) == 1
     assert other.look().units == 1
     resume.forget_void(other.layout, 1, other.source)
-    assert not Path(other.layout.intake_of(1)).exists() and not Path(other.layout.checkpoint(1)).exists()
+    assert (
+        not Path(other.layout.intake_of(1)).exists()
+        and not Path(other.layout.checkpoint(1)).exists()
+    )
     assert not Path(other.layout.forgotten(1)).exists()
     (row,) = other.pin()
     assert row["fill"] and project.source.is_void(project.layout, 1)

@@ -125,7 +125,9 @@ def test_a_widened_table_cannot_be_read_without_spark(path: str) -> None:
     delta.append(path, pa.table({"n": [1]}))
     features = {"readerFeatures": ["typeWidening"], "writerFeatures": ["typeWidening"]}
     protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
-    Path(path, "_delta_log", f"{TableLog(path).version + 1:020}.json").write_text(json.dumps(protocol) + "\n")
+    Path(path, "_delta_log", f"{TableLog(path).version + 1:020}.json").write_text(
+        json.dumps(protocol) + "\n"
+    )
     with pytest.raises(DeltaError, match="TypeWidening"):
         stream(DeltaTable(path), "select * from t")
 
@@ -157,7 +159,9 @@ def test_what_a_creation_that_died_left_is_cleared_and_nothing_else(tmp_path: Pa
     assert TableLog(str(tmp_path / "table")).version == 1
 
 
-def test_what_another_wrote_between_the_look_and_the_write_is_not_written_twice(path: str, tmp_path: Path) -> None:
+def test_what_another_wrote_between_the_look_and_the_write_is_not_written_twice(
+    path: str, tmp_path: Path
+) -> None:
     source, right = str(tmp_path / "source"), delta.write_deltalake
     delta.append(source, pa.table({"id": ["a", "b"]}))
     delta.append(path, pa.table({"id": ["x"]}))
@@ -166,7 +170,9 @@ def test_what_another_wrote_between_the_look_and_the_write_is_not_written_twice(
     acts = {
         "append": lambda: delta.append_query(path, source, fresh, app=("quarantine", 5)),
         "replace": lambda: delta.replace(path, source, app=("tombstones", 5)),
-        "new": lambda: delta.append_query(f"{path}-new", source, "select * from t", app=("quarantine", 5)),
+        "new": lambda: delta.append_query(
+            f"{path}-new", source, "select * from t", app=("quarantine", 5)
+        ),
     }
     for name, act in acts.items():
         stood: list[str] = []
@@ -180,13 +186,20 @@ def test_what_another_wrote_between_the_look_and_the_write_is_not_written_twice(
         with mock.patch.object(delta, "write_deltalake", slow):
             act()
         where = f"{path}-new" if name == "new" else path
-        assert sorted(row["id"] for row in TableLog(where).query("select id from t").to_pylist()) == held[name]
+        assert (
+            sorted(row["id"] for row in TableLog(where).query("select id from t").to_pylist())
+            == held[name]
+        )
         assert stood
 
 
 def test_what_the_log_says_of_each_file(path: str) -> None:
     days = [date(2026, 1, 1), date(2026, 1, 2), date(2026, 1, 2)]
-    write_deltalake(path, pa.table({"day": days, "b c": [1, 2, 3], "text": ["x", "y", "z"]}), partition_by=["day"])
+    write_deltalake(
+        path,
+        pa.table({"day": days, "b c": [1, 2, 3], "text": ["x", "y", "z"]}),
+        partition_by=["day"],
+    )
     log = TableLog(path)
     found = log.files(["day", "b c", "gone"])
     sizes = {file.parent.name: file.stat().st_size for file in Path(path).glob("day=*/*.parquet")}
@@ -194,8 +207,20 @@ def test_what_the_log_says_of_each_file(path: str) -> None:
     assert log.version == 0 and all(Path(path, file.pop("path")).is_file() for file in found)
     assert [file.pop("null_count.b c") for file in found] == [0, 0]
     assert sorted(found, key=lambda file: str(file["partition.day"])) == [
-        {"size_bytes": sizes[f"day={days[0]}"], "num_records": 1, "partition.day": days[0], "min.b c": 1, "max.b c": 1},
-        {"size_bytes": sizes[f"day={days[1]}"], "num_records": 2, "partition.day": days[1], "min.b c": 2, "max.b c": 3},
+        {
+            "size_bytes": sizes[f"day={days[0]}"],
+            "num_records": 1,
+            "partition.day": days[0],
+            "min.b c": 1,
+            "max.b c": 1,
+        },
+        {
+            "size_bytes": sizes[f"day={days[1]}"],
+            "num_records": 2,
+            "partition.day": days[1],
+            "min.b c": 2,
+            "max.b c": 3,
+        },
     ]
 
 
@@ -224,7 +249,9 @@ def _found(log: TableLog, limit: int | None = None) -> list[tuple[int, int]]:
     return [(one.version, one.timestamp) for one in log.commits(limit)]
 
 
-def test_commits_have_their_own_numbers_whatever_came_after_the_log_was_opened(tmp_path: Path) -> None:
+def test_commits_have_their_own_numbers_whatever_came_after_the_log_was_opened(
+    tmp_path: Path,
+) -> None:
     """deltalake numbers the newest commits of the log from the version that was opened on."""
     path = str(tmp_path / "t")
     _version(path, 0)
@@ -261,8 +288,12 @@ def test_a_commit_that_comes_while_commits_are_read_shifts_none(
     assert _found(log) == expected and not coming
 
 
-@pytest.mark.parametrize(("kind", "text"), [((20, 0), "17829072001234567890"), ((18, 2), "1234567890123456.78")])
-def test_statistics_of_decimals_are_rounded(tmp_path: Path, kind: tuple[int, int], text: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "text"), [((20, 0), "17829072001234567890"), ((18, 2), "1234567890123456.78")]
+)
+def test_statistics_of_decimals_are_rounded(
+    tmp_path: Path, kind: tuple[int, int], text: str
+) -> None:
     path, value = str(tmp_path / "t"), Decimal(text)
     write_deltalake(path, pa.table({"k": pa.array([value], pa.decimal128(*kind))}))
     (file,) = TableLog(path).files(["k"])

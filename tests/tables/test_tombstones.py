@@ -27,22 +27,39 @@ from tests.flowfiles import AT, checkpoint, commit, drained
 
 REPLAY = "replay:abc"
 _SCHEMA = pa.schema(
-    [("id", pa.string()), ("_generation", pa.int32()), ("_batch", pa.int64()), ("_kind", pa.string())],
+    [
+        ("id", pa.string()),
+        ("_generation", pa.int32()),
+        ("_batch", pa.int64()),
+        ("_kind", pa.string()),
+    ],
 )
 
 
 def remember(
-    asked: Request, batch: int, *, kind: str = "source", generation: int = 1, memory: str = "tombstones"
+    asked: Request,
+    batch: int,
+    *,
+    kind: str = "source",
+    generation: int = 1,
+    memory: str = "tombstones",
 ) -> None:
     """What a batch that died before its MERGE leaves; its key says whose it is."""
-    row = {"id": f"{generation} {kind} {batch}", "_generation": generation, "_batch": batch, "_kind": kind}
+    row = {
+        "id": f"{generation} {kind} {batch}",
+        "_generation": generation,
+        "_batch": batch,
+        "_kind": kind,
+    }
     app = (app_id(asked.layout, generation, memory, kind), batch)
     delta.append(asked.layout.memory(memory), pa.Table.from_pylist([row], _SCHEMA), app=app)
 
 
 def made(asked: Request, batch: int, kind: str) -> None:
     """A batch of another kind than the source's, in the target."""
-    known = CommitProperties(app_transactions=[Transaction(app_id(asked.layout, 1, "rows", kind), batch)])
+    known = CommitProperties(
+        app_transactions=[Transaction(app_id(asked.layout, 1, "rows", kind), batch)]
+    )
     write_deltalake(asked.layout.table, TableLog(asked.layout.table).query("select * from t limit 0"), mode="append",
                     commit_properties=known)  # fmt: skip
 
@@ -50,7 +67,9 @@ def made(asked: Request, batch: int, kind: str) -> None:
 def recorded(asked: Request, batch: int) -> None:
     """A batch of a replay in the ledger."""
     row = BatchRow("p", "f", 1, batch, "r", kind="replay", slice=1)
-    ledger_table.record(asked.layout, [replace(row, changed_at=AT, started_at=AT, finished_at=AT, table_version=9)])
+    ledger_table.record(
+        asked.layout, [replace(row, changed_at=AT, started_at=AT, finished_at=AT, table_version=9)]
+    )
 
 
 def reset(asked: Request) -> None:
@@ -59,10 +78,15 @@ def reset(asked: Request) -> None:
 
 def kept(asked: Request, memory: str = "tombstones") -> set[str]:
     orphan_memory.forget(asked.layout, [REPLAY])
-    return {row["id"] for row in TableLog(asked.layout.memory(memory)).query("select id from t").to_pylist()}
+    return {
+        row["id"]
+        for row in TableLog(asked.layout.memory(memory)).query("select id from t").to_pylist()
+    }
 
 
-def test_a_batch_of_the_live_generation_is_repeated_and_writes_its_own_again(tmp_path: Path) -> None:
+def test_a_batch_of_the_live_generation_is_repeated_and_writes_its_own_again(
+    tmp_path: Path,
+) -> None:
     asked = drained(tmp_path)
     remember(asked, 1)
     remember(asked, 2)
@@ -84,7 +108,9 @@ def test_the_first_batch_of_all_is_forgotten_too(tmp_path: Path) -> None:
     shutil.rmtree(asked.layout.ledger)
     shutil.rmtree(asked.layout.checkpoint(1))
     checkpoint(asked, 1, offsets=1, commits=0)
-    write_deltalake(asked.layout.table, pa.table({"id": ["x"]}).slice(0, 0))  # made, and nothing merged into it
+    write_deltalake(
+        asked.layout.table, pa.table({"id": ["x"]}).slice(0, 0)
+    )  # made, and nothing merged into it
     remember(asked, 0)
     reset(asked)
     assert kept(asked) == set()
@@ -92,7 +118,9 @@ def test_the_first_batch_of_all_is_forgotten_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("memory", ["tombstones", "hidden"])
 @pytest.mark.parametrize("kind", ["quarantine", "gate", REPLAY])
-def test_a_replay_that_died_is_forgotten_and_one_that_is_done_is_not(tmp_path: Path, kind: str, memory: str) -> None:
+def test_a_replay_that_died_is_forgotten_and_one_that_is_done_is_not(
+    tmp_path: Path, kind: str, memory: str
+) -> None:
     asked = drained(tmp_path)
     for batch in (3, 4):
         remember(asked, batch, kind=kind, memory=memory)
@@ -104,7 +132,9 @@ def _restore_copy(asked: Request) -> None:
     (Path(asked.layout.table) / f"_delta_log/{3:020}.json").unlink()
 
 
-def test_a_replay_that_the_ledger_knows_was_done_although_the_table_forgot_it(tmp_path: Path) -> None:
+def test_a_replay_that_the_ledger_knows_was_done_although_the_table_forgot_it(
+    tmp_path: Path,
+) -> None:
     asked = drained(tmp_path)
     remember(asked, 3, kind=REPLAY)
     made(asked, 3, REPLAY)
@@ -122,7 +152,9 @@ def test_a_replay_that_the_ledger_knows_was_done_although_the_table_forgot_it(tm
     ],
     ids=["gone", "older"],
 )
-def test_a_table_that_may_be_put_back_keeps_its_tombstones(tmp_path: Path, lose: Callable[[Request], None]) -> None:
+def test_a_table_that_may_be_put_back_keeps_its_tombstones(
+    tmp_path: Path, lose: Callable[[Request], None]
+) -> None:
     asked = drained(tmp_path)
     remember(asked, 4, kind=REPLAY)
     lose(asked)
@@ -130,7 +162,9 @@ def test_a_table_that_may_be_put_back_keeps_its_tombstones(tmp_path: Path, lose:
 
 
 @pytest.mark.parametrize("told_by", ["ledger", "checkpoint"])
-def test_a_table_that_was_made_anew_tells_nothing_of_the_one_before(tmp_path: Path, told_by: str) -> None:
+def test_a_table_that_was_made_anew_tells_nothing_of_the_one_before(
+    tmp_path: Path, told_by: str
+) -> None:
     asked = drained(tmp_path)
     remember(asked, 1)
     remember(asked, 2, kind="quarantine")
@@ -151,10 +185,14 @@ def test_an_undone_reset_takes_its_tombstones_along(tmp_path: Path) -> None:
     assert kept(asked) == {"1 source 1"}
 
 
-def test_deletes_remembered_without_a_column_of_the_sequence_ask_for_a_rebuild(tmp_path: Path) -> None:
+def test_deletes_remembered_without_a_column_of_the_sequence_ask_for_a_rebuild(
+    tmp_path: Path,
+) -> None:
     asked = drained(tmp_path)
     held = StructType().add("id", "string").add("n", "integer").add("_changed_at", "timestamp")
-    act = partial(refuse_mismatch, asked.layout, asked.flow_spec, TableLog(asked.layout.table), held, held)
+    act = partial(
+        refuse_mismatch, asked.layout, asked.flow_spec, TableLog(asked.layout.table), held, held
+    )
     act()
     remember(asked, 0)
     with pytest.raises(TerminalError) as caught:

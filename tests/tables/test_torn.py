@@ -55,13 +55,17 @@ def test_the_data_file_at_fault_is_named(table: Path, tear: Tear, number: int) -
         TableLog(str(table)).rows("select n from t")
     assert file.name in caught.value.found and str(table) in caught.value.found
     assert caught.value.next[0].startswith("draindown doctor")
-    spark = RuntimeError(f"FAILED_READ_FILE: Encountered error while reading file file://{table}/{file.name}.")
+    spark = RuntimeError(
+        f"FAILED_READ_FILE: Encountered error while reading file file://{table}/{file.name}."
+    )
     found = torn.of_error(RuntimeError(str(spark).replace(" b/", "%20b/")))
     assert found is not None and found.found == caught.value.found
 
 
 @pytest.mark.parametrize("tear", TEARS.values(), ids=TEARS)
-@pytest.mark.parametrize("number", [1, 2])  # without the newest the table is an older one, and as whole
+@pytest.mark.parametrize(
+    "number", [1, 2]
+)  # without the newest the table is an older one, and as whole
 def test_the_commit_at_fault_is_named(table: Path, tear: Tear, number: int) -> None:
     commit = table / f"_delta_log/{number:020}.json"
     tear(commit)
@@ -72,10 +76,15 @@ def test_the_commit_at_fault_is_named(table: Path, tear: Tear, number: int) -> N
 def test_an_error_of_the_query_is_not_blamed_on_the_table(table: Path) -> None:
     with pytest.raises(DeltaError):
         TableLog(str(table)).rows("select nothing from t")
-    assert torn.of_error(RuntimeError(f"while reading file file://{next(table.glob('*.parquet'))}")) is None
+    assert (
+        torn.of_error(RuntimeError(f"while reading file file://{next(table.glob('*.parquet'))}"))
+        is None
+    )
 
 
-def test_storage_that_fails_is_not_blamed_on_the_table(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_storage_that_fails_is_not_blamed_on_the_table(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(*_: Any, **__: Any) -> None:
         raise OSError(5, "Input/output error")
 
@@ -97,9 +106,13 @@ def test_report_and_audit_name_the_ledger_the_file_and_doctor(
     file = _a_file(asked.layout, what)
     tear(file)
     code, said = _typed(tmp_path, capsys, "report", "p")
-    reads = what == "data" or tear is not TEARS["empty"]  # an empty commit reads as one that did nothing
+    reads = (
+        what == "data" or tear is not TEARS["empty"]
+    )  # an empty commit reads as one that did nothing
     assert code == 0 and "p/f" in said  # the card is shown still
-    assert not reads or all(word in said for word in (asked.layout.ledger, file.name, "draindown", "doctor p"))
+    assert not reads or all(
+        word in said for word in (asked.layout.ledger, file.name, "draindown", "doctor p")
+    )
     code, said = _typed(tmp_path, capsys, "audit", "p")
     assert code == 78 and said.startswith("table-damaged")
     assert asked.layout.ledger in said and file.name in said

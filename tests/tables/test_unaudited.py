@@ -24,13 +24,22 @@ from draindown.runs.request import Request
 from draindown.spec.models import PipelineSpec
 
 LANDING = {"source": {"files": "x/*", "format": "json"}, "columns": {"at": "timestamp"}}
-DERIVED = {"source": {"table": "t"}, "window": {"time": "at", "size": "1h", "measures": {"c": "count(*)"}}}
-ROWS = pa.table({"k": ["a", "b", None], "n": [1, 2, 3], "at": pa.array([0, 1, 2], pa.timestamp("us", tz="UTC"))})
+DERIVED = {
+    "source": {"table": "t"},
+    "window": {"time": "at", "size": "1h", "measures": {"c": "count(*)"}},
+}
+ROWS = pa.table(
+    {"k": ["a", "b", None], "n": [1, 2, 3], "at": pa.array([0, 1, 2], pa.timestamp("us", tz="UTC"))}
+)
 
 
 @pytest.fixture
 def spec(tmp_path: Path) -> PipelineSpec:
-    document = {"pipeline": "p", "lake": str(tmp_path / "lake"), "flows": {"t": LANDING, "d": DERIVED, "e": DERIVED}}
+    document = {
+        "pipeline": "p",
+        "lake": str(tmp_path / "lake"),
+        "flows": {"t": LANDING, "d": DERIVED, "e": DERIVED},
+    }
     (tmp_path / "dags" / "pipelines").mkdir(parents=True)
     (tmp_path / "dags" / "pipelines" / "p.yaml").write_text(yaml.safe_dump(document))
     found = PipelineSpec.model_validate(document)
@@ -40,10 +49,25 @@ def spec(tmp_path: Path) -> PipelineSpec:
 
 def _certificate(spec: PipelineSpec, flow: str, differing: int) -> Certificate:
     log = TableLog(spec.layout(flow).table)
-    versions: dict[str, Any] = {"sources": [Snapshot("t", "i", 3)], "table": Snapshot(log.path, log.id, log.version)}
-    numbers: dict[str, Any] = {"share": 1.0, "expected": 3, "found": 3, "digest": "00ff", "differing": differing}
-    more: dict[str, Any] = {"falsehoods": [], "at": datetime(2026, 3, 1, tzinfo=UTC), "seconds": 1.0}
-    return Certificate(pipeline="p", flow=flow, kind="window", engine="duckdb 1", **versions, **numbers, **more)
+    versions: dict[str, Any] = {
+        "sources": [Snapshot("t", "i", 3)],
+        "table": Snapshot(log.path, log.id, log.version),
+    }
+    numbers: dict[str, Any] = {
+        "share": 1.0,
+        "expected": 3,
+        "found": 3,
+        "digest": "00ff",
+        "differing": differing,
+    }
+    more: dict[str, Any] = {
+        "falsehoods": [],
+        "at": datetime(2026, 3, 1, tzinfo=UTC),
+        "seconds": 1.0,
+    }
+    return Certificate(
+        pipeline="p", flow=flow, kind="window", engine="duckdb 1", **versions, **numbers, **more
+    )
 
 
 class Typed:
@@ -56,7 +80,9 @@ class Typed:
 
 
 @pytest.fixture
-def typed(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Typed:
+def typed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Typed:
     clean = Audit("p", "t", [])
     monkeypatch.setattr(recount, "audit", lambda *_, **__: clean)
     return Typed(tmp_path, capsys)
@@ -69,7 +95,9 @@ def test_an_audit_names_derived_flows_and_what_the_newest_proof_found(
     assert code == 0 and "p/d  derived: proven, not audited" in text and "next: draindown" in text
     assert "prove p --flow d" in text and "run p --flow e" in text, "e has no table"
 
-    monkeypatch.setattr(proving, "_prove", lambda _here, spec, flow, *_: _certificate(spec, flow, 0))
+    monkeypatch.setattr(
+        proving, "_prove", lambda _here, spec, flow, *_: _certificate(spec, flow, 0)
+    )
     assert typed("prove", "p", "--flow", "d")[0] == 0
     code, text = typed("audit", "p", "--flow", "d")
     assert code == 0 and "holds for version 0" in text and "next:" not in text
@@ -78,12 +106,18 @@ def test_an_audit_names_derived_flows_and_what_the_newest_proof_found(
     code, text = typed("audit", "p", "--flow", "d")
     assert code == 0 and "not proven since: version 1" in text and "prove p --flow d" in text
 
-    monkeypatch.setattr(proving, "_prove", lambda _here, spec, flow, *_: _certificate(spec, flow, 2))
+    monkeypatch.setattr(
+        proving, "_prove", lambda _here, spec, flow, *_: _certificate(spec, flow, 2)
+    )
     assert typed("prove", "p", "--flow", "d")[0] == 1
     code, text = typed("audit", "p", "--json")
     told = json.loads(text)
     assert (code, told["clean"]) == (1, False)
-    assert [(one["flow"], one["clean"]) for one in told["flows"]] == [("t", True), ("d", False), ("e", True)]
+    assert [(one["flow"], one["clean"]) for one in told["flows"]] == [
+        ("t", True),
+        ("d", False),
+        ("e", True),
+    ]
     assert "reset p --flow d" in told["flows"][1]["next"]
 
 
@@ -96,10 +130,14 @@ def test_doctor_sends_to_a_proof_of_a_derived_table_until_it_holds(
 
     DeltaTable(spec.layout("d").table).update(updates={"n": "7"}, predicate="k = 'a'")
     assert foreign() == ["draindown prove p --flow d"]
-    monkeypatch.setattr(proving, "_prove", lambda _here, spec, flow, *_: _certificate(spec, flow, 1))
+    monkeypatch.setattr(
+        proving, "_prove", lambda _here, spec, flow, *_: _certificate(spec, flow, 1)
+    )
     assert typed("prove", "p", "--flow", "d")[0] == 1
     assert foreign() == ["draindown reset p --flow d --yes   # compares the whole table"]
-    monkeypatch.setattr(proving, "_prove", lambda _here, spec, flow, *_: _certificate(spec, flow, 0))
+    monkeypatch.setattr(
+        proving, "_prove", lambda _here, spec, flow, *_: _certificate(spec, flow, 0)
+    )
     assert typed("prove", "p", "--flow", "d")[0] == 0
     assert foreign() == []
 
@@ -112,11 +150,17 @@ def test_a_flow_that_cannot_be_proven_keeps_no_other_from_it(
     def prove(_here: Any, spec: PipelineSpec, flow: str, *_: Any) -> Certificate:
         if flow == "e":
             return _certificate(spec, "d", wrong)
-        raise TerminalError("nothing-to-prove", tried="prove", found="no batch", changed="nothing", next="run it")
+        raise TerminalError(
+            "nothing-to-prove", tried="prove", found="no batch", changed="nothing", next="run it"
+        )
 
     monkeypatch.setattr(proving, "_prove", prove)
     code, text = typed("prove", "p")
-    assert code == 78 and "p/d  not proven\n  nothing-to-prove: " in text and "digest of that version 00ff" in text
+    assert (
+        code == 78
+        and "p/d  not proven\n  nothing-to-prove: " in text
+        and "digest of that version 00ff" in text
+    )
     wrong = 1
     code, text = typed("prove", "p", "--json")
     told = json.loads(text)
@@ -129,8 +173,13 @@ def test_the_digest_is_of_the_rows_alone(tmp_path: Path) -> None:
     one, other = str(tmp_path / "one"), str(tmp_path / "other")
     write_deltalake(one, ROWS)
     for at in (2, 0, 1):
-        write_deltalake(other, ROWS.slice(at, 1).append_column("_changed_at", pa.array([at])), mode="append")
+        write_deltalake(
+            other, ROWS.slice(at, 1).append_column("_changed_at", pa.array([at])), mode="append"
+        )
     first = digest(TableLog(one))
     assert len(first) == 16 and first == digest(TableLog(other)) and int(first, 16) > 2**40
     write_deltalake(one, ROWS.slice(0, 1), mode="append")
-    assert digest(TableLog(one)) not in (first, digest(TableLog(one, 0))) and digest(TableLog(one, 0)) == first
+    assert (
+        digest(TableLog(one)) not in (first, digest(TableLog(one, 0)))
+        and digest(TableLog(one, 0)) == first
+    )

@@ -39,7 +39,11 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
 def _line(draw: Random, key: str) -> str:
     if draw.random() < 0.04:
         return f'{{"id": "{key}", broken'
-    at = (_START + timedelta(minutes=draw.randrange(600))).isoformat() if draw.random() < 0.95 else None
+    at = (
+        (_START + timedelta(minutes=draw.randrange(600))).isoformat()
+        if draw.random() < 0.95
+        else None
+    )
     record = {"id": key, "n": draw.randrange(12), "op": "d" if draw.random() < 0.12 else "u"}
     record |= {"g": draw.choice("ab"), "at": at, "v": draw.randrange(3)}
     if draw.random() < 0.06:
@@ -51,7 +55,9 @@ def _why(
     lake: LandedLake, flow: str, *, every: bool = False, limit: int = 20, **key: str | None
 ) -> list[dict[str, Any]]:
     """The answer as the command gives it, without reading the pipeline's file again."""
-    asked = Question(lake.spec, flow, lake.home, key, limit, every, lambda _: lake.spec, lambda _: None)
+    asked = Question(
+        lake.spec, flow, lake.home, key, limit, every, lambda _: lake.spec, lambda _: None
+    )
     return [json.loads(json.dumps(one.as_dict())) for one in why(asked)]
 
 
@@ -59,7 +65,9 @@ def _random(home: Path, seed: int) -> LandedLake:
     """Eight batches over keys of which some are only refused, some deleted, some never seen."""
     lake, draw = LandedLake(home), Random(seed)
     for number in range(8):
-        keys = [f"key-{draw.randrange(150):04}" for _ in range(90)] + [f"once-{number}-{one}" for one in range(6)]
+        keys = [f"key-{draw.randrange(150):04}" for _ in range(90)] + [
+            f"once-{number}-{one}" for one in range(6)
+        ]
         lines = [_line(draw, key) for key in keys]
         lines += [lines[draw.randrange(len(lines))] for _ in range(6)] + ["", "  "]
         draw.shuffle(lines)
@@ -78,7 +86,9 @@ def _of(lake: LandedLake, key: str) -> list[Told]:
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
-def test_places_of_random_keys_are_those_of_the_row_or_of_its_absence(tmp_path: Path, seed: int) -> None:
+def test_places_of_random_keys_are_those_of_the_row_or_of_its_absence(
+    tmp_path: Path, seed: int
+) -> None:
     lake = _random(tmp_path, seed)
     keys = sorted({str(one.record["id"]) for one in lake.told if one.record} | {"nobody", "waits"})
     refused = [key for key in keys if key.startswith("once") and not _of(lake, key)]
@@ -101,7 +111,10 @@ def _held(lake: LandedLake, key: str, found: Any) -> None:
         assert found["row"] is None and found["state"] != "landed"
         if last is not None:
             (deleted,) = [one for one in found["records"] if one["fate"] == "deleted"][-1:]
-            assert json.loads(_raw(deleted))["op"] == "d" and json.loads(_raw(deleted))["n"] == last.sequence
+            assert (
+                json.loads(_raw(deleted))["op"] == "d"
+                and json.loads(_raw(deleted))["n"] == last.sequence
+            )
         return
     (won,) = [one for one in found["records"] if one["fate"] == "applied"]
     record = json.loads(_raw(won))
@@ -114,7 +127,10 @@ def _held(lake: LandedLake, key: str, found: Any) -> None:
     accepted = {(str(one.file), one.line) for one in mine}
     lost = [one for one in found["records"] if one["fate"] in ("superseded", "duplicate")]
     assert {(one["unit"], one["position"]) for one in [won, *lost]} == accepted
-    assert sum(one["fate"] == "duplicate" for one in lost) == sum(one.change == last for one in mine) - 1
+    assert (
+        sum(one["fate"] == "duplicate" for one in lost)
+        == sum(one.change == last for one in mine) - 1
+    )
     assert {one.rpartition(":")[0] for one in found["batch"]["read"]} == {
         str(one.file) for one in lake.told if one.batch == batch
     }
@@ -125,7 +141,9 @@ def test_all_names_the_records_of_every_batch(tmp_path: Path) -> None:
     lake = _random(tmp_path, 5)
     for key in list(lake.rows)[:12]:
         (found,) = _why(lake, "f", every=True, id=key)
-        told = {(one["unit"], one["position"]) for one in found["records"] if one["fate"] != "refused"}
+        told = {
+            (one["unit"], one["position"]) for one in found["records"] if one["fate"] != "refused"
+        }
         assert told == {(str(one.file), one.line) for one in _of(lake, key)}
         refused = [one for one in found["records"] if one["fate"] == "refused"]
         assert {_raw(one) for one in refused} == {
@@ -148,7 +166,9 @@ def test_what_is_gone_is_said(tmp_path: Path, ask: Ask) -> None:
     (changed,) = ask(lake, "f", "--key", "id=b")["rows"]
     assert "other bytes" in changed["gone"][0] and changed["records"] == []
     (unknown,) = ask(lake, "f", "--key", "c")["rows"]
-    assert unknown["state"] == "unknown" and len(unknown["gone"]) == 2, "nothing is said that nobody can know"
+    assert unknown["state"] == "unknown" and len(unknown["gone"]) == 2, (
+        "nothing is said that nobody can know"
+    )
 
 
 @pytest.mark.parametrize(
@@ -159,24 +179,40 @@ def test_what_is_gone_is_said(tmp_path: Path, ask: Ask) -> None:
         (("f", "--key", ""), "it is empty"),
     ],
 )
-def test_what_cant_be_asked_is_named(tmp_path: Path, ask: Ask, words: tuple[str, ...], said: str) -> None:
+def test_what_cant_be_asked_is_named(
+    tmp_path: Path, ask: Ask, words: tuple[str, ...], said: str
+) -> None:
     lake = LandedLake(tmp_path)
     lake.drain([json.dumps({"id": "a", "n": 1})])
     assert said in " ".join(ask(lake, *words, code=2).split())
 
 
 @pytest.mark.parametrize(("text", "code"), [("2.6", 2), ("3.0", 0), ("3", 0), ("three", 2)])
-def test_a_number_that_a_key_can_t_be_is_not_taken_for_another(tmp_path: Path, ask: Ask, text: str, code: int) -> None:
-    lake = LandedLake(tmp_path, g={"source": {"table": "f"}, "deduplicate": {"keys": ["n"], "sequence_by": ["id"]}})
+def test_a_number_that_a_key_can_t_be_is_not_taken_for_another(
+    tmp_path: Path, ask: Ask, text: str, code: int
+) -> None:
+    lake = LandedLake(
+        tmp_path,
+        g={"source": {"table": "f"}, "deduplicate": {"keys": ["n"], "sequence_by": ["id"]}},
+    )
     lake.drain([json.dumps({"id": "a", "n": 3})])
-    held = {"id": ["a"], "n": pa.array([3], pa.int32()), "_changed_at": pa.array([NOW], pa.timestamp("us", "UTC"))}
+    held = {
+        "id": ["a"],
+        "n": pa.array([3], pa.int32()),
+        "_changed_at": pa.array([NOW], pa.timestamp("us", "UTC")),
+    }
     write_deltalake(lake.spec.layout("g").table, pa.table(held))
     said = ask(lake, "g", "--key", text, code=code)
     assert code == 0 or text in said
 
 
-def test_a_derived_table_that_no_run_has_made_yet_is_said_to_be_none(tmp_path: Path, ask: Ask) -> None:
-    lake = LandedLake(tmp_path, g={"source": {"table": "f"}, "deduplicate": {"keys": ["n"], "sequence_by": ["id"]}})
+def test_a_derived_table_that_no_run_has_made_yet_is_said_to_be_none(
+    tmp_path: Path, ask: Ask
+) -> None:
+    lake = LandedLake(
+        tmp_path,
+        g={"source": {"table": "f"}, "deduplicate": {"keys": ["n"], "sequence_by": ["id"]}},
+    )
     lake.drain([json.dumps({"id": "a", "n": 3})])
     said = ask(lake, "g", "--key", "3", code=78)
     assert "nothing-to-prove" in said and "draindown --root" in said and "run p --flow g" in said
@@ -186,22 +222,39 @@ class _Stamped(Hourly):
     """Its source has the stamps that a drain writes."""
 
     def write(self, rows: Any, **_: Any) -> None:
-        found = [{"id": hour, "at": NOW + timedelta(hours=hour), "_changed_at": NOW} for hour in rows]
+        found = [
+            {"id": hour, "at": NOW + timedelta(hours=hour), "_changed_at": NOW} for hour in rows
+        ]
         made = None if TableLog(self.upstream.table).exists else {FEED: "true"}
-        write_deltalake(self.upstream.table, pa.Table.from_pylist(found), mode="append", configuration=made)
+        write_deltalake(
+            self.upstream.table, pa.Table.from_pylist(found), mode="append", configuration=made
+        )
 
     def derive(self, *hours: int) -> None:
         super().derive(*hours)
         log = TableLog(self.layout.table)
-        rows, of_batch = log.query("select * from t"), {"userMetadata": log.commits(1)[0].user_metadata}
-        rows = rows.append_column("_changed_at", pa.array([NOW] * rows.num_rows, pa.timestamp("us", "UTC")))
+        rows, of_batch = (
+            log.query("select * from t"),
+            {"userMetadata": log.commits(1)[0].user_metadata},
+        )
+        rows = rows.append_column(
+            "_changed_at", pa.array([NOW] * rows.num_rows, pa.timestamp("us", "UTC"))
+        )
         batch = Transaction(app_id(self.layout, 1, "rows"), self.batches - 1)
         done = CommitProperties(app_transactions=[batch], custom_metadata=of_batch)
-        write_deltalake(self.layout.table, rows, mode="overwrite", schema_mode="overwrite", commit_properties=done)
+        write_deltalake(
+            self.layout.table,
+            rows,
+            mode="overwrite",
+            schema_mode="overwrite",
+            commit_properties=done,
+        )
 
     def why(self, hour: int) -> dict[str, Any]:
         key = {"window_start": (NOW + timedelta(hours=hour)).isoformat()}
-        asked = Question(self.spec, "d", self.home, key, 20, False, lambda _: self.spec, lambda _: None)
+        asked = Question(
+            self.spec, "d", self.home, key, 20, False, lambda _: self.spec, lambda _: None
+        )
         (found,) = why(asked)
         return found.as_dict()
 

@@ -42,7 +42,13 @@ class Chain(LandedLake):
         DeltaTable(upstream.table).alter.set_table_properties({FEED: "true"})
         log = TableLog(upstream.table)
         pointer = published.Published(
-            version=log.version, table_id=log.id, changed_at=None, at=NOW, run_id="r", rows=0, committed_ms=None
+            version=log.version,
+            table_id=log.id,
+            changed_at=None,
+            at=NOW,
+            run_id="r",
+            rows=0,
+            committed_ms=None,
         )
         published.publish(upstream, pointer)
         declared = self.spec.declared("d")
@@ -50,10 +56,14 @@ class Chain(LandedLake):
         assert Tables(declared.source, layout, self.home, "r").pin(1, NOW).take(BOUND) is False
         done = CommitProperties(app_transactions=[Transaction(app_id(layout, 1, "rows"), 0)])
         empty = pa.schema([*columns, ("_changed_at", _UTC)]).empty_table()
-        write_deltalake(layout.table, empty if rows is None else rows, mode="append", commit_properties=done)
+        write_deltalake(
+            layout.table, empty if rows is None else rows, mode="append", commit_properties=done
+        )
 
     def why(self, **key: str | None) -> dict[str, Any]:
-        asked = Question(self.spec, "d", self.home, key, 20, False, lambda _: self.spec, lambda _: None)
+        asked = Question(
+            self.spec, "d", self.home, key, 20, False, lambda _: self.spec, lambda _: None
+        )
         (found,) = why(asked)
         return json.loads(json.dumps(found.as_dict()))  # type: ignore[no-any-return]
 
@@ -75,7 +85,11 @@ def test_a_window_whose_rows_were_deleted_moved_or_withdrawn_says_so(tmp_path: P
     deleted = it.why(window_start=_HOUR, g="a")
     assert (deleted["state"], deleted["number"]) == ("deleted", {"f": 0})
     (source,) = deleted["sources"]
-    assert (source["key"], source["state"], source["batch"]["number"]) == ({"id": "x"}, "deleted", 1)
+    assert (source["key"], source["state"], source["batch"]["number"]) == (
+        {"id": "x"},
+        "deleted",
+        1,
+    )
     (record,) = [one for one in source["records"] if one["fate"] == "deleted"]
     assert record["unit"].endswith("002.json") and record["position"] == 1
     assert deleted["next"] == ["draindown why p/f --key id=x"]
@@ -84,14 +98,20 @@ def test_a_window_whose_rows_were_deleted_moved_or_withdrawn_says_so(tmp_path: P
     (source,) = moved["sources"]
     assert (moved["state"], source["key"], source["row"]["n"]) == ("moved", {"id": "y"}, 2)
     assert not source["counts"] and f"at was {_HOUR}, is 2026-03-01T12:30:00+00:00" in source["why"]
-    assert moved["next"] == ["draindown why p/f --key id=y"] and "1 source row had its key" in moved["said"]
+    assert (
+        moved["next"] == ["draindown why p/f --key id=y"]
+        and "1 source row had its key" in moved["said"]
+    )
 
     withdrawn = it.why(window_start=_HOUR, g="c")
     assert (withdrawn["state"], withdrawn["sources"][0]["state"]) == ("withdrawn", "withdrawn")
 
     missing = it.why(window_start=_HOUR, g="d")
     assert missing["state"] == "unknown" and missing["next"] == ["draindown prove p --flow d"]
-    for nowhere in ({"window_start": _HOUR, "g": "z"}, {"window_start": "2026-03-01T09:00:00+00:00", "g": "a"}):
+    for nowhere in (
+        {"window_start": _HOUR, "g": "z"},
+        {"window_start": "2026-03-01T09:00:00+00:00", "g": "a"},
+    ):
         assert (it.why(**nowhere)["state"], it.why(**nowhere)["gone"]) == ("never-seen", [])
 
 
@@ -144,7 +164,12 @@ def test_what_a_verdict_would_need_and_vacuum_took_is_named(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("part", "columns", "key"),
     [
-        pytest.param({"per": PER}, (("g", pa.string()), ("c", pa.int64())), {"g": "a"}, marks=pytest.mark.full),
+        pytest.param(
+            {"per": PER},
+            (("g", pa.string()), ("c", pa.int64())),
+            {"g": "a"},
+            marks=pytest.mark.full,
+        ),
         pytest.param(
             {"deduplicate": {"keys": ["g"], "sequence_by": ["n"]}},
             (("g", pa.string()),),
@@ -152,7 +177,14 @@ def test_what_a_verdict_would_need_and_vacuum_took_is_named(tmp_path: Path) -> N
             marks=pytest.mark.full,
         ),
         (
-            {"session": {"time": "at", "gap": "5 minutes", "by": ["g"], "measures": {"c": "count(*)"}}},
+            {
+                "session": {
+                    "time": "at",
+                    "gap": "5 minutes",
+                    "by": ["g"],
+                    "measures": {"c": "count(*)"},
+                }
+            },
             (("g", pa.string()), ("session_start", _UTC), ("session_end", _UTC), ("c", pa.int64())),
             {"g": "a", "session_start": _HOUR},
         ),
@@ -161,7 +193,11 @@ def test_what_a_verdict_would_need_and_vacuum_took_is_named(tmp_path: Path) -> N
             (("g", pa.string()), ("position", pa.int32())),
             {"g": "a", "position": "1"},
         ),
-        ({"deduplicate": {"keys": ["id"], "sequence_by": ["n"]}}, (("id", pa.string()),), {"id": "x"}),
+        (
+            {"deduplicate": {"keys": ["id"], "sequence_by": ["n"]}},
+            (("id", pa.string()),),
+            {"id": "x"},
+        ),
     ],
     ids=["per", "deduplicate", "session", "top", "same key"],
 )
@@ -175,7 +211,9 @@ def test_each_kind_leads_to_the_record_that_deleted_the_source_row(
     found = it.why(**key)
     assert (found["state"], found["sources"][0]["state"]) == ("deleted", "deleted")
     assert found["sources"][0]["batch"]["number"] == 1
-    other = dict.fromkeys(key, "nobody") | {name: text for name, text in key.items() if name not in ("g", "id")}
+    other = dict.fromkeys(key, "nobody") | {
+        name: text for name, text in key.items() if name not in ("g", "id")
+    }
     assert it.why(**other)["state"] == "never-seen"
 
 

@@ -35,17 +35,30 @@ from tests.flowfiles import AT, about, take_in
 from tests.landed_lake import LandedLake
 from tests.tables.test_audit_records import SLICES, World, at, stamp_of
 
-_COLUMNS = {"id": "string not null", "n": "int", "at": "timestamp", "d": "date", "x": "decimal(10,2)", "f": "boolean"}
+_COLUMNS = {
+    "id": "string not null",
+    "n": "int",
+    "at": "timestamp",
+    "d": "date",
+    "x": "decimal(10,2)",
+    "f": "boolean",
+}
 _WHEN = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
 _ROWS: list[dict[str, Any]] = [
-    {"id": f"k{n}", "n": n, "at": _WHEN, "d": _WHEN.date(), "x": Decimal(n) / 4, "f": n % 2 == 0} for n in range(5)
+    {"id": f"k{n}", "n": n, "at": _WHEN, "d": _WHEN.date(), "x": Decimal(n) / 4, "f": n % 2 == 0}
+    for n in range(5)
 ]
 _ROWS[3] |= {"n": None, "x": None}
 
 
 def _texts(row: dict[str, Any]) -> dict[str, Any]:
-    known = {name: value.isoformat() if hasattr(value, "isoformat") else value for name, value in row.items()}
-    return {name: str(value) if isinstance(value, Decimal) else value for name, value in known.items()}
+    known = {
+        name: value.isoformat() if hasattr(value, "isoformat") else value
+        for name, value in row.items()
+    }
+    return {
+        name: str(value) if isinstance(value, Decimal) else value for name, value in known.items()
+    }
 
 
 def _json(path: Path) -> None:
@@ -67,7 +80,14 @@ def _csv(path: Path) -> None:
 
 
 def _columnar(write: Any) -> Any:
-    types = [pa.string(), pa.int32(), pa.timestamp("us", "UTC"), pa.date32(), pa.decimal128(10, 2), pa.bool_()]
+    types = [
+        pa.string(),
+        pa.int32(),
+        pa.timestamp("us", "UTC"),
+        pa.date32(),
+        pa.decimal128(10, 2),
+        pa.bool_(),
+    ]
     schema = pa.schema(list(zip(_COLUMNS, types, strict=True)))
     return lambda path: write(pa.Table.from_pylist(_ROWS, schema=schema), str(path))
 
@@ -93,8 +113,12 @@ def test_values_and_positions_are_those_of_the_file(tmp_path: Path, name: str) -
     found = list(reader.records(unit))
     assert [record.position for record in found] == positions
     names = tuple(_COLUMNS)
-    assert [record.read(names) for record in found] == [tuple(row[name] for name in names) for row in _ROWS]
-    assert [record.read(("id",)) for record in reader.records(unit, [b"k3"])][-1:] == [("k3",)] or source["format"] in (
+    assert [record.read(names) for record in found] == [
+        tuple(row[name] for name in names) for row in _ROWS
+    ]
+    assert [record.read(("id",)) for record in reader.records(unit, [b"k3"])][-1:] == [
+        ("k3",)
+    ] or source["format"] in (
         "parquet",
         "orc",
     )
@@ -123,7 +147,9 @@ def _taken(asked: Request) -> list[Unit]:
     return [unit for one in intake.slices(asked.layout, 1) for unit in one.units]
 
 
-def _why(spec: PipelineSpec, root: Path, *, every: bool = False, **key: str | None) -> dict[str, Any]:
+def _why(
+    spec: PipelineSpec, root: Path, *, every: bool = False, **key: str | None
+) -> dict[str, Any]:
     asked = Question(spec, "f", root, key, 20, every, lambda _: spec, lambda _: None)
     (found,) = why(asked)
     return json.loads(json.dumps(found.as_dict()))
@@ -132,7 +158,13 @@ def _why(spec: PipelineSpec, root: Path, *, every: bool = False, **key: str | No
 _UTC = pa.timestamp("us", "UTC")
 _TABLE = pa.schema([("id", pa.string()), ("at", _UTC), ("n", pa.int32()), ("_changed_at", _UTC)])
 _DEAD = pa.schema(
-    [("id", pa.string()), ("at", _UTC), ("_generation", pa.int32()), ("_batch", pa.int64()), ("_kind", pa.string())]
+    [
+        ("id", pa.string()),
+        ("at", _UTC),
+        ("_generation", pa.int32()),
+        ("_batch", pa.int64()),
+        ("_kind", pa.string()),
+    ]
 )
 
 
@@ -148,12 +180,23 @@ def _world(root: Path, **more: Any) -> tuple[World, PipelineSpec]:
         {"id": key, "at": at(position), "n": n, "_changed_at": stamp_of(batch)}
         for key, position, n, batch in (("a", 3, 3, 0), ("b", 4, 0, 1), ("d", 5, 7, 1))
     ]
-    dead = {"id": "c", "at": at(8), "_generation": world.generations[0], "_batch": 0, "_kind": "source"}
-    for path, some, schema in ((world.layout.table, rows, _TABLE), (world.layout.tombstones, [dead], _DEAD)):
+    dead = {
+        "id": "c",
+        "at": at(8),
+        "_generation": world.generations[0],
+        "_batch": 0,
+        "_kind": "source",
+    }
+    for path, some, schema in (
+        (world.layout.table, rows, _TABLE),
+        (world.layout.tombstones, [dead], _DEAD),
+    ):
         of_batch = TableLog(path).commits(1)[0].user_metadata
         kept = CommitProperties(custom_metadata={"userMetadata": of_batch})
         table = pa.Table.from_pylist(some, schema=schema)
-        write_deltalake(path, table, mode="overwrite", schema_mode="overwrite", commit_properties=kept)
+        write_deltalake(
+            path, table, mode="overwrite", schema_mode="overwrite", commit_properties=kept
+        )
     return world, spec
 
 
@@ -174,14 +217,19 @@ def test_offsets_of_kept_records_are_named(
     _, spec = _world(tmp_path, generations=generations)
     found = _why(spec, tmp_path, id=key)
     assert (found["state"], _fates(found)) == (state, fates)
-    assert all(one["raw"] for one in found["records"] if one["fate"] == "applied") and found["gone"] == []
+    assert (
+        all(one["raw"] for one in found["records"] if one["fate"] == "applied")
+        and found["gone"] == []
+    )
     if state == "never-seen":
         assert found["said"].endswith("what waits at the brokers was not looked at")
 
 
 def test_offsets_that_the_lake_does_not_keep_are_named(tmp_path: Path) -> None:
     gone = [span for some in SLICES for span in some if not span.partition and not span.start]
-    world, spec = _world(tmp_path, kept=[span for some in SLICES for span in some if span not in gone])
+    world, spec = _world(
+        tmp_path, kept=[span for some in SLICES for span in some if span not in gone]
+    )
     found = _why(spec, tmp_path, id="a")
     assert found["state"] == "landed" and found["records"] == [] and found["batch"]["number"] == 0
     assert found["gone"][0].startswith("offsets t/0:0-4 are not in the lake")
@@ -210,19 +258,34 @@ def test_what_waits_is_what_the_live_generation_has_not_read(tmp_path: Path) -> 
 
 
 def _raw(unit: str, position: int, key: str, value: bytes | None) -> pa.Table:
-    row = {"part": raw.RECORDS, "unit": unit, "log": "x", "position": position, "day": AT.date(), "value": value}
-    return pa.Table.from_pylist([row | {"key": key.encode(), "timestamp": at(position)}], raw.SCHEMA)
+    row = {
+        "part": raw.RECORDS,
+        "unit": unit,
+        "log": "x",
+        "position": position,
+        "day": AT.date(),
+        "value": value,
+    }
+    return pa.Table.from_pylist(
+        [row | {"key": key.encode(), "timestamp": at(position)}], raw.SCHEMA
+    )
 
 
 @pytest.mark.parametrize("generations", GENERATIONS)
-def test_rows_of_a_table_without_keys_are_named_by_their_origin(tmp_path: Path, generations: list[int]) -> None:
+def test_rows_of_a_table_without_keys_are_named_by_their_origin(
+    tmp_path: Path, generations: list[int]
+) -> None:
     world = World(tmp_path, generations=generations)
     spec = world.write().spec
     for position in (3, 5):
-        assert _fates(_why(spec, tmp_path, _origin=f"t/0:{position}")) == [("t/0", position, "applied")]
+        assert _fates(_why(spec, tmp_path, _origin=f"t/0:{position}")) == [
+            ("t/0", position, "applied")
+        ]
     refused = _why(spec, tmp_path, _origin="t/0:1")
     assert (
-        refused["state"] == "refused" and "malformed" in refused["said"] and "quarantine show p" in refused["next"][0]
+        refused["state"] == "refused"
+        and "malformed" in refused["said"]
+        and "quarantine show p" in refused["next"][0]
     )
     assert _why(spec, tmp_path, _origin="t/0:99")["state"] == "never-seen"
 
@@ -237,7 +300,11 @@ def test_a_withdrawn_row_is_named_with_its_expectation(tmp_path: Path, expectati
     lake.drain(_lines({"id": "a", "n": 3}, {"id": "b", "n": 1}))
     lake.withdraw("a", expectation)
     found = _why(lake.spec, tmp_path, id="a")
-    assert found["state"] == "withdrawn" and f"gate:{expectation}" in found["said"] and "it is open" in found["said"]
+    assert (
+        found["state"] == "withdrawn"
+        and f"gate:{expectation}" in found["said"]
+        and "it is open" in found["said"]
+    )
     assert [one["fate"] for one in found["records"]] == ["superseded"]
     assert found["next"][0].startswith("draindown quarantine show p withdrawn")
     lake.drain(_lines({"id": "a", "n": 4}))
@@ -246,9 +313,21 @@ def test_a_withdrawn_row_is_named_with_its_expectation(tmp_path: Path, expectati
 
 def test_newer_changes_that_were_refused_are_beside_the_row(tmp_path: Path) -> None:
     lake = LandedLake(tmp_path)
-    lake.drain(_lines({"id": "aaaa", "n": 3}, {"id": "aaaa", "n": "x"}, {"id": "aaaa", "n": 3}, {"id": "aaaa", "n": 1}))
+    lake.drain(
+        _lines(
+            {"id": "aaaa", "n": 3},
+            {"id": "aaaa", "n": "x"},
+            {"id": "aaaa", "n": 3},
+            {"id": "aaaa", "n": 1},
+        )
+    )
     found = _why(lake.spec, tmp_path, id="aaaa")
-    assert sorted(one["fate"] for one in found["records"]) == ["applied", "duplicate", "refused", "superseded"]
+    assert sorted(one["fate"] for one in found["records"]) == [
+        "applied",
+        "duplicate",
+        "refused",
+        "superseded",
+    ]
     (refused,) = [one for one in found["records"] if one["fate"] == "refused"]
     assert refused["position"] == 2 and refused["why"].startswith("type:n")
 
@@ -269,7 +348,9 @@ def test_released_rows_lead_to_what_was_refused_or_withdrawn(tmp_path: Path) -> 
     found = _why(lake.spec, tmp_path, id="a")
     assert [one["fate"] for one in found["records"]] == ["applied"]
     assert json.loads(found["records"][0]["raw"]) == {"id": "a", "n": 3, "v": 1}
-    assert [one["fate"] for one in _why(lake.spec, tmp_path, id="a", every=True)["records"]][-1] == "applied"
+    assert [one["fate"] for one in _why(lake.spec, tmp_path, id="a", every=True)["records"]][
+        -1
+    ] == "applied"
 
 
 def test_a_file_that_is_gone_hides_the_record_that_was_released(tmp_path: Path) -> None:

@@ -40,9 +40,15 @@ def started() -> Iterator[Started]:
     """Start a process that waits, with these variables and open files. It is at work when the call returns."""
     processes: list[subprocess.Popen[str]] = []
 
-    def start(code: str = WAITS, *, held: tuple[int, ...] = (), **variables: str) -> subprocess.Popen[str]:
+    def start(
+        code: str = WAITS, *, held: tuple[int, ...] = (), **variables: str
+    ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-c", code], env=variables, pass_fds=held, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", code],
+            env=variables,
+            pass_fds=held,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         processes.append(process)
         assert process.stdout is not None
@@ -83,7 +89,11 @@ def test_down_ends_what_a_dead_airflow_left_and_then_says_stopped(
     local: Any, started: Started, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = local.home()
-    left = [worker(local, started, home), worker(local, started, home), driver(local, started, home)]
+    left = [
+        worker(local, started, home),
+        worker(local, started, home),
+        driver(local, started, home),
+    ]
     others = strangers(local, started, home)
     local.down()
     ending, stopped = capsys.readouterr().out.splitlines()
@@ -101,14 +111,18 @@ def test_up_ends_what_a_dead_airflow_left_before_it_starts(
     home, left_at_start = local.home(), []
     worker(local, started, home)
     assert len(local.airflow_processes.left(home)) == 1
-    monkeypatch.setattr(local, "_start", lambda _: left_at_start.append(local.airflow_processes.left(home)))
+    monkeypatch.setattr(
+        local, "_start", lambda _: left_at_start.append(local.airflow_processes.left(home))
+    )
     monkeypatch.setattr(local, "_await_health", lambda _: None)
     monkeypatch.setattr(local, "_refuse_busy_port", lambda *_: None)
     local.up()
     assert left_at_start == [[]]
 
 
-def test_up_ends_nothing_while_airflow_runs(local: Any, started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_up_ends_nothing_while_airflow_runs(
+    local: Any, started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
     running = worker(local, started, local.home())
     monkeypatch.setattr(local, "_running", lambda: running.pid)
     monkeypatch.setattr(local, "_await_health", lambda _: None)
@@ -117,7 +131,10 @@ def test_up_ends_nothing_while_airflow_runs(local: Any, started: Started, monkey
 
 
 def test_a_process_that_survives_is_named_and_airflow_is_not_called_stopped(
-    local: Any, started: Started, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    local: Any,
+    started: Started,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     process = driver(local, started, local.home())
     monkeypatch.setattr(local.airflow_processes, "end", lambda processes, seconds: processes)

@@ -33,14 +33,25 @@ def _input(*units: Unit) -> SliceInput:
 
 def _inputs(read: SliceInput, *groups: tuple[str, int, bool, int]) -> list[Input]:
     names: tuple[Any, ...] = ("_unit", "_block", "_blank", "n")
-    counted = Counted([Row(**dict(zip(names, group, strict=True))) for group in groups], Pruning(), None)
-    batch = Batch(writer=cast(Writer, None), run_id="r", first_seen=AT, changed_at=AT, started_at=AT, input=read)
+    counted = Counted(
+        [Row(**dict(zip(names, group, strict=True))) for group in groups], Pruning(), None
+    )
+    batch = Batch(
+        writer=cast(Writer, None),
+        run_id="r",
+        first_seen=AT,
+        changed_at=AT,
+        started_at=AT,
+        input=read,
+    )
     return counting.inputs(batch, counted)
 
 
 def test_records_of_all_blocks_count_and_blank_lines_do_not() -> None:
     read = _input(_unit("/a", 0, 9), _unit("/b", 0, 2))
-    found = _inputs(read, ("file:/a", 0, False, 3), ("file:/a", 64, False, 2), ("file:/a", 64, True, 4))
+    found = _inputs(
+        read, ("file:/a", 0, False, 3), ("file:/a", 64, False, 2), ("file:/a", 64, True, 4)
+    )
     assert found == [Input("/a", 0, 9, 9, 5), Input("/b", 0, 2, 2, 0)]
 
 

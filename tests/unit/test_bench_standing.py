@@ -16,12 +16,22 @@ from benchmarks import standing
 from benchmarks.place import CHANGES, Place
 
 
-def test_the_project_holds_this_pipeline_only_and_airflow_listens_on_the_loopback_interface(tmp_path: Path) -> None:
+def test_the_project_holds_this_pipeline_only_and_airflow_listens_on_the_loopback_interface(
+    tmp_path: Path,
+) -> None:
     place = Place(CHANGES, tmp_path / "landing", tmp_path / "lake", tmp_path)
     project = standing._project(place)
     settings = standing._settings(place, project)
-    files = {str(path.relative_to(project)) for path in project.rglob("*") if path.suffix in (".py", ".yaml", ".json")}
-    assert {"dags/draindown_dags.py", "dags/pipelines/changes.yaml", "expectations/changes.json"} <= files
+    files = {
+        str(path.relative_to(project))
+        for path in project.rglob("*")
+        if path.suffix in (".py", ".yaml", ".json")
+    }
+    assert {
+        "dags/draindown_dags.py",
+        "dags/pipelines/changes.yaml",
+        "expectations/changes.json",
+    } <= files
     assert {"jobs/drain.py", "jobs/check.py", "jobs/compact.py"} <= files
     assert "dags/pipelines/flights.yaml" not in files
     assert settings["AIRFLOW__API__HOST"] == "127.0.0.1"
@@ -29,7 +39,10 @@ def test_the_project_holds_this_pipeline_only_and_airflow_listens_on_the_loopbac
     assert settings["DRAINDOWN_ROOT"] == str(project)
     assert settings["AIRFLOW__CORE__DAGS_FOLDER"] == str(project / "dags")
     assert settings["AIRFLOW_HOME"] == str(place.home / "airflow")
-    assert (settings["DRAINDOWN_LAKE"], settings["DRAINDOWN_LANDING"]) == (str(place.lake), str(place.landing))
+    assert (settings["DRAINDOWN_LAKE"], settings["DRAINDOWN_LANDING"]) == (
+        str(place.lake),
+        str(place.landing),
+    )
     with socket.socket() as free:
         free.bind(("127.0.0.1", int(settings["AIRFLOW__API__PORT"])))
     assert (place.home / "airflow" / "passwords.json").stat().st_mode & 0o077 == 0
@@ -44,5 +57,7 @@ def test_the_hand_written_dag_stands_alone_and_submits_the_hand_written_job(
     settings = standing._settings(place, project)
     assert [path.name for path in project.rglob("*.py")] == ["hand_written_dag.py"]
     assert settings["BENCH_SHAPE"] == place.shape.name and Path(settings["BENCH_PROGRAM"]).is_file()
-    named = set(re.findall(r'environ\["(\w+)"\]', (project / "dags" / "hand_written_dag.py").read_text()))
+    named = set(
+        re.findall(r'environ\["(\w+)"\]', (project / "dags" / "hand_written_dag.py").read_text())
+    )
     assert named <= settings.keys()

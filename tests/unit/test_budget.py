@@ -30,7 +30,17 @@ def run(home: Path, budget: float, *options: str) -> tuple[int, float, str]:
     (home / "test_burning.py").write_text(BURNING)
     (home / "budget.toml").write_text(f"[test]\nmine = {budget}\n")
     (home / "pytest.ini").write_text("[pytest]\nmarkers = long\n")
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.budget", "--budget", "test.mine"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "tests.budget",
+        "--budget",
+        "test.mine",
+    ]
     done = subprocess.run(
         [*command, "--budgets", str(home / "budget.toml"), *options],
         cwd=home,

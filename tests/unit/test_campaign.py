@@ -21,7 +21,12 @@ OLD = {"case": "F1", "place": "as published", "score": 1, "commit": "old", "code
 def recorded(place: str, test: str = "t.py::test_a", case: str = "F1") -> dict[str, Any]:
     """What a fault test writes down."""
     runs = [{"code": -9, "error": None}, {"code": 78, "error": "crash"}, {"code": 0, "error": None}]
-    held = {"held": ["rows", "rows", "sums"], "wrong": [], "surgery": [], "commands": ["draindown reset"]}
+    held = {
+        "held": ["rows", "rows", "sums"],
+        "wrong": [],
+        "surgery": [],
+        "commands": ["draindown reset"],
+    }
     return {
         "case": case,
         "place": place,
@@ -36,13 +41,23 @@ def recorded(place: str, test: str = "t.py::test_a", case: str = "F1") -> dict[s
 
 def test_what_is_kept_of_a_trial_is_what_the_table_shows() -> None:
     kept = results.brief(recorded("first"))
-    assert (kept["ended"], kept["typed"], kept["checks"]) == (["signal 9", "crash"], ["draindown reset"], 2)
+    assert (kept["ended"], kept["typed"], kept["checks"]) == (
+        ["signal 9", "crash"],
+        ["draindown reset"],
+        2,
+    )
     assert kept["seconds"] == [2.0] and "runs" not in kept and "held" not in kept
 
 
 def test_results_of_runs_add_up_and_the_newest_run_of_a_test_counts() -> None:
-    first = results.added([OLD], [recorded("a"), recorded("b"), recorded("c", "t.py::test_b")], "one")
-    assert [(one["place"], one["commit"]) for one in first] == [("a", "one"), ("b", "one"), ("c", "one")]
+    first = results.added(
+        [OLD], [recorded("a"), recorded("b"), recorded("c", "t.py::test_b")], "one"
+    )
+    assert [(one["place"], one["commit"]) for one in first] == [
+        ("a", "one"),
+        ("b", "one"),
+        ("c", "one"),
+    ]
     second = results.added(first, [recorded("a"), recorded("a")], "two")
     assert [(one["place"], one["commit"]) for one in second] == [("c", "one"), ("a", "two")]
     other = results.added([OLD], [recorded("a", case="F2")], "one")
@@ -51,15 +66,26 @@ def test_results_of_runs_add_up_and_the_newest_run_of_a_test_counts() -> None:
 
 def test_soaks_and_runs_of_parts_are_kept_beside_results() -> None:
     soak = {"soak": {"rounds": 3}, "test": "t.py::test_soak"}
-    lines = results.added([{"part": 1, "at": "2026"}], [soak, soak | {"soak": {"rounds": 4}}], "one")
-    assert [one.get("soak", {}).get("rounds") for one in results.added(lines, [soak], "two")] == [None, 3, 4, 3]
+    lines = results.added(
+        [{"part": 1, "at": "2026"}], [soak, soak | {"soak": {"rounds": 4}}], "one"
+    )
+    assert [one.get("soak", {}).get("rounds") for one in results.added(lines, [soak], "two")] == [
+        None,
+        3,
+        4,
+        3,
+    ]
 
 
-def test_a_case_is_stale_once_code_of_its_packages_is_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_case_is_stale_once_code_of_its_packages_is_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for package in (*CASES["F32"].about, "lease"):
         (tmp_path / package).mkdir(parents=True)
         (tmp_path / package / "a.py").write_text("x = 1")
-    monkeypatch.setattr(results, "digest", lambda packages, of=results.digest: of(packages, tmp_path))
+    monkeypatch.setattr(
+        results, "digest", lambda packages, of=results.digest: of(packages, tmp_path)
+    )
     lines = results.added([], [recorded("a", case="F32")], "one")
     assert (results.is_stale(lines), results.commits(lines)) == (False, "`one`")
     (tmp_path / "lease" / "a.py").write_text("x = 2")
@@ -72,11 +98,15 @@ def test_a_case_is_stale_once_code_of_its_packages_is_other(tmp_path: Path, monk
 def test_every_case_is_about_packages_that_exist() -> None:
     named = {package for case in CASES.values() for package in case.about} | {*ABOUT}
     assert all(case.about for case in CASES.values())
-    assert {package for package in named if not (SOURCE / package / "__init__.py").exists()} == set()
+    assert {
+        package for package in named if not (SOURCE / package / "__init__.py").exists()
+    } == set()
 
 
 def test_the_part_that_was_not_run_for_longest_is_next() -> None:
-    runs = [{"part": number, "at": f"2026-01-{number:02}"} for number in range(1, len(parts.PARTS) + 1)]
+    runs = [
+        {"part": number, "at": f"2026-01-{number:02}"} for number in range(1, len(parts.PARTS) + 1)
+    ]
     assert parts.due([]) == 1
     assert parts.due(runs[:3]) == 4
     assert parts.due([*runs, {"part": 1, "at": "2026-02-01"}]) == 2
@@ -100,7 +130,9 @@ def test_every_campaign_test_is_in_a_part() -> None:
             for node in ast.walk(ast.parse(path.read_text()))
         )
     }
-    assert {name for name in marked if name not in covered and not name.startswith("tests/spark/")} == set()
+    assert {
+        name for name in marked if name not in covered and not name.startswith("tests/spark/")
+    } == set()
     assert {name for name in covered if not (ROOT / name).exists()} == set()
 
 
@@ -118,9 +150,17 @@ def test_texts_are_put_between_their_markers_and_can_be_put_again() -> None:
 @pytest.mark.docs
 def test_the_published_tables_hold_every_case_and_call_none_fresh_that_is_stale() -> None:
     text, lines = page.PAGE.read_text(), results.read()
-    rows = {row.split(" | ")[0].removeprefix("| "): row for row in text.splitlines() if re.match(r"\| [FB]\d+ \|", row)}
+    rows = {
+        row.split(" | ")[0].removeprefix("| "): row
+        for row in text.splitlines()
+        if re.match(r"\| [FB]\d+ \|", row)
+    }
     assert set(rows) == {*CASES, *WHAT}
-    assert [said for said in page.wrong(lines) if not said.endswith(" is missing")] == []  # a new case is tried later
+    assert [
+        said for said in page.wrong(lines) if not said.endswith(" is missing")
+    ] == []  # a new case is tried later
     fresh = {case for case, row in rows.items() if "| stale: " not in row}
     found = results.by_case(lines)
-    assert {case for case in fresh if results.is_stale(found[case])} == set(), "python -m tests.campaign page"
+    assert {case for case in fresh if results.is_stale(found[case])} == set(), (
+        "python -m tests.campaign page"
+    )

@@ -13,7 +13,16 @@ from draindown.base.errors import TerminalError
 from draindown.base.findings import Finding
 from draindown.ledger.rows import BatchRow, total
 from draindown.runs.card import ALL_FINDINGS, card, verdict
-from draindown.runs.report import Backlog, CheckPart, CompactPart, DrainPart, Expectation, PlanPart, RunSums, StepReport
+from draindown.runs.report import (
+    Backlog,
+    CheckPart,
+    CompactPart,
+    DrainPart,
+    Expectation,
+    PlanPart,
+    RunSums,
+    StepReport,
+)
 from draindown.runs.unfinished import Unfinished
 
 AT = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
@@ -44,16 +53,32 @@ def batch(**changes: Any) -> dict[str, Any]:
         "superseded": 3000,
         "duplicate": 1225,
     }
-    done = {"inserted": 336_776, "updated": 660_175, "deleted": 950, "remembered": 100, "quarantined": 984}
+    done = {
+        "inserted": 336_776,
+        "updated": 660_175,
+        "deleted": 950,
+        "remembered": 100,
+        "quarantined": 984,
+    }
     row = BatchRow(
-        "flights", "flights", 1, 0, "r", reasons={"type:dep_delay": 284, "malformed": 700}, **(numbers | done)
+        "flights",
+        "flights",
+        1,
+        0,
+        "r",
+        reasons={"type:dep_delay": 284, "malformed": 700},
+        **(numbers | done),
     )
     return row.as_dict() | changes
 
 
 def step(name: Any, seconds: float = 0, outcome: Any = "done", **parts: Any) -> StepReport:
     ends = {"started_at": AT, "finished_at": AT + timedelta(seconds=seconds)}
-    who = {"pipeline": "flights", "flow": "flights", "run_id": "scheduled__2026-11-21T03:00:00+00:00"}
+    who = {
+        "pipeline": "flights",
+        "flow": "flights",
+        "run_id": "scheduled__2026-11-21T03:00:00+00:00",
+    }
     return StepReport.model_validate({**who, **ends, "step": name, "outcome": outcome, **parts})
 
 
@@ -80,12 +105,20 @@ def drained(**changes: Any) -> StepReport:
 
 def checked(*failed: Expectation, published: int | None = 3) -> StepReport:
     good = Expectation(name="good", success=True, scope="changed")
-    part = CheckPart(version=3, published_after=published, changed_rows=336_000, expectations=[good, *failed])
+    part = CheckPart(
+        version=3, published_after=published, changed_rows=336_000, expectations=[good, *failed]
+    )
     return step("check", 6, check=part)
 
 
 def failing(**more: Any) -> Expectation:
-    fields = {"unexpected": 3, "judged": 336_000, "sample": [1301], "scope": "changed", "success": False}
+    fields = {
+        "unexpected": 3,
+        "judged": 336_000,
+        "sample": [1301],
+        "scope": "changed",
+        "success": False,
+    }
     name = "expect_column_values_to_be_between:dep_delay"
     return Expectation.model_validate({"name": name, **fields, **more})
 
@@ -105,7 +138,9 @@ def test_a_good_run_reads_as_a_person_would_say_it() -> None:
     assert card([step("plan"), drained(), checked(failing(waived=True)), compacted()]) == GOLDEN
 
 
-@pytest.mark.parametrize("name", ["applied", "superseded", "duplicate", "quarantined", "late", "records", "deleted"])
+@pytest.mark.parametrize(
+    "name", ["applied", "superseded", "duplicate", "quarantined", "late", "records", "deleted"]
+)
 def test_the_card_adds_up_by_itself(name: str) -> None:
     right = drained().drain
     assert right is not None
@@ -116,7 +151,10 @@ def test_the_card_adds_up_by_itself(name: str) -> None:
 
 def test_an_idle_run_says_so_in_its_first_line() -> None:
     plan = step("plan", 0.4, "idle", plan=PlanPart(backlog=Backlog()))
-    assert card([plan]).splitlines()[0] == "IDLE  flights/flights  no new input; nothing to do  in 0.4 s"
+    assert (
+        card([plan]).splitlines()[0]
+        == "IDLE  flights/flights  no new input; nothing to do  in 0.4 s"
+    )
 
 
 WANTED = PlanPart(backlog=Backlog(units=1), drain=True, check=True, compact=True)
@@ -124,31 +162,52 @@ WANTED = PlanPart(backlog=Backlog(units=1), drain=True, check=True, compact=True
 
 def test_a_step_without_a_report_is_not_called_ok() -> None:
     said = verdict([step("plan", plan=WANTED)])
-    assert said.startswith("UNFINISHED  flights/flights  drain left no report") and "nothing to do" not in said
+    assert (
+        said.startswith("UNFINISHED  flights/flights  drain left no report")
+        and "nothing to do" not in said
+    )
     said = verdict([step("plan", plan=WANTED), drained(), compacted()])
     assert said.startswith("UNFINISHED  flights/flights  check left no report")
     idle = WANTED.model_copy(update={"drain": False, "compact": False})
-    assert verdict([step("plan", plan=idle)]).startswith("UNFINISHED  flights/flights  check left no report")
-    assert verdict([step("plan", plan=WANTED), drained(), checked()]).startswith("OK  flights/flights  drained")
+    assert verdict([step("plan", plan=idle)]).startswith(
+        "UNFINISHED  flights/flights  check left no report"
+    )
+    assert verdict([step("plan", plan=WANTED), drained(), checked()]).startswith(
+        "OK  flights/flights  drained"
+    )
 
 
 def test_what_an_earlier_attempt_of_a_cleared_run_left_is_not_told() -> None:
     before = drained()
     after = before.finished_at + timedelta(seconds=1)
-    planned = step("plan", plan=WANTED).model_copy(update={"started_at": after, "finished_at": after})
-    assert verdict([planned, before]).startswith("UNFINISHED") and card([planned, before]).startswith("UNFINISHED")
+    planned = step("plan", plan=WANTED).model_copy(
+        update={"started_at": after, "finished_at": after}
+    )
+    assert verdict([planned, before]).startswith("UNFINISHED") and card(
+        [planned, before]
+    ).startswith("UNFINISHED")
     again = before.model_copy(update={"started_at": after, "finished_at": after})
     assert verdict([planned, again]).startswith("UNFINISHED  flights/flights  check left no report")
 
 
 def test_a_verdict_from_before_the_drain_was_done_again_is_not_told() -> None:
-    error = {"code": "gate-failed", "tried": "publish", "found": "3 rows", "changed": "nothing", "next": []}
-    judged = checked(failing(), published=None).model_copy(update={"outcome": "failed", "error": error})
+    error = {
+        "code": "gate-failed",
+        "tried": "publish",
+        "found": "3 rows",
+        "changed": "nothing",
+        "next": [],
+    }
+    judged = checked(failing(), published=None).model_copy(
+        update={"outcome": "failed", "error": error}
+    )
     planned = step("plan", plan=WANTED)
     assert verdict([planned, drained(), judged]).startswith("FAILED")
     later = judged.finished_at + timedelta(seconds=1)
     again = drained().model_copy(update={"started_at": later, "finished_at": later})
-    assert verdict([planned, again, judged]).startswith("UNFINISHED  flights/flights  check left no report")
+    assert verdict([planned, again, judged]).startswith(
+        "UNFINISHED  flights/flights  check left no report"
+    )
 
 
 def test_a_check_that_found_nothing_new_says_nothing_of_the_suite() -> None:
@@ -159,11 +218,23 @@ def test_a_check_that_found_nothing_new_says_nothing_of_the_suite() -> None:
 
 
 @pytest.mark.parametrize("outcome", ["done", "failed"])
-def test_a_verdict_stands_where_the_drain_found_nothing_when_it_was_done_again(outcome: Any) -> None:
-    error = {"code": "gate-failed", "tried": "publish", "found": "3 rows", "changed": "nothing", "next": []}
-    judged = checked().model_copy(update={"outcome": outcome, "error": error if outcome == "failed" else None})
+def test_a_verdict_stands_where_the_drain_found_nothing_when_it_was_done_again(
+    outcome: Any,
+) -> None:
+    error = {
+        "code": "gate-failed",
+        "tried": "publish",
+        "found": "3 rows",
+        "changed": "nothing",
+        "next": [],
+    }
+    judged = checked().model_copy(
+        update={"outcome": outcome, "error": error if outcome == "failed" else None}
+    )
     later = judged.finished_at + timedelta(seconds=1)
-    again = step("drain", outcome="idle").model_copy(update={"started_at": later, "finished_at": later})
+    again = step("drain", outcome="idle").model_copy(
+        update={"started_at": later, "finished_at": later}
+    )
     said = verdict([step("plan", plan=WANTED), again, judged])
     assert said.startswith("OK" if outcome == "done" else "FAILED")
 
@@ -179,11 +250,20 @@ def test_a_check_that_was_left_out_is_named() -> None:
 
 
 def test_a_refused_check_names_the_expectation_its_rows_and_the_next_command() -> None:
-    error = {"code": "gate-failed", "tried": "publish", "found": "3 rows", "changed": "nothing was published"}
+    error = {
+        "code": "gate-failed",
+        "tried": "publish",
+        "found": "3 rows",
+        "changed": "nothing was published",
+    }
     check = checked(failing(), published=None)
-    check = check.model_copy(update={"outcome": "failed", "error": error | {"next": ["draindown gate show flights"]}})
+    check = check.model_copy(
+        update={"outcome": "failed", "error": error | {"next": ["draindown gate show flights"]}}
+    )
     text = card([drained(), check])
-    assert text.startswith("FAILED  flights/flights  the gate refused the rows; nothing was published")
+    assert text.startswith(
+        "FAILED  flights/flights  the gate refused the rows; nothing was published"
+    )
     assert "failed  expect_column_values_to_be_between:dep_delay  3 of 336,000 changed rows" in text
     assert "nothing is published" in text
     assert "next: draindown gate show flights" in text
@@ -206,21 +286,39 @@ def test_an_error_shows_its_four_parts_and_never_cuts_a_command() -> None:
 
 
 @pytest.mark.parametrize("batches", [[], [batch()]])
-def test_a_step_that_did_not_look_what_waits_says_nothing_of_a_backlog(batches: list[dict[str, Any]]) -> None:
-    error = {"code": "crash", "tried": "drain", "found": "boom", "changed": "nothing", "next": ["draindown run p"]}
+def test_a_step_that_did_not_look_what_waits_says_nothing_of_a_backlog(
+    batches: list[dict[str, Any]],
+) -> None:
+    error = {
+        "code": "crash",
+        "tried": "drain",
+        "found": "boom",
+        "changed": "nothing",
+        "next": ["draindown run p"],
+    }
     looked = drained(before=Backlog(), after=Backlog(), batches=batches, totals={})
     assert "backlog   nothing -> nothing" in card([looked])
-    part = DrainPart(generation=2, batches=batches, bound="rebuild of generation 2: it was in the table's place before")
+    part = DrainPart(
+        generation=2,
+        batches=batches,
+        bound="rebuild of generation 2: it was in the table's place before",
+    )
     for outcome in ("done", "idle", "failed"):
-        said = card([step("drain", 1, outcome, drain=part, error=error if outcome == "failed" else None)])
+        said = card(
+            [step("drain", 1, outcome, drain=part, error=error if outcome == "failed" else None)]
+        )
         assert "backlog" not in said and "no new input" not in said and part.bound in said
 
 
 def test_the_worst_card_is_short_and_narrow() -> None:
-    many = [Finding(kind="parked", subject=f"p{i}", detail="d " * 150, next="act") for i in range(50)]
+    many = [
+        Finding(kind="parked", subject=f"p{i}", detail="d " * 150, next="act") for i in range(50)
+    ]
     texts = {"tried": "t " * 450, "found": "f " * 450, "changed": "c " * 450}
     error = {"code": "gate-failed", "next": ["a"] * 9, **texts}
-    refused = checked(*(failing(name=f"{'n' * 60}{i}", detail="d " * 250) for i in range(20)), published=None)
+    refused = checked(
+        *(failing(name=f"{'n' * 60}{i}", detail="d " * 250) for i in range(20)), published=None
+    )
     reasons = {f"{'r' * 60}{i}": 1 for i in range(30)}
     drain = drained(batches=[batch(reasons=reasons)]).model_copy(update={"findings": many})
     failed = refused.model_copy(update={"outcome": "failed", "error": error})
@@ -241,7 +339,13 @@ def lines_of(text: str) -> list[str]:
 @pytest.mark.parametrize("start", range(60, 110))
 def test_no_number_and_no_path_is_cut_wherever_the_line_ends(start: int) -> None:
     found = "x" * (start - 17) + f" process 20434 on vm read {PATH} at 1,003,210 rows"
-    error = {"code": "lease-held", "tried": "take it", "found": found, "changed": "nothing", "next": [f"less {PATH}"]}
+    error = {
+        "code": "lease-held",
+        "tried": "take it",
+        "found": found,
+        "changed": "nothing",
+        "next": [f"less {PATH}"],
+    }
     lines = lines_of(card([step("drain", 1, "failed", error=error)]))
     for whole in ("20434", PATH, "1,003,210", f"next: less {PATH}"):
         assert any(whole in line for line in lines), whole
@@ -249,8 +353,15 @@ def test_no_number_and_no_path_is_cut_wherever_the_line_ends(start: int) -> None
 
 def test_paths_reasons_and_names_of_findings_rows_and_expectations_are_whole() -> None:
     reason, name = f"rule:{'r' * 80}", f"expect_{'e' * 120}"
-    finding = Finding(kind="parked", subject=PATH, detail=f"its bytes are not those of {PATH}", next=f"less {PATH}")
-    drain = drained(batches=[batch(reasons={reason: 984})]).model_copy(update={"findings": [finding]})
+    finding = Finding(
+        kind="parked",
+        subject=PATH,
+        detail=f"its bytes are not those of {PATH}",
+        next=f"less {PATH}",
+    )
+    drain = drained(batches=[batch(reasons={reason: 984})]).model_copy(
+        update={"findings": [finding]}
+    )
     text = card([step("plan"), drain, checked(failing(name=name, detail="d"), published=None)])
     lines_of(text)
     assert text.count(PATH) == 3 and reason in text and name in text
@@ -258,35 +369,63 @@ def test_paths_reasons_and_names_of_findings_rows_and_expectations_are_whole() -
 
 
 def test_steps_are_numbered_and_alternatives_are_told_as_such() -> None:
-    error = {"code": "c", "tried": "t", "found": "f", "changed": "n", "next": ["make down", "make up"]}
+    error = {
+        "code": "c",
+        "tried": "t",
+        "found": "f",
+        "changed": "n",
+        "next": ["make down", "make up"],
+    }
     for in_order, labels in (
         (True, ["next 1: make down", "next 2: make up"]),
         (False, ["next: make down", "or: make up"]),
     ):
         text = card([step("drain", 1, "failed", error=error | {"in_order": in_order})])
         assert [line.strip() for line in text.splitlines()[-2:]] == labels
-    told = str(TerminalError("c", tried="t", found="f", next=["make down", "make up"], in_order=True))
+    told = str(
+        TerminalError("c", tried="t", found="f", next=["make down", "make up"], in_order=True)
+    )
     assert told.splitlines()[-2:] == ["  next 1:  make down", "  next 2:  make up"]
 
 
 def test_a_refused_gate_shows_all_that_may_be_typed() -> None:
-    ways = ["draindown gate show p", "draindown gate quarantine p e", "draindown gate waive p e --reason TEXT"]
-    error = {"code": "gate-failed", "tried": "publish", "found": "3 rows", "changed": "nothing", "next": ways}
+    ways = [
+        "draindown gate show p",
+        "draindown gate quarantine p e",
+        "draindown gate waive p e --reason TEXT",
+    ]
+    error = {
+        "code": "gate-failed",
+        "tried": "publish",
+        "found": "3 rows",
+        "changed": "nothing",
+        "next": ways,
+    }
     text = card([step("check", 1, "failed", error=error)])
     assert all(way in text for way in ways)
 
 
-UNFINISHED = Unfinished("flights", "flights", step("plan").run_id, "drain", "died", began=AT, seconds=200, batches=2)
+UNFINISHED = Unfinished(
+    "flights", "flights", step("plan").run_id, "drain", "died", began=AT, seconds=200, batches=2
+)
 
 
 def test_an_unfinished_step_is_told_with_what_is_known_of_it() -> None:
     known = replace(UNFINISHED, who="process 20434 on vm", log="/lake/reports/r/drain.log")
     lines = card([step("plan", 0.4, plan=WANTED)], [known]).splitlines()
-    assert lines[0].startswith("DIED  flights/flights  drain was at work since 2026-11-21 03:00:00 UTC")
+    assert lines[0].startswith(
+        "DIED  flights/flights  drain was at work since 2026-11-21 03:00:00 UTC"
+    )
     text = " ".join(line.strip() for line in lines)
-    assert "its driver died, 3 min 20 s or more after it began, process 20434 on vm; 2 batches of it committed" in text
+    assert (
+        "its driver died, 3 min 20 s or more after it began, process 20434 on vm; 2 batches of it committed"
+        in text
+    )
     assert "in 0.4 s" not in text
-    assert "next: draindown run flights --flow flights" in text and "less /lake/reports/r/drain.log" in text
+    assert (
+        "next: draindown run flights --flow flights" in text
+        and "less /lake/reports/r/drain.log" in text
+    )
 
 
 def test_an_unfinished_step_of_another_flow_is_not_mixed_in() -> None:
@@ -304,7 +443,10 @@ def test_foreign_text_cannot_command_the_terminal() -> None:
 def test_each_flow_has_its_own_block() -> None:
     other = drained().model_copy(update={"flow": "other"})
     blocks = card([drained(), other]).split("\n\n")
-    assert [block.splitlines()[0].split("  ")[1] for block in blocks] == ["flights/flights", "flights/other"]
+    assert [block.splitlines()[0].split("  ")[1] for block in blocks] == [
+        "flights/flights",
+        "flights/other",
+    ]
 
 
 def test_no_reports_is_said() -> None:
@@ -320,35 +462,56 @@ def test_a_bounded_run_is_marked() -> None:
 def test_what_was_read_has_the_noun_of_a_unit_and_not_of_what_waits() -> None:
     log = {"unit": "partition", "before": Backlog(units=10, unit="record")}
     own = drained(**log)
-    own = own.model_copy(update={"drain": own.drain and own.drain.model_copy(update={"totals": of_run().totals})})
+    own = own.model_copy(
+        update={"drain": own.drain and own.drain.model_copy(update={"totals": of_run().totals})}
+    )
     assert "drained 2 partitions, 10 rows" in verdict([own])
-    told = step("drain", 1, "idle", drain=DrainPart(generation=1, totals=total([]), **log), run=of_run())
+    told = step(
+        "drain", 1, "idle", drain=DrainPart(generation=1, totals=total([]), **log), run=of_run()
+    )
     assert "by other starts: 2 partitions, 10 rows" in card([told])
     planned = WANTED.model_copy(update={"unit": "partition", "backlog": Backlog(unit="record")})
-    assert "this run has 2 batches: 2 partitions, 10 rows" in card([step("plan", plan=planned, run=of_run())])
+    assert "this run has 2 batches: 2 partitions, 10 rows" in card(
+        [step("plan", plan=planned, run=of_run())]
+    )
 
 
 def of_run(**totals: int) -> RunSums:
-    return RunSums(starts=2, totals={"units": 2, "batches": 2, "records": 10, "applied": 8} | totals)
+    return RunSums(
+        starts=2, totals={"units": 2, "batches": 2, "records": 10, "applied": 8} | totals
+    )
 
 
 def test_a_check_without_expectations_that_published_did_something() -> None:
     published = step("check", check=CheckPart(version=1, published_after=1))
     assert "  published version 1  in" in verdict([published])
-    idle = step("check", 1, "idle", check=CheckPart(version=1, published_before=1, published_after=1))
+    idle = step(
+        "check", 1, "idle", check=CheckPart(version=1, published_before=1, published_after=1)
+    )
     assert "  nothing to do  in" in verdict([idle])
 
 
 def test_what_a_killed_start_committed_is_not_called_no_new_input() -> None:
     nothing = DrainPart(generation=1, totals=total([]))
     told = step("drain", 1, "idle", drain=nothing, run=of_run())
-    assert "no new input" not in verdict([told]) and "2 files, 10 rows -> 8 applied" in verdict([told])
-    assert "ledger    this run has 2 batches by other starts: 2 files, 10 rows -> 8 applied" in card([told])
-    own = step("drain", 1, drain=nothing.model_copy(update={"totals": of_run().totals}), run=of_run())
+    assert "no new input" not in verdict([told]) and "2 files, 10 rows -> 8 applied" in verdict(
+        [told]
+    )
+    assert (
+        "ledger    this run has 2 batches by other starts: 2 files, 10 rows -> 8 applied"
+        in card([told])
+    )
+    own = step(
+        "drain", 1, drain=nothing.model_copy(update={"totals": of_run().totals}), run=of_run()
+    )
     assert "by other starts" not in card([own]), "they are this start's own"
-    assert "by other starts" not in card([checked().model_copy(update={"run": of_run()})]), "a check makes none"
+    assert "by other starts" not in card([checked().model_copy(update={"run": of_run()})]), (
+        "a check makes none"
+    )
     unreported = step("plan", plan=WANTED, run=of_run())
-    assert "this run has 2 batches: 2 files, 10 rows" in card([unreported]), "those of a drain at work, perhaps"
+    assert "this run has 2 batches: 2 files, 10 rows" in card([unreported]), (
+        "those of a drain at work, perhaps"
+    )
     assert verdict([unreported]).startswith("UNFINISHED")
 
 
@@ -378,7 +541,10 @@ CHECK_NEXT = "next: draindown run flights --flow flights   # checks and publishe
 def test_a_replay_without_a_check_says_that_nothing_of_it_is_published_and_what_to_type() -> None:
     said = card([drained(replay="of 3 files", kept_out=0)])
     assert said.startswith("NOT CHECKED") and "-> 998,001 applied  in" in said.splitlines()[0]
-    assert "gate      not checked by this run: what it committed is published by the next check" in said
+    assert (
+        "gate      not checked by this run: what it committed is published by the next check"
+        in said
+    )
     assert CHECK_NEXT in said
 
 
@@ -401,7 +567,10 @@ PARKED_NEXT = "next: draindown quarantine list flights --flow flights --files"
 def test_a_run_whose_only_new_file_was_parked_says_so() -> None:
     said = card([drained(batches=[], totals={}, kept_out=1, parked=1)])
     assert "no new input but 1 file that was parked" in said.splitlines()[0]
-    assert "parked    1 file waits for a decision: deliver again, or discard" in said and PARKED_NEXT in said
+    assert (
+        "parked    1 file waits for a decision: deliver again, or discard" in said
+        and PARKED_NEXT in said
+    )
 
 
 def test_parked_files_are_told_of_until_someone_decides() -> None:
@@ -416,9 +585,26 @@ def test_parked_files_are_told_of_until_someone_decides() -> None:
 
 
 def test_a_derived_flow_shows_both_accounts() -> None:
-    row = BatchRow("p", "f", 1, 0, "r", form="derive", records=1_234, used=1_200, irrelevant=34, touched=9, updated=6)
+    row = BatchRow(
+        "p",
+        "f",
+        1,
+        0,
+        "r",
+        form="derive",
+        records=1_234,
+        used=1_200,
+        irrelevant=34,
+        touched=9,
+        updated=6,
+    )
     row = replace(row, unchanged=2, deleted=1)
-    part = DrainPart(generation=1, batches=[row.as_dict()], totals=total([row]), before=Backlog(units=1, unit="commit"))
+    part = DrainPart(
+        generation=1,
+        batches=[row.as_dict()],
+        totals=total([row]),
+        before=Backlog(units=1, unit="commit"),
+    )
     text = card([step("drain", 1, drain=part)])
     assert "images  1,234  used 1,200  irrelevant 34" in text
     assert "keys        9  inserted 0  updated 6  deleted 1  unchanged 2  absent 0" in text
@@ -428,16 +614,23 @@ def test_a_derived_flow_shows_both_accounts() -> None:
 
 
 def test_an_idle_run_with_a_finding_does_not_say_that_there_is_nothing_to_do() -> None:
-    lost = Finding(kind="unread", subject="/in/a", detail="left out of this run: EIO", next="ls -l /in/a")
+    lost = Finding(
+        kind="unread", subject="/in/a", detail="left out of this run: EIO", next="ls -l /in/a"
+    )
     plan = step("plan", 0.4, "idle", plan=PlanPart(backlog=Backlog()), findings=[lost])
-    assert card([plan]).splitlines()[0] == "IDLE  flights/flights  no new input; 1 finding  in 0.4 s"
+    assert (
+        card([plan]).splitlines()[0] == "IDLE  flights/flights  no new input; 1 finding  in 0.4 s"
+    )
 
 
 def test_report_shows_the_findings_that_a_run_leaves_out() -> None:
     many = [Finding(kind="parked", subject=f"p{i}", detail="d", next="act") for i in range(5)]
     told = drained().model_copy(update={"findings": many})
     text = card([told])
-    assert "and 3 more" in text and f"next: draindown report flights --flow flights --run {told.run_id}" in text
+    assert (
+        "and 3 more" in text
+        and f"next: draindown report flights --flow flights --run {told.run_id}" in text
+    )
     every = card([told], findings=ALL_FINDINGS)
     assert all(f"parked  p{i}" in every for i in range(5)) and "more" not in every
 
@@ -446,7 +639,10 @@ def test_report_shows_the_findings_that_a_run_leaves_out() -> None:
 def test_a_failing_value_is_shown_whole_and_as_json(width: int) -> None:
     value = {"order_id": "B-1", "amount": -5.0, "note": "n " * (width // 2), "none": None}
     text = card([step("plan"), checked(failing(sample=[value]), published=None)])
-    assert json.dumps(value, ensure_ascii=False).split() == text[text.index("{") : text.index("}") + 1].split()
+    assert (
+        json.dumps(value, ensure_ascii=False).split()
+        == text[text.index("{") : text.index("}") + 1].split()
+    )
 
 
 def test_a_failing_value_without_end_is_cut() -> None:
@@ -457,7 +653,11 @@ def test_a_failing_value_without_end_is_cut() -> None:
 @pytest.mark.parametrize(
     ("steps", "said"),
     [
-        pytest.param([drained(rebuilt=True, generation=2)], "rebuilt generation 2: read 104 files", id="rebuild"),
+        pytest.param(
+            [drained(rebuilt=True, generation=2)],
+            "rebuilt generation 2: read 104 files",
+            id="rebuild",
+        ),
         pytest.param(
             [step("drain", drain=DrainPart(generation=2, rebuilt=True))],
             "finished the rebuild of generation 2",
@@ -481,13 +681,23 @@ def test_a_failing_value_without_end_is_cut() -> None:
         ),
     ],
 )
-def test_a_rebuild_and_what_it_publishes_are_not_nothing(steps: list[StepReport], said: str) -> None:
-    assert said in verdict(steps) and (" nothing to do" in said) == ("nothing to do" in verdict(steps))
+def test_a_rebuild_and_what_it_publishes_are_not_nothing(
+    steps: list[StepReport], said: str
+) -> None:
+    assert said in verdict(steps) and (" nothing to do" in said) == (
+        "nothing to do" in verdict(steps)
+    )
 
 
 def test_a_rebuilt_derived_table_says_what_was_derived() -> None:
     part = DrainPart(
-        generation=2, rebuilt=True, batches=[batch(form="derive")], totals={"records": 5, "touched": 3, "applied": 3}
+        generation=2,
+        rebuilt=True,
+        batches=[batch(form="derive")],
+        totals={"records": 5, "touched": 3, "applied": 3},
     )
     said = verdict([step("drain", drain=part)])
-    assert "rebuilt generation 2: derived 5 images, 3 keys -> 3 changed" in said and "nothing" not in said
+    assert (
+        "rebuilt generation 2: derived 5 images, 3 keys -> 3 changed" in said
+        and "nothing" not in said
+    )

@@ -19,7 +19,10 @@ from draindown.lake.layout import FlowLayout
 def offset(version: int, index: int = -1) -> str:
     end = {"sourceVersion": 1, "reservoirId": "r", "reservoirVersion": version, "index": index}
     return (
-        "v1\n" + json.dumps({"batchWatermarkMs": 0, "conf": {}}) + "\n" + json.dumps(end | {"isStartingVersion": False})
+        "v1\n"
+        + json.dumps({"batchWatermarkMs": 0, "conf": {}})
+        + "\n"
+        + json.dumps(end | {"isStartingVersion": False})
     )
 
 
@@ -45,7 +48,9 @@ def _write(file: Path, text: str) -> None:
 
 @pytest.mark.parametrize("name", ["metadata", "offsets/2"])
 @pytest.mark.parametrize("content", [b"", b"crc", b"crc\0\0\0\2\0\1\2\3\4"])
-def test_a_checksum_that_spark_will_not_accept_is_named(tmp_path: Path, name: str, content: bytes) -> None:
+def test_a_checksum_that_spark_will_not_accept_is_named(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
     checkpoint = make(tmp_path / "c", offsets=3, commits=3)
     file = tmp_path / "c" / name
     file.with_name(f".{file.name}.crc").write_bytes(content)
@@ -57,21 +62,33 @@ def test_a_checksum_that_spark_will_not_accept_is_named(tmp_path: Path, name: st
 def test_before_the_first_run_there_is_nothing(tmp_path: Path) -> None:
     checkpoint = Checkpoint(str(tmp_path / "none"))
     checkpoint.verify()
-    assert (checkpoint.started, checkpoint.last_offset, checkpoint.last_commit) == (False, None, None)
+    assert (checkpoint.started, checkpoint.last_offset, checkpoint.last_commit) == (
+        False,
+        None,
+        None,
+    )
     assert (checkpoint.in_flight, checkpoint.first_unread) == (None, 1)
 
 
 def test_all_done(tmp_path: Path) -> None:
     checkpoint = make(tmp_path / "c", offsets=3, commits=3)
     checkpoint.verify()
-    assert (checkpoint.started, checkpoint.last_offset, checkpoint.last_commit) == (True, Offset(2, 4), 2)
+    assert (checkpoint.started, checkpoint.last_offset, checkpoint.last_commit) == (
+        True,
+        Offset(2, 4),
+        2,
+    )
     assert (checkpoint.in_flight, checkpoint.first_unread) == (None, 4)
 
 
 def test_a_planned_batch_is_in_flight_and_its_cut_not_consumed(tmp_path: Path) -> None:
     checkpoint = make(tmp_path / "c", offsets=3, commits=2)
     checkpoint.verify()
-    assert (checkpoint.in_flight, checkpoint.first_unread, checkpoint.last_offset) == (2, 3, Offset(2, 4))
+    assert (checkpoint.in_flight, checkpoint.first_unread, checkpoint.last_offset) == (
+        2,
+        3,
+        Offset(2, 4),
+    )
     first = make(tmp_path / "first", offsets=1, commits=0)
     first.verify()
     assert (first.in_flight, first.first_unread) == (0, 1)
@@ -161,7 +178,9 @@ def test_the_first_generation_needs_no_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"generation": "x"}', None])
-def test_a_damaged_or_missing_name_of_the_generation_is_refused(tmp_path: Path, content: str | None) -> None:
+def test_a_damaged_or_missing_name_of_the_generation_is_refused(
+    tmp_path: Path, content: str | None
+) -> None:
     layout = FlowLayout(str(tmp_path), **LAYOUT)
     Path(layout.checkpoint(2)).mkdir(parents=True)
     if content is not None:
@@ -176,7 +195,11 @@ def test_a_lost_checkpoint_is_refused_where_batches_are_known(tmp_path: Path) ->
     layout = FlowLayout(str(tmp_path), **LAYOUT)
     home = Path(layout.checkpoint(1))
     refuse_lost(layout, 1, None)
-    for lose in (lambda: None, lambda: home.mkdir(parents=True), lambda: (home / "metadata").write_text('{"id":"x"}')):
+    for lose in (
+        lambda: None,
+        lambda: home.mkdir(parents=True),
+        lambda: (home / "metadata").write_text('{"id":"x"}'),
+    ):
         lose()
         with pytest.raises(TerminalError) as caught:
             refuse_lost(layout, 1, 7)

@@ -61,7 +61,9 @@ def test_help_is_quick_and_loads_nothing_heavy() -> None:
     heavy = "pyspark deltalake duckdb pandas pyarrow airflow great_expectations"
     script = "import sys; from draindown.cli import main; code = main(['--help'])\n"
     script += f"print(*[m for m in '{heavy}'.split() if m in sys.modules], file=sys.stderr); sys.exit(code)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert "draindown audit flights" in done.stdout
     assert done.stderr.strip() == ""
 
@@ -79,12 +81,16 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         *(["run", "orders", "--max-batches", "0"], ["run", "orders", "--max-batchs", "3"]),
     ],
 )
-def test_a_wrong_command_line_is_usage(project: Path, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+def test_a_wrong_command_line_is_usage(
+    project: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
     code, out, err = typed(capsys, *words)
     assert (code, out) == (2, "") and err
 
 
-def test_init_writes_a_pipeline_that_validates(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_init_writes_a_pipeline_that_validates(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("new").mkdir()
     Path("new", "jobs").touch()  # in the way, once the files before it are written
     code, _, err = typed(capsys, "init", "new", "--name", "bills")
@@ -115,12 +121,20 @@ def test_init_keeps_a_factory_a_page_and_jobs_that_are_there(project: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["Orders", "../x", "", "a" * 64])
-def test_init_refuses_what_is_no_name(project: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_init_refuses_what_is_no_name(
+    project: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
     code, _, err = typed(capsys, "init", "--name", name)
     assert code == 78 and "bad-name" in err
 
 
-RUN = ["dags/draindown_dags.py", "plugins/draindown_plugin.py", "jobs/drain.py", "jobs/check.py", "jobs/compact.py"]
+RUN = [
+    "dags/draindown_dags.py",
+    "plugins/draindown_plugin.py",
+    "jobs/drain.py",
+    "jobs/check.py",
+    "jobs/compact.py",
+]
 
 
 @pytest.mark.parametrize("path", RUN)
@@ -129,11 +143,15 @@ def test_init_writes_what_this_repository_runs(project: Path, path: str) -> None
 
 
 def test_init_reads_where_files_land_from_the_environment(project: Path) -> None:
-    found = load(project / "dags" / "pipelines" / "orders.yaml", {"DRAINDOWN_LANDING": "/data/landing"})
+    found = load(
+        project / "dags" / "pipelines" / "orders.yaml", {"DRAINDOWN_LANDING": "/data/landing"}
+    )
     assert found.flows["orders"].source.files == "/data/landing/orders/*.json"
 
 
-def test_what_keeps_a_plan_from_being_made_is_in_the_report(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_keeps_a_plan_from_being_made_is_in_the_report(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.rmtree(project / "landing")
     assert typed(capsys, "run", "orders")[0] == 78
     code, out, _ = typed(capsys, "report", "orders")
@@ -141,7 +159,9 @@ def test_what_keeps_a_plan_from_being_made_is_in_the_report(project: Path, capsy
     assert "next:" in out
 
 
-def test_validate_names_every_error_of_every_file(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_validate_names_every_error_of_every_file(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     home = project / "dags" / "pipelines"
     (home / "one.yaml").write_text("pipeline: one\nlake: lake\nflows: {}\n")
     (home / "two.yaml").write_text("pipeline: two\nlake: lake\nnonsense: 1\nflows: {}\n")
@@ -165,10 +185,22 @@ def test_validate_looks_for_the_suite(project: Path, capsys: pytest.CaptureFixtu
     [
         (None, "there is no file {path}; did you mean 'order'?"),
         ('{\n "expectations": [}', "{path}:2:19: is no JSON: expecting value"),
-        ('{\n "expectations": [\n{"type": "a"\n"kwargs": {}}]}', "{path}:4:1: is no JSON: expecting ',' delimiter"),
-        ('{"expectations": [\n {"type": "a", "kwargs": ["column"]}]}', "{path}:2: `kwargs` of an expectation must be"),
-        ('{"expectations": [\n\n {"type": "a", "meta": "x"}]}', "{path}:3: `meta` of an expectation must be"),
-        ('{"expectations": [{"type": "a"},\n 1]}', "{path}:2: `expectations` are no list of objects"),
+        (
+            '{\n "expectations": [\n{"type": "a"\n"kwargs": {}}]}',
+            "{path}:4:1: is no JSON: expecting ',' delimiter",
+        ),
+        (
+            '{"expectations": [\n {"type": "a", "kwargs": ["column"]}]}',
+            "{path}:2: `kwargs` of an expectation must be",
+        ),
+        (
+            '{"expectations": [\n\n {"type": "a", "meta": "x"}]}',
+            "{path}:3: `meta` of an expectation must be",
+        ),
+        (
+            '{"expectations": [{"type": "a"},\n 1]}',
+            "{path}:2: `expectations` are no list of objects",
+        ),
         ("[" * 100_000, "{path}:1: is nested too deeply"),
     ],
 )
@@ -185,13 +217,17 @@ def test_a_suite_that_can_not_be_read_is_told_with_its_place(
         assert "Error" not in err
 
 
-def test_a_suite_that_is_no_text_or_no_file_is_told(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_suite_that_is_no_text_or_no_file_is_told(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = project / "expectations" / "orders.json"
     path.write_bytes(b'{\n"name": "\xff"}')
     assert f"bad-suite: {path}:2: is not UTF-8" in typed(capsys, "validate", "orders")[2]
     path.unlink()
     path.mkdir()
-    assert f"bad-suite: {path} can't be read: Is a directory" in typed(capsys, "validate", "orders")[2]
+    assert (
+        f"bad-suite: {path} can't be read: Is a directory" in typed(capsys, "validate", "orders")[2]
+    )
 
 
 BETWEEN = "expect_column_values_to_be_between"
@@ -200,12 +236,18 @@ BETWEEN = "expect_column_values_to_be_between"
 @pytest.mark.parametrize(
     ("expectation", "words"),
     [
-        ({"kwarg": {"column": "amount"}}, f"{BETWEEN}: there is no key 'kwarg'; did you mean 'kwargs'?"),
+        (
+            {"kwarg": {"column": "amount"}},
+            f"{BETWEEN}: there is no key 'kwarg'; did you mean 'kwargs'?",
+        ),
         (
             {"kwargs": {"column": "amount", "min_valu": 0}},
             f"{BETWEEN}:amount: there is no argument 'min_valu'; did you mean 'min_value'?",
         ),
-        ({"kwargs": {"columns": "amount"}}, f"{BETWEEN}: there is no argument 'columns'; did you mean 'column'?"),
+        (
+            {"kwargs": {"columns": "amount"}},
+            f"{BETWEEN}: there is no argument 'columns'; did you mean 'column'?",
+        ),
         ({"kwargs": {"min_value": 0}}, f"{BETWEEN}: the argument 'column' is required"),
         ({}, f"{BETWEEN}: the argument 'column' is required"),
     ],
@@ -219,7 +261,9 @@ def test_misspelt_arguments_of_a_suite_are_told_with_the_near_miss(
     assert code == 78 and err.startswith(f"bad-suite: {path}:1: {words}\n  tried:")
 
 
-@pytest.mark.parametrize("content", ['{"expectation": []}', '{"expectations": null}', '{"expectations": ["x"]}', "[]"])
+@pytest.mark.parametrize(
+    "content", ['{"expectation": []}', '{"expectations": null}', '{"expectations": ["x"]}', "[]"]
+)
 def test_a_suite_that_expects_nothing_by_mistake_is_refused(
     project: Path, capsys: pytest.CaptureFixture[str], content: str
 ) -> None:
@@ -229,24 +273,43 @@ def test_a_suite_that_expects_nothing_by_mistake_is_refused(
 
 
 def _suite(*expectations: tuple[str, dict[str, Any]]) -> str:
-    return json.dumps({"name": "orders", "expectations": [{"type": t, "kwargs": k} for t, k in expectations]}, indent=2)
+    return json.dumps(
+        {"name": "orders", "expectations": [{"type": t, "kwargs": k} for t, k in expectations]},
+        indent=2,
+    )
 
 
 @pytest.mark.parametrize(
     ("expectation", "line", "words"),
     [
-        (("expect_column_values_to_not_be_null", {"column": "statuss"}), 10, "did you mean 'status'?"),
+        (
+            ("expect_column_values_to_not_be_null", {"column": "statuss"}),
+            10,
+            "did you mean 'status'?",
+        ),
         (
             ("expect_column_values_to_be_nul", {"column": "status"}),
             10,
             "did you mean 'expect_column_values_to_be_null'?",
         ),
-        (("expect_compound_columns_to_be_unique", {"column_list": ["order_id", "zzz"]}), 10, "no column 'zzz'"),
-        (("expect_column_pair_values_to_be_equal", {"column_A": "order_id", "column_B": "zzz"}), 10, "no column 'zzz'"),
+        (
+            ("expect_compound_columns_to_be_unique", {"column_list": ["order_id", "zzz"]}),
+            10,
+            "no column 'zzz'",
+        ),
+        (
+            ("expect_column_pair_values_to_be_equal", {"column_A": "order_id", "column_B": "zzz"}),
+            10,
+            "no column 'zzz'",
+        ),
     ],
 )
 def test_validate_refuses_what_no_run_could_judge(
-    project: Path, capsys: pytest.CaptureFixture[str], expectation: tuple[str, dict[str, Any]], line: int, words: str
+    project: Path,
+    capsys: pytest.CaptureFixture[str],
+    expectation: tuple[str, dict[str, Any]],
+    line: int,
+    words: str,
 ) -> None:
     path = project / "expectations" / "orders.json"
     path.write_text(_suite(("expect_table_row_count_to_be_between", {"min_value": 1}), expectation))
@@ -271,7 +334,9 @@ def test_validate_leaves_to_the_run_what_the_text_does_not_show(
     assert typed(capsys, "validate", "orders")[0] == 0
 
 
-def test_columns_that_a_transform_may_make_are_left_to_the_run(spec: PipelineSpec, project: Path) -> None:
+def test_columns_that_a_transform_may_make_are_left_to_the_run(
+    spec: PipelineSpec, project: Path
+) -> None:
     flow = spec.flows["orders"]
     made = flow.model_copy(update={"transform": "orders.tidy"})
     added = flow.model_copy(update={"drift": flow.drift.model_copy(update={"new": "add"})})
@@ -282,16 +347,22 @@ def test_columns_that_a_transform_may_make_are_left_to_the_run(spec: PipelineSpe
 
 
 def test_the_kinds_of_expectation_and_their_arguments_are_those_that_gx_has() -> None:
-    script = "import great_expectations; from great_expectations.expectations import registry as r\n"
+    script = (
+        "import great_expectations; from great_expectations.expectations import registry as r\n"
+    )
     script += "from draindown.gate.suite_arguments import arguments, Arguments\n"
     script += "from draindown.gate.suite_validation import kinds\n"
-    script += "print('unknown', len(set(r.list_registered_expectation_implementations()) - kinds()))\n"
+    script += (
+        "print('unknown', len(set(r.list_registered_expectation_implementations()) - kinds()))\n"
+    )
     script += "for kind in r.list_registered_expectation_implementations():\n"
     script += "    of_gx = r.get_expectation_impl(kind).__fields__\n"
     script += "    required = (name for name, field in of_gx.items() if field.required)\n"
     script += "    allowed = frozenset(of_gx) - {'library_metadata'}\n"
     script += "    print(kind, arguments(kind) == Arguments(allowed, frozenset(required)))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert "unknown 0" in done.stdout.splitlines(), done.stdout
     told = dict(line.split() for line in done.stdout.splitlines() if line.startswith("expect_"))
     assert len(told) > 50 and set(told.values()) == {"True"}, told
@@ -326,7 +397,9 @@ WITH_FUNCTION = [
 
 def _transform(root: Path, text: str | None) -> None:
     path = root / "dags" / "pipelines" / "orders.yaml"
-    path.write_text(path.read_text().replace("    target:", "    transform: orders.tidy\n    target:", 1))
+    path.write_text(
+        path.read_text().replace("    target:", "    transform: orders.tidy\n    target:", 1)
+    )
     module = root / "jobs" / "transforms" / "orders.py"
     module.write_text(text) if text is not None else module.unlink()
 
@@ -342,11 +415,15 @@ def _sink(root: Path, url: str) -> None:
     path.write_text(path.read_text().replace("    target:", f"    {asked}\n    target:", 1))
 
 
-def test_sinks_are_asked_where_validate_is_strict(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sinks_are_asked_where_validate_is_strict(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     _sink(project, "postgresql://u@127.0.0.1:1/d")
     assert typed(capsys, "validate", "orders") == (0, "orders: valid\n", "")
     code, out, _ = typed(capsys, "validate", "orders", "--strict", "--json")
-    assert code == 78 and [error["code"] for error in json.loads(out)["errors"]] == ["sink-unreachable"]
+    assert code == 78 and [error["code"] for error in json.loads(out)["errors"]] == [
+        "sink-unreachable"
+    ]
 
 
 @pytest.mark.parametrize("code", NEEDS)
@@ -365,7 +442,11 @@ def test_what_this_machine_lacks_is_a_warning_and_strict_makes_it_an_error(
     assert (exit_code, out) == (78, "no valid pipeline\n") and err.startswith(f"{code}: ")
     exit_code, out, _ = typed(capsys, "validate", "--strict", "--json")
     found = json.loads(out)
-    assert exit_code == 78 and found["warnings"] == [] and [error["code"] for error in found["errors"]] == [code]
+    assert (
+        exit_code == 78
+        and found["warnings"] == []
+        and [error["code"] for error in found["errors"]] == [code]
+    )
 
 
 @pytest.mark.parametrize("text", [*WITHOUT_FUNCTION, *WITH_FUNCTION])
@@ -382,18 +463,24 @@ def test_a_pipeline_that_claims_what_another_does_is_refused_by_every_command(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = project / "dags" / "pipelines"
-    (home / "other.yaml").write_text((home / "orders.yaml").read_text().replace("pipeline: orders", "pipeline: other"))
+    (home / "other.yaml").write_text(
+        (home / "orders.yaml").read_text().replace("pipeline: orders", "pipeline: other")
+    )
     for name in ("orders", "other", "dags/pipelines/other.yaml"):
         code, _, err = typed(capsys, "plan", name)
         assert code == 78 and err.startswith("conflicting-pipelines")
 
 
-def test_a_file_is_named_by_any_way_that_leads_to_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_named_by_any_way_that_leads_to_it(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(project / "dags")
     assert documents.absolute("../landing/x.json") == str(project / "landing" / "x.json")
 
 
-def test_an_unknown_pipeline_is_named_with_those_there_are(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_pipeline_is_named_with_those_there_are(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, err = typed(capsys, "plan", "ordres", "--json")
     assert (code, out) == (78, "")
     error = json.loads(err)["error"]
@@ -405,7 +492,9 @@ def test_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0 and json.loads(out)["title"] == "draindown pipeline"
 
 
-def test_plan_shows_what_waits_and_why(spec: PipelineSpec, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_shows_what_waits_and_why(
+    spec: PipelineSpec, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, _ = typed(capsys, "plan", "orders")
     assert code == 0 and "waiting  1 file" in out and "drain    yes" in out
     code, out, _ = typed(capsys, "plan", "orders", "--json")
@@ -414,16 +503,22 @@ def test_plan_shows_what_waits_and_why(spec: PipelineSpec, capsys: pytest.Captur
     shared = LeaseSpec(form="shared")
     with lease_of(spec.layout("orders"), shared, owner="me\x1b", run_id="r"):
         _, out, _ = typed(capsys, "plan", "orders")
-        assert "lease    held by me\\x1b (run r, process" in out and "epoch 1, heartbeat 1 seen" in out
+        assert (
+            "lease    held by me\\x1b (run r, process" in out and "epoch 1, heartbeat 1 seen" in out
+        )
 
 
-def test_the_root_is_the_nearest_above_that_has_pipelines(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_root_is_the_nearest_above_that_has_pipelines(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     deep = project / "landing" / "orders"
     assert context.nearest_root(deep) == project
     assert context.nearest_root(Path("/")) == Path("/")
 
 
-def test_lag_lists_every_flow_and_exits_zero(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lag_lists_every_flow_and_exits_zero(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, _ = typed(capsys, "lag")
     assert code == 0 and out.splitlines()[1].split()[:2] == ["orders/orders", "1"]
     assert json.loads(typed(capsys, "lag", "orders", "--json")[1])[0]["units"] == 1
@@ -439,13 +534,23 @@ def second(project: Path) -> str:
     return "second"
 
 
-def test_lag_of_other_flows_is_told_beside_one_that_is_broken(second: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lag_of_other_flows_is_told_beside_one_that_is_broken(
+    second: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, err = typed(capsys, "lag")
     rows = [line.split() for line in out.splitlines()[1:]]
-    assert code == 0 and (rows[0][:2], rows[1]) == (["orders/orders", "1"], [f"orders/{second}", "?", "?", "?"])
+    assert code == 0 and (rows[0][:2], rows[1]) == (
+        ["orders/orders", "1"],
+        [f"orders/{second}", "?", "?", "?"],
+    )
     assert err == f"orders/{second}  source-missing, see: draindown plan orders --flow {second}\n"
     well, broken = json.loads(typed(capsys, "lag", "--json")[1])
-    assert (well["flow"], well["units"], broken["flow"], broken["units"]) == ("orders", 1, second, None)
+    assert (well["flow"], well["units"], broken["flow"], broken["units"]) == (
+        "orders",
+        1,
+        second,
+        None,
+    )
     assert broken["error"]["code"] == "source-missing"
 
 
@@ -460,23 +565,34 @@ def test_a_run_does_the_flows_before_one_that_cannot_be_planned(
     code, out, _ = typed(capsys, "run", "orders", "--json")
     found = json.loads(out)
     assert code == found["exit"] == 78
-    assert [(one["flow"], one["outcome"]) for one in found["reports"]] == [("orders", "idle"), (second, "failed")]
+    assert [(one["flow"], one["outcome"]) for one in found["reports"]] == [
+        ("orders", "idle"),
+        (second, "failed"),
+    ]
     code, out, err = typed(capsys, "run", "orders", "--flow", second)
     assert code == 78 and out == "" and "source-missing" in err
 
 
 def test_what_a_run_left_out_is_in_its_plan(
-    project: Path, spec: PipelineSpec, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    project: Path,
+    spec: PipelineSpec,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (project / "landing" / "orders" / "2026-01-01.json").unlink()
     typed(capsys, "run", "orders", "--no-check", "--no-compact", "--json")
     run = store.runs(spec.layout("orders"))[0]
     found = store.read(spec.layout("orders"), run, "plan")
-    assert found is not None and found.plan is not None and found.plan.left_out == ("check", "compact")
+    assert (
+        found is not None and found.plan is not None and found.plan.left_out == ("check", "compact")
+    )
 
 
 def test_an_idle_run_starts_no_jvm(
-    project: Path, spec: PipelineSpec, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    project: Path,
+    spec: PipelineSpec,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (project / "landing" / "orders" / "2026-01-01.json").unlink()
     monkeypatch.setitem(sys.modules, "draindown.spark.session", None)  # its import would fail
@@ -488,19 +604,33 @@ def test_an_idle_run_starts_no_jvm(
     assert len(store.runs(spec.layout("orders"))) == 2
 
 
-@pytest.mark.parametrize("words", ["run orders --deadline soon", "gate waive orders x --reason y --for ever"])
-def test_a_time_that_is_none_is_usage(project: Path, capsys: pytest.CaptureFixture[str], words: str) -> None:
+@pytest.mark.parametrize(
+    "words", ["run orders --deadline soon", "gate waive orders x --reason y --for ever"]
+)
+def test_a_time_that_is_none_is_usage(
+    project: Path, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
     code, _, err = typed(capsys, *words.split())
     assert code == 2 and ("unit" in err or "duration" in err)
 
 
 def _left_report(spec: PipelineSpec, run: str, **more: Any) -> None:
-    fields = {"pipeline": "orders", "flow": "orders", "run_id": run, "step": "plan", "outcome": "idle"}
+    fields = {
+        "pipeline": "orders",
+        "flow": "orders",
+        "run_id": run,
+        "step": "plan",
+        "outcome": "idle",
+    }
     ends = {"started_at": AT, "finished_at": AT, "plan": PlanPart(backlog=Backlog())}
-    store.write(spec.layout(more.get("flow", "orders")), StepReport.model_validate(fields | ends | more))
+    store.write(
+        spec.layout(more.get("flow", "orders")), StepReport.model_validate(fields | ends | more)
+    )
 
 
-def test_report_shows_the_last_run_or_the_named_one(spec: PipelineSpec, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_shows_the_last_run_or_the_named_one(
+    spec: PipelineSpec, capsys: pytest.CaptureFixture[str]
+) -> None:
     error = {"code": "lease-held", "tried": "t", "found": "f", "changed": "c", "next": ["wait"]}
     _left_report(spec, "first", outcome="failed", error=error)
     _left_report(spec, "second")
@@ -539,7 +669,11 @@ def test_report_lists_every_start_of_a_run_and_shows_one(
     code, out, _ = typed(capsys, "report", "orders")
     assert code == 0 and out.startswith("IDLE") and "lease-held, 2 times" in out
     listed = json.loads(typed(capsys, "report", "orders", "--run", "r", "--json")[1])
-    assert [(one["start"], one["outcome"]) for one in listed] == [("a", "failed"), ("b", "failed"), ("c", "idle")]
+    assert [(one["start"], one["outcome"]) for one in listed] == [
+        ("a", "failed"),
+        ("b", "failed"),
+        ("c", "idle"),
+    ]
     code, out, _ = typed(capsys, "report", "orders", "--start", "a")
     assert code == 0 and out.startswith("FAILED") and "times" not in out
     code, _, err = typed(capsys, "report", "orders", "--start", "z")
@@ -558,7 +692,9 @@ def test_the_refused_share_is_shown_and_waived_like_an_expectation(
     project: Path, spec: PipelineSpec, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "expects    refused_share" in typed(capsys, "gate", "show", "orders")[1]
-    code, out, _ = typed(capsys, "gate", "waive", "orders", "refused_share", "--reason", "a test of theirs")
+    code, out, _ = typed(
+        capsys, "gate", "waive", "orders", "refused_share", "--reason", "a test of theirs"
+    )
     assert code == 0 and "waived refused_share" in out
     assert "a test of theirs" in typed(capsys, "gate", "show", "orders")[1]
     assert typed(capsys, "gate", "unwaive", "orders", "refused_share")[0] == 0
@@ -571,7 +707,11 @@ def test_audit_of_a_flow_that_never_ran(project: Path, capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize(("clean", "code"), [(True, 0), (False, 1)])
 def test_audit_exits_with_findings(
-    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, clean: bool, code: int
+    project: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    clean: bool,
+    code: int,
 ) -> None:
     from draindown.audit.model import Audit, Residue
 
@@ -583,7 +723,11 @@ def test_audit_exits_with_findings(
 
 @pytest.mark.parametrize(("residues", "code"), [([], 78), (["lost-key"], 1)])
 def test_audit_looks_at_every_flow_although_one_has_no_table(
-    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, residues: list[str], code: int
+    project: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    residues: list[str],
+    code: int,
 ) -> None:
     from draindown.audit import recount
     from draindown.audit.model import Audit, Residue
@@ -594,7 +738,11 @@ def test_audit_looks_at_every_flow_although_one_has_no_table(
     path.write_text(yaml.safe_dump(document))
     real = recount.audit
     found = Audit("orders", "c", [Residue(kind, "id=1", "1", "2") for kind in residues])
-    monkeypatch.setattr(recount, "audit", lambda spec, flow, **more: found if flow == "c" else real(spec, flow, **more))
+    monkeypatch.setattr(
+        recount,
+        "audit",
+        lambda spec, flow, **more: found if flow == "c" else real(spec, flow, **more),
+    )
     ended, out, _ = typed(capsys, "audit", "orders", "--json")
     told = json.loads(out)
     assert (ended, told["clean"]) == (code, False)
@@ -610,13 +758,22 @@ def test_audit_looks_at_every_flow_although_one_has_no_table(
 def _refuse(spec: PipelineSpec) -> None:
     text = ("quarantine_id", "raw", "reason", "field", "detail", "kind", "run_id", "envelope")
     numbers = ("raw_length", "generation", "batch")
-    row = dict.fromkeys(text, "x") | dict.fromkeys(numbers, 1) | {"raw_bytes": None, "first_seen": AT, "refused_at": AT}
+    row = (
+        dict.fromkeys(text, "x")
+        | dict.fromkeys(numbers, 1)
+        | {"raw_bytes": None, "first_seen": AT, "refused_at": AT}
+    )
     row |= {"origin": {"unit": "x", "position": 1}, "arrived_at": AT}
-    rows = [row | {"quarantine_id": "aa1", "raw": "=\x1b[2J"}, row | {"quarantine_id": "bb2", "reason": "type"}]
+    rows = [
+        row | {"quarantine_id": "aa1", "raw": "=\x1b[2J"},
+        row | {"quarantine_id": "bb2", "reason": "type"},
+    ]
     delta.append(spec.layout("orders").quarantine, pa.Table.from_pylist(rows))
 
 
-def test_quarantine_lists_and_shows_encoded(spec: PipelineSpec, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quarantine_lists_and_shows_encoded(
+    spec: PipelineSpec, capsys: pytest.CaptureFixture[str]
+) -> None:
     _refuse(spec)
     code, out, _ = typed(capsys, "quarantine", "list", "orders")
     assert code == 0 and "2 open of 2 refused" in out and "=\\x1b[2J" in out and "\x1b" not in out
@@ -624,7 +781,10 @@ def test_quarantine_lists_and_shows_encoded(spec: PipelineSpec, capsys: pytest.C
     assert "bb2" not in some and "more with --limit" not in some and "more with --limit" not in out
     none = typed(capsys, "quarantine", "list", "orders", "--reason", "weather")[1]
     assert "none is meant by (reason weather)" in none and "none is meant" not in some + out
-    assert "1 shown; more with --limit" in typed(capsys, "quarantine", "list", "orders", "--limit", "1")[1]
+    assert (
+        "1 shown; more with --limit"
+        in typed(capsys, "quarantine", "list", "orders", "--limit", "1")[1]
+    )
     assert "raw            =\\x1b[2J" in typed(capsys, "quarantine", "show", "orders", "aa")[1]
     assert ",'=\\x1b[2J," in typed(capsys, "quarantine", "list", "orders", "--csv")[1]
     assert "\x1b" not in typed(capsys, "quarantine", "list", "orders", "--json")[1]
@@ -635,11 +795,23 @@ def test_quarantine_lists_and_shows_encoded(spec: PipelineSpec, capsys: pytest.C
 def test_fields_that_the_contract_does_not_name_are_listed_until_it_does(
     spec: PipelineSpec, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert typed(capsys, "report", "orders", "--drift") == (0, "every field is in the contract\n", "")
-    seen = {"generation": 1, "batch_kind": "source", "batch": 0, "run_id": "r", "at": "2026-01-31T12:00:00+00:00"}
+    assert typed(capsys, "report", "orders", "--drift") == (
+        0,
+        "every field is in the contract\n",
+        "",
+    )
+    seen = {
+        "generation": 1,
+        "batch_kind": "source",
+        "batch": 0,
+        "run_id": "r",
+        "at": "2026-01-31T12:00:00+00:00",
+    }
     known = next(iter(spec.flows["orders"].columns))
     fields = [
-        schema_drift.Sighting("new-field", name, **seen, unit="/in/1.json", position=7, rows=3, type="int")  # type: ignore[arg-type]
+        schema_drift.Sighting(
+            "new-field", name, **seen, unit="/in/1.json", position=7, rows=3, type="int"
+        )  # type: ignore[arg-type]
         for name in ("ga\x1bte", known)
     ]
     schema_drift.remember(spec.layout("orders"), fields)
@@ -663,43 +835,61 @@ def test_quarantine_discard_needs_yes_and_prints_its_plan(
     code, out, err = typed(capsys, "quarantine", "discard", "orders", "--reason", "type")
     assert (code, out) == (2, "") and "discard 1 open row " in err and "--yes" in err
     assert quarantine.counts(layout).open == 2
-    code, out, _ = typed(capsys, "quarantine", "discard", "orders", "--reason", "type", "--yes", "--json")
+    code, out, _ = typed(
+        capsys, "quarantine", "discard", "orders", "--reason", "type", "--yes", "--json"
+    )
     assert code == 0 and json.loads(out) == {"discarded": 1}
     assert (quarantine.counts(layout).open, quarantine.counts(layout).discarded) == (1, 1)
 
 
-def test_gate_quarantine_refuses_what_needs_no_verdict(spec: PipelineSpec, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gate_quarantine_refuses_what_needs_no_verdict(
+    spec: PipelineSpec, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, err = typed(capsys, "gate", "quarantine", "orders", "nonsense", "--yes")
-    assert (code, out) == (78, "") and "unknown-expectation" in err and "next:    draindown gate show orders" in err
+    assert (
+        (code, out) == (78, "")
+        and "unknown-expectation" in err
+        and "next:    draindown gate show orders" in err
+    )
 
 
-def test_quarantine_replay_needs_yes(spec: PipelineSpec, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quarantine_replay_needs_yes(
+    spec: PipelineSpec, capsys: pytest.CaptureFixture[str]
+) -> None:
     _refuse(spec)
     code, out, err = typed(capsys, "quarantine", "replay", "orders")
     assert (code, out) == (2, "") and "replay 2 open rows" in err
     assert typed(capsys, "quarantine", "replay", "orders", "--reason", "none of it")[0] == 0
 
 
-@pytest.mark.parametrize("words", [["--path", "x.json"], ["--files", "--reason", "type"], ["--files", "--run", "r"]])
+@pytest.mark.parametrize(
+    "words", [["--path", "x.json"], ["--files", "--reason", "type"], ["--files", "--run", "r"]]
+)
 def test_quarantine_discard_never_takes_a_part_for_all(
     spec: PipelineSpec, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     _refuse(spec)
     layout = spec.layout("orders")
-    parked.record(layout, [parked.Event("/in/a.gz", 5, 1, "parked", "corrupt-gzip", "is damaged")], AT)
+    parked.record(
+        layout, [parked.Event("/in/a.gz", 5, 1, "parked", "corrupt-gzip", "is damaged")], AT
+    )
     code, out, err = typed(capsys, "quarantine", "discard", "orders", *words, "--yes")
     assert (code, out) == (2, "") and "--path" in err
     assert (quarantine.counts(layout).open, len(parked.open_files(layout))) == (2, 1)
 
 
 @pytest.mark.parametrize("verb", ["discard", "replay", "list"])
-@pytest.mark.parametrize("words", [["--reason", ""], ["--run", ""], ["--id", ""], ["--id", "a", "--id", ""]])
+@pytest.mark.parametrize(
+    "words", [["--reason", ""], ["--run", ""], ["--id", ""], ["--id", "a", "--id", ""]]
+)
 def test_a_choice_that_is_empty_chooses_nothing(
     spec: PipelineSpec, capsys: pytest.CaptureFixture[str], verb: str, words: list[str]
 ) -> None:
     """`--reason "$REASON"`, where nobody set it."""
     _refuse(spec)
-    code, out, err = typed(capsys, "quarantine", verb, "orders", *words, *(["--yes"] if verb != "list" else []))
+    code, out, err = typed(
+        capsys, "quarantine", verb, "orders", *words, *(["--yes"] if verb != "list" else [])
+    )
     assert (code, out) == (2, "") and "it is empty" in err and words[0] in err
     assert quarantine.counts(spec.layout("orders")).open == 2
 
@@ -713,9 +903,13 @@ def test_a_choice_of_late_rows_that_is_empty_chooses_nothing(
 
 
 @pytest.mark.parametrize(("verb", "left"), [("retry", "retried"), ("discard", "discarded")])
-def test_parked_files(spec: PipelineSpec, capsys: pytest.CaptureFixture[str], verb: str, left: str) -> None:
+def test_parked_files(
+    spec: PipelineSpec, capsys: pytest.CaptureFixture[str], verb: str, left: str
+) -> None:
     layout = spec.layout("orders")
-    parked.record(layout, [parked.Event("/in/a.gz", 5, 1, "parked", "corrupt-gzip", "is damaged")], AT)
+    parked.record(
+        layout, [parked.Event("/in/a.gz", 5, 1, "parked", "corrupt-gzip", "is damaged")], AT
+    )
     assert "/in/a.gz" in typed(capsys, "quarantine", "list", "orders", "--files")[1]
     words = ["quarantine", verb, "orders", *(["--files"] if verb == "discard" else [])]
     assert typed(capsys, *words)[0] == 2
@@ -727,7 +921,9 @@ def test_parked_files(spec: PipelineSpec, capsys: pytest.CaptureFixture[str], ve
 def test_gate_waive_and_back(spec: PipelineSpec, capsys: pytest.CaptureFixture[str]) -> None:
     layout = spec.layout("orders")
     name = "expect_column_values_to_be_between:amount"
-    code, out, _ = typed(capsys, "gate", "waive", "orders", name, "--reason", "known", "--for", "2 days")
+    code, out, _ = typed(
+        capsys, "gate", "waive", "orders", name, "--reason", "known", "--for", "2 days"
+    )
     assert code == 0 and "known" in out
     assert waivers.waivers(layout)[name].until is not None
     code, out, _ = typed(capsys, "gate", "show", "orders")
@@ -736,7 +932,9 @@ def test_gate_waive_and_back(spec: PipelineSpec, capsys: pytest.CaptureFixture[s
     assert waivers.waivers(layout) == {}
     code, _, err = typed(capsys, "gate", "waive", "orders", "nonsense", "--reason", "x")
     assert code == 78 and "unknown-expectation" in err
-    assert json.loads(typed(capsys, "gate", "show", "orders", "--json")[1])["orders"]["waivers"] == {}
+    assert (
+        json.loads(typed(capsys, "gate", "show", "orders", "--json")[1])["orders"]["waivers"] == {}
+    )
 
 
 @pytest.mark.parametrize(
@@ -751,7 +949,11 @@ def test_gate_waive_and_back(spec: PipelineSpec, capsys: pytest.CaptureFixture[s
     ],
 )
 def test_errors_become_exit_codes(
-    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
+    project: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    code: int,
 ) -> None:
     def broken(*args: Any, **more: Any) -> None:
         raise error
@@ -769,7 +971,9 @@ def test_errors_become_exit_codes(
         Path(place).unlink()
 
 
-def test_several_flows_need_one_to_be_named(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_flows_need_one_to_be_named(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = project / "dags" / "pipelines" / "orders.yaml"
     flow = "\n  second:\n    source: {files: x/*.json, format: json}\n    columns: {a: int}\n"
     path.write_text(path.read_text() + flow)
@@ -808,10 +1012,22 @@ def test_what_looks_at_a_pipeline_takes_derived_flows_along(
 
 
 BRANCHES = {
-    "a": {"source": {"files": "landing/a/*.json", "format": "json"}, "columns": {"id": "string", "at": "timestamp"}},
-    "b": {"source": {"files": "landing/b/*.json", "format": "json"}, "columns": {"id": "string", "at": "timestamp"}},
-    "of_a": {"source": {"table": "a"}, "window": {"time": "at", "size": "1 hour", "measures": {"n": "count(*)"}}},
-    "of_b": {"source": {"table": "b"}, "window": {"time": "at", "size": "1 hour", "measures": {"n": "count(*)"}}},
+    "a": {
+        "source": {"files": "landing/a/*.json", "format": "json"},
+        "columns": {"id": "string", "at": "timestamp"},
+    },
+    "b": {
+        "source": {"files": "landing/b/*.json", "format": "json"},
+        "columns": {"id": "string", "at": "timestamp"},
+    },
+    "of_a": {
+        "source": {"table": "a"},
+        "window": {"time": "at", "size": "1 hour", "measures": {"n": "count(*)"}},
+    },
+    "of_b": {
+        "source": {"table": "b"},
+        "window": {"time": "at", "size": "1 hour", "measures": {"n": "count(*)"}},
+    },
     "of_of_a": {
         "source": {"table": "of_a"},
         "window": {"time": "window_start", "size": "1 day", "measures": {"n": "count(*)"}},
@@ -908,7 +1124,11 @@ def test_a_flow_whose_suite_is_broken_stops_only_those_that_read_it(
     code, out, _ = typed(capsys, "run", "branches", "--json")
     found = json.loads(out)
     assert code == found["exit"] == 78
-    assert {one["flow"]: one["outcome"] for one in found["reports"]} == {"a": "failed", "b": "idle", "of_b": "idle"}
+    assert {one["flow"]: one["outcome"] for one in found["reports"]} == {
+        "a": "failed",
+        "b": "idle",
+        "of_b": "idle",
+    }
 
 
 @pytest.mark.parametrize(
@@ -948,7 +1168,11 @@ def test_after_a_signal_no_step_begins(
 
 @pytest.mark.parametrize("words", ["lag", "plan orders", "run orders", "report"])
 def test_an_error_of_one_flow_that_nobody_foresaw_hides_no_other(
-    second: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: str, tmp_path: Path
+    second: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: str,
+    tmp_path: Path,
 ) -> None:
     from draindown.planning import plan
     from draindown.runs import starts
@@ -983,13 +1207,17 @@ def test_a_pipeline_of_derived_flows_has_no_refused_rows_to_decide_about(
     flow = {"source": {"table": "orders", "pipeline": "orders"}, "per": per}
     path = project / "dags" / "pipelines" / "reports.yaml"
     lake = yaml.safe_load((path.parent / "orders.yaml").read_text())["lake"]
-    path.write_text(yaml.safe_dump({"pipeline": "reports", "lake": lake, "flows": {"by_status": flow}}))
+    path.write_text(
+        yaml.safe_dump({"pipeline": "reports", "lake": lake, "flows": {"by_status": flow}})
+    )
     for verb in ("replay", "discard", "retry"):
         code, _, err = typed(capsys, "quarantine", verb, "reports", "--yes")
         assert code == 2 and "all of them are derived" in " ".join(err.split())
 
 
-def test_a_waiver_for_longer_than_there_is_time_is_usage(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_waiver_for_longer_than_there_is_time_is_usage(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ("gate", "waive", "orders", "x", "--reason", "r", "--for", "9999999 days")
     code, _, err = typed(capsys, *words)
     assert code == 2 and "there is no such time" in err

@@ -28,7 +28,9 @@ def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 COMMANDS = dict(_commands(typer.main.get_command(app), "draindown"))
-SECTIONS = dict(re.findall(r"^## (draindown[^\n]*)\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL))
+SECTIONS = dict(
+    re.findall(r"^## (draindown[^\n]*)\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL)
+)
 
 
 def test_every_command_has_a_section_and_every_section_a_command() -> None:
@@ -37,8 +39,12 @@ def test_every_command_has_a_section_and_every_section_a_command() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_is_documented_and_exists(name: str) -> None:
-    options = {o for p in COMMANDS[name].params for o in (*p.opts, *p.secondary_opts) if o.startswith("--")}
-    rows = "\n".join(line.split("|")[1] for line in SECTIONS[name].splitlines() if line.startswith("| `"))
+    options = {
+        o for p in COMMANDS[name].params for o in (*p.opts, *p.secondary_opts) if o.startswith("--")
+    }
+    rows = "\n".join(
+        line.split("|")[1] for line in SECTIONS[name].splitlines() if line.startswith("| `")
+    )
     documented = set(re.findall(r"--[a-z][a-z-]*", rows))
     assert documented - {"--help"} == options - {"--help"}
 
@@ -63,7 +69,10 @@ def test_every_kind_of_residue_is_documented() -> None:
         kinds |= set(re.findall(r'^    "([a-z-]+)": "', source, re.MULTILINE))
     kinds |= {f"intake-{what}" for what in ("lines", "blank")}
     documented = set(
-        re.findall(r"`([a-z-]+)`", SECTIONS["draindown audit"].split("| residue |")[1].split("| option |")[0])
+        re.findall(
+            r"`([a-z-]+)`",
+            SECTIONS["draindown audit"].split("| residue |")[1].split("| option |")[0],
+        )
     )
     assert documented == kinds
 
@@ -72,13 +81,24 @@ def _texts() -> Iterator[tuple[str, str]]:
     """Every text of the source that is no docstring, with `X` for what is filled in; and where it is."""
     for file in sorted(SOURCE.rglob("*.py")):
         tree = ast.parse(file.read_text())
-        within = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+        within = {
+            id(part)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.JoinedStr)
+            for part in ast.walk(node)
+        }
         within |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         for node in ast.walk(tree):
             if isinstance(node, ast.JoinedStr):
-                parts = (str(one.value) if isinstance(one, ast.Constant) else "X" for one in node.values)
+                parts = (
+                    str(one.value) if isinstance(one, ast.Constant) else "X" for one in node.values
+                )
                 yield f"{file.name}:{node.lineno}", "".join(parts)
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in within:
+            elif (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and id(node) not in within
+            ):
                 yield f"{file.name}:{node.lineno}", node.value
 
 
@@ -90,7 +110,9 @@ def test_commands_that_need_a_pipeline_are_printed_with_one() -> None:
         if any(part.required and part.param_type_name == "argument" for part in command.params)
     ]
     assert {"plan", "run", "sink fill"} <= set(needs)
-    bare = re.compile(rf"draindown ({'|'.join(needs)})( *#|\n|$)")  # a blank at the end: more is added
+    bare = re.compile(
+        rf"draindown ({'|'.join(needs)})( *#|\n|$)"
+    )  # a blank at the end: more is added
     said = list(_texts())
     assert any("draindown plan X" in text for _, text in said)
     assert [f"{where}: {text}" for where, text in said if bare.search(text)] == []
@@ -98,7 +120,8 @@ def test_commands_that_need_a_pipeline_are_printed_with_one() -> None:
 
 def test_commands_are_printed_with_options_that_they_have() -> None:
     known = {
-        name: {option for part in command.params for option in (*part.opts, *part.secondary_opts)} | {"--help"}
+        name: {option for part in command.params for option in (*part.opts, *part.secondary_opts)}
+        | {"--help"}
         for name, command in COMMANDS.items()
         if name != "draindown"  # a verb is filled in
     }

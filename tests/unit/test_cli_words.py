@@ -42,21 +42,32 @@ def lake_at(project: Path, place: str) -> None:
     path.write_text(path.read_text().replace("${DRAINDOWN_LAKE:-lake}", place))
 
 
-def test_commands_in_errors_repeat_the_root(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_in_errors_repeat_the_root(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = shlex.quote(project.name)
     code, error = error_of(capsys, "--root", project.name, "report", "orders")
-    assert (code, error["code"], error["next"]) == (78, "no-report", [f"draindown --root {root} run orders"])
+    assert (code, error["code"], error["next"]) == (
+        78,
+        "no-report",
+        [f"draindown --root {root} run orders"],
+    )
     assert (
-        f"next:    draindown --root {root} run orders" in typed(capsys, "--root", project.name, "report", "orders")[2]
+        f"next:    draindown --root {root} run orders"
+        in typed(capsys, "--root", project.name, "report", "orders")[2]
     )
 
 
-def test_commands_in_results_repeat_the_root(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_in_results_repeat_the_root(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, _ = typed(capsys, "--root", project.name, "init", "--name", "bills")
     assert code == 0 and f"draindown --root {shlex.quote(project.name)} run bills" in out
 
 
-def test_a_call_without_options_prints_commands_without(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_call_without_options_prints_commands_without(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     typed(capsys, "--root", project.name, "report", "orders")
     os.chdir(project)
     assert "next:    draindown run orders" in typed(capsys, "report", "orders")[2]
@@ -68,10 +79,16 @@ def test_commands_name_a_pipeline_by_its_path_where_its_name_finds_none(
     inside = project / "dags/pipelines/orders.yaml"
     inside.rename(project / "the orders.yaml")
     os.chdir(project)
-    assert "next:    draindown run 'the orders.yaml'" in typed(capsys, "report", "the orders.yaml")[2]
+    assert (
+        "next:    draindown run 'the orders.yaml'" in typed(capsys, "report", "the orders.yaml")[2]
+    )
     code, error = error_of(capsys, "--root", ".", "report", "the orders.yaml")
     assert (code, error["next"]) == (78, ["draindown --root . run 'the orders.yaml'"])
-    for path in ("2.yaml", "2026/orders.yaml", "\\q/orders.yaml"):  # no references of a regular expression
+    for path in (
+        "2.yaml",
+        "2026/orders.yaml",
+        "\\q/orders.yaml",
+    ):  # no references of a regular expression
         Path(path).parent.mkdir(exist_ok=True)
         shutil.copy("the orders.yaml", path)
         assert f"next:    draindown run {shlex.quote(path)}" in typed(capsys, "report", path)[2]
@@ -86,13 +103,17 @@ def test_init_quotes_its_directory(project: Path, capsys: pytest.CaptureFixture[
 
 def test_json_repeats_the_root_in_commands_only(capsys: pytest.CaptureFixture[str]) -> None:
     output.global_options.set("--root x")
-    output.Output(as_json=True).result({"raw": "draindown run a", "next": ["draindown run a"], "n": (1, None)}, "")
+    output.Output(as_json=True).result(
+        {"raw": "draindown run a", "next": ["draindown run a"], "n": (1, None)}, ""
+    )
     output.global_options.set("")
     found = {"raw": "draindown run a", "next": ["draindown --root x run a"], "n": [1, None]}
     assert json.loads(capsys.readouterr().out) == found
 
 
-@pytest.mark.parametrize("text", ["draindown --root y run a", "/opt/draindown run a", "draindown drained 2 files"])
+@pytest.mark.parametrize(
+    "text", ["draindown --root y run a", "/opt/draindown run a", "draindown drained 2 files"]
+)
 def test_what_is_no_bare_command_is_printed_as_it_is(text: str) -> None:
     output.global_options.set("--root x")
     assert output.pasteable(text) == text
@@ -109,7 +130,11 @@ def test_every_command_repeats_the_root() -> None:
 
 
 def test_usage_names_repeated_arguments_as_shells_do(capsys: pytest.CaptureFixture[str]) -> None:
-    for command, usage in (("validate", "[PIPELINE]..."), ("lag", "[PIPELINE]..."), ("drill", "[FAULT] [PIPELINE]")):
+    for command, usage in (
+        ("validate", "[PIPELINE]..."),
+        ("lag", "[PIPELINE]..."),
+        ("drill", "[FAULT] [PIPELINE]"),
+    ):
         line = typed(capsys, command, "--help")[1].splitlines()[0]
         assert line.split(f"{command} [OPTIONS] ")[1] == usage
 
@@ -122,11 +147,17 @@ def test_a_root_that_does_not_exist_is_usage_and_starts_nothing_there(
     assert (code, out) == (2, "") and "there is no directory nowhere" in err and "init" not in err
 
 
-def test_a_root_that_does_not_exist_may_be_made(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert typed(capsys, "--root", "new", "init")[0] == 0 and Path("new", "dags", "pipelines").is_dir()
+def test_a_root_that_does_not_exist_may_be_made(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        typed(capsys, "--root", "new", "init")[0] == 0 and Path("new", "dags", "pipelines").is_dir()
+    )
 
 
-def test_a_root_without_pipelines_is_told_in_our_words(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_root_without_pipelines_is_told_in_our_words(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("empty").mkdir()
     code, error = error_of(capsys, "--root", "empty", "validate")
     found = f"{Path.cwd()}/empty/dags/pipelines does not exist"
@@ -135,7 +166,8 @@ def test_a_root_without_pipelines_is_told_in_our_words(project: Path, capsys: py
 
 
 @pytest.mark.parametrize(
-    ("name", "command"), [("ordrs", "draindown plan orders"), ("zzz", "draindown lag"), ("no.yaml", "draindown lag")]
+    ("name", "command"),
+    [("ordrs", "draindown plan orders"), ("zzz", "draindown lag"), ("no.yaml", "draindown lag")],
 )
 def test_an_unknown_pipeline_leads_to_one_there_is(
     project: Path, capsys: pytest.CaptureFixture[str], name: str, command: str
@@ -151,7 +183,11 @@ def test_init_where_a_directory_can_not_be_says_so(
 ) -> None:
     Path("a.file").write_text("")
     code, error = error_of(capsys, "init", place)
-    assert (code, error["code"], error["changed"]) == (78, "project-not-writable", "nothing was changed")
+    assert (code, error["code"], error["changed"]) == (
+        78,
+        "project-not-writable",
+        "nothing was changed",
+    )
     assert "Not a directory" in str(error["found"]) and "Errno" not in str(error["found"])
 
 
@@ -179,7 +215,9 @@ LOOKS = ["plan", "audit", "gate show", "report", "run", "reset", "quarantine lis
 
 
 @pytest.mark.parametrize("words", LOOKS)
-def test_a_lake_that_is_a_file_is_named(project: Path, capsys: pytest.CaptureFixture[str], words: str) -> None:
+def test_a_lake_that_is_a_file_is_named(
+    project: Path, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
     os.chdir(project)
     lake_at(project, "a.file")
     Path("a.file").write_text("")
@@ -187,12 +225,18 @@ def test_a_lake_that_is_a_file_is_named(project: Path, capsys: pytest.CaptureFix
     assert (code, error["code"]) == (78, "not-a-directory")
 
 
-@pytest.mark.parametrize("words", [*LOOKS, "validate", "doctor", "lag", "compact", "rebuild", "why"])
+@pytest.mark.parametrize(
+    "words", [*LOOKS, "validate", "doctor", "lag", "compact", "rebuild", "why"]
+)
 def test_a_lake_whose_path_deltalake_misreads_is_refused_by_every_command(
     project: Path, capsys: pytest.CaptureFixture[str], words: str
 ) -> None:
     os.chdir(project.rename(project.with_name("job%2Fbranch")))
-    lines = (*words.split(), *(["orders/orders", "--key", "1"] if words == "why" else ["orders"]), "--json")
+    lines = (
+        *words.split(),
+        *(["orders/orders", "--key", "1"] if words == "why" else ["orders"]),
+        "--json",
+    )
     code, out, err = typed(capsys, *lines)
     errors = json.loads(out)["errors"] if words == "validate" else [json.loads(err)["error"]]
     assert (code, [error["code"] for error in errors]) == (78, ["lake-misread"])
@@ -215,12 +259,16 @@ def test_a_lake_whose_path_is_misread_hides_no_other_pipeline(
         assert "orders/orders" in out
 
 
-def test_doctor_and_lag_tell_that_the_lake_is_a_file(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_and_lag_tell_that_the_lake_is_a_file(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     os.chdir(project)
     lake_at(project, "a.file")
     Path("a.file").write_text("")
     code, out, _ = typed(capsys, "doctor", "orders", "--json")
-    assert code == 1 and [one["code"] for one in json.loads(out)[0]["symptoms"]] == ["not-a-directory"]
+    assert code == 1 and [one["code"] for one in json.loads(out)[0]["symptoms"]] == [
+        "not-a-directory"
+    ]
     code, out, _ = typed(capsys, "lag", "orders", "--json")
     assert code == 0 and json.loads(out)[0]["error"]["code"] == "not-a-directory"
 
@@ -231,9 +279,15 @@ def test_a_lake_that_can_not_be_written_is_named_before_a_run(
     os.chdir(project)
     Path("lake").mkdir()
     real = os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: not str(path).endswith("/lake") and real(path, mode))
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: not str(path).endswith("/lake") and real(path, mode)
+    )
     code, out, _ = typed(capsys, "plan", "orders", "--json")
     found = json.loads(out)["flows"]["orders"]["findings"]
-    assert code == 0 and [(one["kind"], one["subject"]) for one in found] == [("unwritable", "lake-not-writable")]
+    assert code == 0 and [(one["kind"], one["subject"]) for one in found] == [
+        ("unwritable", "lake-not-writable")
+    ]
     code, out, _ = typed(capsys, "doctor", "orders", "--json")
-    assert code == 1 and [one["code"] for one in json.loads(out)[0]["symptoms"]] == ["lake-not-writable"]
+    assert code == 1 and [one["code"] for one in json.loads(out)[0]["symptoms"]] == [
+        "lake-not-writable"
+    ]

@@ -29,7 +29,9 @@ VARIABLE = re.compile(r"(?<!\$)\$\{(\w+)(:\?|:-)?([^}]*)\}")
 
 def test_follows_the_compose_specification() -> None:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
-    done = subprocess.run([*command, ROOT / "docker-compose.yaml"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, ROOT / "docker-compose.yaml"], capture_output=True, text=True, check=False
+    )
 
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -49,12 +51,25 @@ def undefined(compose: dict[str, Any]) -> list[str]:
             elif how["condition"] == "service_healthy" and "healthcheck" not in services[other]:
                 problems.append(f"{name}: waits for {other}, which has no healthcheck")
         problems += [
-            f"{name}: network {n}" for n in service.get("networks", []) if n not in compose.get("networks", {})
+            f"{name}: network {n}"
+            for n in service.get("networks", [])
+            if n not in compose.get("networks", {})
         ]
-        named = [volume.split(":")[0] for volume in service.get("volumes", []) if volume[0] not in "./$"]
+        named = [
+            volume.split(":")[0] for volume in service.get("volumes", []) if volume[0] not in "./$"
+        ]
         problems += [f"{name}: volume {v}" for v in named if v not in compose.get("volumes", {})]
-        problems += [f"{name}: secret {s}" for s in service.get("secrets", []) if s not in compose.get("secrets", {})]
-        numbers = [n for port in service.get("ports", []) for n in defaults(port).split(":") if "." not in n]
+        problems += [
+            f"{name}: secret {s}"
+            for s in service.get("secrets", [])
+            if s not in compose.get("secrets", {})
+        ]
+        numbers = [
+            n
+            for port in service.get("ports", [])
+            for n in defaults(port).split(":")
+            if "." not in n
+        ]
         problems += [f"{name}: port {n}" for n in numbers if not 0 < int(n) < 65536]
     return problems
 
@@ -89,7 +104,9 @@ def test_each_service_is_bounded_and_stops_cleanly(name: str) -> None:
         assert "healthcheck" in service
 
 
-def test_a_stop_is_sent_to_the_scheduler_alone_and_databases_are_asked_where_others_reach_them() -> None:
+def test_a_stop_is_sent_to_the_scheduler_alone_and_databases_are_asked_where_others_reach_them() -> (
+    None
+):
     """The image's init would send the signal to tasks too; a database that is being set up answers on its socket."""
     for name in ("airflow-apiserver", "airflow-scheduler", "airflow-dag-processor"):
         assert SERVICES[name]["environment"]["DUMB_INIT_SETSID"] == "0"
@@ -106,8 +123,12 @@ def test_ports_are_published_on_loopback_only() -> None:
 
 def test_the_broker_is_optional_and_of_the_version_that_tests_run() -> None:
     broker, airflow = SERVICES["kafka"], SERVICES["airflow-scheduler"]["environment"]
-    tested = re.search(r"kafka-server:(\d+\.\d+\.\d+) ", (ROOT / "broker.lock").read_text(encoding="utf-8"))
-    advertised = dict(one.split("://") for one in broker["environment"]["KAFKA_ADVERTISED_LISTENERS"].split(","))
+    tested = re.search(
+        r"kafka-server:(\d+\.\d+\.\d+) ", (ROOT / "broker.lock").read_text(encoding="utf-8")
+    )
+    advertised = dict(
+        one.split("://") for one in broker["environment"]["KAFKA_ADVERTISED_LISTENERS"].split(",")
+    )
 
     assert broker["profiles"] == ["kafka"]
     assert tested and broker["image"].endswith(f":{tested[1]}")
@@ -125,26 +146,53 @@ def test_image_and_lock_name_the_same_versions() -> None:
 
 
 def test_everything_mounted_or_copied_exists() -> None:
-    mounted = {v.split(":")[0] for s in SERVICES.values() for v in s.get("volumes", []) if v.startswith("./")}
-    copied = {part for line in re.findall(r"^COPY \S+ (.+) \S+$", DOCKERFILE, re.MULTILINE) for part in line.split()}
-    allowed = set(re.findall(r"^!(\S+)$", (ROOT / "docker" / "Dockerfile.dockerignore").read_text(), re.MULTILINE))
+    mounted = {
+        v.split(":")[0]
+        for s in SERVICES.values()
+        for v in s.get("volumes", [])
+        if v.startswith("./")
+    }
+    copied = {
+        part
+        for line in re.findall(r"^COPY \S+ (.+) \S+$", DOCKERFILE, re.MULTILINE)
+        for part in line.split()
+    }
+    allowed = set(
+        re.findall(
+            r"^!(\S+)$", (ROOT / "docker" / "Dockerfile.dockerignore").read_text(), re.MULTILINE
+        )
+    )
 
     assert [path for path in mounted | copied if not (ROOT / path).exists()] == []
     assert copied == allowed
 
 
-def test_airflow_on_this_machine_takes_the_dags_of_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_airflow_on_this_machine_takes_the_dags_of_a_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(ROOT / "scripts")
     import airflow_local
 
     ours = airflow_local.env({"DRAINDOWN_AIRFLOW_HOME": str(tmp_path)})
     assert ours["DRAINDOWN_LAKE"] == str(ROOT / "demo" / "lake")
-    theirs = airflow_local.env({"DRAINDOWN_AIRFLOW_HOME": str(tmp_path), "DRAINDOWN_ROOT": str(tmp_path / "shop")})
+    theirs = airflow_local.env(
+        {"DRAINDOWN_AIRFLOW_HOME": str(tmp_path), "DRAINDOWN_ROOT": str(tmp_path / "shop")}
+    )
     assert theirs["AIRFLOW__CORE__DAGS_FOLDER"] == str(tmp_path / "shop" / "dags")
-    assert not {"DRAINDOWN_LAKE", "DRAINDOWN_LANDING"} & theirs.keys()  # the demo's are not for them
-    connection, cluster = "AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type":"spark","host":"spark://head:7077"}'
+    assert (
+        not {"DRAINDOWN_LAKE", "DRAINDOWN_LANDING"} & theirs.keys()
+    )  # the demo's are not for them
+    connection, cluster = (
+        "AIRFLOW_CONN_SPARK_DEFAULT",
+        '{"conn_type":"spark","host":"spark://head:7077"}',
+    )
     assert "local[*]" in ours[connection]
-    assert airflow_local.env({"DRAINDOWN_AIRFLOW_HOME": str(tmp_path), connection: cluster})[connection] == cluster
+    assert (
+        airflow_local.env({"DRAINDOWN_AIRFLOW_HOME": str(tmp_path), connection: cluster})[
+            connection
+        ]
+        == cluster
+    )
 
 
 def test_airflow_on_this_machine_shows_one_project_that_is_there(
@@ -175,19 +223,27 @@ def test_airflow_on_this_machine_shows_one_project_that_is_there(
     assert up("shop") is None
     assert "write to /some/lake" in capsys.readouterr().out
     assert up("other") == "another-project-served"
-    (tmp_path / "airflow" / "address").write_text("http://127.0.0.1:8081")  # it was started with another port
+    (tmp_path / "airflow" / "address").write_text(
+        "http://127.0.0.1:8081"
+    )  # it was started with another port
     assert up("shop") is None
     assert asked[-1] == "http://127.0.0.1:8081" and asked[-1] in capsys.readouterr().out
 
 
-def test_what_runs_on_this_machine_is_asked_for_past_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_runs_on_this_machine_is_asked_for_past_a_proxy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(ROOT / "scripts")
     import airflow_local
 
     for name in ("no_proxy", "NO_PROXY"):
-        found = airflow_local.env({"DRAINDOWN_AIRFLOW_HOME": str(tmp_path), name: "shop.example,localhost"})
+        found = airflow_local.env(
+            {"DRAINDOWN_AIRFLOW_HOME": str(tmp_path), name: "shop.example,localhost"}
+        )
         assert found["no_proxy"] == found["NO_PROXY"] == "shop.example,localhost,127.0.0.1"
-    answers = json.dumps({name: {"status": "healthy"} for name in airflow_local._COMPONENTS}).encode()
+    answers = json.dumps(
+        {name: {"status": "healthy"} for name in airflow_local._COMPONENTS}
+    ).encode()
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     with answering(answers) as address:
         assert airflow_local.healthy(address)
@@ -216,7 +272,9 @@ def answering(content: bytes) -> Iterator[str]:
         server.server_close()
 
 
-def test_airflow_is_known_to_run_by_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_airflow_is_known_to_run_by_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(ROOT / "scripts")
     import airflow_local
 
@@ -224,7 +282,10 @@ def test_airflow_is_known_to_run_by_its_process(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("PATH", "")  # no `ps`
     assert airflow_local._running() is None
     waits = "import time; time.sleep(60)"
-    for words, is_airflow in (["scripts/airflow_local.py", airflow_local._SERVE], True), (["another.py"], False):
+    for words, is_airflow in (
+        (["scripts/airflow_local.py", airflow_local._SERVE], True),
+        (["another.py"], False),
+    ):
         process = subprocess.Popen([sys.executable, "-c", waits, *words])
         try:
             (tmp_path / "airflow.pid").write_text(str(process.pid))
@@ -254,7 +315,9 @@ def test_a_demo_that_failed_is_compared_again_though_nothing_waits(
 
     verdicts = iter([False, True])
     monkeypatch.setattr(demo, "prepare", lambda: None)
-    monkeypatch.setattr(demo, "compare", lambda *_, **__: SimpleNamespace(ok=next(verdicts), as_text=str))
+    monkeypatch.setattr(
+        demo, "compare", lambda *_, **__: SimpleNamespace(ok=next(verdicts), as_text=str)
+    )
     run = Run("flights", {}, tmp_path / "airflow.log", "make demo")
     assert [demo.demo(run), demo.demo(run), demo.demo(run)] == [1, 0, 0]
     run.__class__.versions = "2"
@@ -273,7 +336,9 @@ def test_a_broker_is_not_taken_for_another_program_and_is_used_where_it_runs(
         (tmp_path / "port").write_text(address.rpartition(":")[2])
         with pytest.raises(TerminalError) as raised:
             kafka_broker.Broker(tmp_path).start()
-        assert raised.value.code == "broker-not-up" and "another program listens" in raised.value.found
+        assert (
+            raised.value.code == "broker-not-up" and "another program listens" in raised.value.found
+        )
         words = [str(tmp_path / "server.properties")]
         process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", *words])
         try:
@@ -294,20 +359,28 @@ def test_airflow_is_as_patient_after_a_restart_as_without_containers(
     import airflow_local
 
     local = airflow_local.env({"DRAINDOWN_AIRFLOW_HOME": str(tmp_path)})
-    names = [name for name in local if name.startswith(("AIRFLOW__SCHEDULER__", "AIRFLOW__WORKERS__"))]
+    names = [
+        name for name in local if name.startswith(("AIRFLOW__SCHEDULER__", "AIRFLOW__WORKERS__"))
+    ]
     assert len(names) == 5
     for name in ("airflow-apiserver", "airflow-scheduler", "airflow-dag-processor"):
-        assert {n: SERVICES[name]["environment"].get(n) for n in names} == {n: local[n] for n in names}
+        assert {n: SERVICES[name]["environment"].get(n) for n in names} == {
+            n: local[n] for n in names
+        }
 
 
 def test_every_part_that_airflows_home_page_shows_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "scripts")
     import airflow_local
 
-    deployed = {str(service["command"]).split()[0] for service in SERVICES.values() if "command" in service}
+    deployed = {
+        str(service["command"]).split()[0] for service in SERVICES.values() if "command" in service
+    }
     ours = set(airflow_local.PARTS | airflow_local.SHOWN)
     assert ours <= deployed
-    assert {name.replace("_", "-") for name in airflow_local._ALL_COMPONENTS} - {"metadatabase"} <= ours
+    assert {name.replace("_", "-") for name in airflow_local._ALL_COMPONENTS} - {
+        "metadatabase"
+    } <= ours
 
 
 def test_what_a_task_of_the_demo_prints_is_where_airflow_looks_for_its_log(
@@ -328,8 +401,19 @@ def test_what_a_task_of_the_demo_prints_is_where_airflow_looks_for_its_log(
         )
         for line in lines:
             logs.add(line + "\n")
-    ours = {file.relative_to(tmp_path): file.read_text().splitlines() for file in tmp_path.rglob("*.log")}
+    ours = {
+        file.relative_to(tmp_path): file.read_text().splitlines()
+        for file in tmp_path.rglob("*.log")
+    }
     assert {file.parts[:2] for file in ours} == {("dag_id=flights", f"run_id={run}")}
     for task in ("plan-all", "flights.drain"):
-        (found,) = (text for file, text in ours.items() if file.parts[2:] == (f"task_id={task}", "attempt=1.log"))
-        assert f"what {task} says" in found and len(found) == 3 and not any("\x1b" in line for line in found)
+        (found,) = (
+            text
+            for file, text in ours.items()
+            if file.parts[2:] == (f"task_id={task}", "attempt=1.log")
+        )
+        assert (
+            f"what {task} says" in found
+            and len(found) == 3
+            and not any("\x1b" in line for line in found)
+        )

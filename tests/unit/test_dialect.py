@@ -48,7 +48,9 @@ def test_the_audit_reads_the_same_cells_by_a_code_of_its_own(name: str) -> None:
 
 @pytest.mark.parametrize("name", SOURCES)
 @pytest.mark.parametrize("seed", [2, 3])
-def test_drain_and_audit_split_the_same_records_and_lose_no_byte(tmp_path: Path, name: str, seed: int) -> None:
+def test_drain_and_audit_split_the_same_records_and_lose_no_byte(
+    tmp_path: Path, name: str, seed: int
+) -> None:
     source, path = SOURCES[name], tmp_path / "a.csv"
     chance = random.Random(seed)
     for _ in range(40):
@@ -57,12 +59,19 @@ def test_drain_and_audit_split_the_same_records_and_lose_no_byte(tmp_path: Path,
         path.write_bytes(content)
         audited = [record.raw for record in TextFile(str(path), source=source)]
         if source.dialect.quote is not None:
-            drained = [text.encode("latin-1") for text in split_records(lines_of(str(path)), source.dialect)]
+            drained = [
+                text.encode("latin-1")
+                for text in split_records(lines_of(str(path)), source.dialect)
+            ]
             assert drained == audited
         at = 0
-        for record in audited:  # each is in the file as it is, and nothing but line ends is between them
+        for (
+            record
+        ) in audited:  # each is in the file as it is, and nothing but line ends is between them
             at = content.index(record, at) + len(record)
-        assert _without_ends(b"".join(audited)) == _without_ends(content.removeprefix(b"\xef\xbb\xbf"))
+        assert _without_ends(b"".join(audited)) == _without_ends(
+            content.removeprefix(b"\xef\xbb\xbf")
+        )
 
 
 def _without_ends(text: bytes) -> bytes:

@@ -30,7 +30,9 @@ def _files(draw: st.DrawFn) -> tuple[str, list[Extent]]:
     ends = st.lists(_VALUES[kind], min_size=2, max_size=2).map(sorted)
     known = st.tuples(st.integers(0, 9), ends).map(lambda one: Extent(one[0], *one[1]))
     unknown = st.integers(0, 9).map(Extent)
-    return kind, draw(st.lists(known, min_size=1, max_size=12)) + draw(st.lists(unknown, max_size=2))
+    return kind, draw(st.lists(known, min_size=1, max_size=12)) + draw(
+        st.lists(unknown, max_size=2)
+    )
 
 
 def _within(division: Division, at: int, value: Any, read_as: Any) -> bool:
@@ -41,7 +43,12 @@ def _within(division: Division, at: int, value: Any, read_as: Any) -> bool:
     return (low is None or value >= read_as(low)) and (high is None or value < read_as(high))
 
 
-_READ = {"bigint": int, "string": str, "date": date.fromisoformat, "timestamp": datetime.fromisoformat}
+_READ = {
+    "bigint": int,
+    "string": str,
+    "date": date.fromisoformat,
+    "timestamp": datetime.fromisoformat,
+}
 
 
 @given(_files(), st.integers(1, 20))
@@ -56,21 +63,28 @@ def test_each_key_is_in_one_range_and_a_file_is_read_where_its_keys_are(
     for value in values:
         assert sum(_within(found, one, value, _READ[kind]) for one in at) == 1, value
     starts = [_READ[kind](text) for text in found.starts]
-    assert starts == sorted(set(starts)) and len(found.parts) == len(starts) + 1 and min(found.parts) >= 1
+    assert (
+        starts == sorted(set(starts))
+        and len(found.parts) == len(starts) + 1
+        and min(found.parts) >= 1
+    )
 
     reads = 0
     for one in files:
         for place in at:
             low, high = found.ends(place)
             apart = one.low is not None and (
-                (high is not None and one.low >= _READ[kind](high)) or (low is not None and one.high < _READ[kind](low))
+                (high is not None and one.low >= _READ[kind](high))
+                or (low is not None and one.high < _READ[kind](low))
             )
             reads += 0 if apart else one.rows * found.parts[place]
     assert read(found, files) == reads
 
 
 @given(_files(), st.integers(1, 20))
-def test_a_division_is_never_dearer_than_half_of_the_hash(given_: tuple[str, list[Extent]], rows: int) -> None:
+def test_a_division_is_never_dearer_than_half_of_the_hash(
+    given_: tuple[str, list[Extent]], rows: int
+) -> None:
     _, files = given_
     total = sum(one.rows for one in files)
     found = divided({"k": files, "noise": [Extent(one.rows) for one in files]}, total, rows)
@@ -95,14 +109,23 @@ def test_buckets_are_numbered_range_after_range(parts: list[int]) -> None:
 def test_a_partitioned_table_is_read_once() -> None:
     days = [Extent(100, _DAY + timedelta(days=at), _DAY + timedelta(days=at)) for at in range(900)]
     found = divided({"day": days, "type": [Extent(100, "a", "z")] * 900}, 90_000, 2_000)
-    assert (found.by, found.buckets, set(found.parts)) == ("day", 45, {1}) and read(found, days) == 90_000
+    assert (found.by, found.buckets, set(found.parts)) == ("day", 45, {1}) and read(
+        found, days
+    ) == 90_000
     assert found.starts[0] == "2026-01-21"
 
 
 def test_a_day_with_too_many_rows_is_divided_by_hash() -> None:
-    days = [Extent(rows, day, day) for rows, day in ((10, _DAY), (70, _DAY + timedelta(1)), (10, _DAY + timedelta(2)))]
+    days = [
+        Extent(rows, day, day)
+        for rows, day in ((10, _DAY), (70, _DAY + timedelta(1)), (10, _DAY + timedelta(2)))
+    ]
     found = by_range("day", days, 20)
-    assert found is not None and found.starts == ("2026-01-02", "2026-01-03") and found.parts == (1, 4, 1)
+    assert (
+        found is not None
+        and found.starts == ("2026-01-02", "2026-01-03")
+        and found.parts == (1, 4, 1)
+    )
 
 
 def test_files_that_have_all_keys_are_bucketed_by_hash() -> None:
@@ -111,7 +134,9 @@ def test_files_that_have_all_keys_are_bucketed_by_hash() -> None:
     assert divided({}, 5, 100) == divided({"id": files}, 100, 100) == Division()
 
 
-@pytest.mark.parametrize("values", [(True, False), (0.5, 1.5), (1, "a"), ("a" * 300, "b" * 300), (None, None)])
+@pytest.mark.parametrize(
+    "values", [(True, False), (0.5, 1.5), (1, "a"), ("a" * 300, "b" * 300), (None, None)]
+)
 def test_values_without_an_order_have_no_ranges(values: tuple[Any, Any]) -> None:
     assert by_range("k", [Extent(10, value, value) for value in values], 10) is None
 
@@ -119,9 +144,17 @@ def test_values_without_an_order_have_no_ranges(values: tuple[Any, Any]) -> None
 def test_extents_are_those_of_the_log() -> None:
     zoned = datetime(2026, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))
     files = [
-        {"num_records": 3, "min.at": zoned, "max.at": datetime(2026, 1, 1, 1, tzinfo=UTC), "partition.day": _DAY},
+        {
+            "num_records": 3,
+            "min.at": zoned,
+            "max.at": datetime(2026, 1, 1, 1, tzinfo=UTC),
+            "partition.day": _DAY,
+        },
         {"num_records": None},
     ]
-    assert extents(files, "at") == [Extent(3, datetime(2026, 1, 1), datetime(2026, 1, 1, 1)), Extent(0)]
+    assert extents(files, "at") == [
+        Extent(3, datetime(2026, 1, 1), datetime(2026, 1, 1, 1)),
+        Extent(0),
+    ]
     assert extents(files, "day") == [Extent(3, _DAY, _DAY), Extent(0)]
     assert json.loads(str(Division())) == {"by": "", "kind": "", "starts": [], "parts": [1]}

@@ -32,7 +32,9 @@ from draindown.spec.sinks import SINKS
 pytestmark = pytest.mark.docs
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
+DOCUMENTS = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
+)
 NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
 TEXTS = dict(zip(NAMES, (path.read_text() for path in DOCUMENTS), strict=True))
 EACH = pytest.mark.parametrize("name", NAMES)
@@ -60,7 +62,9 @@ def _prose(text: str) -> str:
 
 
 def _commands(text: str) -> list[str]:
-    lines = re.findall(r"^ *(?:(?:[A-Z_]+=\S+|&&|\.venv/bin/) ?)*(draindown .*)$", _fences(text), re.MULTILINE)
+    lines = re.findall(
+        r"^ *(?:(?:[A-Z_]+=\S+|&&|\.venv/bin/) ?)*(draindown .*)$", _fences(text), re.MULTILINE
+    )
     lines += re.findall(r"&& (draindown [^&\n]*)", _fences(text))
     lines += re.findall(r"`(?:[A-Z_]+=\S+ )*(draindown [^`\n]+)`", _prose(text))
     return lines
@@ -130,9 +134,18 @@ def _codes() -> set[str]:
     for node in (node for tree in _sources() for node in ast.walk(tree)):
         if isinstance(node, ast.Call) and node.args and _called(node) in _ERRORS:
             found |= _texts(node.args[0])
-        elif isinstance(node, ast.Assign) and _is_named(node, "_CAUSES") and isinstance(node.value, ast.Tuple):
+        elif (
+            isinstance(node, ast.Assign)
+            and _is_named(node, "_CAUSES")
+            and isinstance(node.value, ast.Tuple)
+        ):
             # set-up tells pip's failures apart by a table
-            found |= {code for row in node.value.elts if isinstance(row, ast.Tuple) for code in _texts(row.elts[0])}
+            found |= {
+                code
+                for row in node.value.elts
+                if isinstance(row, ast.Tuple)
+                for code in _texts(row.elts[0])
+            }
     return found
 
 
@@ -187,7 +200,9 @@ def _anchors(file: Path) -> set[str]:
 @EACH
 def test_every_make_target_exists(name: str) -> None:
     targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    typed = re.findall(r"^\s*(?:\w+=\S+ )*make ([a-z][a-z0-9-]*)", _fences(TEXTS[name]), re.MULTILINE)
+    typed = re.findall(
+        r"^\s*(?:\w+=\S+ )*make ([a-z][a-z0-9-]*)", _fences(TEXTS[name]), re.MULTILINE
+    )
     typed += re.findall(r"`(?:[^`\n]* )?make ([a-z][a-z0-9-]*)[^`\n]*`", TEXTS[name])
     assert set(typed) <= targets
 
@@ -197,13 +212,17 @@ def test_every_test_that_is_named_exists(name: str) -> None:
     for file, test in re.findall(r"`(test_\w+\.py)(?:::(test_\w+))?`", TEXTS[name]):
         found = list((ROOT / "tests").rglob(file))
         assert found, file
-        assert not test or any(f"def {test}(" in path.read_text() for path in found), f"{file}::{test}"
+        assert not test or any(f"def {test}(" in path.read_text() for path in found), (
+            f"{file}::{test}"
+        )
 
 
 @EACH
 def test_nothing_is_said_about_this_machine_or_a_package_index(name: str) -> None:
     # taken apart, or this file would hold what it looks for
-    private = "|".join(("/" + "work/", "/" + "tmp/", "/" + "root/", "py" + r"pi\b", "maven" + r"\.(?:org|com)"))
+    private = "|".join(
+        ("/" + "work/", "/" + "tmp/", "/" + "root/", "py" + r"pi\b", "maven" + r"\.(?:org|com)")
+    )
     found = re.search(rf"(?<![\w.])(?:{private})", TEXTS[name], re.IGNORECASE)
     assert not found, found
     assert "PLACEHOLDER" not in TEXTS[name]
@@ -211,7 +230,11 @@ def test_nothing_is_said_about_this_machine_or_a_package_index(name: str) -> Non
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "/decisions/0" in name])
 def test_a_decision_has_three_parts_and_a_place_in_the_list(name: str) -> None:
-    assert re.findall(r"^\*\*(\w+)\.\*\*", TEXTS[name], re.MULTILINE) == ["Context", "Decision", "Consequences"]
+    assert re.findall(r"^\*\*(\w+)\.\*\*", TEXTS[name], re.MULTILINE) == [
+        "Context",
+        "Decision",
+        "Consequences",
+    ]
     assert Path(name).name in TEXTS["docs/decisions/README.md"]
 
 
@@ -235,10 +258,19 @@ def test_columns_of_side_tables_are_listed(table: str, columns: set[str]) -> Non
 
 def test_every_table_of_a_flow_is_documented_as_the_code_treats_it() -> None:
     section = TEXTS["docs/architecture.md"].split("\n## Files under the lake")[1].split("\n## ")[0]
-    found = re.findall(r"^\| ([a-z ]+) \| `(\S+)` \| (.+) \| (.+) \| (yes|) ?\| (yes|) ?\|$", section, re.MULTILINE)
+    found = re.findall(
+        r"^\| ([a-z ]+) \| `(\S+)` \| (.+) \| (.+) \| (yes|) ?\| (yes|) ?\|$", section, re.MULTILINE
+    )
     listed = flow_tables(FlowLayout("", "<pipeline>", "<flow>", "<table>", has_sinks=True), 1)
     assert found == [
-        (one.name, one.path[1:], one.holds, one.restored, "yes" if one.writes else "", "yes" if one.compacted else "")
+        (
+            one.name,
+            one.path[1:],
+            one.holds,
+            one.restored,
+            "yes" if one.writes else "",
+            "yes" if one.compacted else "",
+        )
         for one in listed
     ]
 
@@ -258,8 +290,12 @@ def test_every_table_of_a_flow_is_documented_as_the_code_treats_it() -> None:
     ],
 )
 def test_versions_are_those_of_the_lock(part: str, package: str) -> None:
-    said = re.search(rf"^\| {re.escape(part)} \| ([\d.]+) ", TEXTS["docs/versions.md"], re.MULTILINE)
-    locked = re.search(rf"^{package}==([\d.]+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    said = re.search(
+        rf"^\| {re.escape(part)} \| ([\d.]+) ", TEXTS["docs/versions.md"], re.MULTILINE
+    )
+    locked = re.search(
+        rf"^{package}==([\d.]+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE
+    )
     assert said and locked and said[1] == locked[1]
 
 
@@ -270,14 +306,25 @@ def test_versions_of_jars_are_those_of_the_lock() -> None:
         assert locked and re.search(rf"[ ,|]{re.escape(locked[1])}[ ,|]", text), jar
 
 
-_HOMES = [ROOT, *(ROOT / home for home in ("src/draindown", "src/draindown/spark", "tests", "benchmarks"))]
-_FILES = {path.name for home in ("src", "tests", "scripts", "benchmarks") for path in (ROOT / home).rglob("*.py")}
+_HOMES = [
+    ROOT,
+    *(ROOT / home for home in ("src/draindown", "src/draindown/spark", "tests", "benchmarks")),
+]
+_FILES = {
+    path.name
+    for home in ("src", "tests", "scripts", "benchmarks")
+    for path in (ROOT / home).rglob("*.py")
+}
 
 
 def _unknown_modules(text: str) -> list[str]:
     """Python files and names within modules, in backquotes, that are not there: `spark/limits.py`, `lake.delta`."""
     paths = re.findall(r"`([\w./-]+\.py)(?:::\w+)?`", text)
-    gone = [path for path in paths if not any((home / path).exists() for home in _HOMES) and path not in _FILES]
+    gone = [
+        path
+        for path in paths
+        if not any((home / path).exists() for home in _HOMES) and path not in _FILES
+    ]
     packages = "|".join(path.stem for path in (ROOT / "src" / "draindown").iterdir())
     dotted = re.findall(rf"`(draindown\.(?:{packages})\b(?:\.\w+)*)", text)
     return gone + [name for name in dotted if not _is_there(name)]
@@ -288,10 +335,14 @@ def _is_there(name: str) -> bool:
     while parts and ((at / parts[0]).is_dir() or (at / f"{parts[0]}.py").is_file()):
         at = at / parts.pop(0)
     module = at.with_suffix(".py") if at.with_suffix(".py").is_file() else at / "__init__.py"
-    return not parts or bool(re.search(rf"^(def|class) {parts[0]}\b|^{parts[0]}\b", module.read_text(), re.MULTILINE))
+    return not parts or bool(
+        re.search(rf"^(def|class) {parts[0]}\b|^{parts[0]}\b", module.read_text(), re.MULTILINE)
+    )
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "CHANGELOG.md" and ".py" in TEXTS[name]])
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if name != "CHANGELOG.md" and ".py" in TEXTS[name]]
+)
 def test_every_module_is_there(name: str) -> None:
     assert not _unknown_modules(TEXTS[name])
 
@@ -300,11 +351,19 @@ def test_every_name_that_an_engine_fact_relies_on_is_there() -> None:
     modules: dict[str, str] = {}
     for path in (ROOT / "src").rglob("*.py"):
         modules[path.stem] = modules.get(path.stem, "") + path.read_text()
-    rows = [line.split(" | ") for line in TEXTS["docs/engine-facts.md"].splitlines() if line.startswith("| ")]
-    used = {pair for row in rows for pair in re.findall(r"`([a-z_]+)\.(?!py\b)([A-Za-z_]+)`", row[1])}
+    rows = [
+        line.split(" | ")
+        for line in TEXTS["docs/engine-facts.md"].splitlines()
+        if line.startswith("| ")
+    ]
+    used = {
+        pair for row in rows for pair in re.findall(r"`([a-z_]+)\.(?!py\b)([A-Za-z_]+)`", row[1])
+    }
     assert ("swap", "swap") in used
     made = {
-        (module, name) for module, name in used if re.search(rf"^(def|class) {name}\b", modules.get(module, ""), re.M)
+        (module, name)
+        for module, name in used
+        if re.search(rf"^(def|class) {name}\b", modules.get(module, ""), re.M)
     }
     assert used - made == set()
 
@@ -320,8 +379,15 @@ def test_every_fate_is_in_the_glossary(word: str) -> None:
 
 
 def test_a_module_that_is_not_there_is_found() -> None:
-    assert not _unknown_modules("`spark/tuning.py`, `draindown.jobs`, `draindown.base.exits.exit_for`, `test_docs.py`")
-    gone = ["spark/batch/tuning.py", "damage.py", "draindown.spark.modes", "draindown.base.exits.nope"]
+    assert not _unknown_modules(
+        "`spark/tuning.py`, `draindown.jobs`, `draindown.base.exits.exit_for`, `test_docs.py`"
+    )
+    gone = [
+        "spark/batch/tuning.py",
+        "damage.py",
+        "draindown.spark.modes",
+        "draindown.base.exits.nope",
+    ]
     assert _unknown_modules(", ".join(f"`{name}`" for name in gone)) == gone
 
 
@@ -332,10 +398,14 @@ def test_what_is_said_not_to_be_built_is_not_built() -> None:
     assert readme and promised
     for said in (readme, *promised):
         missing = re.sub(r"sinks to anything but [^.;]*", "", said).lower()
-        assert [word for word in (*(f"{kind}s" for kind in KINDS), *SINKS, "sinks") if word in missing] == []
+        assert [
+            word for word in (*(f"{kind}s" for kind in KINDS), *SINKS, "sinks") if word in missing
+        ] == []
 
 
-def test_the_processor_of_the_docs_passes_its_test_as_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_processor_of_the_docs_passes_its_test_as_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     blocks = re.findall(r"```python\n(.*?)```", TEXTS["docs/pipeline-files.md"], re.DOTALL)
     (shown,) = [block for block in blocks if "class Sessionizer" in block]
     (test,) = [block for block in blocks if "def test_events_within" in block]

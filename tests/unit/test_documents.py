@@ -53,7 +53,10 @@ READERS: dict[str, tuple[Callable[[FlowLayout], str], Callable[[FlowLayout], obj
     "drift": (lambda at: at.drift, schema_drift.seen),
     "owner": (lambda at: f"{at.lease}/owner.json", holder.local_card),
     "unfenced": (lambda at: f"{at.lease}/unfenced.json", holder.unfenced),
-    "epoch": (lambda at: f"{at.lease}/epochs/0000000001.json", lambda at: Epochs(f"{at.lease}/epochs", 1.0).card(1)),
+    "epoch": (
+        lambda at: f"{at.lease}/epochs/0000000001.json",
+        lambda at: Epochs(f"{at.lease}/epochs", 1.0).card(1),
+    ),
     "report": (lambda at: at.report("r", "drain"), lambda at: store.read(at, "r", "drain")),
 }
 
@@ -70,7 +73,12 @@ def test_a_document_of_another_format_is_refused_by_name(layout: FlowLayout, nam
             read(layout)
         assert (caught.value.code, str(path) in caught.value.found) == ("format-unknown", True)
         assert exit_for(caught.value) == Exit.NEEDS_PERSON
-        assert shlex.split(caught.value.next[0], comments=True) == ["pip", "install", "--upgrade", "draindown"]
+        assert shlex.split(caught.value.next[0], comments=True) == [
+            "pip",
+            "install",
+            "--upgrade",
+            "draindown",
+        ]
         assert path.read_bytes() == before
 
 
@@ -128,7 +136,9 @@ def test_a_request_of_another_format_is_refused_by_name_whatever_is_in_it(tmp_pa
 def test_a_table_of_ours_says_its_format_and_one_of_another_is_refused(layout: FlowLayout) -> None:
     delta.append(layout.ledger, pa.table({"id": [1]}))
     assert TableLog(layout.ledger).properties["draindown.format"] == "1"
-    DeltaTable(layout.ledger).alter.set_table_properties({"draindown.format": "2"}, raise_if_not_exists=False)
+    DeltaTable(layout.ledger).alter.set_table_properties(
+        {"draindown.format": "2"}, raise_if_not_exists=False
+    )
     for act in (
         lambda: TableLog(layout.ledger).version,
         lambda: TableLog(layout.ledger).query("select 1 from t"),

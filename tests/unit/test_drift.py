@@ -28,7 +28,9 @@ def flow(keyed: bool = True, **policy: str) -> FlowSpec:
     target = {"keys": ["id"], "sequence_by": ["n"]} if keyed else {}
     columns = {"id": "string not null", "n": "int not null", "a": "int"}
     source = {"files": "x", "format": "json"}
-    return FlowSpec.model_validate({"source": source, "columns": columns, "target": target, "drift": policy})
+    return FlowSpec.model_validate(
+        {"source": source, "columns": columns, "target": target, "drift": policy}
+    )
 
 
 def sighting(name: str, kind: Any = "new-field", **more: Any) -> Sighting:
@@ -40,7 +42,9 @@ def sighting(name: str, kind: Any = "new-field", **more: Any) -> Sighting:
 def test_what_was_seen_is_remembered_once(layout: FlowLayout) -> None:
     assert schema_drift.seen(layout) == []
     schema_drift.remember(layout, [sighting("x"), sighting("a", "missing-column")])
-    schema_drift.remember(layout, [sighting("x", batch=1, run_id="later", unit="/in/2"), sighting("x", "new-column")])
+    schema_drift.remember(
+        layout, [sighting("x", batch=1, run_id="later", unit="/in/2"), sighting("x", "new-column")]
+    )
     assert [(one.kind, one.name, one.unit) for one in schema_drift.seen(layout)] == [
         ("new-field", "x", "/in/1"),
         ("missing-column", "a", "/in/1"),
@@ -65,7 +69,9 @@ def test_memory_is_bounded_and_says_so_once(layout: FlowLayout) -> None:
 
 
 def test_a_run_tells_what_it_saw_and_what_the_batches_it_repeated_saw(layout: FlowLayout) -> None:
-    schema_drift.remember(layout, [sighting("x", run_id="died"), sighting("y", run_id="mine", batch=1), sighting("z")])
+    schema_drift.remember(
+        layout, [sighting("x", run_id="died"), sighting("y", run_id="mine", batch=1), sighting("z")]
+    )
     told = schema_drift.findings(layout, flow(), "mine", {(1, "source", 0)})
     assert [(one.kind, one.subject) for one in told] == [("new-field", name) for name in "xyz"]
     assert [one.subject for one in schema_drift.findings(layout, flow(), "mine")] == ["y"]
@@ -81,7 +87,9 @@ def test_a_finding_says_what_to_type(layout: FlowLayout) -> None:
     assert told["x"] == f"add 'x: int' to columns of flow f, run, then fill older rows: {again}"
     assert "beside a" in told["A"]
     assert "by this name" in told["_own"] and "by this name" in told["a b"]
-    (appended,) = (one for one in schema_drift.findings(layout, flow(keyed=False), "r") if one.subject == "x")
+    (appended,) = (
+        one for one in schema_drift.findings(layout, flow(keyed=False), "r") if one.subject == "x"
+    )
     assert "replay" not in appended.next
 
 
@@ -108,7 +116,9 @@ def test_what_a_finding_says_to_write_is_a_contract(
     found = _WRITE.search(told.next)
     assert found is not None and found[1] == column
     added = {found[1]: {"type": "int", "from": json.loads(found[2])}}
-    FlowSpec.model_validate({**spec.model_dump(), "columns": {**spec.model_dump()["columns"], **added}})
+    FlowSpec.model_validate(
+        {**spec.model_dump(), "columns": {**spec.model_dump()["columns"], **added}}
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,13 +141,21 @@ def test_a_field_within_another_is_named_in_the_struct_that_holds_it(
     if column is None:
         assert f'from: "{field}"' in told.next and "name it in the type" not in told.next
     else:
-        assert f"name it in the type of column {column} of flow f, then draindown rebuild" in told.next
+        assert (
+            f"name it in the type of column {column} of flow f, then draindown rebuild" in told.next
+        )
 
 
 def test_what_is_no_news_depends_on_the_policy(layout: FlowLayout) -> None:
-    schema_drift.remember(layout, [sighting("x"), sighting("_own"), sighting("A"), sighting("a", "missing-column")])
-    assert schema_drift.known(layout, flow(), {}) == Known(frozenset({"x", "_own", "A"}), frozenset({"a"}))
-    assert schema_drift.known(layout, flow(new="refuse", missing="refuse"), {}) == Known(all_records=True)
+    schema_drift.remember(
+        layout, [sighting("x"), sighting("_own"), sighting("A"), sighting("a", "missing-column")]
+    )
+    assert schema_drift.known(layout, flow(), {}) == Known(
+        frozenset({"x", "_own", "A"}), frozenset({"a"})
+    )
+    assert schema_drift.known(layout, flow(new="refuse", missing="refuse"), {}) == Known(
+        all_records=True
+    )
     added = schema_drift.known(layout, flow(new="add"), {"id", "n", "a", "gate", "_rescued"})
     assert added.fields == {"_own", "A", "gate", "_rescued"}
 
@@ -188,7 +206,9 @@ def test_only_a_json_file_has_columns_of_type_json(text: str, form: str, kind: s
 
 
 @pytest.mark.parametrize("kind", ["no value yet", "empty text"])
-def test_a_field_without_a_value_is_given_no_type_until_its_first_value_comes(layout: FlowLayout, kind: str) -> None:
+def test_a_field_without_a_value_is_given_no_type_until_its_first_value_comes(
+    layout: FlowLayout, kind: str
+) -> None:
     schema_drift.remember(layout, [sighting("x", type=kind)])
     (told,) = schema_drift.findings(layout, flow(), "r")
     assert "like" not in told.detail and "replay" not in told.next and "add" not in told.next
@@ -198,7 +218,9 @@ def test_a_field_without_a_value_is_given_no_type_until_its_first_value_comes(la
     assert [one.batch for one in schema_drift.seen(layout)] == [0], "it is reported once"
     schema_drift.remember(layout, [sighting("x", type="int", batch=2, run_id="later")])
     (first_value,) = schema_drift.findings(layout, flow(), "later")
-    expected = "int" if kind == "no value yet" else "string"  # an earlier record has a text that is no number
+    expected = (
+        "int" if kind == "no value yet" else "string"
+    )  # an earlier record has a text that is no number
     assert f"like {expected}" in first_value.detail and f"'x: {expected}'" in first_value.next
     assert schema_drift.known(layout, flow(), {}).fields == {"x"}
     schema_drift.remember(layout, [sighting("x", type=kind, batch=3)])
@@ -219,7 +241,9 @@ def test_the_type_of_a_field_within_a_struct_is_not_said(layout: FlowLayout) -> 
     assert "like" not in told.detail and "name it in the type of column s" in told.next
 
 
-_RENAMED = re.compile(r"if it is (\S+) under a new name, change the column to '(.*?)' in columns of flow f, then ")
+_RENAMED = re.compile(
+    r"if it is (\S+) under a new name, change the column to '(.*?)' in columns of flow f, then "
+)
 _PRICED = {
     "id": "string not null",
     "n": "int not null",
@@ -258,7 +282,13 @@ def _priced(keyed: bool = True) -> FlowSpec:
     ],
 )
 def test_a_renamed_column_is_read_from_its_new_name(
-    layout: FlowLayout, field: str, like: str, gone: list[str], beside: list[str], column: str | None, sure: bool
+    layout: FlowLayout,
+    field: str,
+    like: str,
+    gone: list[str],
+    beside: list[str],
+    column: str | None,
+    sure: bool,
 ) -> None:
     spec = _priced()
     fields = [sighting(name, type=like, with_it=tuple(gone)) for name in (field, *beside)]
@@ -270,13 +300,17 @@ def test_a_renamed_column_is_read_from_its_new_name(
         assert all("see there" not in told[name].next for name in gone)
         return
     assert ("if it is another field" in told[field].next) == (not sure)
-    assert field in told[spec.fields[found[1]]].next, "what is told of the missing column leads there"
+    assert field in told[spec.fields[found[1]]].next, (
+        "what is told of the missing column leads there"
+    )
     (changed,) = yaml.safe_load(f"{{{found[2]}}}").items()
     columns = {**_PRICED, changed[0]: changed[1]}
     again = FlowSpec.model_validate({**spec.model_dump(), "columns": columns})
     assert again.fields[found[1]] == field
     before, after = spec.columns[found[1]], again.columns[found[1]]
-    assert after.model_copy(update={"taken_from": before.taken_from}) == before, "all else stays as it was"
+    assert after.model_copy(update={"taken_from": before.taken_from}) == before, (
+        "all else stays as it was"
+    )
 
 
 @pytest.mark.parametrize(

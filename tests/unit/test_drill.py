@@ -48,7 +48,9 @@ def _spec(root: Path, **source: Any) -> PipelineSpec:
         "max_batches": 1,
         "deadline": 5,
     }
-    return PipelineSpec.model_validate({"pipeline": "p", "lake": str(root / "lake"), "flows": {"f": flow, "g": flow}})
+    return PipelineSpec.model_validate(
+        {"pipeline": "p", "lake": str(root / "lake"), "flows": {"f": flow, "g": flow}}
+    )
 
 
 def _landed(root: Path, *contents: bytes, suffix: str = "") -> None:
@@ -59,9 +61,13 @@ def _landed(root: Path, *contents: bytes, suffix: str = "") -> None:
         os.utime(path, (100 - number, 100 - number))
 
 
-def _prepared(root: Path, *contents: bytes, most: int = 30, size: int = 10**6, **source: Any) -> Scratch:
+def _prepared(
+    root: Path, *contents: bytes, most: int = 30, size: int = 10**6, **source: Any
+) -> Scratch:
     _landed(root, *contents, suffix=source.pop("suffix", ""))
-    return prepare(root / "s" / "f", _spec(root, **source), "f", root, max_files=most, max_bytes=size)
+    return prepare(
+        root / "s" / "f", _spec(root, **source), "f", root, max_files=most, max_bytes=size
+    )
 
 
 def _delivered(scratch: Scratch) -> list[Path]:
@@ -91,11 +97,15 @@ def test_every_step_that_kills_is_one_that_strike_knows() -> None:
 
 
 def test_a_drill_of_all_leaves_out_what_cannot_happen() -> None:
-    left_out = {f.name for f in FAULTS} - {f.name for f in faults.chosen(ALL, Conditions(False, 1, changes=False))}
+    left_out = {f.name for f in FAULTS} - {
+        f.name for f in faults.chosen(ALL, Conditions(False, 1, changes=False))
+    }
     assert left_out == {"kill-after-raw", "kill-after-tombstones", "kill-while-writing", "stop"}
 
 
-@pytest.mark.parametrize(("name", "code"), [("stop", "fault-does-not-apply"), ("kill-after-merg", "unknown-fault")])
+@pytest.mark.parametrize(
+    ("name", "code"), [("stop", "fault-does-not-apply"), ("kill-after-merg", "unknown-fault")]
+)
 def test_a_fault_that_is_named_must_be_one_that_can_happen(name: str, code: str) -> None:
     with pytest.raises(TerminalError) as raised:
         faults.chosen(name, Conditions(True, 1, changes=True))
@@ -103,7 +113,9 @@ def test_a_fault_that_is_named_must_be_one_that_can_happen(name: str, code: str)
     assert code != "unknown-fault" or "'kill-after-merge'" in raised.value.found
 
 
-def test_a_copy_is_a_project_whose_pipeline_reads_copies_and_writes_its_own_lake(tmp_path: Path) -> None:
+def test_a_copy_is_a_project_whose_pipeline_reads_copies_and_writes_its_own_lake(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "jobs" / "transforms").mkdir(parents=True)
     scratch = _prepared(tmp_path, b'{"n": 1}\n', b"{}\n", b"[]\n", b"\n")
     copy = scratch.project("copy")
@@ -116,7 +128,9 @@ def test_a_copy_is_a_project_whose_pipeline_reads_copies_and_writes_its_own_lake
     assert (copy.root / "jobs" / "transforms").samefile(tmp_path / "jobs" / "transforms")
     copies = [Path(file.path) for file in list_source(flow.source, copy.root, now()).files]
     assert [copied.name for copied in copies] == [f"{n} %20.json" for n in (3, 2, 1, 0)]
-    assert not any(copied.is_relative_to(tmp_path / "in") or copied.is_symlink() for copied in copies)
+    assert not any(
+        copied.is_relative_to(tmp_path / "in") or copied.is_symlink() for copied in copies
+    )
 
 
 @pytest.mark.parametrize("files", [3, 4, 5, 6, 11, 30, 99])
@@ -138,7 +152,9 @@ def test_the_oldest_files_are_taken_up_to_both_bounds_and_one_at_least(tmp_path:
 def test_lines_of_few_files_are_dealt_out_in_their_order(tmp_path: Path, zipped: bool) -> None:
     lines = [b'{"n": %d}\n' % n for n in range(7)] + [b"torn"]
     content = b"".join(lines)
-    scratch = _prepared(tmp_path, gzip.compress(content) if zipped else content, suffix=".gz" if zipped else "")
+    scratch = _prepared(
+        tmp_path, gzip.compress(content) if zipped else content, suffix=".gz" if zipped else ""
+    )
     files = _delivered(scratch)
     parts = [gzip.decompress(file.read_bytes()) if zipped else file.read_bytes() for file in files]
     assert len(parts) == 3 and all(parts) and b"".join(parts) == content
@@ -163,13 +179,19 @@ def test_each_part_of_a_csv_file_has_its_header(tmp_path: Path) -> None:
     ],
     ids=["no text", "one line", "torn", "a bomb", "an array", "cells with line ends"],
 )
-def test_what_cannot_be_dealt_out_is_delivered_again(tmp_path: Path, content: bytes, source: dict[str, Any]) -> None:
+def test_what_cannot_be_dealt_out_is_delivered_again(
+    tmp_path: Path, content: bytes, source: dict[str, Any]
+) -> None:
     files = _delivered(_prepared(tmp_path, content, **source))
     assert len(files) == 3 and {file.read_bytes() for file in files} == {content}
 
 
-def test_copies_that_the_disk_has_no_room_for_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("draindown.drill.copied_files.shutil.disk_usage", lambda _: SimpleNamespace(free=29))
+def test_copies_that_the_disk_has_no_room_for_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "draindown.drill.copied_files.shutil.disk_usage", lambda _: SimpleNamespace(free=29)
+    )
     with pytest.raises(TerminalError, match=r"30 B.*29 B left; see --scratch"):
         _prepared(tmp_path, b"x" * 10)
     assert not list(tmp_path.rglob("source/*/*"))
@@ -177,8 +199,15 @@ def test_copies_that_the_disk_has_no_room_for_are_refused(tmp_path: Path, monkey
 
 def test_the_middle_batch_that_changes_rows_is_struck() -> None:
     changes = [0, 1, 0, 0, 1, 1, 0]
-    ledger = [{"table_version": at, "inserted": some, "updated": 0, "deleted": 0} for at, some in enumerate(changes)]
-    assert baseline._middle(ledger) == 5 and baseline._middle(ledger[2:4]) == 1 and baseline._middle(ledger[:3]) == 2
+    ledger = [
+        {"table_version": at, "inserted": some, "updated": 0, "deleted": 0}
+        for at, some in enumerate(changes)
+    ]
+    assert (
+        baseline._middle(ledger) == 5
+        and baseline._middle(ledger[2:4]) == 1
+        and baseline._middle(ledger[:3]) == 2
+    )
 
 
 def test_what_the_audit_of_a_copy_could_not_look_at_is_said() -> None:
@@ -196,7 +225,9 @@ def test_a_source_without_files_can_not_be_drilled(tmp_path: Path) -> None:
 def test_a_process_that_is_killed_at_its_mark_has_fired(tmp_path: Path) -> None:
     script = "import os, pathlib, signal; pathlib.Path('fired').write_text(str(os.getpid()))"
     with process.running(
-        ["-c", f"{script}; os.kill(os.getpid(), signal.SIGKILL)"], cwd=tmp_path, log=tmp_path / "log"
+        ["-c", f"{script}; os.kill(os.getpid(), signal.SIGKILL)"],
+        cwd=tmp_path,
+        log=tmp_path / "log",
     ) as driver:
         assert process.wait_for_fault(tmp_path, driver, 30) == driver.pid
         assert process.code_of(driver, 30) == -signal.SIGKILL
@@ -229,7 +260,10 @@ def test_nothing_that_a_process_started_outlives_its_block(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("out", "err"),
     [
-        ('{\n "exit": 75, "reports": [{"error": null}, {"error": {"code": "lease-held"}}]\n}\n', ""),
+        (
+            '{\n "exit": 75, "reports": [{"error": null}, {"error": {"code": "lease-held"}}]\n}\n',
+            "",
+        ),
         ("", 'a note with {braces}\n{\n "error": {\n  "code": "lease-held"\n }\n}\n'),
     ],
 )
@@ -240,7 +274,14 @@ def test_the_error_of_a_command_is_found_where_commands_say_it(out: str, err: st
 
 def test_a_fault_that_is_not_proven_to_have_fired_did_not_hold() -> None:
     shy = Result("f", "stop", "batch 1 of 3, read", fired="")
-    fine = Result("f", "zombie", "batch 1 of 3, read", fired="seen", commands=("draindown run p",), recovery=61.0)
+    fine = Result(
+        "f",
+        "zombie",
+        "batch 1 of 3, read",
+        fired="seen",
+        commands=("draindown run p",),
+        recovery=61.0,
+    )
     assert fine.held and not shy.held
     assert Drill("p", "/s", (fine,)).held
     assert not Drill("p", "/s", (fine, shy)).held and not Drill("p", "/s", ()).held
@@ -298,8 +339,15 @@ def test_what_can_not_be_drilled_is_refused_before_anything_is_copied(
 
 
 def test_the_documents_name_every_fault_and_no_other() -> None:
-    section = (ROOT / "docs" / "cli.md").read_text().split("| fault | what is done")[1].split("| option |")[0]
-    assert re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE) == [fault.name for fault in FAULTS]
+    section = (
+        (ROOT / "docs" / "cli.md")
+        .read_text()
+        .split("| fault | what is done")[1]
+        .split("| option |")[0]
+    )
+    assert re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE) == [
+        fault.name for fault in FAULTS
+    ]
 
 
 def test_a_process_is_alive_until_its_last_thread_is_gone() -> None:
@@ -310,11 +358,15 @@ def test_a_process_is_alive_until_its_last_thread_is_gone() -> None:
         "print('up', flush=True)\n"
         "ctypes.CDLL(None).pthread_exit(None)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True
+    ) as child:
         try:
             assert child.stdout and child.stdout.readline() == b"up\n"
             stat = Path(f"/proc/{child.pid}/stat")
-            assert process._becomes(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z", 30)
+            assert process._becomes(
+                lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z", 30
+            )
             assert process.alive(child.pid) and not process.gone(child.pid, 0.1)
             assert not process.frozen(child.pid, 0.1)
         finally:
@@ -322,7 +374,11 @@ def test_a_process_is_alive_until_its_last_thread_is_gone() -> None:
         assert process.gone(child.pid)
 
 
-TOPIC = {"kafka": {"topics": ["t"], "bootstrap_servers": "h:1"}, "format": "json", "starting": "latest"}
+TOPIC = {
+    "kafka": {"topics": ["t"], "bootstrap_servers": "h:1"},
+    "format": "json",
+    "starting": "latest",
+}
 
 
 class _Brokers:
@@ -343,8 +399,12 @@ class _Brokers:
 def _of_topic(root: Path, monkeypatch: pytest.MonkeyPatch, **bounds: int) -> Scratch:
     monkeypatch.setattr("draindown.drill.topic_ends.Client", _Brokers)
     flow = {"source": TOPIC, "columns": {"n": "int"}, "target": {}}
-    spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(root / "lake"), "flows": {"f": flow}})
-    return prepare(root / "s" / "f", spec, "f", root, **({"max_files": 30, "max_bytes": 10**6} | bounds))
+    spec = PipelineSpec.model_validate(
+        {"pipeline": "p", "lake": str(root / "lake"), "flows": {"f": flow}}
+    )
+    return prepare(
+        root / "s" / "f", spec, "f", root, **({"max_files": 30, "max_bytes": 10**6} | bounds)
+    )
 
 
 @pytest.mark.parametrize(
@@ -357,7 +417,10 @@ def _of_topic(root: Path, monkeypatch: pytest.MonkeyPatch, **bounds: int) -> Scr
     ids=["all", "so many bytes", "a record per batch at least"],
 )
 def test_copies_of_a_topic_read_its_newest_records_and_no_later_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bounds: dict[str, int], wanted: dict[str, tuple[int, int]]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bounds: dict[str, int],
+    wanted: dict[str, tuple[int, int]],
 ) -> None:
     scratch = _of_topic(tmp_path, monkeypatch, **bounds)
     source = scratch.spec.flow("f").source
@@ -366,8 +429,12 @@ def test_copies_of_a_topic_read_its_newest_records_and_no_later_ones(
     copy = scratch.project("copy")
     more = Seen(tuple(Available("t", at, "x", 0, 2000) for at in range(3)), {})
     seen = within(more, copy.layout)
-    assert {f"{one.topic}/{one.partition}": (one.beginning, one.end) for one in seen.partitions} == wanted
-    assert within(more, scratch.copy(copy, "second").layout) == seen, "copies of copies read the same"
+    assert {
+        f"{one.topic}/{one.partition}": (one.beginning, one.end) for one in seen.partitions
+    } == wanted
+    assert within(more, scratch.copy(copy, "second").layout) == seen, (
+        "copies of copies read the same"
+    )
     assert within(more, _spec(tmp_path).layout("f")) == more, "the flow itself reads on"
 
 
@@ -384,8 +451,12 @@ def test_a_copy_whose_lake_is_drained_anew_is_as_confined_as_before(
     monkeypatch.setattr(injections, "_killed", killed)
     monkeypatch.setattr(injections, "batches_done", lambda _: 0)
     control = SimpleNamespace(differences=lambda _: [])
-    baseline: Any = SimpleNamespace(scratch=scratch, times=1, seed=1, batches=3, seconds=1.0, control=control)
-    found = injections._at_random(baseline, next(one for one in FAULTS if one.name == "kill-at-random"))
+    baseline: Any = SimpleNamespace(
+        scratch=scratch, times=1, seed=1, batches=3, seconds=1.0, control=control
+    )
+    found = injections._at_random(
+        baseline, next(one for one in FAULTS if one.name == "kill-at-random")
+    )
     assert found.fired and not found.wrong
     assert looks == [looks[0]] * 2 and looks[0] != more
     Path(found.project.layout.bounds).unlink()
@@ -394,7 +465,9 @@ def test_a_copy_whose_lake_is_drained_anew_is_as_confined_as_before(
     assert raised.value.code == "state-damaged"
 
 
-def test_a_topic_without_records_is_nothing_to_drill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_without_records_is_nothing_to_drill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(_Brokers, "ends", [(7, 7)])
     with pytest.raises(TerminalError) as raised:
         _of_topic(tmp_path, monkeypatch)

@@ -39,7 +39,9 @@ def test_it_lies_with_the_reports_of_its_run_for_its_owner_alone(tmp_path: Path)
     assert stat.S_IMODE(Path(layout.home).stat().st_mode) == 0o700
 
 
-def test_it_is_bounded_and_keeps_the_newest(log: DriverLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_bounded_and_keeps_the_newest(
+    log: DriverLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log.maxBytes = 10_000
     for number in range(5_000):
         log.write(f"line {number}")
@@ -59,19 +61,25 @@ def test_two_writers_lose_no_line_of_each_other(log: DriverLog) -> None:
 
 def test_what_a_process_says_is_taken_to_its_end(log: DriverLog) -> None:
     script = "import sys\nfor n in range(20000): print('x' * 50, n, file=sys.stderr)"
-    with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stderr is not None
         log.pump(process.stderr).join()
     assert Path(log.path).read_text().splitlines()[-1].endswith(" 19999")
 
 
-def test_a_file_that_takes_nothing_does_not_stop_who_speaks(log: DriverLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_takes_nothing_does_not_stop_who_speaks(
+    log: DriverLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full() -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(log, "_open", full)
     script = "import sys\nfor n in range(20000): print('x' * 50, n, file=sys.stderr)"
-    with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stderr is not None
         log.pump(process.stderr).join()
     assert process.returncode == 0
@@ -101,5 +109,10 @@ def test_s10_nothing_that_is_quoted_commands_a_terminal(log: DriverLog) -> None:
 def test_it_goes_with_its_run(log: DriverLog) -> None:
     assert driver_log.MOST_BYTES <= 8 * 1024**2
     log.write("x")
-    assert forget_old(FlowLayout(str(Path(log.path).parents[5]), "p", "f", "t"), keep=0, age=timedelta(0)) == 1
+    assert (
+        forget_old(
+            FlowLayout(str(Path(log.path).parents[5]), "p", "f", "t"), keep=0, age=timedelta(0)
+        )
+        == 1
+    )
     assert not Path(log.path).exists()

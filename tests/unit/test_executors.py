@@ -21,7 +21,9 @@ class Context:
 
 
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*]"])
-def test_on_one_machine_nothing_is_asked_of_executors(monkeypatch: pytest.MonkeyPatch, master: str) -> None:
+def test_on_one_machine_nothing_is_asked_of_executors(
+    monkeypatch: pytest.MonkeyPatch, master: str
+) -> None:
     spark: Any = SimpleNamespace(sparkContext=Context(master))
     asked: list[Any] = []
     monkeypatch.setattr(cluster.SparkContext, "_active_spark_context", spark.sparkContext)
@@ -45,10 +47,20 @@ _LOST = "Lost task 0.3 in stage 12.0 (TID 16) (h executor 3): ExecutorLostFailur
             True,
             False,
         ),
-        ("org.apache.spark.SparkException: Not enough memory to build and broadcast the table", True, False),
-        ("[CAST_INVALID_INPUT] The value 'x' of the type STRING cannot be cast to INT", False, False),
+        (
+            "org.apache.spark.SparkException: Not enough memory to build and broadcast the table",
+            True,
+            False,
+        ),
+        (
+            "[CAST_INVALID_INPUT] The value 'x' of the type STRING cannot be cast to INT",
+            False,
+            False,
+        ),
     ],
 )
-def test_a_batch_that_lost_its_executors_is_not_evaluated_row_by_row(text: str, memory: bool, lost: bool) -> None:
+def test_a_batch_that_lost_its_executors_is_not_evaluated_row_by_row(
+    text: str, memory: bool, lost: bool
+) -> None:
     error = RuntimeError(text)
     assert (causes.of_memory(error), causes.of_lost_executors(error)) == (memory, lost)

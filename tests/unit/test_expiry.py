@@ -22,8 +22,14 @@ NEXT = datetime(2026, 3, 1, 10, 15, tzinfo=UTC)
 
 
 def request(tmp_path: Path, **more: Any) -> Request:
-    flow = {"source": {"files": "landing/*.json", "format": "json"}, "columns": {"n": "int"}, "target": {}}
-    spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(tmp_path), "flows": {"f": flow}, **more})
+    flow = {
+        "source": {"files": "landing/*.json", "format": "json"},
+        "columns": {"n": "int"},
+        "target": {},
+    }
+    spec = PipelineSpec.model_validate(
+        {"pipeline": "p", "lake": str(tmp_path), "flows": {"f": flow}, **more}
+    )
     return Request(spec=spec, flow="f", step="drain", run_id="r", root=str(tmp_path))
 
 
@@ -70,7 +76,11 @@ def test_records_expire_by_their_own_time_where_a_topic_deletes() -> None:
         "ever": Policy(False, True, None, None),
         "compacted": Policy(True, False, 3_600_000, None),
     }
-    oldest = {("hour", 0): NOW, ("hour", 1): NOW - timedelta(minutes=5), ("ever", 0): NOW - timedelta(days=900)}
+    oldest = {
+        ("hour", 0): NOW,
+        ("hour", 1): NOW - timedelta(minutes=5),
+        ("ever", 0): NOW - timedelta(days=900),
+    }
     oldest["compacted", 0] = NOW - timedelta(days=900)
     assert retention.expires(oldest, policies) == (NOW + timedelta(minutes=55)).timestamp()
     assert retention.expires({}, policies) is None

@@ -47,7 +47,14 @@ def test_what_never_fired_or_was_not_looked_at_has_no_score(lacking: dict[str, A
 
 
 def result(case: str, value: float, place: str = "first", **more: Any) -> dict[str, Any]:
-    content = {"case": case, "place": place, "score": value, "seconds": [1.0], "fired": "a | b", "ended": ["signal 9"]}
+    content = {
+        "case": case,
+        "place": place,
+        "score": value,
+        "seconds": [1.0],
+        "fired": "a | b",
+        "ended": ["signal 9"],
+    }
     return content | {"typed": [], "checks": 3, "wrong": []} | more
 
 
@@ -75,12 +82,16 @@ def test_case_that_can_not_be_tried_is_named_and_counts_for_nothing() -> None:
 
 def test_the_table_counts_each_case_as_its_worst_trial() -> None:
     found = by_case(
-        result("F1", 0.5), result("F1", 1, place="last"), *(result(case, 1) for case in CASES if case != "F1")
+        result("F1", 0.5),
+        result("F1", 1, place="last"),
+        *(result(case, 1) for case in CASES if case != "F1"),
     )
     table = score.table(found, {"F1": "`abc`"})
     rows = [line for line in table.splitlines() if line.startswith("| ")]
     assert {row.count(" | ") for row in rows} == {9}
-    assert next(row for row in rows if row.startswith("| F1 ")).endswith("| 1 s, at most 1 | 0.5 | `abc` |")
+    assert next(row for row in rows if row.startswith("| F1 ")).endswith(
+        "| 1 s, at most 1 | 0.5 | `abc` |"
+    )
     average = (len(CASES) - 0.5) / len(CASES)
     assert table.endswith(f"{len(CASES)} cases, {len(CASES) + 1} trials, {average:.2f} on average.")
 
@@ -95,7 +106,10 @@ def test_rounds_of_all_soaks_add_up_and_the_longest_is_shown() -> None:
         "vacuumed": 2,
         "rows": 5,
     }
-    lines = [{"soak": facts | {"rounds": n, "fired": {"lease held": n}}, "commit": "abc"} for n in (3, 100)]
+    lines = [
+        {"soak": facts | {"rounds": n, "fired": {"lease held": n}}, "commit": "abc"}
+        for n in (3, 100)
+    ]
     said = score.soak(lines)
     assert said.startswith("Soak: 103 rounds in 120 s, 2 runs (`abc`), 18 batches")
     assert "In the longest, 100 rounds" in said and said.endswith("Faults: lease held 103.")

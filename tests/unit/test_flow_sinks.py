@@ -27,12 +27,23 @@ LANDING = {
 }
 LANDED_HISTORY = {**LANDING, "target": {**LANDING["target"], "stored_as_scd_type": 2}}
 APPENDING = {**LANDING, "target": {}}
-DERIVED = {"source": {"table": "f"}, "window": {"time": "at", "size": "5 minutes", "measures": {"rows": "count(*)"}}}
+DERIVED = {
+    "source": {"table": "f"},
+    "window": {"time": "at", "size": "5 minutes", "measures": {"rows": "count(*)"}},
+}
 
 
 def _document(sink: dict[str, Any], flow: dict[str, Any] = LANDING) -> dict[str, Any]:
-    flows = {"f": {**LANDING, "columns": {**LANDING["columns"], "at": "timestamp"}}} if flow is DERIVED else {}
-    return {"pipeline": "p", "lake": "lake", "flows": {**flows, "g": {**flow, "also_to": {"a": sink}}}}
+    flows = (
+        {"f": {**LANDING, "columns": {**LANDING["columns"], "at": "timestamp"}}}
+        if flow is DERIVED
+        else {}
+    )
+    return {
+        "pipeline": "p",
+        "lake": "lake",
+        "flows": {**flows, "g": {**flow, "also_to": {"a": sink}}},
+    }
 
 
 def _sink(sink: dict[str, Any], flow: dict[str, Any] = LANDING) -> FlowSink:
@@ -42,29 +53,84 @@ def _sink(sink: dict[str, Any], flow: dict[str, Any] = LANDING) -> FlowSink:
 @pytest.mark.parametrize(
     ("sink", "flow", "where", "found"),
     [
-        ({**POSTGRES, "where": "flaggd"}, LANDING, "where", "no column 'flaggd'; did you mean 'flagged'?"),
+        (
+            {**POSTGRES, "where": "flaggd"},
+            LANDING,
+            "where",
+            "no column 'flaggd'; did you mean 'flagged'?",
+        ),
         ({**POSTGRES, "where": "lowr(id) = 'x'"}, LANDING, "where", "Spark has no function 'lowr'"),
         ({**POSTGRES, "where": "n > rand()"}, LANDING, "where", "not determined by the row"),
-        ({**POSTGRES, "where": "windw_start > '2000'"}, DERIVED, "where", "no column 'windw_start'"),
+        (
+            {**POSTGRES, "where": "windw_start > '2000'"},
+            DERIVED,
+            "where",
+            "no column 'windw_start'",
+        ),
         ({**POSTGRES, "columns": ["id", "m"]}, LANDING, "columns", "no column 'm'"),
-        ({**POSTGRES, "columns": ["n"]}, LANDING, "columns", "lacks id: the sink's keys are those of the table"),
+        (
+            {**POSTGRES, "columns": ["n"]},
+            LANDING,
+            "columns",
+            "lacks id: the sink's keys are those of the table",
+        ),
         ({**POSTGRES, "columns": ["id", "id"]}, LANDING, "columns", "names 'id' twice"),
-        ({**POSTGRES, "columns": {"id": "x", "n": "x"}}, LANDING, "columns", "sends two columns as 'x'"),
-        ({"postgres": {**POSTGRES["postgres"], "keys": ["n"]}}, LANDING, "keys", "they are id, which its rows are"),
-        ({"postgres": {**POSTGRES["postgres"], "keys": ["n"]}}, APPENDING, "keys", "known by its origin"),
-        ({**POSTGRES, "of": "quarantined"}, DERIVED, "of", "give the sink to the flow that it reads"),
+        (
+            {**POSTGRES, "columns": {"id": "x", "n": "x"}},
+            LANDING,
+            "columns",
+            "sends two columns as 'x'",
+        ),
+        (
+            {"postgres": {**POSTGRES["postgres"], "keys": ["n"]}},
+            LANDING,
+            "keys",
+            "they are id, which its rows are",
+        ),
+        (
+            {"postgres": {**POSTGRES["postgres"], "keys": ["n"]}},
+            APPENDING,
+            "keys",
+            "known by its origin",
+        ),
+        (
+            {**POSTGRES, "of": "quarantined"},
+            DERIVED,
+            "of",
+            "give the sink to the flow that it reads",
+        ),
         ({**POSTGRES, "of": "quarantined", "where": "n > 1"}, LANDING, "where", "no column 'n'"),
-        (POSTGRES, LANDED_HISTORY, "a", "give the sink to a flow that derives the history from an append table"),
+        (
+            POSTGRES,
+            LANDED_HISTORY,
+            "a",
+            "give the sink to a flow that derives the history from an append table",
+        ),
         ({**POSTGRES, "after": "gate"}, LANDING, "after", "put a derived flow between"),
         ({**KAFKA, "format": "avro"}, LANDING, "format", "values are JSON"),
         ({**POSTGRES, "may_fail": True}, LANDING, "may_fail", "a sink that fails ends its batch"),
         ({"mysql": {}}, LANDING, "mysql", "no such sink: postgres or kafka"),
         ({}, LANDING, "a", "needs one of postgres or kafka"),
         ({**POSTGRES, **KAFKA}, LANDING, "a", "has postgres and kafka: keep one"),
-        ({"kafka": {**KAFKA["kafka"], "markers": "m"}}, LANDING, "markers", "counts for delivery: exactly_once only"),
-        ({**POSTGRES, "delivery": "at_least_once"}, LANDING, "delivery", "a batch is a transaction"),
+        (
+            {"kafka": {**KAFKA["kafka"], "markers": "m"}},
+            LANDING,
+            "markers",
+            "counts for delivery: exactly_once only",
+        ),
+        (
+            {**POSTGRES, "delivery": "at_least_once"},
+            LANDING,
+            "delivery",
+            "a batch is a transaction",
+        ),
         ({**PLACED, "columns": ["id"]}, APPENDING, "columns", "lacks n, which place_by names"),
-        ({**PLACED, "columns": {"n": "uid", "id": "id"}}, APPENDING, "columns", "lacks n, which place_by names"),
+        (
+            {**PLACED, "columns": {"n": "uid", "id": "id"}},
+            APPENDING,
+            "columns",
+            "lacks n, which place_by names",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_with_its_line_and_the_way_out(
@@ -77,7 +143,10 @@ def test_what_cannot_work_is_refused_with_its_line_and_the_way_out(
     assert raised.value.code == "invalid-pipeline"
     line = next(one for one in raised.value.found.splitlines() if found in one)
     number = int(line.removeprefix(f"{path}:").partition(":")[0])
-    assert where in " ".join(path.read_text().splitlines()[number - 1 : number + 1]) or ".also_to" in line
+    assert (
+        where in " ".join(path.read_text().splitlines()[number - 1 : number + 1])
+        or ".also_to" in line
+    )
 
 
 def test_options_of_transactions_belong_to_exactly_once() -> None:
@@ -85,7 +154,9 @@ def test_options_of_transactions_belong_to_exactly_once() -> None:
     sink = _sink({"kafka": {**KAFKA["kafka"], **options}, "delivery": "exactly_once"})
     assert sink.delivered == "exactly_once" and _sink(KAFKA).delivered == "at_least_once"
     assert FlowSink.model_validate(sink.model_dump()) == sink
-    assert FlowSink.model_validate(_sink(KAFKA).model_dump()) == _sink(KAFKA), "as a request carries it"
+    assert FlowSink.model_validate(_sink(KAFKA).model_dump()) == _sink(KAFKA), (
+        "as a request carries it"
+    )
     assert _sink(POSTGRES).delivered == "exactly_once"
 
 
@@ -93,16 +164,28 @@ def test_options_of_transactions_belong_to_exactly_once() -> None:
     ("flow", "keys"),
     [
         (
-            {"session": {"time": "at", "gap": "2 minutes", "by": ["id"], "measures": {"n": "count(*)"}}},
+            {
+                "session": {
+                    "time": "at",
+                    "gap": "2 minutes",
+                    "by": ["id"],
+                    "measures": {"n": "count(*)"},
+                }
+            },
             ["id", "session_start"],
         ),
         ({"deduplicate": {"keys": ["n"], "sequence_by": ["at"]}}, ["n"]),
         ({"top": {"by": ["n"], "order_by": ["at"], "rows": 2}}, ["n", "position"]),
     ],
 )
-def test_a_sink_of_a_derived_flow_has_the_keys_that_name_its_rows(flow: dict[str, Any], keys: list[str]) -> None:
+def test_a_sink_of_a_derived_flow_has_the_keys_that_name_its_rows(
+    flow: dict[str, Any], keys: list[str]
+) -> None:
     source = {**LANDING, "columns": {**LANDING["columns"], "at": "timestamp"}}
-    flows = {"f": source, "g": {"source": {"table": "f"}, **flow, "also_to": {"a": POSTGRES, "b": KAFKA}}}
+    flows = {
+        "f": source,
+        "g": {"source": {"table": "f"}, **flow, "also_to": {"a": POSTGRES, "b": KAFKA}},
+    }
     spec = PipelineSpec.model_validate({"pipeline": "p", "lake": "lake", "flows": flows})
     asked = Request(spec=spec, flow="g", step="drain", run_id="r", root=".")
     types = dict.fromkeys([*keys, "value", "_changed_at"], "string")
@@ -113,25 +196,39 @@ def test_a_sink_of_a_derived_flow_has_the_keys_that_name_its_rows(flow: dict[str
 
 
 def test_columns_of_a_transform_are_known_to_a_run_alone() -> None:
-    assert _sink({**POSTGRES, "where": "made_up > 1", "columns": ["id", "made_up"]}, {**LANDING, "transform": "a.b"})
+    assert _sink(
+        {**POSTGRES, "where": "made_up > 1", "columns": ["id", "made_up"]},
+        {**LANDING, "transform": "a.b"},
+    )
 
 
 def test_keys_come_first_and_keep_their_names_at_the_sink() -> None:
     sink = _sink({**POSTGRES, "columns": {"n": "amount", "id": "key"}})
     assert sink.named(["id", "n", "flagged", "_changed_at"], ["id"]) == {"id": "key", "n": "amount"}
     assert list(_sink(POSTGRES).named(["n", "id", "_changed_at"], ["id"])) == ["id", "n"]
-    assert list(_sink(POSTGRES, APPENDING).named(["n", "id", "_origin"], ["_origin"])) == ["_origin", "n", "id"]
+    assert list(_sink(POSTGRES, APPENDING).named(["n", "id", "_origin"], ["_origin"])) == [
+        "_origin",
+        "n",
+        "id",
+    ]
 
 
 @pytest.mark.parametrize("columns", [None, ["n"], {"id": "n"}, {"flagged": "n", "n": "m"}])
 def test_messages_are_placed_by_the_names_that_columns_have_at_the_sink(columns: Any) -> None:
     sink = _sink({**PLACED, "columns": columns}, APPENDING)
-    assert set(PLACED["kafka"]["place_by"]) <= set(sink.named(list(APPENDING["columns"]), ["_origin"]).values())
+    assert set(PLACED["kafka"]["place_by"]) <= set(
+        sink.named(list(APPENDING["columns"]), ["_origin"]).values()
+    )
 
 
 def test_the_fingerprint_follows_what_decides_the_rows_of_the_sink() -> None:
     same = _sink(POSTGRES).fingerprint(["id"], "UTC")
-    assert _sink({"postgres": {**POSTGRES["postgres"], "timeout": "5 seconds"}}).fingerprint(["id"], "UTC") == same
+    assert (
+        _sink({"postgres": {**POSTGRES["postgres"], "timeout": "5 seconds"}}).fingerprint(
+            ["id"], "UTC"
+        )
+        == same
+    )
     others = [
         {**POSTGRES, "where": "flagged"},
         {**POSTGRES, "columns": ["id"]},
@@ -154,7 +251,12 @@ def test_what_each_sink_got_must_add_up_to_what_was_applied_or_refused() -> None
     dead = {"sent": 2, "deleted": 0, "passed": 0, "unsendable": 0, "quarantined": 2}
     row = conserve(_row(good=good, dead=dead))
     assert BatchRow.from_dict(row.as_dict()) == row
-    assert sink_totals([row, row])["good"] == {"sent": 2, "deleted": 0, "passed": 2, "unsendable": 2}
+    assert sink_totals([row, row])["good"] == {
+        "sent": 2,
+        "deleted": 0,
+        "passed": 2,
+        "unsendable": 2,
+    }
     for wrong in ({**good, "passed": 0}, {**dead, "quarantined": 3}):
         with pytest.raises(TerminalError, match="sink wrong") as raised:
             conserve(_row(wrong=wrong))

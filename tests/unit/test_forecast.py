@@ -26,7 +26,9 @@ def test_without_history_there_is_no_forecast() -> None:
 @pytest.mark.parametrize("size", [1, 30, 100, 400])
 def test_a_fixed_part_and_a_rate_are_found(fixed: float, rate: float, size: int) -> None:
     history = [(n * MB, fixed + rate * n) for n in (1, 2, 10, 50, 100)]
-    assert batch_seconds(history, size * MB) == pytest.approx(fixed + rate * size, rel=0.01, abs=0.01)
+    assert batch_seconds(history, size * MB) == pytest.approx(
+        fixed + rate * size, rel=0.01, abs=0.01
+    )
 
 
 def test_what_is_far_beyond_all_that_was_read_is_not_told() -> None:
@@ -36,7 +38,11 @@ def test_what_is_far_beyond_all_that_was_read_is_not_told() -> None:
 
 
 def test_batches_that_were_alike_give_a_proportion_and_no_line() -> None:
-    history = [(10 * MB, 10.0), (10 * MB + 1, 30.0), (10 * MB + 2, 20.0)]  # a line would rise by ten seconds a byte
+    history = [
+        (10 * MB, 10.0),
+        (10 * MB + 1, 30.0),
+        (10 * MB + 2, 20.0),
+    ]  # a line would rise by ten seconds a byte
     assert batch_seconds(history, 20 * MB) == pytest.approx(40.0, rel=0.01)
     assert batch_seconds(history, 5 * MB) == pytest.approx(20.0)
 

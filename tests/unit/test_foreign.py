@@ -51,7 +51,9 @@ def commit(version: int, **what: Any) -> Commit:
 
 def batch(version: int, generation: int = 1, **more: Any) -> Commit:
     said = BatchRow("p", "f", generation, version, "r", **more).as_metadata()
-    return commit(version, operation="MERGE", metrics={"numTargetRowsInserted": "1"}, user_metadata=said)
+    return commit(
+        version, operation="MERGE", metrics={"numTargetRowsInserted": "1"}, user_metadata=said
+    )
 
 
 def swap(version: int, generation: int) -> Commit:
@@ -73,25 +75,48 @@ def versions(found: ForeignCommits) -> list[int]:
 
 @pytest.mark.parametrize("what", OTHERS, ids=lambda what: what["operation"])
 def test_a_commit_that_changed_rows_and_is_no_batch_is_foreign(what: dict[str, Any]) -> None:
-    assert versions(known([commit(0, operation="CREATE TABLE"), batch(1), commit(2, **what), batch(3)])) == [2]
+    assert versions(
+        known([commit(0, operation="CREATE TABLE"), batch(1), commit(2, **what), batch(3)])
+    ) == [2]
 
 
 @pytest.mark.parametrize("what", NEITHER, ids=lambda what: what["operation"])
 def test_a_commit_that_changed_no_rows_is_not_foreign(what: dict[str, Any]) -> None:
-    assert versions(known([commit(0, operation="CREATE TABLE"), batch(1), commit(2, **what), batch(3)])) == []
+    assert (
+        versions(
+            known([commit(0, operation="CREATE TABLE"), batch(1), commit(2, **what), batch(3)])
+        )
+        == []
+    )
 
 
 def test_the_metrics_say_what_became_of_rows() -> None:
     (found,) = known([batch(0), commit(1, **OTHERS[0], engine="by hand")]).commits
-    assert (found.inserted, found.updated, found.deleted, found.engine) == (None, None, 145, "by hand")
+    assert (found.inserted, found.updated, found.deleted, found.engine) == (
+        None,
+        None,
+        145,
+        "by hand",
+    )
     assert "145 rows deleted" in str(found)
 
 
 def test_all_commits_before_the_first_batch_are_one() -> None:
     one, other = OTHERS[4], OTHERS[3]
-    found = known([commit(0, **one), commit(1, **other), commit(2, operation="OPTIMIZE"), batch(3), commit(4, **one)])
+    found = known(
+        [
+            commit(0, **one),
+            commit(1, **other),
+            commit(2, operation="OPTIMIZE"),
+            batch(3),
+            commit(4, **one),
+        ]
+    )
     assert [(each.first, each.version) for each in found.commits] == [(0, 1), (None, 4)]
-    assert versions(known([commit(0, operation="WRITE", metrics={"num_added_rows": 0}), batch(1)])) == []
+    assert (
+        versions(known([commit(0, operation="WRITE", metrics={"num_added_rows": 0}), batch(1)]))
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,16 +131,25 @@ def test_all_commits_before_the_first_batch_are_one() -> None:
 def test_a_log_that_begins_amid_batches_tells_their_generation(
     batches: list[tuple[int, int]], before: int, read_again: bool
 ) -> None:
-    rows = [BatchRow("p", "f", generation, number, "r").as_metadata() for generation, number in batches]
-    commits = [commit(7, **OTHERS[0]), *(commit(8 + at, user_metadata=row) for at, row in enumerate(rows))]
+    rows = [
+        BatchRow("p", "f", generation, number, "r").as_metadata() for generation, number in batches
+    ]
+    commits = [
+        commit(7, **OTHERS[0]),
+        *(commit(8 + at, user_metadata=row) for at, row in enumerate(rows)),
+    ]
     assert generation_before(LAYOUT, commits) == before
     found = known(commits, ForeignCommits(generation=before), 6)
-    assert [(one.version, one.generation, one.read_again) for one in found.commits] == [(7, before, read_again)]
+    assert [(one.version, one.generation, one.read_again) for one in found.commits] == [
+        (7, before, read_again)
+    ]
 
 
 @pytest.mark.parametrize("to", [None, 1], ids=["a time", "a version from before"])
 def test_a_restore_to_what_is_not_known_is_foreign_itself(to: int | None) -> None:
-    back = commit(9, operation="RESTORE", parameters={"version": to and str(to), "timestamp": "then"})
+    back = commit(
+        9, operation="RESTORE", parameters={"version": to and str(to), "timestamp": "then"}
+    )
     before = known([batch(0), commit(1, **OTHERS[0]), batch(2), commit(3, **OTHERS[0])])
     assert versions(known([back], before, 8)) == ([1, 3, 9] if to is None else [1, 9])
 
@@ -132,9 +166,13 @@ class Model:
 
     def step(self, draw: random.Random, version: int) -> None:
         has, generation = self.state.get(version - 1, (frozenset[int](), 0))
-        match draw.choice(["batch", "batch", "others", "others", "neither", "restore", "reset", "swap"]):
+        match draw.choice(
+            ["batch", "batch", "others", "others", "neither", "restore", "reset", "swap"]
+        ):
             case "others":
-                what = draw.choice(OTHERS) if version else OTHERS[4]  # a table's first commit replaces no rows
+                what = (
+                    draw.choice(OTHERS) if version else OTHERS[4]
+                )  # a table's first commit replaces no rows
                 self.commits.append(commit(version, **what))
                 has |= {version}
             case "neither":
@@ -183,12 +221,17 @@ def test_what_the_table_has_of_others_is_known_at_each_version(seed: int) -> Non
         later = model.commits[kept + 1 :]
         back = [one.restored_version for one in later if one.restored_version is not None]
         if all(to >= kept for to in back):
-            assert known(later, known(model.commits[: kept + 1]), kept) == known(model.commits), "kept, then continued"
+            assert known(later, known(model.commits[: kept + 1]), kept) == known(model.commits), (
+                "kept, then continued"
+            )
 
 
 def test_a_pointer_keeps_them_as_they_are() -> None:
     found = known([commit(0, **OTHERS[4]), batch(1), commit(2, **OTHERS[0])])
-    assert ForeignCommits.model_validate(json.loads(json.dumps(found.model_dump(mode="json")))) == found
+    assert (
+        ForeignCommits.model_validate(json.loads(json.dumps(found.model_dump(mode="json"))))
+        == found
+    )
     assert isinstance(found.commits[0], ForeignCommit)
     assert known([batch(3, 2)], found, 2).commits[1] == replace_read(found.commits[1])
 

@@ -35,11 +35,18 @@ def layout(tmp_path: Path) -> FlowLayout:
     return FlowLayout(str(tmp_path), "flights", "flights", "flights")
 
 
-def pointer(layout: FlowLayout, version: int, *, table_id: str | None = None) -> published.Published:
+def pointer(
+    layout: FlowLayout, version: int, *, table_id: str | None = None
+) -> published.Published:
     state = published.unpublished(layout)
     assert state is not None
     return published.Published(
-        version=version, table_id=table_id or state.table_id, changed_at=AT, at=now(), run_id="r", rows=1
+        version=version,
+        table_id=table_id or state.table_id,
+        changed_at=AT,
+        at=now(),
+        run_id="r",
+        rows=1,
     )
 
 
@@ -47,7 +54,9 @@ def write(layout: FlowLayout, *, batch: int | None = None, rows: int = 1) -> Non
     metadata = BatchRow("p", "f", 1, batch, "r").as_metadata() if batch is not None else None
     properties = CommitProperties(custom_metadata={"userMetadata": metadata}) if metadata else None
     table = pa.table({"day": ["it's \\ 1"] * rows, "n": list(range(rows))})
-    write_deltalake(layout.table, table, mode="append", partition_by=["day"], commit_properties=properties)
+    write_deltalake(
+        layout.table, table, mode="append", partition_by=["day"], commit_properties=properties
+    )
 
 
 def failing(name: str = "e", **more: object) -> Expectation:
@@ -84,7 +93,9 @@ def test_another_commit_of_the_published_number_is_not_published(layout: FlowLay
         write(layout, batch=batch)
     state = published.unpublished(layout)
     assert state is not None
-    published.publish(layout, pointer(layout, 1).model_copy(update={"committed_ms": state.committed_ms}))
+    published.publish(
+        layout, pointer(layout, 1).model_copy(update={"committed_ms": state.committed_ms})
+    )
     again = published.unpublished(layout)
     assert again is not None and again.published is not None and not again.pending
     Path(layout.table, "_delta_log", f"{1:020}.json").unlink()
@@ -95,7 +106,9 @@ def test_another_commit_of_the_published_number_is_not_published(layout: FlowLay
         assert (put_back.published, put_back.since, put_back.pending) == (None, None, True)
 
 
-def test_a_slow_check_does_not_give_way_to_a_pointer_that_names_another_commit(layout: FlowLayout) -> None:
+def test_a_slow_check_does_not_give_way_to_a_pointer_that_names_another_commit(
+    layout: FlowLayout,
+) -> None:
     for batch in (0, 1):
         write(layout, batch=batch)
     published.publish(layout, pointer(layout, 1).model_copy(update={"committed_ms": 1}))
@@ -117,7 +130,9 @@ def test_a_pointer_that_moves_between_anothers_look_and_its_write_is_seen(
     first, slow, quick = (pointer(layout, version) for version in (0, 1, 2))
     right, looks = published._stays, list[int]()
 
-    def overtaken(where: FlowLayout, newest: published.Published, this: published.Published) -> bool:
+    def overtaken(
+        where: FlowLayout, newest: published.Published, this: published.Published
+    ) -> bool:
         looks.append(this.version)
         if looks == [1]:
             assert published.publish(where, quick) == quick
@@ -139,7 +154,9 @@ def test_commit_by_other_hands_leaves_no_time_to_trust(layout: FlowLayout) -> No
 
 
 @pytest.mark.parametrize(("version", "table_id"), [(0, "another"), (5, None)])
-def test_pointer_of_another_table_does_not_count(layout: FlowLayout, version: int, table_id: str | None) -> None:
+def test_pointer_of_another_table_does_not_count(
+    layout: FlowLayout, version: int, table_id: str | None
+) -> None:
     write(layout, batch=0)
     published.publish(layout, pointer(layout, version, table_id=table_id))
     state = published.unpublished(layout)
@@ -158,19 +175,29 @@ def test_carry_stops_at_a_change(layout: FlowLayout) -> None:
 
 def test_waiver_holds_until_its_end(layout: FlowLayout) -> None:
     waivers.waive(
-        layout, "e", by="ada", reason=" known ", known=["e"], until_version=4, until=now() + timedelta(hours=1)
+        layout,
+        "e",
+        by="ada",
+        reason=" known ",
+        known=["e"],
+        until_version=4,
+        until=now() + timedelta(hours=1),
     )
     waiver = waivers.waivers(layout)["e"]
     assert waiver.reason == "known"
     assert waiver.holds("x", 4, now())
     assert not waiver.holds("x", 5, now())
     assert not waiver.holds("x", 4, now() + timedelta(hours=2))
-    assert [e.waived for e in waivers.apply_waivers(layout, [failing("e"), failing("f")], "x", 4)] == [True, False]
+    assert [
+        e.waived for e in waivers.apply_waivers(layout, [failing("e"), failing("f")], "x", 4)
+    ] == [True, False]
     waivers.unwaive(layout, "e")
     assert waivers.waivers(layout) == {}
 
 
-def test_a_waiver_until_a_version_is_over_once_another_table_counts_from_0_again(layout: FlowLayout) -> None:
+def test_a_waiver_until_a_version_is_over_once_another_table_counts_from_0_again(
+    layout: FlowLayout,
+) -> None:
     write(layout)
     for name, limit in (("versions", 3), ("always", None)):
         waivers.waive(layout, name, by="ada", reason="known", until_version=limit)
@@ -181,9 +208,14 @@ def test_a_waiver_until_a_version_is_over_once_another_table_counts_from_0_again
     write(layout)
     new = TableLog(layout.table).id
     assert waivers.holding(layout, new, 0) == {"always"}
-    told = {name: waiver.model_dump(mode="json") for name, waiver in waivers.waivers(layout).items()}
+    told = {
+        name: waiver.model_dump(mode="json") for name, waiver in waivers.waivers(layout).items()
+    }
     shown = {"published": None, "waivers": told, "expectations": [], "last": None}
-    for table, words in ((old, "until version 3, by"), (new, "until version 3 of an earlier table, by")):
+    for table, words in (
+        (old, "until version 3, by"),
+        (new, "until version 3 of an earlier table, by"),
+    ):
         assert f"versions {words} ada: known" in shown_by_gate("p/f", shown | {"table": table})
     waivers.waive(layout, "versions", by="ada", reason="known", until_version=3)
     assert waivers.holding(layout, new, 3) == {"versions", "always"}
@@ -216,7 +248,11 @@ def test_names_are_unique_and_say_the_column() -> None:
             {"type": "a", "kwargs": {"column": "x"}},
             {"expectation_type": "a", "kwargs": {"column": "x"}},
             {"type": "a", "kwargs": {"column_list": ["x", "y"]}},
-            {"type": "a", "kwargs": {"column_A": "x", "column_B": "y"}, "meta": {"draindown": {"name": "mine"}}},
+            {
+                "type": "a",
+                "kwargs": {"column_A": "x", "column_B": "y"},
+                "meta": {"draindown": {"name": "mine"}},
+            },
             {"type": "a"},
         ]
     }
@@ -232,8 +268,12 @@ def test_names_are_unique_and_say_the_column() -> None:
         (["x", "x", "x", "x#2", "x#2"], ["x", "x#3", "x#4", "x#2", "x#2#2"]),
     ],
 )
-def test_names_stay_unique_beside_given_ones_that_look_numbered(given: list[str], found: list[str]) -> None:
-    suite = {"expectations": [{"type": "t", "meta": {"draindown": {"name": name}}} for name in given]}
+def test_names_stay_unique_beside_given_ones_that_look_numbered(
+    given: list[str], found: list[str]
+) -> None:
+    suite = {
+        "expectations": [{"type": "t", "meta": {"draindown": {"name": name}}} for name in given]
+    }
     assert gate_suite.names(suite) == found
 
 
@@ -273,19 +313,27 @@ def test_the_pointer_never_moves_back_where_file_locks_do_not_hold(
     assert published.published(layout) == newest
 
 
-def test_no_waiver_is_lost_where_file_locks_do_not_hold(layout: FlowLayout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_waiver_is_lost_where_file_locks_do_not_hold(
+    layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waivers.waive(layout, "a", by="me", reason="r")
-    _interrupted(monkeypatch, waivers.Waiver, lambda: waivers.waive(layout, "b", by="you", reason="r"))
+    _interrupted(
+        monkeypatch, waivers.Waiver, lambda: waivers.waive(layout, "b", by="you", reason="r")
+    )
     waivers.waive(layout, "c", by="me", reason="r")
     assert waivers.waivers(layout).keys() == {"a", "b", "c"}
     monkeypatch.undo()
-    _interrupted(monkeypatch, waivers.Waiver, lambda: waivers.waive(layout, "d", by="you", reason="r"))
+    _interrupted(
+        monkeypatch, waivers.Waiver, lambda: waivers.waive(layout, "d", by="you", reason="r")
+    )
     assert waivers.unwaive(layout, "a").by == "me"
     assert waivers.waivers(layout).keys() == {"b", "c", "d"}
 
 
 @pytest.mark.parametrize(("version", "table_id"), [(9, None), (9, "another")])
-def test_a_pointer_that_names_nothing_gives_way(layout: FlowLayout, version: int, table_id: str | None) -> None:
+def test_a_pointer_that_names_nothing_gives_way(
+    layout: FlowLayout, version: int, table_id: str | None
+) -> None:
     write(layout, batch=0)
     published.publish(layout, pointer(layout, version, table_id=table_id))
     found = pointer(layout, 0)
@@ -296,12 +344,17 @@ def test_a_pointer_that_names_nothing_gives_way(layout: FlowLayout, version: int
 def test_refusal_names_failures_and_survives_pickling(layout: FlowLayout) -> None:
     judged = [failing("it's", judged=9, unexpected=2, sample=["v"]), failing("w", waived=True)]
     error = refusal.refusal(
-        layout, CheckPart(version=3, published_before=1, expectations=judged, page="/p"), keyed=False
+        layout,
+        CheckPart(version=3, published_before=1, expectations=judged, page="/p"),
+        keyed=False,
     )
     assert error.code == "gate-failed"
     assert "2 of 9 rows" in error.found
     assert "w:" not in error.found
-    assert error.next[1] == "draindown gate waive flights 'it'\"'\"'s' --flow flights --for \"1 day\" --reason TEXT"
+    assert (
+        error.next[1]
+        == "draindown gate waive flights 'it'\"'\"'s' --flow flights --for \"1 day\" --reason TEXT"
+    )
     assert pickle.loads(pickle.dumps(error)).as_dict() == error.as_dict()
 
 
@@ -329,9 +382,14 @@ def test_refusal_offers_to_withdraw_rows_only_where_that_is_possible(layout: Flo
         ([failing(waived=True), failing("f")], "failed"),
     ],
 )
-def test_page_says_the_verdict_first_and_escapes_values(expectations: list[Expectation], verdict: str) -> None:
+def test_page_says_the_verdict_first_and_escapes_values(
+    expectations: list[Expectation], verdict: str
+) -> None:
     nasty = "<script>alert(1)</script>"
-    part = CheckPart(version=3, expectations=[e.model_copy(update={"sample": [{nasty: nasty}]}) for e in expectations])
+    part = CheckPart(
+        version=3,
+        expectations=[e.model_copy(update={"sample": [{nasty: nasty}]}) for e in expectations],
+    )
     content = {
         "verdict": gate_page.verdict(part), "pipeline": nasty, "flow": "f", "table": nasty, "run_id": nasty,
         "at": "now",
@@ -371,14 +429,20 @@ def test_old_files_stay_while_the_published_version_needs_them(layout: FlowLayou
     write(layout, batch=1)
     assert compaction.kept_back(layout, 0) == ""
     later = now() + timedelta(days=8)
-    assert compaction.kept_back(layout, 0, later).startswith("old files stay: published version 0 needs them")
-    assert compaction.kept_back(layout, 9 * 86400, later)  # in a day they would go, and with them what is published
+    assert compaction.kept_back(layout, 0, later).startswith(
+        "old files stay: published version 0 needs them"
+    )
+    assert compaction.kept_back(
+        layout, 9 * 86400, later
+    )  # in a day they would go, and with them what is published
     assert compaction.kept_back(layout, 10 * 86400, later) == ""
 
 
 def test_a_table_that_keeps_files_for_longer_is_looked_at_all_the_same(layout: FlowLayout) -> None:
     write(layout, batch=0)
-    DeltaTable(layout.table).alter.set_table_properties({compaction.RETENTION: "interval 2592001 seconds"})
+    DeltaTable(layout.table).alter.set_table_properties(
+        {compaction.RETENTION: "interval 2592001 seconds"}
+    )
     assert compaction.retention_of(TableLog(layout.table)) == 30 * 86400 + 1
     assert str(compaction.work(layout, Maintenance())) == "nothing to do"
 
@@ -394,12 +458,21 @@ def test_partitions_outside_of_pythons_calendar_are_told_apart(layout: FlowLayou
 def test_a_check_of_a_table_that_was_put_aside_moves_no_pointer(layout: FlowLayout) -> None:
     write(layout, batch=0)
     own = published.publish(layout, pointer(layout, 0))
-    assert published.publish(layout, pointer(layout, 40, table_id="another")) == own == published.published(layout)
+    assert (
+        published.publish(layout, pointer(layout, 40, table_id="another"))
+        == own
+        == published.published(layout)
+    )
 
 
-def test_each_failed_expectation_and_a_refused_share_get_the_commands_that_decide(layout: FlowLayout) -> None:
+def test_each_failed_expectation_and_a_refused_share_get_the_commands_that_decide(
+    layout: FlowLayout,
+) -> None:
     share = failing("refused_share", scope="input", judged=9, unexpected=2)
-    judged = [failing(name, judged=9, unexpected=2, sample=[{"id": "B-1", "amount": None}]) for name in ("a", "b")]
+    judged = [
+        failing(name, judged=9, unexpected=2, sample=[{"id": "B-1", "amount": None}])
+        for name in ("a", "b")
+    ]
     error = refusal.refusal(layout, CheckPart(version=3, expectations=[*judged, share]), keyed=True)
     of = "flights --flow flights"
     plain = [command.partition("   #")[0] for command in error.next]
@@ -408,15 +481,25 @@ def test_each_failed_expectation_and_a_refused_share_get_the_commands_that_decid
     ]
     for name in ("a", "b"):
         assert f"draindown gate quarantine flights {name} --flow flights" in plain
-        assert f'draindown gate waive flights {name} --flow flights --for "1 day" --reason TEXT' in plain
+        assert (
+            f'draindown gate waive flights {name} --flow flights --for "1 day" --reason TEXT'
+            in plain
+        )
     assert '{"id": "B-1", "amount": null}' in error.found
 
 
 def test_gate_show_does_not_advise_itself(layout: FlowLayout) -> None:
     part = CheckPart(version=3, expectations=[failing("a", judged=9, unexpected=2)])
     error = refusal.refusal(layout, part, keyed=True)
-    last = report.unreached(layout, "r", "check", AT, error.as_dict()).model_copy(update={"check": part})
-    state = {"published": None, "last": last.model_dump(mode="json"), "expectations": ["a"], "waivers": {}}
+    last = report.unreached(layout, "r", "check", AT, error.as_dict()).model_copy(
+        update={"check": part}
+    )
+    state = {
+        "published": None,
+        "last": last.model_dump(mode="json"),
+        "expectations": ["a"],
+        "waivers": {},
+    }
     state |= {"pipeline": "flights", "flow": "flights", "unjudged": None}
     said = shown_by_gate("flights/flights", state)
     assert "gate waive flights a" in said and "draindown gate show" not in said

@@ -25,11 +25,14 @@ def spec(root: Path, files: int) -> PipelineSpec:
     """A pipeline of flows that read files, and one that reads the first."""
     columns = {"id": "string not null", "at": "timestamp"}
     flows: dict[str, Any] = {
-        f"f{number}": {"source": {"files": "in/*", "format": "json"}, "columns": columns} for number in range(files)
+        f"f{number}": {"source": {"files": "in/*", "format": "json"}, "columns": columns}
+        for number in range(files)
     }
     window = {"time": "at", "size": "1 hour", "measures": {"n": "count(*)"}}
     flows["hourly"] = {"source": {"table": "f0"}, "window": window}
-    return PipelineSpec.model_validate({"pipeline": "p", "lake": str(root / "lake"), "flows": flows})
+    return PipelineSpec.model_validate(
+        {"pipeline": "p", "lake": str(root / "lake"), "flows": flows}
+    )
 
 
 @pytest.fixture
@@ -51,12 +54,15 @@ def looked(root: Path, files: int, **more: Any) -> tuple[set[str], list[str]]:
     """The flows that are idle, and what was warned of."""
     pipeline, warned = spec(root, files), list[str]()
     requests = {
-        flow: Request(spec=pipeline, flow=flow, step="plan", run_id="r", root=str(root)) for flow in pipeline.flows
+        flow: Request(spec=pipeline, flow=flow, step="plan", run_id="r", root=str(root))
+        for flow in pipeline.flows
     }
     return set(idle(requests, pipeline.graph, warned.append, **more)), warned
 
 
-def test_a_source_that_hangs_holds_up_its_own_flow_and_what_reads_of_it(tmp_path: Path, hanging: set[str]) -> None:
+def test_a_source_that_hangs_holds_up_its_own_flow_and_what_reads_of_it(
+    tmp_path: Path, hanging: set[str]
+) -> None:
     hanging.add("f0")
     found, (warned,) = looked(tmp_path, 3, seconds=2)
     assert found == {"f1", "f2"}
@@ -86,5 +92,7 @@ print(found, len(warned))
 
 
 def test_a_source_that_hangs_keeps_no_process_from_its_end(tmp_path: Path) -> None:
-    made = subprocess.run([sys.executable, "-c", _PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    made = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=60
+    )
     assert (made.stdout.strip(), made.returncode) == ("set() 1", 0), made.stderr

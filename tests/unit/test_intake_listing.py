@@ -50,7 +50,12 @@ def test_no_mtime_keeps_a_file_out_for_good(tmp_path: Path, age: float, settle: 
 
 
 def test_an_mtime_fits_the_bigint_of_a_table() -> None:
-    for found, kept in ((2**63, 2**63 - 1), (2**63 - 1, 2**63 - 1), (-(2**63) - 1, -(2**63)), (-1, -1)):
+    for found, kept in (
+        (2**63, 2**63 - 1),
+        (2**63 - 1, 2**63 - 1),
+        (-(2**63) - 1, -(2**63)),
+        (-1, -1),
+    ):
         assert mtime_ns(cast("os.stat_result", SimpleNamespace(st_mtime_ns=found))) == kept
 
 
@@ -100,10 +105,16 @@ def test_a_directory_whose_name_is_no_text_stops_no_other_file(tmp_path: Path) -
     listing = listed(tmp_path, "in/**/*.json")
     assert names(listing) == ["good.json"]
     (finding,) = listing.findings
-    assert finding.kind == "ignored" and "not UTF-8" in finding.detail and finding.subject.isprintable()
+    assert (
+        finding.kind == "ignored"
+        and "not UTF-8" in finding.detail
+        and finding.subject.isprintable()
+    )
 
 
-@pytest.mark.parametrize("name", ["a.json._COPYING_", "a.json.tmp", "a.json~", "a.json.crc", "a.json.part"])
+@pytest.mark.parametrize(
+    "name", ["a.json._COPYING_", "a.json.tmp", "a.json~", "a.json.crc", "a.json.part"]
+)
 def test_unfinished_files_that_the_glob_names_are_reported(tmp_path: Path, name: str) -> None:
     put(tmp_path / "in" / name)
     listing = listed(tmp_path, "in/*")
@@ -119,10 +130,17 @@ def test_things_that_are_no_files_are_reported(tmp_path: Path) -> None:
     (tmp_path / "in/loop.json").symlink_to("loop.json")
     listing = listed(tmp_path)
     assert names(listing) == ["good.json"]
-    assert {Path(f.subject).name for f in listing.findings} == {"dir.json", "pipe.json", "dangling.json", "loop.json"}
+    assert {Path(f.subject).name for f in listing.findings} == {
+        "dir.json",
+        "pipe.json",
+        "dangling.json",
+        "loop.json",
+    }
 
 
-def test_a_directory_that_files_names_itself_is_to_be_named_with_what_is_in_it(tmp_path: Path) -> None:
+def test_a_directory_that_files_names_itself_is_to_be_named_with_what_is_in_it(
+    tmp_path: Path,
+) -> None:
     put(tmp_path / "in" / "a.json")
     (finding,) = listed(tmp_path, "in").findings
     assert (finding.kind, finding.next) == ("ignored", "name the files in it: end `files` in in/*")
@@ -132,10 +150,14 @@ def test_a_linked_file_is_read_under_the_name_of_the_link(tmp_path: Path) -> Non
     put(tmp_path / "in/.store/x.json")
     (tmp_path / "in/a.json").symlink_to(tmp_path / "in/.store/x.json")
     (tmp_path / "mount").symlink_to("in")  # what the author names may be a link itself
-    assert [file.path for file in listed(tmp_path, "mount/*.json").files] == [str(tmp_path / "mount/a.json")]
+    assert [file.path for file in listed(tmp_path, "mount/*.json").files] == [
+        str(tmp_path / "mount/a.json")
+    ]
 
 
-@pytest.mark.parametrize("glob", ["in/*.json", "in/**", "in/a.json", "in/*/a.json", "in/d/*.json", "in/{d,e}/a.json"])
+@pytest.mark.parametrize(
+    "glob", ["in/*.json", "in/**", "in/a.json", "in/*/a.json", "in/d/*.json", "in/{d,e}/a.json"]
+)
 def test_a_link_that_leads_out_of_the_source_is_not_followed(tmp_path: Path, glob: str) -> None:
     put(tmp_path / "secret/a.json")
     (tmp_path / "in").mkdir()
@@ -199,7 +221,9 @@ def test_a_source_that_nobody_may_list_does_not_pass_for_an_empty_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tmp_path / "in/a.json")
-    monkeypatch.setattr(os, "scandir", mock.Mock(side_effect=PermissionError(13, "Permission denied")))
+    monkeypatch.setattr(
+        os, "scandir", mock.Mock(side_effect=PermissionError(13, "Permission denied"))
+    )
     with pytest.raises(TerminalError) as caught:
         listed(tmp_path, "in/*.json")
     assert caught.value.code == "source-unreadable" and str(tmp_path / "in") in caught.value.found

@@ -35,7 +35,10 @@ class Mirror:
 
 
 def write_lock(path: Path, content: Mapping[str, bytes] = CONTENT) -> Path:
-    lines = [f"io.delta:{name}:4.4.0 {hashlib.sha256(body).hexdigest()} {len(body)}" for name, body in content.items()]
+    lines = [
+        f"io.delta:{name}:4.4.0 {hashlib.sha256(body).hexdigest()} {len(body)}"
+        for name, body in content.items()
+    ]
     path.write_text("# header\n\n" + "\n".join(lines) + "\n")
     return path
 
@@ -66,7 +69,9 @@ def test_no_lock_names_a_host() -> None:
         assert "--extra-index" not in text, name
 
 
-@pytest.mark.parametrize("line", ["io.delta:delta-spark:4.4.0", "a:b:1 xyz 3", "a:b:../1 " + "0" * 64 + " 3"])
+@pytest.mark.parametrize(
+    "line", ["io.delta:delta-spark:4.4.0", "a:b:1 xyz 3", "a:b:../1 " + "0" * 64 + " 3"]
+)
 def test_a_bad_line_is_named(lock: Path, line: str) -> None:
     lock.write_text(f"# header\n{line}\n")
 
@@ -160,7 +165,10 @@ def test_verify_before_set_up_says_what_to_type(tmp_path: Path) -> None:
 
 
 def test_proxies_of_the_environment_reach_the_jvm() -> None:
-    environ = {"https_proxy": "http://user:word@proxy.example:3128", "NO_PROXY": "localhost, .corp.example"}
+    environ = {
+        "https_proxy": "http://user:word@proxy.example:3128",
+        "NO_PROXY": "localhost, .corp.example",
+    }
 
     assert jars.proxy_options(environ) == [
         "-Dhttps.proxyHost=proxy.example",
@@ -170,7 +178,9 @@ def test_proxies_of_the_environment_reach_the_jvm() -> None:
     assert jars.proxy_options({"NO_PROXY": "localhost"}) == []
 
 
-def test_the_command_reports_errors_with_exit_codes(lock: Path, target: Path, monkeypatch, capsys) -> None:
+def test_the_command_reports_errors_with_exit_codes(
+    lock: Path, target: Path, monkeypatch, capsys
+) -> None:
     monkeypatch.setenv("DRAINDOWN_JARS", str(target))
 
     assert jars.main(["verify"]) == 78

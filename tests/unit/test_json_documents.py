@@ -18,7 +18,11 @@ from draindown.sources.files.listing import SourceFile
 from draindown.spec.sources import FilesSource
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(['[{,}]\\"', '"', "\\"]),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text()
+    | st.sampled_from(['[{,}]\\"', '"', "\\"]),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=12,
 )
@@ -30,7 +34,11 @@ def split(text: bytes, size: int = 1024, limit: int = 10**6) -> list[bytes]:
 
 @given(st.lists(VALUES), st.sampled_from([None, 2]), st.integers(1, 40), st.booleans())
 def test_an_array_is_split_into_its_items_and_objects_into_themselves(
-    tmp_path_factory: pytest.TempPathFactory, values: list[object], indent: int | None, size: int, bom: bool
+    tmp_path_factory: pytest.TempPathFactory,
+    values: list[object],
+    indent: int | None,
+    size: int,
+    bom: bool,
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "document.json"
     objects = [value for value in values if isinstance(value, dict)]
@@ -54,8 +62,17 @@ def test_an_array_is_split_into_its_items_and_objects_into_themselves(
             ("[1,]", "bad-json"),
             ("x", "bad-json"),
         ],
-        *[('[{"a":1} {"b":2}]', "bad-json"), ("[{]}]", "bad-json"), ("[]x", "bad-json"), ("{} 1", "bad-json")],
-        *[('{"a":1}]', "bad-json"), (",", "bad-json"), ('[{"a": "' + "x" * 100 + '"}]', "record-too-long")],
+        *[
+            ('[{"a":1} {"b":2}]', "bad-json"),
+            ("[{]}]", "bad-json"),
+            ("[]x", "bad-json"),
+            ("{} 1", "bad-json"),
+        ],
+        *[
+            ('{"a":1}]', "bad-json"),
+            (",", "bad-json"),
+            ('[{"a": "' + "x" * 100 + '"}]', "record-too-long"),
+        ],
     ],
 )
 @pytest.mark.parametrize("size", [1, 1000])
@@ -78,7 +95,11 @@ def test_a_document_is_taken_in_by_its_records(tmp_path: Path) -> None:
     array = b'[{"a": 1},\n {"a": 2}]'
     for name, content in (("a.json", array), ("a.json.gz", gzip.compress(array))):
         found = looked_at(name, content)
-        assert isinstance(found, Verified) and (found.counted, found.lines, found.raw_bytes) == (2, None, len(array))
+        assert isinstance(found, Verified) and (found.counted, found.lines, found.raw_bytes) == (
+            2,
+            None,
+            len(array),
+        )
     assert getattr(looked_at("torn.json", array[:-1]), "reason", None) == "truncated"
     assert getattr(looked_at("zip.json", b"PK\x03\x04"), "reason", None) == "wrong-container"
     assert getattr(looked_at("empty.json", b""), "counted", None) == 0

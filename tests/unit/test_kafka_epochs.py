@@ -20,7 +20,9 @@ class Log:
 
     epoch: int = 0
     beginning: int = 0
-    records: list[tuple[int, int]] = field(default_factory=list)  # epoch, a number that no other record has
+    records: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # epoch, a number that no other record has
     written: int = 0
 
     def write(self, count: int) -> None:
@@ -35,7 +37,9 @@ class Log:
 
     def end_of(self, epoch: int) -> int:
         """What a leader answers for an epoch: the first offset of a later one, or the end of the log."""
-        later = (at for at, (one, _) in enumerate(self.records) if one > epoch and at >= self.beginning)
+        later = (
+            at for at, (one, _) in enumerate(self.records) if one > epoch and at >= self.beginning
+        )
         return next(later, len(self.records))
 
     def held(self) -> Available:
@@ -54,7 +58,10 @@ def compared(log: Log, pinned: list[Span]) -> tuple[Available, int]:
 
 
 steps = st.lists(
-    st.tuples(st.sampled_from(["write", "write", "pin", "pin", "elect", "truncate", "trim"]), st.integers(1, 12)),
+    st.tuples(
+        st.sampled_from(["write", "write", "pin", "pin", "elect", "truncate", "trim"]),
+        st.integers(1, 12),
+    ),
     min_size=3,
     max_size=30,
 )
@@ -83,11 +90,21 @@ def _live(steps: list[tuple[str, int]]) -> None:
                 assert [one.kind for one in found.losses] == ["offsets-lost"]
                 return
             stands = {at: number for at, (_, number) in enumerate(log.records)}
-            wrong = [at for at, number in read.items() if at >= log.beginning and stands.get(at) != number]
-            assert asked <= (1 if pinned and pinned[0].epoch != log.epoch else 0), "the same leader is not asked"
+            wrong = [
+                at
+                for at, number in read.items()
+                if at >= log.beginning and stands.get(at) != number
+            ]
+            assert asked <= (1 if pinned and pinned[0].epoch != log.epoch else 0), (
+                "the same leader is not asked"
+            )
             if wrong:
                 (loss,) = found.losses
-                assert (loss.kind, loss.span.start, loss.span.until) == ("log-truncated", min(wrong), position)
+                assert (loss.kind, loss.span.start, loss.span.until) == (
+                    "log-truncated",
+                    min(wrong),
+                    position,
+                )
                 whole = Span("t", 0, ID, log.beginning, position)
                 assert [one.span for one in of_pinned([whole], {whole.place: held})] == [loss.span]
                 seen["grown past" if len(log.records) >= position else "shorter"] += 1

@@ -44,7 +44,10 @@ def test_partitions_are_drained_together(sizes: list[int], most: int) -> None:
         taken, left = take(left, most)
         slices += 1
         share = sum(one.until for one in taken) / sum(sizes)
-        assert all(abs(one.until - share * size) <= slices + 1 for one, size in zip(taken, sizes, strict=True))
+        assert all(
+            abs(one.until - share * size) <= slices + 1
+            for one, size in zip(taken, sizes, strict=True)
+        )
     assert slices == -(-sum(sizes) // most)
     assert [one.until for one in left] == sizes
 
@@ -54,7 +57,9 @@ offsets = st.integers(0, 40)
 
 @settings(max_examples=1000)
 @given(offsets, st.integers(0, 20), st.lists(st.tuples(offsets, st.integers(0, 20)), max_size=5))
-def test_what_is_left_of_a_span_is_what_nothing_covers(start: int, size: int, holes: list[tuple[int, int]]) -> None:
+def test_what_is_left_of_a_span_is_what_nothing_covers(
+    start: int, size: int, holes: list[tuple[int, int]]
+) -> None:
     removed = [span(at, at + length) for at, length in holes]
     parts = without(span(start, start + size), removed)
     covered = {offset for one in removed for offset in range(one.start, one.until)}
@@ -65,7 +70,9 @@ def test_what_is_left_of_a_span_is_what_nothing_covers(start: int, size: int, ho
 
 
 def test_spans_of_another_topic_or_partition_cover_nothing() -> None:
-    assert without(span(0, 5), [span(0, 5, 1), span(0, 5, id=B), replace(span(0, 5), topic="u")]) == [span(0, 5)]
+    assert without(
+        span(0, 5), [span(0, 5, 1), span(0, 5, id=B), replace(span(0, 5), topic="u")]
+    ) == [span(0, 5)]
 
 
 @dataclass
@@ -103,7 +110,9 @@ def test_every_offset_is_read_once_or_named_as_lost(steps: list[tuple[str, int, 
         if kind == "write":
             part[1] += amount
         elif kind == "trim":
-            aged |= {(log.id, number, o) for o in range(part[0], min(part[0] + amount, part[1]))} - read
+            aged |= {
+                (log.id, number, o) for o in range(part[0], min(part[0] + amount, part[1]))
+            } - read
             part[0] = min(part[0] + amount, part[1])
         elif kind == "add":
             log.parts[len(log.parts)] = [0, 0]
@@ -136,7 +145,9 @@ def test_every_offset_is_read_once_or_named_as_lost(steps: list[tuple[str, int, 
         rest = unread(have, pinned)
         if not rest.losses:
             whole = {(log.id, p, o) for p, (b, e) in log.parts.items() for o in range(b, e)}
-            left = {(s.topic_id, s.partition, o) for s in rest.spans for o in range(s.start, s.until)}
+            left = {
+                (s.topic_id, s.partition, o) for s in rest.spans for o in range(s.start, s.until)
+            }
             assert whole <= read | left
 
 
@@ -154,7 +165,9 @@ def test_every_offset_is_read_once_or_named_as_lost(steps: list[tuple[str, int, 
         ([held(0, 3, id=B), held(4, 9, 1, id=B)], [span(0, 3)], "topic-recreated", (3, 3)),
     ],
 )
-def test_what_is_lost_is_named(have: list[Available], pinned: list[Span], kind: str, lost: tuple[int, int]) -> None:
+def test_what_is_lost_is_named(
+    have: list[Available], pinned: list[Span], kind: str, lost: tuple[int, int]
+) -> None:
     found = unread(have, pinned)
     assert [(one.kind, (one.span.start, one.span.until)) for one in found.losses] == [(kind, lost)]
     again = unread(have, pinned, accepted=[one.span for one in found.losses])
@@ -171,7 +184,9 @@ def test_an_accepted_loss_is_gone_by_and_what_follows_is_read() -> None:
 
 
 @pytest.mark.parametrize("other", [[held(0, 9)], []], ids=["a partition", "a topic"])
-def test_what_was_accepted_as_gone_and_comes_back_is_read_on_or_is_another_log(other: list[Available]) -> None:
+def test_what_was_accepted_as_gone_and_comes_back_is_read_on_or_is_another_log(
+    other: list[Available],
+) -> None:
     known, accepted = [span(0, len(other) * 9), span(0, 4, 1)][1 - len(other) :], [span(4, 4, 1)]
     found = unread(other, known, accepted=accepted)
     assert found.losses == ()
@@ -188,7 +203,9 @@ def test_what_was_accepted_as_gone_and_comes_back_is_read_on_or_is_another_log(o
 
 
 def test_a_loss_that_was_accepted_in_part_is_a_loss() -> None:
-    assert [one.kind for one in unread([held(8, 9)], [span(0, 3)], accepted=[span(0, 7)]).losses] == ["offsets-lost"]
+    assert [
+        one.kind for one in unread([held(8, 9)], [span(0, 3)], accepted=[span(0, 7)]).losses
+    ] == ["offsets-lost"]
 
 
 def test_a_topic_never_read_begins_where_it_is_told_and_an_added_partition_at_zero() -> None:
@@ -197,10 +214,15 @@ def test_a_topic_never_read_begins_where_it_is_told_and_an_added_partition_at_ze
     starts = {("t", 0): 15, ("t", 1): 99, ("t", 2): 0}
     assert [one.start for one in unread(have, [], starts=starts).spans] == [15, 20, 3]
     known = [span(10, 12)]
-    assert [(one.partition, one.start) for one in unread(have[:2], known, starts=starts).spans] == [(0, 12), (1, 0)]
+    assert [(one.partition, one.start) for one in unread(have[:2], known, starts=starts).spans] == [
+        (0, 12),
+        (1, 0),
+    ]
 
 
 def test_partitions_without_new_offsets_are_not_read() -> None:
-    assert by_partition([span(0, 3), span(5, 5, 1), span(7, 8, 2)]) == [{"t": {0: (0, 3), 2: (7, 8)}}]
+    assert by_partition([span(0, 3), span(5, 5, 1), span(7, 8, 2)]) == [
+        {"t": {0: (0, 3), 2: (7, 8)}}
+    ]
     assert by_partition([span(0, 3), span(5, 6)]) == [{"t": {0: (0, 3)}}, {"t": {0: (5, 6)}}]
     assert by_partition([]) == []

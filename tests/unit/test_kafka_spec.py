@@ -64,27 +64,89 @@ def test_a_kafka_flow_is_read_and_survives_its_own_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "place", "words"),
     [
-        (KAFKA, KAFKA.replace("topics: [a]", "topics: []"), "6:15: flows.events.source.kafka.topics", "needed"),
-        (KAFKA, KAFKA.replace("[a]", "[a, b, a]"), "6:15: flows.events.source.kafka.topics", "twice"),
-        (KAFKA, KAFKA.replace("[a]", '["a b"]'), "6:24: flows.events.source.kafka.topics[0]", "no topic"),
-        (KAFKA, KAFKA.replace("topics: [a]", 'pattern: "a["'), "6:24: flows.events.source.kafka.pattern", "regular"),
-        (KAFKA, KAFKA.replace(":9092", ""), "flows.events.source.kafka.bootstrap_servers", "no list of brokers"),
-        (KAFKA, KAFKA.replace("}", ", group_id: x}"), "flows.events.source.kafka.group_id", "unknown key"),
-        (KAFKA, KAFKA.replace("}", ", sasl_username: x}"), "flows.events.source.kafka.sasl_username", "sasl_"),
-        (KAFKA, KAFKA.replace("}", ", ssl_ca_location: x}"), "flows.events.source.kafka.ssl_ca_location", "ssl"),
+        (
+            KAFKA,
+            KAFKA.replace("topics: [a]", "topics: []"),
+            "6:15: flows.events.source.kafka.topics",
+            "needed",
+        ),
+        (
+            KAFKA,
+            KAFKA.replace("[a]", "[a, b, a]"),
+            "6:15: flows.events.source.kafka.topics",
+            "twice",
+        ),
+        (
+            KAFKA,
+            KAFKA.replace("[a]", '["a b"]'),
+            "6:24: flows.events.source.kafka.topics[0]",
+            "no topic",
+        ),
+        (
+            KAFKA,
+            KAFKA.replace("topics: [a]", 'pattern: "a["'),
+            "6:24: flows.events.source.kafka.pattern",
+            "regular",
+        ),
+        (
+            KAFKA,
+            KAFKA.replace(":9092", ""),
+            "flows.events.source.kafka.bootstrap_servers",
+            "no list of brokers",
+        ),
+        (
+            KAFKA,
+            KAFKA.replace("}", ", group_id: x}"),
+            "flows.events.source.kafka.group_id",
+            "unknown key",
+        ),
+        (
+            KAFKA,
+            KAFKA.replace("}", ", sasl_username: x}"),
+            "flows.events.source.kafka.sasl_username",
+            "sasl_",
+        ),
+        (
+            KAFKA,
+            KAFKA.replace("}", ", ssl_ca_location: x}"),
+            "flows.events.source.kafka.ssl_ca_location",
+            "ssl",
+        ),
         ("format: json", "format: csv", "7:15: flows.events.source.format", "'json' or 'text'"),
         ("format: json", "format: json\n      files: x", "flows.events.source", "exactly one of"),
-        ("format: json", "format: json\n      starting: soon", "8:17: flows.events.source.starting", "earliest"),
-        ("format: json", "format: json\n      fail_on_data_loss: false", "8:7: flows.events.source", "unknown key"),
+        (
+            "format: json",
+            "format: json\n      starting: soon",
+            "8:17: flows.events.source.starting",
+            "earliest",
+        ),
+        (
+            "format: json",
+            "format: json\n      fail_on_data_loss: false",
+            "8:7: flows.events.source",
+            "unknown key",
+        ),
         ("from: key", "from: kay", "9:7: flows.events.columns.user", "header:NAME"),
         ("from: key", 'from: "User Id"', "9:7: flows.events.columns.user", 'from: "field:User Id"'),
         ("from: key", 'from: "field:"', "9:7: flows.events.columns.user", "is empty"),
         ("from: key", 'from: "header:"', "9:7: flows.events.columns.user", "header:NAME"),
-        ("timestamp not null, from", "date not null, from", "10:7: flows.events.columns.at", "is timestamp"),
-        ("{type: string not null, from: key}", "{type: string}", "9:13: flows.events.columns.user", "from: key"),
+        (
+            "timestamp not null, from",
+            "date not null, from",
+            "10:7: flows.events.columns.at",
+            "is timestamp",
+        ),
+        (
+            "{type: string not null, from: key}",
+            "{type: string}",
+            "9:13: flows.events.columns.user",
+            "from: key",
+        ),
     ],
 )
-def test_what_can_not_work_is_refused_at_its_place(tmp_path: Path, old: str, new: str, place: str, words: str) -> None:
+def test_what_can_not_work_is_refused_at_its_place(
+    tmp_path: Path, old: str, new: str, place: str, words: str
+) -> None:
     assert GOOD.count(old) == 1
     with pytest.raises(TerminalError) as found:
         loaded(tmp_path, GOOD.replace(old, new))
@@ -109,7 +171,10 @@ def test_of_files_and_with_field_a_column_is_taken_from_a_field(tmp_path: Path) 
     assert list(flow.record_columns) == ["user", "n"]
 
 
-KEY, AT = {"type": "string not null", "from": "key"}, {"type": "timestamp not null", "from": "timestamp"}
+KEY, AT = (
+    {"type": "string not null", "from": "key"},
+    {"type": "timestamp not null", "from": "timestamp"},
+)
 OFFSET = {"type": "bigint not null", "from": "offset"}
 
 
@@ -126,7 +191,9 @@ OFFSET = {"type": "bigint not null", "from": "offset"}
         ([], [], False),
     ],
 )
-def test_a_null_value_deletes_where_key_and_time_name_what(keys: list[str], order: list[str], deletes: bool) -> None:
+def test_a_null_value_deletes_where_key_and_time_name_what(
+    keys: list[str], order: list[str], deletes: bool
+) -> None:
     source = {"kafka": {"topics": ["a"], "bootstrap_servers": "h:1"}, "format": "json"}
     columns = {"user": KEY, "at": AT, "offset": OFFSET, "own": "int not null"}
     target = {"keys": keys, "sequence_by": order} if keys else {}
@@ -141,8 +208,14 @@ def test_validate_tells_beforehand_that_a_null_value_deletes_nothing(
 ) -> None:
     source = {"kafka": {"topics": ["a"], "bootstrap_servers": "h:1"}, "format": "json"}
     columns = {"user": KEY, "at": AT, "own": "int not null"}
-    flow = {"source": source, "columns": columns, "target": {"keys": ["user"], "sequence_by": [order]}}
-    spec = PipelineSpec.model_validate({"pipeline": "p", "lake": str(tmp_path), "flows": {"f": flow}})
+    flow = {
+        "source": source,
+        "columns": columns,
+        "target": {"keys": ["user"], "sequence_by": [order]},
+    }
+    spec = PipelineSpec.model_validate(
+        {"pipeline": "p", "lake": str(tmp_path), "flows": {"f": flow}}
+    )
     assert [warning.code for warning in validation.warnings(spec, tmp_path, strict=False)] == told
 
 
@@ -164,14 +237,20 @@ def test_clients_get_the_secret_and_the_spec_keeps_the_reference(tmp_path: Path)
     assert ENVIRON["DRAINDOWN_SECRET_WORD"] not in cluster.model_dump_json()
     assert of_librdkafka(cluster, ENVIRON)["sasl.password"] == ENVIRON["DRAINDOWN_SECRET_WORD"]
     java = of_java(cluster, ENVIRON)
-    assert java["sasl.jaas.config"].endswith('required username="us\\"er" password="pa\\"ss\\\\word";')
+    assert java["sasl.jaas.config"].endswith(
+        'required username="us\\"er" password="pa\\"ss\\\\word";'
+    )
     assert java["ssl.truststore.certificates"] == "-----BEGIN CERTIFICATE-----\n"
     assert java["security.protocol"] == "SASL_SSL"
 
 
 HOSTS = ("kafka-1.inner", "k2", "10.7.7.7", "fd00::7")
 BROKERS = "kafka-1.inner:9092, SASL_SSL://k2:9093,10.7.7.7:9094,[fd00::7]:9095"
-HIDDEN = {"DRAINDOWN_SECRET_KAFKA": BROKERS, "DRAINDOWN_SECRET_USER": "svc-account", "DRAINDOWN_SECRET_WORD": "word"}
+HIDDEN = {
+    "DRAINDOWN_SECRET_KAFKA": BROKERS,
+    "DRAINDOWN_SECRET_USER": "svc-account",
+    "DRAINDOWN_SECRET_WORD": "word",
+}
 AT_SECRETS = CLUSTER | {"bootstrap_servers": "${secret:KAFKA}", "sasl_username": "${secret:USER}"}
 SAID = (
     "sasl_ssl://kafka-1.inner:9092/bootstrap: Connect to ipv4#10.9.9.9:9092 failed: Connection refused",
@@ -189,18 +268,31 @@ SAID = (
 def test_texts_of_clients_do_not_show_brokers_that_are_a_secret(text: str) -> None:
     shown = redacted(text, secrets_of(KafkaCluster.model_validate(AT_SECRETS), HIDDEN))
     assert "***" in shown and not any(word in shown for word in (*HOSTS, "svc-account"))
-    plain = KafkaCluster.model_validate(CLUSTER | {"bootstrap_servers": "kafka-1.inner:9092,k2:9093,10.7.7.7:9094"})
-    assert redacted(text, secrets_of(plain, HIDDEN)) == text, "what the file says in the open is shown"
+    plain = KafkaCluster.model_validate(
+        CLUSTER | {"bootstrap_servers": "kafka-1.inner:9092,k2:9093,10.7.7.7:9094"}
+    )
+    assert redacted(text, secrets_of(plain, HIDDEN)) == text, (
+        "what the file says in the open is shown"
+    )
 
 
-def test_no_error_of_a_client_shows_brokers_that_are_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_error_of_a_client_shows_brokers_that_are_a_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hidden = {"DRAINDOWN_SECRET_KAFKA": "127.0.0.7:1"}
     cluster = {"topics": ["a"], "bootstrap_servers": "${secret:KAFKA}"}
     text = "x" * 395 + " 127.0.0.7:1/bootstrap: Connect to ipv4#127.0.0.7:1 failed"
-    codes = (KafkaError._TRANSPORT, KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    codes = (
+        KafkaError._TRANSPORT,
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    )
     found = []
     for code in codes:
-        reader = source_client.Client(KafkaSource.model_validate({"kafka": cluster, "format": "json"}), hidden)
+        reader = source_client.Client(
+            KafkaSource.model_validate({"kafka": cluster, "format": "json"}), hidden
+        )
         reader._heard.append(KafkaError(code, text))
         found.append(reader._explained("look", TimeoutError()))
         sink = KafkaSink.model_validate({"topic": "a", "bootstrap_servers": "${secret:KAFKA}"})
@@ -230,7 +322,10 @@ def test_a_secret_is_looked_up_in_the_environment_then_in_files(tmp_path: Path) 
     (tmp_path / "A").write_text("from file\n")
     files = {"DRAINDOWN_SECRETS": str(tmp_path)}
     assert resolved("x ${secret:A} y", files) == "x from file y"
-    assert resolved("${secret:A}", files | {"DRAINDOWN_SECRET_A": "from environment"}) == "from environment"
+    assert (
+        resolved("${secret:A}", files | {"DRAINDOWN_SECRET_A": "from environment"})
+        == "from environment"
+    )
     assert names_in("${secret:A} and ${secret:B}") == ["A", "B"]
     for environ in ({}, files):
         with pytest.raises(TerminalError) as found:

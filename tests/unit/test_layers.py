@@ -10,7 +10,9 @@ SOURCE = ROOT / "src" / "draindown"
 
 
 def test_every_module_belongs_to_one_layer() -> None:
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
+        "contracts"
+    ]
     lines = next(contract["layers"] for contract in contracts if contract["id"] == "layers")
     layers = [name.strip() for line in lines for name in line.replace(":", "|").split("|")]
     modules = [
@@ -18,6 +20,9 @@ def test_every_module_belongs_to_one_layer() -> None:
         for path in SOURCE.rglob("*.py")
         if path.name != "__init__.py" or path.parent.name in ("pages", "cli")
     ]
-    of = {module: [layer for layer in layers if f"{module}.".startswith(f"{layer}.")] for module in modules}
+    of = {
+        module: [layer for layer in layers if f"{module}.".startswith(f"{layer}.")]
+        for module in modules
+    }
     assert len(modules) > 100
     assert {module: found for module, found in of.items() if len(found) != 1} == {}

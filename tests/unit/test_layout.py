@@ -15,7 +15,9 @@ from draindown.runs import store
 from draindown.runs.report import StepReport
 
 
-def test_a_generation_that_is_rebuilt_shares_what_is_read_and_decided_and_nothing_that_is_written() -> None:
+def test_a_generation_that_is_rebuilt_shares_what_is_read_and_decided_and_nothing_that_is_written() -> (
+    None
+):
     live = FlowLayout("/lake", "p", "f", "t")
     staged = live.beside(7)
     names = [name for name, kind in vars(FlowLayout).items() if isinstance(kind, property)]
@@ -43,7 +45,9 @@ def test_a_safe_id_is_its_own_name(run_id: str) -> None:
     assert safe_name(run_id) == run_id
 
 
-@pytest.mark.parametrize("run_id", ["a:b", "a/b", "../../x", "..", ".", "", "é" * 250, "a:" + "x" * 300, "\udcff"])
+@pytest.mark.parametrize(
+    "run_id", ["a:b", "a/b", "../../x", "..", ".", "", "é" * 250, "a:" + "x" * 300, "\udcff"]
+)
 def test_any_other_id_becomes_a_name_that_stays(run_id: str) -> None:
     name = safe_name(run_id)
     assert name != run_id
@@ -55,7 +59,12 @@ def test_any_other_id_becomes_a_name_that_stays(run_id: str) -> None:
 
 
 def test_ids_that_differ_in_unsafe_characters_alone_get_two_names() -> None:
-    ids = ["scheduled__2026-01-01T00:00:00+00:00", "scheduled__2026-01-01T00_00_00+00_00", "..", "_.."]
+    ids = [
+        "scheduled__2026-01-01T00:00:00+00:00",
+        "scheduled__2026-01-01T00_00_00+00_00",
+        "..",
+        "_..",
+    ]
     ids += ["é" * 250, "é" * 249 + "è"]
     assert len({safe_name(run_id) for run_id in ids}) == len(ids)
 
@@ -65,7 +74,14 @@ def test_a_report_is_found_by_its_id_and_by_its_listed_name(tmp_path: Path) -> N
     at = now()
     ids = ["scheduled__2026-01-01T00:00:00+00:00", "scheduled__2026-01-01T00_00_00+00_00"]
     for run_id in ids:
-        facts = {"pipeline": "p", "flow": "f", "step": "drain", "outcome": "done", "started_at": at, "finished_at": at}
+        facts = {
+            "pipeline": "p",
+            "flow": "f",
+            "step": "drain",
+            "outcome": "done",
+            "started_at": at,
+            "finished_at": at,
+        }
         store.write(layout, StepReport.model_validate({**facts, "run_id": run_id}))
     listed = [store.read(layout, name, "drain") for name in store.runs(layout)]
     assert {found.run_id for found in listed if found} == set(ids)
@@ -75,7 +91,10 @@ def test_a_report_is_found_by_its_id_and_by_its_listed_name(tmp_path: Path) -> N
 def test_old_runs_are_forgotten_beyond_the_newest(tmp_path: Path) -> None:
     layout = FlowLayout(str(tmp_path), "p", "f", "t")
     for day in range(6):
-        for file in (Path(layout.report(f"r{day}", "plan")), Path(layout.all_validations, f"r{day}", "index.html")):
+        for file in (
+            Path(layout.report(f"r{day}", "plan")),
+            Path(layout.all_validations, f"r{day}", "index.html"),
+        ):
             file.parent.mkdir(parents=True)
             file.touch()
             os.utime(file, (day * 86400, day * 86400))

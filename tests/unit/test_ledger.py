@@ -16,7 +16,10 @@ from draindown.ledger.rows import BatchRow, conserve, newest_sequence
         ([], None),
         (["9", "10", "-11"], "10"),
         (["9.5", "1E+1"], "1E+1"),
-        (["2024-07-01 00:00:00", "2024-07-01 00:00:00.5", "2023-12-31 23:59:59"], "2024-07-01 00:00:00.5"),
+        (
+            ["2024-07-01 00:00:00", "2024-07-01 00:00:00.5", "2023-12-31 23:59:59"],
+            "2024-07-01 00:00:00.5",
+        ),
         (["b", "9", "a"], "b"),
     ],
 )
@@ -43,13 +46,17 @@ def test_both_accounts_of_a_derived_flow_add_up() -> None:
     assert conserve(_DERIVED) == _DERIVED == BatchRow.from_dict(_DERIVED.as_dict())
 
 
-@pytest.mark.parametrize("name", ["records", "used", "irrelevant", "touched", "inserted", "deleted", "unchanged"])
+@pytest.mark.parametrize(
+    "name", ["records", "used", "irrelevant", "touched", "inserted", "deleted", "unchanged"]
+)
 def test_a_derived_batch_that_does_not_add_up_is_refused(name: str) -> None:
     with pytest.raises(TerminalError) as error:
         conserve(replace(_DERIVED, **{name: getattr(_DERIVED, name) + 1}))
     assert error.value.code == "ledger-does-not-add-up" and error.value.in_order
     assert error.value.changed == "nothing of this batch is in the table"
-    assert [step.split()[1] for step in error.value.next] == ["prove", "reset"], "a derived flow is not audited"
+    assert [step.split()[1] for step in error.value.next] == ["prove", "reset"], (
+        "a derived flow is not audited"
+    )
 
 
 def test_of_a_derived_batch_that_was_committed_otherwise_more_is_kept() -> None:
@@ -61,5 +68,8 @@ def test_of_a_derived_batch_that_was_committed_otherwise_more_is_kept() -> None:
 
 def test_a_row_from_before_derived_flows_is_a_landing_row() -> None:
     before = BatchRow("p", "f", 1, 0, "r", records=1, inserted=1).as_dict()
-    old = {name: None if name in ("form", "used", "touched") else value for name, value in before.items()}
+    old = {
+        name: None if name in ("form", "used", "touched") else value
+        for name, value in before.items()
+    }
     assert conserve(BatchRow.from_dict(old)).form == "land"

@@ -76,25 +76,74 @@ def places(error: TerminalError) -> list[str]:
 
 def test_a_good_file(tmp_path: Path) -> None:
     spec = load(write(tmp_path, GOOD), {})
-    assert (spec.pipeline, list(spec.flows), spec.flows["flights"].target.keys) == ("flights", ["flights"], ["id"])
+    assert (spec.pipeline, list(spec.flows), spec.flows["flights"].target.keys) == (
+        "flights",
+        ["flights"],
+        ["id"],
+    )
 
 
 @pytest.mark.parametrize(
     ("old", "new", "place", "reason"),
     [
-        ("format: json", "formt: json", "7:7: flows.flights.source.formt", "did you mean 'format'?"),
+        (
+            "format: json",
+            "formt: json",
+            "7:7: flows.flights.source.formt",
+            "did you mean 'format'?",
+        ),
         ("format: json", "formt: json", "5:5: flows.flights.source.format", "is required"),
-        ("format: json", "format: jsn", "7:15: flows.flights.source.format", "did you mean 'json'?"),
-        ("format: json", "format: avro", "7:15: flows.flights.source.format", "must be 'json', 'csv'"),
+        (
+            "format: json",
+            "format: jsn",
+            "7:15: flows.flights.source.format",
+            "did you mean 'json'?",
+        ),
+        (
+            "format: json",
+            "format: avro",
+            "7:15: flows.flights.source.format",
+            "must be 'json', 'csv'",
+        ),
         ("format: json", "format:", "7:14: flows.flights.source.format", "is empty"),
-        ("format: json", "format: json\n      changes: t", "8:7: flows.flights.source.changes", "not supported yet"),
-        ("format: json", "format: json\n      kafka: t", "6:7: flows.flights.source", "exactly one of files, kafka"),
-        ("files: landing/*.json", "files: s3a://b/*", "6:14: flows.flights.source.files", "only local paths"),
-        ("files: landing/*.json", "files: [a]", "6:14: flows.flights.source.files", "must be text, not a list"),
-        ("files: landing/*.json", "files: 5", "6:14: flows.flights.source.files", "put it in quotes"),
+        (
+            "format: json",
+            "format: json\n      changes: t",
+            "8:7: flows.flights.source.changes",
+            "not supported yet",
+        ),
+        (
+            "format: json",
+            "format: json\n      kafka: t",
+            "6:7: flows.flights.source",
+            "exactly one of files, kafka",
+        ),
+        (
+            "files: landing/*.json",
+            "files: s3a://b/*",
+            "6:14: flows.flights.source.files",
+            "only local paths",
+        ),
+        (
+            "files: landing/*.json",
+            "files: [a]",
+            "6:14: flows.flights.source.files",
+            "must be text, not a list",
+        ),
+        (
+            "files: landing/*.json",
+            "files: 5",
+            "6:14: flows.flights.source.files",
+            "put it in quotes",
+        ),
         ("lake: lake", "lakes: lake", "2:1: lakes", "did you mean 'lake'?"),
         ("lake: lake", "", "1:1: lake", "is required"),
-        ("lake: lake", "lake: lake\nretries: 1.5", "3:10: retries", "must be a whole number, not 1.5"),
+        (
+            "lake: lake",
+            "lake: lake\nretries: 1.5",
+            "3:10: retries",
+            "must be a whole number, not 1.5",
+        ),
         ("lake: lake", "lake: lake\nretries: 11", "3:10: retries", "must be at most 10, not 11"),
         ("lake: lake", "lake: lake\ntags: a", "3:7: tags", "must be a list"),
         ("lake: lake", "lake: lake\ntags: [a, '']", "3:11: tags[1]", "is empty"),
@@ -105,12 +154,22 @@ def test_a_good_file(tmp_path: Path) -> None:
             "11:18: flows.flights.drift.new",
             "did you mean 'rescue'?",
         ),
-        ("id: string not null", "id: strng", "9:11: flows.flights.columns.id", "did you mean 'string'?"),
+        (
+            "id: string not null",
+            "id: strng",
+            "9:11: flows.flights.columns.id",
+            "did you mean 'string'?",
+        ),
         ("id: string not null", "id: string", "12:14: flows.flights.target.keys[0]", "can be null"),
         ("id: string not null", "_id: string", "9:7: flows.flights.columns._id", "reserved"),
         ("at: timestamp not null", "at: 5", "10:11: flows.flights.columns.at", "must be a type"),
         ("keys: [id]", "keys: [ID]", "12:14: flows.flights.target.keys[0]", "did you mean 'id'?"),
-        ("keys: [id]", "cluster_by: [id]", "12:7: flows.flights.target.cluster_by", "not supported yet"),
+        (
+            "keys: [id]",
+            "cluster_by: [id]",
+            "12:7: flows.flights.target.cluster_by",
+            "not supported yet",
+        ),
         ("keys: [id]", "table: t", "13:7: flows.flights.target.sequence_by", "needs keys"),
         (
             "sequence_by: [at]",
@@ -124,28 +183,65 @@ def test_a_good_file(tmp_path: Path) -> None:
             "11:20: flows.flights.rules.fresh",
             "use arrived_at",
         ),
-        ("    target:", "    rules: {Fresh: at < 1}\n    target:", "11:13: flows.flights.rules.Fresh", "is not a name"),
+        (
+            "    target:",
+            "    rules: {Fresh: at < 1}\n    target:",
+            "11:13: flows.flights.rules.Fresh",
+            "is not a name",
+        ),
         (
             "    target:",
             "    rules: {ok: true}\n    target:",
             "11:17: flows.flights.rules.ok",
             "not true: put it in quotes",
         ),
-        ("    target:", "    rules:\n    target:", "11:11: flows.flights.rules", "is empty; write keys and values"),
-        ("    target:", "    watermark: {}\n    target:", "11:5: flows.flights.watermark", "not supported yet"),
-        ("    target:", "    window: {}\n    target:", "11:5: flows.flights.window", "needs `source: {table: NAME}`"),
-        ("    target:", "    deadline: 1:30\n    target:", "11:15: flows.flights.deadline", "must be a duration"),
-        ("    target:", "    max_batches: 0\n    target:", "11:18: flows.flights.max_batches", "at least 1"),
+        (
+            "    target:",
+            "    rules:\n    target:",
+            "11:11: flows.flights.rules",
+            "is empty; write keys and values",
+        ),
+        (
+            "    target:",
+            "    watermark: {}\n    target:",
+            "11:5: flows.flights.watermark",
+            "not supported yet",
+        ),
+        (
+            "    target:",
+            "    window: {}\n    target:",
+            "11:5: flows.flights.window",
+            "needs `source: {table: NAME}`",
+        ),
+        (
+            "    target:",
+            "    deadline: 1:30\n    target:",
+            "11:15: flows.flights.deadline",
+            "must be a duration",
+        ),
+        (
+            "    target:",
+            "    max_batches: 0\n    target:",
+            "11:18: flows.flights.max_batches",
+            "at least 1",
+        ),
         (
             "    target:",
             "    maintenance: {retain: 1 day}\n    target:",
             "11:27: flows.flights.maintenance.retain",
             "7 days",
         ),
-        ("    target:", "    columns: {a: int}\n    target:", "11:5: flows.flights.columns", "first on line 8"),
+        (
+            "    target:",
+            "    columns: {a: int}\n    target:",
+            "11:5: flows.flights.columns",
+            "first on line 8",
+        ),
     ],
 )
-def test_errors_point_at_their_place(tmp_path: Path, old: str, new: str, place: str, reason: str) -> None:
+def test_errors_point_at_their_place(
+    tmp_path: Path, old: str, new: str, place: str, reason: str
+) -> None:
     assert GOOD.count(old) == 1
     error = refused(write(tmp_path, GOOD.replace(old, new)))
     assert error.code == "invalid-pipeline"
@@ -190,13 +286,17 @@ def test_what_is_no_document(tmp_path: Path, text: str, place: str, reason: str)
 
 
 def test_laughs_are_bounded(tmp_path: Path) -> None:
-    laughs = ["a0: &a0 [x,x,x,x,x,x,x,x,x]"] + [f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
+    laughs = ["a0: &a0 [x,x,x,x,x,x,x,x,x]"] + [
+        f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)
+    ]
     error = refused(write(tmp_path, "\n".join(laughs)))
     assert "aliases and values come to more than" in error.found
 
 
 def test_aliases_of_whole_values_work(tmp_path: Path) -> None:
-    text = GOOD.replace("source:", "source: &s") + "  more:\n    source: *s\n    columns: {a: int}\n"
+    text = (
+        GOOD.replace("source:", "source: &s") + "  more:\n    source: *s\n    columns: {a: int}\n"
+    )
     spec = load(write(tmp_path, text), {})
     assert spec.flows["more"].source == spec.flows["flights"].source
 
@@ -304,7 +404,10 @@ def test_malformed_references(tmp_path: Path, written: str) -> None:
 
 
 def test_sizes_and_durations_come_from_the_environment(tmp_path: Path) -> None:
-    text = GOOD.replace("format: json", "format: json\n      max_bytes_per_trigger: ${SIZE:-1mb}\n      settle: ${S}")
+    text = GOOD.replace(
+        "format: json",
+        "format: json\n      max_bytes_per_trigger: ${SIZE:-1mb}\n      settle: ${S}",
+    )
     source = load(write(tmp_path, text), {"S": "2 minutes"}).flows["flights"].source
     assert (source.max_bytes_per_trigger, source.settle) == (1024**2, 120)
 
@@ -320,7 +423,9 @@ def test_a_broken_file_hides_no_other(tmp_path: Path) -> None:
     for ignored in (".hidden.yaml", "notes.md", "d.yaml/x.txt"):
         write(tmp_path, "junk", ignored)
     found = load_all(tmp_path, {})
-    assert [x.pipeline if isinstance(x, PipelineSpec) else (x.name, x.error.code) for x in found] == [
+    assert [
+        x.pipeline if isinstance(x, PipelineSpec) else (x.name, x.error.code) for x in found
+    ] == [
         "flights",
         ("b_b", "invalid-pipeline"),
         ("d", "unreadable-pipeline"),
@@ -335,7 +440,11 @@ def test_a_broken_file_hides_no_other(tmp_path: Path) -> None:
         ("pipeline: x", "pipeline: x", {"flow flights", "table flights"}),
         ("  flights:", "  other:", set()),
         ("  flights:", "  other:\n    target: {table: flights}", {"table flights"}),
-        ("pipeline: x\nlake: lake", "pipeline: x\nlake: ./lake/", {"flow flights", "table flights"}),
+        (
+            "pipeline: x\nlake: lake",
+            "pipeline: x\nlake: ./lake/",
+            {"flow flights", "table flights"},
+        ),
         ("pipeline: x\nlake: lake", "pipeline: x\nlake: elsewhere", set()),
         ("pipeline: x\nlake: lake", "pipeline: flights\nlake: elsewhere", {"pipeline flights"}),
     ],
@@ -361,8 +470,12 @@ def test_single_writers_across_files(tmp_path: Path, old: str, new: str, shared:
         assert all(mine in line.split(": ")[0] and others in line for line in lines)
 
 
-@pytest.mark.parametrize(("written", "lake"), [("${LAKE}", ""), ("${LAKE}/x", ""), ("${LAKE:-lake}", "lake")])
-def test_a_broken_file_has_no_lake_where_its_variable_is_not_set(tmp_path: Path, written: str, lake: str) -> None:
+@pytest.mark.parametrize(
+    ("written", "lake"), [("${LAKE}", ""), ("${LAKE}/x", ""), ("${LAKE:-lake}", "lake")]
+)
+def test_a_broken_file_has_no_lake_where_its_variable_is_not_set(
+    tmp_path: Path, written: str, lake: str
+) -> None:
     for broken in (GOOD + "retries: 11\n", GOOD + "{"):
         write(tmp_path, broken.replace("lake: lake", f"lake: {written}"), "a.yaml")
         (found,) = load_all(tmp_path, {})
@@ -382,7 +495,9 @@ def test_no_directory(tmp_path: Path) -> None:
     assert caught.value.code == "no-pipelines"
 
 
-def test_a_hundred_files_are_parsed_once_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hundred_files_are_parsed_once_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     parsed: list[object] = []
     original = yaml.parse
 
@@ -402,7 +517,11 @@ def test_a_hundred_files_are_parsed_once_each(tmp_path: Path, monkeypatch: pytes
 
 def test_find_by_name_or_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, GOOD, "dags/pipelines/flights.yaml")
-    inner = write(tmp_path, GOOD.replace("pipeline: flights", "pipeline: 'weather'  # x"), "dags/pipelines/w.yml")
+    inner = write(
+        tmp_path,
+        GOOD.replace("pipeline: flights", "pipeline: 'weather'  # x"),
+        "dags/pipelines/w.yml",
+    )
     monkeypatch.chdir(tmp_path / "dags")
     assert find("flights", tmp_path) == path
     assert find("weather", tmp_path) == find("w", tmp_path) == inner
@@ -433,22 +552,44 @@ def test_find_in_an_empty_project(tmp_path: Path) -> None:
 
 def test_digest_follows_meaning_not_spelling(tmp_path: Path) -> None:
     spec = load(write(tmp_path, GOOD), {})
-    respelled = GOOD.replace("string not null", "STRING  NOT NULL").replace("lake: lake", "retries: 2\nlake: '${L}/'")
+    respelled = GOOD.replace("string not null", "STRING  NOT NULL").replace(
+        "lake: lake", "retries: 2\nlake: '${L}/'"
+    )
     assert digest(spec) == digest(load(write(tmp_path, respelled), {"L": "lake"}))
     assert digest(spec) == digest(PipelineSpec.model_validate_json(spec.model_dump_json()))
-    assert digest(spec) != digest(load(write(tmp_path, GOOD.replace("keys: [id]", "keys: [id, at]")), {}))
+    assert digest(spec) != digest(
+        load(write(tmp_path, GOOD.replace("keys: [id]", "keys: [id, at]")), {})
+    )
     assert re.fullmatch("[0-9a-f]{64}", digest(spec))
 
 
 # any input
 
 _lines = st.sampled_from(
-    [*GOOD.splitlines(), "  - x", "\t", "a: &a [*a]", "? b", "---", "...", "%YAML 9", "'", "{", "${X}", "!!x y"]
+    [
+        *GOOD.splitlines(),
+        "  - x",
+        "\t",
+        "a: &a [*a]",
+        "? b",
+        "---",
+        "...",
+        "%YAML 9",
+        "'",
+        "{",
+        "${X}",
+        "!!x y",
+    ]
 )
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(st.text(max_size=200) | st.lists(_lines, max_size=20).map("\n".join) | st.binary(max_size=200))
+@settings(
+    max_examples=300,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    st.text(max_size=200) | st.lists(_lines, max_size=20).map("\n".join) | st.binary(max_size=200)
+)
 @example("%TAG ! tag:x,2000:\n---\n!a b")
 @example("a: \ud7ff\x85\u2028b: \t")
 @example("? ? ? a")
@@ -463,18 +604,33 @@ def test_anything_else_is_a_terminal_error(tmp_path: Path, text: str | bytes) ->
 
 _values = st.recursive(
     # JSON, and so its Schema, has no infinity and no NaN
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=12),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=12),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
 
 def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    children = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     return [path, *(inner for key, child in children for inner in _paths(child, (*path, key)))]
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=300,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(st.data())
 def test_any_value_anywhere_is_read_or_refused_and_the_schema_is_never_narrower(
     tmp_path: Path, data: st.DataObject
@@ -522,7 +678,8 @@ class _Editors(yaml.SafeLoader):
 
 
 _Editors.add_constructor(
-    "tag:yaml.org,2002:bool", lambda _, node: {"true": True, "false": False}.get(node.value, node.value)
+    "tag:yaml.org,2002:bool",
+    lambda _, node: {"true": True, "false": False}.get(node.value, node.value),
 )
 
 
@@ -563,7 +720,9 @@ def test_every_key_is_in_the_reference(heading: str, model: Any) -> None:
 
 def test_the_schema_file_is_the_generated_one() -> None:
     written = (ROOT / "docs" / "pipeline.schema.json").read_text()
-    assert written == schema_text(), "run: python -m draindown.spec.json_schema > docs/pipeline.schema.json"
+    assert written == schema_text(), (
+        "run: python -m draindown.spec.json_schema > docs/pipeline.schema.json"
+    )
 
 
 @pytest.mark.parametrize(
@@ -587,7 +746,14 @@ def test_the_schema_describes_every_key_and_takes_references() -> None:
     generated = schema()
     jsonschema.Draft202012Validator.check_schema(generated)
     assert "$id" not in generated
-    properties = [generated["properties"], *(d["properties"] for d in generated["$defs"].values() if "properties" in d)]
-    assert [name for group in properties for name, one in group.items() if not one.get("description")] == []
-    text = GOOD.replace("format: json", "format: ${FORMAT:-json}\n      max_bytes_per_trigger: ${SIZE:-1mb}")
+    properties = [
+        generated["properties"],
+        *(d["properties"] for d in generated["$defs"].values() if "properties" in d),
+    ]
+    assert [
+        name for group in properties for name, one in group.items() if not one.get("description")
+    ] == []
+    text = GOOD.replace(
+        "format: json", "format: ${FORMAT:-json}\n      max_bytes_per_trigger: ${SIZE:-1mb}"
+    )
     jsonschema.Draft202012Validator(generated).validate(yaml.safe_load(text))

@@ -64,7 +64,9 @@ def test_a_seed_draws_the_same_thirty_in_ten_rooms_and_all_of_them_parse() -> No
 def test_stages_run_streams_that_name_the_module_first(tmp_path: Path) -> None:
     for name in ("near", "far"):
         (tmp_path / "tests" / "spark").mkdir(parents=True, exist_ok=True)
-        (tmp_path / "tests" / "spark" / f"test_{name}.py").write_text("import drain" if name == "near" else "")
+        (tmp_path / "tests" / "spark" / f"test_{name}.py").write_text(
+            "import drain" if name == "near" else ""
+        )
     near, far, airflow, _ = mutations.stages("spark/runs/drain.py", tmp_path)[2:]
     assert (near[-1], far[-1]) == ("tests/spark/test_near.py", "tests/spark/test_far.py")
     assert airflow[-1] == "tests/airflow"
@@ -76,6 +78,9 @@ def test_what_survived_a_few_stages_is_tried_in_the_others(tmp_path: Path) -> No
     kept = tmp_path / "seed.jsonl"
     assert mutations._open(mutations._read(kept), one, 1)
     kept.write_text(mutations._key(one)[:-1] + ', "found": null, "stages": 1}\n')
-    assert [mutations._open(mutations._read(kept), one, through) for through in (1, 2)] == [False, True]
+    assert [mutations._open(mutations._read(kept), one, through) for through in (1, 2)] == [
+        False,
+        True,
+    ]
     kept.write_text(mutations._key(one)[:-1] + ', "found": "t.py::test_x", "stages": 1}\n')
     assert not mutations._open(mutations._read(kept), one, 5)

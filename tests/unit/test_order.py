@@ -59,8 +59,12 @@ def began(layout: FlowLayout, run_id: str, clock: Clock, step: Step = "drain") -
         pytest.param([0, 86_400 * 365 * 50, 60], id="once far ahead"),
     ],
 )
-def test_the_newest_run_is_that_which_began_last(layout: FlowLayout, clock: Clock, offsets: list[int]) -> None:
-    runs = [f"{'zyxwv'[at]}-run" for at in range(len(offsets))]  # names that sort the other way round
+def test_the_newest_run_is_that_which_began_last(
+    layout: FlowLayout, clock: Clock, offsets: list[int]
+) -> None:
+    runs = [
+        f"{'zyxwv'[at]}-run" for at in range(len(offsets))
+    ]  # names that sort the other way round
     for run, offset in zip(runs, offsets, strict=True):
         clock.at = NOON + timedelta(seconds=offset)
         began(layout, run, clock)
@@ -94,7 +98,9 @@ def test_a_start_does_not_look_through_the_reports_of_all_runs(
     assert first < second < store.next_start(layout) < store.next_start(layout)
 
 
-def test_a_torn_note_of_the_newest_start_is_made_again_from_the_reports(layout: FlowLayout, clock: Clock) -> None:
+def test_a_torn_note_of_the_newest_start_is_made_again_from_the_reports(
+    layout: FlowLayout, clock: Clock
+) -> None:
     newest = [began(layout, run, clock) for run in "abc"][-1]
     Path(layout.newest_start).write_text("{")
     clock.at = NOON - timedelta(days=1)
@@ -113,7 +119,9 @@ def test_a_start_in_the_same_driver_sorts_after_the_one_before(clock: Clock) -> 
     assert after > before and (begun_at(after) or NOON) > NOON
 
 
-def test_a_note_or_a_log_of_a_start_counts_as_its_report_does(layout: FlowLayout, clock: Clock) -> None:
+def test_a_note_or_a_log_of_a_start_counts_as_its_report_does(
+    layout: FlowLayout, clock: Clock
+) -> None:
     for ending in (".at-work", ".log"):
         path = Path(layout.run_reports("other"), f"drain@{store.next_start(layout)}{ending}")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -123,7 +131,9 @@ def test_a_note_or_a_log_of_a_start_counts_as_its_report_does(layout: FlowLayout
     assert store.runs_and_silent(layout) == [("r", False), ("other", True)]
 
 
-def test_reports_of_before_starts_had_ids_come_by_their_time(layout: FlowLayout, clock: Clock) -> None:
+def test_reports_of_before_starts_had_ids_come_by_their_time(
+    layout: FlowLayout, clock: Clock
+) -> None:
     for run, at in (("b", NOON - timedelta(days=2)), ("a", NOON - timedelta(days=1))):
         path = Path(store.write(layout, StepReport.model_validate({**_facts(run), "start": ""})))
         os.utime(path, (at.timestamp(), at.timestamp()))

@@ -9,7 +9,16 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "draindown"
 _WRITES = ("write_json", "create_json", "delete")
-_DOCUMENTS = {"generation", "rebuild", "replaying", "published", "waivers", "vacuumed", "loads", "drift"}
+_DOCUMENTS = {
+    "generation",
+    "rebuild",
+    "replaying",
+    "published",
+    "waivers",
+    "vacuumed",
+    "loads",
+    "drift",
+}
 
 
 def calls() -> Iterator[tuple[str, str, ast.Call]]:
@@ -17,7 +26,11 @@ def calls() -> Iterator[tuple[str, str, ast.Call]]:
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):
-                name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+                name = (
+                    node.func.id
+                    if isinstance(node.func, ast.Name)
+                    else getattr(node.func, "attr", "")
+                )
                 yield str(path.relative_to(SOURCE)), name, node
 
 
@@ -32,7 +45,9 @@ def test_a_document_is_written_by_one_module() -> None:
             and isinstance(call.args[0].args[0], ast.Attribute)
         ):
             writers[call.args[0].args[0].attr].add(module)
-    assert {document: writers[document] for document in _DOCUMENTS if len(writers[document]) != 1} == {}
+    assert {
+        document: writers[document] for document in _DOCUMENTS if len(writers[document]) != 1
+    } == {}
     assert writers["generation"] == {"flow/generations.py"}
 
 

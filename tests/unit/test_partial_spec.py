@@ -11,12 +11,22 @@ from draindown.spec.landing import FlowSpec
 from draindown.spec.target_kinds import PARTIAL, UPSERT
 from tests.unit.test_derived_spec import load, refused
 
-COLUMNS = {"id": "string not null", "seq": "int not null", "a": "int", "b": "string", "c": "int not null"}
+COLUMNS = {
+    "id": "string not null",
+    "seq": "int not null",
+    "a": "int",
+    "b": "string",
+    "c": "int not null",
+}
 TARGET = {"keys": ["id"], "sequence_by": ["seq"]}
 
 
 def document(target: dict[str, Any], **more: Any) -> dict[str, Any]:
-    flow = {"source": {"files": "landing/*", "format": "json"}, "columns": COLUMNS, "target": target} | more
+    flow = {
+        "source": {"files": "landing/*", "format": "json"},
+        "columns": COLUMNS,
+        "target": target,
+    } | more
     return {"pipeline": "p", "lake": "lake", "flows": {"f": flow}}
 
 
@@ -37,8 +47,12 @@ def test_which_columns_null_leaves(tmp_path: Path, said: Any, columns: list[str]
         assert "target.ignore_null_updates.except[0]: 'seq_x' is in no column" in problem
         return
     flow = load(tmp_path, content).flows["f"]
-    assert isinstance(flow, FlowSpec) and flow.target.kind is (UPSERT if columns is None else PARTIAL)
-    assert (None if flow.target.partial is None else flow.target.partial.columns(list(COLUMNS))) == columns
+    assert isinstance(flow, FlowSpec) and flow.target.kind is (
+        UPSERT if columns is None else PARTIAL
+    )
+    assert (
+        None if flow.target.partial is None else flow.target.partial.columns(list(COLUMNS))
+    ) == columns
     assert flow.target.kind.addressable is (columns is None) and flow.target.kind.keyed
 
 
@@ -52,11 +66,21 @@ def test_which_columns_null_leaves(tmp_path: Path, said: Any, columns: list[str]
         (TARGET | {"ignore_null_updates": ["seq"]}, "[0]", "'seq' is of the sequence"),
         (TARGET | {"ignore_null_updates": ["x"]}, "[0]", "'x' is in no column"),
         (TARGET | {"ignore_null_updates": ["a", "a"]}, "", "names 'a' twice"),
-        (TARGET | {"ignore_null_updates": "a"}, "", "must be true, a list of columns, or {except: [columns]}"),
-        (TARGET | {"ignore_null_updates": []}, "", "must be true, a list of columns, or {except: [columns]}"),
+        (
+            TARGET | {"ignore_null_updates": "a"},
+            "",
+            "must be true, a list of columns, or {except: [columns]}",
+        ),
+        (
+            TARGET | {"ignore_null_updates": []},
+            "",
+            "must be true, a list of columns, or {except: [columns]}",
+        ),
     ],
 )
-def test_what_can_not_be_merged_is_refused(tmp_path: Path, target: dict[str, Any], place: str, words: str) -> None:
+def test_what_can_not_be_merged_is_refused(
+    tmp_path: Path, target: dict[str, Any], place: str, words: str
+) -> None:
     problems = refused(tmp_path, document(target))
     assert len(problems) == 1 and f": flows.f.target.ignore_null_updates{place}: " in problems[0]
     assert words in problems[0]

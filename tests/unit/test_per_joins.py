@@ -36,7 +36,10 @@ def test_joins_that_work_beyond_the_keys(join: str, form: str) -> None:
 @pytest.mark.parametrize(
     "sql",
     [
-        *(f"select x.k from t x {join} u y {ON}" for join in ("join", "inner join", "left join", "left outer join")),
+        *(
+            f"select x.k from t x {join} u y {ON}"
+            for join in ("join", "inner join", "left join", "left outer join")
+        ),
         "select k, right(v, 2) r, left(v, 2) l from t",
         "select k, 'full outer join' as text, `cross` from t join u using (k)",
     ],
@@ -45,11 +48,15 @@ def test_joins_that_work_within_the_keys(sql: str) -> None:
     assert check_query(sql) == sql
 
 
-@pytest.mark.parametrize(("target", "keys"), [({}, ()), ({"keys": ["id"], "sequence_by": ["n"]}, ("id",))])
+@pytest.mark.parametrize(
+    ("target", "keys"), [({}, ()), ({"keys": ["id"], "sequence_by": ["n"]}, ("id",))]
+)
 def test_a_source_knows_the_keys_of_its_rows(target: dict[str, Any], keys: tuple[str, ...]) -> None:
     columns = {"id": "bigint not null", "n": "int not null"}
     landing = {"source": {"files": "in/*", "format": "json"}, "columns": columns, "target": target}
     per = {"keys": ["n"], "sql": "select n, count(*) c from t group by n"}
     flows = {"t": landing, "d": {"source": {"table": "t"}, "per": per}}
-    declared = PipelineSpec.model_validate({"pipeline": "p", "lake": "lake", "flows": flows}).declared("d")
+    declared = PipelineSpec.model_validate(
+        {"pipeline": "p", "lake": "lake", "flows": flows}
+    ).declared("d")
     assert isinstance(declared, DerivedFlow) and declared.source.read[0].row_keys == keys

@@ -27,7 +27,9 @@ def _decisions(tree: ast.AST) -> list[str]:
         match node:
             case ast.Compare(left=left, comparators=[*others]):
                 texts = any(
-                    isinstance(one, ast.Constant) and isinstance(one.value, str) for o in others for one in ast.walk(o)
+                    isinstance(one, ast.Constant) and isinstance(one.value, str)
+                    for o in others
+                    for one in ast.walk(o)
                 )
                 found += [ast.unparse(left)] if texts else []
             case ast.Match(subject=subject):
@@ -43,7 +45,10 @@ def test_nothing_is_decided_by_the_name_of_a_format_or_of_a_kind_of_target() -> 
         if text in ("form", "format") or text.endswith((".format", ".form.name", ".kind.name"))
     }
     assert decided == set()
-    assert _decisions(ast.parse('s.format in ("a",) or k.kind.name == "b"')) == ["s.format", "k.kind.name"]
+    assert _decisions(ast.parse('s.format in ("a",) or k.kind.name == "b"')) == [
+        "s.format",
+        "k.kind.name",
+    ]
 
 
 def test_every_format_and_kind_is_registered_on_every_side() -> None:

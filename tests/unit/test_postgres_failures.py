@@ -36,7 +36,9 @@ def test_a_state_says_who_acts(state: str, code: str) -> None:
     assert is_refusal(_of(state)) == (code == "sink-refused")
 
 
-@pytest.mark.parametrize("host", ["10.0.0.1", "authentication-db", "password-vault", "certificates.example"])
+@pytest.mark.parametrize(
+    "host", ["10.0.0.1", "authentication-db", "password-vault", "certificates.example"]
+)
 @pytest.mark.parametrize(
     ("said", "code"),
     [
@@ -45,17 +47,25 @@ def test_a_state_says_who_acts(state: str, code: str) -> None:
         ("FATAL:  canceling authentication due to timeout", "sink-unreachable"),
         ('FATAL:  password authentication failed for user "x"', "sink-auth"),
         ("fe_sendauth: no password supplied", "sink-auth"),
-        ('FATAL:  no pg_hba.conf entry for host "10.0.0.2", user "x", database "d", no encryption', "sink-auth"),
+        (
+            'FATAL:  no pg_hba.conf entry for host "10.0.0.2", user "x", database "d", no encryption',
+            "sink-auth",
+        ),
         ('FATAL:  role "x" does not exist', "sink-auth"),
         ('FATAL:  role "x" is not permitted to log in', "sink-auth"),
         ("FATAL:  empty password returned by client", "sink-auth"),
-        ('authentication method requirement "scram-sha-256" failed: server requested another', "sink-auth"),
+        (
+            'authentication method requirement "scram-sha-256" failed: server requested another',
+            "sink-auth",
+        ),
         ('FATAL:  database "d" does not exist', "sink-missing"),
         ("FATAL:  sorry, too many clients already", "sink-full"),
         ("SSL error: certificate verify failed", "sink-tls"),
     ],
 )
-def test_without_a_state_the_words_say_it_and_not_the_name_of_a_host(host: str, said: str, code: str) -> None:
+def test_without_a_state_the_words_say_it_and_not_the_name_of_a_host(
+    host: str, said: str, code: str
+) -> None:
     text = f'connection failed: connection to server at "{host}", port 5432 failed: {said}'
     assert named(psycopg.OperationalError(text), "connect to", PLACE).code == code
 

@@ -28,7 +28,8 @@ class Catalog:
             rows = [(1, "public", "t", "r", True, True, True, "u")]
         elif "pg_attribute" in statement:
             rows = [
-                (name, "int8", -1, "bigint", False, False, "bigint", True, True, True, True) for name in self._columns
+                (name, "int8", -1, "bigint", False, False, "bigint", True, True, True, True)
+                for name in self._columns
             ]
         return _Rows(rows)
 
@@ -48,13 +49,18 @@ def refusal(catalog: Catalog, *names: str) -> TerminalError:
 @pytest.mark.parametrize("there", [True, False])
 @pytest.mark.parametrize("long", ["x" * 64, "Größe" * 10, "名" * 22])
 @pytest.mark.parametrize("at", [0, 1])
-def test_a_name_that_postgres_would_cut_gets_no_statement_but_the_way_out(there: bool, long: str, at: int) -> None:
+def test_a_name_that_postgres_would_cut_gets_no_statement_but_the_way_out(
+    there: bool, long: str, at: int
+) -> None:
     names = ["id", "n"]
     names[at] = long
     catalog = Catalog("id", "n", long.encode()[:63].decode(errors="ignore"), there=there)
     error = refusal(catalog, *names)
     assert error.code == ("sink-unfit" if there else "sink-missing")
-    assert f"{long}: Postgres has names of at most 63 bytes; give it a shorter one in `columns`" in error.found
+    assert (
+        f"{long}: Postgres has names of at most 63 bytes; give it a shorter one in `columns`"
+        in error.found
+    )
     assert all(step.startswith("draindown validate ") for step in error.next)
 
 

@@ -107,7 +107,9 @@ def test_the_first_plan_begins_the_lake_and_puts_it_on_record(project: Path) -> 
     lake = _lake(project)
     assert lake.own is not None and lake.known == lake.own.id and lake.answer == "open"
     assert (project / ".draindown" / ".gitignore").read_text() == "*\n"
-    assert Path(identity.identity_of(lake.path)).stat().st_mode & 0o044, "readers of the lake may read it"
+    assert Path(identity.identity_of(lake.path)).stat().st_mode & 0o044, (
+        "readers of the lake may read it"
+    )
     assert _plan(project).own == lake.own
 
 
@@ -220,7 +222,9 @@ def test_the_printed_command_begins_or_accepts_the_lake_on_purpose(
 
 
 @pytest.mark.parametrize("other", ["a", "returns", "zebra"])
-def test_a_lake_that_was_accepted_is_that_of_every_pipeline_of_its_path(project: Path, other: str) -> None:
+def test_a_lake_that_was_accepted_is_that_of_every_pipeline_of_its_path(
+    project: Path, other: str
+) -> None:
     """Records are kept in files whose names are hashes: which one is first must not matter."""
     place = _lake(project).path
     for pipeline in (other, f"{other}-old"):
@@ -228,7 +232,9 @@ def test_a_lake_that_was_accepted_is_that_of_every_pipeline_of_its_path(project:
     shutil.rmtree(project / "lake")
     accepted = _lake(project).accept("me")
     assert _lake(project).answer == "open"
-    assert {record.id for record in identity.records(project) if record.lake == place} == {accepted.id}
+    assert {record.id for record in identity.records(project) if record.lake == place} == {
+        accepted.id
+    }
 
 
 def test_a_lake_that_moved_with_its_path_goes_on(project: Path) -> None:
@@ -240,7 +246,9 @@ def test_a_lake_that_moved_with_its_path_goes_on(project: Path) -> None:
     assert _lake(project).answer == "absent", "it is on record at both paths"
 
 
-def test_another_project_and_another_pipeline_use_the_lake(project: Path, tmp_path: Path, typed: Printed) -> None:
+def test_another_project_and_another_pipeline_use_the_lake(
+    project: Path, tmp_path: Path, typed: Printed
+) -> None:
     shutil.copytree(project, tmp_path / "web", ignore=shutil.ignore_patterns("lake", ".draindown"))
     (tmp_path / "web" / "lake").symlink_to(project / "lake")
     assert _plan(tmp_path / "web").known == _id(project)
@@ -289,7 +297,9 @@ def test_a_project_that_keeps_no_record_gets_a_note(project: Path) -> None:
     shutil.rmtree(project / ".draindown")
     (project / ".draindown").write_text("")  # as root, no mode keeps this user from writing
     assert _plan(project).known == ""
-    notes = {one.code: one.next for one in examine(_request(project)).symptoms if one.level == "note"}
+    notes = {
+        one.code: one.next for one in examine(_request(project)).symptoms if one.level == "note"
+    }
     assert f"export {PIN}={own}" in notes["lake-not-on-record"]
 
 

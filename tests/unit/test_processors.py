@@ -33,7 +33,9 @@ Timed = tuple[int, dict[str, Any]]
 class Running:
     """Gives a row for each third row, and one at the end, with what was seen of the segment."""
 
-    def process(self, snapshot: dict[str, Any] | None, rows: list[dict[str, Any]]) -> tuple[Any, dict[str, Any]]:
+    def process(
+        self, snapshot: dict[str, Any] | None, rows: list[dict[str, Any]]
+    ) -> tuple[Any, dict[str, Any]]:
         state, found = dict(snapshot or {"n": 0, "seen": []}), []
         for row in rows:
             state["n"] += 1
@@ -49,15 +51,26 @@ class Running:
 
 
 def shape(make: type = Running, every: int = 4) -> Shape:
-    return Shape(make, 30 * MINUTE, {"n": "bigint", "sum": "bigint"}, {"n": "bigint", "seen": "array<bigint>"}, every)
+    return Shape(
+        make,
+        30 * MINUTE,
+        {"n": "bigint", "sum": "bigint"},
+        {"n": "bigint", "seen": "array<bigint>"},
+        every,
+    )
 
 
 def _rows(draw: Random, most: int) -> list[Timed]:
-    times = [draw.choice((0, 1, 30, 31, 60, draw.randrange(300))) * MINUTE for _ in range(draw.randint(0, most))]
+    times = [
+        draw.choice((0, 1, 30, 31, 60, draw.randrange(300))) * MINUTE
+        for _ in range(draw.randint(0, most))
+    ]
     return _in_order([(at, {"v": draw.choice((None, 1, 2, 5))}) for at in times])
 
 
-def _folded(rows: Sequence[Timed], draw: Random, since: State | None = None) -> tuple[list[Made], list[State]]:
+def _folded(
+    rows: Sequence[Timed], draw: Random, since: State | None = None
+) -> tuple[list[Made], list[State]]:
     """Fold rows that are fed in random pieces."""
     made, states = list[Made](), list[State]()
     fold = KeyFold(Calls(shape()), made, states, since)
@@ -95,7 +108,10 @@ def test_any_division_and_any_kept_state_give_the_same_rows_and_states(seed: int
         floor = (-1, 0) if since is None else (since.start, since.position)
         assert made == [one for one in expected if (one.start, one.position) > floor]
         assert states_now == [one for one in states if since is None or one.at >= since.at]
-        resumed, ended = resumed + (since is not None), ended + (since is not None and not since.stays)
+        resumed, ended = (
+            resumed + (since is not None),
+            ended + (since is not None and not since.stays),
+        )
     assert resumed > 15 and ended > 2
 
 
@@ -133,7 +149,9 @@ VALUES: list[tuple[str, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("kind", "value", "arrow"), VALUES)
-def test_a_value_goes_on_as_it_comes_back_from_a_table(kind: str, value: Any, arrow: pa.DataType) -> None:
+def test_a_value_goes_on_as_it_comes_back_from_a_table(
+    kind: str, value: Any, arrow: pa.DataType
+) -> None:
     found = exact(kind)(value)
     (back,) = pa.array([found], arrow).to_pylist()
     assert back == found == exact(kind)(back) and repr(exact(kind)(back)) == repr(found)
@@ -158,7 +176,9 @@ def test_a_value_goes_on_as_it_comes_back_from_a_table(kind: str, value: Any, ar
         ("struct<a:int>", {"b": 1}, "does not declare"),
     ],
 )
-def test_a_value_that_would_come_back_as_another_is_refused(kind: str, value: Any, why: str) -> None:
+def test_a_value_that_would_come_back_as_another_is_refused(
+    kind: str, value: Any, why: str
+) -> None:
     with pytest.raises(ValueError, match=why):
         exact(kind)(value)
 
@@ -172,15 +192,26 @@ def test_columns_are_those_declared() -> None:
         check({"a": "x"})
     with pytest.raises(ValueError, match="must be a dict"):
         check([1])
-    assert unheld("array<float>") and unheld("map<string,int>") and unheld("json") and not unheld("double")
+    assert (
+        unheld("array<float>")
+        and unheld("map<string,int>")
+        and unheld("json")
+        and not unheld("double")
+    )
 
 
 class _Fails(Running):
     def process(self, snapshot: Any, rows: list[dict[str, Any]]) -> Any:
-        return {"list": [], "none": None, "raises": 1 / rows[0]["v"]}["list"] if rows[0]["v"] else 1 / 0
+        return (
+            {"list": [], "none": None, "raises": 1 / rows[0]["v"]}["list"]
+            if rows[0]["v"]
+            else 1 / 0
+        )
 
 
-@pytest.mark.parametrize(("v", "why"), [(0, "process: ZeroDivisionError"), (1, "must return .rows, snapshot.")])
+@pytest.mark.parametrize(
+    ("v", "why"), [(0, "process: ZeroDivisionError"), (1, "must return .rows, snapshot.")]
+)
 def test_a_fold_that_fails_says_why(v: int, why: str) -> None:
     with pytest.raises(Failed, match=why):
         list(plain.folded(Calls(shape(_Fails)), [(0, {"v": v})]))
@@ -189,7 +220,10 @@ def test_a_fold_that_fails_says_why(v: int, why: str) -> None:
 def test_a_class_is_loaded_from_its_file_as_it_is_now(tmp_path: Path) -> None:
     (tmp_path / "jobs" / "processors").mkdir(parents=True)
     path = loading.path_of(str(tmp_path), "shop.Basket")
-    assert path == tmp_path / "jobs" / "processors" / "shop.py" and loading.digest(str(tmp_path), "shop.Basket") == ""
+    assert (
+        path == tmp_path / "jobs" / "processors" / "shop.py"
+        and loading.digest(str(tmp_path), "shop.Basket") == ""
+    )
     for text, code in (
         (None, "processor-missing"),
         ("class Basket: pass", "processor-missing"),
@@ -204,7 +238,9 @@ def test_a_class_is_loaded_from_its_file_as_it_is_now(tmp_path: Path) -> None:
         assert error.value.code == code and str(path) in f"{error.value.tried} {error.value.found}"
     seen = set()
     for number in (1, 2):
-        path.write_text(f"class Basket:\n    n = {number}\n    def process(self, snapshot, rows): return [], None\n")
+        path.write_text(
+            f"class Basket:\n    n = {number}\n    def process(self, snapshot, rows): return [], None\n"
+        )
         code = loading.digest(str(tmp_path), "shop.Basket")
         found, _ = loading.load(str(tmp_path), "shop.Basket", code)
         assert found.n == number and not seen.intersection([code])
@@ -218,11 +254,20 @@ def test_plain_rows_are_ordered_by_time_then_content() -> None:
     start = datetime(2026, 3, 1, tzinfo=UTC)
     given = [
         {"k": key, "at": start + timedelta(minutes=at) if at is not None else None, "v": v}
-        for key, at, v in [(None, 0, 2), ("a", 0, 5), (None, 0, None), (None, 0, 1), ("a", None, 9), (None, 31, 7)]
+        for key, at, v in [
+            (None, 0, 2),
+            ("a", 0, 5),
+            (None, 0, None),
+            (None, 0, 1),
+            ("a", None, 9),
+            (None, 31, 7),
+        ]
     ]
     rows = plain.by_key(shape(), given, ["k"], ["at"])
     assert rows == plain.by_key(shape(), given[::-1], ["k"], ["at"], most=3)
-    sums = {(row["k"], row["segment_start"], row["position"]): (row["n"], row["sum"]) for row in rows}
+    sums = {
+        (row["k"], row["segment_start"], row["position"]): (row["n"], row["sum"]) for row in rows
+    }
     assert sums == {
         (None, start, 1): (3, 3),
         (None, start, 2): (-3, 4),
@@ -232,7 +277,9 @@ def test_plain_rows_are_ordered_by_time_then_content() -> None:
 
 
 EXAMPLE = ROOT / "examples" / "user_events" / "sessions.yaml"
-SESSIONS: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text())["flows"]["user_sessions"]["processor"]
+SESSIONS: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text())["flows"]["user_sessions"][
+    "processor"
+]
 CLASS = SESSIONS.pop("class")
 SESSIONS["order_by"] = SESSIONS["order_by"][:1]
 
@@ -241,11 +288,20 @@ def test_the_example_is_a_pipeline_of_this_project() -> None:
     spec = rooted(loader.load_alone(EXAMPLE, ROOT, {}), ROOT)
     flow = spec.flows["user_sessions"]
     assert isinstance(flow, DerivedFlow) and flow.kind == "processor" and flow.source.lacking == ""
-    assert flow.stored_columns == ["user_id", "segment_start", "position", "session_end", "events", "items"]
+    assert flow.stored_columns == [
+        "user_id",
+        "segment_start",
+        "position",
+        "session_end",
+        "events",
+        "items",
+    ]
     request = Request(spec=spec, flow="user_sessions", step="drain", run_id="r", root=str(ROOT))
     again = Request.decode(request.encode())
     assert again == request and again.declared.source.derivation == flow.source.derivation
-    elsewhere = Request.decode(request.model_copy(update={"root": "/elsewhere"}).encode()).declared.source
+    elsewhere = Request.decode(
+        request.model_copy(update={"root": "/elsewhere"}).encode()
+    ).declared.source
     assert elsewhere.lacking.startswith("no file /elsewhere/jobs/processors/sessions.py")
     assert elsewhere.derivation != flow.source.derivation
 
@@ -268,7 +324,9 @@ def test_the_example_is_a_sessionizer() -> None:
     sessions.check(events)
     expected = []
     for user in (None, "a", "b"):
-        own = sorted((one for one in events if one["user_id"] == user), key=lambda one: one["happened_at"])
+        own = sorted(
+            (one for one in events if one["user_id"] == user), key=lambda one: one["happened_at"]
+        )
         runs: list[list[dict[str, Any]]] = []
         for one in own:
             if not runs or one["happened_at"] - runs[-1][-1]["happened_at"] > timedelta(minutes=30):
@@ -279,7 +337,9 @@ def test_the_example_is_a_sessionizer() -> None:
             row["session_end"] = run[-1]["happened_at"] + timedelta(minutes=30)
             items = {one["item"] for one in run} - {None}
             expected.append({**row, "events": len(run), "items": len(items)})
-    assert len(expected) > 5 and sorted(map(repr, sessions.rows(events))) == sorted(map(repr, expected))
+    assert len(expected) > 5 and sorted(map(repr, sessions.rows(events))) == sorted(
+        map(repr, expected)
+    )
 
 
 class _Remembers(Running):
@@ -309,7 +369,9 @@ def test_a_class_that_depends_on_more_than_snapshot_and_rows_is_found(make: type
     }
     found = Processor(make, **part)
     if make is _Forgets:  # what `running` says of the last call
-        found._shape.make.running = lambda self, snapshot: [{"n": snapshot["n"], "sum": snapshot["seen"][0]}]
+        found._shape.make.running = lambda self, snapshot: [
+            {"n": snapshot["n"], "sum": snapshot["seen"][0]}
+        ]
     with pytest.raises(AssertionError, match="depends on more than snapshot and rows"):
         found.check(_events(Random(2), 60))
 

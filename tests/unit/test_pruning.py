@@ -10,7 +10,15 @@ from unittest import mock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.types import BooleanType, DateType, DecimalType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    BooleanType,
+    DateType,
+    DecimalType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from draindown.ledger.rows import BatchRow
 from draindown.spark.targets.delta_target import Held
@@ -28,17 +36,23 @@ SCHEMA = StructType(
 )
 DAYS = st.sampled_from([date(2026, 1, day) for day in range(1, 5)])
 ROWS = st.tuples(DAYS, st.booleans(), st.integers(-40, 40), st.text("abÄ", min_size=1, max_size=3))
-NUMBERS = st.lists(st.tuples(st.integers(-10_000, 10_000), st.integers(0, 50)), min_size=1, max_size=60)
+NUMBERS = st.lists(
+    st.tuples(st.integers(-10_000, 10_000), st.integers(0, 50)), min_size=1, max_size=60
+)
 
 
 @given(NUMBERS)
 def test_ranges_of_numbers_cover_all_and_keep_the_widest_gaps(found: list[tuple[int, int]]) -> None:
     ends = [(low, low + width) for low, width in found]
-    told = [(int(low), int(high)) for low, high in joined([(str(a), str(b)) for a, b in ends], "long")]
+    told = [
+        (int(low), int(high)) for low, high in joined([(str(a), str(b)) for a, b in ends], "long")
+    ]
 
     assert all(any(low <= a and b <= high for low, high in told) for a, b in ends)
     assert told == sorted(told) and all(low <= high for low, high in told)
-    assert all(told[i][1] < told[i + 1][0] for i in range(len(told) - 1)), "what touches is one range"
+    assert all(told[i][1] < told[i + 1][0] for i in range(len(told) - 1)), (
+        "what touches is one range"
+    )
     assert len(told) == min(16, _apart(ends))
     kept = sum(high - low for low, high in told)
     assert kept <= _narrowest(ends) + 1e-9
@@ -91,16 +105,27 @@ def _file(rows: list[tuple[date, bool, int, str]]) -> dict[str, object]:
     """What Delta's log says of a file of one partition's rows."""
     day, is_open = rows[0][:2]
     numbers, names = [row[2] for row in rows], sorted((row[3] for row in rows), key=str.encode)
-    ends = {"min.id": min(numbers), "max.id": max(numbers), "min.name": names[0], "max.name": names[-1]}
+    ends = {
+        "min.id": min(numbers),
+        "max.id": max(numbers),
+        "min.name": names[0],
+        "max.name": names[-1],
+    }
     return {"num_records": len(rows), "partition.day": day, "partition.open": is_open} | ends
 
 
-@given(st.lists(ROWS, min_size=1, max_size=40), st.lists(ROWS, min_size=1, max_size=5), st.integers(1, 7))
+@given(
+    st.lists(ROWS, min_size=1, max_size=40),
+    st.lists(ROWS, min_size=1, max_size=5),
+    st.integers(1, 7),
+)
 def test_every_file_that_can_hold_a_row_concerned_is_one_and_no_other(
     held: list[tuple[date, bool, int, str]], batch: list[tuple[date, bool, int, str]], size: int
 ) -> None:
     partitions = {row[:2]: sorted(other for other in held if other[:2] == row[:2]) for row in held}
-    files = [rows[at : at + size] for rows in partitions.values() for at in range(0, len(rows), size)]
+    files = [
+        rows[at : at + size] for rows in partitions.values() for at in range(0, len(rows), size)
+    ]
     pruning = Pruning(
         {"day": [str(row[0]) for row in batch], "open": [str(row[1]).lower() for row in batch]},
         {
@@ -119,33 +144,49 @@ def test_every_file_that_can_hold_a_row_concerned_is_one_and_no_other(
         )
 
     told = [_file(rows) for rows in files]
-    assert pruning.files(SCHEMA, told) == [file for file, rows in zip(told, files, strict=True) if can_hold(rows)]
+    assert pruning.files(SCHEMA, told) == [
+        file for file, rows in zip(told, files, strict=True) if can_hold(rows)
+    ]
     assert Pruning().files(SCHEMA, told) == told
 
 
-@given(st.lists(ROWS, min_size=1, max_size=12), st.lists(ROWS, min_size=1, max_size=3), st.integers(1, 4))
+@given(
+    st.lists(ROWS, min_size=1, max_size=12),
+    st.lists(ROWS, min_size=1, max_size=3),
+    st.integers(1, 4),
+)
 def test_a_table_of_which_all_files_are_excluded_holds_no_row_concerned(
     held: list[tuple[date, bool, int, str]], batch: list[tuple[date, bool, int, str]], size: int
 ) -> None:
     partitions = {row[:2]: sorted(other for other in held if other[:2] == row[:2]) for row in held}
-    told = [_file(rows[at : at + size]) for rows in partitions.values() for at in range(0, len(rows), size)]
+    told = [
+        _file(rows[at : at + size])
+        for rows in partitions.values()
+        for at in range(0, len(rows), size)
+    ]
     ranges = {"id": joined([(str(row[2]), str(row[2])) for row in batch], "long")}
     pruning = Pruning({"day": [str(row[0]) for row in batch]}, ranges)
     kept = {(row[0], row[2]) for row in held}
     if pruning.excludes_all(SCHEMA, told):
         assert not kept & {(row[0], row[2]) for row in batch}
     assert pruning.excludes_all(SCHEMA, told) == (not pruning.files(SCHEMA, told))
-    assert not pruning.excludes_all(SCHEMA, [*told, {"num_records": 1}]), "a file of which nothing is said"
+    assert not pruning.excludes_all(SCHEMA, [*told, {"num_records": 1}]), (
+        "a file of which nothing is said"
+    )
 
 
 def test_a_decimal_or_a_date_without_an_order_excludes_no_table() -> None:
     """The text of a decimal may be of another scale than that of the statistic: 1.10 and 1.1."""
     schema = StructType([StructField("d", DecimalType(10, 2)), StructField("day", DateType())])
-    far = [{"partition.d": Decimal("1.1"), "min.day": date(2026, 1, 1), "max.day": date(2026, 1, 1)}]
+    far = [
+        {"partition.d": Decimal("1.1"), "min.day": date(2026, 1, 1), "max.day": date(2026, 1, 1)}
+    ]
     assert not Pruning({"d": ["1.10"]}).excludes_all(schema, far)
     assert not Pruning({}, {"d": [("1.10", "1.10")]}).excludes_all(schema, far)
     assert not Pruning({}, {"day": [("+12026-01-01", "+12026-01-02")]}).excludes_all(schema, far)
-    assert Pruning({"d": ["1.10"]}, {"day": [("2026-02-01", "2026-02-02")]}).excludes_all(schema, far)
+    assert Pruning({"d": ["1.10"]}, {"day": [("2026-02-01", "2026-02-02")]}).excludes_all(
+        schema, far
+    )
 
 
 @given(st.lists(DAYS, min_size=1), st.lists(DAYS, min_size=1, max_size=2))
@@ -153,7 +194,9 @@ def test_partitions_are_chosen_by_ranges_as_by_values(held: list[date], ends: li
     told = [{"num_records": 1, "partition.day": day} for day in held]
     by_range = Pruning({}, {"day": [(str(min(ends)), str(max(ends)))]})
     within = [date(2026, 1, day) for day in range(min(ends).day, max(ends).day + 1)]
-    assert by_range.files(SCHEMA, told) == Pruning({"day": [str(day) for day in within]}).files(SCHEMA, told)
+    assert by_range.files(SCHEMA, told) == Pruning({"day": [str(day) for day in within]}).files(
+        SCHEMA, told
+    )
 
 
 def test_what_the_log_does_not_say_leaves_no_file_out() -> None:
@@ -179,18 +222,27 @@ def test_a_comparison_estimates_tables_by_their_rows() -> None:
     large, accepted = Held(mock.Mock(), files, files, Pruning()), mock.Mock(tuning=TUNING, lines=10)
     accepted.writer.flow.maintenance.copy_on_write = 0
     for held, memory in ((large, None), (None, large)):
-        found = settings(accepted, BatchRow("p", "f", 1, 0, "r"), Neighbourhood(held, memory, is_large=True))
+        found = settings(
+            accepted, BatchRow("p", "f", 1, 0, "r"), Neighbourhood(held, memory, is_large=True)
+        )
         assert found[COMPRESSION] == "160.0"
 
 
 def test_predicates_that_exclude_no_more_files_are_left_out() -> None:
     found = Pruning(
-        values={"day": ["2026-01-01", "2026-01-02"], "name": ["a", "c"]}, ranges={"id": [("0", "9"), ("30", "39")]}
+        values={"day": ["2026-01-01", "2026-01-02"], "name": ["a", "c"]},
+        ranges={"id": [("0", "9"), ("30", "39")]},
     )
 
     def files(*told: tuple[str, int, int, str, str]) -> list[dict[str, object]]:
         return [
-            {"partition.day": day, "min.id": low, "max.id": high, "min.name": first, "max.name": last}
+            {
+                "partition.day": day,
+                "min.id": low,
+                "max.id": high,
+                "min.name": first,
+                "max.name": last,
+            }
             for day, low, high, first, last in told
         ]
 
@@ -198,7 +250,11 @@ def test_predicates_that_exclude_no_more_files_are_left_out() -> None:
     assert found.narrowed(SCHEMA, by_day) == found.only(["day"])
     by_id = files(("2026-01-01", 0, 9, "a", "z"), ("2026-01-01", 10, 29, "a", "z"))
     assert found.narrowed(SCHEMA, by_id) == found.only(["id"])
-    by_name = files(("2026-01-01", 0, 9, "a", "b"), ("2026-01-01", 0, 9, "d", "z"), ("2026-01-04", 99, 99, "x", "x"))
+    by_name = files(
+        ("2026-01-01", 0, 9, "a", "b"),
+        ("2026-01-01", 0, 9, "d", "z"),
+        ("2026-01-04", 99, 99, "x", "x"),
+    )
     assert set(found.narrowed(SCHEMA, by_name).values) == {"name"}
     assert found.narrowed(SCHEMA, files(("2026-01-01", 0, 9, "a", "z"))) == Pruning()
     unknown = Pruning(values={"name": ["a", None]})
@@ -209,9 +265,14 @@ def test_predicates_that_exclude_no_more_files_are_left_out() -> None:
 
 
 @given(
-    st.lists(st.lists(st.one_of(st.none(), st.integers(-9, 9)), min_size=1, max_size=4), max_size=6), st.integers(-9, 9)
+    st.lists(
+        st.lists(st.one_of(st.none(), st.integers(-9, 9)), min_size=1, max_size=4), max_size=6
+    ),
+    st.integers(-9, 9),
 )
-def test_files_whose_rows_all_ended_before_are_left_out_and_no_other(held: list[list[int | None]], low: int) -> None:
+def test_files_whose_rows_all_ended_before_are_left_out_and_no_other(
+    held: list[list[int | None]], low: int
+) -> None:
     def file(at: int, ends: list[int | None]) -> dict[str, object]:
         known = [end for end in ends if end is not None]
         told = {"min.id": min(known), "max.id": max(known)} if known else {}
@@ -220,9 +281,13 @@ def test_files_whose_rows_all_ended_before_are_left_out_and_no_other(held: list[
     files = [file(at, ends) for at, ends in enumerate(held)]
     found = Pruning(since={"id": str(low)}).files(SCHEMA, files)
     needed = [any(end is None or end >= low for end in ends) for ends in held]
-    assert [one["path"] for one in found] == [str(at) for at, is_needed in enumerate(needed) if is_needed]
+    assert [one["path"] for one in found] == [
+        str(at) for at, is_needed in enumerate(needed) if is_needed
+    ]
     bare = [{name: one for name, one in file.items() if name != "null_count.id"} for file in files]
-    assert Pruning(since={"id": str(low)}).files(SCHEMA, bare) == bare, "without a count any may be open"
+    assert Pruning(since={"id": str(low)}).files(SCHEMA, bare) == bare, (
+        "without a count any may be open"
+    )
     assert Pruning(since={"id": "1"}).only(["day"]) == Pruning()
     both = Pruning(values={"day": ["2026-01-01"]}, since={"id": "1"})
     assert both.narrowed(SCHEMA, files) == both.without("day") == Pruning(since={"id": "1"})

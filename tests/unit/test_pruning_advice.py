@@ -21,10 +21,20 @@ from draindown.spec.models import PipelineSpec
     ],
     ids=["too many values", "not of the keys", "no partitions"],
 )
-def test_advice_goes_by_what_a_batch_says_of_partitions(partition_by: list[str], told: Pruning, advice: str) -> None:
-    target: dict[str, Any] = {"keys": ["name", "a"], "sequence_by": ["at"], "partition_by": partition_by}
+def test_advice_goes_by_what_a_batch_says_of_partitions(
+    partition_by: list[str], told: Pruning, advice: str
+) -> None:
+    target: dict[str, Any] = {
+        "keys": ["name", "a"],
+        "sequence_by": ["at"],
+        "partition_by": partition_by,
+    }
     columns = {"name": "string not null", "a": "int not null", "at": "timestamp not null"}
-    flow = {"source": {"files": "in/*.json", "format": "json"}, "columns": columns, "target": target}
+    flow = {
+        "source": {"files": "in/*.json", "format": "json"},
+        "columns": columns,
+        "target": target,
+    }
     spec = PipelineSpec.model_validate({"pipeline": "p", "lake": "lake", "flows": {"f": flow}})
     found = Skipping(spec.layout("f"), spec.flows["f"], TUNING, told_by=told)._advice()
     assert found.startswith(advice), found

@@ -24,7 +24,10 @@ def test_a_function_that_makes_several_rows_of_one_is_refused_wherever_it_stands
     for check in (check_expression, check_measure):
         with pytest.raises(ValueError, match=rf"{name}\(\) makes several rows"):
             check(f"{name.upper()}(items)")
-    for query in (f"select k, g, {name}(items) from t", f"select k, g from t lateral view outer {name}(items) e as z"):
+    for query in (
+        f"select k, g, {name}(items) from t",
+        f"select k, g from t lateral view outer {name}(items) e as z",
+    ):
         assert len(told(query)) == 1 and f"{name}() makes several rows" in told(query)[0]
 
 
@@ -49,7 +52,9 @@ def test_a_function_that_makes_several_rows_of_one_is_refused_wherever_it_stands
         ("select k, g from t join range(3) r on t.k = r.id", "range()"),
     ],
 )
-def test_a_step_that_does_not_work_within_the_keys_is_refused_by_the_file(query: str, step: str) -> None:
+def test_a_step_that_does_not_work_within_the_keys_is_refused_by_the_file(
+    query: str, step: str
+) -> None:
     assert any(step in line for line in told(query)), told(query)
 
 

@@ -30,7 +30,10 @@ class Log:
         return self.marked[self.version]
 
     def files(self, columns: Iterable[str]) -> list[dict[str, Any]]:
-        return [_file(path, rows, self.partition_columns) for path, rows in self.versions[self.version].items()]
+        return [
+            _file(path, rows, self.partition_columns)
+            for path, rows in self.versions[self.version].items()
+        ]
 
 
 def _file(path: str, rows: list[tuple[Any, Any]], parts: tuple[str, ...]) -> dict[str, Any]:
@@ -40,7 +43,10 @@ def _file(path: str, rows: list[tuple[Any, Any]], parts: tuple[str, ...]) -> dic
         if name in parts:
             file[f"partition.{name}"] = rows[0][at]
         else:
-            file |= {f"min.{name}": min(known, default=None), f"max.{name}": max(known, default=None)}
+            file |= {
+                f"min.{name}": min(known, default=None),
+                f"max.{name}": max(known, default=None),
+            }
     return file
 
 
@@ -61,10 +67,17 @@ def test_no_file_with_rows_of_a_touched_window_is_left_out() -> None:
         parted = seed % 2 == 0
         old = {f"o{at}": _rows(draw, draw.choice("abc") if parted else None) for at in range(8)}
         kept = {path: rows for path, rows in old.items() if draw.random() < 0.8}
-        new = kept | {f"n{at}": _rows(draw, draw.choice("abc") if parted else None) for at in range(2)}
+        new = kept | {
+            f"n{at}": _rows(draw, draw.choice("abc") if parted else None) for at in range(2)
+        }
         fewer = {path: 1 for path in kept if draw.random() < 0.1}  # rows deleted in place
         log = Log([old, new], [{}, fewer], partition_columns=("group",) if parted else ())
-        changed = [row for path, rows in {**old, **new}.items() if path not in kept or path in fewer for row in rows]
+        changed = [
+            row
+            for path, rows in {**old, **new}.items()
+            if path not in kept or path in fewer
+            for row in rows
+        ]
         touched = _windows(changed)
         found = spans(changed_files(log, 0, 1, ["time", "group"]), ["time", "group"], _SIZE)  # type: ignore[arg-type]
         read = reach("t", log.at(1), ["time", "group"], found, since=0, until=1, changed=1)  # type: ignore[arg-type]

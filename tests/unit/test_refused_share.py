@@ -28,7 +28,9 @@ from tests.unit.test_card import checked, drained, step
 BOUNDS = QuarantineBounds()
 
 
-def batch(number: int, records: int, refused: int, run: str = "a", kind: Any = "source") -> BatchRow:
+def batch(
+    number: int, records: int, refused: int, run: str = "a", kind: Any = "source"
+) -> BatchRow:
     return BatchRow("p", "f", 1, number, run, kind=kind, records=records, quarantined=refused)
 
 
@@ -93,20 +95,30 @@ def test_replays_and_withdrawals_do_not_count(kind: str) -> None:
     assert refused_share(rows[1:]) is None
 
 
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.sampled_from("abc")), max_size=8))
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.sampled_from("abc")), max_size=8)
+)
 def test_what_failed_fails_whatever_follows(made: list[tuple[int, int, str]]) -> None:
     rows = [batch(n, max(a, b), min(a, b), run) for n, (a, b, run) in enumerate(made)]
-    ends = [at for at in range(len(rows) + 1) if at in (0, len(rows)) or rows[at - 1].run_id != rows[at].run_id]
+    ends = [
+        at
+        for at in range(len(rows) + 1)
+        if at in (0, len(rows)) or rows[at - 1].run_id != rows[at].run_id
+    ]
     states = [state(*rows[:at]) for at in ends]
     assert states == sorted(states, key=["", "warned", "failed"].index)
 
 
 def test_the_worst_is_told_by_the_run_that_made_it() -> None:
-    found = worst(BOUNDS, list(windows([batch(0, 1000, 20), batch(1, 100, 90, "b"), batch(2, 1000, 0, "c")])))
+    found = worst(
+        BOUNDS, list(windows([batch(0, 1000, 20), batch(1, 100, 90, "b"), batch(2, 1000, 0, "c")]))
+    )
     assert found == ("failed", Window(100, 90, 90, "b"))
 
 
-@pytest.mark.parametrize(("text", "share"), [("1%", 0.01), ("0.5 %", 0.005), ("100%", 1.0), ("0%", 0.0)])
+@pytest.mark.parametrize(
+    ("text", "share"), [("1%", 0.01), ("0.5 %", 0.005), ("100%", 1.0), ("0%", 0.0)]
+)
 def test_a_share_is_written_in_percent(text: str, share: float) -> None:
     assert parse_share(text) == share == parse_share(show_share(share))
 
@@ -119,7 +131,15 @@ def test_what_could_mean_two_things_is_no_share(value: object) -> None:
 
 @pytest.mark.parametrize(
     ("share", "shown"),
-    [(0, "0%"), (1, "100%"), (0.5, "50%"), (0.01, "1%"), (0.99999, "99.9%"), (0.00001, "<0.1%"), (0.123, "12.3%")],
+    [
+        (0, "0%"),
+        (1, "100%"),
+        (0.5, "50%"),
+        (0.01, "1%"),
+        (0.99999, "99.9%"),
+        (0.00001, "<0.1%"),
+        (0.123, "12.3%"),
+    ],
 )
 def test_a_share_is_never_rounded_to_all_or_to_none(share: float, shown: str) -> None:
     assert percent(share) == shown
@@ -162,7 +182,10 @@ def test_the_name_of_the_verdict_is_no_suites() -> None:
 
 def flow(form: str = "json", **columns: str) -> FlowSpec:
     return FlowSpec.model_validate(
-        {"source": {"files": "landing/*", "format": form}, "columns": columns or {"id": "string not null"}}
+        {
+            "source": {"files": "landing/*", "format": form},
+            "columns": columns or {"id": "string not null"},
+        }
     )
 
 
@@ -202,7 +225,9 @@ def test_a_cell_that_fits_no_type_gets_a_hint(kind: str, cell: str, word: str) -
     assert word in hint(flow(c=kind), row)
 
 
-@pytest.mark.parametrize(("kind", "cell"), [("date", "2016/13/45"), ("timestamp", "2012/01/01 25:00")])
+@pytest.mark.parametrize(
+    ("kind", "cell"), [("date", "2016/13/45"), ("timestamp", "2012/01/01 25:00")]
+)
 def test_a_form_that_does_not_read_the_value_is_not_named(kind: str, cell: str) -> None:
     row = {"reason": "type", "field": "c", "detail": f"{cell} is no {kind}", "raw": ""}
     assert "format" not in hint(flow(c=kind), row)
@@ -211,40 +236,102 @@ def test_a_form_that_does_not_read_the_value_is_not_named(kind: str, cell: str) 
 @pytest.mark.parametrize(
     ("form", "reason", "detail", "raw", "word"),
     [
-        ("json", "malformed", "not one JSON object", '[{"id": "1"},', "one object a line is wanted"),
+        (
+            "json",
+            "malformed",
+            "not one JSON object",
+            '[{"id": "1"},',
+            "one object a line is wanted",
+        ),
         ("json", "malformed", "not one JSON object", "[", "multiline: true"),
         ("json", "malformed", "not one JSON object", "{", "spans several lines"),
         ("json", "malformed", "not one JSON object", '  "id": 1,', "spans several lines"),
         ("json", "malformed", "not one JSON object", "id,name", "format: csv"),
-        ("csv", "malformed", "the header names no column of the contract", "id;name", 'delimiter: ";"'),
-        ("csv", "malformed", "the header names no column of the contract", "ID,Name", "as the header does"),
-        ("csv", "malformed", "the header names no column of the contract", '{"id": 1}', "format: json"),
+        (
+            "csv",
+            "malformed",
+            "the header names no column of the contract",
+            "id;name",
+            'delimiter: ";"',
+        ),
+        (
+            "csv",
+            "malformed",
+            "the header names no column of the contract",
+            "ID,Name",
+            "as the header does",
+        ),
+        (
+            "csv",
+            "malformed",
+            "the header names no column of the contract",
+            '{"id": 1}',
+            "format: json",
+        ),
         ("csv", "malformed", "the header names no column of the contract", "1,x", "header: false"),
         ("csv", "malformed", "a quote where none can stand", r'1,"a\"b"', "say escape: '\\'"),
         ("csv", "malformed", "a quote where none can stand", '1, "a,b"', "without blanks"),
         ("csv", "malformed", "a quote is not closed", '1,5" disk', "quote: none"),
         ("csv", "malformed", "3 cells under a header of 2", "1,a,b", "quoted"),
-        ("csv", "malformed", "the header names no column of the contract", "Invoice No,Net", 'from: "Invoice No"'),
+        (
+            "csv",
+            "malformed",
+            "the header names no column of the contract",
+            "Invoice No,Net",
+            'from: "Invoice No"',
+        ),
         ("json", "malformed", "not valid UTF-8", "?", "iconv"),
-        ("json", "malformed", "half of a surrogate pair, which is no Unicode text", "{}", "cut between characters"),
-        ("parquet", "malformed", "not valid UTF-8 in column id", "{}", "declare the column as binary"),
-        ("json", "partition", "'' is no value of a partition: Delta stores it as NULL", "{}", "partition_by"),
+        (
+            "json",
+            "malformed",
+            "half of a surrogate pair, which is no Unicode text",
+            "{}",
+            "cut between characters",
+        ),
+        (
+            "parquet",
+            "malformed",
+            "not valid UTF-8 in column id",
+            "{}",
+            "declare the column as binary",
+        ),
+        (
+            "json",
+            "partition",
+            "'' is no value of a partition: Delta stores it as NULL",
+            "{}",
+            "partition_by",
+        ),
         ("json", "missing", None, '{"Id": "1"}', "if 'Id' is meant"),
         ("json", "missing", None, '{"id": null}', "not null"),
         ("json", "too_large", "9 bytes; at most 8", "", "max_record_bytes"),
         ("json", "rule:known", "id in ('1')", "{}", "rule known"),
     ],
 )
-def test_a_record_that_is_none_gets_a_hint(form: str, reason: str, detail: str | None, raw: str, word: str) -> None:
+def test_a_record_that_is_none_gets_a_hint(
+    form: str, reason: str, detail: str | None, raw: str, word: str
+) -> None:
     field = "id" if reason in ("missing", "partition") else None
-    assert word in hint(flow(form), {"reason": reason, "field": field, "detail": detail, "raw": raw})
+    assert word in hint(
+        flow(form), {"reason": reason, "field": field, "detail": detail, "raw": raw}
+    )
 
 
-@given(st.text(), st.text(), st.sampled_from(["type", "malformed", "missing", "rule:x", "too_large", "?"]))
+@given(
+    st.text(),
+    st.text(),
+    st.sampled_from(["type", "malformed", "missing", "rule:x", "too_large", "?"]),
+)
 def test_whatever_a_record_holds_a_hint_is_no_error(raw: str, cell: str, reason: str) -> None:
     row = {"reason": reason, "field": "c", "detail": f"{cell} is no int", "raw": raw}
     for form in ("json", "csv"):
-        for kind in ("int", "date", "boolean", "decimal(5,2)", "array<int>" if form == "json" else "double"):
+        for kind in (
+            "int",
+            "date",
+            "boolean",
+            "decimal(5,2)",
+            "array<int>" if form == "json" else "double",
+        ):
             assert isinstance(hint(flow(form, c=kind), row), str)
 
 
@@ -253,13 +340,20 @@ def test_a_drain_that_refused_everything_is_not_called_ok() -> None:
     assert verdict([all_refused]).startswith("REFUSED") and "100% refused" in verdict([all_refused])
     assert verdict([drained(refused_share=0.02, refused="warned")], whole=False).startswith("OK")
     waived = Expectation(
-        name=published.REFUSED_SHARE, success=False, waived=True, scope="input", judged=9, unexpected=9
+        name=published.REFUSED_SHARE,
+        success=False,
+        waived=True,
+        scope="input",
+        judged=9,
+        unexpected=9,
     )
     assert verdict([all_refused, checked(waived)]).startswith("OK"), "someone decided"
 
 
 def test_a_failed_share_names_the_way_on() -> None:
-    share = Expectation(name=published.REFUSED_SHARE, success=False, scope="input", judged=9, unexpected=9)
+    share = Expectation(
+        name=published.REFUSED_SHARE, success=False, scope="input", judged=9, unexpected=9
+    )
     part = checked(share, published=None).check
     assert part is not None
     error = refusal.refusal(FlowLayout("lake", "p", "f", "f"), part, keyed=True)

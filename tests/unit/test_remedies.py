@@ -14,14 +14,18 @@ from draindown.spark.targets.delta_target import TableWriter
 from draindown.spec.derived import DerivedFlow
 
 LAYOUT = FlowLayout("/lake", pipeline="p", flow="d", table_name="d")
-FLOW = DerivedFlow.model_validate({"source": {"table": "t"}, "per": {"keys": ["k"], "sql": "select k from t"}})
+FLOW = DerivedFlow.model_validate(
+    {"source": {"table": "t"}, "per": {"keys": ["k"], "sql": "select k from t"}}
+)
 
 
 def _batch(number: int, kind: str = "source", layout: FlowLayout = LAYOUT) -> DeriveBatch:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     writer = TableWriter(layout, FLOW, 1, number, kind)
     piece = TableSlice(1, [Versions("/lake/tables/t", None, 5)])
-    return DeriveBatch(writer=writer, flow=FLOW, slice=piece, run_id="r", changed_at=at, started_at=at)
+    return DeriveBatch(
+        writer=writer, flow=FLOW, slice=piece, run_id="r", changed_at=at, started_at=at
+    )
 
 
 STAGED = replace(LAYOUT, staged=2)
@@ -33,14 +37,20 @@ STAGED = replace(LAYOUT, staged=2)
         (_batch(3), "reset p --flow d", ["reset p --flow d"]),
         (_batch(0, "replay"), "reset p --flow d", ["reset p --flow d"]),
         (_batch(0), "reset p --flow d", ["run p --flow d", "reset p --flow d"]),
-        (_batch(0, layout=STAGED), "rebuild p --flow d --abort --yes", ["rebuild p --flow d --abort --yes"]),
+        (
+            _batch(0, layout=STAGED),
+            "rebuild p --flow d --abort --yes",
+            ["rebuild p --flow d --abort --yes"],
+        ),
     ],
     ids=["later", "replay", "first", "rebuild"],
 )
 def test_a_corrected_source_is_read_by_a_command_that_pins_it_anew(
     batch: DeriveBatch, source: str, query: list[str]
 ) -> None:
-    assert [step.partition("   #")[0] for step in once_corrected(batch)] == [f"draindown {one}" for one in query]
+    assert [step.partition("   #")[0] for step in once_corrected(batch)] == [
+        f"draindown {one}" for one in query
+    ]
     rows, expression = not_computed(batch, "q of group k 1: division by zero").next
     assert f"then draindown {source}" in rows and "draindown run" not in rows
     assert f"then draindown {'run' if len(query) > 1 else 'rebuild'} p --flow d" in expression

@@ -89,17 +89,23 @@ flows:
 
 def test_a_file_is_refused_with_line_and_rule(tmp_path: Path) -> None:
     path = tmp_path / "orders.yaml"
-    path.write_text(PIPELINE.format(rule="statuss in ('placed')", deletes="arrived_at > '2020-01-01'"))
+    path.write_text(
+        PIPELINE.format(rule="statuss in ('placed')", deletes="arrived_at > '2020-01-01'")
+    )
     with pytest.raises(TerminalError) as caught:
         load(path, {})
     assert caught.value.code == "invalid-pipeline"
     first, second = caught.value.found.splitlines()
     assert first.startswith(f"{path}:9:7: flows.orders.rules.wrong: there is no column 'statuss'")
     # the time a file was first seen judges rows, and deletes none
-    assert second.startswith(f"{path}:13:7: flows.orders.target.apply_as_deletes: there is no column 'arrived_at'")
+    assert second.startswith(
+        f"{path}:13:7: flows.orders.target.apply_as_deletes: there is no column 'arrived_at'"
+    )
 
 
 def test_rules_may_look_at_the_time_their_file_was_first_seen(tmp_path: Path) -> None:
     path = tmp_path / "orders.yaml"
-    path.write_text(PIPELINE.format(rule="n > 0 and arrived_at > '2020-01-01'", deletes="status = 'x'"))
+    path.write_text(
+        PIPELINE.format(rule="n > 0 and arrived_at > '2020-01-01'", deletes="status = 'x'")
+    )
     assert load(path, {}).flows["orders"].rules

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from pyspark.sql.types import ArrayType, DataType, IntegerType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from draindown.base.errors import TerminalError
 from draindown.spark.contract.transforms import _hold_to_names
@@ -72,5 +80,7 @@ def test_a_name_that_no_table_can_hold_is_found_at_any_depth(character: str) -> 
     nested = of("s", kind=ArrayType(MapType(of("k", bad), of("v", "w", kind=of(bad)))))
     assert list(unstored(nested)) == [f"s.{bad}", f"s.v.{bad}", f"s.w.{bad}"]
     with pytest.raises(TerminalError) as error:
-        _hold_to_names(StructType([StructField("s", of(bad)), StructField("t", StringType())]), "m.f")
+        _hold_to_names(
+            StructType([StructField("s", of(bad)), StructField("t", StringType())]), "m.f"
+        )
     assert error.value.code == "transform-bad-names" and f"column s.{bad}: " in error.value.found

@@ -19,7 +19,10 @@ _KINDS = {"day": pa.date32(), "utc": pa.timestamp("us", "UTC"), "local": pa.time
 def test_rows_of_all_years_make_the_same_table_again(given: list[tuple[Any, ...]]) -> None:
     numbers = list(zip(*given, strict=True)) or [(), (), ()]
     bits = (pa.int32(), pa.int64(), pa.int64())
-    columns = [pa.array(found, bit).cast(kind) for found, bit, kind in zip(numbers, bits, _KINDS.values(), strict=True)]
+    columns = [
+        pa.array(found, bit).cast(kind)
+        for found, bit, kind in zip(numbers, bits, _KINDS.values(), strict=True)
+    ]
     table = pa.table(columns, names=list(_KINDS))
     values = [row_values.values(column) for column in table.columns]
     rows = [dict(zip(_KINDS, row, strict=True)) for row in zip(*values, strict=True)]

@@ -32,7 +32,10 @@ def test_input_that_was_never_met_has_no_score() -> None:
 
 
 def test_a_case_counts_as_its_worst_trial() -> None:
-    trials = [{"score": score, "held": ["x"], "wrong": [], "place": str(score), "fired": "yes"} for score in (1, 0.5)]
+    trials = [
+        {"score": score, "held": ["x"], "wrong": [], "place": str(score), "fired": "yes"}
+        for score in (1, 0.5)
+    ]
     assert table({"B1": trials}, {"B1": "`abc`"}).splitlines()[2].endswith("| 0.5 | `abc` |")
     assert table({"B1": trials, "B2": []}, {}).splitlines()[3].endswith("| - |  |")
 

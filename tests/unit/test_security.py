@@ -35,13 +35,25 @@ from draindown.pages import FlowView, RunView
 from draindown.recovery.opening import lease_of
 from draindown.runs import store
 from draindown.runs.card import card
-from draindown.runs.report import Backlog, CheckPart, CompactPart, DrainPart, Expectation, PlanPart, StepReport
+from draindown.runs.report import (
+    Backlog,
+    CheckPart,
+    CompactPart,
+    DrainPart,
+    Expectation,
+    PlanPart,
+    StepReport,
+)
 from draindown.runs.request import Request, Step
 from draindown.spec.lease import LeaseSpec
 from draindown.spec.loader import load
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [path for folder in ("src", "jobs", "dags", "plugins") for path in sorted((ROOT / folder).rglob("*.py"))]
+SOURCES = [
+    path
+    for folder in ("src", "jobs", "dags", "plugins")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+]
 HOSTILE = (
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
@@ -81,18 +93,39 @@ def reports(text: str, run_id: str = "r") -> list[StepReport]:
     """Every step's report with `text` wherever a report holds text."""
     at = now()
     error = dict.fromkeys(("code", "tried", "found", "changed"), text) | {"next": [text, text]}
-    batch: dict[str, Any] = dict.fromkeys(("units", "records", "applied", "superseded", "duplicate", "quarantined"), 1)
-    batch |= {"generation": 1, "batch": 0, "seconds": 1.0, "kind": text, "reasons": {text: 3}, "max_sequence": text}
+    batch: dict[str, Any] = dict.fromkeys(
+        ("units", "records", "applied", "superseded", "duplicate", "quarantined"), 1
+    )
+    batch |= {
+        "generation": 1,
+        "batch": 0,
+        "seconds": 1.0,
+        "kind": text,
+        "reasons": {text: 3},
+        "max_sequence": text,
+    }
     judged = [
         Expectation(
-            name=text, success=False, waived=waived, scope="changed", unexpected=1, judged=9, detail=text
+            name=text,
+            success=False,
+            waived=waived,
+            scope="changed",
+            unexpected=1,
+            judged=9,
+            detail=text,
         ).model_copy(update={"sample": [text, {text: text}, [text], None, 1.5] * 2})
         for waived in (False, True)
     ]
     parts: dict[str, Any] = {
-        "plan": PlanPart(backlog=Backlog(units=1), replay=text, reasons={"drain": text, text: text}),
-        "drain": DrainPart(generation=1, replay=text, bound=text, batches=[batch], totals={"records": 1}),
-        "check": CheckPart(version=2, published_before=1, changed_rows=9, expectations=judged, page=text),
+        "plan": PlanPart(
+            backlog=Backlog(units=1), replay=text, reasons={"drain": text, text: text}
+        ),
+        "drain": DrainPart(
+            generation=1, replay=text, bound=text, batches=[batch], totals={"records": 1}
+        ),
+        "check": CheckPart(
+            version=2, published_before=1, changed_rows=9, expectations=judged, page=text
+        ),
         "compact": CompactPart(evidence=text, partitions=[text], files_before=2),
     }
     findings = [Finding(kind="parked", subject=text, detail=text, next=text) for _ in range(2)]
@@ -104,7 +137,9 @@ def reports(text: str, run_id: str = "r") -> list[StepReport]:
         "findings": findings,
     }
     return [
-        StepReport(step=step, started_at=at, finished_at=at, error=error, **named, **{step: parts[step]})
+        StepReport(
+            step=step, started_at=at, finished_at=at, error=error, **named, **{step: parts[step]}
+        )
         for step in get_args(Step)
     ]
 
@@ -119,7 +154,9 @@ class _Structure(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, *(name if name in ("id", "href") else f"{name}={value}" for name, value in attrs)))
+        self.found.append(
+            (tag, *(name if name in ("id", "href") else f"{name}={value}" for name, value in attrs))
+        )
 
     def handle_endtag(self, tag: str) -> None:
         self.found.append((f"/{tag}",))
@@ -132,7 +169,9 @@ def flows_page(text: str) -> str:
     steps = reports(text, run_id=text)
     batches = [row for step in steps if step.drain for row in step.drain.batches]
     run = RunView(text, text, card(steps), batches)
-    fine = FlowView(text, text, text, waiting=text, published=text, open_rows={text: 3}, runs=[run, run])
+    fine = FlowView(
+        text, text, text, waiting=text, published=text, open_rows={text: 3}, runs=[run, run]
+    )
     return pages.render([fine, FlowView(text, text, text, problem=text)], [text])
 
 
@@ -144,7 +183,9 @@ def page_of_gate(text: str) -> str:
 
 @pytest.mark.parametrize("hostile", HOSTILE)
 @pytest.mark.parametrize("page", [flows_page, page_of_gate])
-def test_s9_no_element_and_no_attribute_of_a_page_comes_from_data(page: Callable[[str], str], hostile: str) -> None:
+def test_s9_no_element_and_no_attribute_of_a_page_comes_from_data(
+    page: Callable[[str], str], hostile: str
+) -> None:
     harmless, attacked = _Structure(page("x")).found, _Structure(page(hostile)).found
     assert attacked == harmless
     assert not {"script", "img", "iframe", "form"} & {tag for tag, *_ in attacked}
@@ -179,7 +220,9 @@ def test_s10_a_card_and_a_page_of_doctor_are_lines_that_no_terminal_obeys() -> N
 
 
 def test_s10_errors_are_printed_without_obeying_them(capsys: pytest.CaptureFixture[str]) -> None:
-    error = TerminalError("some-code", tried=TERMINAL, found=TERMINAL, changed=TERMINAL, next=TERMINAL)
+    error = TerminalError(
+        "some-code", tried=TERMINAL, found=TERMINAL, changed=TERMINAL, next=TERMINAL
+    )
     Output().error(error)
     Output(as_json=True).error(error)
     said = capsys.readouterr().err
@@ -201,11 +244,15 @@ ODD = (
 
 @pytest.mark.parametrize("word", [*ODD, "/".join(ODD)])
 def test_a_command_that_an_error_prints_means_the_same_to_bash(word: str) -> None:
-    error = TerminalError("some-code", tried="", found="", next=f"printf %s {shlex.quote(word)} end   # don't")
+    error = TerminalError(
+        "some-code", tried="", found="", next=f"printf %s {shlex.quote(word)} end   # don't"
+    )
     line = printable_lines(str(error)).splitlines()[-1]
     assert line.isprintable()
     environ = {"LC_ALL": "C.UTF-8", "PATH": os.environ["PATH"]}
-    done = subprocess.run(["bash", "-c", line.partition("next:")[2]], env=environ, capture_output=True, check=True)
+    done = subprocess.run(
+        ["bash", "-c", line.partition("next:")[2]], env=environ, capture_output=True, check=True
+    )
     assert os.fsdecode(done.stdout) == f"{word}end"
 
 
@@ -237,7 +284,9 @@ def test_s3_no_run_id_leads_out_of_its_directory(layout: FlowLayout, run_id: str
         assert len(Path(path).parent.name.encode()) <= 255
 
 
-def test_s3_a_report_outside_the_reports_is_not_shown(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_s3_a_report_outside_the_reports_is_not_shown(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     layout = FlowLayout(str(project / "lake"), "p", "f", "f")
     store.write(layout, reports("planted")[1])
     outside = Path(layout.home, "drain.json")
@@ -264,7 +313,10 @@ def test_s3_a_report_outside_the_reports_is_not_shown(project: Path, capsys: pyt
         ("format: json}", "format: json}\n    transform: os..system"),
         ("format: json}", "format: json}\n    transform: /etc/x.tidy"),
         ("format: json}", "format: json}\n    rules: {'a`; drop table x': id is null}"),
-        ("format: json}", "format: json}\n    rules: {a: \"reflect('java.lang.Runtime', 'getRuntime') is null\"}"),
+        (
+            "format: json}",
+            "format: json}\n    rules: {a: \"reflect('java.lang.Runtime', 'getRuntime') is null\"}",
+        ),
         ("{id: string}", "{'id` string, `x': string}"),
         ("{id: string}", "{id: 'string) using delta location (x'}"),
         ("in/*", "s3a://other/*"),
@@ -356,7 +408,16 @@ def test_a_field_that_no_request_has_is_named_with_the_nearest(project: Path) ->
 
 @pytest.mark.parametrize(
     "argument",
-    ["", "x", "--conf", "é", _argument(b"[" * 4_000_000), _argument(b" " * 200_000_000), _argument(b"\xff{}"), "QUJD"],
+    [
+        "",
+        "x",
+        "--conf",
+        "é",
+        _argument(b"[" * 4_000_000),
+        _argument(b" " * 200_000_000),
+        _argument(b"\xff{}"),
+        "QUJD",
+    ],
     ids=["empty", "short", "option", "ascii", "deep", "bomb", "bytes", "plain"],
 )
 def test_s11_a_request_is_decoded_within_bounds(argument: str) -> None:
@@ -380,14 +441,25 @@ def _dangers(text: str) -> list[str]:
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         found += [name for name in names if name.split(".")[0] in _MODULES]
     for name, call in _calls(tree):
-        shell = any(word.arg == "shell" and ast.unparse(word.value) != "False" for word in call.keywords)
+        shell = any(
+            word.arg == "shell" and ast.unparse(word.value) != "False" for word in call.keywords
+        )
         if name in _FUNCTIONS or shell or (name.startswith("yaml.") and "load" in name):
             found.append(name)
     return found
 
 
 _MODULES = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "telnetlib", "xmlrpc"}
-_FUNCTIONS = {"eval", "exec", "compile", "os.system", "os.popen", "tempfile.mktemp", "__import__", "pickle.loads"}
+_FUNCTIONS = {
+    "eval",
+    "exec",
+    "compile",
+    "os.system",
+    "os.popen",
+    "tempfile.mktemp",
+    "__import__",
+    "pickle.loads",
+}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -396,14 +468,23 @@ def test_s1_s7_nothing_pickles_evaluates_or_asks_a_shell(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["import pickle", "from dill import load", "eval('1')", "subprocess.run('x', shell=True)", "yaml.load(x)"]
+    "text",
+    [
+        "import pickle",
+        "from dill import load",
+        "eval('1')",
+        "subprocess.run('x', shell=True)",
+        "yaml.load(x)",
+    ],
 )
 def test_s7_the_search_finds_what_it_looks_for(text: str) -> None:
     assert _dangers(text)
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o000])
-def test_s14_what_a_flow_keeps_is_for_its_owner_whatever_the_umask(layout: FlowLayout, umask: int) -> None:
+def test_s14_what_a_flow_keeps_is_for_its_owner_whatever_the_umask(
+    layout: FlowLayout, umask: int
+) -> None:
     before = os.umask(umask)
     try:
         with lease_of(layout, LeaseSpec(), owner="me", run_id="r"):
@@ -442,7 +523,12 @@ def _settings() -> dict[str, str]:
 @pytest.fixture(autouse=True)
 def _jars(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     jars = tmp_path_factory.mktemp("jars")
-    kafka = ("spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13", "kafka-clients", "commons-pool2")
+    kafka = (
+        "spark-sql-kafka-0-10_2.13",
+        "spark-token-provider-kafka-0-10_2.13",
+        "kafka-clients",
+        "commons-pool2",
+    )
     for name in ("delta-spark_4.1_2.13", "delta-storage", *kafka):
         (jars / f"{name}-1.0.0.jar").touch()
     monkeypatch.setenv("DRAINDOWN_JARS", str(jars))
@@ -454,9 +540,21 @@ _NULL = {"type": "expect_column_values_to_not_be_null"}
 @pytest.mark.parametrize(
     "config",
     [
-        {"type": "unexpected_rows_expectation", "kwargs": {"unexpected_rows_query": "select * from {batch}"}},
-        {"type": "expect_query_results_to_match_comparison", "kwargs": {"base_query": "x", "comparison_query": "y"}},
-        {**_NULL, "kwargs": {"column": "a", "row_condition": "java_method('java.lang.System', 'exit', 1) = 1"}},
+        {
+            "type": "unexpected_rows_expectation",
+            "kwargs": {"unexpected_rows_query": "select * from {batch}"},
+        },
+        {
+            "type": "expect_query_results_to_match_comparison",
+            "kwargs": {"base_query": "x", "comparison_query": "y"},
+        },
+        {
+            **_NULL,
+            "kwargs": {
+                "column": "a",
+                "row_condition": "java_method('java.lang.System', 'exit', 1) = 1",
+            },
+        },
         {**_NULL, "kwargs": {"column": "a", "row_condition": "`reflect`('x', 'y') = 1"}},
         {**_NULL, "kwargs": {"column": "a", "row_condition": "a in (select 1 from json.`/etc`)"}},
         {**_NULL, "kwargs": {"column": "a", "row_condition": "a = '${env:HOME}'"}},
@@ -471,9 +569,19 @@ def test_a_suite_that_asks_for_code_or_files_is_not_judged(config: dict[str, Any
 @pytest.mark.parametrize(
     "kwargs",
     [
-        {"column": "query", "row_condition": "a > 1 and reflect is not null and at < current_date()"},
-        {"column": "a", "row_condition": 'col("a").notNull()', "condition_parser": "great_expectations"},
-        {"column": "a", "json_schema": {"$ref": "#/definitions/x", "definitions": {"x": {"type": "string"}}}},
+        {
+            "column": "query",
+            "row_condition": "a > 1 and reflect is not null and at < current_date()",
+        },
+        {
+            "column": "a",
+            "row_condition": 'col("a").notNull()',
+            "condition_parser": "great_expectations",
+        },
+        {
+            "column": "a",
+            "json_schema": {"$ref": "#/definitions/x", "definitions": {"x": {"type": "string"}}},
+        },
         {"column": "a", "regex": "select .*; --"},
         {},
     ],

@@ -51,11 +51,16 @@ def fake_java(home: Path, banner: str) -> Path:
 # --- prerequisites
 
 
-def test_an_activated_environment_is_not_what_it_is_made_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_activated_environment_is_not_what_it_is_made_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     real, link = tmp_path / "python3.11", tmp_path / "python3"
     real.touch()
     link.symlink_to(real)
-    for base in (link, real):  # as the system's Python names itself, and as one in an environment names the system's
+    for base in (
+        link,
+        real,
+    ):  # as the system's Python names itself, and as one in an environment names the system's
         monkeypatch.setattr(sys, "_base_executable", str(base))
         monkeypatch.setattr(sys, "executable", "/project/.venv/bin/python3")
         assert preflight.choose_python((3, 11)) == str(real)
@@ -72,7 +77,11 @@ def test_java_home_wins_over_path(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("banner", "code", "major"),
-    [('"11.0.2" 2019-01-15', "java-too-old", 11), ('"23"', "java-too-new", 23), ('"25.0.3"', "java-too-new", 25)],
+    [
+        ('"11.0.2" 2019-01-15', "java-too-old", 11),
+        ('"23"', "java-too-new", 23),
+        ('"25.0.3"', "java-too-new", 25),
+    ],
 )
 def test_java_that_spark_does_not_run_on_is_refused_by_version(
     tmp_path: Path, banner: str, code: str, major: int
@@ -107,7 +116,11 @@ def test_old_python_without_a_newer_one() -> None:
 
 
 def test_full_disk_is_found_before_anything_is_written(tmp_path: Path) -> None:
-    error = refused(preflight.check_disk, {tmp_path / "not" / "there": 3.0}, lambda place: Usage(9, 8, 1_200_000_000))
+    error = refused(
+        preflight.check_disk,
+        {tmp_path / "not" / "there": 3.0},
+        lambda place: Usage(9, 8, 1_200_000_000),
+    )
 
     assert error.code == "disk-full"
     assert error.found == "1.2 GB free"
@@ -126,9 +139,18 @@ def test_full_disk_is_found_before_anything_is_written(tmp_path: Path) -> None:
             "package-hash-mismatch",
         ),
         ("OSError: [Errno 28] No space left on device", "disk-full"),
-        ("WARNING: Retrying (...) after connection broken by 'ProxyError('Cannot connect to proxy.'", "proxy-refused"),
-        ("SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED]", "certificate-untrusted"),
-        ("NewConnectionError(': Failed to establish a new connection: [Errno -2] Name", "no-network"),
+        (
+            "WARNING: Retrying (...) after connection broken by 'ProxyError('Cannot connect to proxy.'",
+            "proxy-refused",
+        ),
+        (
+            "SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED]",
+            "certificate-untrusted",
+        ),
+        (
+            "NewConnectionError(': Failed to establish a new connection: [Errno -2] Name",
+            "no-network",
+        ),
         ("ERROR: No matching distribution found for zipp==4.1.2", "package-not-found"),
         ("ERROR: something new", "package-install-failed"),
     ],
@@ -142,14 +164,18 @@ def test_pip_failures_get_a_name_and_a_command(output: str, code: str) -> None:
 
 
 def test_proxies_are_shown_without_their_password() -> None:
-    error = packages.explain("ProxyError", "log", {"HTTPS_PROXY": "http://me:hunter2@proxy.example:3128"})
+    error = packages.explain(
+        "ProxyError", "log", {"HTTPS_PROXY": "http://me:hunter2@proxy.example:3128"}
+    )
 
     assert "HTTPS_PROXY=proxy.example:3128" in error.tried
     assert "hunter2" not in str(error)
 
 
 def test_settings_that_send_packages_elsewhere_are_dropped() -> None:
-    kept = packages.pip_environment({"PIP_TARGET": "/x", "PIP_USER": "1", "PIP_INDEX_URL": "mirror", "HOME": "/h"})
+    kept = packages.pip_environment(
+        {"PIP_TARGET": "/x", "PIP_USER": "1", "PIP_INDEX_URL": "mirror", "HOME": "/h"}
+    )
 
     assert kept.keys() >= {"PIP_INDEX_URL", "HOME"}
     assert not {"PIP_TARGET", "PIP_USER"} & kept.keys()
@@ -162,14 +188,20 @@ def test_the_lock_pins_every_package_by_hash() -> None:
     pins = packages.read_pins(ROOT / "requirements.lock")
 
     assert len(pins) > 150
-    assert pins["pyspark"].version == pins["pyspark-client"].version, "they share files: the last one installed wins"
-    assert {"setuptools", "wheel", "packaging"} <= pins.keys(), "sources are built with pinned tools"
+    assert pins["pyspark"].version == pins["pyspark-client"].version, (
+        "they share files: the last one installed wins"
+    )
+    assert {"setuptools", "wheel", "packaging"} <= pins.keys(), (
+        "sources are built with pinned tools"
+    )
 
 
 def test_every_requirement_is_locked() -> None:
     pins = packages.read_pins(ROOT / "requirements.lock")
     asked = re.findall(
-        r"^([A-Za-z0-9-]+)(?:\[.*?\])?(?:==(\S+))?", (ROOT / "requirements.in").read_text(), re.MULTILINE
+        r"^([A-Za-z0-9-]+)(?:\[.*?\])?(?:==(\S+))?",
+        (ROOT / "requirements.in").read_text(),
+        re.MULTILINE,
     )
 
     for name, version in asked:
@@ -178,7 +210,9 @@ def test_every_requirement_is_locked() -> None:
 
 
 def test_a_pin_without_a_hash_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "lock").write_text("zipp==4.1.2 \\\n    --hash=sha256:" + "0" * 64 + "\nrich==15.0.0\n")
+    (tmp_path / "lock").write_text(
+        "zipp==4.1.2 \\\n    --hash=sha256:" + "0" * 64 + "\nrich==15.0.0\n"
+    )
 
     error = refused(packages.read_pins, tmp_path / "lock")
 
@@ -283,7 +317,9 @@ def test_the_second_set_up_has_nothing_to_do(clone: Path) -> None:
         ("jars.lock", ["jars", "archive"]),
     ],
 )
-def test_a_changed_lock_redoes_what_hangs_on_it(clone: Path, changed: str, expected: list[str]) -> None:
+def test_a_changed_lock_redoes_what_hangs_on_it(
+    clone: Path, changed: str, expected: list[str]
+) -> None:
     Recorder(clone).run()
     (clone / changed).write_text("other")
 
@@ -329,7 +365,11 @@ def test_the_exit_code_is_the_one_of_the_project() -> None:
 def test_the_program_says_what_is_missing(tmp_path: Path) -> None:
     environ = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "setup.py"], env=environ, capture_output=True, text=True, check=False
+        [sys.executable, ROOT / "scripts" / "setup.py"],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert done.returncode == Exit.NEEDS_PERSON
@@ -354,9 +394,13 @@ def refused(function: Any, *arguments: Any) -> TerminalError:
     return caught.value
 
 
-def test_byte_code_is_there_before_anything_was_imported(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_byte_code_is_there_before_anything_was_imported(
+    clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    home = clone / "tests" / "here"  # tests of packages are left out, not a clone below a directory of that name
+    home = (
+        clone / "tests" / "here"
+    )  # tests of packages are left out, not a clone below a directory of that name
     shutil.copytree(clone, home, ignore=shutil.ignore_patterns("tests"))
     Recorder(home).run()
     package = home / ".venv" / "lib" / "python3" / "site-packages" / "some"

@@ -40,14 +40,18 @@ def _without_markers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Markers, "read", lambda _: Marked())
 
 
-def raised(brokers: MockBrokers, delivery: str, rows: int, request: str, error: int, times: int = 20) -> DraindownError:
+def raised(
+    brokers: MockBrokers, delivery: str, rows: int, request: str, error: int, times: int = 20
+) -> DraindownError:
     """Return what a sender raises of a batch of so many rows while the brokers answer requests with an error."""
     bounds = {"request_timeout": 5, "delivery_timeout": 10, "transaction_timeout": 10}
     spec = KafkaSink.model_validate({"topic": "t", "bootstrap_servers": brokers.address, **bounds})
     made = (KafkaTransactions if delivery == "exactly_once" else KafkaTopic)(spec, PLACE, {})
     batch = SinkBatch(PLACE, "w", 1, 1, "source", 1, 1, rows, "digest", 1)
     ids = pa.array(range(rows), pa.int64())
-    part = pa.record_batch({"id": ids, "v": pa.array(["x"] * rows), FATE: pa.array(["upsert"] * rows)})
+    part = pa.record_batch(
+        {"id": ids, "v": pa.array(["x"] * rows), FATE: pa.array(["upsert"] * rows)}
+    )
     made.fence(1)
     with brokers.answering(request, error, times), pytest.raises(DraindownError) as found:
         made.send(batch, COLUMNS, [of_portion(part, 0)])
@@ -82,7 +86,9 @@ def test_a_row_that_is_refused_is_the_one_that_was_sent_and_not_the_one_at_hand(
     assert found.code == "sink-refused" and found.found.startswith('key {"id":0}')
 
 
-def test_no_batch_of_messages_is_larger_than_the_topic_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_batch_of_messages_is_larger_than_the_topic_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made: list[dict[str, Any]] = []
     monkeypatch.setattr(Client, "_made", lambda _, __, ___, options: made.append(dict(options)))
     spec = KafkaSink.model_validate({"topic": "t", "bootstrap_servers": "127.0.0.1:1"})
@@ -96,15 +102,25 @@ def test_no_batch_of_messages_is_larger_than_the_topic_takes(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("said", "before", "after"),
     [
-        ("SSL handshake failed: Disconnected: connecting to a PLAINTEXT broker listener?", "sink-tls", UNREACHABLE),
-        ("SSL handshake failed: error:0A000126:SSL routines::unexpected eof", "sink-tls", UNREACHABLE),
+        (
+            "SSL handshake failed: Disconnected: connecting to a PLAINTEXT broker listener?",
+            "sink-tls",
+            UNREACHABLE,
+        ),
+        (
+            "SSL handshake failed: error:0A000126:SSL routines::unexpected eof",
+            "sink-tls",
+            UNREACHABLE,
+        ),
         ("SSL handshake failed: certificate verify failed", "sink-tls", "sink-tls"),
     ],
 )
 def test_a_broken_handshake_means_wrong_settings_only_until_a_broker_has_answered(
     brokers: MockBrokers, said: str, before: str, after: str, at_once: bool
 ) -> None:
-    spec = KafkaSink.model_validate({"topic": "t", "bootstrap_servers": brokers.address, "request_timeout": 5})
+    spec = KafkaSink.model_validate(
+        {"topic": "t", "bootstrap_servers": brokers.address, "request_timeout": 5}
+    )
     client = Client(spec, PLACE, {})
     handshake, later = KafkaError(KafkaError._SSL, said), KafkaError(KafkaError._TIMED_OUT)
 

@@ -51,10 +51,14 @@ class MemorySink:
         if self.dies == "before":
             raise Crash
         if self.refuses:
-            raise TerminalError("sink-refused", tried="send", found="key 1", next="draindown sink skip")
+            raise TerminalError(
+                "sink-refused", tried="send", found="key 1", next="draindown sink skip"
+            )
         rows = list(rows)
         known = self.batches.get(batch.writer)
-        if not (self.records and known and (known.number, known.digest) == (batch.number, batch.digest)):
+        if not (
+            self.records and known and (known.number, known.digest) == (batch.number, batch.digest)
+        ):
             self.sends += 1
             for key, value in rows:
                 self.table[key] = value
@@ -63,7 +67,9 @@ class MemorySink:
         if self.dies == "after":
             raise Crash
 
-    def retain(self, batch: SinkBatch, columns: Sequence[SinkColumn], keys: Iterable[Any]) -> int | None:
+    def retain(
+        self, batch: SinkBatch, columns: Sequence[SinkColumn], keys: Iterable[Any]
+    ) -> int | None:
         return None
 
     def close(self) -> None: ...
@@ -80,12 +86,16 @@ PLACE = SinkPlace("lake", "p", "f", "s")
 PRINT = Holds("print", "no such table")
 
 
-def _batch(number: int, rows: Mapping[Any, Any], writer: str = "w", kind: str = "source", epoch: int = 1) -> SinkBatch:
+def _batch(
+    number: int, rows: Mapping[Any, Any], writer: str = "w", kind: str = "source", epoch: int = 1
+) -> SinkBatch:
     digest = format(hash(tuple(sorted(rows.items()))) & 0xFFFF, "x")
     return SinkBatch(PLACE, writer, number, 1, kind, number, epoch, len(rows), digest)
 
 
-def _deliver(layout: FlowLayout, sink: Any, number: int, rows: Mapping[Any, Any], **more: Any) -> None:
+def _deliver(
+    layout: FlowLayout, sink: Any, number: int, rows: Mapping[Any, Any], **more: Any
+) -> None:
     deliver(layout, sink, _batch(number, rows, **more), (), lambda: list(rows.items()), PRINT)  # type: ignore[arg-type]
 
 
@@ -106,7 +116,9 @@ def test_a_retry_sends_the_same_rows_or_none(layout: FlowLayout, records: bool, 
 
 @pytest.mark.parametrize("dies", ["", "before", "after"])
 @pytest.mark.parametrize("records", [True, False])
-def test_other_rows_of_a_batch_that_may_be_there_are_refused(layout: FlowLayout, records: bool, dies: str) -> None:
+def test_other_rows_of_a_batch_that_may_be_there_are_refused(
+    layout: FlowLayout, records: bool, dies: str
+) -> None:
     sink = MemorySink(records=records)
     _deliver(layout, sink, 0, {1: "a"})
     sink.dies = dies
@@ -127,7 +139,9 @@ def test_other_rows_of_a_batch_that_may_be_there_are_refused(layout: FlowLayout,
 
 
 @pytest.mark.parametrize("dies", ["before", "after"])
-def test_a_batch_that_was_begun_without_a_record_is_not_sent_with_one(layout: FlowLayout, dies: str) -> None:
+def test_a_batch_that_was_begun_without_a_record_is_not_sent_with_one(
+    layout: FlowLayout, dies: str
+) -> None:
     """The sink is recording, is not while a driver dies, and is again: it says that it lacks what it may have."""
     sink = MemorySink()
     _deliver(layout, sink, 0, {1: "a"})
@@ -175,7 +189,9 @@ def test_a_batch_by_an_edited_spec_leaves_the_sink_stale_once_the_edit_is_undone
 ) -> None:
     _deliver(layout, MemorySink(), 0, {1: "a"})
     replace(SinkState.read(layout, "s"), stale=stale).write(layout, "s")
-    deliver(layout, MemorySink(), _batch(1, rows), (), lambda: list(rows.items()), Holds("edited", ""))  # type: ignore[arg-type]
+    deliver(
+        layout, MemorySink(), _batch(1, rows), (), lambda: list(rows.items()), Holds("edited", "")
+    )  # type: ignore[arg-type]
     _deliver(layout, MemorySink(), 2, {3: "c"})
     state = SinkState.read(layout, "s")
     assert state.why_stale("print") == state.why_stale("edited") == sink_state.EDITED
@@ -227,7 +243,9 @@ def test_what_the_system_refuses_is_given_up_as_a_row_or_as_a_batch(layout: Flow
     assert state.stale == sink_state.GIVEN_UP and state.skipped("w", 3)[-1].key == {}
     assert sink_state.in_flight(layout), "the batch comes before all others, and is not sent"
     whole = _batch(3, {1: "a", 2: "b"})
-    deliver(layout, sink, replace(whole, rows=0), (), list, PRINT)  # its digest has the rows that were given up
+    deliver(
+        layout, sink, replace(whole, rows=0), (), list, PRINT
+    )  # its digest has the rows that were given up
     assert sink.table == {}
 
 
@@ -237,10 +255,14 @@ def test_a_fill_may_go_on_without_a_row(layout: FlowLayout) -> None:
     found = sink_state.skip_row(layout, "s", {"id": "1"}, by="me", reason="bad")
     assert found is not None
     begun_again = replace(SinkState.read(layout, "s"), fill=sink_state.Fill(8, 2, 2, "print"))
-    assert begun_again.skipped(sink_state.FILL, sink_state.ALL_PORTIONS) == [found], "batches ran in between"
+    assert begun_again.skipped(sink_state.FILL, sink_state.ALL_PORTIONS) == [found], (
+        "batches ran in between"
+    )
 
 
-def test_a_batch_that_was_refused_and_given_up_is_passed_over_with_other_rows_too(layout: FlowLayout) -> None:
+def test_a_batch_that_was_refused_and_given_up_is_passed_over_with_other_rows_too(
+    layout: FlowLayout,
+) -> None:
     """What the error advises is done first: fewer columns are sent, so the rows are others."""
     for records in (True, False):
         sink = MemorySink(records=records, refuses=True)
@@ -258,14 +280,19 @@ def test_a_batch_that_was_refused_and_given_up_is_passed_over_with_other_rows_to
 
 def test_the_ways_on_from_a_refusal_are_those_of_a_fill(layout: FlowLayout) -> None:
     known = refusals.refused(PLACE, tried="send", found="no", changed="nothing", key='{"id": 1}')
-    with pytest.raises(TerminalError) as raised, refusals.of_fill("draindown sink fill p --sink s --yes"):
+    with (
+        pytest.raises(TerminalError) as raised,
+        refusals.of_fill("draindown sink fill p --sink s --yes"),
+    ):
         raise known
     change, row, fill = raised.value.next
     assert change == "change what the row breaks" and " --key " in row
     assert fill.startswith("draindown sink fill p --sink s --yes ")
 
 
-@pytest.mark.parametrize("text", ["5", "{}", "[1]", '{"id": null}', '{"id": [1]}', "id=5", '{"id": {"a": 1}'])
+@pytest.mark.parametrize(
+    "text", ["5", "{}", "[1]", '{"id": null}', '{"id": [1]}', "id=5", '{"id": {"a": 1}']
+)
 def test_a_key_that_is_no_object_of_values_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no|has a value|Expecting"):
         refusals.parsed(text)
@@ -273,7 +300,12 @@ def test_a_key_that_is_no_object_of_values_is_refused(text: str) -> None:
 
 def test_a_key_has_the_text_of_each_value() -> None:
     typed = '{"id": 12345678901234567890, "x": 1.50, "ok": true, "name": "a b"}'
-    assert refusals.parsed(typed) == {"id": "12345678901234567890", "x": "1.50", "ok": "true", "name": "a b"}
+    assert refusals.parsed(typed) == {
+        "id": "12345678901234567890",
+        "x": "1.50",
+        "ok": "true",
+        "name": "a b",
+    }
     found = refusals.parsed('{"k": 1, "__START_AT": {"at": "2026-01-02T00:00:00.000000Z", "n": 5}}')
     assert json.loads(found.pop("__START_AT")) == {"at": "2026-01-02T00:00:00.000000Z", "n": 5}
     assert found == {"k": "1"}
@@ -290,12 +322,18 @@ def test_10000_histories_of_batches_crashes_retries_and_replays_end_as_the_batch
     layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     documents: dict[str, SinkState] = {}
-    monkeypatch.setattr(SinkState, "read", lambda _, name: documents.get(name, SinkState(filled="print")))
+    monkeypatch.setattr(
+        SinkState, "read", lambda _, name: documents.get(name, SinkState(filled="print"))
+    )
     monkeypatch.setattr(SinkState, "write", lambda state, _, name: documents.update({name: state}))
     chance = random.Random(40)
     for _ in range(10_000):
         documents.clear()
-        sink, wanted, numbers = MemorySink(records=chance.random() < 0.5), {}, {"w": 0, "replay:1": 0}
+        sink, wanted, numbers = (
+            MemorySink(records=chance.random() < 0.5),
+            {},
+            {"w": 0, "replay:1": 0},
+        )
         for _ in range(chance.randrange(6)):
             writer = chance.choice(["w", "w", "replay:1"])
             rows = {chance.randrange(5): chance.randrange(100) for _ in range(chance.randrange(4))}
@@ -373,7 +411,9 @@ def test_a_sink_that_batches_went_by_is_stale_once_it_is_back(layout: FlowLayout
 def documents(monkeypatch: pytest.MonkeyPatch) -> dict[str, SinkState]:
     """Documents in memory, of sinks of a table that keeps nothing."""
     found: dict[str, SinkState] = {}
-    monkeypatch.setattr(SinkState, "read", lambda _, name: found.get(name, SinkState(filled="print")))
+    monkeypatch.setattr(
+        SinkState, "read", lambda _, name: found.get(name, SinkState(filled="print"))
+    )
     monkeypatch.setattr(SinkState, "write", lambda state, _, name: found.update({name: state}))
     monkeypatch.setattr(sink_state, "names", lambda layout: list(found))
     monkeypatch.setattr(sink_state, "in_flight", lambda layout: {})
@@ -389,7 +429,11 @@ def test_a_swap_makes_every_sink_stale_and_an_earlier_reason_stays(
     sink_bases.swapped(layout, 3)
     sink_bases.swapped(layout, 3)
     state = documents["s"]
-    assert (state.why_stale("print"), state.bases, state.is_of_base) == (sink_state.SWAPPED, (3,), True)
+    assert (state.why_stale("print"), state.bases, state.is_of_base) == (
+        sink_state.SWAPPED,
+        (3,),
+        True,
+    )
     assert state.sendings == sent, "doctor still compares them with what the sink has"
     assert replace(state, stale="").why_stale("another") == sink_state.EDITED
     sink_bases.swapped(layout, 5)
@@ -397,14 +441,20 @@ def test_a_swap_makes_every_sink_stale_and_an_earlier_reason_stays(
     replace(state, stale=sink_state.ADDED, bases=()).write(layout, "s")
     sink_bases.swapped(layout, 7)
     assert (documents["s"].stale, documents["s"].is_of_base) == (sink_state.ADDED, False)
-    replace(state, stale=sink_state.SWAPPED, bases=()).write(layout, "s")  # as an earlier version left it
+    replace(state, stale=sink_state.SWAPPED, bases=()).write(
+        layout, "s"
+    )  # as an earlier version left it
     sink_bases.swapped(layout, 9)
-    assert documents["s"].stale and not documents["s"].is_of_base, "what that rebuild changed is not known"
+    assert documents["s"].stale and not documents["s"].is_of_base, (
+        "what that rebuild changed is not known"
+    )
     sink_bases.put_aside(layout)
     assert (documents["s"].stale, documents["s"].bases) == (sink_state.ASIDE, ())
 
 
-def _lost(documents: Mapping[str, SinkState], versions: Sequence[Mapping[int, int]]) -> dict[int, int | None]:
+def _lost(
+    documents: Mapping[str, SinkState], versions: Sequence[Mapping[int, int]]
+) -> dict[int, int | None]:
     """What a fill sends, by `documents`, from the newest of the versions; None deletes."""
     state, table = documents["s"], versions[-1]
     bases = [versions[base] for base in state.bases]
@@ -431,17 +481,28 @@ def test_3000_histories_of_batches_rebuilds_and_fills_end_as_the_table(
             act = chance.choice(["batch", "batch", "batch", "by", "swap", "swap", "dies"])
             if act == "swap":
                 sink_bases.swapped(layout, len(versions) - 1)
-                versions.append({key: chance.randrange(3) for key in range(6) if chance.random() < 0.6})
+                versions.append(
+                    {key: chance.randrange(3) for key in range(6) if chance.random() < 0.6}
+                )
             elif act == "dies":
                 why = documents["s"].stale or sink_state.UNFILLED
                 replace(documents["s"], stale=why).write(layout, "s")
                 sent = _lost(documents, versions)
-                send({key: sent[key] for key in chance.sample(sorted(sent), chance.randrange(len(sent) + 1))})
+                send(
+                    {
+                        key: sent[key]
+                        for key in chance.sample(sorted(sent), chance.randrange(len(sent) + 1))
+                    }
+                )
             else:
-                changes = {key: chance.choice([None, 0, 1, 2]) for key in chance.sample(range(6), 2)}
+                changes = {
+                    key: chance.choice([None, 0, 1, 2]) for key in chance.sample(range(6), 2)
+                }
                 after = {**versions[-1], **changes}
                 live = {key: value for key, value in after.items() if value is not None}
-                applied = {key: live.get(key) for key in changes if live.get(key) != versions[-1].get(key)}
+                applied = {
+                    key: live.get(key) for key in changes if live.get(key) != versions[-1].get(key)
+                }
                 versions.append(live)
                 if act == "by":
                     sink_bases.leave_out(layout, ())
@@ -452,5 +513,7 @@ def test_3000_histories_of_batches_rebuilds_and_fills_end_as_the_table(
         send(_lost(documents, versions) if documents["s"].stale else {})
         extra = topic.keys() - versions[-1].keys()
         assert {key: topic.get(key) for key in versions[-1]} == versions[-1]
-        assert went_by or not extra, "a topic keeps only keys that were deleted while it was left out"
+        assert went_by or not extra, (
+            "a topic keeps only keys that were deleted while it was left out"
+        )
     assert min(ends) > 300

@@ -206,13 +206,23 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     return found
 
 
-def sink(place: SinkPlace = PLACE, clock: Callable[[], float] = lambda: 0.0, **more: Any) -> KafkaTransactions:
-    given = {"topic": TOPIC, "bootstrap_servers": "k:1", "create": True, "request_timeout": 1, **more}
+def sink(
+    place: SinkPlace = PLACE, clock: Callable[[], float] = lambda: 0.0, **more: Any
+) -> KafkaTransactions:
+    given = {
+        "topic": TOPIC,
+        "bootstrap_servers": "k:1",
+        "create": True,
+        "request_timeout": 1,
+        **more,
+    }
     return KafkaTransactions(KafkaSink(**given), place, {}, clock)
 
 
 def batch(number: int, epoch: int, **more: Any) -> SinkBatch:
-    return replace(SinkBatch(PLACE, "w", number, 1, "source", number, epoch, 1, f"{number:x}"), **more)
+    return replace(
+        SinkBatch(PLACE, "w", number, 1, "source", number, epoch, 1, f"{number:x}"), **more
+    )
 
 
 def rows(*parts: Iterable[int], number: int = 0) -> Iterator[pa.RecordBatch]:
@@ -252,11 +262,16 @@ def test_histories_of_kills_and_frozen_drivers_send_each_row_once_and_in_order(
         brokers.logs, brokers.settings, brokers.owners = {TOPIC: []}, {TOPIC: {}}, {}
         epoch, wanted = 0, []
         for number in range(chance.randint(1, 3)):
-            portions = [[at * 10 + one for one in range(chance.randint(0, 2))] for at in range(chance.randint(1, 3))]
+            portions = [
+                [at * 10 + one for one in range(chance.randint(0, 2))]
+                for at in range(chance.randint(1, 3))
+            ]
             seconds = iter(range(0, 10_000_000, chance.choice((0, 0, 30)) or 1))
             slow = chance.random() < 0.5
 
-            def attempt(epoch: int, number: int = number, portions: list[list[int]] = portions) -> None:
+            def attempt(
+                epoch: int, number: int = number, portions: list[list[int]] = portions
+            ) -> None:
                 clock = (lambda: float(next(seconds))) if slow else (lambda: 0.0)  # noqa: B023
                 sent(brokers, number, epoch, *portions, clock=clock)
 
@@ -292,7 +307,9 @@ def test_histories_of_kills_and_frozen_drivers_send_each_row_once_and_in_order(
     assert min(kills, thawed, parts_alone) > histories / 100
 
 
-def test_a_frozen_transaction_of_another_sink_does_not_hide_the_newest_marker(brokers: Brokers) -> None:
+def test_a_frozen_transaction_of_another_sink_does_not_hide_the_newest_marker(
+    brokers: Brokers,
+) -> None:
     """Its marker lies in the same partition, and committed ones behind it can't be read before it ends."""
     sent(brokers, 0, 1, [1])
     other = FakeProducer(brokers, "another")
@@ -330,13 +347,17 @@ def test_markers_that_stay_behind_an_open_transaction_are_waited_for_and_then_tr
     assert got(brokers) == [(0, 1)]
 
 
-def test_a_driver_whose_epoch_is_lower_sends_nothing_even_if_it_begins_last(brokers: Brokers) -> None:
+def test_a_driver_whose_epoch_is_lower_sends_nothing_even_if_it_begins_last(
+    brokers: Brokers,
+) -> None:
     sent(brokers, 0, 7, [1])
     assert code(lambda: sent(brokers, 1, 6, [2])) == "sink-fenced"
     assert got(brokers) == [(0, 1)]
 
 
-def test_what_was_sent_in_part_is_known_and_other_rows_under_its_number_begin_anew(brokers: Brokers) -> None:
+def test_what_was_sent_in_part_is_known_and_other_rows_under_its_number_begin_anew(
+    brokers: Brokers,
+) -> None:
     clock = iter(range(0, 1_000, 30))
     brokers.step = _dies_at("before produce", 5)
     with pytest.raises(Killed):
@@ -373,7 +394,10 @@ def test_each_writer_has_a_marker_and_so_has_the_end_of_a_fill(brokers: Brokers)
     assert found.retain(end, COLUMNS, []) is None
     found.close()
     looks = sink()
-    numbers = {writer: looks.has(batch(0, 1, writer=writer)) for writer in ("w", "replay:1", "fill:1", "other")}
+    numbers = {
+        writer: looks.has(batch(0, 1, writer=writer))
+        for writer in ("w", "replay:1", "fill:1", "other")
+    }
     assert {writer: one and one.number for writer, one in numbers.items()} == {
         "w": 3,
         "replay:1": 0,
@@ -390,17 +414,23 @@ def test_a_batch_on_its_way_whose_markers_are_gone_is_not_guessed_at(brokers: Br
     for epoch in (2, 3):
         found = sink()
         found.fence(epoch)
-        assert code(lambda found=found: found.has(batch(0, 1))) == "sink-records", "however often it is tried"  # type: ignore[misc]
+        assert code(lambda found=found: found.has(batch(0, 1))) == "sink-records", (
+            "however often it is tried"
+        )  # type: ignore[misc]
     assert found.has(batch(1, 2)) is None, "what is begun since is known"
 
 
-@pytest.mark.parametrize("cause", [KafkaException(KafkaError(KafkaError._FENCED, fatal=True)), None])
+@pytest.mark.parametrize(
+    "cause", [KafkaException(KafkaError(KafkaError._FENCED, fatal=True)), None]
+)
 def test_a_fatal_error_that_the_client_raises_while_it_calls_back_is_named(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch, cause: Exception | None
 ) -> None:
     def flush(self: FakeProducer, timeout: float) -> int:
         monkeypatch.setattr(FakeProducer, "begin_transaction", begin)
-        raise SystemError("<method> returned a result with an exception set, or NULL without one") from cause
+        raise SystemError(
+            "<method> returned a result with an exception set, or NULL without one"
+        ) from cause
 
     def begin(self: FakeProducer) -> None:
         raise KafkaException(KafkaError(KafkaError._FENCED, fatal=True))

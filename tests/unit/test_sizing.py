@@ -24,7 +24,13 @@ def bound(*loads: Load, heap: int = HEAP, **source: Any) -> Bound:
 
 def load(raw: int = 200 * MB, **more: Any) -> Load:
     """A batch that fitted well: rows of twice the bytes, no pressure."""
-    usual = {"kept_bytes": 2 * raw, "spilled_bytes": 0, "gc_seconds": 1.0, "seconds": 30.0, "heap_bytes": HEAP}
+    usual = {
+        "kept_bytes": 2 * raw,
+        "spilled_bytes": 0,
+        "gc_seconds": 1.0,
+        "seconds": 30.0,
+        "heap_bytes": HEAP,
+    }
     return Load(raw, **(usual | more))
 
 
@@ -43,7 +49,9 @@ weights = st.builds(
 )
 
 
-@example([Load(8 * MB, 0, 0, 0.0, 1e-310, MB)], 64 * MB)  # so fast that time allows more than there are numbers
+@example(
+    [Load(8 * MB, 0, 0, 0.0, 1e-310, MB)], 64 * MB
+)  # so fast that time allows more than there are numbers
 @given(st.lists(weights, max_size=8), st.integers(64 * MB, 64 << 30))
 def test_whatever_was_weighed_a_bound_keeps_its_caps(loads: list[Load], heap: int) -> None:
     found = bound(*loads, heap=heap)
@@ -52,13 +60,21 @@ def test_whatever_was_weighed_a_bound_keeps_its_caps(loads: list[Load], heap: in
     assert found.bytes <= max([32 * MB, heap // 8, *(2 * one.raw_bytes for one in telling)])
     heavy = [one.raw_bytes for one in telling if one.too_heavy and one.heap_bytes >= heap]
     assert not heavy or found.bytes <= max(32 * MB, min(heavy) // 2)
-    for one in telling:  # rows like these take a quarter of the heap at most, or the smallest batch there is
-        assert found.bytes == 32 * MB or found.bytes * one.kept_bytes / one.raw_bytes <= heap / 4 + 1
+    for one in (
+        telling
+    ):  # rows like these take a quarter of the heap at most, or the smallest batch there is
+        assert (
+            found.bytes == 32 * MB or found.bytes * one.kept_bytes / one.raw_bytes <= heap / 4 + 1
+        )
 
 
 def test_the_executors_of_a_large_cluster_take_more_than_one_machine() -> None:
     source, heap = FilesSource(files="x", format="json"), 80 * 1024 * MB
-    assert [bound_for(source, heap, (), jvms).bytes // MB for jvms in (1, 2, 20)] == [1024, 2048, 10 * 1024]
+    assert [bound_for(source, heap, (), jvms).bytes // MB for jvms in (1, 2, 20)] == [
+        1024,
+        2048,
+        10 * 1024,
+    ]
 
 
 def test_rows_that_grow_in_memory_make_batches_smaller() -> None:
@@ -70,9 +86,15 @@ def test_rows_that_grow_in_memory_make_batches_smaller() -> None:
 
 def test_rows_that_shrink_in_memory_make_batches_larger_but_not_at_once() -> None:
     thin = load(kept_bytes=50 * MB)
-    assert (bound(thin).bytes, bound(thin, load(400 * MB, kept_bytes=100 * MB)).bytes) == (400 * MB, 512 * MB)
+    assert (bound(thin).bytes, bound(thin, load(400 * MB, kept_bytes=100 * MB)).bytes) == (
+        400 * MB,
+        512 * MB,
+    )
     assert bound(thin).reason == "sized to memory: 400 MB (twice the largest of late, 200 MB)"
-    assert bound(thin, load(400 * MB, kept_bytes=90 * MB)).reason == "sized to memory: 512 MB (heap 2.0 GB / 4)"
+    assert (
+        bound(thin, load(400 * MB, kept_bytes=90 * MB)).reason
+        == "sized to memory: 512 MB (heap 2.0 GB / 4)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,13 +104,17 @@ def test_rows_that_shrink_in_memory_make_batches_larger_but_not_at_once() -> Non
         ({"gc_seconds": 18.0}, "spent 60% of its time collecting garbage"),
     ],
 )
-def test_a_batch_that_was_too_heavy_is_halved_until_the_heap_is_larger(pressure: dict[str, Any], why: str) -> None:
+def test_a_batch_that_was_too_heavy_is_halved_until_the_heap_is_larger(
+    pressure: dict[str, Any], why: str
+) -> None:
     heavy = load(200 * MB, **pressure)
     found = bound(heavy, load(90 * MB))
     assert found.bytes == 100 * MB
     assert found.reason == f"sized to memory: 100 MB (half of a batch of 200 MB that {why})"
     assert bound(heavy, heap=2 * HEAP).bytes > 200 * MB
-    assert bound(heavy, heap=HEAP + HEAP // 50).bytes == 100 * MB  # the same setting on another machine
+    assert (
+        bound(heavy, heap=HEAP + HEAP // 50).bytes == 100 * MB
+    )  # the same setting on another machine
 
 
 def test_slow_batches_grow_no_further_and_never_shrink_for_it() -> None:
@@ -96,7 +122,9 @@ def test_slow_batches_grow_no_further_and_never_shrink_for_it() -> None:
     assert bound(slow).bytes == 300 * MB
     assert bound(slow).reason.endswith("(what takes 10 minutes)")
     size, loads = bound().bytes, list[Load]()
-    for _ in range(20):  # the same quarter of an hour each, whatever is in it: smaller ones would only be more
+    for _ in range(
+        20
+    ):  # the same quarter of an hour each, whatever is in it: smaller ones would only be more
         loads.append(load(size, seconds=900.0))
         size = bound(*loads[-8:]).bytes
         assert size == 256 * MB
@@ -121,7 +149,16 @@ def test_what_the_source_says_stands() -> None:
 def test_the_newest_eight_are_remembered(tmp_path: Path) -> None:
     for number in range(10):
         batch_size.remember(layout(tmp_path), load(number * MB))
-    assert [one.raw_bytes // MB for one in batch_size.loads(layout(tmp_path))] == [2, 3, 4, 5, 6, 7, 8, 9]
+    assert [one.raw_bytes // MB for one in batch_size.loads(layout(tmp_path))] == [
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+        8,
+        9,
+    ]
 
 
 WORDS = '[{"raw_bytes": "x", "kept_bytes": 1, "spilled_bytes": 1, "gc_seconds": 1, "seconds": 1, "heap_bytes": 1}]'

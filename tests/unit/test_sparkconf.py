@@ -42,7 +42,9 @@ def test_a_long_run_on_one_machine_has_a_young_generation_by_its_tasks(
     assert [flag for flag in _flags(master) if flag.startswith("-Xmn")] == young
 
 
-@pytest.mark.parametrize(("master", "executors"), [("local[2]", None), ("spark://host:7077", "UTC")])
+@pytest.mark.parametrize(
+    ("master", "executors"), [("local[2]", None), ("spark://host:7077", "UTC")]
+)
 def test_every_jvm_reads_orc_by_one_clock(master: str, executors: str | None) -> None:
     assert "-Duser.timezone=UTC" in _flags(master)
     assert spark_settings.settings(master).get("spark.executorEnv.TZ") == executors
@@ -60,7 +62,11 @@ def test_only_a_long_run_on_one_machine_is_told_what_to_compile_well(
     monkeypatch: pytest.MonkeyPatch, heap: str, tight: bool
 ) -> None:
     monkeypatch.setenv("DRAINDOWN_DRIVER_MEMORY", heap)
-    told = {flag for flag in set(_flags("local[2]")) - set(_flags("yarn")) if not flag.startswith("-Xmn")}
+    told = {
+        flag
+        for flag in set(_flags("local[2]")) - set(_flags("yarn"))
+        if not flag.startswith("-Xmn")
+    }
     assert told == {*spark_settings._SPARING, *(spark_settings._TIGHT_HEAP if tight else ())}
     assert not told & set(_flags("local[2]", size="small"))
 
@@ -89,13 +95,17 @@ def test_a_jvm_has_one_collector(master: str, size: RunSize, collector: str) -> 
         (40, 8 * 1024**3, "large"),
     ],
 )
-def test_the_size_of_a_run_is_that_of_all_its_input(batches: int, unpacked: int, size: RunSize) -> None:
+def test_the_size_of_a_run_is_that_of_all_its_input(
+    batches: int, unpacked: int, size: RunSize
+) -> None:
     assert size_of(batches, unpacked) == size
     assert largest([size, "small"]) == size and largest([]) == "small"
 
 
 @pytest.mark.parametrize("master", ["local[2]", "spark://host:7077"])
-def test_spark_leaves_no_directory_in_the_project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, master: str) -> None:
+def test_spark_leaves_no_directory_in_the_project(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, master: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     warehouse = Path(spark_settings.settings(master)["spark.sql.warehouse.dir"])
     assert warehouse.is_absolute() and tmp_path not in warehouse.parents
@@ -108,7 +118,12 @@ def test_spark_leaves_no_directory_in_the_project(monkeypatch: pytest.MonkeyPatc
         *((one, True) for one in ("local", "local[2]", "local[*]", "local[2, 3]")),
         *(
             (one, False)
-            for one in ("local-cluster[2,1,1024]", "spark://localhost:7077", "yarn", "k8s://https://h:6443")
+            for one in (
+                "local-cluster[2,1,1024]",
+                "spark://localhost:7077",
+                "yarn",
+                "k8s://https://h:6443",
+            )
         ),
     ],
 )

@@ -37,7 +37,9 @@ def flow(**changes: Any) -> FlowSpec:
 
 
 def pipeline(**changes: Any) -> PipelineSpec:
-    return PipelineSpec.model_validate({"pipeline": "p", "lake": "lake", "flows": {"f": deepcopy(FLOW)}, **changes})
+    return PipelineSpec.model_validate(
+        {"pipeline": "p", "lake": "lake", "flows": {"f": deepcopy(FLOW)}, **changes}
+    )
 
 
 def problems(error: ValidationError) -> dict[str, str]:
@@ -72,7 +74,13 @@ def test_sizes(text: object, size: int) -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        *(("7 days", 604800), ("30 minutes", 1800), ("2 hours", 7200), ("90s", 90), ("1 week", 604800)),
+        *(
+            ("7 days", 604800),
+            ("30 minutes", 1800),
+            ("2 hours", 7200),
+            ("90s", 90),
+            ("1 week", 604800),
+        ),
         *(("5m", 300), ("1 Day", 86400), ("0", 0), (15, 15), ("10 secs", 10), ("1 min", 60)),
     ],
 )
@@ -81,14 +89,17 @@ def test_durations(text: object, seconds: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "mb", "-1mb", "1.5gb", "1 parsec", "9999999999tb", None, True, -5, 1.5, [], "1 mb x"]
+    "text",
+    ["", "mb", "-1mb", "1.5gb", "1 parsec", "9999999999tb", None, True, -5, 1.5, [], "1 mb x"],
 )
 def test_no_size(text: object) -> None:
     with pytest.raises(ValueError, match=r"must be a size|unknown unit|too large"):
         parse_size(text)
 
 
-@pytest.mark.parametrize("text", ["", "days", "-1 day", "1 month", "5ms", "1 year", "1h 30m", None, False, 0.5])
+@pytest.mark.parametrize(
+    "text", ["", "days", "-1 day", "1 month", "5ms", "1 year", "1h 30m", None, False, 0.5]
+)
 def test_no_duration(text: object) -> None:
     with pytest.raises(ValueError, match=r"must be a duration|unknown unit"):
         parse_duration(text)
@@ -110,7 +121,10 @@ def test_shown_sizes_read_back(size: int) -> None:
         ("byte", "tinyint"),
         ("short", "smallint"),
         ("Decimal( 10 , 2 )", "decimal(10,2)"),
-        ("array< map<string, struct<a: INT, b:decimal(3,0)>> >", "array<map<string,struct<a:int,b:decimal(3,0)>>>"),
+        (
+            "array< map<string, struct<a: INT, b:decimal(3,0)>> >",
+            "array<map<string,struct<a:int,b:decimal(3,0)>>>",
+        ),
         ("struct<`a b`: int, größe: string>", "struct<`a b`:int,`größe`:string>"),
         ("struct<array: array<int>>", "struct<array:array<int>>"),
         (" JSON ", "json"),
@@ -152,7 +166,8 @@ def test_types_outside_the_grammar_are_refused(text: str, reason: str) -> None:
 
 
 _types = st.recursive(
-    st.sampled_from(SCALARS) | st.builds("decimal({},{})".format, st.integers(20, 38), st.integers(0, 20)),
+    st.sampled_from(SCALARS)
+    | st.builds("decimal({},{})".format, st.integers(20, 38), st.integers(0, 20)),
     lambda inner: (
         inner.map("array<{}>".format)
         | inner.map("map<string,{}>".format)
@@ -263,7 +278,15 @@ def test_rules_and_deletes_are_checked_alike() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["*/15 * * * *", "@daily", "0 6 * * mon-fri", "5,35 0-6/2 L 1-3 7", "0 0 1 jan *", "@quarterly"]
+    "text",
+    [
+        "*/15 * * * *",
+        "@daily",
+        "0 6 * * mon-fri",
+        "5,35 0-6/2 L 1-3 7",
+        "0 0 1 jan *",
+        "@quarterly",
+    ],
 )
 def test_schedules(text: str) -> None:
     assert check_schedule(f" {text} ".replace(" ", "  ")) == text
@@ -337,17 +360,24 @@ def test_a_source_has_defaults() -> None:
 
 @pytest.mark.parametrize(
     ("written", "path"),
-    [("file:///x/*.json", "/x/*.json"), ("file:/x/*.json", "/x/*.json"), ("a:b/*.json", "a:b/*.json")],
+    [
+        ("file:///x/*.json", "/x/*.json"),
+        ("file:/x/*.json", "/x/*.json"),
+        ("a:b/*.json", "a:b/*.json"),
+    ],
 )
 def test_local_files(written: str, path: str) -> None:
     assert FilesSource(files=written, format="json").files == path
 
 
 @pytest.mark.parametrize(
-    "files", ["s3a://b/*.json", "S3://b", "hdfs:/x", "file://host/x", "", " x", "a\nb", "${secret:X}/a"]
+    "files",
+    ["s3a://b/*.json", "S3://b", "hdfs:/x", "file://host/x", "", " x", "a\nb", "${secret:X}/a"],
 )
 def test_files_elsewhere_are_refused(files: str) -> None:
-    with pytest.raises(ValidationError, match=r"only local paths|names a host|at least 1|blank|secret"):
+    with pytest.raises(
+        ValidationError, match=r"only local paths|names a host|at least 1|blank|secret"
+    ):
         FilesSource(files=files, format="json")
 
 
@@ -356,7 +386,9 @@ def test_zones(zone: str) -> None:
     assert FilesSource(files="a", format="json", timezone=zone).timezone == zone
 
 
-@pytest.mark.parametrize("zone", ["Mars/Olympus", "../../etc/passwd", "/etc/passwd", "+25:00", "a\x00b"])
+@pytest.mark.parametrize(
+    "zone", ["Mars/Olympus", "../../etc/passwd", "/etc/passwd", "+25:00", "a\x00b"]
+)
 def test_no_zones(zone: str) -> None:
     with pytest.raises(ValidationError, match="no time zone"):
         FilesSource(files="a", format="json", timezone=zone)
@@ -424,7 +456,8 @@ def test_a_backslash_may_be_written_as_yaml_shows_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "named"), [("struct<`a b`: int>", "a b"), ("map<string,array<struct<x: int, `y``=`: int>>>", "y`=")]
+    ("kind", "named"),
+    [("struct<`a b`: int>", "a b"), ("map<string,array<struct<x: int, `y``=`: int>>>", "y`=")],
 )
 def test_a_name_that_no_table_takes_needs_a_transform(kind: str, named: str) -> None:
     plain = {"id": "string not null", "at": "timestamp not null"}
@@ -433,7 +466,10 @@ def test_a_name_that_no_table_takes_needs_a_transform(kind: str, named: str) -> 
         flow(columns=columns)
     assert repr(named) in problems(caught.value)["columns.n"]
     assert flow(columns=columns, transform="own.flat").columns["n"].unstored == named
-    assert flow(columns=plain | {"n": "struct<`a.b-c``d`: int, `e-f`: int>"}).columns["n"].unstored is None
+    assert (
+        flow(columns=plain | {"n": "struct<`a.b-c``d`: int, `e-f`: int>"}).columns["n"].unstored
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -458,9 +494,20 @@ def test_targets_that_cant_work(target: dict[str, Any], paths: list[str]) -> Non
         ({"stored_as_scd_type": 3}, "must be 1 or 2, not 3"),
         ({"stored_as_scd_type": 0}, "must be 1 or 2, not 0"),
         ({"stored_as_scd_type": 2}, "keys: is required by a history"),
-        ({"keys": ["id"], "sequence_by": ["at"], "track_history": ["a"]}, "is of a history: stored_as_scd_type: 2"),
+        (
+            {"keys": ["id"], "sequence_by": ["at"], "track_history": ["a"]},
+            "is of a history: stored_as_scd_type: 2",
+        ),
         ({"keys": ["id"], "sequence_by": ["id"], "stored_as_scd_type": 2}, "'id' is a key"),
-        ({"keys": ["id"], "sequence_by": ["at"], "stored_as_scd_type": 2, "track_history": ["id"]}, "'id' is a key"),
+        (
+            {
+                "keys": ["id"],
+                "sequence_by": ["at"],
+                "stored_as_scd_type": 2,
+                "track_history": ["id"],
+            },
+            "'id' is a key",
+        ),
     ],
 )
 def test_histories_that_cant_be_kept(target: dict[str, Any], reason: str) -> None:
@@ -474,15 +521,27 @@ def test_a_history_is_known_by_its_keys_and_starts() -> None:
     assert target.statistics == ["id", "__START_AT", "__END_AT"] and target.kind.addressable
     columns = {"id": "int not null", "at": "timestamp not null", "n": "int not null", "a": "string"}
     source = {"files": "x/*", "format": "json"}
-    flow = FlowSpec.model_validate({"source": source, "columns": columns, "target": target.model_dump()})
+    flow = FlowSpec.model_validate(
+        {"source": source, "columns": columns, "target": target.model_dump()}
+    )
     assert flow.known_columns is not None and flow.known_columns["__END_AT"] == "timestamp"
     two = target.model_copy(update={"sequence_by": ["at", "n"]})
-    flow = FlowSpec.model_validate({"source": source, "columns": columns, "target": two.model_dump()})
-    assert flow.known_columns is not None and flow.known_columns["__START_AT"] == "struct<at: timestamp, n: int>"
+    flow = FlowSpec.model_validate(
+        {"source": source, "columns": columns, "target": two.model_dump()}
+    )
+    assert (
+        flow.known_columns is not None
+        and flow.known_columns["__START_AT"] == "struct<at: timestamp, n: int>"
+    )
     for name, place in (("b", "target.track_history.0"), ("sinks", "also_to.s")):
         wrong = {"track_history": ["b"]} if name == "b" else {}
         sinks = {"s": {"postgres": {"url": "x", "table": "t"}}} if name == "sinks" else {}
-        content = {"source": source, "columns": columns, "target": target.model_dump() | wrong, "also_to": sinks}
+        content = {
+            "source": source,
+            "columns": columns,
+            "target": target.model_dump() | wrong,
+            "also_to": sinks,
+        }
         with pytest.raises(ValidationError) as caught:
             FlowSpec.model_validate(content)
         assert place in str(caught.value)
@@ -492,22 +551,42 @@ def test_a_history_is_known_by_its_keys_and_starts() -> None:
     ("changes", "expected"),
     [
         ({"columns": {"id": "int", "at": "timestamp not null"}}, {"target.keys.0": "can be null"}),
-        ({"columns": {"id": "int not null", "at": "timestamp"}}, {"target.sequence_by.0": "can be null"}),
-        ({"columns": {"id": "array<int> not null", "at": "date not null"}}, {"target.keys.0": "plain types"}),
-        ({"columns": {"Id": "int not null", "at": "date not null"}}, {"target.keys.0": "did you mean 'Id'"}),
+        (
+            {"columns": {"id": "int not null", "at": "timestamp"}},
+            {"target.sequence_by.0": "can be null"},
+        ),
+        (
+            {"columns": {"id": "array<int> not null", "at": "date not null"}},
+            {"target.keys.0": "plain types"},
+        ),
+        (
+            {"columns": {"Id": "int not null", "at": "date not null"}},
+            {"target.keys.0": "did you mean 'Id'"},
+        ),
         ({"target": {"partition_by": ["month"]}}, {"target.partition_by.0": "no transform"}),
         (
             {"target": {"partition_by": ["b"]}, "columns": {"a": "int", "b": "binary"}},
             {"target.partition_by.0": "Delta names partitions by text"},
         ),
         ({"target": {"partition_by": ["id", "at", "n"]}}, {"target.partition_by": "every column"}),
-        ({"columns": {"id": "json not null", "at": "date not null"}}, {"target.keys.0": "plain types"}),
+        (
+            {"columns": {"id": "json not null", "at": "date not null"}},
+            {"target.keys.0": "plain types"},
+        ),
         *[
             (
-                {"target": {}, "source": {"files": "a", "format": form}, "columns": {"a": "json", "b": "int"}},
+                {
+                    "target": {},
+                    "source": {"files": "a", "format": form},
+                    "columns": {"a": "json", "b": "int"},
+                },
                 {"columns.a": why},
             )
-            for form, why in (("csv", "use string"), ("parquet", "type of its values"), ("orc", "type of its values"))
+            for form, why in (
+                ("csv", "use string"),
+                ("parquet", "type of its values"),
+                ("orc", "type of its values"),
+            )
         ],
         ({"target": {}, "columns": {"a": "int", "A": "int"}}, {"columns.A": "case"}),
         ({"target": {}, "columns": {"\u0131": "int", "i": "int"}}, {"columns.i": "case"}),
@@ -518,10 +597,17 @@ def test_a_history_is_known_by_its_keys_and_starts() -> None:
                 "source": {"files": "a", "format": "csv", "header": False},
                 "drift": {"new": "add", "missing": "refuse"},
             },
-            {"drift.new": "no names that could be added", "drift.missing": "no names that could be missed"},
+            {
+                "drift.new": "no names that could be added",
+                "drift.missing": "no names that could be missed",
+            },
         ),
         (
-            {"target": {}, "source": {"files": "a", "format": "csv"}, "columns": {"a": "array<int>", "b": "int"}},
+            {
+                "target": {},
+                "source": {"files": "a", "format": "csv"},
+                "columns": {"a": "array<int>", "b": "int"},
+            },
             {"columns.a": "csv cell"},
         ),
     ],
@@ -537,7 +623,9 @@ def test_flows_that_cant_work(changes: dict[str, Any], expected: dict[str, str])
 
 def test_drift_is_rescued_and_accepted_unless_said_otherwise() -> None:
     assert flow().drift == Drift(new="rescue", missing="accept")
-    headless = flow(target={}, source={"files": "a", "format": "csv", "header": False}, drift={"new": "refuse"})
+    headless = flow(
+        target={}, source={"files": "a", "format": "csv", "header": False}, drift={"new": "refuse"}
+    )
     assert (headless.drift.new, headless.drift.missing) == ("refuse", "accept")
     for wrong in ({"new": "ignore"}, {"missing": "add"}, {"renamed": "add"}, {"new": True}):
         with pytest.raises(ValidationError):
@@ -550,12 +638,15 @@ def test_a_transform_may_make_keys_and_partitions() -> None:
 
 
 def test_text_has_one_column() -> None:
-    text = flow(source={"files": "a", "format": "text"}, columns={"value": "string not null"}, target={})
+    text = flow(
+        source={"files": "a", "format": "text"}, columns={"value": "string not null"}, target={}
+    )
     assert not text.columns["value"].nullable
 
 
 @pytest.mark.parametrize(
-    "name", ["_id", "_rescued", "arrived_at", "Arrived_At", "a b", "a.b", "a`b", "a\n", "", "x" * 256]
+    "name",
+    ["_id", "_rescued", "arrived_at", "Arrived_At", "a b", "a.b", "a`b", "a\n", "", "x" * 256],
 )
 def test_no_column_names(name: str) -> None:
     with pytest.raises(ValidationError, match=r"reserved|can't be a column"):
@@ -586,7 +677,8 @@ def test_no_suites(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("deadline", "0s"), ("max_batches", 0), ("max_batches", "3"), ("max_batches", True)]
+    ("key", "value"),
+    [("deadline", "0s"), ("max_batches", 0), ("max_batches", "3"), ("max_batches", True)],
 )
 def test_no_bounds(key: str, value: object) -> None:
     with pytest.raises(ValidationError, match=key):
@@ -594,7 +686,8 @@ def test_no_bounds(key: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("retain", "6 days"), ("target_file_size", "1kb"), ("target_file_size", "5gb")]
+    ("key", "value"),
+    [("retain", "6 days"), ("target_file_size", "1kb"), ("target_file_size", "5gb")],
 )
 def test_maintenance_has_floors(key: str, value: str) -> None:
     with pytest.raises(ValidationError, match="must be"):
@@ -615,7 +708,13 @@ def test_of_sizes_only_copy_on_write_may_be_none(given: object, size: int) -> No
 
 def test_a_pipeline_has_defaults() -> None:
     spec = pipeline()
-    assert (spec.schedule, spec.owner, spec.tags, spec.retries, spec.description) == (None, "draindown", [], 2, "")
+    assert (spec.schedule, spec.owner, spec.tags, spec.retries, spec.description) == (
+        None,
+        "draindown",
+        [],
+        2,
+        "",
+    )
 
 
 def test_flows_know_their_table_and_paths() -> None:
@@ -637,7 +736,19 @@ def test_a_table_has_one_writer() -> None:
 
 
 @pytest.mark.parametrize(
-    "lake", ["", " ", "/", "s3a://b/x", "hdfs:/x", "file:///", "file://host/x", "a/../b", "x\n", "${secret:LAKE}"]
+    "lake",
+    [
+        "",
+        " ",
+        "/",
+        "s3a://b/x",
+        "hdfs:/x",
+        "file:///",
+        "file://host/x",
+        "a/../b",
+        "x\n",
+        "${secret:LAKE}",
+    ],
 )
 def test_no_lakes(lake: str) -> None:
     with pytest.raises(ValidationError, match="lake"):
@@ -649,18 +760,28 @@ def test_a_lake_is_a_directory_of_this_machine(lake: str) -> None:
     assert pipeline(lake=lake).layout("f").lease.startswith("/data/lake/")
 
 
-@pytest.mark.parametrize("name", ["job%2Fbranch", "a%20b", "%c3", "a[1]b", "a]", "a\\b", "a^b", "a|b"])
+@pytest.mark.parametrize(
+    "name", ["job%2Fbranch", "a%20b", "%c3", "a[1]b", "a]", "a\\b", "a^b", "a|b"]
+)
 def test_a_lake_whose_real_path_deltalake_misreads_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     (tmp_path / "link").symlink_to(tmp_path / name)
-    for root, lake in ((tmp_path / name, "lake"), (tmp_path, f"{tmp_path}/{name}/lake"), (tmp_path / "link", "lake")):
+    for root, lake in (
+        (tmp_path / name, "lake"),
+        (tmp_path, f"{tmp_path}/{name}/lake"),
+        (tmp_path / "link", "lake"),
+    ):
         with pytest.raises(TerminalError) as caught:
             rooted(pipeline(lake=lake), root)
-        assert caught.value.code == "lake-misread" and f"{tmp_path}/{name}/lake" in caught.value.found
+        assert (
+            caught.value.code == "lake-misread" and f"{tmp_path}/{name}/lake" in caught.value.found
+        )
     assert rooted(pipeline(lake=f"{tmp_path}/plain"), tmp_path / name).lake == f"{tmp_path}/plain"
 
 
-@pytest.mark.parametrize("name", ["100%", "a%zz", "a% b", "a b", "ünï", "a#b", "a?b", "a{1}b", "a;b+c=d", "~a"])
+@pytest.mark.parametrize(
+    "name", ["100%", "a%zz", "a% b", "a b", "ünï", "a#b", "a?b", "a{1}b", "a;b+c=d", "~a"]
+)
 def test_a_lake_of_any_other_path_is_taken(tmp_path: Path, name: str) -> None:
     assert rooted(pipeline(lake="lake"), tmp_path / name).lake == f"{tmp_path}/{name}/lake"
 
@@ -698,7 +819,9 @@ def test_specs_are_frozen() -> None:
         pipeline().owner = "me"
 
 
-@pytest.mark.parametrize("model", [PipelineSpec, LeaseSpec, FlowSpec, FilesSource, Target, Maintenance])
+@pytest.mark.parametrize(
+    "model", [PipelineSpec, LeaseSpec, FlowSpec, FilesSource, Target, Maintenance]
+)
 def test_every_key_is_described(model: Any) -> None:
     assert [name for name, field in model.model_fields.items() if not field.description] == []
 

@@ -21,9 +21,28 @@ from draindown.spec.yaml_document import parse
 
 Place = tuple[str | int, ...]
 FEW = [None, 5, "x", [1], {"a": 1}]
-MORE = [-1, 1.5, True, "", [], {}, [[1]], {"a": {"b": 1}}, [{"a": 1}], [None], "2026-01-01", {"": "x"}, [{}]]
-LANDING = {"source": {"files": "x", "format": "json"}, "columns": {"id": "string not null", "at": "timestamp"}}
-KAFKA = LANDING | {"source": {"kafka": {"topic": "t", "bootstrap_servers": "k:1"}, "format": "json"}}
+MORE = [
+    -1,
+    1.5,
+    True,
+    "",
+    [],
+    {},
+    [[1]],
+    {"a": {"b": 1}},
+    [{"a": 1}],
+    [None],
+    "2026-01-01",
+    {"": "x"},
+    [{}],
+]
+LANDING = {
+    "source": {"files": "x", "format": "json"},
+    "columns": {"id": "string not null", "at": "timestamp"},
+}
+KAFKA = LANDING | {
+    "source": {"kafka": {"topic": "t", "bootstrap_servers": "k:1"}, "format": "json"}
+}
 DERIVED = {"source": {"table": "a"}}
 _LIBRARY = re.compile(
     r"function-|value error|assertion failed|input should|should be a valid|unable to extract|field required"
@@ -79,7 +98,9 @@ def told(document: dict[str, Any]) -> list[str]:
     try:
         PipelineSpec.model_validate(parsed.value)
     except ValidationError as error:
-        return [f"{'.'.join(problem.path)}: {problem.message}" for problem in explain(error, parsed)]
+        return [
+            f"{'.'.join(problem.path)}: {problem.message}" for problem in explain(error, parsed)
+        ]
     return []
 
 
@@ -87,14 +108,22 @@ def documents(place: Place, value: Any, form: str) -> dict[str, Any]:
     whole: dict[str, Any] = {"pipeline": "p", "lake": "l", "flows": {"a": LANDING}}
     if form == "pipeline":
         return put(place, value, whole)  # type: ignore[no-any-return]
-    beside = DERIVED if form == "derived" else KAFKA if "kafka" in place[:2] and place[0] == "source" else LANDING
+    beside = (
+        DERIVED
+        if form == "derived"
+        else KAFKA
+        if "kafka" in place[:2] and place[0] == "source"
+        else LANDING
+    )
     return whole | {"flows": {"a": LANDING, "f": put(place, value, beside)}}
 
 
 @pytest.mark.parametrize(
     ("form", "model"), [("pipeline", PipelineSpec), ("landing", FlowSpec), ("derived", DerivedFlow)]
 )
-@pytest.mark.parametrize("values", [FEW, pytest.param(MORE, marks=pytest.mark.full)], ids=["few", "more"])
+@pytest.mark.parametrize(
+    "values", [FEW, pytest.param(MORE, marks=pytest.mark.full)], ids=["few", "more"]
+)
 def test_no_text_of_the_validation_library_reaches_a_person(
     form: str, model: type[BaseModel], values: list[Any]
 ) -> None:
@@ -111,10 +140,14 @@ def test_no_text_of_the_validation_library_reaches_a_person(
 def test_columns_of_a_sink_are_a_list_or_a_mapping(columns: Any) -> None:
     sink = {"postgres": {"url": "${secret:U}", "table": "t"}, "columns": columns}
     lines = told(documents(("also_to", "k"), sink, "landing"))
-    assert len(lines) == 1 and lines[0].startswith("flows.f.also_to.k.columns: must be a list, such as [name], or keys")
+    assert len(lines) == 1 and lines[0].startswith(
+        "flows.f.also_to.k.columns: must be a list, such as [name], or keys"
+    )
 
 
-@pytest.mark.parametrize(("columns", "at"), [(["_origin", "id"], "0"), ({"_origin": "o"}, "_origin"), (["id", 5], "1")])
+@pytest.mark.parametrize(
+    ("columns", "at"), [(["_origin", "id"], "0"), ({"_origin": "o"}, "_origin"), (["id", 5], "1")]
+)
 def test_a_wrong_column_of_a_sink_is_named_once_by_its_place(columns: Any, at: str) -> None:
     sink = {"postgres": {"url": "${secret:U}", "table": "t"}, "columns": columns}
     lines = told(documents(("also_to", "k"), sink, "landing"))

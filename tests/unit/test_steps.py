@@ -84,12 +84,17 @@ def test_steps_follow_while_each_ends_well_and_each_leaves_a_report_of_its_own(
         else:
             assert left.fused is not None and left.fused.drain == asked.start
             assert (left.fused.exit == Exit.DONE) == (left.outcome == "done")
-    begun = [step for text in capsys.readouterr().out.splitlines() if (step := step_lines.begun(text))]
+    begun = [
+        step for text in capsys.readouterr().out.splitlines() if (step := step_lines.begun(text))
+    ]
     assert begun == [(one.step, one.start) for one in did[1:]]
 
 
 def test_a_drain_whose_report_is_not_there_is_followed_by_nothing_and_prints_why(
-    tmp_path: Path, did: list[Request], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    did: list[Request],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -126,11 +131,15 @@ def test_a_disk_that_is_full_after_the_drain_leaves_its_report_and_its_code(
     asked = request(tmp_path, then=REST)
     assert run(asked) == Exit.DONE
     assert [one.step for one in did] == ["drain", "check"]
-    assert store.read(asked.layout, asked.run_id, "drain") and not store.read(asked.layout, asked.run_id, "check")
+    assert store.read(asked.layout, asked.run_id, "drain") and not store.read(
+        asked.layout, asked.run_id, "check"
+    )
 
 
 @pytest.mark.parametrize(("within", "done"), [("drain", ["drain"]), ("check", ["drain", "check"])])
-def test_after_a_signal_nothing_begins(tmp_path: Path, did: list[Request], within: str, done: list[str]) -> None:
+def test_after_a_signal_nothing_begins(
+    tmp_path: Path, did: list[Request], within: str, done: list[str]
+) -> None:
     WAYS[within] = lambda _: os.kill(os.getpid(), signal.SIGTERM)
     assert run(request(tmp_path, then=REST)) == Exit.DONE
     assert [one.step for one in did] == done
@@ -183,4 +192,6 @@ def test_what_a_job_prints_is_no_beginning(text: str) -> None:
 def test_a_beginning_is_read_as_it_was_said() -> None:
     for step in STEPS:
         said = step_lines.line({"step": step, "start": "s", "outcome": "begun"})
-        assert step_lines.begun(said + "\n") == (step, "s") and json.loads(said.removeprefix("draindown: "))
+        assert step_lines.begun(said + "\n") == (step, "s") and json.loads(
+            said.removeprefix("draindown: ")
+        )

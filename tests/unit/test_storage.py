@@ -52,13 +52,17 @@ def refusal(error: Exception, layout: FlowLayout | None) -> TerminalError | None
 
 
 @pytest.mark.parametrize("error", FULL, ids=str)
-def test_a_full_disk_is_named_though_there_is_room_by_now(error: Exception, layout: FlowLayout) -> None:
+def test_a_full_disk_is_named_though_there_is_room_by_now(
+    error: Exception, layout: FlowLayout
+) -> None:
     told = refusal(error, layout)
     assert told is not None and (told.code, exit_for(told)) == ("disk-full", Exit.NEEDS_PERSON)
     assert told.next[0].startswith("df -h ") and told.in_order and "draindown run p" in told.next[1]
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), RuntimeError("os error 28)")], ids=str)
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), RuntimeError("os error 28)")], ids=str
+)
 def test_no_disk_is_blamed_where_none_is_known(error: Exception) -> None:
     """At the edge of a command no flow is at hand: any disk may be the full one."""
     told = storage.refusal(error, None, tried="t", changed="c", again="draindown run p")
@@ -69,11 +73,16 @@ def test_no_disk_is_blamed_where_none_is_known(error: Exception) -> None:
 @pytest.mark.parametrize("error", READ_ONLY, ids=str)
 def test_a_file_system_that_is_read_only_is_named(error: Exception, layout: FlowLayout) -> None:
     told = refusal(error, layout)
-    assert told is not None and (told.code, exit_for(told)) == ("lake-not-writable", Exit.NEEDS_PERSON)
+    assert told is not None and (told.code, exit_for(told)) == (
+        "lake-not-writable",
+        Exit.NEEDS_PERSON,
+    )
 
 
 @pytest.mark.parametrize("error", DENIED, ids=str)
-def test_what_is_denied_elsewhere_is_not_said_of_the_lake(error: Exception, layout: FlowLayout) -> None:
+def test_what_is_denied_elsewhere_is_not_said_of_the_lake(
+    error: Exception, layout: FlowLayout
+) -> None:
     told = refusal(error, layout)
     assert told is not None and told.code == "permission-denied"
 
@@ -84,7 +93,9 @@ def deny(monkeypatch: pytest.MonkeyPatch, directory: str) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: path != directory and real(path, mode))
 
 
-@pytest.mark.parametrize("error", [*DENIED, _Java(JAVA.format("Mkdirs failed to create /lake/x"))], ids=str)
+@pytest.mark.parametrize(
+    "error", [*DENIED, _Java(JAVA.format("Mkdirs failed to create /lake/x"))], ids=str
+)
 def test_the_directory_that_takes_no_file_is_named(
     error: Exception, layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,7 +126,9 @@ def test_a_lake_that_is_mounted_read_only_is_named_with_the_way_to_look(
 ) -> None:
     monkeypatch.setattr(os, "statvfs", lambda _: _Flags())
     told = refusal(READ_ONLY[1], layout)
-    assert told is not None and told.found.startswith(f"{layout.lake} is not writable: its file system is mounted")
+    assert told is not None and told.found.startswith(
+        f"{layout.lake} is not writable: its file system is mounted"
+    )
     assert told.next[0] == f"findmnt --target {layout.lake}"
 
 
@@ -130,12 +143,16 @@ def test_a_cause_counts_and_so_does_what_tidying_up_hid(layout: FlowLayout) -> N
     assert told is not None and told.code == "disk-full"
 
 
-@pytest.mark.parametrize("error", [ValueError("x"), _Java(JAVA.format("broken pipe")), ConnectionRefusedError()])
+@pytest.mark.parametrize(
+    "error", [ValueError("x"), _Java(JAVA.format("broken pipe")), ConnectionRefusedError()]
+)
 def test_other_errors_are_left_as_they_are(error: Exception, layout: FlowLayout) -> None:
     assert refusal(error, layout) is None
 
 
-@pytest.mark.parametrize(("error", "code"), [(FULL[0], "disk-full"), (DENIED[0], "permission-denied")])
+@pytest.mark.parametrize(
+    ("error", "code"), [(FULL[0], "disk-full"), (DENIED[0], "permission-denied")]
+)
 def test_without_a_flow_the_error_itself_is_all_there_is(error: Exception, code: str) -> None:
     told = refusal(error, None)
     assert told is not None and told.code == code
@@ -160,7 +177,10 @@ NO_DIRECTORY = (
 def test_a_lake_that_is_a_file_is_named(error: Exception, tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("")
     told = refusal(error, FlowLayout(str(tmp_path / "lake"), "p", "f", "t"))
-    assert told is not None and (told.code, exit_for(told)) == ("not-a-directory", Exit.NEEDS_PERSON)
+    assert told is not None and (told.code, exit_for(told)) == (
+        "not-a-directory",
+        Exit.NEEDS_PERSON,
+    )
     assert told.next[0] == f"ls -ld {tmp_path}/lake"
 
 
@@ -168,16 +188,24 @@ def test_a_lake_that_is_a_file_is_named(error: Exception, tmp_path: Path) -> Non
 def test_what_looks_at_a_lake_refuses_a_file_in_its_place(below: str, tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("")
     with pytest.raises(TerminalError) as caught:
-        storage.refuse_file_as_lake(f"{tmp_path}/lake{below}", tried="plan", again="draindown plan p")
+        storage.refuse_file_as_lake(
+            f"{tmp_path}/lake{below}", tried="plan", again="draindown plan p"
+        )
     assert caught.value.code == "not-a-directory"
     storage.refuse_file_as_lake(f"{tmp_path}/other/lake", tried="plan", again="draindown plan p")
 
 
-def test_a_file_system_without_a_size_is_not_called_full(layout: FlowLayout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_a_size_is_not_called_full(
+    layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nothing = shutil.disk_usage(layout.lake)._replace(total=0, used=0, free=0)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: nothing)
     told = refusal(PermissionError(errno.EPERM, "Operation not permitted", "/sys/lake"), layout)
-    assert told is not None and told.code == "permission-denied" and told.found.endswith("Operation not permitted")
+    assert (
+        told is not None
+        and told.code == "permission-denied"
+        and told.found.endswith("Operation not permitted")
+    )
 
 
 def test_what_an_error_tells_comes_before_what_the_directories_show(
@@ -189,15 +217,24 @@ def test_what_an_error_tells_comes_before_what_the_directories_show(
     assert told is not None and told.code == "permission-denied"
 
 
-def test_an_unwritable_lake_is_found_without_writing(layout: FlowLayout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_lake_is_found_without_writing(
+    layout: FlowLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert storage.unwritable(layout) is None
     deny(monkeypatch, layout.lake)
     told = storage.unwritable(layout)
-    assert told is not None and told.code == "lake-not-writable" and told.next[0] == f"ls -ld {layout.lake}"
+    assert (
+        told is not None
+        and told.code == "lake-not-writable"
+        and told.next[0] == f"ls -ld {layout.lake}"
+    )
 
 
 def test_a_directory_of_the_flow_that_is_a_file_is_found(layout: FlowLayout) -> None:
     (Path(layout.lake) / "_draindown").write_text("")
     told = storage.unwritable(layout)
     assert told is not None and told.code == "not-a-directory"
-    assert told.found == f"{layout.lake}/_draindown is a file, where a directory is needed for {layout.home}"
+    assert (
+        told.found
+        == f"{layout.lake}/_draindown is a file, where a directory is needed for {layout.home}"
+    )

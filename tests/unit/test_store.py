@@ -68,7 +68,11 @@ def test_what_is_put_is_read_and_what_is_deleted_is_not(store: Store, home: str)
 def test_a_key_is_created_once(store: Store, home: str) -> None:
     key = f"{home}/a.json"
     tag = store.create(key, b"one")
-    assert (store.read(key), store.create(key, b"two"), store.create(key, b"one")) == ((b"one", tag), None, None)
+    assert (store.read(key), store.create(key, b"two"), store.create(key, b"one")) == (
+        (b"one", tag),
+        None,
+        None,
+    )
     store.delete(key)
     assert store.create(key, b"two") is not None
     assert keys(store, home) == [key]
@@ -77,7 +81,9 @@ def test_a_key_is_created_once(store: Store, home: str) -> None:
 def test_of_many_creators_one_succeeds_and_its_content_is_whole(store: Store, home: str) -> None:
     for round_ in range(20):
         key = f"{home}/{round_}"
-        tags = at_once(lambda number, key=key: (number, store.create(key, str(number).encode() * 10_000)))
+        tags = at_once(
+            lambda number, key=key: (number, store.create(key, str(number).encode() * 10_000))
+        )
         [(winner, tag)] = [(number, tag) for number, tag in tags if tag is not None]
         assert store.read(key) == (str(winner).encode() * 10_000, tag)
 
@@ -89,7 +95,9 @@ def test_a_listing_is_by_key_from_a_prefix_and_after_a_key(store: Store, home: s
         store.put(f"{home}/{name}", name.encode())
     listed = [key.removeprefix(f"{home}/") for key in keys(store, f"{home}/")]
     assert listed == sorted(names)
-    assert keys(store, f"{home}/a/") == [f"{home}/{name}" for name in ("a/1", "a/10", "a/2", "a/sub/x")]
+    assert keys(store, f"{home}/a/") == [
+        f"{home}/{name}" for name in ("a/1", "a/10", "a/2", "a/sub/x")
+    ]
     assert keys(store, f"{home}/a/1") == [f"{home}/a/1", f"{home}/a/10"]
     assert keys(store, f"{home}/a/", f"{home}/a/10") == [f"{home}/a/2", f"{home}/a/sub/x"]
     assert keys(store, f"{home}/none/") == []
@@ -138,7 +146,9 @@ getattr(store.LocalStore(), sys.argv[1])(*[sys.argv[2], b"new"])
 
 
 @pytest.mark.parametrize("how", ["put", "create"])
-def test_a_writer_that_is_killed_leaves_what_was_there_and_holds_up_nobody(tmp_path: Path, how: str) -> None:
+def test_a_writer_that_is_killed_leaves_what_was_there_and_holds_up_nobody(
+    tmp_path: Path, how: str
+) -> None:
     store, key = LocalStore(), str(tmp_path / "home" / "a.json")
     tag = None if how == "create" else store.put(key, b"old")
     done = subprocess.run([sys.executable, "-c", _DIES, how, key], check=False)

@@ -13,8 +13,14 @@ from draindown.lake.metadata import Alteration, Shape, alterations, beside
 MAPPED = {"delta.columnMapping.mode": "name"}
 
 
-def column(name: str, kind: Any = "string", *, physical: str = "", nullable: bool = True, **metadata: Any) -> Any:
-    mapping = {"delta.columnMapping.physicalName": physical, "delta.columnMapping.id": 1} if physical else {}
+def column(
+    name: str, kind: Any = "string", *, physical: str = "", nullable: bool = True, **metadata: Any
+) -> Any:
+    mapping = (
+        {"delta.columnMapping.physicalName": physical, "delta.columnMapping.id": 1}
+        if physical
+        else {}
+    )
     return {"name": name, "type": kind, "nullable": nullable, "metadata": mapping | metadata}
 
 
@@ -22,7 +28,9 @@ def struct(*fields: Any) -> Any:
     return {"type": "struct", "fields": list(fields)}
 
 
-def shape(*fields: Any, mapped: bool = False, partitions: tuple[str, ...] = (), **properties: str) -> Shape:
+def shape(
+    *fields: Any, mapped: bool = False, partitions: tuple[str, ...] = (), **properties: str
+) -> Shape:
     return Shape(list(fields), "id", partitions, properties | (MAPPED if mapped else {}))
 
 
@@ -33,11 +41,17 @@ def harmful(before: Shape, now: Shape) -> list[Alteration]:
 V, N = column("v"), column("n", "integer")
 HARMFUL = {
     "renamed": (shape(column("w", physical="v"), N, mapped=True), "RENAME COLUMN `w` TO `v`"),
-    "swapped": (shape(column("n", physical="v"), column("v", "integer", physical="n"), mapped=True), ""),
+    "swapped": (
+        shape(column("n", physical="v"), column("v", "integer", physical="n"), mapped=True),
+        "",
+    ),
     "dropped": (shape(N), ""),
     "dropped and added": (shape(column("v", physical="col-1"), N, mapped=True), ""),
     "of another type": (shape(V, column("n", "long")), ""),
-    "not null": (shape(V, column("n", "integer", nullable=False)), "ALTER COLUMN `n` DROP NOT NULL"),
+    "not null": (
+        shape(V, column("n", "integer", nullable=False)),
+        "ALTER COLUMN `n` DROP NOT NULL",
+    ),
     "in other case": (shape(column("V", physical="v"), N, mapped=True), "RENAME COLUMN `V` TO `v`"),
     "generated": (shape(V, column("n", "integer", **{"delta.generationExpression": "1"})), ""),
     "identity": (shape(V, column("n", "integer", **{"delta.identity.start": 1})), ""),
@@ -67,7 +81,9 @@ HARMLESS = {
     "a property": shape(V, N, **{"delta.targetFileSize": "1mb"}),
     "a constraint": shape(V, N, **{"delta.constraints.pos": "n > 0"}),
     "append-only": shape(V, N, **{"delta.appendOnly": "true"}),
-    "a mapping": shape(column("v", physical="v"), column("n", "integer", physical="n"), mapped=True),
+    "a mapping": shape(
+        column("v", physical="v"), column("n", "integer", physical="n"), mapped=True
+    ),
 }
 
 
@@ -86,7 +102,12 @@ def test_columns_that_keep_their_names_when_the_mapping_is_dropped_are_the_same(
 
 def test_fields_within_columns_are_compared_too() -> None:
     def nested(*fields: Any) -> Shape:
-        kinds = {"type": "map", "keyType": "string", "valueType": struct(*fields), "valueContainsNull": True}
+        kinds = {
+            "type": "map",
+            "keyType": "string",
+            "valueType": struct(*fields),
+            "valueContainsNull": True,
+        }
         array = {"type": "array", "elementType": kinds, "containsNull": True}
         return shape(column("s", array, physical="s"), mapped=True)
 
@@ -96,7 +117,9 @@ def test_fields_within_columns_are_compared_too() -> None:
         ("s.element.value.a", "RENAME COLUMN `s`.`element`.`value`.`b` TO `a`")
     ]
     assert [one.column for one in harmful(nested(a), nested(column("a", "long", physical="a")))]
-    assert [one.column for one in harmful(nested(a), nested(a, column("b", physical="b")))] == ["s.element.value.b"]
+    assert [one.column for one in harmful(nested(a), nested(a, column("b", physical="b")))] == [
+        "s.element.value.b"
+    ]
     assert [one.column for one in harmful(nested(a), nested())] == ["s.element.value.a"]
 
 
@@ -109,7 +132,9 @@ class Columns:
         self.first = dict(self.columns)
 
     def shape(self) -> Shape:
-        fields = (column(name, kind, physical=f"p{at}") for at, (name, kind) in self.columns.items())
+        fields = (
+            column(name, kind, physical=f"p{at}") for at, (name, kind) in self.columns.items()
+        )
         return shape(*fields, mapped=True)
 
     def step(self, draw: random.Random) -> None:
@@ -130,7 +155,9 @@ class Columns:
     @property
     def lost(self) -> set[str]:
         """Names of the first columns that are not as they were."""
-        return {name for at, (name, kind) in self.first.items() if self.columns.get(at) != (name, kind)}
+        return {
+            name for at, (name, kind) in self.first.items() if self.columns.get(at) != (name, kind)
+        }
 
 
 @pytest.mark.parametrize("seed", range(200))

@@ -28,12 +28,16 @@ def read(kind: str, zone: str | None, numbers: list[int | None]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("kind", "zone"), [("date", None), ("time", None), ("time", "UTC")])
-def test_both_ends_of_the_years_are_read_and_what_is_beyond_is_text(kind: str, zone: str | None) -> None:
+def test_both_ends_of_the_years_are_read_and_what_is_beyond_is_text(
+    kind: str, zone: str | None
+) -> None:
     chance = Random(9)
     first, last = FIRST[kind], LAST[kind]
     within = [first, last, *(chance.randrange(first, last + 1) for _ in range(200)), None]
     found = read(kind, zone, within)
-    epoch: Any = date(1970, 1, 1) if kind == "date" else datetime(1970, 1, 1, tzinfo=UTC if zone else None)
+    epoch: Any = (
+        date(1970, 1, 1) if kind == "date" else datetime(1970, 1, 1, tzinfo=UTC if zone else None)
+    )
     unit = timedelta(days=1) if kind == "date" else timedelta.resolution
     assert found == [None if number is None else epoch + number * unit for number in within]
     beyond = read(kind, zone, [first - 1, last, last + 1, None])

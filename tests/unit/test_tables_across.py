@@ -33,7 +33,10 @@ def landing(**columns: str) -> dict[str, Any]:
 ORDERS = landing(order_id="bigint", customer_id="bigint", amount="int", speed="double")
 CUSTOMERS = landing(id="bigint", name="string")
 MAPPED = {"table": "customers", "keys": {"customer_id": "id"}}
-PER = {"keys": ["customer_id"], "sql": "select customer_id from orders o join customers c on o.customer_id = c.id"}
+PER = {
+    "keys": ["customer_id"],
+    "sql": "select customer_id from orders o join customers c on o.customer_id = c.id",
+}
 WINDOW = {"time": "at", "size": "1 hour", "measures": {"n": "count(*)"}}
 
 
@@ -46,8 +49,12 @@ def project(home: Path, **pipelines: Any) -> Path:
     where = home / "dags" / "pipelines"
     where.mkdir(parents=True, exist_ok=True)
     for name, flows in pipelines.items():
-        said = {"pipeline": name, "lake": "lake", "flows": flows} if isinstance(flows, dict) else flows
-        (where / f"{name}.yaml").write_text(said if isinstance(said, str) else yaml.safe_dump(said, sort_keys=False))
+        said = (
+            {"pipeline": name, "lake": "lake", "flows": flows} if isinstance(flows, dict) else flows
+        )
+        (where / f"{name}.yaml").write_text(
+            said if isinstance(said, str) else yaml.safe_dump(said, sort_keys=False)
+        )
     return where
 
 
@@ -67,7 +74,9 @@ def refused(home: Path, pipeline: str, **pipelines: Any) -> list[str]:
 
 
 def test_several_tables_are_named_and_may_rename_the_keys(tmp_path: Path) -> None:
-    spec = loaded(tmp_path, "p", p={"orders": ORDERS, "customers": CUSTOMERS, "d": derived("orders", MAPPED)})
+    spec = loaded(
+        tmp_path, "p", p={"orders": ORDERS, "customers": CUSTOMERS, "d": derived("orders", MAPPED)}
+    )
     flow = spec.flows["d"]
     assert isinstance(flow, DerivedFlow) and flow.upstream == ("orders", "customers")
     assert [(one.table, one.written_by, one.column("customer_id")) for one in flow.source.read] == [
@@ -83,31 +92,64 @@ def test_several_tables_are_named_and_may_rename_the_keys(tmp_path: Path) -> Non
     ("flow", "path", "part"),
     [
         (derived(), "d.source.table", "is needed, or `tables`"),
-        ({"source": {"table": "orders", "tables": ["customers"]}, "per": PER}, "d.source.table", "but not both"),
+        (
+            {"source": {"table": "orders", "tables": ["customers"]}, "per": PER},
+            "d.source.table",
+            "but not both",
+        ),
         (derived("orders", "orders"), "d.source.tables[1]", "twice"),
         (derived("orders", "customer"), "d.source.tables[1]", "did you mean 'customers'?"),
         (derived("orders", "d"), "d.source.tables[1]", "reads its own table"),
-        (derived("orders", MAPPED | {"kees": {}}), "d.source.tables[1].kees", "did you mean 'keys'?"),
-        (derived("orders", MAPPED | {"keys": {"customer": "id"}}), "d.source.tables[1].keys.customer", "is no key"),
+        (
+            derived("orders", MAPPED | {"kees": {}}),
+            "d.source.tables[1].kees",
+            "did you mean 'keys'?",
+        ),
+        (
+            derived("orders", MAPPED | {"keys": {"customer": "id"}}),
+            "d.source.tables[1].keys.customer",
+            "is no key",
+        ),
         (
             derived("orders", MAPPED | {"keys": {"customer_id": "i"}}),
             "d.source.tables[1].keys.customer_id",
             "did you mean",
         ),
         (
-            {"source": {"tables": [MAPPED | {"keys": {"a": "id", "b": "id"}}]}, "per": PER | {"keys": ["a", "b"]}},
+            {
+                "source": {"tables": [MAPPED | {"keys": {"a": "id", "b": "id"}}]},
+                "per": PER | {"keys": ["a", "b"]},
+            },
             "d.source.tables[0].keys",
             "column 'id' would be two keys",
         ),
-        (derived("orders", "customers"), "d.per.keys[0]", "'customer_id' is no column of table customers"),
-        (derived(MAPPED, {"table": "orders", "keys": {"customer_id": "speed"}}), "d.source.tables[1].keys", "exactly"),
-        ({"source": {"tables": ["orders", "customers"]}, "window": WINDOW}, "d.source.tables", "reads one table"),
-        ({"source": {"tables": ["orders"], "pipeline": "q"}, "per": PER}, "d.source.pipeline", "belongs to a table"),
+        (
+            derived("orders", "customers"),
+            "d.per.keys[0]",
+            "'customer_id' is no column of table customers",
+        ),
+        (
+            derived(MAPPED, {"table": "orders", "keys": {"customer_id": "speed"}}),
+            "d.source.tables[1].keys",
+            "exactly",
+        ),
+        (
+            {"source": {"tables": ["orders", "customers"]}, "window": WINDOW},
+            "d.source.tables",
+            "reads one table",
+        ),
+        (
+            {"source": {"tables": ["orders"], "pipeline": "q"}, "per": PER},
+            "d.source.pipeline",
+            "belongs to a table",
+        ),
         (derived("Orders"), "d.source.tables[0]", "lower-case"),
         (derived(7), "d.source.tables[0]", "must be"),
     ],
 )
-def test_what_cant_work_is_named_with_its_line(tmp_path: Path, flow: dict[str, Any], path: str, part: str) -> None:
+def test_what_cant_work_is_named_with_its_line(
+    tmp_path: Path, flow: dict[str, Any], path: str, part: str
+) -> None:
     problems = refused(tmp_path, "p", p={"orders": ORDERS, "customers": CUSTOMERS, "d": flow})
     found = [one for one in problems if f": flows.{path}" in one]
     assert len(found) == 1 and part in found[0], problems
@@ -118,14 +160,20 @@ def test_what_cant_work_is_named_with_its_line(tmp_path: Path, flow: dict[str, A
 def test_only_what_changes_the_result_is_another_derivation(tmp_path: Path) -> None:
     def digest(*tables: Any) -> str:
         found = derived(*tables) | ({} if len(tables) > 1 else {"per": ONE})
-        flow = loaded(tmp_path, "p", p={"orders": ORDERS, "customers": CUSTOMERS, "d": found}).flows["d"]
+        flow = loaded(
+            tmp_path, "p", p={"orders": ORDERS, "customers": CUSTOMERS, "d": found}
+        ).flows["d"]
         assert isinstance(flow, DerivedFlow)
         return flow.source.derivation
 
     assert digest("orders", MAPPED) == digest(MAPPED, {"table": "orders"})
     other = {"table": "orders", "keys": {"customer_id": "order_id"}}
-    assert len({digest("orders"), digest("orders", MAPPED), digest(other, MAPPED), digest(other)}) == 4
-    alone = loaded(tmp_path, "p", p={"orders": ORDERS, "d": {"source": {"table": "orders"}, "per": ONE}}).flows["d"]
+    assert (
+        len({digest("orders"), digest("orders", MAPPED), digest(other, MAPPED), digest(other)}) == 4
+    )
+    alone = loaded(
+        tmp_path, "p", p={"orders": ORDERS, "d": {"source": {"table": "orders"}, "per": ONE}}
+    ).flows["d"]
     assert isinstance(alone, DerivedFlow) and alone.source.derivation == digest("orders")
 
 
@@ -153,11 +201,18 @@ def test_a_table_of_another_pipeline_is_written_by_a_flow_of_its_file(tmp_path: 
     crm = {"people": CUSTOMERS | {"target": CUSTOMERS["target"] | {"table": "customers"}}}
     spec = loaded(tmp_path, "shop", shop=SHOP, crm=crm)
     flow = spec.flows["d"]
-    assert isinstance(flow, DerivedFlow) and [one.written_by for one in flow.source.read] == ["orders", "people"]
-    assert flow.upstream == ("orders",) and spec.graph.upstream("d") == ("orders",), "no edge within the DAG"
+    assert isinstance(flow, DerivedFlow) and [one.written_by for one in flow.source.read] == [
+        "orders",
+        "people",
+    ]
+    assert flow.upstream == ("orders",) and spec.graph.upstream("d") == ("orders",), (
+        "no edge within the DAG"
+    )
     assert "table `crm/customers`" in doc_of(spec)
     writer = loader.load_alone(tmp_path / "dags" / "pipelines" / "crm.yaml", tmp_path, {})
-    assert writer.readers("customers") == [Reader(pipeline="shop", flow="d", table="customers", columns=("id",))]
+    assert writer.readers("customers") == [
+        Reader(pipeline="shop", flow="d", table="customers", columns=("id",))
+    ]
 
 
 def test_a_flow_may_read_tables_of_other_pipelines_alone(tmp_path: Path) -> None:
@@ -173,12 +228,16 @@ def test_a_flow_may_read_tables_of_other_pipelines_alone(tmp_path: Path) -> None
 
 def test_a_request_carries_who_writes_and_who_reads(tmp_path: Path) -> None:
     spec = loaded(tmp_path, "shop", shop=SHOP, crm={"customers": CUSTOMERS})
-    request = Request.decode(Request(spec=spec, flow="d", step="drain", run_id="r", root="/p").encode())
+    request = Request.decode(
+        Request(spec=spec, flow="d", step="drain", run_id="r", root="/p").encode()
+    )
     assert request.neighbours == spec.neighbours
     assert isinstance(request.declared, DerivedFlow)
     assert [one.written_by for one in request.declared.source.read] == ["orders", "customers"]
     writer = loader.load_alone(tmp_path / "dags" / "pipelines" / "crm.yaml", tmp_path, {})
-    request = Request.decode(Request(spec=writer, flow="customers", step="drain", run_id="r", root="/p").encode())
+    request = Request.decode(
+        Request(spec=writer, flow="customers", step="drain", run_id="r", root="/p").encode()
+    )
     assert [str(one) for one in request.spec.readers("customers")] == ["shop/d"]
 
 
@@ -187,14 +246,28 @@ def test_a_request_carries_who_writes_and_who_reads(tmp_path: Path) -> None:
     [
         ({}, "the project has no pipeline 'crm'"),
         ({"crn": {"customers": CUSTOMERS}}, "did you mean 'crn'?"),
-        ({"crm": {"people": CUSTOMERS}}, "no flow of pipeline 'crm' writes table 'customers'; there are people"),
-        ({"crm": {"customers": landing(code="bigint")}}, "'id' is no column of table crm/customers"),
-        ({"crm": {"customers": landing(id="double")}}, "'id' is double: a key needs a type that compares exactly"),
-        ({"crm": "pipeline: crm\nlake: lake\nflows: {customers: 1}"}, "the file of pipeline 'crm' can't be loaded"),
+        (
+            {"crm": {"people": CUSTOMERS}},
+            "no flow of pipeline 'crm' writes table 'customers'; there are people",
+        ),
+        (
+            {"crm": {"customers": landing(code="bigint")}},
+            "'id' is no column of table crm/customers",
+        ),
+        (
+            {"crm": {"customers": landing(id="double")}},
+            "'id' is double: a key needs a type that compares exactly",
+        ),
+        (
+            {"crm": "pipeline: crm\nlake: lake\nflows: {customers: 1}"},
+            "the file of pipeline 'crm' can't be loaded",
+        ),
         ({"crm": "pipeline: crm\nlake: [lake"}, "the file of pipeline 'crm' can't be loaded"),
     ],
 )
-def test_a_table_that_cant_be_found_is_named_with_file_and_line(tmp_path: Path, others: Any, part: str) -> None:
+def test_a_table_that_cant_be_found_is_named_with_file_and_line(
+    tmp_path: Path, others: Any, part: str
+) -> None:
     (problem,) = refused(tmp_path, "shop", shop=SHOP, **others)
     place, _, message = problem.partition(": flows.d.source.tables[1].pipeline: ")
     text = (tmp_path / "dags" / "pipelines" / "shop.yaml").read_text().splitlines()
@@ -218,7 +291,9 @@ def test_a_cycle_through_pipelines_is_refused_where_it_crosses_them(tmp_path: Pa
     assert "depends on itself: p/a → q/b → p/a" in refused(tmp_path, "p", p=first, q=second)[0]
     assert "depends on itself: q/b → p/a → q/b" in refused(tmp_path, "q")[0]
     straight = {"b": {"source": {"table": "c", "pipeline": "p"}, "per": of_c}}
-    assert loaded(tmp_path, "p", p=first, q=straight).neighbours.readers[0].flow == "b", "pipelines may read each other"
+    assert loaded(tmp_path, "p", p=first, q=straight).neighbours.readers[0].flow == "b", (
+        "pipelines may read each other"
+    )
 
 
 def test_a_broken_file_stops_what_reads_it_and_no_other(tmp_path: Path) -> None:
@@ -235,8 +310,12 @@ def test_a_broken_file_stops_what_reads_it_and_no_other(tmp_path: Path) -> None:
         },
     )
     found = {
-        path.pipeline if isinstance(path, PipelineSpec) else path.name: path for path in loader.load_all(where, {})
+        path.pipeline if isinstance(path, PipelineSpec) else path.name: path
+        for path in loader.load_all(where, {})
     }
-    assert {name for name, one in found.items() if isinstance(one, BrokenPipeline)} == {"shop", "crm"}
+    assert {name for name, one in found.items() if isinstance(one, BrokenPipeline)} == {
+        "shop",
+        "crm",
+    }
     other = found["other"]
     assert isinstance(other, PipelineSpec) and other.neighbours.unreadable == ("crm",)

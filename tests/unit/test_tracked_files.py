@@ -9,8 +9,26 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TOP = {
-    *(".ci", ".editorconfig", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md"),
-    *("benchmarks", "broker.lock", "dags", "docker", "docker-compose.yaml", "docs", "examples", "expectations"),
+    *(
+        ".ci",
+        ".editorconfig",
+        ".gitignore",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "LICENSE",
+        "Makefile",
+        "README.md",
+    ),
+    *(
+        "benchmarks",
+        "broker.lock",
+        "dags",
+        "docker",
+        "docker-compose.yaml",
+        "docs",
+        "examples",
+        "expectations",
+    ),
     *(
         "jars.lock",
         "jobs",
@@ -42,15 +60,28 @@ def objection(path: str, size: int) -> str:
 @pytest.mark.parametrize(
     ("path", "size"),
     [
-        *((".out2", 1), ("notes.txt", 900), ("lake/part-0.parquet", 900), ("src/a.py~", 900), ("docs/a.md.orig", 900)),
-        *(("tests/unit/test_a.py.rej", 900), ("scripts/.demo.py.swp", 900), ("jobs/out.log", 900), ("docs/a.md", 0)),
+        *(
+            (".out2", 1),
+            ("notes.txt", 900),
+            ("lake/part-0.parquet", 900),
+            ("src/a.py~", 900),
+            ("docs/a.md.orig", 900),
+        ),
+        *(
+            ("tests/unit/test_a.py.rej", 900),
+            ("scripts/.demo.py.swp", 900),
+            ("jobs/out.log", 900),
+            ("docs/a.md", 0),
+        ),
     ],
 )
 def test_a_scratch_file_is_found(path: str, size: int) -> None:
     assert objection(path, size)
 
 
-@pytest.mark.parametrize(("path", "size"), [("src/draindown/py.typed", 0), ("docs/a.md", 2), ("Makefile", 900)])
+@pytest.mark.parametrize(
+    ("path", "size"), [("src/draindown/py.typed", 0), ("docs/a.md", 2), ("Makefile", 900)]
+)
 def test_a_file_of_the_project_is_not_objected_to(path: str, size: int) -> None:
     assert objection(path, size) == ""
 
@@ -59,8 +90,12 @@ def test_a_file_of_the_project_is_not_objected_to(path: str, size: int) -> None:
 def test_no_scratch_file_is_tracked() -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("a copy without Git tracks nothing")
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     present = [path for path in listed.split("\0") if path and (ROOT / path).is_file()]
     assert len(present) > 500
-    refused = {path: why for path in present if (why := objection(path, (ROOT / path).stat().st_size))}
+    refused = {
+        path: why for path in present if (why := objection(path, (ROOT / path).stat().st_size))
+    }
     assert refused == {}

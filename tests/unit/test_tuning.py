@@ -21,10 +21,13 @@ MANY = 10**9
 
 
 @pytest.mark.parametrize(
-    ("lines", "held", "interpreted"), [(9, 19, True), (10, 19, False), (9, 20, False), (0, 0, True), (10, 20, False)]
+    ("lines", "held", "interpreted"),
+    [(9, 19, True), (10, 19, False), (9, 20, False), (0, 0, True), (10, 20, False)],
 )
 def test_little_is_interpreted_beside_little(lines: int, held: int, interpreted: bool) -> None:
-    assert Tuning(little=10, little_held=20).evaluation(lines, held) == (INTERPRETED if interpreted else {})
+    assert Tuning(little=10, little_held=20).evaluation(lines, held) == (
+        INTERPRETED if interpreted else {}
+    )
 
 
 @pytest.mark.parametrize(
@@ -38,7 +41,9 @@ def test_little_is_interpreted_beside_little(lines: int, held: int, interpreted:
         (None, 0, False),
     ],
 )
-def test_keys_are_sent_to_a_table_that_is_large_by_itself(held: Size | None, records: int, small: bool) -> None:
+def test_keys_are_sent_to_a_table_that_is_large_by_itself(
+    held: Size | None, records: int, small: bool
+) -> None:
     assert Tuning(little_held=12, sent=3).is_small_beside(held, records) == small
 
 
@@ -55,7 +60,14 @@ def test_a_batch_is_hashed_that_takes_little_of_the_heap(weight: int, hashed: bo
 
 @pytest.mark.parametrize(
     ("weight", "tasks", "partitions", "wanted"),
-    [(100, 8, 1, None), (101, 8, 1, "2"), (750, 8, 2, "8"), (2_000, 8, 2, "8"), (2_000, 8, 11, None), (0, 8, 1, None)],
+    [
+        (100, 8, 1, None),
+        (101, 8, 1, "2"),
+        (750, 8, 2, "8"),
+        (2_000, 8, 2, "8"),
+        (2_000, 8, 11, None),
+        (0, 8, 1, None),
+    ],
 )
 def test_what_is_much_is_shuffled_into_more_partitions_up_to_the_tasks_there_are(
     weight: int, tasks: int, partitions: int, wanted: str | None
@@ -90,7 +102,10 @@ def test_nothing_is_written_anew_where_the_pipeline_allows_no_bytes() -> None:
 
 
 def test_a_light_comparison_is_planned_once() -> None:
-    assert (Tuning(shuffled=10).adapting(9), Tuning(shuffled=10).adapting(10)) == ({ADAPTIVE: "false"}, {})
+    assert (Tuning(shuffled=10).adapting(9), Tuning(shuffled=10).adapting(10)) == (
+        {ADAPTIVE: "false"},
+        {},
+    )
 
 
 @pytest.mark.parametrize(

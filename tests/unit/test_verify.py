@@ -65,12 +65,17 @@ def flipped(data: bytes, at: int) -> bytes:
         ("a.json.bz2", ROWS, "unsupported-compression"),
         ("a.json", '{"id":1}\n'.encode("utf-16"), "not-utf-8"),
         ("a.json", '{"id":1}\n'.encode("utf-32"), "not-utf-8"),
-        *(("a.json", '{"id":1}\n'.encode(name), "not-utf-8") for name in ("utf-16-le", "utf-16-be", "utf-32-le")),
+        *(
+            ("a.json", '{"id":1}\n'.encode(name), "not-utf-8")
+            for name in ("utf-16-le", "utf-16-be", "utf-32-le")
+        ),
         ("a.json", b"PAR1" + b"\x00" * 40, "wrong-container"),
         ("a.json", b"PK\x03\x04rest", "wrong-container"),
     ],
 )
-def test_a_broken_container_is_unreadable_with_its_reason(tmp_path: Path, name: str, data: bytes, reason: str) -> None:
+def test_a_broken_container_is_unreadable_with_its_reason(
+    tmp_path: Path, name: str, data: bytes, reason: str
+) -> None:
     result = judge(tmp_path / name, data)
     assert isinstance(result, Unreadable)
     assert result.reason == reason
@@ -90,7 +95,9 @@ def test_a_broken_container_is_unreadable_with_its_reason(tmp_path: Path, name: 
         ("a.json.gz", gzip.compress(b"", mtime=0) + GZ, 3000, 0),
         (
             "a.json.gz",
-            gzip.compress(b'{"a"', mtime=0) + gzip.compress(b":1}\r", mtime=0) + gzip.compress(b"\n\n", mtime=0),
+            gzip.compress(b'{"a"', mtime=0)
+            + gzip.compress(b":1}\r", mtime=0)
+            + gzip.compress(b"\n\n", mtime=0),
             2,
             1,
         ),
@@ -110,7 +117,9 @@ def test_a_whole_container_is_read_whatever_its_bytes(
     assert result.raw_bytes == len(gzip.decompress(data) if name.endswith(".gz") and data else data)
 
 
-def test_any_mutation_of_a_gzip_file_ends_in_a_verdict_that_gzip_itself_agrees_with(tmp_path: Path) -> None:
+def test_any_mutation_of_a_gzip_file_ends_in_a_verdict_that_gzip_itself_agrees_with(
+    tmp_path: Path,
+) -> None:
     chance = random.Random(7)
     for _ in range(300):
         data = bytearray(GZ)
@@ -128,7 +137,9 @@ def test_any_mutation_of_a_gzip_file_ends_in_a_verdict_that_gzip_itself_agrees_w
 
 
 def test_members_and_lines_may_end_at_any_chunk_border(tmp_path: Path) -> None:
-    result = judge(tmp_path / "a.json.gz", GZ + gzip.compress(b"a\r\n") * 5, limits=Limits(chunk=7, head=5))
+    result = judge(
+        tmp_path / "a.json.gz", GZ + gzip.compress(b"a\r\n") * 5, limits=Limits(chunk=7, head=5)
+    )
     assert isinstance(result, Verified)
     assert result.lines == 3005
 
@@ -145,7 +156,10 @@ def test_blank_lines_packed_a_thousand_times_are_parked(tmp_path: Path) -> None:
     result = judge(tmp_path / "bomb.json.gz", gzip.compress(b"\n" * (8 * 1024**2)), limits=limits)
     assert isinstance(result, Unreadable)
     assert (result.reason, "250 times" in result.detail) == ("too-large", True)
-    assert isinstance(judge(tmp_path / "small.json.gz", gzip.compress(b"\n" * (2 * 1024**2)), limits=limits), Verified)
+    assert isinstance(
+        judge(tmp_path / "small.json.gz", gzip.compress(b"\n" * (2 * 1024**2)), limits=limits),
+        Verified,
+    )
 
 
 @pytest.mark.parametrize("seed", [1156, 1196])
@@ -157,7 +171,9 @@ def test_a_codec_that_does_not_exist_parks_the_file(tmp_path: Path, seed: int) -
 
 
 def test_a_long_value_that_every_row_names_is_held_once(tmp_path: Path) -> None:
-    value = pa.DictionaryArray.from_arrays(pa.array([0] * 6000, pa.int32()), pa.array(["z" * 1024**2]))
+    value = pa.DictionaryArray.from_arrays(
+        pa.array([0] * 6000, pa.int32()), pa.array(["z" * 1024**2])
+    )
     path = tmp_path / "bomb.parquet"
     pyarrow.parquet.write_table(pa.table({"s": value}), path, compression="zstd")
     result = judge(path, None, "parquet")
@@ -171,7 +187,9 @@ def test_a_value_no_engine_can_hold_parks_its_file(tmp_path: Path, format: str, 
     path = tmp_path / f"a.{format}"
     for size, verdict in ((90_000, Verified), (300_000, Unreadable)):
         table = pa.table({"s": [{"in": [["x" * size]]}] + [{"in": [["y"]]}] * (rows - 1)})
-        (pyarrow.parquet.write_table if format == "parquet" else pyarrow.orc.write_table)(table, path)
+        (pyarrow.parquet.write_table if format == "parquet" else pyarrow.orc.write_table)(
+            table, path
+        )
         result = judge(path, None, format, Limits(line=100_000))
         assert isinstance(result, verdict), result
     assert isinstance(result, Unreadable)
@@ -180,7 +198,9 @@ def test_a_value_no_engine_can_hold_parks_its_file(tmp_path: Path, format: str, 
 
 def test_a_file_with_a_line_no_engine_can_hold_is_parked(tmp_path: Path) -> None:
     lines = b"a\n" + b"b" * (5 * 1024**2) + b"\nc\n"
-    result = judge(tmp_path / "a.json", lines, limits=Limits(line=3 * 1024**2), max_record_bytes=1024)
+    result = judge(
+        tmp_path / "a.json", lines, limits=Limits(line=3 * 1024**2), max_record_bytes=1024
+    )
     assert isinstance(result, Unreadable)
     assert (result.reason, "line 2" in result.detail) == ("record-too-long", True)
 
@@ -213,7 +233,9 @@ def test_columnar_files_count_their_rows(tmp_path: Path, format: str) -> None:
 def test_broken_columnar_files_are_unreadable(tmp_path: Path, format: str, damage: str) -> None:
     path = tmp_path / f"a.{format}"
     options = {"compression": "zstd"}
-    (pyarrow.parquet.write_table if format == "parquet" else pyarrow.orc.write_table)(TABLE, path, **options)
+    (pyarrow.parquet.write_table if format == "parquet" else pyarrow.orc.write_table)(
+        TABLE, path, **options
+    )
     good = path.read_bytes()
     broken = {
         "cut": good[: len(good) // 2],
@@ -234,7 +256,10 @@ REFUSED: dict[str, tuple[pa.Array, str]] = {
     "half": (pa.array([1.0], pa.float16()), "x"),
     "uuid": (pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0" * 16], pa.binary(16))), "x"),
     "long decimal": (pa.array([1], pa.decimal256(39, 0)), "x"),
-    "half in list in struct": (pa.array([{"a": [1.0]}], pa.struct({"a": pa.list_(pa.float16())})), "x.a"),
+    "half in list in struct": (
+        pa.array([{"a": [1.0]}], pa.struct({"a": pa.list_(pa.float16())})),
+        "x.a",
+    ),
     "time as key": (pa.MapArray.from_arrays([0, 1], NOON, pa.array(["v"])), "x.key_value.key"),
 }
 
@@ -278,11 +303,26 @@ def test_two_columns_of_one_name_park_the_file(
 
 def test_columns_of_many_types_are_read(tmp_path: Path) -> None:
     kinds = [
-        *(pa.uint64(), pa.uint8(), pa.decimal128(38, 9), pa.decimal256(38, 0), pa.timestamp("ns"), pa.date32()),
-        *(pa.large_string(), pa.binary(5), pa.duration("us"), pa.dictionary(pa.int8(), pa.string())),
+        *(
+            pa.uint64(),
+            pa.uint8(),
+            pa.decimal128(38, 9),
+            pa.decimal256(38, 0),
+            pa.timestamp("ns"),
+            pa.date32(),
+        ),
+        *(
+            pa.large_string(),
+            pa.binary(5),
+            pa.duration("us"),
+            pa.dictionary(pa.int8(), pa.string()),
+        ),
         pa.list_(pa.struct({"id": pa.int8()})),
     ]
-    table = pa.table({"id": pa.nulls(3, pa.int8())} | {f"c{at}": pa.nulls(3, kind) for at, kind in enumerate(kinds)})
+    table = pa.table(
+        {"id": pa.nulls(3, pa.int8())}
+        | {f"c{at}": pa.nulls(3, kind) for at, kind in enumerate(kinds)}
+    )
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
     result = judge(tmp_path / "a.parquet", None, "parquet")
     assert isinstance(result, Verified), result
@@ -294,29 +334,42 @@ TIME = pa.timestamp("us")
 
 
 @pytest.mark.parametrize("where", ["column", "struct", "list of structs", "list", "map"])
-def test_an_orc_file_with_a_time_that_only_spark_can_read_is_taken(tmp_path: Path, where: str) -> None:
+def test_an_orc_file_with_a_time_that_only_spark_can_read_is_taken(
+    tmp_path: Path, where: str
+) -> None:
     held: dict[str, tuple[Any, pa.DataType]] = {
         "column": (FAR, TIME),
         "struct": ({"at": FAR, "s": "y" * 50}, pa.struct([("at", TIME), ("s", pa.string())])),
-        "list of structs": ([{"at": FAR, "s": "y" * 50}], pa.list_(pa.struct([("at", TIME), ("s", pa.string())]))),
+        "list of structs": (
+            [{"at": FAR, "s": "y" * 50}],
+            pa.list_(pa.struct([("at", TIME), ("s", pa.string())])),
+        ),
         "list": ([FAR], pa.list_(TIME)),
         "map": ([("k", FAR)], pa.map_(pa.string(), TIME)),
     }
     value, kind = held[where]
-    table = pa.table({"id": [1, 2, 3], "s": ["x" * 20] * 3, "x": pa.array([value, None, value], kind)})
+    table = pa.table(
+        {"id": [1, 2, 3], "s": ["x" * 20] * 3, "x": pa.array([value, None, value], kind)}
+    )
     pyarrow.orc.write_table(table, tmp_path / "a.orc")
     result = judge(tmp_path / "a.orc", None, "orc")
     assert isinstance(result, Verified), result
     texts = 60 + (100 if "struct" in where else 0)
     assert (result.records, result.raw_bytes >= texts + 3 * (8 + 8)) == (3, True)
-    result = judge(tmp_path / "a.orc", None, "orc", replace(LIMITS, line=40 if "struct" in where else 10))
+    result = judge(
+        tmp_path / "a.orc", None, "orc", replace(LIMITS, line=40 if "struct" in where else 10)
+    )
     assert isinstance(result, Unreadable) and result.reason == "record-too-long"
 
 
 @pytest.mark.parametrize("why", ["zone", "wide", "nothing else"])
-def test_a_time_that_no_copy_can_hold_parks_its_orc_file_with_a_reason_of_its_own(tmp_path: Path, why: str) -> None:
+def test_a_time_that_no_copy_can_hold_parks_its_orc_file_with_a_reason_of_its_own(
+    tmp_path: Path, why: str
+) -> None:
     kind = pa.timestamp("us", "UTC") if why == "zone" else TIME
-    other: dict[str, Any] = {f"c{n}": [n] for n in range({"zone": 1, "wide": 600, "nothing else": 0}[why])}
+    other: dict[str, Any] = {
+        f"c{n}": [n] for n in range({"zone": 1, "wide": 600, "nothing else": 0}[why])
+    }
     for at, reason in ((FAR, "unsupported-time"), (datetime(2024, 7, 1), None)):
         pyarrow.orc.write_table(pa.table({"at": pa.array([at], kind), **other}), tmp_path / "a.orc")
         result = judge(tmp_path / "a.orc", None, "orc")
@@ -328,10 +381,16 @@ def test_times_of_orc_that_spark_wrote_are_the_instants_that_they_were(tmp_path:
     path, noon = tmp_path / "a.orc", datetime(2026, 7, 1, 16, tzinfo=UTC)
     path.write_bytes(spark_orc.NOON)
     result, form = judge(path, None, "orc"), COLUMNAR["orc"]
-    assert isinstance(result, Verified) and form.needs_copy(str(path)), "Spark reads them by the clocks of its own zone"
+    assert isinstance(result, Verified) and form.needs_copy(str(path)), (
+        "Spark reads them by the clocks of its own zone"
+    )
     (rows,) = form.blocks(str(path))
     rows.validate(full=True)
-    held = {"id": [0, 1], "at": [noon, noon + timedelta(hours=1)], "st": [[{"m": [(noon, at)]}] for at in (0, 1)]}
+    held = {
+        "id": [0, 1],
+        "at": [noon, noon + timedelta(hours=1)],
+        "st": [[{"m": [(noon, at)]}] for at in (0, 1)],
+    }
     assert rows.to_pydict() == held and rows.schema == form.schema(str(path))
     path.write_bytes(spark_orc.TWICE)
     result = judge(path, None, "orc")
@@ -349,7 +408,9 @@ def test_a_file_that_changes_under_the_pass_is_left_for_the_next_run(tmp_path: P
 
 
 def test_a_file_that_cannot_be_opened_is_skipped_with_advice(tmp_path: Path) -> None:
-    result = verify(SourceFile(str(tmp_path / "gone.json"), 1, 1), FilesSource(files="x", format="json"))
+    result = verify(
+        SourceFile(str(tmp_path / "gone.json"), 1, 1), FilesSource(files="x", format="json")
+    )
     assert isinstance(result, Skipped)
     assert (result.finding.kind, bool(result.finding.next), result.trouble) == ("ignored", True, "")
 
@@ -389,12 +450,16 @@ TROUBLES = [
 
 
 @pytest.mark.parametrize("format", ["parquet", "orc"])
-@pytest.mark.parametrize("error", TROUBLES, ids=["EIO", "ESTALE", "EACCES", "memory", "memory of arrow"])
+@pytest.mark.parametrize(
+    "error", TROUBLES, ids=["EIO", "ESTALE", "EACCES", "memory", "memory of arrow"]
+)
 def test_a_good_file_that_the_machine_fails_to_read_is_neither_parked_nor_fatal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, error: BaseException
 ) -> None:
     path = tmp_path / "a"
-    pyarrow.parquet.write_table(TABLE, path) if format == "parquet" else pyarrow.orc.write_table(TABLE, path)
+    pyarrow.parquet.write_table(TABLE, path) if format == "parquet" else pyarrow.orc.write_table(
+        TABLE, path
+    )
     assert isinstance(judge(path, None, format), Verified)
     monkeypatch.setattr(type(COLUMNAR[format]), "measured", _Fails(error))
     result = judge(path, None, format)
@@ -415,13 +480,17 @@ def test_a_good_text_that_the_machine_fails_to_read_is_neither_parked_nor_fatal(
 @pytest.mark.parametrize("format", ["parquet", "orc"])
 def test_a_torn_file_of_columns_is_still_unreadable(tmp_path: Path, format: str) -> None:
     path = tmp_path / "a"
-    pyarrow.parquet.write_table(TABLE, path) if format == "parquet" else pyarrow.orc.write_table(TABLE, path)
+    pyarrow.parquet.write_table(TABLE, path) if format == "parquet" else pyarrow.orc.write_table(
+        TABLE, path
+    )
     result = judge(path, path.read_bytes()[:-20], format)
     assert isinstance(result, Unreadable) and result.reason == f"bad-{format}"
 
 
 _WESTERN = "it is text in WINDOWS-1252: if that is meant, iconv -f WINDOWS-1252 -t UTF-8 FILE"
-_UNKNOWN = "its bytes do not show its encoding: ask who sends it, then iconv -f ENCODING -t UTF-8 FILE"
+_UNKNOWN = (
+    "its bytes do not show its encoding: ask who sends it, then iconv -f ENCODING -t UTF-8 FILE"
+)
 
 
 @pytest.mark.parametrize(
@@ -446,8 +515,12 @@ def test_a_header_in_another_encoding_is_parked_with_what_its_bytes_show(
 
 
 @pytest.mark.parametrize("form", ["csv", "text", "json"])
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
-def test_wide_text_is_parked_with_its_encoding_named(tmp_path: Path, form: str, encoding: str) -> None:
+@pytest.mark.parametrize(
+    "encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"]
+)
+def test_wide_text_is_parked_with_its_encoding_named(
+    tmp_path: Path, form: str, encoding: str
+) -> None:
     data = "id,Straße\n1,2\n".encode(encoding)
     result = judge(tmp_path / "a", data, form)
     assert isinstance(result, Unreadable) and result.reason == "not-utf-8"
@@ -467,7 +540,8 @@ def test_header_and_rows_may_differ_in_their_encoding(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\x00", b"\x00\x00\x00\x00", b"a\x00b\n", b"\x00\x00\n\x00\x00\n", "a\ufffd\n".encode()]
+    "data",
+    [b"", b"\x00", b"\x00\x00\x00\x00", b"a\x00b\n", b"\x00\x00\n\x00\x00\n", "a\ufffd\n".encode()],
 )
 def test_a_nul_is_a_character_of_text(tmp_path: Path, data: bytes) -> None:
     assert isinstance(judge(tmp_path / "a", data, "text"), Verified)

@@ -14,7 +14,22 @@ from draindown.sources.files.line_counter import LineCounter, LineTooLong
 from draindown.spec.dialect import Dialect
 
 BOM = b"\xef\xbb\xbf"
-ALPHABET = [b"\n", b"\r", b"\r\n", b" ", b"\t", b"\x0b", b"\x0c", b"a", b'"', b",", b"\x00", b"\xff", BOM, b"\xc3\xa4"]
+ALPHABET = [
+    b"\n",
+    b"\r",
+    b"\r\n",
+    b" ",
+    b"\t",
+    b"\x0b",
+    b"\x0c",
+    b"a",
+    b'"',
+    b",",
+    b"\x00",
+    b"\xff",
+    BOM,
+    b"\xc3\xa4",
+]
 texts = st.lists(st.sampled_from(ALPHABET), max_size=40).map(b"".join)
 
 
@@ -24,7 +39,9 @@ def model(data: bytes) -> tuple[int, int]:
     return len(lines), sum(not line.strip(b" \t\n\r\x0b\x0c") for line in lines)
 
 
-def count(*chunks: bytes, limit: int = 1000, quotes: bool = False, header: bool = False) -> LineCounter:
+def count(
+    *chunks: bytes, limit: int = 1000, quotes: bool = False, header: bool = False
+) -> LineCounter:
     counter = LineCounter(limit=limit, dialect=Dialect() if quotes else None, header=header)
     for chunk in chunks:
         counter.feed(chunk)
@@ -74,14 +91,22 @@ def test_the_header_is_the_first_record_that_is_not_blank() -> None:
     assert count(BOM + b"\n  \nid,name\r\n1,a\n", header=True).header == b"id,name"
     assert count(b"id,name", header=True).header == b"id,name"
     assert count(b'id,"na\nme"\n1,2\n', quotes=True, header=True).header == b'id,"na\nme"'
-    assert count(b'id,"na\r', b'\nme"\r\n1,2\n', quotes=True, header=True).header == b'id,"na\r\nme"'
+    assert (
+        count(b'id,"na\r', b'\nme"\r\n1,2\n', quotes=True, header=True).header == b'id,"na\r\nme"'
+    )
     assert count(b"id,na", b"me\n1,2\n", header=True).header == b"id,name"
     assert count(b"\n \n", header=True).header is None
 
 
 @pytest.mark.parametrize(
     ("data", "spans"),
-    [(b'a,"b"\n', False), (b'a,"b\nc"\n', True), (b'a,"b""c"\n', False), (b"a,b\n", False), (b'x\n"a', True)],
+    [
+        (b'a,"b"\n', False),
+        (b'a,"b\nc"\n', True),
+        (b'a,"b""c"\n', False),
+        (b"a,b\n", False),
+        (b'x\n"a', True),
+    ],
 )
 def test_quotes_that_stay_open_are_seen(data: bytes, spans: bool) -> None:
     assert count(data, quotes=True).multiline is spans
@@ -106,11 +131,16 @@ def test_returns_at_the_ends_of_chunks_do_not_add_up_to_a_long_line() -> None:
 def test_mostly_blank_input_is_counted_as_exactly() -> None:
     chance = random.Random(1)
     for _ in range(3000):
-        data = bytes(chance.choice(b"\n\n\n\n\r \t\x0b\x0cax\x00") for _ in range(chance.randrange(40)))
+        data = bytes(
+            chance.choice(b"\n\n\n\n\r \t\x0b\x0cax\x00") for _ in range(chance.randrange(40))
+        )
         counter, at = LineCounter(limit=10**6), chance.randrange(len(data) + 1)
         counter.feed(data[:at])
         counter.feed(data[at:])
         counter.finish()
         lines = re.split(rb"\r\n|\n|\r", data)
         lines = lines[:-1] if lines[-1] == b"" else lines
-        assert (counter.lines, counter.blank) == (len(lines), sum(not line.strip() for line in lines)), data
+        assert (counter.lines, counter.blank) == (
+            len(lines),
+            sum(not line.strip() for line in lines),
+        ), data

@@ -25,7 +25,13 @@ from tests.folding import Row, _content, fold
 from tests.merging import merge
 
 _NAMES = ("id", "seq", "op", "a", "b")
-_COLUMNS = {"id": "string not null", "seq": "int not null", "op": "string", "a": "int", "b": "string"}
+_COLUMNS = {
+    "id": "string not null",
+    "seq": "int not null",
+    "op": "string",
+    "a": "int",
+    "b": "string",
+}
 _FLOW = FlowSpec.model_validate(
     {
         "source": {"files": "landing/*", "format": "json"},
@@ -62,7 +68,9 @@ def _is_delete(record: Row) -> bool:
     return bool(record["op"] == "d")
 
 
-def _judged(judge: Any, records: Sequence[Row], row: Row | None, dead: int | None) -> dict[int, tuple[str, str]]:
+def _judged(
+    judge: Any, records: Sequence[Row], row: Row | None, dead: int | None
+) -> dict[int, tuple[str, str]]:
     how = Contents(("seq",), ("a", "b"), judge)
     ends = Ends(row, _BATCH, {} if dead is None else {_BATCH: (dead,)}, ())
     known = [(_found(at, record), (record["seq"],)) for at, record in enumerate(records)]
@@ -78,29 +86,48 @@ def test_each_event_of_a_row_has_its_place_there(seed: int) -> None:
         for record in records:
             by.setdefault(record["seq"], []).append(record)
         counting = {
-            at: next((one for one in same if _is_delete(one)), max(same, key=_content)) for at, same in by.items()
+            at: next((one for one in same if _is_delete(one)), max(same, key=_content))
+            for at, same in by.items()
         }
         rows = [
             {**row, "__START_AT": row["start"][0], "__END_AT": row["end"] and row["end"][0]}
             for row in fold(records, ["id"], ["seq"], ["a"], _is_delete)
         ]
-        hidden = [{**one, "_delete": _is_delete(one), "_changed_at": at} for at, one in counting.items()]
+        hidden = [
+            {**one, "_delete": _is_delete(one), "_changed_at": at} for at, one in counting.items()
+        ]
         for row in rows:
             start, end = row["__START_AT"], row["__END_AT"]
-            judge = events.Judge(events.Events.of(rows, hidden, ("seq",)), deletes_of(_FLOW), only=True)
+            judge = events.Judge(
+                events.Events.of(rows, hidden, ("seq",)), deletes_of(_FLOW), only=True
+            )
             told = _judged(judge, records, row, None)
             within = [
-                at for at, one in enumerate(records) if start <= one["seq"] and (end is None or one["seq"] <= end)
+                at
+                for at, one in enumerate(records)
+                if start <= one["seq"] and (end is None or one["seq"] <= end)
             ]
             assert sorted(told) == within
             for seq in {records[at]["seq"] for at in within}:
                 own = [at for at in within if records[at]["seq"] == seq]
                 (won,) = [at for at in own if told[at][0] in ("applied", "deleted")]
-                assert records[won] == counting[seq] or (_is_delete(records[won]) and _is_delete(counting[seq]))
-                what = "begins the row" if seq == start else "ends the row" if seq == end else "in the row"
-                assert told[won][1] == f"seq {seq}: {what}" and (told[won][0] == "deleted") == _is_delete(records[won])
+                assert records[won] == counting[seq] or (
+                    _is_delete(records[won]) and _is_delete(counting[seq])
+                )
+                what = (
+                    "begins the row"
+                    if seq == start
+                    else "ends the row"
+                    if seq == end
+                    else "in the row"
+                )
+                assert told[won][1] == f"seq {seq}: {what}" and (
+                    told[won][0] == "deleted"
+                ) == _is_delete(records[won])
                 for at in own:
-                    same = records[at] == records[won] or (_is_delete(records[at]) and _is_delete(records[won]))
+                    same = records[at] == records[won] or (
+                        _is_delete(records[at]) and _is_delete(records[won])
+                    )
                     assert at == won or told[at][0] == ("duplicate" if same else "superseded")
 
 
@@ -111,7 +138,11 @@ def test_each_value_of_a_merged_row_is_of_a_record(seed: int) -> None:
         records = _records(draw)
         dead = max((one["seq"] for one in records if _is_delete(one)), default=None)
         found = merge(records, ["id"], ["seq"], [], ["op", "a", "b"], _is_delete)
-        row = None if not found else {**found[0][0], SEQUENCES: [(name, at) for name, (at,) in found[0][1].items()]}
+        row = (
+            None
+            if not found
+            else {**found[0][0], SEQUENCES: [(name, at) for name, (at,) in found[0][1].items()]}
+        )
         told = _judged(merged.Judge(("op", "a", "b"), deletes_of(_FLOW)), records, row, dead)
         gave: dict[str, Any] = {}
         for at, (fate, why) in told.items():
@@ -119,7 +150,11 @@ def test_each_value_of_a_merged_row_is_of_a_record(seed: int) -> None:
                 for name in why.partition(": ")[2].removesuffix(" of the row").split(", "):
                     gave[name] = records[at][name]
             assert (fate == "deleted") <= (_is_delete(records[at]) and records[at]["seq"] == dead)
-        held = {} if row is None else {name: row[name] for name in ("a", "b", "seq") if row[name] is not None}
+        held = (
+            {}
+            if row is None
+            else {name: row[name] for name in ("a", "b", "seq") if row[name] is not None}
+        )
         assert gave == held
         assert sum(fate == "deleted" for fate, _ in told.values()) == (dead is not None)
 
@@ -128,6 +163,14 @@ def test_the_command_of_a_key_is_one_that_a_shell_passes_on() -> None:
     key = {"id": "a b'; rm", "at": datetime(2026, 3, 1, tzinfo=UTC), "g": None, "n": 3}
     command = Trace("p", "f", "t", key, "deleted", "").command
     assert shlex.split(command) == [
-        *("draindown", "why", "p/t", "--key", "id=a b'; rm", "--key", "at=2026-03-01T00:00:00+00:00"),
+        *(
+            "draindown",
+            "why",
+            "p/t",
+            "--key",
+            "id=a b'; rm",
+            "--key",
+            "at=2026-03-01T00:00:00+00:00",
+        ),
         *("--key", "g is null", "--key", "n=3"),
     ]

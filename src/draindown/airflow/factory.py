@@ -10,7 +10,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Asset, BaseOperator, CronDataIntervalTimetable, Param, TaskGroup, TriggerRule
+from airflow.sdk import (
+    DAG,
+    Asset,
+    BaseOperator,
+    CronDataIntervalTimetable,
+    Param,
+    TaskGroup,
+    TriggerRule,
+)
 
 from draindown.airflow import unreached
 from draindown.airflow.operators import StepOperator
@@ -30,9 +38,7 @@ PLAN_ALL = "plan-all"  # no flow has a hyphen in its name
 _BORN = datetime(2020, 1, 1, tzinfo=UTC)
 _REPLAY = "Replay"
 # `(?![\s\S])`, not `$`: `$` also matches before a trailing newline
-_MOMENT = (
-    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?(?![\s\S])"
-)
+_MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?(?![\s\S])"
 _TIMEOUTS: dict[Step, timedelta] = {
     "plan": timedelta(minutes=10),
     "drain": timedelta(hours=6),
@@ -51,7 +57,9 @@ class InvalidSpecOperator(BaseOperator):
 
     ui_color = "#fde8e8"
 
-    def __init__(self, *, error: dict[str, Any], lake: str, flows: Sequence[str], **kwargs: Any) -> None:
+    def __init__(
+        self, *, error: dict[str, Any], lake: str, flows: Sequence[str], **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.error, self.lake, self.flows = error, lake, flows
 
@@ -90,7 +98,9 @@ def _accepted(spec: PipelineSpec, home: Path) -> DAG:
             next=f"draindown validate {spec.pipeline}",
         )
         known = (spec.lake, tuple(spec.flows))
-        return _broken(BrokenPipeline(home / spec.pipeline, spec.pipeline, refused, _scheduled(spec), *known))
+        return _broken(
+            BrokenPipeline(home / spec.pipeline, spec.pipeline, refused, _scheduled(spec), *known)
+        )
     return dag
 
 
@@ -117,7 +127,10 @@ def params(flows: Iterable[str]) -> dict[str, Param]:
             title="Mode",
             type="string",
             enum=["drain", "replay"],
-            values_display={"drain": "drain: process what is waiting", "replay": "replay: read input again"},
+            values_display={
+                "drain": "drain: process what is waiting",
+                "replay": "replay: read input again",
+            },
             description="A replay reads again what was drained before and first seen in a range of time. "
             "Newer rows stay as they are.",
         ),
@@ -156,7 +169,10 @@ def params(flows: Iterable[str]) -> dict[str, Param]:
             **bound,
         ),
         "force_compact": Param(
-            False, title="Compact", type="boolean", description="Compact even without evidence that it pays."
+            False,
+            title="Compact",
+            type="boolean",
+            description="Compact even without evidence that it pays.",
         ),
     }
 
@@ -213,9 +229,15 @@ def _steps(spec: PipelineSpec, flow: str) -> Iterator[BaseOperator]:
     )
     with TaskGroup(flow):
         yield PlanOperator(task_id="plan", spec=spec, flow=flow, **_behaviour("plan"))
-        yield StepOperator(task_id="drain", spec=spec, flow=flow, step="drain", **_behaviour("drain"))
-        yield StepOperator(task_id="check", spec=spec, flow=flow, step="check", asset=asset, **_behaviour("check"))
-        yield StepOperator(task_id="compact", spec=spec, flow=flow, step="compact", **_behaviour("compact"))
+        yield StepOperator(
+            task_id="drain", spec=spec, flow=flow, step="drain", **_behaviour("drain")
+        )
+        yield StepOperator(
+            task_id="check", spec=spec, flow=flow, step="check", asset=asset, **_behaviour("check")
+        )
+        yield StepOperator(
+            task_id="compact", spec=spec, flow=flow, step="compact", **_behaviour("compact")
+        )
 
 
 def _behaviour(step: Step) -> dict[str, Any]:

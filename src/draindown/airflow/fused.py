@@ -25,7 +25,9 @@ _AFTER = STEPS[STEPS.index("drain") + 1 :]
 
 def then(step: Step, part: PlanPart | None) -> tuple[Step, ...]:
     """Return the steps that the driver of `step` does next: what the plan wants after a drain."""
-    return tuple(name for name in _AFTER if step == "drain" and part is not None and getattr(part, name))
+    return tuple(
+        name for name in _AFTER if step == "drain" and part is not None and getattr(part, name)
+    )
 
 
 def take(request: Request, drained: Mapping[str, Any] | None) -> StepReport | None:
@@ -41,12 +43,19 @@ def take(request: Request, drained: Mapping[str, Any] | None) -> StepReport | No
         return None
     if newest is None or newest.fused is None or newest.fused.drain != drained.get("start"):
         return None
-    if newest.fused.exit not in (Exit.DONE, Exit.GATE_FAILED):  # it may fail for what it shared with the drain
+    if newest.fused.exit not in (
+        Exit.DONE,
+        Exit.GATE_FAILED,
+    ):  # it may fail for what it shared with the drain
         return None
     if newest.fused.exit == Exit.GATE_FAILED and _is_outdated(request.layout, newest):
         return None
-    with suppress(OSError):  # a lake that takes no note: a driver of its own says what is wrong with it
-        if create_json(request.layout.taken(request.run_id, request.step, newest.start), _by(request)):
+    with suppress(
+        OSError
+    ):  # a lake that takes no note: a driver of its own says what is wrong with it
+        if create_json(
+            request.layout.taken(request.run_id, request.step, newest.start), _by(request)
+        ):
             return newest
     return None
 
@@ -62,7 +71,11 @@ def unannounced(layout: FlowLayout) -> Published | None:
     pointer = published(layout)
     if pointer is None or not pointer.start or store.read(layout, pointer.run_id, "plan") is None:
         return None
-    return pointer if read_json(layout.announced(pointer.run_id, "check", pointer.start)) is None else None
+    return (
+        pointer
+        if read_json(layout.announced(pointer.run_id, "check", pointer.start)) is None
+        else None
+    )
 
 
 def announce(request: Request, run_id: str, start: str) -> bool:
@@ -72,7 +85,9 @@ def announce(request: Request, run_id: str, start: str) -> bool:
     been killed before Airflow made the event.
     """
     path = request.layout.announced(run_id, "check", start)
-    with suppress(OSError, ValueError):  # the event comes all the same, and another one with the next run
+    with suppress(
+        OSError, ValueError
+    ):  # the event comes all the same, and another one with the next run
         if not create_json(path, _by(request)):
             noted = str((read_json(path) or {}).get("owner", ""))
             return noted.rpartition(" try ")[0] == request.owner.rpartition(" try ")[0]

@@ -15,23 +15,37 @@ def summary(report: StepReport) -> dict[str, Any]:
     Numbers of the whole run, over all starts, are named `run_...`; those of a sink `sink_NAME_FATE`.
     `driver` names the drain whose driver did the step, if it had none of its own.
     """
-    numbers: dict[str, Any] = {"outcome": report.outcome, "seconds": round(report.seconds, 1), "start": report.start}
+    numbers: dict[str, Any] = {
+        "outcome": report.outcome,
+        "seconds": round(report.seconds, 1),
+        "start": report.start,
+    }
     if report.fused:
         numbers |= {"driver": f"drain {report.fused.drain}"}
     if report.run:
         numbers |= {f"run_{name}": number for name, number in report.run.totals.items()}
-        numbers |= {"run_max_sequence": report.run.max_sequence, "run_refused_share": report.run.refused_share}
+        numbers |= {
+            "run_max_sequence": report.run.max_sequence,
+            "run_refused_share": report.run.refused_share,
+        }
     if report.drain:
         numbers |= report.drain.totals | {"max_sequence": report.drain.max_sequence}
         numbers |= {"bound": report.drain.bound, "replay": report.drain.replay}
         numbers |= {"refused_share": report.drain.refused_share}
         sinks = report.drain.sinks.items()
-        numbers |= {f"sink_{name}_{fate}": number for name, counts in sinks for fate, number in counts.items()}
+        numbers |= {
+            f"sink_{name}_{fate}": number
+            for name, counts in sinks
+            for fate, number in counts.items()
+        }
     if report.check:
         numbers |= {"version": report.check.published_after, "rows": report.check.changed_rows}
         numbers |= {"open_windows": report.check.open_windows} if report.check.open_windows else {}
     if report.compact:
-        numbers |= {"files_before": report.compact.files_before, "files_after": report.compact.files_after}
+        numbers |= {
+            "files_before": report.compact.files_before,
+            "files_after": report.compact.files_after,
+        }
     return numbers
 
 

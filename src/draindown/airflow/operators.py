@@ -19,7 +19,14 @@ from airflow.sdk.exceptions import AirflowSkipException, AirflowTaskTimeout
 
 from draindown.airflow import fused, secrets, spark_connection
 from draindown.airflow.numbers import publish, summary
-from draindown.airflow.outcome import LEASE_HELD, LeaseHeld, fail, panics_named, verdict, wait_or_fail
+from draindown.airflow.outcome import (
+    LEASE_HELD,
+    LeaseHeld,
+    fail,
+    panics_named,
+    verdict,
+    wait_or_fail,
+)
 from draindown.airflow.process import die_with_parent, ended_with_supervisor, stop
 from draindown.airflow.task import request_of, skip_other_flows
 from draindown.base import clock
@@ -64,7 +71,15 @@ class StepOperator(SparkSubmitOperator):
     _secrets: Mapping[str, str] = MappingProxyType({})
     _error: dict[str, Any] | None = None
 
-    def __init__(self, *, spec: PipelineSpec, flow: str, step: Step, asset: Asset | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        spec: PipelineSpec,
+        flow: str,
+        step: Step,
+        asset: Asset | None = None,
+        **kwargs: Any,
+    ) -> None:
         named = os.environ.get(spark_connection.VARIABLE)
         super().__init__(
             application=f"jobs/{step}.py",
@@ -74,7 +89,13 @@ class StepOperator(SparkSubmitOperator):
             outlets=[asset] if asset else [],
             **kwargs,
         )
-        self.spec, self.flow, self.step, self.asset, self._names_connection = spec, flow, step, asset, bool(named)
+        self.spec, self.flow, self.step, self.asset, self._names_connection = (
+            spec,
+            flow,
+            step,
+            asset,
+            bool(named),
+        )
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Submit the job, map its end to Airflow's outcome, log the card and return its numbers."""
@@ -82,8 +103,16 @@ class StepOperator(SparkSubmitOperator):
         request = request_of(self.spec, self.flow, self.step, context)
         report = fused.take(request, self._pulled(context, "drain"))
         if report is not None and report.fused is not None:
-            ended = _Ended(report.fused.exit, report, request.layout.log(request.run_id, self.step, report.start))
-            self.log.info("done by the driver of drain %s, after it; Spark talked to %s", report.fused.drain, ended.log)
+            ended = _Ended(
+                report.fused.exit,
+                report,
+                request.layout.log(request.run_id, self.step, report.start),
+            )
+            self.log.info(
+                "done by the driver of drain %s, after it; Spark talked to %s",
+                report.fused.drain,
+                ended.log,
+            )
         else:
             request = self._prepare_or_fail(request, context)
             self._log_earlier_try(request)
@@ -114,7 +143,8 @@ class StepOperator(SparkSubmitOperator):
             raise timeout
         if own != code:
             self.log.warning(
-                "the driver died after its %s was over: what it did next begins again by itself", self.step
+                "the driver died after its %s was over: what it did next begins again by itself",
+                self.step,
             )
         if report is None and self._error is not None:
             self.log.warning("the driver exited but could not write its report")
@@ -127,12 +157,18 @@ class StepOperator(SparkSubmitOperator):
             part = self._planned(context)
             with panics_named(f"prepare the {self.step} of flow {self.flow}"):
                 self._skip_unless_wanted(part, request)
-            request = request.model_copy(update={"then": fused.then(self.step, part), "announces": True})
+            request = request.model_copy(
+                update={"then": fused.then(self.step, part), "announces": True}
+            )
             self.prepare(request, size=self._size(part))
             self._secrets = secrets.of_connections(self.spec)
         except DraindownError as error:
-            with contextlib.suppress(OSError):  # the cause of the error may also prevent writing the report
-                store.write(request.layout, reports.of(request, started, "failed", error=error.as_dict()))
+            with contextlib.suppress(
+                OSError
+            ):  # the cause of the error may also prevent writing the report
+                store.write(
+                    request.layout, reports.of(request, started, "failed", error=error.as_dict())
+                )
             fail(error)
         return request
 
@@ -148,7 +184,9 @@ class StepOperator(SparkSubmitOperator):
         self._spark_binary = str(_spark_submit())
         self.env_vars = spark_python()
         found = spark_connection.find(self._conn_id, named=self._names_connection)
-        hook = spark_connection.Hook(found, name=self.name, env_vars=self.env_vars, spark_binary=self._spark_binary)
+        hook = spark_connection.Hook(
+            found, name=self.name, env_vars=self.env_vars, spark_binary=self._spark_binary
+        )
         hook._conf = self.conf = dict(settings(hook._connection["master"], size=size))
         self._hook = hook
 
@@ -165,10 +203,16 @@ class StepOperator(SparkSubmitOperator):
         """
         hook = self._hook
         assert hook is not None, "prepare() makes the hook"
-        command = [*hook._get_spark_binary_path(), *hook._build_spark_common_args(), self.application]
+        command = [
+            *hook._get_spark_binary_path(),
+            *hook._build_spark_common_args(),
+            self.application,
+        ]
         command += self.application_args or []
         log.heading(hook._mask_cmd(shlex.join(command)))
-        self.log.info("%s on %s; Spark talks to %s", self.name, hook._connection["master"], log.path)
+        self.log.info(
+            "%s on %s; Spark talks to %s", self.name, hook._connection["master"], log.path
+        )
         started = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -211,7 +255,9 @@ class StepOperator(SparkSubmitOperator):
             if report.fused is not None:
                 why = f"by the driver of drain {report.fused.drain}"
             self.log.warning("an earlier try ended well at %s UTC (%s): %s", ended, why, told)
-        elif report is not None and (report.error or {}).get("code") != LEASE_HELD:  # a wait is no try
+        elif (
+            report is not None and (report.error or {}).get("code") != LEASE_HELD
+        ):  # a wait is no try
             self.log.warning("an earlier try failed at %s UTC: %s", ended, told)
 
     def _planned(self, context: Context) -> PlanPart | None:
@@ -228,7 +274,11 @@ class StepOperator(SparkSubmitOperator):
 
         if part is None or (self.step == "compact" and request.force):
             return
-        reason = "" if getattr(part, self.step) else part.reasons.get(self.step, f"nothing to {self.step}")
+        reason = (
+            ""
+            if getattr(part, self.step)
+            else part.reasons.get(self.step, f"nothing to {self.step}")
+        )
         if self.step == "compact" and not reason:
             # the plan can't know what the drain leaves; reading the logs is cheap, a JVM is not
             found = work(request.layout, request.declared.maintenance)
@@ -248,7 +298,9 @@ class StepOperator(SparkSubmitOperator):
 
             shown = starts.newest(request.layout, request.run_id)
         if shown:
-            for line in card(shown, of_reports(lambda _: request.layout, shown), whole=whole).splitlines():
+            for line in card(
+                shown, of_reports(lambda _: request.layout, shown), whole=whole
+            ).splitlines():
                 self.log.info("%s", line)
 
     def _log_lost_start(self, request: Request) -> None:
@@ -257,9 +309,13 @@ class StepOperator(SparkSubmitOperator):
 
         for lost in starts.listed(request.layout, request.run_id):
             if lost.start == request.start:
-                self.log.warning("the driver left no report; by the ledger it committed %s", lost.made)
+                self.log.warning(
+                    "the driver left no report; by the ledger it committed %s", lost.made
+                )
 
-    def _done(self, report: StepReport | None, request: Request, context: Context) -> dict[str, Any]:
+    def _done(
+        self, report: StepReport | None, request: Request, context: Context
+    ) -> dict[str, Any]:
         assert report is not None, "verdict() refuses success without a report"
         numbers = summary(report)
         if self.asset is not None:
@@ -272,7 +328,9 @@ class StepOperator(SparkSubmitOperator):
                 numbers |= {"version": pointer.version, "rows": pointer.changed_rows}
                 run_id, start = pointer.run_id, pointer.start
             if start and not fused.announce(request, run_id, start):
-                raise AirflowSkipException(f"version {numbers['version']} was announced by another run")
+                raise AirflowSkipException(
+                    f"version {numbers['version']} was announced by another run"
+                )
             context["outlet_events"][self.asset].extra = numbers
         return numbers
 
@@ -287,7 +345,11 @@ def _published_by(request: Request) -> Published | None:
     pointer, planned = published(request.layout), store.read(request.layout, request.run_id, "plan")
     if pointer is None or pointer.run_id != request.run_id:
         return None
-    return pointer if planned is None or (begun_at(pointer.start) or pointer.at) >= planned.order else None
+    return (
+        pointer
+        if planned is None or (begun_at(pointer.start) or pointer.at) >= planned.order
+        else None
+    )
 
 
 def _spark_submit() -> Path:

@@ -14,7 +14,14 @@ from airflow.sdk import RetryDecision, RetryPolicy
 from airflow.sdk.exceptions import AirflowRescheduleException
 
 from draindown.base import panics
-from draindown.base.errors import Crash, DraindownError, TransientError, described, first_line, next_steps
+from draindown.base.errors import (
+    Crash,
+    DraindownError,
+    TransientError,
+    described,
+    first_line,
+    next_steps,
+)
 from draindown.base.exits import Exit, exit_for
 from draindown.base.formatting import printable, printable_lines, shortened
 from draindown.runs.report import StepReport
@@ -22,7 +29,9 @@ from draindown.runs.report import StepReport
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-_LOG = structlog.get_logger("airflow.task")  # as operators have it; not all of logging's reaches a task's log
+_LOG = structlog.get_logger(
+    "airflow.task"
+)  # as operators have it; not all of logging's reaches a task's log
 LEASE_HELD = "lease-held"
 _HEAP_EXHAUSTED = 52  # Spark's exit code for an OutOfMemoryError
 LOOK_AGAIN = timedelta(seconds=30)
@@ -62,7 +71,11 @@ class OnlyIfItHelps(RetryPolicy):
     """Do not retry a task that failed until a person acts."""
 
     def evaluate(
-        self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None
+        self,
+        exception: BaseException,
+        try_number: int,
+        max_tries: int,
+        context: Context | None = None,
     ) -> RetryDecision:
         """Return the decision for an error of a task."""
         del try_number, max_tries, context
@@ -70,7 +83,12 @@ class OnlyIfItHelps(RetryPolicy):
         return RetryDecision.fail() if is_final else RetryDecision.default()
 
 
-def verdict(exit_code: int, report: StepReport | None, log: str = "", printed: Mapping[str, Any] | None = None) -> None:
+def verdict(
+    exit_code: int,
+    report: StepReport | None,
+    log: str = "",
+    printed: Mapping[str, Any] | None = None,
+) -> None:
     """Return if the step is done; otherwise raise the exception that makes Airflow fail, retry or reschedule the task.
 
     `log` is the path of the driver log. `printed`: the error that the driver printed, if it left no report. An error
@@ -111,14 +129,19 @@ def panics_named(tried: str) -> Iterator[None]:
             "crash",
             tried=tried,
             found=f"{type(error).__name__}: {shortened(first_line(error))}",
-            next=["clear this task, or let Airflow retry it", "df -h   # a full disk makes libraries panic"],
+            next=[
+                "clear this task, or let Airflow retry it",
+                "df -h   # a full disk makes libraries panic",
+            ],
         ) from None
 
 
 def wait_or_fail(held: LeaseHeld, first_wait: datetime | None, now: datetime) -> NoReturn:
     """Reschedule the task outside its retry budget. If it has waited for PATIENCE, fail the try."""
     if first_wait is not None and now - first_wait >= PATIENCE:
-        error = held.error | {"found": f"waited {PATIENCE} for the lease; {held.error.get('found')}"}
+        error = held.error | {
+            "found": f"waited {PATIENCE} for the lease; {held.error.get('found')}"
+        }
         fail_with(error, Exit.TRY_AGAIN)
     raise AirflowRescheduleException(now + LOOK_AGAIN) from held  # type: ignore[no-untyped-call]
 
@@ -147,13 +170,20 @@ def _died(exit_code: int, report: StepReport | None, log: str) -> DraindownError
     if exit_code == Exit.DONE:
         code, retry = "report-not-written", retry[:1]
         found = "the driver ended well, and left no report: it may not see this lake"
-    elif report is None and exit_code in (Exit.GATE_FAILED, Exit.CRASH, Exit.TRY_AGAIN, Exit.NEEDS_PERSON):
+    elif report is None and exit_code in (
+        Exit.GATE_FAILED,
+        Exit.CRASH,
+        Exit.TRY_AGAIN,
+        Exit.NEEDS_PERSON,
+    ):
         code = "report-not-written"
         found = f"the driver ended in order, with exit code {exit_code}, and its report could not be written"
         retry = retry if exit_code in (Exit.CRASH, Exit.TRY_AGAIN) else []
     else:
         code = "driver-died"
-        found = f"{_ending(exit_code)}{'; it left no report' if report is None else ', after its step'}"
+        found = (
+            f"{_ending(exit_code)}{'; it left no report' if report is None else ', after its step'}"
+        )
     return TransientError(
         code,
         tried="run the step's driver to its end",

@@ -48,10 +48,17 @@ class PlanAllOperator(BaseOperator):
         not_for = {flow: why for flow in self.spec.flows if (why := left_out(params, flow))}
         try:
             refuse_contradictions(self.spec, context)
-            with panics_named(f"plan pipeline {self.spec.pipeline}"), secrets.in_environment(self.spec):
+            with (
+                panics_named(f"plan pipeline {self.spec.pipeline}"),
+                secrets.in_environment(self.spec),
+            ):
                 requests = self._requests(context, not_for)
                 found = idle(requests, self.spec.graph, self.log.warning)
-            found = {flow: report for flow, report in found.items() if not fused.unannounced(requests[flow].layout)}
+            found = {
+                flow: report
+                for flow, report in found.items()
+                if not fused.unannounced(requests[flow].layout)
+            }
         except DraindownError as error:
             fail_unreached(self.spec, self.spec.flows, "plan", context, error)
         for flow, why in not_for.items():
@@ -65,7 +72,9 @@ class PlanAllOperator(BaseOperator):
     def _requests(self, context: Context, not_for: Collection[str]) -> dict[str, Request]:
         root, found = project_root(str(context["dag"].fileloc)), {}
         for flow in (name for name in self.spec.flows if name not in not_for):
-            with contextlib.suppress(DraindownError):  # the flow's own plan raises it, such as that of a broken suite
+            with contextlib.suppress(
+                DraindownError
+            ):  # the flow's own plan raises it, such as that of a broken suite
                 found[flow] = request_for(self.spec, flow, "plan", root, context)
         return found
 
@@ -92,10 +101,17 @@ class PlanOperator(BaseOperator):
                 report = planned(request)
             waiting = fused.unannounced(request.layout)
         except DraindownError as error:
-            with contextlib.suppress(OSError):  # a plan reports its own errors, but not a connection that is missing
-                reported = store.read(request.layout, request.run_id, "plan", request.start) is not None
+            with contextlib.suppress(
+                OSError
+            ):  # a plan reports its own errors, but not a connection that is missing
+                reported = (
+                    store.read(request.layout, request.run_id, "plan", request.start) is not None
+                )
                 if not reported and error.code != "lake-missing":
-                    store.write(request.layout, reports.of(request, clock.now(), "failed", error=error.as_dict()))
+                    store.write(
+                        request.layout,
+                        reports.of(request, clock.now(), "failed", error=error.as_dict()),
+                    )
             fail(error)
         part = report.plan
         assert part is not None, "a plan that can't be made is an error"

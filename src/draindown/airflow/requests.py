@@ -73,13 +73,22 @@ def refuse_conf(spec: PipelineSpec, context: Mapping[str, Any]) -> None:
     conf, params = context["dag_run"].conf or {}, context["params"]
     unknown = [name for name in conf if name not in PARAMS]
     if unknown:
-        said = [f"there is no param {name[:_SHOWN]!r}{near(name[:_SHOWN], PARAMS)}" for name in unknown[:_MOST]]
+        said = [
+            f"there is no param {name[:_SHOWN]!r}{near(name[:_SHOWN], PARAMS)}"
+            for name in unknown[:_MOST]
+        ]
         more = [f"and {len(unknown) - _MOST} more"] if len(unknown) > _MOST else []
-        raise _bad(spec, context["run_id"], f"{'; '.join([*said, *more])}; there are {', '.join(PARAMS)}")
+        raise _bad(
+            spec, context["run_id"], f"{'; '.join([*said, *more])}; there are {', '.join(PARAMS)}"
+        )
     dropped = [name for name in PARAMS if name in conf and conf[name] != params.get(name)]
     if dropped:
         cause = "AIRFLOW__CORE__DAG_RUN_CONF_OVERRIDES_PARAMS must be True where tasks run"
-        raise _bad(spec, context["run_id"], f"Airflow drops what the run says of {', '.join(dropped)}: {cause}")
+        raise _bad(
+            spec,
+            context["run_id"],
+            f"Airflow drops what the run says of {', '.join(dropped)}: {cause}",
+        )
 
 
 def refuse_contradictions(spec: PipelineSpec, context: Mapping[str, Any]) -> None:
@@ -111,19 +120,28 @@ def replay(spec: PipelineSpec, context: Mapping[str, Any]) -> Again | None:
     """
     run, params = context["dag_run"], context["params"]
     try:
-        since, until = (None if params.get(name) is None else parse_time(params[name]) for name in ("from", "to"))
+        since, until = (
+            None if params.get(name) is None else parse_time(params[name])
+            for name in ("from", "to")
+        )
     except ValueError as error:
         raise _bad(spec, run.run_id, str(error)) from None
     again = bool(params.get("again"))
     if run.run_type == "backfill":
         if since or until:
-            raise _bad(spec, run.run_id, "from or to is given, but a run of a backfill replays its own interval")
+            raise _bad(
+                spec,
+                run.run_id,
+                "from or to is given, but a run of a backfill replays its own interval",
+            )
         if run.data_interval_start is None:
             raise _bad(spec, run.run_id, "a run of a backfill that has no interval")
         return Again(since=run.data_interval_start, until=run.data_interval_end, again=again)
     if params.get("mode") != "replay":
         if since or until or again:
-            raise _bad(spec, run.run_id, "from, to and again are for mode replay; the mode is drain")
+            raise _bad(
+                spec, run.run_id, "from, to and again are for mode replay; the mode is drain"
+            )
         return None
     if since is None or until is None or since >= until:
         raise _bad(spec, run.run_id, "mode replay needs a time in from and a later one in to")
@@ -155,7 +173,9 @@ def _replay_of(spec: PipelineSpec, context: Mapping[str, Any]) -> Again | None:
     return found and found.model_copy(update={"of_all": of_all})
 
 
-def request_for(spec: PipelineSpec, flow: str, step: Step, root: Path, context: Mapping[str, Any]) -> Request:
+def request_for(
+    spec: PipelineSpec, flow: str, step: Step, root: Path, context: Mapping[str, Any]
+) -> Request:
     """Return the request of one step, with the identity of the running task and the params of its DAG run.
 
     Raises TerminalError `bad-params`, `bad-suite`, `lake-in-bundle`, `lake-misread`, `lake-missing`.
@@ -176,7 +196,9 @@ def request_for(spec: PipelineSpec, flow: str, step: Step, root: Path, context: 
         root=str(root),
         suite=suite(root, flow_spec.expectations) if flow_spec.expectations else None,
         replay=asked,
-        command=f"draindown replay {spec.pipeline} --flow {flow} {asked.options} --yes" if asked else "",
+        command=f"draindown replay {spec.pipeline} --flow {flow} {asked.options} --yes"
+        if asked
+        else "",
         **bounds(context["params"]),
     )
     return made.model_copy(update={"start": store.next_start(made.layout)})

@@ -10,7 +10,13 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from draindown.airflow import unreached
 from draindown.airflow.outcome import fail
-from draindown.airflow.requests import left_out, project_root, refuse_conf, refuse_in_bundle, request_for
+from draindown.airflow.requests import (
+    left_out,
+    project_root,
+    refuse_conf,
+    refuse_in_bundle,
+    request_for,
+)
 from draindown.base import clock
 from draindown.base.errors import DraindownError
 from draindown.lake.presence import Lake
@@ -25,7 +31,9 @@ if TYPE_CHECKING:
 def skip_other_flows(spec: PipelineSpec, flow: str, step: Step, context: Context) -> None:
     """Skip the task if the run is for another flow. Raises AirflowSkipException, StepFailed `bad-params`."""
     try:
-        refuse_conf(spec, context)  # before any skip, so that a run with a misspelt param does nothing
+        refuse_conf(
+            spec, context
+        )  # before any skip, so that a run with a misspelt param does nothing
     except DraindownError as error:
         fail_unreached(spec, [flow], step, context, error)
     why = left_out(context["params"], flow)
@@ -45,10 +53,14 @@ def fail_unreached(
     spec: PipelineSpec, flows: Iterable[str], step: Step, context: Context, error: DraindownError
 ) -> NoReturn:
     """Fail the task as `outcome.fail` does, and leave in each flow the report that the step would leave."""
-    with contextlib.suppress(DraindownError):  # no root, or no lake, on this worker: the task's log has the error alone
+    with contextlib.suppress(
+        DraindownError
+    ):  # no root, or no lake, on this worker: the task's log has the error alone
         root = project_root(str(context["dag"].fileloc))
         refuse_in_bundle(root, relative_lake(spec.lake))
         placed = rooted(spec, root)
         Lake.look(placed.lake, root, spec.pipeline).refuse_missing()
-        unreached.leave([placed.layout(flow) for flow in flows], step, context, error.as_dict(), clock.now())
+        unreached.leave(
+            [placed.layout(flow) for flow in flows], step, context, error.as_dict(), clock.now()
+        )
     fail(error)

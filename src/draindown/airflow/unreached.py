@@ -18,7 +18,11 @@ from draindown.spec.project import relative_lake
 
 
 def leave(
-    layouts: Iterable[FlowLayout], step: Step, context: Mapping[str, Any], error: Mapping[str, Any], at: datetime
+    layouts: Iterable[FlowLayout],
+    step: Step,
+    context: Mapping[str, Any],
+    error: Mapping[str, Any],
+    at: datetime,
 ) -> None:
     """Write a failed report of `step` into each flow. A lake that can't be written does not hide the error itself."""
     run_id = context.get("run_id")
@@ -44,5 +48,12 @@ def layouts(lake: str, pipeline: str, flows: Iterable[str], dag_file: str) -> li
         return []
     home = root / lake
     with suppress(OSError):
-        flows = {*flows, *(entry.name for entry in Path(home, "_draindown", pipeline).iterdir() if entry.is_dir())}
+        flows = {
+            *flows,
+            *(
+                entry.name
+                for entry in Path(home, "_draindown", pipeline).iterdir()
+                if entry.is_dir()
+            ),
+        }
     return [FlowLayout(str(home), pipeline, flow, flow) for flow in sorted(flows)]

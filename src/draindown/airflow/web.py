@@ -20,8 +20,18 @@ from draindown.base.formatting import printable_lines
 PREFIX = "/draindown"
 _ROOT = API_ROOT_PATH.rstrip("/")  # of `[api] base_url`: the UI takes links as they are
 VIEWS: list[dict[str, Any]] = [
-    {"name": "draindown", "href": f"{_ROOT}{PREFIX}/", "destination": "nav", "url_route": "draindown"},
-    {"name": "Flows", "href": f"{_ROOT}{PREFIX}/dag/{{DAG_ID}}", "destination": "dag", "url_route": "flows"},
+    {
+        "name": "draindown",
+        "href": f"{_ROOT}{PREFIX}/",
+        "destination": "nav",
+        "url_route": "draindown",
+    },
+    {
+        "name": "Flows",
+        "href": f"{_ROOT}{PREFIX}/dag/{{DAG_ID}}",
+        "destination": "dag",
+        "url_route": "flows",
+    },
 ]
 
 
@@ -42,7 +52,11 @@ def app() -> FastAPI:
     def every_flow(user: GetUserDep) -> HTMLResponse:
         return _page(get_auth_manager().get_authorized_dag_ids(user=user, method="GET"))
 
-    @found.get("/dag/{dag_id}", dependencies=[Depends(requires_access_dag(method="GET"))], response_class=HTMLResponse)
+    @found.get(
+        "/dag/{dag_id}",
+        dependencies=[Depends(requires_access_dag(method="GET"))],
+        response_class=HTMLResponse,
+    )
     def flows_of_dag(dag_id: str) -> HTMLResponse:
         return _page({dag_id})
 

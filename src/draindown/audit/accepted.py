@@ -19,7 +19,9 @@ def foreign_commits(context: AuditContext) -> None:
     has = foreign.in_table(context.layout)
     context.accepted = foreign_rows.accepted(context.layout, has)
     for commit in foreign.undecided(context.layout, context.flow):
-        context.expect("foreign-commit", commit.name, "a batch of this flow", commit.operation, str(commit))
+        context.expect(
+            "foreign-commit", commit.name, "a batch of this flow", commit.operation, str(commit)
+        )
 
 
 def rows_accepted(context: AuditContext) -> int:
@@ -36,7 +38,9 @@ def rows_by_origin(context: AuditContext) -> Mapping[Origin, int]:
     """Return how many rows of each origin accepted commits added; negative if they removed some."""
     found = defaultdict[Origin, int](int)
     for images in images_with(context, [foreign_rows.ORIGIN]):
-        for origin, number in zip(images[foreign_rows.ORIGIN].to_pylist(), images[ROWS].to_pylist(), strict=True):
+        for origin, number in zip(
+            images[foreign_rows.ORIGIN].to_pylist(), images[ROWS].to_pylist(), strict=True
+        ):
             known = origin or {}
             found[known.get("unit"), known.get("position")] += number
     return {origin: number for origin, number in found.items() if number}

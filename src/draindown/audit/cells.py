@@ -64,7 +64,9 @@ def _check(flow: FlowSpec, name: str) -> Check:
     check, form = check_of(flow.columns[name], flow.source.timezone), reader_of(flow, name)
     if form is None:
         return check
-    return lambda text: check(form(text) if isinstance(text, str) and not isinstance(text, Number) else text)
+    return lambda text: check(
+        form(text) if isinstance(text, str) and not isinstance(text, Number) else text
+    )
 
 
 _CELLS: Mapping[str, Callable[[CellReader, bytes], Mapping[str, Any]]] = {
@@ -82,9 +84,15 @@ def unlike(kind: str, values: pa.Array | pa.ChunkedArray) -> Iterator[str]:
             odd = pc.sum(pc.invert(pc.is_finite(found))).as_py()
             if odd:
                 yield f"holds {odd} infinite numbers or NaN, which are no {kind}"
-        if kinds.is_timestamp(leaf.type) and leaf.type.unit in _UNITS and (is_nested or kind in _TIMES):
+        if (
+            kinds.is_timestamp(leaf.type)
+            and leaf.type.unit in _UNITS
+            and (is_nested or kind in _TIMES)
+        ):
             at, unit = found.cast(pa.int64()), _UNITS[leaf.type.unit]
-            odd = pc.sum(pc.or_(pc.less(at, _BEFORE * unit), pc.greater_equal(at, _AFTER * unit))).as_py()
+            odd = pc.sum(
+                pc.or_(pc.less(at, _BEFORE * unit), pc.greater_equal(at, _AFTER * unit))
+            ).as_py()
             if odd:
                 yield f"holds {odd} times before the year 1 or after 9999, which are no {kind}"
 

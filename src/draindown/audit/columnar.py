@@ -43,7 +43,11 @@ def _parquet(path: str) -> tuple[Blocks, Mapping[str, pa.DataType]]:
     def read(wanted: list[str]) -> Iterator[Any]:
         for group in range(reader.num_row_groups):
             rows = reader.metadata.row_group(group).num_rows
-            yield with_instants(reader.read_row_group(group, columns=wanted)) if wanted else _Rows(rows)
+            yield (
+                with_instants(reader.read_row_group(group, columns=wanted))
+                if wanted
+                else _Rows(rows)
+            )
 
     return read, {f.name: _INSTANT if f.name in instants else f.type for f in reader.schema_arrow}
 

@@ -67,7 +67,9 @@ class AuditContext:
         """Add a residue if something stands more often at a position of a unit than the unit had logs."""
         self.expect(kind, where, self.logs.get(unit, 1), max(found, self.logs.get(unit, 1)), detail)
 
-    def expect(self, kind: str, where: str, expected: object, found: object, detail: str = "") -> None:
+    def expect(
+        self, kind: str, where: str, expected: object, found: object, detail: str = ""
+    ) -> None:
         """Add a residue if `expected` and `found` differ."""
         if expected != found:
             self.residues.append(Residue(kind, where, str(expected), str(found), detail))
@@ -87,8 +89,15 @@ def differences(true: BatchRow, said: BatchRow) -> dict[str, tuple[object, objec
     """Return the columns in which a ledger row differs from its commit: name to (value in the commit, in the row)."""
     # the table stores times with another precision; every count must be equal
     skipped = {"started_at", "finished_at", "seconds", "reasons"}
-    pairs = {f.name: (getattr(true, f.name), getattr(said, f.name)) for f in fields(BatchRow) if f.name not in skipped}
-    pairs["reasons"] = (json.dumps(dict(sorted(true.reasons.items()))), json.dumps(dict(sorted(said.reasons.items()))))
+    pairs = {
+        f.name: (getattr(true, f.name), getattr(said, f.name))
+        for f in fields(BatchRow)
+        if f.name not in skipped
+    }
+    pairs["reasons"] = (
+        json.dumps(dict(sorted(true.reasons.items()))),
+        json.dumps(dict(sorted(said.reasons.items()))),
+    )
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 

@@ -16,10 +16,19 @@ class Definitions:
 
     def __init__(self, context: AuditContext) -> None:
         told = [batch for batch in context.batches if batch.history]
-        newest = max(told, key=lambda batch: (batch.generation, batch.table_version, batch.batch), default=None)
-        self.newest: Mapping[str, Sequence[str]] | None = None if newest is None else json.loads(newest.history)
+        newest = max(
+            told,
+            key=lambda batch: (batch.generation, batch.table_version, batch.batch),
+            default=None,
+        )
+        self.newest: Mapping[str, Sequence[str]] | None = (
+            None if newest is None else json.loads(newest.history)
+        )
         """Columns by what they are for, such as `tracked`; None if no batch says so."""
-        columns = {batch.place: {*chain.from_iterable(json.loads(batch.history).values())} for batch in told}
+        columns = {
+            batch.place: {*chain.from_iterable(json.loads(batch.history).values())}
+            for batch in told
+        }
         self._logs, self._known = context.logs, dict[str, dict[str, list[Range]]]()
         for name in context.flow.columns:
             if all(name in had for had in columns.values()):
@@ -36,4 +45,8 @@ class Definitions:
         Of a unit with several logs nobody knows whose positions a batch read: all that came later are.
         """
         several = self._logs.get(unit, 1) > 1
-        return tuple(name for name, at in self._known.items() if several or not holds(at.get(unit, []), position))
+        return tuple(
+            name
+            for name, at in self._known.items()
+            if several or not holds(at.get(unit, []), position)
+        )

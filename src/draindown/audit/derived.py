@@ -34,15 +34,26 @@ class Unaudited:
         return f"draindown {verb} {self.pipeline} --flow {self.flow}"
 
     def __str__(self) -> str:
-        lines = [f"{self.pipeline}/{self.flow}  derived: proven, not audited", f"  proof  {self._found}"]
+        lines = [
+            f"{self.pipeline}/{self.flow}  derived: proven, not audited",
+            f"  proof  {self._found}",
+        ]
         current = self.proof is not None and self.proof.table_version == self.version
         return "\n".join([*lines, *([] if current and self.clean else [f"  next: {self.next}"])])
 
     @property
     def _found(self) -> str:
         if self.proof is None:
-            return "the flow has no table yet" if self.version is None else "never: no row was compared with the query"
-        since = "" if self.proof.table_version == self.version else f"; not proven since: version {self.version}"
+            return (
+                "the flow has no table yet"
+                if self.version is None
+                else "never: no row was compared with the query"
+            )
+        since = (
+            ""
+            if self.proof.table_version == self.version
+            else f"; not proven since: version {self.version}"
+        )
         return f"{self.proof}{since}"
 
     def asdict(self) -> dict[str, Any]:
@@ -63,4 +74,6 @@ def unaudited(spec: PipelineSpec, flow: str) -> Unaudited:
     layout = spec.layout(flow)
     table, last = log_of(layout, layout.table), proven.newest(layout)
     of_table = last is not None and table.exists and table.id == last.table_id
-    return Unaudited(spec.pipeline, flow, table.version if table.exists else None, last if of_table else None)
+    return Unaudited(
+        spec.pipeline, flow, table.version if table.exists else None, last if of_table else None
+    )

@@ -17,7 +17,11 @@ def fields_of(flow: FlowSpec, names: Sequence[str]) -> Fields:
     """Return a reader of columns as text: from the value of a record, or from what it came in."""
     inside = [name for name in names if name in flow.fields]
     of_value = FieldReader(flow, inside, ())
-    forms = {name: form for name in names if name not in inside and (form := written.reader_of(flow, name))}
+    forms = {
+        name: form
+        for name in names
+        if name not in inside and (form := written.reader_of(flow, name))
+    }
 
     def fields(record: Mapping[str, Any]) -> list[str | None]:
         value = record["value"]
@@ -41,6 +45,8 @@ def _taken(record: Mapping[str, Any], place: str) -> str | None:
         found = record["timestamp" if head == "timestamp" else "position"]
         return None if found is None else str(found)
     headers = record["headers"] or ()
-    named = (header["value"] for header in reversed(headers) if header["key"] == name)  # the last one counts
+    named = (
+        header["value"] for header in reversed(headers) if header["key"] == name
+    )  # the last one counts
     raw = record["key"] if head == "key" else next(named, None)
     return None if raw is None else str(raw, "utf-8")

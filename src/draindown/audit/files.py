@@ -81,7 +81,11 @@ class Refusals:
 
 
 def recount(
-    taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: Collector | None, judged: Sequence[str] = ()
+    taken: Mapping[str, Any],
+    flow: FlowSpec,
+    refusals: Refusals,
+    keys: Collector | None,
+    judged: Sequence[str] = (),
 ) -> FileFacts:
     """Recount one file, compare its refused rows with its bytes, and add columns of its accepted rows to `keys`.
 
@@ -91,7 +95,11 @@ def recount(
     path, place = taken["path"], _place(taken)
     if taken.get("sha256") and (found := sha256(place)) != taken["sha256"]:
         detail = "the bytes are not those that were read: nothing in it can be recounted"
-        return FileFacts(path, changed=True, residues=[Residue("file-changed", path, taken["sha256"], found, detail)])
+        return FileFacts(
+            path,
+            changed=True,
+            residues=[Residue("file-changed", path, taken["sha256"], found, detail)],
+        )
     if flow.source.form.columnar:
         return _columnar(path, place, flow, refusals, keys, judged)
     return _text(taken, flow, refusals, keys, judged)
@@ -102,7 +110,11 @@ def _place(taken: Mapping[str, Any]) -> str:
 
 
 def _text(
-    taken: Mapping[str, Any], flow: FlowSpec, refusals: Refusals, keys: Collector | None, judged: Sequence[str]
+    taken: Mapping[str, Any],
+    flow: FlowSpec,
+    refusals: Refusals,
+    keys: Collector | None,
+    judged: Sequence[str],
 ) -> FileFacts:
     path, place, multiline = taken["path"], _place(taken), bool(taken.get("multiline"))
     facts = FileFacts(path)
@@ -110,7 +122,11 @@ def _text(
     header = header_of(place, flow, multiline)
     is_repeated = repeats(header, flow)
     sink = _KeySink(path, flow, keys, header, facts.residues, judged)
-    file = None if flow.source.documents else TextFile(place, source=flow.source if multiline else None)
+    file = (
+        None
+        if flow.source.documents
+        else TextFile(place, source=flow.source if multiline else None)
+    )
     for record in file or DocumentFile(place):
         row = refused.pop(record.position, None)
         is_header = is_repeated(record.raw)
@@ -118,7 +134,9 @@ def _text(
             facts.blank += not is_header
             if row:
                 what = "a header" if is_header else "blank"
-                facts.residues.append(Residue("quarantine-of-blank", f"{path}:{record.position}", "a record", what))
+                facts.residues.append(
+                    Residue("quarantine-of-blank", f"{path}:{record.position}", "a record", what)
+                )
             continue
         if row:
             facts.residues += raw_residues(path, record, row)
@@ -138,7 +156,12 @@ def _text(
 def _beyond(facts: FileFacts, path: str, refused: Mapping[int, Any]) -> None:
     for position in refused:
         facts.residues.append(
-            Residue("quarantine-beyond-file", f"{path}:{position}", f"at most {facts.lines}", str(position))
+            Residue(
+                "quarantine-beyond-file",
+                f"{path}:{position}",
+                f"at most {facts.lines}",
+                str(position),
+            )
         )
 
 
@@ -147,9 +170,16 @@ def header_of(path: str, flow: FlowSpec, multiline: bool) -> bytes | None:
     if not flow.source.has_header:
         return None
     # the audit does not trust the header in the intake, it reads the file
-    first = next((r.raw for r in TextFile(path, source=flow.source if multiline else None) if r.raw.strip()), None)
+    first = next(
+        (r.raw for r in TextFile(path, source=flow.source if multiline else None) if r.raw.strip()),
+        None,
+    )
     # a first line that names no column of the contract is not a header, but a record that was refused
-    return first if first is not None and set(names_in(first, flow)) & set(flow.fields.values()) else None
+    return (
+        first
+        if first is not None and set(names_in(first, flow)) & set(flow.fields.values())
+        else None
+    )
 
 
 def repeats(header: bytes | None, flow: FlowSpec) -> Callable[[bytes], bool]:
@@ -183,12 +213,16 @@ def raw_residues(path: str, record: RawRecord, row: Mapping[str, Any]) -> Iterat
     if kept is None:
         kept = (row["raw"] or "").encode("utf-8", "surrogatepass")
     if length is not None and length != len(raw):
-        yield Residue("quarantine-length", where, str(len(raw)), str(length), "bytes of the raw record")
+        yield Residue(
+            "quarantine-length", where, str(len(raw)), str(length), "bytes of the raw record"
+        )
     # the quarantine keeps only the first 64 KiB of a long record
     same = raw.startswith(kept) if len(kept) >= _KEPT_OF_LONG else raw == kept
     if not same:
         there, here = (value[:60].decode("utf-8", "backslashreplace") for value in (raw, kept))
-        yield Residue("quarantine-raw", where, there, here, "raw text kept against the bytes in the file")
+        yield Residue(
+            "quarantine-raw", where, there, here, "raw text kept against the bytes in the file"
+        )
 
 
 class _KeySink:
@@ -232,7 +266,9 @@ class _KeySink:
             self._rows.append(fields[: len(self._keys.names)])
         for name, value in zip(reversed(self._partitions), reversed(fields), strict=False):
             if value in _UNSTORABLE:
-                self._residue("accepted-unstorable", record, f"{name} is {value!r}, which is stored as NULL")
+                self._residue(
+                    "accepted-unstorable", record, f"{name} is {value!r}, which is stored as NULL"
+                )
 
     def _residue(self, kind: str, record: RawRecord, why: str) -> None:
         if len(self._residues) < MOST:
@@ -242,12 +278,19 @@ class _KeySink:
     def flush(self) -> None:
         """Add the collected rows to the `KeyRecount`."""
         if self._rows and self._keys is not None:
-            self._keys.add("raw", [pa.array(column, pa.string()) for column in zip(*self._rows, strict=True)])
+            self._keys.add(
+                "raw", [pa.array(column, pa.string()) for column in zip(*self._rows, strict=True)]
+            )
         self._rows = []
 
 
 def _columnar(
-    path: str, place: str, flow: FlowSpec, refusals: Refusals, keys: Collector | None, judged: Sequence[str]
+    path: str,
+    place: str,
+    flow: FlowSpec,
+    refusals: Refusals,
+    keys: Collector | None,
+    judged: Sequence[str],
 ) -> FileFacts:
     refused = refusals.of(path)
     out = {position for position, row in refused.items() if not refusals.is_released(row)}
@@ -258,17 +301,31 @@ def _columnar(
     fields = {name: flow.fields[name] for name in (keys.names if keys else [])}
     cells = {name: flow.fields[name] for name in judged if flow.fields[name] in present}
     wanted = [field for field in fields.values() if field in present]
-    texts = [name for name, kind in present.items() if _is_text(kind) and _is_kept_as_text(flow, name)]
-    partitions = [field for field in (flow.fields[name] for name in _partition_texts(flow)) if field in present]
+    texts = [
+        name for name, kind in present.items() if _is_text(kind) and _is_kept_as_text(flow, name)
+    ]
+    partitions = [
+        field
+        for field in (flow.fields[name] for name in _partition_texts(flow))
+        if field in present
+    ]
     for block in blocks(list(dict.fromkeys([*wanted, *texts, *partitions, *cells.values()]))):
         first = facts.lines + 1
         facts.lines += block.num_rows
         for name in partitions:
-            null = (first + at for at, value in enumerate(block.column(name).to_pylist()) if value in _UNSTORABLE)
-            facts.residues += _accepted(path, null, out, "accepted-unstorable", f"{name} is stored as NULL")
+            null = (
+                first + at
+                for at, value in enumerate(block.column(name).to_pylist())
+                if value in _UNSTORABLE
+            )
+            facts.residues += _accepted(
+                path, null, out, "accepted-unstorable", f"{name} is stored as NULL"
+            )
         for name in texts:
             wrong = (first + at for at in _not_utf8(block.column(name)))
-            facts.residues += _accepted(path, wrong, out, "accepted-unreadable", f"{name} is not UTF-8")
+            facts.residues += _accepted(
+                path, wrong, out, "accepted-unreadable", f"{name} is not UTF-8"
+            )
         if (not keys and not cells) or not block.num_rows:
             continue
         mask = pa.array([first + i not in out for i in range(block.num_rows)])
@@ -276,10 +333,18 @@ def _columnar(
         rows = f"{path}:{first}-{facts.lines}"
         for name, own in cells.items():
             for why in unlike(flow.columns[name].type, kept.column(own)):
-                facts.residues.append(Residue("accepted-of-no-type", rows, "refused", "accepted", f"{name} {why}"))
+                facts.residues.append(
+                    Residue("accepted-of-no-type", rows, "refused", "accepted", f"{name} {why}")
+                )
         if keys:
             nothing = pa.nulls(kept.num_rows, pa.string())
-            keys.add("raw", [_as_cast(flow, n, kept.column(f)) if f in wanted else nothing for n, f in fields.items()])
+            keys.add(
+                "raw",
+                [
+                    _as_cast(flow, n, kept.column(f)) if f in wanted else nothing
+                    for n, f in fields.items()
+                ],
+            )
     facts.accepted = facts.lines - sum(1 for position in refused if position <= facts.lines)
     kept_out = [position for position in out if position <= facts.lines]
     facts.held = facts.lines - len(kept_out)
@@ -290,7 +355,9 @@ def _columnar(
     return facts
 
 
-def _accepted(path: str, positions: Iterator[int], out: set[int], kind: str, why: str) -> Iterator[Residue]:
+def _accepted(
+    path: str, positions: Iterator[int], out: set[int], kind: str, why: str
+) -> Iterator[Residue]:
     for position in islice((at for at in positions if at not in out), MOST):
         yield Residue(kind, f"{path}:{position}", "refused", "accepted", why)
 
@@ -299,7 +366,11 @@ def _partition_texts(flow: FlowSpec) -> list[str]:
     """Return the partition columns whose texts are those of the raw input, of a flow in which no row is a delete."""
     if flow.transform or flow.target.apply_as_deletes:
         return []
-    return [name for name in flow.target.partition_by if name in flow.fields and flow.columns[name].type == "string"]
+    return [
+        name
+        for name in flow.target.partition_by
+        if name in flow.fields and flow.columns[name].type == "string"
+    ]
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -336,4 +407,6 @@ def _as_cast(flow: FlowSpec, name: str, found: Any) -> Any:
     form = written.reader_of(flow, name)
     if form is None or not (pa.types.is_string(found.type) or pa.types.is_large_string(found.type)):
         return found
-    return pa.array([None if text is None else form(text) for text in found.to_pylist()], pa.string())
+    return pa.array(
+        [None if text is None else form(text) for text in found.to_pylist()], pa.string()
+    )

@@ -39,7 +39,10 @@ def generations_of(context: AuditContext) -> None:
             f"{what} of older generations: the table lost their rows, generation {live} reads them again"
         )
     context.refused_since = integrity.put_aside_last(context.layout, context.layout.quarantine)
-    older = sum(batch.generation < context.refused_since and batch.quarantined > 0 for batch in of_source(context))
+    older = sum(
+        batch.generation < context.refused_since and batch.quarantined > 0
+        for batch in of_source(context)
+    )
     if older:
         context.unlooked.append(
             f"what {count(older, 'batch', 'batches')} before generation {context.refused_since} refused: "
@@ -78,9 +81,16 @@ def _lost(context: AuditContext, live: int, commits: Mapping[int, Commit]) -> se
 
 def _brought_before(context: AuditContext, live: int, oldest: int) -> dict[int, int]:
     """Version of each swap that is no longer in the log, and the generation that it brought."""
-    rebuilt = sorted(int(number) for number, card in generations.cards(context.layout).items() if card.get("rebuilt"))
+    rebuilt = sorted(
+        int(number)
+        for number, card in generations.cards(context.layout).items()
+        if card.get("rebuilt")
+    )
     versions = {
-        number: min((batch.table_version for batch in context.batches if batch.generation == number), default=oldest)
+        number: min(
+            (batch.table_version for batch in context.batches if batch.generation == number),
+            default=oldest,
+        )
         for number in rebuilt
         if number <= live
     }
@@ -123,10 +133,15 @@ def _let_through_before(context: AuditContext) -> None:
     cut_of = {row["unit"]: row["slice"] for row in _intake(context, 1)}
     earliest: dict[int, int] = {}
     refused_again = {
-        batch.slice: batch.reasons for batch in of_source(context) if batch.generation == context.refused_since
+        batch.slice: batch.reasons
+        for batch in of_source(context)
+        if batch.generation == context.refused_since
     }
     for batch in of_source(context):
-        if batch.generation < context.refused_since and refused_again.get(batch.slice) == batch.reasons:
+        if (
+            batch.generation < context.refused_since
+            and refused_again.get(batch.slice) == batch.reasons
+        ):
             continue  # the same rows were refused before; the record of it was lost with the damaged quarantine
         earliest[batch.slice] = min(batch.generation, earliest.get(batch.slice, batch.generation))
     for row in context.refused:
@@ -160,12 +175,22 @@ def refused_before(context: AuditContext, batch: BatchRow, missing: int) -> int:
         unit, position = row["origin"]["unit"], row["origin"]["position"]
         return any(
             one["start"] + first <= position < one["until"] + first
-            and (not one.get(intake.LOG) or row["quarantine_id"] == id_of(unit, one[intake.LOG], position))
+            and (
+                not one.get(intake.LOG)
+                or row["quarantine_id"] == id_of(unit, one[intake.LOG], position)
+            )
             for one in read.get(unit, ())
         )
 
-    others = (row for row in context.refused if (row["generation"], kind_of(row), row["batch"]) != batch.place)
-    return min(missing, sum(1 for row in others if row["generation"] <= batch.generation and is_within(row)))
+    others = (
+        row
+        for row in context.refused
+        if (row["generation"], kind_of(row), row["batch"]) != batch.place
+    )
+    return min(
+        missing,
+        sum(1 for row in others if row["generation"] <= batch.generation and is_within(row)),
+    )
 
 
 def left_out(context: AuditContext, path: str) -> bool:

@@ -66,7 +66,10 @@ class HistoryRecount(RecordRecount):
         if self._told is None or not {*tracked} <= {*names}:
             return
         # NULL = NULL: these values are compared as values
-        same = [f"lead({identifier(name)}) {by} is not distinct from {identifier(name)}" for name in tracked]
+        same = [
+            f"lead({identifier(name)}) {by} is not distinct from {identifier(name)}"
+            for name in tracked
+        ]
         yield from self._few(
             "row-not-joined",
             f"""select {keys}, {_START}
@@ -80,10 +83,15 @@ class HistoryRecount(RecordRecount):
         """
         self._insert_all()
         others = [name for name in self._order if name not in self._part.scope_keys]
-        columns = ", ".join([*map(identifier, self._part.scope_keys), _START, _END, *map(identifier, others)])
+        columns = ", ".join(
+            [*map(identifier, self._part.scope_keys), _START, _END, *map(identifier, others)]
+        )
         self._db.execute(f"create or replace temp table folded as {self._folded(others)}")
         judged = f"anti join ({self._unjudged}) using ({self._keys})"
-        for kind, left, right in (("row-lost", "folded", "held"), ("row-from-nowhere", "held", "folded")):
+        for kind, left, right in (
+            ("row-lost", "folded", "held"),
+            ("row-from-nowhere", "held", "folded"),
+        ):
             sql = f"""select {self._keys}, {_START} from (
                 select {columns} from {left} except all select {columns} from {right}) {judged}"""
             yield from self._few(kind, sql, "none" if left == "folded" else "a row")
@@ -95,10 +103,18 @@ class HistoryRecount(RecordRecount):
     def _folded(self, others: Sequence[str]) -> str:
         """Return the SQL of the fold: per key and sequence one event, then one row per run of them."""
         keys = self._keys
-        content = [f"{identifier(name)} desc nulls last" for name in others if name not in self._part.sequence_by]
+        content = [
+            f"{identifier(name)} desc nulls last"
+            for name in others
+            if name not in self._part.sequence_by
+        ]
         chosen = ", ".join(["_gone desc", *content])
-        new = " or ".join(f"{identifier(n)} is distinct from lag({identifier(n)}) over w" for n in self._tracked)
-        last = ", ".join(f"arg_max_null({identifier(name)}, _at) as {identifier(name)}" for name in others)
+        new = " or ".join(
+            f"{identifier(n)} is distinct from lag({identifier(n)}) over w" for n in self._tracked
+        )
+        last = ", ".join(
+            f"arg_max_null({identifier(name)}, _at) as {identifier(name)}" for name in others
+        )
         return f"""
             with events as (select *, {self._at} as _at, {self._gone} as _gone from raw),
             single as (select distinct on ({keys}, _at) * from events order by {keys}, _at, {chosen}),

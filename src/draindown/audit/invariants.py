@@ -61,7 +61,9 @@ class Appended:
         if all_files:
             again = sum(b.inserted for b in context.batches if b.kind == "quarantine")
             read_again = sum(1 for run_id in context.released.values() if not run_id)
-            wanted = sum(fact.accepted for fact in facts) + again + read_again + rows_accepted(context)
+            wanted = (
+                sum(fact.accepted for fact in facts) + again + read_again + rows_accepted(context)
+            )
             what = "raw records that weren't refused against rows"
             context.expect("appended-rows", context.layout.table, wanted, rows, what)
         _origins(context, facts, all_files=all_files)
@@ -73,7 +75,9 @@ class Appended:
 
     @staticmethod
     def _count(context: AuditContext) -> int:
-        return _count_rows(context, sum(batch.inserted for batch in context.batches), "inserted against rows")
+        return _count_rows(
+            context, sum(batch.inserted for batch in context.batches), "inserted against rows"
+        )
 
 
 class Upserted:
@@ -112,7 +116,9 @@ class Historical:
     @staticmethod
     def _recounted(context: AuditContext, temporary: Path) -> HistoryRecount | MergedRecount:
         newest = Definitions(context).newest
-        return HistoryRecount(context.flow, temporary, None if newest is None else newest.get("tracked"))
+        return HistoryRecount(
+            context.flow, temporary, None if newest is None else newest.get("tracked")
+        )
 
     @property
     def keys(self) -> Collector | None:
@@ -125,20 +131,29 @@ class Historical:
         _count_rows(context, live, "inserted - deleted against rows")
         table = log_of(context.layout, context.layout.table)
         if lacking := [name for name in self._needed(context) if name not in table.column_types]:
-            context.unlooked.append(f"rows and raw records: the table has no {', '.join(lacking)} yet")
+            context.unlooked.append(
+                f"rows and raw records: the table has no {', '.join(lacking)} yet"
+            )
             return
         if excused := self._recount.accept(images_with(context, context.flow.target.keys)):
-            context.unlooked.append(f"rows of {count(excused, 'key')} that accepted commits changed")
+            context.unlooked.append(
+                f"rows of {count(excused, 'key')} that accepted commits changed"
+            )
         context.residues += self._recount.rows(table)
         if self._why_not or not all_files:
             gone = "the fold of raw records: not all of them are left"
             context.unlooked.append(self._why_not or gone)
             return
         if withheld := withheld_keys(context, self._recount.names):
-            self._recount.add("withheld", [pa.array(column, pa.string()) for column in zip(*withheld, strict=True)])
+            self._recount.add(
+                "withheld",
+                [pa.array(column, pa.string()) for column in zip(*withheld, strict=True)],
+            )
         context.residues += self._recount.fold()
         if unread := self._recount.uncast():
-            context.unlooked.append(f"the keys of {count(unread, 'record')} of which this audit can't cast a value")
+            context.unlooked.append(
+                f"the keys of {count(unread, 'record')} of which this audit can't cast a value"
+            )
         if early := self._recount.early():
             context.unlooked.append(_early(context, early))
 
@@ -156,7 +171,10 @@ class Merged(Historical):
 
     @staticmethod
     def _recounted(context: AuditContext, temporary: Path) -> MergedRecount:
-        found, tombstones = MergedRecount(context.flow, temporary), log_of(context.layout, context.layout.tombstones)
+        found, tombstones = (
+            MergedRecount(context.flow, temporary),
+            log_of(context.layout, context.layout.tombstones),
+        )
         if tombstones.exists and {*context.flow.target.essential} <= {*tombstones.column_types}:
             found.deletes(tombstones, _finished(context))
         return found
@@ -213,20 +231,35 @@ def _origins(context: AuditContext, facts: Sequence[FileFacts], *, all_files: bo
     table = log_of(context.layout, context.layout.table)
     accepted = rows_by_origin(context)
     for row in table.rows(_DOUBLED):
-        where, more = f"{row['unit']}:{row['position']}", max(0, accepted.get((row["unit"], row["position"]), 0))
+        where, more = (
+            f"{row['unit']}:{row['position']}",
+            max(0, accepted.get((row["unit"], row["position"]), 0)),
+        )
         context.expect("double-origin", where, 1, max(1, row["rows"] - more), "rows of one record")
-    held = {row["unit"]: tuple(int(row[n]) for n in ("rows", "positions", "squares")) for row in table.rows(_BY_UNIT)}
+    held = {
+        row["unit"]: tuple(int(row[n]) for n in ("rows", "positions", "squares"))
+        for row in table.rows(_BY_UNIT)
+    }
     for (unit, position), number in accepted.items():
         rows, positions, squares = held.get(unit, (0, 0, 0))
         at = position or 0
         held[unit] = rows - number, positions - number * at, squares - number * at * at
     for fact in facts:
         rows, *sums = held.pop(fact.path, (0, 0, 0))
-        context.expect("appended-records", fact.path, fact.held, rows, "records of the file against rows of its origin")
+        context.expect(
+            "appended-records",
+            fact.path,
+            fact.held,
+            rows,
+            "records of the file against rows of its origin",
+        )
         if rows == fact.held:
             # which rows they are by two sums of powers: exchanged rows change one of them at least, but for rare chance
             for what, own, found in zip(
-                ("positions", "squared positions"), (fact.held_positions, fact.held_squares), sums, strict=True
+                ("positions", "squared positions"),
+                (fact.held_positions, fact.held_squares),
+                sums,
+                strict=True,
             ):
                 told = f"sum of the records' {what} against that of the rows"
                 context.expect("appended-positions", fact.path, own, found, told)
@@ -243,13 +276,21 @@ def _keys(context: AuditContext, keys: KeyRecount, *, all_files: bool) -> None:
             keys.add(name, found.columns)
     withheld = withheld_keys(context, keys.names)
     if withheld:
-        keys.add("withheld", [pa.array(column, pa.string()) for column in zip(*withheld, strict=True)])
+        keys.add(
+            "withheld", [pa.array(column, pa.string()) for column in zip(*withheld, strict=True)]
+        )
     keys.accept(images_with(context, keys.names))
     context.residues += [*keys.doubled(), *keys.compare(all_files=all_files)]
     unread = keys.uncast()
     if unread:
-        context.unlooked.append(f"the keys of {count(unread, 'record')} whose key or sequence this audit can't cast")
-    context.unlooked += [] if all_files else ["keys in the table that no raw file holds: not all raw files are left"]
+        context.unlooked.append(
+            f"the keys of {count(unread, 'record')} whose key or sequence this audit can't cast"
+        )
+    context.unlooked += (
+        []
+        if all_files
+        else ["keys in the table that no raw file holds: not all raw files are left"]
+    )
 
 
 def _finished(context: AuditContext) -> str:

@@ -53,7 +53,11 @@ def unusable(flow: FlowSpec, root: Path) -> str | None:
     foreign = [name for name in names if name not in flow.columns]
     if foreign:
         return f"keys and sequences: the transform makes {', '.join(foreign)}, raw input doesn't hold it"
-    odd = [f"{name} ({flow.columns[name].type})" for name in names if duck_type(flow.columns[name].type) is None]
+    odd = [
+        f"{name} ({flow.columns[name].type})"
+        for name in names
+        if duck_type(flow.columns[name].type) is None
+    ]
     if odd:
         return f"keys and sequences: this audit can't compare {', '.join(odd)}"
     if flow.transform:
@@ -61,7 +65,9 @@ def unusable(flow: FlowSpec, root: Path) -> str | None:
         if changed is None:
             return f"keys and sequences: the source of transform {flow.transform} was not found"
         if changed & set(names):
-            return f"keys and sequences: the transform sets {', '.join(sorted(changed & set(names)))}"
+            return (
+                f"keys and sequences: the transform sets {', '.join(sorted(changed & set(names)))}"
+            )
     return None
 
 
@@ -72,7 +78,9 @@ def made_by(transform: str, root: Path) -> set[str] | None:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return None
-    return {name for node in ast.walk(tree) if isinstance(node, ast.Call) for name in _names_set(node)}
+    return {
+        name for node in ast.walk(tree) if isinstance(node, ast.Call) for name in _names_set(node)
+    }
 
 
 def _names_set(call: ast.Call) -> Iterator[str]:
@@ -81,7 +89,9 @@ def _names_set(call: ast.Call) -> Iterator[str]:
         chosen: Sequence[ast.expr | None] = call.args[_MAKERS[called] : _MAKERS[called] + 1]
     elif called in ("withColumns", "withColumnsRenamed"):
         given = [arg for arg in call.args if isinstance(arg, ast.Dict)]
-        chosen = [name for arg in given for name in (arg.keys if called == "withColumns" else arg.values)]
+        chosen = [
+            name for arg in given for name in (arg.keys if called == "withColumns" else arg.values)
+        ]
     else:
         chosen = call.args if called == "toDF" else ()
     yield from (c.value for c in chosen if isinstance(c, ast.Constant) and isinstance(c.value, str))
@@ -106,7 +116,9 @@ class KeyRecount:
         self.names = list(dict.fromkeys([*self._keys, *self._sequence]))
         types = [duck_type(flow.columns[name].type) for name in self.names]
         self._slots = [f"c{i}" for i in range(len(self.names))]
-        self._casts = ", ".join(f"try_cast({s} as {t}) as {s}" for s, t in zip(self._slots, types, strict=True))
+        self._casts = ", ".join(
+            f"try_cast({s} as {t}) as {s}" for s, t in zip(self._slots, types, strict=True)
+        )
         self._db = connect(temporary, zone_of(flow.source.timezone))
         declared = ", ".join(f"{s} {t}" for s, t in zip(self._slots, types, strict=True))
         for name in _TABLES:
@@ -167,7 +179,9 @@ class KeyRecount:
         Without `all_files` (some raw files are gone) the checks that need every raw record are left out.
         """
         keys = ", ".join(self._slots[: len(self._keys)])
-        sequence = "row(" + ", ".join(self._slots[self.names.index(name)] for name in self._sequence) + ")"
+        sequence = (
+            "row(" + ", ".join(self._slots[self.names.index(name)] for name in self._sequence) + ")"
+        )
         self._insert_all()  # before the time zone changes: timestamps without a zone are in that of the source
         self._db.execute("set timezone = 'UTC'")
         unread = self.uncast()
@@ -189,13 +203,16 @@ class KeyRecount:
             if (all_files and not unread) or kind not in _NEED_ALL_FILES:
                 chosen = f"{keys}, w.s as w, h.s as h, d.s as d, x.s as x"
                 yield from self._residues(
-                    kind, f"select {chosen} from {joined} where {test} and not coalesce({_ACCEPTED[kind]}, false)"
+                    kind,
+                    f"select {chosen} from {joined} where {test} and not coalesce({_ACCEPTED[kind]}, false)",
                 )
 
     def _residues(self, kind: str, sql: str) -> Iterator[Residue]:
         found_rows = self._few(sql)
         for *key, want, have, dead, out in found_rows:
-            found = f"target {_bare(have)}, tombstone {_bare(dead)}" + (f", withheld {_bare(out)}" if out else "")
+            found = f"target {_bare(have)}, tombstone {_bare(dead)}" + (
+                f", withheld {_bare(out)}" if out else ""
+            )
             yield Residue(kind, self._shown(key), f"sequence {_bare(want)}", found)
         if len(found_rows) == MOST:
             number = self._one(f"select count(*) from ({sql})")
@@ -204,7 +221,9 @@ class KeyRecount:
     def _few(self, sql: str) -> list[tuple[object, ...]]:
         self._insert_all()
         # as text: a Python datetime would be shown in another time zone
-        return self._db.execute(f"select columns(*)::varchar from ({sql}) order by all limit {MOST}").fetchall()
+        return self._db.execute(
+            f"select columns(*)::varchar from ({sql}) order by all limit {MOST}"
+        ).fetchall()
 
     def _one(self, sql: str) -> int:
         self._insert_all()
@@ -213,7 +232,9 @@ class KeyRecount:
 
     def _unread(self) -> str:
         keys = ", ".join(self._slots[: len(self._keys)])
-        return " union all ".join(f"select {keys} from {name} where {self._any_null()}" for name in ("raw", "withheld"))
+        return " union all ".join(
+            f"select {keys} from {name} where {self._any_null()}" for name in ("raw", "withheld")
+        )
 
     def _any_null(self) -> str:
         return " or ".join(f"{slot} is null" for slot in self._slots)
@@ -223,10 +244,20 @@ class KeyRecount:
 
 
 def _bare(row: object) -> str:
-    return "none" if row is None else str(row).removeprefix("(").removesuffix(")").removesuffix(",").replace("'", "")
+    return (
+        "none"
+        if row is None
+        else str(row).removeprefix("(").removesuffix(")").removesuffix(",").replace("'", "")
+    )
 
 
 def zone_of(name: str) -> str:
     """Return a time zone of the pipeline file by its name in DuckDB."""
     offset = re.fullmatch(r"([+-])(\d\d):(\d\d)", name)
-    return f"GMT{name}" if offset and name[1:] != "00:00" else "UTC" if offset else name.replace("'", "''")
+    return (
+        f"GMT{name}"
+        if offset and name[1:] != "00:00"
+        else "UTC"
+        if offset
+        else name.replace("'", "''")
+    )

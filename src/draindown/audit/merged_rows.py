@@ -63,7 +63,11 @@ class MergedRecount(RecordRecount):
             f"""create or replace temp table killed as
             select {keys}, max({self._at}) as _at from raw where {self._gone} group by {keys}"""
         )
-        buried = f"select {keys}, max({self._at}) as _at from tombstones group by {keys}" if self._has_deletes else ""
+        buried = (
+            f"select {keys}, max({self._at}) as _at from tombstones group by {keys}"
+            if self._has_deletes
+            else ""
+        )
         none = f"select {keys}, _at from killed where false"
         self._db.execute(f"create or replace temp table buried as {buried or none}")
         columns = ", ".join([*map(identifier, self._order), *map(_at, self._partial)])
@@ -81,19 +85,28 @@ class MergedRecount(RecordRecount):
 
     @property
     def _has_deletes(self) -> bool:
-        found = self._db.execute("select count(*) from duckdb_views() where view_name = 'tombstones'").fetchone()
+        found = self._db.execute(
+            "select count(*) from duckdb_views() where view_name = 'tombstones'"
+        ).fetchone()
         return bool(found and found[0])
 
     def _folded(self) -> str:
         """Return the SQL of the fold: per key the newest record that no delete reaches, and each column by itself."""
         keys, partial = self._keys, list(map(identifier, self._partial))
-        whole = [identifier(name) for name in self._order if name not in (*self._partial, *self._flow.target.keys)]
+        whole = [
+            identifier(name)
+            for name in self._order
+            if name not in (*self._partial, *self._flow.target.keys)
+        ]
         content = "".join(f", {name} desc nulls last" for name in whole)
         newest = [
             f"arg_max({name}, struct_pack(a := _at, v := {name})) filter ({name} is not null) as {name}"
             for name in partial
         ]
-        when = [f"max(_at) filter ({identifier(name)} is not null) as {_at(name)}" for name in self._partial]
+        when = [
+            f"max(_at) filter ({identifier(name)} is not null) as {_at(name)}"
+            for name in self._partial
+        ]
         own = ", ".join([*map(identifier, self._flow.target.keys), *whole])
         return f"""
             with events as (select *, {self._at} as _at, {self._gone} as _gone from raw),

@@ -63,17 +63,26 @@ class Audit:
     def asdict(self) -> dict[str, Any]:
         """Return the audit as a JSON-ready dictionary."""
         known = asdict(replace(self, accepted=()))
-        return {"clean": self.clean, **known, "accepted": [one.model_dump(mode="json") for one in self.accepted]}
+        return {
+            "clean": self.clean,
+            **known,
+            "accepted": [one.model_dump(mode="json") for one in self.accepted],
+        }
 
     def __str__(self) -> str:
         verdict = "clean" if self.clean else count(len(self.residues), "residue")
         looked = ", ".join(f"{name} {count(number)}" for name, number in self.seen.items())
-        lines = [f"{self.pipeline}/{self.flow}  {verdict}  in {age(self.seconds)}", f"  looked at  {looked}"]
+        lines = [
+            f"{self.pipeline}/{self.flow}  {verdict}  in {age(self.seconds)}",
+            f"  looked at  {looked}",
+        ]
         lines += [f"  accepted   {printable(str(one))}" for one in self.accepted]
         lines += [f"  not looked at  {printable(reason)}" for reason in self.unlooked]
         if self.residues:
             head = ("KIND", "WHERE", "EXPECTED", "FOUND", "")
-            shown = [[printable(v, 70) for v in asdict(r).values()] for r in _few_per_kind(self.residues)]
+            shown = [
+                [printable(v, 70) for v in asdict(r).values()] for r in _few_per_kind(self.residues)
+            ]
             lines += [f"  {line}" for line in columns([head, *shown])]
             if len(shown) < len(self.residues):
                 lines.append(f"  and {len(self.residues) - len(shown)} more: --json shows all")

@@ -60,7 +60,10 @@ def inputs_against_pinned(context: AuditContext) -> list[Piece]:
 
     Return what each batch read.
     """
-    batches, source = of_source(context), source_of(_Asked(context.flow, context.layout, str(context.root)))
+    batches, source = (
+        of_source(context),
+        source_of(_Asked(context.flow, context.layout, str(context.root))),
+    )
     pieces: list[Piece] = []
     logs: set[tuple[str, str]] = set()
     for generation in sorted({batch.generation for batch in [*batches, *context.lost]}):
@@ -74,8 +77,12 @@ def inputs_against_pinned(context: AuditContext) -> list[Piece]:
                 read = left_of(source, units[batch.slice])
                 if generation >= context.inputs_since:
                     fits = _against_pinned(context, batch, units[batch.slice], read)
-                    read = _counted(context, source, batch, units[batch.slice], read) if fits else read
-                pieces += [Piece(batch, one.name, _log_of(one.row), one.start, one.until) for one in read]
+                    read = (
+                        _counted(context, source, batch, units[batch.slice], read) if fits else read
+                    )
+                pieces += [
+                    Piece(batch, one.name, _log_of(one.row), one.start, one.until) for one in read
+                ]
         _in_order(context, source, generation, rows)
         _all_read(context, generation)
     context.logs = dict(Counter(unit for unit, _ in logs))
@@ -87,14 +94,21 @@ def _log_of(row: Any) -> str:
 
 
 def _counted(
-    context: AuditContext, source: Source, batch: BatchRow, pinned: Sequence[Unit], left: Sequence[Unit]
+    context: AuditContext,
+    source: Source,
+    batch: BatchRow,
+    pinned: Sequence[Unit],
+    left: Sequence[Unit],
 ) -> list[Unit]:
     """Return the units that a batch read, and add a residue if its source refuses their numbers of records.
 
     A range may have been given up after the batch had read it: then `pinned` fits, and not what is `left`.
     """
     inputs = context.inputs.get(batch.place, [])
-    read, ranges = {one.unit: one.records for one in inputs}, {one.unit: (one.start, one.until) for one in inputs}
+    read, ranges = (
+        {one.unit: one.records for one in inputs},
+        {one.unit: (one.start, one.until) for one in inputs},
+    )
     refused = ""
     for units in sorted((pinned, left), key=lambda units: _ranges(units) != ranges):
         try:
@@ -102,18 +116,26 @@ def _counted(
             return list(units)
         except TerminalError as error:
             refused = error.found
-    context.expect("recount-records", where_of(batch), "a record for each place", refused, "the inputs")
+    context.expect(
+        "recount-records", where_of(batch), "a record for each place", refused, "the inputs"
+    )
     return list(left)
 
 
 def _all_read(context: AuditContext, generation: int) -> None:
     """Slices are read one after the other: before the newest that was read, none has no batch."""
-    slices = {one.slice for one in [*of_source(context), *context.lost] if one.generation == generation}
+    slices = {
+        one.slice for one in [*of_source(context), *context.lost] if one.generation == generation
+    }
     for number in sorted(set(range(1, max(slices, default=0) + 1)) - slices):
-        context.expect("ledger-gap", f"generation {generation}, slice {number}", "a batch that read it", "none")
+        context.expect(
+            "ledger-gap", f"generation {generation}, slice {number}", "a batch that read it", "none"
+        )
 
 
-def _against_pinned(context: AuditContext, batch: BatchRow, units: Sequence[Unit], left_of: Sequence[Unit]) -> bool:
+def _against_pinned(
+    context: AuditContext, batch: BatchRow, units: Sequence[Unit], left_of: Sequence[Unit]
+) -> bool:
     """Compare the inputs of a batch with the units of its slice, by unit. Return whether they are the same.
 
     `left_of`: the units without what was given up as lost, which may have been after the batch had read it.
@@ -121,10 +143,19 @@ def _against_pinned(context: AuditContext, batch: BatchRow, units: Sequence[Unit
     pinned, left = _ranges(units), _ranges(left_of)
     read = {one.unit: (one.start, one.until) for one in context.inputs.get(batch.place, [])}
     names = pinned.keys() | read.keys()
-    wrong = [name for name in sorted(names) if not _between(left.get(name), read.get(name), pinned.get(name))]
+    wrong = [
+        name
+        for name in sorted(names)
+        if not _between(left.get(name), read.get(name), pinned.get(name))
+    ]
     for name in wrong:
-        where, said = f"{where_of(batch)}, {name}", "from and until, in the intake against the inputs"
-        context.expect("inputs-unit", where, left.get(name, "no unit"), read.get(name, "no input"), said)
+        where, said = (
+            f"{where_of(batch)}, {name}",
+            "from and until, in the intake against the inputs",
+        )
+        context.expect(
+            "inputs-unit", where, left.get(name, "no unit"), read.get(name, "no input"), said
+        )
     return not wrong
 
 
@@ -146,7 +177,9 @@ def _between(least: _Range | None, read: _Range | None, most: _Range | None) -> 
     return least is None or (read[0] <= least[0] and least[1] <= read[1])
 
 
-def _in_order(context: AuditContext, source: Source, generation: int, rows: list[dict[str, Any]]) -> None:
+def _in_order(
+    context: AuditContext, source: Source, generation: int, rows: list[dict[str, Any]]
+) -> None:
     """Each range begins where the one before it ended, unless the log is another one or a loss was accepted."""
     ends: dict[tuple[str, str], int] = {}
     for row in rows:
@@ -154,8 +187,14 @@ def _in_order(context: AuditContext, source: Source, generation: int, rows: list
         end = ends.get(log, start)
         where = f"generation {generation}, slice {row['slice']}, {row['unit']}"
         if start < end:
-            context.expect("intake-double-file", where, f"from {end} on", f"from {start} on", "pinned twice")
-        for gap in left_of(source, [replace(Unit.of(row), start=end, until=start)]) if start > end else ():
+            context.expect(
+                "intake-double-file", where, f"from {end} on", f"from {start} on", "pinned twice"
+            )
+        for gap in (
+            left_of(source, [replace(Unit.of(row), start=end, until=start)]) if start > end else ()
+        ):
             what = "in no slice, and not given up as lost"
-            context.expect("intake-gap", where, f"from {end} on", f"from {start} on", f"{gap.range}: {what}")
+            context.expect(
+                "intake-gap", where, f"from {end} on", f"from {start} on", f"{gap.range}: {what}"
+            )
         ends[log] = int(row["until"])

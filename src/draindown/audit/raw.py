@@ -28,7 +28,11 @@ from draindown.spec.source import SourceSpec
 CHUNK = 8 * 1024 * 1024
 _TOKEN = re.compile(rb'"(?:[^"\\]+|\\.)*"|[\[\]{},]', re.DOTALL)
 _BOM, _ENDS = b"\xef\xbb\xbf", b"\r\n"
-_OPENERS: tuple[tuple[bytes, Any], ...] = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\x00", lzma.open))
+_OPENERS: tuple[tuple[bytes, Any], ...] = (
+    (b"\x1f\x8b", gzip.open),
+    (b"BZh", bz2.open),
+    (b"\xfd7zXZ\x00", lzma.open),
+)
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,9 @@ class TextFile:
     def __iter__(self) -> Iterator[RawRecord]:
         with open_raw(self._path) as stream:
             physical = self._counted(_whole_lines(stream))
-            for position, raw in enumerate(self._quotes.records(physical) if self._quotes else physical, 1):
+            for position, raw in enumerate(
+                self._quotes.records(physical) if self._quotes else physical, 1
+            ):
                 yield RawRecord(position, raw.rstrip(_ENDS))
 
     def _counted(self, physical: Iterator[bytes]) -> Iterator[bytes]:
@@ -122,7 +128,11 @@ def _items(text: bytes | mmap.mmap) -> Iterator[RawRecord]:
     for token in _TOKEN.finditer(text):
         kind = token.group()[:1]
         depth += 1 if kind in b"[{" else -1 if kind in b"]}" else 0
-        over = (kind == b"," and depth == 1) or (kind == b"]" and depth == 0) if outer else kind == b"}" and depth == 0
+        over = (
+            (kind == b"," and depth == 1) or (kind == b"]" and depth == 0)
+            if outer
+            else kind == b"}" and depth == 0
+        )
         if outer and begun is None:
             begun, at = token.end(), token.end()
             continue
@@ -146,7 +156,11 @@ class _Quotes:
             inner = rb"(?:[^\\" + quote + rb"]|\\.)*"
         cell = rb"(?:" + quote + inner + quote + rb"|(?!" + quote + rb")[^" + mark + rb"\r\n]*)"
         self._whole = re.compile(cell + rb"(?:" + mark + cell + rb")*(?:\r\n|\r|\n)?", re.DOTALL)
-        self._quote, self._limit, self._escaped = source.quote.encode(), source.max_record_bytes, bool(source.escape)
+        self._quote, self._limit, self._escaped = (
+            source.quote.encode(),
+            source.max_record_bytes,
+            bool(source.escape),
+        )
 
     def records(self, physical: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the records. A line whose quote does not close within the limit is a record of its own."""
@@ -158,7 +172,9 @@ class _Quotes:
 
     def _is_even(self, line: bytes) -> bool:
         """Whether no quote is left open, in a line that need not be a record."""
-        bare = re.sub(rb"\\[\\" + re.escape(self._quote) + rb"]", b"", line) if self._escaped else line
+        bare = (
+            re.sub(rb"\\[\\" + re.escape(self._quote) + rb"]", b"", line) if self._escaped else line
+        )
         return bare.count(self._quote) % 2 == 0
 
     def _span(self, line: bytes, ahead: deque[bytes], physical: Iterator[bytes]) -> int:
@@ -190,7 +206,9 @@ class FieldReader:
     def __init__(self, flow: FlowSpec, names: Sequence[str], header: Sequence[str]) -> None:
         fields = [flow.fields[name] for name in names]
         self._fields, self.suspects = _FIELDS[flow.source.format](flow.source, fields, header)
-        self._forms = {at: form for at, name in enumerate(names) if (form := written.reader_of(flow, name))}
+        self._forms = {
+            at: form for at, name in enumerate(names) if (form := written.reader_of(flow, name))
+        }
 
     def __call__(self, raw: bytes) -> list[str | None]:
         """The columns. Raises ValueError where the record, or the form of a text, can't be read, or is not Unicode."""
@@ -245,7 +263,9 @@ def json_fields(raw: bytes | str, names: Sequence[str]) -> list[str | None]:
     if not isinstance(found, dict):
         raise ValueError("is no JSON object")
     if "\\u" in text:
-        json.dumps(found, ensure_ascii=False).encode("utf-8")  # of half a pair: UnicodeEncodeError, a ValueError
+        json.dumps(found, ensure_ascii=False).encode(
+            "utf-8"
+        )  # of half a pair: UnicodeEncodeError, a ValueError
     return [_as_text(name, found.get(name)) for name in names]
 
 
@@ -262,7 +282,11 @@ def cells_of(raw: bytes, source: SourceSpec) -> list[str | None]:
         else:
             end = text.find(mark, at)
             value, at = text[at : None if end < 0 else end], len(text) if end < 0 else end
-            odd = [one for one in (quote, source.escape, "\r", "\n") if one and one in value and value != null]
+            odd = [
+                one
+                for one in (quote, source.escape, "\r", "\n")
+                if one and one in value and value != null
+            ]
             if odd:
                 raise ValueError(f"{odd[0]!r} in a cell without quotes")
             cells.append(None if value == null else value)
@@ -296,4 +320,6 @@ def _as_text(name: str, value: Any) -> str | None:
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
-    raise ValueError(f"{name} is {'an object' if isinstance(value, dict) else 'an array'}, which is no plain value")
+    raise ValueError(
+        f"{name} is {'an object' if isinstance(value, dict) else 'an array'}, which is no plain value"
+    )

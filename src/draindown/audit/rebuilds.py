@@ -18,7 +18,10 @@ def rebuilt_against_log(context: AuditContext, commits: Mapping[int, Commit]) ->
     """
     found = swaps(context, commits)
     for version, swap in found.items():
-        rows = [ledger_rows.from_commit(commit) for commit in target_log.made(context.layout, swap.generation, version)]
+        rows = [
+            ledger_rows.from_commit(commit)
+            for commit in target_log.made(context.layout, swap.generation, version)
+        ]
         made = {row.batch: row for row in rows if row is not None}
         if made:
             _against_ledger(context, swap, version, made)
@@ -34,22 +37,40 @@ def swaps(context: AuditContext, commits: Mapping[int, Commit]) -> dict[int, Swa
     """What each commit that brought a rebuilt generation of this flow says of itself, by version."""
     said = {version: ledger_rows.swap_of(commit) for version, commit in commits.items()}
     mine = (context.layout.pipeline, context.layout.flow)
-    return {version: swap for version, swap in said.items() if swap and (swap.pipeline, swap.flow) == mine}
+    return {
+        version: swap
+        for version, swap in said.items()
+        if swap and (swap.pipeline, swap.flow) == mine
+    }
 
 
-def _against_ledger(context: AuditContext, swap: Swap, version: int, made: Mapping[int, BatchRow]) -> None:
+def _against_ledger(
+    context: AuditContext, swap: Swap, version: int, made: Mapping[int, BatchRow]
+) -> None:
     every = [*context.batches, *context.lost]
-    told = {row.batch: row for row in every if (row.generation, row.table_version) == (swap.generation, version)}
+    told = {
+        row.batch: row
+        for row in every
+        if (row.generation, row.table_version) == (swap.generation, version)
+    }
     for number, row in made.items():
         if number not in told:
-            context.expect("ledger-missing-batch", where_of(row), f"a row with version {version}", "none")
+            context.expect(
+                "ledger-missing-batch", where_of(row), f"a row with version {version}", "none"
+            )
             continue
         for name, (true, said) in differences(row, told[number]).items():
             context.expect(
-                "ledger-not-as-committed", where_of(row), true, said, f"{name} in the log of the rebuilt table"
+                "ledger-not-as-committed",
+                where_of(row),
+                true,
+                said,
+                f"{name} in the log of the rebuilt table",
             )
     for number in told.keys() - made.keys():
-        context.expect("ledger-without-commit", where_of(told[number]), "a commit of the rebuilt table", "none")
+        context.expect(
+            "ledger-without-commit", where_of(told[number]), "a commit of the rebuilt table", "none"
+        )
 
 
 def _against_swap(
@@ -57,6 +78,18 @@ def _against_swap(
 ) -> None:
     where = f"generation {swap.generation}, version {version}"
     brought = commit.rows_written
-    context.expect("rebuilt-batches", where, len(made), swap.batches, "batches of the rebuilt table against the swap")
+    context.expect(
+        "rebuilt-batches",
+        where,
+        len(made),
+        swap.batches,
+        "batches of the rebuilt table against the swap",
+    )
     rows = sum(row.inserted - row.deleted for row in made.values())
-    context.expect("rebuilt-rows", where, rows, brought, "inserted - deleted against the rows that the swap brought")
+    context.expect(
+        "rebuilt-rows",
+        where,
+        rows,
+        brought,
+        "inserted - deleted against the rows that the swap brought",
+    )

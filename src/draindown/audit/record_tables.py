@@ -26,7 +26,11 @@ _TABLES, _ROWS = ("raw", "withheld"), 100_000
 
 def unfolded(flow: FlowSpec) -> str | None:
     """Return why raw records can't be folded by the audit, or None if they can."""
-    odd = [f"{name} ({column.type})" for name, column in flow.columns.items() if duck_type(column.type) is None]
+    odd = [
+        f"{name} ({column.type})"
+        for name, column in flow.columns.items()
+        if duck_type(column.type) is None
+    ]
     types = {name: column.stored for name, column in flow.columns.items()}
     said = flow.target.apply_as_deletes
     if flow.transform:
@@ -59,7 +63,9 @@ class RecordRecount:
         self._excused = ""
         self._pending = defaultdict[tuple[str, tuple[str, ...]], list[pa.Table]](list)
 
-    def add(self, name: str, columns: Sequence[pa.Array | pa.ChunkedArray], later: Sequence[str] = ()) -> None:
+    def add(
+        self, name: str, columns: Sequence[pa.Array | pa.ChunkedArray], later: Sequence[str] = ()
+    ) -> None:
         """Add records to `raw` or `withheld`, as columns in the order of `names`.
 
         `later`: columns that were not there when the records were read: the table has no value of theirs in them.
@@ -98,9 +104,13 @@ class RecordRecount:
         casts, lost = [], []
         for name, kind in self._types.items():
             casts.append(f"try_cast({identifier(name)} as {kind}) as {identifier(name)}")
-            lost.append(f"({identifier(name)} is not null and try_cast({identifier(name)} as {kind}) is null)")
+            lost.append(
+                f"({identifier(name)} is not null and try_cast({identifier(name)} as {kind}) is null)"
+            )
         early = " or ".join(f"{identifier(name)} is not null" for name in later) or "false"
-        self._db.execute(f"insert into {table} select {', '.join(casts)}, {' or '.join(lost)}, {early} from incoming")
+        self._db.execute(
+            f"insert into {table} select {', '.join(casts)}, {' or '.join(lost)}, {early} from incoming"
+        )
         self._db.unregister("incoming")
 
     def _insert_all(self) -> None:
@@ -124,7 +134,9 @@ class RecordRecount:
     @property
     def _unjudged(self) -> str:
         """The SQL of the keys that can't be folded: of records with values that can't be cast, or that came early."""
-        return " union ".join(f"select {self._keys} from {name} where _bad or _early" for name in _TABLES)
+        return " union ".join(
+            f"select {self._keys} from {name} where _bad or _early" for name in _TABLES
+        )
 
     @property
     def _keys(self) -> str:
@@ -134,7 +146,11 @@ class RecordRecount:
     def _at(self) -> str:
         """The sequence of a record as one value."""
         order = list(map(identifier, self._flow.target.sequence_by))
-        return order[0] if len(order) == 1 else f"struct_pack({', '.join(f'{name} := {name}' for name in order)})"
+        return (
+            order[0]
+            if len(order) == 1
+            else f"struct_pack({', '.join(f'{name} := {name}' for name in order)})"
+        )
 
     @property
     def _gone(self) -> str:
@@ -146,7 +162,9 @@ class RecordRecount:
     @property
     def _withheld(self) -> str:
         """Whether a record of `s` is withheld: the same sequence and content."""
-        same = " and ".join(f"x.{identifier(n)} is not distinct from s.{identifier(n)}" for n in self.names)
+        same = " and ".join(
+            f"x.{identifier(n)} is not distinct from s.{identifier(n)}" for n in self.names
+        )
         return f"exists (select 1 from withheld x where {same})"
 
     def _few(self, kind: str, sql: str, found: str = "") -> Iterator[Residue]:
@@ -157,7 +175,11 @@ class RecordRecount:
             named = zip(self._flow.target.keys, key, strict=True)
             where = ", ".join(f"{name}={value}" for name, value in named)
             yield Residue(
-                kind, where, self._expected[kind], found or str(said), f"beginning at {said}" if found else ""
+                kind,
+                where,
+                self._expected[kind],
+                found or str(said),
+                f"beginning at {said}" if found else "",
             )
         if len(rows) == MOST:
             yield Residue(kind, "all keys", "0", count(len(rows)), f"the first {MOST} are listed")

@@ -35,7 +35,11 @@ from draindown.ledger.rows import BatchRow
 _Log = tuple[str, str]
 """A unit, and what tells it from a later one of its name."""
 _ORIGIN, _CHANGED_AT = identifier("_origin"), identifier("_changed_at")
-_LOGS, _RUNS, _AGAIN = ("stamp", "unit", "log"), ("stamp", "run"), ("run", "unit", "position", "nth", "log")
+_LOGS, _RUNS, _AGAIN = (
+    ("stamp", "unit", "log"),
+    ("stamp", "run"),
+    ("run", "unit", "position", "nth", "log"),
+)
 _RANGES = ("unit", "log", "start", "until")
 _TEXT = ("unit", "log", "run")
 _WITHIN = """asof join {ranges} x on r.unit = x.unit and r.log = x.log and r.position >= x.start
@@ -79,12 +83,20 @@ class Records:
     `whole`: whether it has them all. Records are read once, when this is made.
     """
 
-    def __init__(self, context: AuditContext, pieces: Sequence[Piece], keys: Collector | None, temporary: Path) -> None:
+    def __init__(
+        self,
+        context: AuditContext,
+        pieces: Sequence[Piece],
+        keys: Collector | None,
+        temporary: Path,
+    ) -> None:
         self._context, self._pieces, self._keys = context, pieces, keys
         self._accounted = _by_log((piece.log_key, piece.range) for piece in pieces)
         self._read_by = {
             generation: _by_log(
-                (piece.log_key, piece.range) for piece in pieces if piece.batch.generation == generation
+                (piece.log_key, piece.range)
+                for piece in pieces
+                if piece.batch.generation == generation
             )
             for generation in {piece.batch.generation for piece in pieces}
         }
@@ -92,22 +104,37 @@ class Records:
         for log in self._accounted:
             self._logs[log[0]].append(log)
         kept = _kept(context)
-        self._sure = {log: common(ranges, kept.get(log, [])) for log, ranges in self._accounted.items()}
-        self._unsure = {log: minus(ranges, kept.get(log, [])) for log, ranges in self._accounted.items()}
-        self.whole = not any(self._unsure.values()) and not context.lost and not context.refused_since
+        self._sure = {
+            log: common(ranges, kept.get(log, [])) for log, ranges in self._accounted.items()
+        }
+        self._unsure = {
+            log: minus(ranges, kept.get(log, [])) for log, ranges in self._accounted.items()
+        }
+        self.whole = (
+            not any(self._unsure.values()) and not context.lost and not context.refused_since
+        )
         self._db = connect(temporary)
-        self._db.execute("create table raw (unit varchar, log varchar, position bigint, held boolean)")
+        self._db.execute(
+            "create table raw (unit varchar, log varchar, position bigint, held boolean)"
+        )
         self._read()
         self._recount()
 
     def _read(self) -> None:
         """Read all records within the ranges: their places, the keys of those that the table has, refused bytes."""
         first = {r["quarantine_id"]: r for r in self._context.refused if kind_of(r) != "quarantine"}
-        held_again = set(self._context.released) | {id for id, row in first.items() if self._was_accepted_before(row)}
-        places_refused = {(row["origin"]["unit"], row["origin"]["position"]) for row in first.values()}
+        held_again = set(self._context.released) | {
+            id for id, row in first.items() if self._was_accepted_before(row)
+        }
+        places_refused = {
+            (row["origin"]["unit"], row["origin"]["position"]) for row in first.values()
+        }
         left = set(first)
         fields_of_record = fields_of(self._context.flow, self._keys.names) if self._keys else None
-        cells, definitions = CellReader(self._context.flow, (), self._context.judged), Definitions(self._context)
+        cells, definitions = (
+            CellReader(self._context.flow, (), self._context.judged),
+            Definitions(self._context),
+        )
         for block in self._blocks():
             places: list[tuple[Any, ...]] = []
             fields = defaultdict[tuple[str, ...], list[list[str | None]]](list)
@@ -123,14 +150,18 @@ class Records:
                     kept = RawRecord(position, record["value"] or b"")
                     self._context.residues += raw_residues(log[0], kept, first[id])
                 if held and fields_of_record is not None:
-                    fields[definitions.later(log[0], position)] += self._fields(fields_of_record, record)
+                    fields[definitions.later(log[0], position)] += self._fields(
+                        fields_of_record, record
+                    )
                 if held and record["value"] is not None:
                     self._judge(cells, record)
             self._add(places, fields)
         for row in (first[id] for id in sorted(left)):
             unit, position = row["origin"]["unit"], row["origin"]["position"]
             if self._must_have(row["quarantine_id"], unit, position):
-                self._context.expect("quarantine-beyond-file", f"{unit}:{position}", "a raw record", "none")
+                self._context.expect(
+                    "quarantine-beyond-file", f"{unit}:{position}", "a raw record", "none"
+                )
 
     def _must_have(self, id: str, unit: str, position: int) -> bool:
         """Whether a refused row must have a raw record: not if it may be of a range or log that is not looked at."""
@@ -147,16 +178,22 @@ class Records:
         log = TableLog(self._context.layout.raw)
         if not any(self._sure.values()):
             return
-        names = 'unit, log, position, value, key, headers, cast("timestamp" as varchar) as "timestamp"'
+        names = (
+            'unit, log, position, value, key, headers, cast("timestamp" as varchar) as "timestamp"'
+        )
         for block in stream(log.table, f"select {names} from t where part = 'records'"):
             yield block.to_pylist()
 
     def _add(
-        self, places: Sequence[tuple[Any, ...]], fields: Mapping[tuple[str, ...], Sequence[Sequence[str | None]]]
+        self,
+        places: Sequence[tuple[Any, ...]],
+        fields: Mapping[tuple[str, ...], Sequence[Sequence[str | None]]],
     ) -> None:
         if places:
             unit, log, position, held = (pa.array(column) for column in zip(*places, strict=True))
-            self._insert("raw", pa.table({"unit": unit, "log": log, "position": position, "held": held}))
+            self._insert(
+                "raw", pa.table({"unit": unit, "log": log, "position": position, "held": held})
+            )
         if self._keys is None:
             return
         for later, some in fields.items():
@@ -193,9 +230,15 @@ class Records:
         """Whether the record was refused only when it was read again: the first read put it into the table."""
         if kind_of(row) == "replay":
             return True
-        unit, position, since = row["origin"]["unit"], row["origin"]["position"], self._context.refused_since
+        unit, position, since = (
+            row["origin"]["unit"],
+            row["origin"]["position"],
+            self._context.refused_since,
+        )
         logs = self._logs_of(row["quarantine_id"], unit, position)
-        earlier = [self._read_by.get(number, {}) for number in range(max(1, since), row["generation"])]
+        earlier = [
+            self._read_by.get(number, {}) for number in range(max(1, since), row["generation"])
+        ]
         return any(holds(read.get(log, []), position) for read in earlier for log in logs)
 
     def _recount(self) -> None:
@@ -204,11 +247,18 @@ class Records:
         counted = self._counted()
         records, looked = sum(batch.records for batch in of_source(context)), 0
         for (place, unit), some in _by_input(self._pieces).items():
-            said = next((one.records for one in context.inputs.get(place, []) if one.unit == unit), 0)
+            said = next(
+                (one.records for one in context.inputs.get(place, []) if one.unit == unit), 0
+            )
             if all(not minus([piece.range], self._sure[piece.log_key]) for _, piece in some):
                 looked += said
-                found, where = sum(counted.get(at, 0) for at, _ in some), f"{where_of(some[0][1].batch)}, {unit}"
-                context.expect("recount-records", where, found, said, "raw records against the inputs")
+                found, where = (
+                    sum(counted.get(at, 0) for at, _ in some),
+                    f"{where_of(some[0][1].batch)}, {unit}",
+                )
+                context.expect(
+                    "recount-records", where, found, said, "raw records against the inputs"
+                )
         for unit, position, times in self._db.execute(_DOUBLED).fetchmany(MOST):
             context.expect("raw-double", f"{unit}:{position}", 1, times, "raw records of one place")
         found_all = self._db.execute("select count(*) from raw").fetchone() or (0,)
@@ -226,7 +276,9 @@ class Records:
             some = [(n, p) for n, p in enumerate(self._pieces) if p.batch.generation == generation]
             columns = zip(*[(n, p.unit, p.log, p.start, p.until) for n, p in some], strict=True)
             names = ("n", "unit", "log", "start", "until")
-            self._db.register("pieces", pa.table(dict(zip(names, map(pa.array, columns), strict=True))))
+            self._db.register(
+                "pieces", pa.table(dict(zip(names, map(pa.array, columns), strict=True)))
+            )
             found |= dict(self._db.execute(_COUNTED).fetchall())
             self._db.unregister("pieces")
         return found
@@ -243,21 +295,36 @@ class Records:
             self._insert("placed", pa.Table.from_batches([block]))
         replays = [one for one in self._context.batches if one.kind == "quarantine"]
         again = self._replayed()
-        strange = {(unit, log): [(at, at + 1)] for _, unit, at, _, log in again if (unit, log) not in self._accounted}
+        strange = {
+            (unit, log): [(at, at + 1)]
+            for _, unit, at, _, log in again
+            if (unit, log) not in self._accounted
+        }
         self._register("logs", _LOGS, [(_stamp(one.batch), *one.log_key) for one in self._pieces])
         self._register("runs", _RUNS, [(_stamp(one), one.run_id) for one in replays])
         self._register("again", _AGAIN, again)
         for name, ranges in (("accounted", self._accounted | strange), ("sure", self._sure)):
-            self._register(name, _RANGES, [(*log, *one) for log, some in ranges.items() for one in some])
+            self._register(
+                name, _RANGES, [(*log, *one) for log, some in ranges.items() for one in some]
+            )
         self._db.execute(_ROWS)
-        said, expect = "records that weren't refused against rows of their origin", self._context.expect
+        said, expect = (
+            "records that weren't refused against rows of their origin",
+            self._context.expect,
+        )
         accepted = rows_by_origin(self._context)
         units, positions = zip(*accepted, strict=True) if accepted else ((), ())
         places = {"unit": pa.array(units, pa.string()), "position": pa.array(positions, pa.int64())}
         self._db.register("accepted", pa.table(places))
         for unit, position, wanted, found in self._db.execute(_judged(_MISPLACED)).fetchall():
             if found < wanted or not wanted:  # others are there twice
-                expect("lost-record" if wanted else "origin-from-nowhere", f"{unit}:{position}", wanted, found, said)
+                expect(
+                    "lost-record" if wanted else "origin-from-nowhere",
+                    f"{unit}:{position}",
+                    wanted,
+                    found,
+                    said,
+                )
         for unit, position, found in self._db.execute(_judged(_TWICE)).fetchall():
             expect("double-origin", f"{unit}:{position}", 1, found, "rows of one record")
         said = "rows of an origin that their batch didn't read"
@@ -281,13 +348,20 @@ class Records:
         return found
 
     def _register(self, name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        schema = pa.schema([(column, pa.string() if column in _TEXT else pa.int64()) for column in columns])
-        self._db.register(name, pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows], schema))
+        schema = pa.schema(
+            [(column, pa.string() if column in _TEXT else pa.int64()) for column in columns]
+        )
+        self._db.register(
+            name,
+            pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows], schema),
+        )
 
 
 def _kept(context: AuditContext) -> dict[_Log, list[Range]]:
     """Return the ranges that the lake says it has, by log."""
-    said = TableLog(context.layout.raw).rows("""select unit, log, "from", until from t where part = 'ranges'""")
+    said = TableLog(context.layout.raw).rows(
+        """select unit, log, "from", until from t where part = 'ranges'"""
+    )
     return _by_log(((row["unit"], row["log"]), (row["from"], row["until"])) for row in said)
 
 
@@ -300,7 +374,11 @@ def _by_log(ranges: Iterable[tuple[_Log, Range]]) -> dict[_Log, list[Range]]:
 
 def _stamp(batch: BatchRow) -> int | None:
     """Return `_changed_at` of a batch's rows, in microseconds."""
-    return None if batch.changed_at is None else (batch.changed_at - EPOCH) // timedelta(microseconds=1)
+    return (
+        None
+        if batch.changed_at is None
+        else (batch.changed_at - EPOCH) // timedelta(microseconds=1)
+    )
 
 
 def _by_input(pieces: Iterable[Piece]) -> dict[tuple[Any, str], list[tuple[int, Piece]]]:

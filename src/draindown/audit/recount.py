@@ -48,7 +48,9 @@ from draindown.spec.models import PipelineSpec
 _LOOK_BACK = 100  # commits; a crash leaves at most one batch unrecorded, and maintenance commits may follow it
 
 
-def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress | None = None) -> Audit:
+def audit(
+    spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress | None = None
+) -> Audit:
     """Audit one flow. `root`: the project, in which the source of a transform is looked up.
 
     Raises TerminalError `nothing-to-audit` if the flow has no table, `table-damaged` if a table's log is torn,
@@ -60,7 +62,9 @@ def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress 
     _refuse_drain_at_work(context.layout)
     integrity.refuse_torn(context.layout)
     altered.refuse(context.layout, context.flow)
-    rebuild.refuse_half_swapped(context.layout, f"audit flow {flow_name} of pipeline {spec.pipeline}")
+    rebuild.refuse_half_swapped(
+        context.layout, f"audit flow {flow_name} of pipeline {spec.pipeline}"
+    )
     _load(context)
     _set_unfinished_apart(context)
     _set_replays_apart(context)
@@ -89,10 +93,20 @@ def audit(spec: PipelineSpec, flow_name: str, *, root: Path, progress: Progress 
             _raw(context, Path(temporary))
         else:
             invariant = invariant_of(context, Path(temporary))
-            invariant.settle_records(context, Records(context, pieces, invariant.keys, Path(temporary)))
+            invariant.settle_records(
+                context, Records(context, pieces, invariant.keys, Path(temporary))
+            )
     seconds = round(time.monotonic() - started, 3)
     accepted = [acceptance for acceptance, _ in context.accepted]
-    return Audit(spec.pipeline, flow_name, context.residues, context.unlooked, context.seen, seconds, accepted)
+    return Audit(
+        spec.pipeline,
+        flow_name,
+        context.residues,
+        context.unlooked,
+        context.seen,
+        seconds,
+        accepted,
+    )
 
 
 def _silent(_done: int, _of: int, _name: str) -> None:
@@ -114,19 +128,26 @@ def _set_unfinished_apart(context: AuditContext) -> None:
     """Treat a batch that crashed as the next run will: count it if it was committed, else ignore it."""
     generation = generations.generation(context.layout)
     number = Checkpoint(context.layout.checkpoint(generation)).in_flight
-    if number is None or any((b.generation, b.batch) == (generation, number) for b in of_source(context)):
+    if number is None or any(
+        (b.generation, b.batch) == (generation, number) for b in of_source(context)
+    ):
         return
     rows = (
-        ledger_rows.from_commit(commit) for commit in log_of(context.layout, context.layout.table).commits(_LOOK_BACK)
+        ledger_rows.from_commit(commit)
+        for commit in log_of(context.layout, context.layout.table).commits(_LOOK_BACK)
     )
     committed = [r for r in rows if r and r.place == (generation, "source", number)]
     if committed:
         context.batches += committed
-        context.unlooked.append(f"the ledger's row of batch {number}: a crash came before it; the next run adds it")
+        context.unlooked.append(
+            f"the ledger's row of batch {number}: a crash came before it; the next run adds it"
+        )
     else:
         context.unfinished = (generation, number)
         context.refused = [r for r in context.refused if not _is_of(r, context.unfinished)]
-        context.unlooked.append(f"batch {number}: it was cut short before its commit; the next run repeats it")
+        context.unlooked.append(
+            f"batch {number}: it was cut short before its commit; the next run repeats it"
+        )
 
 
 def _set_replays_apart(context: AuditContext) -> None:
@@ -134,19 +155,28 @@ def _set_replays_apart(context: AuditContext) -> None:
 
     No run does that, nor takes it back: it stays until the replay goes on, or a generation begins.
     """
-    live, table = generations.generation(context.layout), log_of(context.layout, context.layout.table)
+    live, table = (
+        generations.generation(context.layout),
+        log_of(context.layout, context.layout.table),
+    )
     known = {batch.place for batch in context.batches}
     begun = Counter(
         (row["kind"], row["batch"])
         for row in context.refused
-        if kind_of(row) == "replay" and row["generation"] == live and (live, "replay", row["batch"]) not in known
+        if kind_of(row) == "replay"
+        and row["generation"] == live
+        and (live, "replay", row["batch"]) not in known
     )
     done = {kind: table.last(app_id(context.layout, live, "rows", kind)) for kind, _ in begun}
     apart = {(live, kind, n) for kind, n in begun if (last := done[kind]) is None or n > last}
-    context.refused = [r for r in context.refused if (r["generation"], r["kind"], r["batch"]) not in apart]
+    context.refused = [
+        r for r in context.refused if (r["generation"], r["kind"], r["batch"]) not in apart
+    ]
     for _, kind, number in sorted(apart):
         what = f"{count(begun[kind, number], 'refused row')} of replay {kind.partition(':')[2]}, batch {number}"
-        context.unlooked.append(f"{what}: it was cut short before its commit; the same replay repeats it")
+        context.unlooked.append(
+            f"{what}: it was cut short before its commit; the same replay repeats it"
+        )
 
 
 def _settle_replay(context: AuditContext) -> None:
@@ -159,7 +189,8 @@ def _settle_replay(context: AuditContext) -> None:
             context.released |= dict.fromkeys(note.ids, "")
         return
     rows = (
-        ledger_rows.from_commit(commit) for commit in log_of(context.layout, context.layout.table).commits(_LOOK_BACK)
+        ledger_rows.from_commit(commit)
+        for commit in log_of(context.layout, context.layout.table).commits(_LOOK_BACK)
     )
     this = ("quarantine", note.batch, note.run_id)
     committed = [row for row in rows if row and (row.kind, row.batch, row.run_id) == this]
@@ -198,7 +229,9 @@ def _released_now(decided: list[dict[str, Any]]) -> dict[str, str]:
     A release without a run is that of a row whose file was read again.
     """
     newest = {row["quarantine_id"]: row for row in sorted(decided, key=lambda row: row["at"])}
-    return {known: row["run_id"] or "" for known, row in newest.items() if row["action"] == "released"}
+    return {
+        known: row["run_id"] or "" for known, row in newest.items() if row["action"] == "released"
+    }
 
 
 def _as_file(row: dict[str, Any], moves: Moves) -> dict[str, Any]:
@@ -225,14 +258,28 @@ def _quarantine(context: AuditContext) -> None:
             continue
         kept = reasons.pop(batch.place, Counter())
         refused = kept.total() + refused_before(context, batch, batch.quarantined - kept.total())
-        context.expect("quarantine-count", where_of(batch), batch.quarantined, refused, "ledger against quarantine")
+        context.expect(
+            "quarantine-count",
+            where_of(batch),
+            batch.quarantined,
+            refused,
+            "ledger against quarantine",
+        )
         told, held = (json.dumps(dict(sorted(c.items()))) for c in (batch.reasons, kept))
         if batch.quarantined == kept.total():
-            context.expect("quarantine-reasons", where_of(batch), told, held, "ledger against quarantine")
+            context.expect(
+                "quarantine-reasons", where_of(batch), told, held, "ledger against quarantine"
+            )
     _released(context)
     for (generation, kind, number), rows in reasons.items():
         where = f"generation {generation}, {kind} batch {number}"
-        context.expect("quarantine-without-batch", where, 0, rows.total(), "rows of a batch the ledger doesn't know")
+        context.expect(
+            "quarantine-without-batch",
+            where,
+            0,
+            rows.total(),
+            "rows of a batch the ledger doesn't know",
+        )
 
 
 def _released(context: AuditContext) -> None:
@@ -244,7 +291,11 @@ def _released(context: AuditContext) -> None:
         passed[run_id] += min(number, released_withdrawals(context)[run_id])
     for run_id in (known.keys() | passed.keys()) - {""}:
         context.expect(
-            "released-count", f"run {run_id}", passed[run_id], known[run_id], "rows replayed against released"
+            "released-count",
+            f"run {run_id}",
+            passed[run_id],
+            known[run_id],
+            "rows replayed against released",
         )
 
 
@@ -288,14 +339,20 @@ def _unread(context: AuditContext, paths: list[str]) -> Iterator[str]:
         "there, with other bytes than were read": [path for path in paths if path in changed],
     }
     told = set(chain.from_iterable(reasons.values()))
-    reasons["there, but left out when a generation began"] = [path for path in paths if path not in told]
+    reasons["there, but left out when a generation began"] = [
+        path for path in paths if path not in told
+    ]
     for reason, found in reasons.items():
         if found:
             yield f"{count(len(found), 'raw file')} {reason}: {', '.join(found[:3])}"
 
 
 def _raw_file(
-    context: AuditContext, row: Mapping[str, Any], refusals: Refusals, keys: Collector | None, at: int
+    context: AuditContext,
+    row: Mapping[str, Any],
+    refusals: Refusals,
+    keys: Collector | None,
+    at: int,
 ) -> FileFacts | None:
     path = row["path"]
     context.progress(at, len(context.files), Path(path).name)
@@ -306,12 +363,26 @@ def _raw_file(
     if found.changed:
         return None
     counted = (0, found.records if found.physical is None else found.physical[0])
-    context.expect("intake-range", path, counted, (row["start"], row["until"]), "lines or rows against the intake")
+    context.expect(
+        "intake-range",
+        path,
+        counted,
+        (row["start"], row["until"]),
+        "lines or rows against the intake",
+    )
     if found.physical is None:
-        context.expect("intake-records", path, found.records, row["records"], "rows in the file against the intake")
+        context.expect(
+            "intake-records",
+            path,
+            found.records,
+            row["records"],
+            "rows in the file against the intake",
+        )
     else:
         for name, number in zip(("lines", "blank"), found.physical, strict=True):
-            context.expect(f"intake-{name}", path, number, row[name], f"{name} in the file against the intake")
+            context.expect(
+                f"intake-{name}", path, number, row[name], f"{name} in the file against the intake"
+            )
     return found
 
 
@@ -321,4 +392,6 @@ def _inputs_against_raw(context: AuditContext, facts: list[FileFacts | None]) ->
         for one in context.inputs.get(batch.place, []):
             where = f"{where_of(batch)}, {one.unit}"
             known = records.get(one.unit, one.records)  # a file that is gone can't be recounted
-            context.expect("recount-records", where, known, one.records, "raw file against the inputs")
+            context.expect(
+                "recount-records", where, known, one.records, "raw file against the inputs"
+            )

@@ -50,7 +50,9 @@ def zone_of(name: str) -> tzinfo:
 
 def json_object(raw: bytes | str) -> dict[str, Any]:
     """Return a JSON object with its numbers as they are spelled. Raises ValueError if it is none."""
-    found = json.loads(raw, strict=False, parse_float=Number, parse_int=Number, parse_constant=_no_json)
+    found = json.loads(
+        raw, strict=False, parse_float=Number, parse_int=Number, parse_constant=_no_json
+    )
     if not isinstance(found, dict):
         raise ValueError("is no JSON object")
     return found
@@ -131,7 +133,10 @@ def _nested(name: str, parts: Sequence[Any], zone: tzinfo, value: Any) -> Any:
     if not isinstance(value, dict) or name == "array":
         raise ValueError(f"is no {name}")
     if name == "map":
-        entries = {_value(parts[0], zone, False, k): _value(parts[1], zone, False, v) for k, v in value.items()}
+        entries = {
+            _value(parts[0], zone, False, k): _value(parts[1], zone, False, v)
+            for k, v in value.items()
+        }
         if len(entries) < len(value):
             raise ValueError("has a key twice")
         return entries
@@ -153,7 +158,9 @@ def _scalar(name: str, parts: Sequence[int], zone: tzinfo, text: str) -> Any:
 
 
 def _integer(name: str, text: str) -> int:
-    if not _DIGITS.fullmatch(text) or not -(2 ** (_WHOLE[name] - 1)) <= int(text) < 2 ** (_WHOLE[name] - 1):
+    if not _DIGITS.fullmatch(text) or not -(2 ** (_WHOLE[name] - 1)) <= int(text) < 2 ** (
+        _WHOLE[name] - 1
+    ):
         raise ValueError(f"is no {name}")
     return int(text)
 

@@ -24,18 +24,27 @@ def settle_withdrawals(context: AuditContext) -> None:
     if not begun:
         return
     rows = (
-        ledger_rows.from_commit(commit) for commit in log_of(context.layout, context.layout.table).commits(_LOOK_BACK)
+        ledger_rows.from_commit(commit)
+        for commit in log_of(context.layout, context.layout.table).commits(_LOOK_BACK)
     )
-    mine = [row for row in rows if row and (row.pipeline, row.flow) == (context.layout.pipeline, context.layout.flow)]
+    mine = [
+        row
+        for row in rows
+        if row and (row.pipeline, row.flow) == (context.layout.pipeline, context.layout.flow)
+    ]
     committed = [row for row in mine if row.kind == "gate" and (row.generation, row.batch) in begun]
     context.batches += committed
     for row in committed:
-        context.unlooked.append(f"the ledger's row of {where_of(row)}: a crash came before it; the next run adds it")
+        context.unlooked.append(
+            f"the ledger's row of {where_of(row)}: a crash came before it; the next run adds it"
+        )
     unfinished = {name for name in begun - _known(context) if name > max(known, default=(0, -1))}
     if unfinished:
         kept = [row for row in context.withdrawn if _name(row) not in unfinished]
         number = len(context.withdrawn) - len(kept)
-        context.unlooked.append(f"a withdrawal of {count(number, 'row')}: it was cut short before its commit")
+        context.unlooked.append(
+            f"a withdrawal of {count(number, 'row')}: it was cut short before its commit"
+        )
         context.withdrawn = kept
 
 
@@ -47,10 +56,18 @@ def withdrawals(context: AuditContext) -> None:
     for batch in [*context.batches, *context.lost]:
         if batch.kind == "gate":
             found = held.pop((batch.generation, batch.batch), 0)
-            context.expect("withdrawn-count", where_of(batch), batch.records, found, "ledger against quarantine")
+            context.expect(
+                "withdrawn-count",
+                where_of(batch),
+                batch.records,
+                found,
+                "ledger against quarantine",
+            )
     for (generation, number), rows in held.items():
         where = f"generation {generation}, gate batch {number}"
-        context.expect("quarantine-without-batch", where, 0, rows, "rows of a batch the ledger doesn't know")
+        context.expect(
+            "quarantine-without-batch", where, 0, rows, "rows of a batch the ledger doesn't know"
+        )
     for known, times in Counter(row["quarantine_id"] for row in context.withdrawn).items():
         context.expect("quarantine-double-id", known, 1, times)
 
@@ -71,7 +88,9 @@ def withheld_keys(context: AuditContext, names: Sequence[str]) -> list[list[str 
             # Spark writes a plus sign before a year after 9999
             found.append([value and re.sub(r"^\+(?=\d{5,}-)", "", value) for value in values])
         except ValueError as error:
-            context.expect("withdrawn-unreadable", row["quarantine_id"], "a row as JSON", str(error)[:200])
+            context.expect(
+                "withdrawn-unreadable", row["quarantine_id"], "a row as JSON", str(error)[:200]
+            )
     return found
 
 

@@ -39,7 +39,9 @@ def reader_of(flow: FlowSpec, column: str) -> As | None:
 def _number(text: str, decimal: str, thousands: str | None) -> str:
     whole, point, rest = text.partition(decimal)
     first, *groups = whole.split(thousands) if thousands else [whole]
-    if any(len(group) != 3 for group in groups) or (groups and not 1 <= len(first.lstrip("+-")) <= 3):
+    if any(len(group) != 3 for group in groups) or (
+        groups and not 1 <= len(first.lstrip("+-")) <= 3
+    ):
         raise ValueError(f"{text!r} has groups of other than three digits")
     plain = first + "".join(groups) + ("." + rest if point else "")
     try:
@@ -70,7 +72,10 @@ def _moment(text: str, runs: list[str]) -> str:
         elif letter in "XZ":
             (offset, at) = _offset(text, at)
         elif run == "MMM":
-            found["M"], at = _MONTHS.find(_taken(text, at, 3)) // 3 + 1, at + 3  # none: 0, which is no month
+            found["M"], at = (
+                _MONTHS.find(_taken(text, at, 3)) // 3 + 1,
+                at + 3,
+            )  # none: 0, which is no month
         elif letter.isascii() and letter.isalpha():
             digits = _digits(text, at, len(run))
             found[letter], at = int(digits), at + len(digits)
@@ -89,7 +94,11 @@ def _moment(text: str, runs: list[str]) -> str:
         found["H"] = found["h"] % 12 + afternoon
     moment = datetime(*(found[letter] for letter in "yMdHmsS"))  # type: ignore[arg-type]
     zone = "" if offset is None else timezone(offset).tzname(None).removeprefix("UTC") or "+00:00"
-    return moment.isoformat(sep=" ") + zone if {"H", "h"} & {run[0] for run in runs} else moment.date().isoformat()
+    return (
+        moment.isoformat(sep=" ") + zone
+        if {"H", "h"} & {run[0] for run in runs}
+        else moment.date().isoformat()
+    )
 
 
 def _taken(text: str, at: int, size: int) -> str:
@@ -99,7 +108,11 @@ def _taken(text: str, at: int, size: int) -> str:
 def _digits(text: str, at: int, width: int) -> str:
     """Return exactly `width` digits, or one or two if it is 1."""
     end = at
-    while end < len(text) and text[end] in "0123456789" and end - at < max(width, 2 if width == 1 else width):
+    while (
+        end < len(text)
+        and text[end] in "0123456789"
+        and end - at < max(width, 2 if width == 1 else width)
+    ):
         end += 1
     if end == at or (width > 1 and end - at != width):
         raise ValueError(f"{text!r} lacks digits at {at}")

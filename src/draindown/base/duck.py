@@ -15,7 +15,9 @@ def connect(temporary: Path, zone: str = "UTC") -> duckdb.DuckDBPyConnection:
 
     By default DuckDB spills into `.tmp` of the working directory, which may be read-only, and which nobody clears.
     """
-    db = duckdb.connect(config={"temp_directory": str(temporary), "autoinstall_known_extensions": "false"})
+    db = duckdb.connect(
+        config={"temp_directory": str(temporary), "autoinstall_known_extensions": "false"}
+    )
     db.execute(f"set timezone = '{zone}'")
     return db
 
@@ -23,5 +25,8 @@ def connect(temporary: Path, zone: str = "UTC") -> duckdb.DuckDBPyConnection:
 @contextmanager
 def connected() -> Iterator[duckdb.DuckDBPyConnection]:
     """Yield a connection with a temporary directory of its own, in UTC."""
-    with TemporaryDirectory(prefix="draindown-duckdb-") as temporary, closing(connect(Path(temporary))) as db:
+    with (
+        TemporaryDirectory(prefix="draindown-duckdb-") as temporary,
+        closing(connect(Path(temporary))) as db,
+    ):
         yield db

@@ -99,7 +99,9 @@ def said(error: BaseException) -> str:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message; of an error in the JVM that of Java's exception."""
     text = said(error).strip()
-    if text.startswith("An error occurred while calling "):  # py4j names the call, then "\n: ", then the exception
+    if text.startswith(
+        "An error occurred while calling "
+    ):  # py4j names the call, then "\n: ", then the exception
         text = text.partition("\n: ")[2] or text
     return text.partition("\n")[0]
 

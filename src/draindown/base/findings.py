@@ -14,9 +14,22 @@ class Finding(Frozen):
     """
 
     kind: (
-        Literal["parked", "changed", "vanished", "ignored", "unsettled", "died", "unwritable", "retention"]
-        | Literal["new-field", "new-column", "many-fields", "missing-column", "pruning-lost", "refused"]
-        | Literal["waiting", "late", "unread", "incomplete", "not-replayed", "stopped", "sink-stale"]
+        Literal[
+            "parked",
+            "changed",
+            "vanished",
+            "ignored",
+            "unsettled",
+            "died",
+            "unwritable",
+            "retention",
+        ]
+        | Literal[
+            "new-field", "new-column", "many-fields", "missing-column", "pruning-lost", "refused"
+        ]
+        | Literal[
+            "waiting", "late", "unread", "incomplete", "not-replayed", "stopped", "sink-stale"
+        ]
         | Literal["lookup-missed", "lookup-amplified", "moved", "foreign", "altered"]
     )
     subject: str

@@ -30,7 +30,11 @@ def size(number: float) -> str:
     unit = 0
     while number >= 1024 and unit < len(_UNITS) - 1:
         number, unit = number / 1024, unit + 1
-    return f"{number:.0f} {_UNITS[unit]}" if unit == 0 or number >= 100 else f"{number:.1f} {_UNITS[unit]}"
+    return (
+        f"{number:.0f} {_UNITS[unit]}"
+        if unit == 0 or number >= 100
+        else f"{number:.1f} {_UNITS[unit]}"
+    )
 
 
 def percent(share: float) -> str:
@@ -46,7 +50,11 @@ def age(seconds: float) -> str:
     if seconds < 9.95:
         return f"{max(seconds, 0):.1f} s"
     whole = round(seconds)
-    for width, name, below, below_name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+    for width, name, below, below_name in (
+        (86400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
         if whole >= width:
             rest = whole % width // below
             return f"{whole // width} {name}" + (f" {rest} {below_name}" if rest else "")
@@ -66,7 +74,9 @@ def for_bash(command: str) -> str:
 
     A word of `shlex.quote` with such a character becomes one in `$'...'`.
     """
-    return _QUOTED.sub(lambda word: _ansi_c(word[1]) if any(map(_is_hidden, word[1] or "")) else word[0], command)
+    return _QUOTED.sub(
+        lambda word: _ansi_c(word[1]) if any(map(_is_hidden, word[1] or "")) else word[0], command
+    )
 
 
 def value_text(value: Any) -> str:
@@ -79,7 +89,10 @@ def _as_json(value: Any) -> str:
         case Decimal():
             return format(value, "f")  # str() has an exponent where there are many zeros
         case Mapping():
-            pairs = (f"{json.dumps(str(key), ensure_ascii=False)}: {_as_json(one)}" for key, one in value.items())
+            pairs = (
+                f"{json.dumps(str(key), ensure_ascii=False)}: {_as_json(one)}"
+                for key, one in value.items()
+            )
             return f"{{{', '.join(pairs)}}}"
         case list() | tuple():
             return f"[{', '.join(map(_as_json, value))}]"
@@ -90,7 +103,11 @@ def shortened(text: str, limit: int = 600) -> str:
     """Return the first words of `text` on one line of at most `limit` characters. A longer first word stays whole."""
     words = text.split()
     kept = textwrap.shorten(text, limit, placeholder=" ...")
-    return kept if kept != "..." and kept.strip() else " ".join(words[:1]) + (" ..." if len(words) > 1 else "")
+    return (
+        kept
+        if kept != "..." and kept.strip()
+        else " ".join(words[:1]) + (" ..." if len(words) > 1 else "")
+    )
 
 
 def printable_lines(text: str) -> str:
@@ -103,7 +120,10 @@ def columns(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> list[st
     if not rows:
         return []
     flush, width = set(right), [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    cells = ([c.rjust(width[i]) if i in flush else c.ljust(width[i]) for i, c in enumerate(row)] for row in rows)
+    cells = (
+        [c.rjust(width[i]) if i in flush else c.ljust(width[i]) for i, c in enumerate(row)]
+        for row in rows
+    )
     return ["  ".join(line).rstrip() for line in cells]
 
 
@@ -130,4 +150,10 @@ def _encoded(character: str) -> str:
     if character in simple:
         return simple[character]
     point = ord(character)
-    return f"\\x{point:02x}" if point < 0x100 else f"\\u{point:04x}" if point < 0x10000 else f"\\U{point:08x}"
+    return (
+        f"\\x{point:02x}"
+        if point < 0x100
+        else f"\\u{point:04x}"
+        if point < 0x10000
+        else f"\\U{point:08x}"
+    )

@@ -72,7 +72,9 @@ def _decompressed(chunk: bytes, codec: int, block: int) -> bytes:
     if codec == _SNAPPY:
         return bytes(pyarrow.decompress(chunk, _varint(chunk, 0)[0], "snappy").to_pybytes())
     if codec != _LZ4:
-        raise ValueError("Spark wrote its times, whose zone is in footers that are packed as LZO; deliver it as zstd")
+        raise ValueError(
+            "Spark wrote its times, whose zone is in footers that are packed as LZO; deliver it as zstd"
+        )
 
     def fits(size: int) -> bool:
         try:
@@ -80,7 +82,9 @@ def _decompressed(chunk: bytes, codec: int, block: int) -> bytes:
         except OSError:
             return False
 
-    size = bisect_left(range(block + 1), True, 1, key=fits)  # LZ4 doesn't tell it, and fails for less
+    size = bisect_left(
+        range(block + 1), True, 1, key=fits
+    )  # LZ4 doesn't tell it, and fails for less
     return bytes(pyarrow.decompress(chunk, size, "lz4_raw").to_pybytes())
 
 
@@ -121,9 +125,13 @@ def _kind(kind: pyarrow.DataType) -> pyarrow.DataType:
     if pyarrow.types.is_timestamp(kind):
         return pyarrow.timestamp(kind.unit, "UTC")
     if pyarrow.types.is_struct(kind):
-        return pyarrow.struct([one.with_type(_kind(one.type)) for one in map(kind.field, range(kind.num_fields))])
+        return pyarrow.struct(
+            [one.with_type(_kind(one.type)) for one in map(kind.field, range(kind.num_fields))]
+        )
     if pyarrow.types.is_map(kind):
-        return pyarrow.map_(*(one.with_type(_kind(one.type)) for one in (kind.key_field, kind.item_field)))
+        return pyarrow.map_(
+            *(one.with_type(_kind(one.type)) for one in (kind.key_field, kind.item_field))
+        )
     if pyarrow.types.is_list(kind):
         return pyarrow.list_(kind.value_field.with_type(_kind(kind.value_type)))
     return kind
@@ -155,4 +163,6 @@ def instants(values: pyarrow.Array, zone: str) -> pyarrow.Array:
     if pyarrow.types.is_map(kind):
         both = instants(values.keys, zone), instants(values.items, zone)
         return pyarrow.MapArray.from_arrays(starts, *both, type=wanted, mask=values.is_null())
-    return pyarrow.ListArray.from_arrays(starts, instants(values.values, zone), type=wanted, mask=values.is_null())
+    return pyarrow.ListArray.from_arrays(
+        starts, instants(values.values, zone), type=wanted, mask=values.is_null()
+    )

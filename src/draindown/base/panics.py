@@ -27,6 +27,8 @@ def as_error() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # PyO3 makes the class, and no module exports it
+        if (
+            type(error).__name__ != "PanicException"
+        ):  # PyO3 makes the class, and no module exports it
             raise
         raise Panic(said(error)) from error

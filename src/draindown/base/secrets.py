@@ -48,7 +48,9 @@ def _secret(name: str, environ: Mapping[str, str]) -> str:
     if environ.get(variable):
         return environ[variable]
     directory = environ.get(DIRECTORY)
-    found = f"no environment variable {variable}" + ("" if directory else f", and {DIRECTORY} names no directory")
+    found = f"no environment variable {variable}" + (
+        "" if directory else f", and {DIRECTORY} names no directory"
+    )
     if directory:
         try:
             return (Path(directory) / name).read_text(encoding="utf-8").rstrip("\r\n")

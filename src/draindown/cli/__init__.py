@@ -74,10 +74,16 @@ def _options(
     ctx: typer.Context,
     root: Annotated[
         Path | None,
-        typer.Option(help="Project root. Default: the nearest directory that has dags/pipelines.", file_okay=False),
+        typer.Option(
+            help="Project root. Default: the nearest directory that has dags/pipelines.",
+            file_okay=False,
+        ),
     ] = None,
     _wanted: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     if root is not None:
@@ -127,7 +133,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         with panics.as_error():
             app(args=arguments, prog_name="draindown", standalone_mode=True)
     except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else Exit.USAGE if ended.code else Exit.DONE
+        return (
+            ended.code if isinstance(ended.code, int) else Exit.USAGE if ended.code else Exit.DONE
+        )
     except DraindownError as error:
         Output("--json" in arguments).error(error)
         return exit_for(error)

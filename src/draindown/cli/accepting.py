@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from draindown.cli.context import Json, OneFlow, PipelineName, Yes, one_flow, person, refuse_without, setting
+from draindown.cli.context import (
+    Json,
+    OneFlow,
+    PipelineName,
+    Yes,
+    one_flow,
+    person,
+    refuse_without,
+    setting,
+)
 from draindown.cli.output import Output
 
 if TYPE_CHECKING:
@@ -17,9 +26,13 @@ if TYPE_CHECKING:
 def accept(
     ctx: typer.Context,
     pipeline: PipelineName,
-    version: Annotated[int, typer.Option(min=0, help="Version of the commit, as `gate show` lists it.")],
+    version: Annotated[
+        int, typer.Option(min=0, help="Version of the commit, as `gate show` lists it.")
+    ],
     flow: OneFlow = None,
-    reason: Annotated[str, typer.Option(help="Why its rows are right; required with --yes, and kept.")] = "",
+    reason: Annotated[
+        str, typer.Option(help="Why its rows are right; required with --yes, and kept.")
+    ] = "",
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -78,7 +91,9 @@ def _undecided(spec: PipelineSpec, flow: str, version: int) -> ForeignCommit:
             next=f"draindown reset {of} --yes   # compares the whole table with its sources",
         )
     commits = foreign.undecided(spec.layout(flow), spec.flow(flow))
-    chosen = next((one for one in commits if (one.first or one.version) <= version <= one.version), None)
+    chosen = next(
+        (one for one in commits if (one.first or one.version) <= version <= one.version), None
+    )
     if chosen is None:
         raise TerminalError(
             "nothing-to-accept",
@@ -99,7 +114,10 @@ def shown(spec: PipelineSpec, flow: str) -> dict[str, Any]:
     commits = foreign.undecided(layout, declared)
     accepted = acceptance.standing(layout, foreign.in_table(layout))
     return {
-        "foreign": [one.model_dump(mode="json") | {"next": foreign.deciding(layout, declared, one)} for one in commits],
+        "foreign": [
+            one.model_dump(mode="json") | {"next": foreign.deciding(layout, declared, one)}
+            for one in commits
+        ],
         "accepted": [one.model_dump(mode="json") for one in accepted],
     }
 
@@ -112,6 +130,9 @@ def lines(state: dict[str, Any]) -> list[str]:
 
     told = []
     for one in state.get("foreign", []):
-        told += [f"  WRONG      {printable(str(ForeignCommit.model_validate(one)))}", f"    next: {one['next']}"]
+        told += [
+            f"  WRONG      {printable(str(ForeignCommit.model_validate(one)))}",
+            f"    next: {one['next']}",
+        ]
     accepted = [Acceptance.model_validate(one) for one in state.get("accepted", [])]
     return [*told, *(f"  accepted   {printable(str(one))}" for one in accepted)]

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from draindown.spec.models import PipelineSpec
 
 
-def others(spec: PipelineSpec, flows: Sequence[str], shown: Collection[tuple[str, str]]) -> Iterator[str]:
+def others(
+    spec: PipelineSpec, flows: Sequence[str], shown: Collection[tuple[str, str]]
+) -> Iterator[str]:
     """Yield, per flow, who holds its lease if that is another run than those shown, and how far it is.
 
     `shown`: flow and id of each run.
@@ -23,7 +25,9 @@ def others(spec: PipelineSpec, flows: Sequence[str], shown: Collection[tuple[str
         holder, so_far = lease_holder_so_far(spec.layout(flow))
         if holder is None or (flow, holder.run_id) in shown:
             continue
-        command = f"draindown report {spec.pipeline} --flow {flow} --run {shlex.quote(holder.run_id)}"
+        command = (
+            f"draindown report {spec.pipeline} --flow {flow} --run {shlex.quote(holder.run_id)}"
+        )
         told = f"{spec.pipeline}/{flow}  {holder}; {so_far}"
         yield f"AT WORK  {printable(told)}\n          next: {printable(command)}"
 

@@ -20,14 +20,17 @@ if TYPE_CHECKING:
 
 
 def init(
-    directory: Annotated[Path | None, typer.Argument(metavar="DIR", help="Default: the project root.")] = None,
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="Default: the project root.")
+    ] = None,
     name: Annotated[str, typer.Option(help="Name of the pipeline.")] = "orders",
     *,
     ctx: typer.Context,
     lake: Annotated[
         str | None,
         typer.Option(
-            metavar="PIPELINE", help="Write no pipeline: begin the lake of this one, or accept what is there."
+            metavar="PIPELINE",
+            help="Write no pipeline: begin the lake of this one, or accept what is there.",
         ),
     ] = None,
     yes: Yes = False,
@@ -43,8 +46,15 @@ def init(
     written = scaffold.init(home, name)
     into = f"draindown --root {shlex.quote(str(directory))}" if directory else "draindown"
     commands = [f"{into} {verb} {name}" for verb in ("validate", "run", "quarantine list", "audit")]
-    lines = ["wrote", *(f"  {path}" for path in written), "next", *(f"  {command}" for command in commands)]
-    Output(as_json).result({"written": [str(path) for path in written], "next": commands}, "\n".join(lines))
+    lines = [
+        "wrote",
+        *(f"  {path}" for path in written),
+        "next",
+        *(f"  {command}" for command in commands),
+    ]
+    Output(as_json).result(
+        {"written": [str(path) for path in written], "next": commands}, "\n".join(lines)
+    )
 
 
 def _begin_lake(here: Setting, pipeline: str, yes: bool, out: Output) -> None:
@@ -54,31 +64,40 @@ def _begin_lake(here: Setting, pipeline: str, yes: bool, out: Output) -> None:
 
     spec = here.load(pipeline)
     again = f"draindown init --lake {spec.pipeline} --yes"
-    storage.refuse_file_as_lake(spec.lake, tried=f"begin the lake of pipeline {spec.pipeline}", again=again)
+    storage.refuse_file_as_lake(
+        spec.lake, tried=f"begin the lake of pipeline {spec.pipeline}", again=again
+    )
     found = Lake.look(spec.lake, here.root, spec.pipeline, here.environ)
     out.note(f"{found.state}\n  {found.acceptance}")
     refuse_without(yes)
     with storage.named(spec.layout(spec.graph.order[0]), tried=again):
         accepted = found.accept(person())
     out.result(
-        {"lake": found.path, "id": accepted.id}, f"pipeline {spec.pipeline} uses lake {accepted.id} at {found.path}"
+        {"lake": found.path, "id": accepted.id},
+        f"pipeline {spec.pipeline} uses lake {accepted.id} at {found.path}",
     )
 
 
 def validate(
     pipelines: Annotated[
-        list[str] | None, typer.Argument(metavar="PIPELINE", help="Names or YAML files. Default: all.")
+        list[str] | None,
+        typer.Argument(metavar="PIPELINE", help="Names or YAML files. Default: all."),
     ] = None,
     *,
     ctx: typer.Context,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Warnings are errors: all that a run needs must be on this machine.")
+        bool,
+        typer.Option(
+            "--strict", help="Warnings are errors: all that a run needs must be on this machine."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Check pipeline files and their suites; errors name file and line. Exit 78 if any is wrong."""
     out, checked = Output(as_json), list(_checked(ctx, pipelines or [], strict=strict))
-    errors = [error for one in checked for error in (*one.errors, *(one.warnings if strict else ()))]
+    errors = [
+        error for one in checked for error in (*one.errors, *(one.warnings if strict else ()))
+    ]
     warnings = [] if strict else [error for one in checked for error in one.warnings]
     good = [one.name for one in checked if not one.errors and not (strict and one.warnings)]
     if not as_json:
@@ -87,7 +106,10 @@ def validate(
         for error in errors:
             out.error(error)
     text = "\n".join(f"{name}: valid" for name in good)
-    found = {"errors": [error.as_dict() for error in errors], "warnings": [warning.as_dict() for warning in warnings]}
+    found = {
+        "errors": [error.as_dict() for error in errors],
+        "warnings": [warning.as_dict() for warning in warnings],
+    }
     out.result({"valid": good, **found}, text or "no valid pipeline")
     if errors:
         raise typer.Exit(Exit.NEEDS_PERSON)

@@ -22,13 +22,20 @@ if TYPE_CHECKING:
     from draindown.spec.models import PipelineSpec
 
 
-PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="Name from dags/pipelines/, or a YAML file.")]
+PipelineName = Annotated[
+    str, typer.Argument(metavar="PIPELINE", help="Name from dags/pipelines/, or a YAML file.")
+]
 AnyPipeline = Annotated[
     str | None,
-    typer.Argument(metavar="[PIPELINE]", help="Name from dags/pipelines/, or a YAML file. Default: all, in brief."),
+    typer.Argument(
+        metavar="[PIPELINE]",
+        help="Name from dags/pipelines/, or a YAML file. Default: all, in brief.",
+    ),
 ]
 Flow = Annotated[str | None, typer.Option(help="Only this flow. Default: all.")]
-OneFlow = Annotated[str | None, typer.Option(help="The flow; may be left out where the pipeline has one.")]
+OneFlow = Annotated[
+    str | None, typer.Option(help="The flow; may be left out where the pipeline has one.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it. Without it, only the plan is printed.")]
 Note = Annotated[str, typer.Option(help="Why, for those who read it later.")]
@@ -43,7 +50,9 @@ def not_empty(value: str | list[str] | None) -> str | list[str] | None:
 
 Ids = Annotated[
     list[str] | None,
-    typer.Option("--id", help="Only this row; the start of an id will do. Repeatable.", callback=not_empty),
+    typer.Option(
+        "--id", help="Only this row; the start of an id will do. Repeatable.", callback=not_empty
+    ),
 ]
 
 
@@ -69,7 +78,9 @@ class Setting:
         from draindown.lake.presence import Lake
 
         tried = f"open the lake of pipeline {spec.pipeline}"
-        storage.refuse_file_as_lake(spec.lake, tried=tried, again=f"draindown doctor {spec.pipeline}")
+        storage.refuse_file_as_lake(
+            spec.lake, tried=tried, again=f"draindown doctor {spec.pipeline}"
+        )
         Lake.look(spec.lake, self.root, spec.pipeline, self.environ).refuse_missing()
 
     def load(self, pipeline: str) -> PipelineSpec:
@@ -87,7 +98,9 @@ class Setting:
             by_path.set({**by_path.get(), spec.pipeline: pipeline})
         return spec
 
-    def request(self, spec: PipelineSpec, flow: str, step: Step, run_id: str, **more: Any) -> Request:
+    def request(
+        self, spec: PipelineSpec, flow: str, step: Step, run_id: str, **more: Any
+    ) -> Request:
         """Return the request of one step, as the DAG would make it."""
         from draindown.runs.request import Request
         from draindown.spec.project import suite
@@ -111,7 +124,9 @@ def request_of(here: Setting, pipeline: str, flow: str | None) -> Request:
     return here.request(spec, one_flow(spec, flow), "drain", new_run_id())
 
 
-def table_writers(here: Setting, name: str) -> list[tuple[PipelineSpec, str, FlowSpec | DerivedFlow]]:
+def table_writers(
+    here: Setting, name: str
+) -> list[tuple[PipelineSpec, str, FlowSpec | DerivedFlow]]:
     """Return all flows of the project with the tables that they write; of PIPELINE/TABLE those of that pipeline."""
     from draindown.spec.loader import DIRECTORY, BrokenPipeline, load_all
     from draindown.spec.project import rooted
@@ -121,7 +136,9 @@ def table_writers(here: Setting, name: str) -> list[tuple[PipelineSpec, str, Flo
         specs = [here.spec(pipeline)]
     else:
         loaded = load_all(here.root / DIRECTORY, here.environ)
-        specs = [rooted(found, here.root) for found in loaded if not isinstance(found, BrokenPipeline)]
+        specs = [
+            rooted(found, here.root) for found in loaded if not isinstance(found, BrokenPipeline)
+        ]
     return [(spec, flow, one) for spec in specs for flow, one in spec.flows.items()]
 
 
@@ -132,19 +149,30 @@ def table_writer(here: Setting, name: str, known: str) -> tuple[PipelineSpec, st
     `known`: what there is instead, in words.
     """
     wanted = name.rpartition("/")[2]
-    found = [(spec, flow) for spec, flow, one in table_writers(here, name) if one.table_name(flow) == wanted]
+    found = [
+        (spec, flow)
+        for spec, flow, one in table_writers(here, name)
+        if one.table_name(flow) == wanted
+    ]
     if len(found) > 1:
         ways = " or ".join(f"{spec.pipeline}/{wanted}" for spec, _ in found)
-        raise typer.BadParameter(f"several pipelines write a table {wanted}: say {ways}", param_hint="TABLE")
+        raise typer.BadParameter(
+            f"several pipelines write a table {wanted}: say {ways}", param_hint="TABLE"
+        )
     if not found:
-        raise typer.BadParameter(f"no flow that can be loaded writes table {wanted}; {known}", param_hint="TABLE")
+        raise typer.BadParameter(
+            f"no flow that can be loaded writes table {wanted}; {known}", param_hint="TABLE"
+        )
     here.present(found[0][0])
     return found[0]
 
 
 def nearest_root(start: Path) -> Path:
     """Return the nearest directory, from `start` upwards, with a dags/pipelines; `start` itself if none has one."""
-    return next((place for place in (start, *start.parents) if (place / "dags" / "pipelines").is_dir()), start)
+    return next(
+        (place for place in (start, *start.parents) if (place / "dags" / "pipelines").is_dir()),
+        start,
+    )
 
 
 def setting(ctx: typer.Context) -> Setting:
@@ -174,7 +202,9 @@ def derived_flows(spec: PipelineSpec, flow: str | None) -> list[str]:
     found = [name for name in flows(spec, flow) if spec.is_derived(name)]
     if flow is not None and not found:
         known = ", ".join(name for name in spec.graph.order if spec.is_derived(name))
-        raise typer.BadParameter(f"flow {flow} is not derived; derived flows of {spec.pipeline}: {known or 'none'}")
+        raise typer.BadParameter(
+            f"flow {flow} is not derived; derived flows of {spec.pipeline}: {known or 'none'}"
+        )
     return found
 
 
@@ -182,9 +212,13 @@ def one_flow(spec: PipelineSpec, flow: str | None, *, landing: bool = False) -> 
     """Return the named flow, or the only one, of those that read records if `landing`; else raise a usage error."""
     found = (landing_flows if landing else flows)(spec, flow)
     if not found:
-        raise typer.BadParameter(f"no flow of pipeline {spec.pipeline} reads records: all of them are derived")
+        raise typer.BadParameter(
+            f"no flow of pipeline {spec.pipeline} reads records: all of them are derived"
+        )
     if len(found) > 1:
-        raise typer.BadParameter(f"pipeline {spec.pipeline} has several flows: say --flow {' or --flow '.join(found)}")
+        raise typer.BadParameter(
+            f"pipeline {spec.pipeline} has several flows: say --flow {' or --flow '.join(found)}"
+        )
     return found[0]
 
 

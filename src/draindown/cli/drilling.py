@@ -27,25 +27,44 @@ _DOES = "Drain copies with their slices in random order, merged and split; compa
 
 def drill(
     ctx: typer.Context,
-    fault: Annotated[str | None, typer.Argument(metavar="FAULT", help="A fault, or `all`. Default: list them.")] = None,
+    fault: Annotated[
+        str | None, typer.Argument(metavar="FAULT", help="A fault, or `all`. Default: list them.")
+    ] = None,
     pipeline: Annotated[
-        str | None, typer.Argument(metavar="PIPELINE", help="Name from dags/pipelines/, or a YAML file.")
+        str | None,
+        typer.Argument(metavar="PIPELINE", help="Name from dags/pipelines/, or a YAML file."),
     ] = None,
     flow: Flow = None,
     listed: Annotated[bool, typer.Option("--list", help="List the faults and do nothing.")] = False,
     batch: Annotated[
         int | None,
-        typer.Option(min=1, help="Strike this batch, from 1. Default: the middle one that changes rows."),
+        typer.Option(
+            min=1, help="Strike this batch, from 1. Default: the middle one that changes rows."
+        ),
     ] = None,
-    max_files: Annotated[int, typer.Option(min=1, help="Take at most so many files, oldest first.")] = 30,
-    max_bytes: Annotated[str, typer.Option(help="Take files of at most this size together; one at least.")] = "64mb",
-    times: Annotated[int, typer.Option(min=1, help="kill-at-random: kill so many drivers in a row.")] = 3,
-    seed: Annotated[int, typer.Option(help="kill-at-random: where its times are drawn from; shuffle: the first.")] = 1,
-    seeds: Annotated[int, typer.Option(min=1, help="shuffle: drain so many copies, each in an order of its own.")] = 3,
+    max_files: Annotated[
+        int, typer.Option(min=1, help="Take at most so many files, oldest first.")
+    ] = 30,
+    max_bytes: Annotated[
+        str, typer.Option(help="Take files of at most this size together; one at least.")
+    ] = "64mb",
+    times: Annotated[
+        int, typer.Option(min=1, help="kill-at-random: kill so many drivers in a row.")
+    ] = 3,
+    seed: Annotated[
+        int,
+        typer.Option(help="kill-at-random: where its times are drawn from; shuffle: the first."),
+    ] = 1,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="shuffle: drain so many copies, each in an order of its own.")
+    ] = 3,
     scratch: Annotated[
-        Path | None, typer.Option(help="Make the copies here. Default: a temporary directory.", file_okay=False)
+        Path | None,
+        typer.Option(help="Make the copies here. Default: a temporary directory.", file_okay=False),
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the copies although everything held.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the copies although everything held.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Do a fault to a scratch copy of a pipeline, recover, and compare. Exit 1 if anything doesn't hold."""
@@ -58,7 +77,9 @@ def drill(
         _list(out)
         return
     if pipeline is None:
-        raise typer.BadParameter(f"say which pipeline: draindown drill {fault} PIPELINE", param_hint="PIPELINE")
+        raise typer.BadParameter(
+            f"say which pipeline: draindown drill {fault} PIPELINE", param_hint="PIPELINE"
+        )
     here = setting(ctx)
     spec, size = here.spec(pipeline), _bytes(max_bytes)
     names = flows(spec, flow) if fault == _SHUFFLE else landing_flows(spec, flow)
@@ -67,9 +88,14 @@ def drill(
     with _copies(where, out):
         if fault == _SHUFFLE:
             drawn = range(seed, seed + seeds)
-            result = shuffle.play(Shuffle(spec, names, here.root, where, max_files, size, drawn), out.note)
+            result = shuffle.play(
+                Shuffle(spec, names, here.root, where, max_files, size, drawn), out.note
+            )
         else:
-            result = play(Campaign(spec, names, fault, here.root, where, max_files, size, batch, times, seed), out.note)
+            result = play(
+                Campaign(spec, names, fault, here.root, where, max_files, size, batch, times, seed),
+                out.note,
+            )
     _done(result, where, keep, out)
 
 
@@ -124,4 +150,6 @@ def _list(out: Output) -> None:
         [_SHUFFLE, _DOES],
     ]
     text = f"{table(('fault', 'what is done'), rows)}\n\nnext: draindown drill kill-after-merge PIPELINE"
-    out.result([{name: v for name, v in asdict(fault).items() if name != "step"} for fault in FAULTS], text)
+    out.result(
+        [{name: v for name, v in asdict(fault).items() if name != "step"} for fault in FAULTS], text
+    )

@@ -31,7 +31,10 @@ def explain(
         ),
     ] = None,
     plan: Annotated[
-        bool, typer.Option("--physical", help="With the physical plan of the next run, which starts a JVM.")
+        bool,
+        typer.Option(
+            "--physical", help="With the physical plan of the next run, which starts a JVM."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -92,7 +95,8 @@ def _tell(
     ]
     out.result(
         {"pipeline": spec.pipeline, "flows": data},
-        "\n\n".join(texts) or f"pipeline {spec.pipeline} has no derived flow: draindown plan says what the others read",
+        "\n\n".join(texts)
+        or f"pipeline {spec.pipeline} has no derived flow: draindown plan says what the others read",
     )
     failed = [one for one in found.values() if isinstance(one, DraindownError)]
     if failed:
@@ -122,7 +126,9 @@ def _lost(spec: PipelineSpec, flow: str, delays: Sequence[int]) -> list[Cover]:
         return []
     end = windows.first_end(part) if isinstance(part, Window) else sessions.first_end(part)
     try:
-        return lost(Asked.of_source(spec.layout(flow), declared.source.read[0], part.time), end, delays)
+        return lost(
+            Asked.of_source(spec.layout(flow), declared.source.read[0], part.time), end, delays
+        )
     except TerminalError as error:
         if error.code != "no-arrival":
             raise
@@ -133,9 +139,13 @@ def _text(one: Explanation, plan: Physical | None = None) -> str:
     from draindown.base.formatting import count, printable
 
     lines = [f"{one.pipeline}/{one.flow}", f"  query    {printable(one.query)}"]
-    more = "" if one.scope_keys == one.row_keys else f"; a row is named by {', '.join(one.row_keys)}"
+    more = (
+        "" if one.scope_keys == one.row_keys else f"; a row is named by {', '.join(one.row_keys)}"
+    )
     lines.append(f"  touches  a changed row touches {one.touches}")
-    lines.append(f"           recomputed together: all rows with the same {', '.join(one.scope_keys)}{more}")
+    lines.append(
+        f"           recomputed together: all rows with the same {', '.join(one.scope_keys)}{more}"
+    )
     lines += [f"  {word:<8} {printable(text)}" for word, text in _next(one)]
     if one.images:
         per = one.reread / one.images
@@ -160,17 +170,29 @@ def _plan_lines(plan: Physical | None) -> list[str]:
     lines = [f"  plan     of a batch that would {plan.of}: {sums}"]
     for one in plan.reads:
         pruned = f"{one.of_files - one.files:,} left out"
-        lines.append(f"           {one.table}: reads {one.files:,} of {count(one.of_files, 'file')}, {pruned}")
+        lines.append(
+            f"           {one.table}: reads {one.files:,} of {count(one.of_files, 'file')}, {pruned}"
+        )
     return [*lines, *(f"    {line}" for line in plan.plan.splitlines())]
 
 
 def _costs(one: Explanation) -> list[str]:
     from draindown.base.formatting import age, count, percent
 
-    lines = [] if one.seconds is None else [f"  takes    about {age(one.seconds)}, by the batches of the ledger"]
+    lines = (
+        []
+        if one.seconds is None
+        else [f"  takes    about {age(one.seconds)}, by the batches of the ledger"]
+    )
     for cover in one.watermarks:
-        rows = f"{count(cover.rows, 'row')} of the source, {percent(cover.share)}" if cover.rows else "nothing"
-        lines.append(f"  lost     by a watermark of {age(cover.delay)}, had it run after each arrival: {rows}")
+        rows = (
+            f"{count(cover.rows, 'row')} of the source, {percent(cover.share)}"
+            if cover.rows
+            else "nothing"
+        )
+        lines.append(
+            f"  lost     by a watermark of {age(cover.delay)}, had it run after each arrival: {rows}"
+        )
     return lines
 
 
@@ -181,7 +203,12 @@ def _next(one: Explanation) -> list[tuple[str, str]]:
         return [("next" if not at else "", text) for at, text in enumerate(one.waits)]
     applied = f"recomputes what {count(one.applied, 'late row')} touch that were applied, yet to be counted"
     if not one.sources and not one.applied:
-        return [("next", "reads nothing: no published row of its sources changed since its newest batch")]
+        return [
+            (
+                "next",
+                "reads nothing: no published row of its sources changed since its newest batch",
+            )
+        ]
     lines: list[tuple[str, str]] = [("next", applied)] if one.applied else []
     for read in one.sources:
         what = (
@@ -191,5 +218,8 @@ def _next(one: Explanation) -> list[tuple[str, str]]:
             if read.changed
             else f"no row changed, at version {read.until}"
         )
-        lines += [("next" if not lines else "", f"{read.table}: {what}"), ("", f"reads again of {read}")]
+        lines += [
+            ("next" if not lines else "", f"{read.table}: {what}"),
+            ("", f"reads again of {read}"),
+        ]
     return [*lines, *([("", f"compares with {one.result}")] if one.result else [])]

@@ -39,11 +39,15 @@ def _foreseen(error: Exception, command: str) -> DraindownError | None:
     from draindown.lake import storage, torn
 
     changed = "unknown; every command may be repeated safely"
-    return storage.refusal(error, None, tried=command, changed=changed, again=command) or torn.of_error(error)
+    return storage.refusal(
+        error, None, tried=command, changed=changed, again=command
+    ) or torn.of_error(error)
 
 
 def _unforeseen(error: Exception, command: str) -> DraindownError:
-    with tempfile.NamedTemporaryFile("w", prefix="draindown-", suffix=".traceback", delete=False) as file:
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="draindown-", suffix=".traceback", delete=False
+    ) as file:
         traceback.print_exception(error, file=file)
     of_table = type(error).__module__.partition(".")[0] in _READERS
     first = (

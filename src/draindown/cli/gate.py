@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from draindown.cli import accepting
-from draindown.cli.context import Flow, Json, PipelineName, Setting, Yes, flows, one_flow, person, setting
+from draindown.cli.context import (
+    Flow,
+    Json,
+    PipelineName,
+    Setting,
+    Yes,
+    flows,
+    one_flow,
+    person,
+    setting,
+)
 from draindown.cli.output import Output
 
 if TYPE_CHECKING:
@@ -17,13 +27,19 @@ if TYPE_CHECKING:
     from draindown.spec.models import PipelineSpec
 
 
-gate = typer.Typer(no_args_is_help=True, help="What passed its check and is published; waivers; rows in its way.")
+gate = typer.Typer(
+    no_args_is_help=True, help="What passed its check and is published; waivers; rows in its way."
+)
 gate.command()(accepting.accept)
-Expectation = Annotated[str, typer.Argument(metavar="EXPECTATION", help="Its name, as `gate show` lists it.")]
+Expectation = Annotated[
+    str, typer.Argument(metavar="EXPECTATION", help="Its name, as `gate show` lists it.")
+]
 
 
 @gate.command()
-def show(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
+def show(
+    ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False
+) -> None:
     """Show the published version, the last verdict with its failures, and all waivers."""
     here = setting(ctx)
     spec = here.spec(pipeline)
@@ -37,10 +53,16 @@ def waive(
     ctx: typer.Context,
     pipeline: PipelineName,
     expectation: Expectation,
-    reason: Annotated[str, typer.Option(help="Why it may fail; required, and shown wherever it counts.")],
+    reason: Annotated[
+        str, typer.Option(help="Why it may fail; required, and shown wherever it counts.")
+    ],
     flow: Flow = None,
-    until_version: Annotated[int | None, typer.Option(min=0, help="Newest table version it counts for.")] = None,
-    duration: Annotated[str | None, typer.Option("--for", help="How long it counts, such as `2 days`.")] = None,
+    until_version: Annotated[
+        int | None, typer.Option(min=0, help="Newest table version it counts for.")
+    ] = None,
+    duration: Annotated[
+        str | None, typer.Option("--for", help="How long it counts, such as `2 days`.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Let the gate pass although an expectation fails. The next run checks again and publishes."""
@@ -64,17 +86,25 @@ def waive(
 
 @gate.command()
 def unwaive(
-    ctx: typer.Context, pipeline: PipelineName, expectation: Expectation, flow: Flow = None, as_json: Json = False
+    ctx: typer.Context,
+    pipeline: PipelineName,
+    expectation: Expectation,
+    flow: Flow = None,
+    as_json: Json = False,
 ) -> None:
     """Take a waiver back."""
     from draindown.gate import waivers
 
     here = setting(ctx)
     spec = here.spec(pipeline)
-    waived = [name for name in flows(spec, flow) if expectation in waivers.waivers(spec.layout(name))]
+    waived = [
+        name for name in flows(spec, flow) if expectation in waivers.waivers(spec.layout(name))
+    ]
     name = waived[0] if len(waived) == 1 else one_flow(spec, flow)
     removed = waivers.unwaive(spec.layout(name), expectation)
-    Output(as_json).result({"flow": name, **removed.model_dump(mode="json")}, f"took back {_waiver_text(removed)}")
+    Output(as_json).result(
+        {"flow": name, **removed.model_dump(mode="json")}, f"took back {_waiver_text(removed)}"
+    )
 
 
 @gate.command("quarantine")
@@ -91,7 +121,9 @@ def quarantine_(
 
     here = setting(ctx)
     spec = here.spec(pipeline)
-    withdraw_rows(here, spec, _flow_with(here, spec, flow, expectation), expectation, yes, Output(as_json))
+    withdraw_rows(
+        here, spec, _flow_with(here, spec, flow, expectation), expectation, yes, Output(as_json)
+    )
 
 
 def _state(here: Setting, spec: PipelineSpec, flow: str) -> dict[str, Any]:
@@ -126,7 +158,9 @@ def _text(where: str, state: dict[str, Any]) -> str:
     pointer = state["published"]
     lines = [where, "  published  none"]
     if pointer:
-        lines[1] = f"  published  version {pointer['version']}, {count(pointer['rows'], 'row')}, at {pointer['at']}"
+        lines[1] = (
+            f"  published  version {pointer['version']}, {count(pointer['rows'], 'row')}, at {pointer['at']}"
+        )
     lines += accepting.lines(state)
     waived = [Waiver.model_validate(waiver) for waiver in state["waivers"].values()]
     lines += [f"  waived     {_waiver_text(waiver, state.get('table'))}" for waiver in waived]
@@ -148,7 +182,11 @@ def _with_advice(check: StepReport, *, counts: bool) -> StepReport:
     """
     if not check.error:
         return check
-    steps = [step for step in check.error.get("next") or () if counts and not step.startswith("draindown gate show ")]
+    steps = [
+        step
+        for step in check.error.get("next") or ()
+        if counts and not step.startswith("draindown gate show ")
+    ]
     return check.model_copy(update={"error": check.error | {"next": steps}})
 
 
@@ -189,4 +227,6 @@ def _until(duration: str | None) -> datetime | None:
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--for") from None
     except OverflowError:
-        raise typer.BadParameter("there is no such time: leave it out, for good", param_hint="--for") from None
+        raise typer.BadParameter(
+            "there is no such time: leave it out, for good", param_hint="--for"
+        ) from None

@@ -26,14 +26,24 @@ class By(StrEnum):
 
 def as_of(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="TABLE", help="Table with a history, or PIPELINE/TABLE.")],
-    time: Annotated[str, typer.Argument(metavar="TIME", help="As `sequence_by`: 2026-01-31T12:00Z, or a number.")],
+    name: Annotated[
+        str, typer.Argument(metavar="TABLE", help="Table with a history, or PIPELINE/TABLE.")
+    ],
+    time: Annotated[
+        str,
+        typer.Argument(metavar="TIME", help="As `sequence_by`: 2026-01-31T12:00Z, or a number."),
+    ],
     key: Annotated[
         list[str] | None,
-        typer.Option(help="Only this key: VALUE, or COLUMN=VALUE of several. Repeatable.", callback=not_empty),
+        typer.Option(
+            help="Only this key: VALUE, or COLUMN=VALUE of several. Repeatable.", callback=not_empty
+        ),
     ] = None,
     by: Annotated[
-        By, typer.Option(help="`sequence`: what the events say of the time. `arrival`: what the table said then.")
+        By,
+        typer.Option(
+            help="`sequence`: what the events say of the time. `arrival`: what the table said then."
+        ),
     ] = By.sequence,
     limit: Annotated[int, typer.Option(min=1, help="At most so many rows.")] = 50,
     as_json: Json = False,
@@ -48,7 +58,13 @@ def as_of(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     said = f"{spec.pipeline}/{spec.flows[flow].table_name(flow)} at {time}"
-    data = {"at": time, "by": by.value, "version": answer.version, "number": answer.number, "rows": answer.rows}
+    data = {
+        "at": time,
+        "by": by.value,
+        "version": answer.version,
+        "number": answer.number,
+        "rows": answer.rows,
+    }
     Output(as_json).result(data, f"{said}  {_text(answer)}")
 
 
@@ -57,23 +73,31 @@ def _history(here: Setting, name: str) -> tuple[PipelineSpec, str, History]:
     from draindown.spec.history import HISTORY
 
     kept = [
-        f"{spec.pipeline}/{one.table_name(flow)}" for spec, flow, one in table_writers(here, name) if one.target.history
+        f"{spec.pipeline}/{one.table_name(flow)}"
+        for spec, flow, one in table_writers(here, name)
+        if one.target.history
     ]
     known = f"histories are {', '.join(kept)}" if kept else f"no flow keeps one: {HISTORY}"
     spec, flow = table_writer(here, name, known)
     part = spec.flows[flow].target.history
     if part is None:
-        raise typer.BadParameter(f"table {name.rpartition('/')[2]} is no history; {known}", param_hint="TABLE")
+        raise typer.BadParameter(
+            f"table {name.rpartition('/')[2]} is no history; {known}", param_hint="TABLE"
+        )
     return spec, flow, part
 
 
 def _keys(part: History, given: Sequence[str]) -> Mapping[str, str]:
-    if len(part.scope_keys) == len(given) == 1 and not given[0].startswith(f"{part.scope_keys[0]}="):
+    if len(part.scope_keys) == len(given) == 1 and not given[0].startswith(
+        f"{part.scope_keys[0]}="
+    ):
         return {part.scope_keys[0]: given[0]}
     pairs = {column: value for column, _, value in (one.partition("=") for one in given)}
     wrong = [column for column in pairs if column not in part.scope_keys]
     if wrong or len(pairs) < len(given):
-        raise typer.BadParameter(f"say COLUMN=VALUE once each; columns are {', '.join(part.scope_keys)}")
+        raise typer.BadParameter(
+            f"say COLUMN=VALUE once each; columns are {', '.join(part.scope_keys)}"
+        )
     return pairs
 
 

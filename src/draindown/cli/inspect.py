@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 _LOOKED, _KNOWN = 20, 5  # runs that are listed, and that are named where another one was asked for
 
 
-def doctor(ctx: typer.Context, pipeline: AnyPipeline = None, flow: Flow = None, as_json: Json = False) -> None:
+def doctor(
+    ctx: typer.Context, pipeline: AnyPipeline = None, flow: Flow = None, as_json: Json = False
+) -> None:
     """Check a flow's state for consistency; print what is wrong and how to fix it. Changes nothing, starts no JVM."""
     from draindown.doctor.examination import examine, examine_setup
 
@@ -56,9 +58,14 @@ def report(
     run: Annotated[str, typer.Option(help="Id of the run, or `last`.")] = "last",
     start: Annotated[str | None, typer.Option(help="Id of one start of a step, as listed.")] = None,
     flow: Flow = None,
-    listing: Annotated[bool, typer.Option("--list", help="List the newest runs, with their verdicts.")] = False,
+    listing: Annotated[
+        bool, typer.Option("--list", help="List the newest runs, with their verdicts.")
+    ] = False,
     drift: Annotated[
-        bool, typer.Option("--drift", help="List fields that the contract doesn't name, and what files lacked.")
+        bool,
+        typer.Option(
+            "--drift", help="List fields that the contract doesn't name, and what files lacked."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -86,18 +93,38 @@ def report(
     states = {name: Snapshot.of(spec.layout(name)) for name in names}
     chosen = {name: _chosen(states[name], run) for name in names}
     every = {
-        name: starts.listed(states[name], one.run_id) if one and one.is_readable else [] for name, one in chosen.items()
+        name: starts.listed(states[name], one.run_id) if one and one.is_readable else []
+        for name, one in chosen.items()
     }
-    shown = [one for name in names for one in starts.with_sums(states[name], _shown(every[name], start))]
-    silent = {name: one for name, one in chosen.items() if one and not any(told.report for told in every[name])}
+    shown = [
+        one for name in names for one in starts.with_sums(states[name], _shown(every[name], start))
+    ]
+    silent = {
+        name: one
+        for name, one in chosen.items()
+        if one and not any(told.report for told in every[name])
+    }
     if not shown and (start or not silent):
         raise _no_report(spec, run, start)
     one_each = sum(map(len, every.values())) == len(shown)
     listed = "" if start or (one_each and run == "last") else _starts_text(every)
-    data = [one.as_dict() | {"flow": name} for name in names for one in every[name] if start in (None, one.start)]
-    own = [step for step in shown if step.flow in states]  # a report may have been put there by hand
-    text = card(shown, of_reports(states.__getitem__, own), whole=start is None, findings=ALL_FINDINGS)
-    parts = [text if shown else "", *([] if start else [one.card for one in silent.values()]), listed]
+    data = [
+        one.as_dict() | {"flow": name}
+        for name in names
+        for one in every[name]
+        if start in (None, one.start)
+    ]
+    own = [
+        step for step in shown if step.flow in states
+    ]  # a report may have been put there by hand
+    text = card(
+        shown, of_reports(states.__getitem__, own), whole=start is None, findings=ALL_FINDINGS
+    )
+    parts = [
+        text if shown else "",
+        *([] if start else [one.card for one in silent.values()]),
+        listed,
+    ]
     if run == "last" and not start:
         parts += others(spec, names, {(name, one.run_id) for name, one in chosen.items() if one})
         parts += half_rebuilt(spec, names)
@@ -110,10 +137,14 @@ def _proofs(spec: PipelineSpec, names: list[str]) -> str:
     from draindown.flow import proven
 
     found = {name: proven.newest(spec.layout(name)) for name in names if spec.is_derived(name)}
-    return "\n".join(f"proof     {spec.pipeline}/{name} {last}" for name, last in found.items() if last)
+    return "\n".join(
+        f"proof     {spec.pipeline}/{name} {last}" for name, last in found.items() if last
+    )
 
 
-def audit(ctx: typer.Context, pipeline: AnyPipeline = None, flow: Flow = None, as_json: Json = False) -> None:
+def audit(
+    ctx: typer.Context, pipeline: AnyPipeline = None, flow: Flow = None, as_json: Json = False
+) -> None:
     """Recount everything from raw input and compare it with the tables. Exit 1 if anything doesn't fit.
 
     Derived flows are not recounted: of each, the newest proof is named (`draindown prove`). Exit 1 if it does not hold.
@@ -138,7 +169,9 @@ def audit(ctx: typer.Context, pipeline: AnyPipeline = None, flow: Flow = None, a
         raise typer.Exit(max(map(exit_for, refused)))
 
 
-def _audited(here: Setting, spec: PipelineSpec, flow: str | None, out: Output) -> dict[str, Audited]:
+def _audited(
+    here: Setting, spec: PipelineSpec, flow: str | None, out: Output
+) -> dict[str, Audited]:
     """Return the audit of each flow; of a derived one its newest proof, of one that can't be audited the error."""
     from draindown.audit.derived import unaudited
     from draindown.audit.recount import audit as audit_flow
@@ -165,7 +198,11 @@ def _audit_data(spec: PipelineSpec, flow: str, found: Audited) -> dict[str, Any]
 
 
 def _audit_text(spec: PipelineSpec, flow: str, found: Audited) -> str:
-    return not_done(spec.pipeline, flow, "audited", found) if isinstance(found, DraindownError) else str(found)
+    return (
+        not_done(spec.pipeline, flow, "audited", found)
+        if isinstance(found, DraindownError)
+        else str(found)
+    )
 
 
 def unnamed(spec: PipelineSpec, flow: str) -> list[dict[str, Any]]:
@@ -174,7 +211,9 @@ def unnamed(spec: PipelineSpec, flow: str) -> list[dict[str, Any]]:
 
     from draindown.flow.schema_drift import unnamed
 
-    return [{"flow": flow, **asdict(one)} for one in unnamed(spec.layout(flow), spec.declared(flow))]
+    return [
+        {"flow": flow, **asdict(one)} for one in unnamed(spec.layout(flow), spec.declared(flow))
+    ]
 
 
 def _list_drift(spec: PipelineSpec, names: list[str], out: Output) -> None:
@@ -266,6 +305,10 @@ def _no_report(spec: PipelineSpec, run: str, start: str | None = None) -> Except
     return TerminalError(
         "no-report",
         tried=f"show {what} {json.dumps(run)} of pipeline {spec.pipeline}",
-        found=f"no such report; the newest are {', '.join(known[:_KNOWN])}" if known else "no run left a report yet",
-        next=[f"draindown report {spec.pipeline} --list"] if known else [f"draindown run {spec.pipeline}"],
+        found=f"no such report; the newest are {', '.join(known[:_KNOWN])}"
+        if known
+        else "no run left a report yet",
+        next=[f"draindown report {spec.pipeline} --list"]
+        if known
+        else [f"draindown run {spec.pipeline}"],
     )

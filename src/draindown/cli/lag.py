@@ -38,28 +38,40 @@ class Lag:
 
 def lag(
     pipelines: Annotated[
-        list[str] | None, typer.Argument(metavar="PIPELINE", help="Names or YAML files. Default: all.")
+        list[str] | None,
+        typer.Argument(metavar="PIPELINE", help="Names or YAML files. Default: all."),
     ] = None,
     *,
     ctx: typer.Context,
     partitions: Annotated[
-        bool, typer.Option("--partitions", help="Show each partition of a topic: its next offset, its end, what waits.")
+        bool,
+        typer.Option(
+            "--partitions",
+            help="Show each partition of a topic: its next offset, its end, what waits.",
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Show what waits per flow, its bytes, and how old the oldest is. Names what can't be read. Always exits 0."""
     here, out = setting(ctx), Output(as_json)
-    found = [one for spec in _asked(here, pipelines or ()) for one in _of(here, spec, partitions, out)]
+    found = [
+        one for spec in _asked(here, pipelines or ()) for one in _of(here, spec, partitions, out)
+    ]
     for one in found:
         if one.error is not None and one.flow:
             where = f"{one.pipeline}/{one.flow}  {one.error.code}"
             out.note(f"{where}, see: draindown plan {one.pipeline} --flow {one.flow}")
     header = ["flow", *["partition", "next", "end"] * partitions, "input", "bytes", "oldest"]
     rows = [row for one in found for row in _rows(one, partitions)]
-    out.result([_data(one, partitions) for one in found], table(header, rows, right=range(1 + partitions, len(header))))
+    out.result(
+        [_data(one, partitions) for one in found],
+        table(header, rows, right=range(1 + partitions, len(header))),
+    )
 
 
-def _of(here: Setting, spec: PipelineSpec | BrokenPipeline, partitions: bool, out: Output) -> list[Lag]:
+def _of(
+    here: Setting, spec: PipelineSpec | BrokenPipeline, partitions: bool, out: Output
+) -> list[Lag]:
     """Return what waits for each flow of a pipeline; of one that can't be loaded, its error, which is printed."""
     from draindown.base.clock import now
     from draindown.spec.loader import BrokenPipeline
@@ -100,7 +112,11 @@ def _rows(one: Lag, partitions: bool) -> list[list[str]]:
     for part in one.parts if partitions else ():
         seconds = _seconds(one, part)
         place = ["", part.name, str(part.position), str(part.end)]
-        waits = [count(part.units, whole.unit), size(part.bytes), "-" if seconds is None else age(seconds)]
+        waits = [
+            count(part.units, whole.unit),
+            size(part.bytes),
+            "-" if seconds is None else age(seconds),
+        ]
         rows.append(place + waits)
     return rows
 
@@ -137,4 +153,6 @@ def _asked(here: Setting, pipelines: Sequence[str]) -> Iterator[PipelineSpec | B
     from draindown.spec.project import each_rooted
 
     yield from map(here.load, pipelines)
-    yield from () if pipelines else each_rooted(load_all(here.root / DIRECTORY, here.environ), here.root)
+    yield from (
+        () if pipelines else each_rooted(load_all(here.root / DIRECTORY, here.environ), here.root)
+    )

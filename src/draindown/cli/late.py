@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from draindown.sources.tables.late import State as Shown
     from draindown.spec.models import PipelineSpec
 
-late = typer.Typer(no_args_is_help=True, help="Rows that came later than a flow accepts, and what becomes of them.")
+late = typer.Typer(
+    no_args_is_help=True, help="Rows that came later than a flow accepts, and what becomes of them."
+)
 _SHOWN = 5  # rows of a selection
 _MEANT = "All open ones, or those of --id."
 
@@ -69,11 +71,19 @@ def list_(
         data[name] = {"counts": sums, "rows": rows}
         told = ", ".join(f"{count(number)} {what}" for what, number in sums.items())
         texts.append("\n".join([f"{spec.pipeline}/{name}  late rows: {told}", *_lines(rows)]))
-    Output(as_json).result(data, "\n\n".join(texts) or f"no flow of pipeline {spec.pipeline} has `accept`")
+    Output(as_json).result(
+        data, "\n\n".join(texts) or f"no flow of pipeline {spec.pipeline} has `accept`"
+    )
 
 
-@late.command("discard", help="Leave late rows out for good, listed as discarded while the source has them. " + _MEANT)
-@late.command("apply", help="Have late rows count from the next run on, which recomputes what they touch. " + _MEANT)
+@late.command(
+    "discard",
+    help="Leave late rows out for good, listed as discarded while the source has them. " + _MEANT,
+)
+@late.command(
+    "apply",
+    help="Have late rows count from the next run on, which recomputes what they touch. " + _MEANT,
+)
 def decide(
     ctx: typer.Context,
     pipeline: PipelineName,
@@ -94,7 +104,9 @@ def decide(
     action, spec, out = _ACTIONS[str(ctx.info_name)], setting(ctx).spec(pipeline), Output(as_json)
     found = _accepting(spec, flow)
     if len(found) != 1:
-        raise typer.BadParameter(f"say --flow {' or --flow '.join(found)}" if found else "no flow has `accept`")
+        raise typer.BadParameter(
+            f"say --flow {' or --flow '.join(found)}" if found else "no flow has `accept`"
+        )
     (name,) = found
     place = _place(spec, name)
     rows = rows_of.chosen(place, ids or (), action)
@@ -114,15 +126,22 @@ def decide(
     number = rows.num_rows
     then = f"; they count from the next run on: draindown run {spec.pipeline} --flow {name}"
     out.result(
-        {action: number}, f"{action} {count(number, 'late row')}{then if number and action == 'applied' else ''}"
+        {action: number},
+        f"{action} {count(number, 'late row')}{then if number and action == 'applied' else ''}",
     )
 
 
 def _accepting(spec: PipelineSpec, flow: str | None) -> list[str]:
     """Return the named flow, or all that have `accept`. Raises a usage error if the named one has none."""
-    found = [name for name in derived_flows(spec, flow) if getattr(spec.declared(name), "accept", None) is not None]
+    found = [
+        name
+        for name in derived_flows(spec, flow)
+        if getattr(spec.declared(name), "accept", None) is not None
+    ]
     if flow is not None and not found:
-        raise typer.BadParameter(f"flow {flow} has no `accept`: nothing is late, its table is corrected")
+        raise typer.BadParameter(
+            f"flow {flow} has no `accept`: nothing is late, its table is corrected"
+        )
     return found
 
 
@@ -145,7 +164,9 @@ def _lines(rows: list[dict[str, Any]]) -> list[str]:
             row["source_table"],
             row["event_time"].isoformat(sep=" ", timespec="seconds"),
             age(float(row["lateness"])),
-            row["window_start"].isoformat(sep=" ", timespec="seconds") if row["window_start"] else "",
+            row["window_start"].isoformat(sep=" ", timespec="seconds")
+            if row["window_start"]
+            else "",
             printable(row["groups"], 40),
             printable(row["record"], 60),
         ]

@@ -22,13 +22,20 @@ def lateness(
     pipeline: PipelineName,
     flow: OneFlow = None,
     of: Annotated[
-        str | None, typer.Option("--table", help="Which of the tables that the flow reads. Default: the first.")
+        str | None,
+        typer.Option(
+            "--table", help="Which of the tables that the flow reads. Default: the first."
+        ),
     ] = None,
     time: Annotated[
-        str | None, typer.Option(help="Column with the time of a row. Default: that of the window, session or join.")
+        str | None,
+        typer.Option(
+            help="Column with the time of a row. Default: that of the window, session or join."
+        ),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw it into this file, as SVG.", dir_okay=False, writable=True)
+        Path | None,
+        typer.Option(help="Draw it into this file, as SVG.", dir_okay=False, writable=True),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -50,27 +57,35 @@ def lateness(
     out.result(data, _text(spec.pipeline, found, accept))
 
 
-def _asked(spec: PipelineSpec, flow: str, of: str | None, time: str | None) -> tuple[Asked, int | None]:
+def _asked(
+    spec: PipelineSpec, flow: str, of: str | None, time: str | None
+) -> tuple[Asked, int | None]:
     """Return which rows are asked about, and which delay the flow accepts, in seconds. Raises a usage error."""
     from draindown.planning.lateness import Asked
     from draindown.spec.derived import DerivedFlow
 
     declared, layout = spec.declared(flow), spec.layout(flow)
-    tables = {one.table: one for one in declared.source.read} if isinstance(declared, DerivedFlow) else {}
+    tables = (
+        {one.table: one for one in declared.source.read}
+        if isinstance(declared, DerivedFlow)
+        else {}
+    )
     if of is not None and of not in (tables or [layout.table_name]):
         known = ", ".join(tables) or layout.table_name
         raise typer.BadParameter(f"flow {flow} has rows of {known}", param_hint="--table")
     if not isinstance(declared, DerivedFlow):
         if time is None:
             raise typer.BadParameter(
-                f"say which column of table {layout.table_name} has the time of a row", param_hint="--time"
+                f"say which column of table {layout.table_name} has the time of a row",
+                param_hint="--time",
             )
         return Asked(layout, time), None
     table = tables[of or next(iter(tables))]
     column = time or declared.derivation.timed_by(table.table)
     if column is None:
         raise typer.BadParameter(
-            f"a {declared.kind} has no time of its own: say which column of {table.table} has it", param_hint="--time"
+            f"a {declared.kind} has no time of its own: say which column of {table.table} has it",
+            param_hint="--time",
         )
     return Asked.of_source(layout, table, column), declared.accept
 
@@ -83,15 +98,28 @@ def _text(pipeline: str, found: Lateness, accept: int | None) -> str:
     if not found.rows:
         return said
     covers = [
-        [f"{_delay(one.delay)}{' (accept)' if one.delay == accept else ''}", count(one.rows), percent(one.share)]
+        [
+            f"{_delay(one.delay)}{' (accept)' if one.delay == accept else ''}",
+            count(one.rows),
+            percent(one.share),
+        ]
         for one in found.covers
     ]
-    quantiles = [[percent(share), _delay(one.delay)] for share, one in zip(_shares(), found.quantiles, strict=True)]
+    quantiles = [
+        [percent(share), _delay(one.delay)]
+        for share, one in zip(_shares(), found.quantiles, strict=True)
+    ]
     days = [
-        [one.day.isoformat(), count(one.rows), *map(_delay, (one.median, one.p95, one.p99, one.most))]
+        [
+            one.day.isoformat(),
+            count(one.rows),
+            *map(_delay, (one.median, one.p95, one.p99, one.most)),
+        ]
         for one in found.days[-_SHOWN:]
     ]
-    more = [f"and {count(len(found.days) - _SHOWN, 'day')} before"] if len(found.days) > _SHOWN else []
+    more = (
+        [f"and {count(len(found.days) - _SHOWN, 'day')} before"] if len(found.days) > _SHOWN else []
+    )
     return "\n".join(
         [
             said,

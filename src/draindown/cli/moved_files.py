@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from draindown.cli.context import Json, Note, OneFlow, PipelineName, Yes, person, refuse_without, request_of, setting
+from draindown.cli.context import (
+    Json,
+    Note,
+    OneFlow,
+    PipelineName,
+    Yes,
+    person,
+    refuse_without,
+    request_of,
+    setting,
+)
 from draindown.cli.output import Output
 
 
@@ -14,7 +24,9 @@ def accept_files(
     ctx: typer.Context,
     pipeline: PipelineName,
     flow: OneFlow = None,
-    moved: Annotated[bool, typer.Option("--moved", help="They are the known files, in another directory.")] = False,
+    moved: Annotated[
+        bool, typer.Option("--moved", help="They are the known files, in another directory.")
+    ] = False,
     new: Annotated[bool, typer.Option("--new", help="They are deliveries of their own.")] = False,
     note: Note = "",
     yes: Yes = False,
@@ -28,7 +40,9 @@ def accept_files(
     found = moved_files.find(request)
     where = f"{request.spec.pipeline}/{request.flow}"
     if found is None:
-        out.result({"moved": None}, f"{where}: no new file equals a known file of another directory")
+        out.result(
+            {"moved": None}, f"{where}: no new file equals a known file of another directory"
+        )
         return
     out.note(f"{where}: of {found.new:,} new files in {found.now}, {found}")
     data = {"before": found.before, "now": found.now, "files": found.files, "new": found.new}
@@ -37,5 +51,9 @@ def accept_files(
         return
     refuse_without(yes)
     moved_files.answer(request, found, same=moved, by=person(), note=note)
-    done = f"files of {found.before} are now in {found.now}" if moved else f"files in {found.now} are new deliveries"
+    done = (
+        f"files of {found.before} are now in {found.now}"
+        if moved
+        else f"files in {found.now} are new deliveries"
+    )
     out.result({"moved": data, "answer": "moved" if moved else "new"}, f"{where}: {done}")

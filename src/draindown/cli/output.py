@@ -18,7 +18,18 @@ from draindown.base.errors import DraindownError
 from draindown.base.formatting import columns, printable, printable_lines
 
 # A spreadsheet reads a cell that starts with one of these as a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # the last four are full-width
+_FORMULA = (
+    "=",
+    "+",
+    "-",
+    "@",
+    "\t",
+    "\r",
+    "\uff1d",
+    "\uff0b",
+    "\uff0d",
+    "\uff20",
+)  # the last four are full-width
 
 global_options: ContextVar[str] = ContextVar("global_options", default="")
 """Options given before the command's name, quoted for a shell. Commands in the output repeat them."""
@@ -59,7 +70,11 @@ class Output:
 
     def error(self, error: DraindownError) -> None:
         """Print an error to stderr: its four parts, or one JSON object."""
-        print(_json({"error": error.as_dict()}) if self.as_json else _colored(error), file=sys.stderr, flush=True)
+        print(
+            _json({"error": error.as_dict()}) if self.as_json else _colored(error),
+            file=sys.stderr,
+            flush=True,
+        )
 
     def warning(self, error: DraindownError) -> None:
         """Print a warning to stderr, in the form of `error`."""
@@ -98,7 +113,9 @@ def _with_options(data: Any, *, is_next: bool = False) -> Any:
 
 def not_done(pipeline: str, flow: str, done: str, error: DraindownError) -> str:
     """Return why one flow of several was not audited or proven."""
-    return printable_lines("\n".join([f"{pipeline}/{flow}  not {done}", *(f"  {x}" for x in str(error).splitlines())]))
+    return printable_lines(
+        "\n".join([f"{pipeline}/{flow}  not {done}", *(f"  {x}" for x in str(error).splitlines())])
+    )
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:

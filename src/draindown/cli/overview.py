@@ -32,7 +32,9 @@ def refuse_choice(**given: object) -> None:
     """Refuse options that choose within one pipeline where none is named."""
     for name, value in given.items():
         if value:
-            raise typer.BadParameter("it is about one pipeline: name that too", param_hint=f"--{name}")
+            raise typer.BadParameter(
+                "it is about one pipeline: name that too", param_hint=f"--{name}"
+            )
 
 
 @dataclass
@@ -52,8 +54,14 @@ class _Screen:
     def fail(self, name: str, error: DraindownError) -> None:
         """Add a pipeline or flow that could not be looked at."""
         found = printable(error.found.partition(chr(10))[0])
-        self.add({"name": name, "error": error.as_dict()}, f"{name}  {error.code}: {found}", exit_for(error))
-        self.lines += [f"  {label}: {printable(step)}" for label, step in next_steps(error.as_dict())]
+        self.add(
+            {"name": name, "error": error.as_dict()},
+            f"{name}  {error.code}: {found}",
+            exit_for(error),
+        )
+        self.lines += [
+            f"  {label}: {printable(step)}" for label, step in next_steps(error.as_dict())
+        ]
 
     def pipelines(self, here: Setting) -> Iterator[PipelineSpec]:
         """Yield each pipeline of the project; one whose file is broken is added as such.
@@ -143,13 +151,17 @@ def _newest(spec: PipelineSpec, flow: str, screen: _Screen) -> None:
     about: dict[str, Any] = {"pipeline": spec.pipeline, "flow": flow}
     if newest is None:
         said = "no run left a report yet"
-        screen.add(about | {"run_id": None, "verdict": said}, f"{'-':<16}  {spec.pipeline}/{flow}  {said}")
+        screen.add(
+            about | {"run_id": None, "verdict": said}, f"{'-':<16}  {spec.pipeline}/{flow}  {said}"
+        )
     else:
         began = f"{newest.began:%Y-%m-%d %H:%M}" if newest.began else "-"
         run = {"run_id": newest.run_id, "started_at": newest.began, "verdict": newest.said}
         screen.add(about | run, f"{began:<16}  {newest.said}")
         if not newest.is_well:
             one = f" --run {shlex.quote(newest.run_id)}" if not newest.steps else ""
-            screen.lines.append(f"{'':<16}  next: draindown report {spec.pipeline} --flow {flow}{one}")
+            screen.lines.append(
+                f"{'':<16}  next: draindown report {spec.pipeline} --flow {flow}{one}"
+            )
     shown = {(flow, newest.run_id)} if newest else set()
     screen.lines += [*others(spec, [flow], shown), *half_rebuilt(spec, [flow])]

@@ -33,7 +33,14 @@ def physical(here: Setting, spec: PipelineSpec, flow: str) -> Physical | None:
     tables = [Followed(one, state) for one in declared.source.read]
     if not all(one.is_ready for one in tables):
         return None
-    batch = _batch(spec, declared, flow, state.live_generation, tables, next_pieces(state, declared, tables, now()))
+    batch = _batch(
+        spec,
+        declared,
+        flow,
+        state.live_generation,
+        tables,
+        next_pieces(state, declared, tables, now()),
+    )
     request = here.request(spec, flow, "drain", new_run_id())
     with DriverLog.of(request.layout, request.run_id, request.step) as log:
         spark = session(f"draindown {spec.pipeline} explain", log=log)
@@ -44,7 +51,12 @@ def physical(here: Setting, spec: PipelineSpec, flow: str) -> Physical | None:
 
 
 def _batch(
-    spec: PipelineSpec, flow: DerivedFlow, name: str, generation: int, tables: list[Followed], pieces: list[Piece]
+    spec: PipelineSpec,
+    flow: DerivedFlow,
+    name: str,
+    generation: int,
+    tables: list[Followed],
+    pieces: list[Piece],
 ) -> DeriveBatch:
     """Return the batch that would read these pieces. It is planned, never run."""
     from draindown.base.clock import now

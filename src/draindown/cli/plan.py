@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from draindown.spec.models import PipelineSpec
 
 
-def plan(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
+def plan(
+    ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False
+) -> None:
     """Show what waits and what a run would do now. Starts no JVM."""
     from draindown.lease.holder import holder
 
@@ -31,7 +33,10 @@ def plan(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json:
     spec = here.spec(pipeline)
     found, failed = _planned(here, spec, flows(spec, flow))
     holders = {name: holder(spec.layout(name), patient=False) for name in found}
-    unnamed = {name: [row for row in unnamed_drift(spec, name) if row["kind"] == "new-field"] for name in found}
+    unnamed = {
+        name: [row for row in unnamed_drift(spec, name) if row["kind"] == "new-field"]
+        for name in found
+    }
     follows = _follows(spec.graph, found, failed)
     data: dict[str, dict[str, Any]] = {
         name: {
@@ -45,13 +50,20 @@ def plan(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json:
     }
     data |= {name: {"error": error.as_dict()} for name, error in failed.items()}
     more = {
-        name: (_master_line(), _lease_line(holders[name]), _drift_line(unnamed[name], spec.pipeline, name))
+        name: (
+            _master_line(),
+            _lease_line(holders[name]),
+            _drift_line(unnamed[name], spec.pipeline, name),
+        )
         for name in found
     }
     texts = {
-        name: _plan_text(f"{spec.pipeline}/{name}", *parts, follows[name], *more[name]) for name, parts in found.items()
+        name: _plan_text(f"{spec.pipeline}/{name}", *parts, follows[name], *more[name])
+        for name, parts in found.items()
     }
-    texts |= {name: not_done(spec.pipeline, name, "planned", error) for name, error in failed.items()}
+    texts |= {
+        name: not_done(spec.pipeline, name, "planned", error) for name, error in failed.items()
+    }
     text = "\n\n".join(texts[name] for name in flows(spec, flow))
     Output(as_json).result({"pipeline": spec.pipeline, "master": master(), "flows": data}, text)
     if failed:
@@ -87,7 +99,9 @@ def _follows(
     return follows
 
 
-def planned(here: Setting, spec: PipelineSpec, flow: str, **bounds: Any) -> tuple[PlanPart, list[Finding]]:
+def planned(
+    here: Setting, spec: PipelineSpec, flow: str, **bounds: Any
+) -> tuple[PlanPart, list[Finding]]:
     """Return the plan of one flow, as the DAG's plan task makes it."""
     from draindown.base.clock import now
     from draindown.planning.plan import plan as plan_flow
@@ -96,31 +110,51 @@ def planned(here: Setting, spec: PipelineSpec, flow: str, **bounds: Any) -> tupl
     return part, list(findings)
 
 
-def _plan_text(where: str, part: PlanPart, findings: list[Finding], follows: Sequence[str], *more: str) -> str:
+def _plan_text(
+    where: str, part: PlanPart, findings: list[Finding], follows: Sequence[str], *more: str
+) -> str:
     from draindown.base.formatting import age, count, printable
     from draindown.runs.card_parts import backlog_words
     from draindown.runs.request import STEPS
 
-    time = f", about {age(part.seconds)}" if part.seconds is not None else "; how long it takes can't be told yet"
-    forecast = f"  forecast about {count(part.batches, 'batch', 'batches')}{time}" if part.batches else ""
+    time = (
+        f", about {age(part.seconds)}"
+        if part.seconds is not None
+        else "; how long it takes can't be told yet"
+    )
+    forecast = (
+        f"  forecast about {count(part.batches, 'batch', 'batches')}{time}" if part.batches else ""
+    )
     lines = [where, f"  waiting  {backlog_words(part.backlog)}"] + ([forecast] if forecast else [])
     for step in STEPS[1:]:
-        lines.append(f"  {step:<8} {'yes' if getattr(part, step) else 'no '}  {part.reasons.get(step, '')}".rstrip())
+        lines.append(
+            f"  {step:<8} {'yes' if getattr(part, step) else 'no '}  {part.reasons.get(step, '')}".rstrip()
+        )
     if follows:
-        after = f"once {' and '.join(follows)} ran, there may be more to do: the run looks again then"
+        after = (
+            f"once {' and '.join(follows)} ran, there may be more to do: the run looks again then"
+        )
         lines.append(f"  follows  {after}")
     if part.parked:
         pipeline, flow = where.split("/")
         command = f"draindown quarantine list {pipeline} --flow {flow} --files"
-        lines.append(f"  parked   {count(part.parked, part.backlog.unit)} until someone decides   ({command})")
+        lines.append(
+            f"  parked   {count(part.parked, part.backlog.unit)} until someone decides   ({command})"
+        )
     for finding in findings:
-        lines.append(f"  {finding.kind:<8} {printable(finding.subject)}: {printable(finding.detail)}")
+        lines.append(
+            f"  {finding.kind:<8} {printable(finding.subject)}: {printable(finding.detail)}"
+        )
         lines += [f"           next: {printable(finding.next)}"] if finding.next else []
     return "\n".join([*lines, *filter(None, more)])
 
 
 def _master_line() -> str:
-    return "" if is_local(master()) else f"  on       {master()} (DRAINDOWN_MASTER; a DAG takes its Spark connection)"
+    return (
+        ""
+        if is_local(master())
+        else f"  on       {master()} (DRAINDOWN_MASTER; a DAG takes its Spark connection)"
+    )
 
 
 def _lease_line(holder: Card | None) -> str:
@@ -134,6 +168,8 @@ def _drift_line(fields: list[dict[str, Any]], pipeline: str, flow: str) -> str:
 
     if not fields:
         return ""
-    shown = ", ".join(printable(row["name"]) for row in fields[:3]) + (", ..." if len(fields) > 3 else "")
+    shown = ", ".join(printable(row["name"]) for row in fields[:3]) + (
+        ", ..." if len(fields) > 3 else ""
+    )
     many = count(len(fields), "field")
     return f"  fields   {many} kept in _rescued: {shown}   (draindown report {pipeline} --flow {flow} --drift)"

@@ -9,7 +9,15 @@ import typer
 
 from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit, exit_for
-from draindown.cli.context import Flow, Json, PipelineName, Setting, derived_flows, new_run_id, setting
+from draindown.cli.context import (
+    Flow,
+    Json,
+    PipelineName,
+    Setting,
+    derived_flows,
+    new_run_id,
+    setting,
+)
 from draindown.cli.output import Output, not_done
 
 if TYPE_CHECKING:
@@ -24,7 +32,9 @@ def prove(
     ctx: typer.Context,
     pipeline: PipelineName,
     flow: Flow = None,
-    sample: Annotated[str, typer.Option(help="Share of the keys to compare, such as `1%`.")] = "100%",
+    sample: Annotated[
+        str, typer.Option(help="Share of the keys to compare, such as `1%`.")
+    ] = "100%",
     as_json: Json = False,
 ) -> None:
     """Recompute derived tables from their sources, at the versions that were read. Exit 1 if a row differs.
@@ -44,7 +54,9 @@ def prove(
     _tell(spec, found, out)
 
 
-def _tell(spec: PipelineSpec, found: Mapping[str, Certificate | DraindownError], out: Output) -> None:
+def _tell(
+    spec: PipelineSpec, found: Mapping[str, Certificate | DraindownError], out: Output
+) -> None:
     """Print the certificates, and in its place why a flow has none. Exit 1 if one does not hold, else as the errors."""
     refused = {name: one for name, one in found.items() if isinstance(one, DraindownError)}
     if len(refused) == len(found) == 1:
@@ -54,10 +66,15 @@ def _tell(spec: PipelineSpec, found: Mapping[str, Certificate | DraindownError],
     data = {
         "holds": not fails and not refused,
         "certificates": [one.as_dict() for one in certificates],
-        "refused": [{"pipeline": spec.pipeline, "flow": name, "error": one.as_dict()} for name, one in refused.items()],
+        "refused": [
+            {"pipeline": spec.pipeline, "flow": name, "error": one.as_dict()}
+            for name, one in refused.items()
+        ],
     }
     texts = [
-        not_done(spec.pipeline, name, "proven", one) if isinstance(one, DraindownError) else str(one)
+        not_done(spec.pipeline, name, "proven", one)
+        if isinstance(one, DraindownError)
+        else str(one)
         for name, one in found.items()
     ]
     out.result(data, "\n\n".join(texts) or f"pipeline {spec.pipeline} has no derived flow")
@@ -104,10 +121,14 @@ def _prove(here: Setting, spec: PipelineSpec, flow: str, share: float, out: Outp
         from draindown.spark.session import session, stop
 
         request = here.request(spec, flow, "drain", new_run_id())
-        out.note(f"{spec.pipeline}/{flow}: starting Spark, since only its whole query is certain to be this one")
+        out.note(
+            f"{spec.pipeline}/{flow}: starting Spark, since only its whole query is certain to be this one"
+        )
         with DriverLog.of(request.layout, request.run_id, request.step) as log:
             spark = session(f"draindown {spec.pipeline} prove", log=log)
             try:
-                return by_spark(spark, layout, declared, found.sources, found.table, share, found.decided)
+                return by_spark(
+                    spark, layout, declared, found.sources, found.table, share, found.decided
+                )
             finally:
                 stop(spark)

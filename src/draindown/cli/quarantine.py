@@ -35,15 +35,24 @@ if TYPE_CHECKING:
     from draindown.spec.models import PipelineSpec
 
 
-quarantine = typer.Typer(no_args_is_help=True, help="Refused rows and parked files, and what becomes of them.")
+quarantine = typer.Typer(
+    no_args_is_help=True, help="Refused rows and parked files, and what becomes of them."
+)
 
 
 Reason = Annotated[
-    str | None, typer.Option(help="Only rows refused for this reason: `type`, or `type:amount`.", callback=not_empty)
+    str | None,
+    typer.Option(
+        help="Only rows refused for this reason: `type`, or `type:amount`.", callback=not_empty
+    ),
 ]
-RunId = Annotated[str | None, typer.Option("--run", help="Only rows refused by this run.", callback=not_empty)]
+RunId = Annotated[
+    str | None, typer.Option("--run", help="Only rows refused by this run.", callback=not_empty)
+]
 Files = Annotated[bool, typer.Option("--files", help="Parked files instead of rows.")]
-Paths = Annotated[list[str] | None, typer.Option("--path", help="With --files: only this file. Repeatable.")]
+Paths = Annotated[
+    list[str] | None, typer.Option("--path", help="With --files: only this file. Repeatable.")
+]
 
 
 class State(StrEnum):
@@ -77,7 +86,9 @@ def list_(
     state: Annotated[State, typer.Option(help="Which rows.")] = State.open,
     limit: Annotated[int, typer.Option(min=1, help="At most so many rows per flow.")] = 50,
     files: Files = False,
-    csv: Annotated[bool, typer.Option("--csv", help="Print the rows as CSV, safe for spreadsheets.")] = False,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="Print the rows as CSV, safe for spreadsheets.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """List refused rows with reason and place, or parked files with --files."""
@@ -95,7 +106,11 @@ def list_(
     found = {name: rows[:limit] for name, rows in known.items()}
     if csv:
         header = ("flow", "state", *rows_of.COLUMNS)
-        every = [{"flow": name, **row, "origin": rows_of.place_of(row)} for name, rows in found.items() for row in rows]
+        every = [
+            {"flow": name, **row, "origin": rows_of.place_of(row)}
+            for name, rows in found.items()
+            for row in rows
+        ]
         typer.echo(as_csv(every, header), nl=False)
         return
     sums = {name: rows_of.counts(state) for name, state in states.items()}
@@ -112,7 +127,9 @@ def list_(
 def show(
     ctx: typer.Context,
     pipeline: PipelineName,
-    identity: Annotated[str, typer.Argument(metavar="ID", help="Id of a refused row; its start is enough.")],
+    identity: Annotated[
+        str, typer.Argument(metavar="ID", help="Id of a refused row; its start is enough.")
+    ],
     flow: Flow = None,
     as_json: Json = False,
 ) -> None:
@@ -123,7 +140,11 @@ def show(
 
     spec = setting(ctx).spec(pipeline)
     which = rows_of.Filter(ids=(identity,), state=None)
-    found = [row for name in landing_flows(spec, flow) for row in rows_of.listed(spec.layout(name), which, 2)]
+    found = [
+        row
+        for name in landing_flows(spec, flow)
+        for row in rows_of.listed(spec.layout(name), which, 2)
+    ]
     if len({row["quarantine_id"] for row in found}) != 1:
         raise TerminalError(
             "unknown-quarantine-id",
@@ -132,7 +153,10 @@ def show(
             next=f"draindown quarantine list {spec.pipeline}",
         )
     told = found[-1] | {"origin": rows_of.place_of(found[-1])}
-    lines = [f"{name:<14} {'' if value is None else printable(str(value))}" for name, value in told.items()]
+    lines = [
+        f"{name:<14} {'' if value is None else printable(str(value))}"
+        for name, value in told.items()
+    ]
     Output(as_json).result(found[-1], "\n".join(lines))
 
 
@@ -181,7 +205,9 @@ def discard(
     spec = here.spec(pipeline)
     layout = spec.layout(one_flow(spec, flow, landing=True))
     if files and (reason or ids or run):
-        raise typer.BadParameter("--reason, --id and --run choose rows; parked files are chosen with --path")
+        raise typer.BadParameter(
+            "--reason, --id and --run choose rows; parked files are chosen with --path"
+        )
     if paths and not files:
         raise typer.BadParameter("--path names a file: give --files too", param_hint="--path")
     if files:
@@ -214,7 +240,9 @@ def retry(
     """Have the next run look at parked files again, after they were repaired."""
     here = setting(ctx)
     spec = here.spec(pipeline)
-    _close_files(here, spec, one_flow(spec, flow, landing=True), paths, note, yes, Output(as_json), "retry")
+    _close_files(
+        here, spec, one_flow(spec, flow, landing=True), paths, note, yes, Output(as_json), "retry"
+    )
 
 
 def _options(reason: str | None, ids: list[str] | None, run: str | None) -> str:
@@ -224,7 +252,12 @@ def _options(reason: str | None, ids: list[str] | None, run: str | None) -> str:
 
 
 def _chosen(
-    layout: FlowLayout, reason: str | None, ids: list[str] | None, run: str | None, out: Output, verb: str
+    layout: FlowLayout,
+    reason: str | None,
+    ids: list[str] | None,
+    run: str | None,
+    out: Output,
+    verb: str,
 ) -> list[str]:
     """Return the ids of the selected rows, after printing the selection to stderr."""
     from draindown.base.formatting import count
@@ -232,7 +265,9 @@ def _chosen(
 
     which = rows_of.Filter(reason, tuple(ids) if ids else None, run)
     chosen = rows_of.identified(layout, which)
-    out.note(f"{verb} {count(len(chosen), 'open row')} of {layout.pipeline}/{layout.flow}{_meant(which)}")
+    out.note(
+        f"{verb} {count(len(chosen), 'open row')} of {layout.pipeline}/{layout.flow}{_meant(which)}"
+    )
     for row in rows_of.listed(layout, which, _SHOWN):
         out.note("  " + "  ".join(_row(row)))
     if len(chosen) > _SHOWN:
@@ -245,17 +280,28 @@ def _chosen(
 def _meant(which: Filter) -> str:
     from draindown.base.formatting import count
 
-    parts = [f"reason {which.reason}" if which.reason else "", f"run {which.run_id}" if which.run_id else ""]
+    parts = [
+        f"reason {which.reason}" if which.reason else "",
+        f"run {which.run_id}" if which.run_id else "",
+    ]
     parts += [count(len(which.ids), "id")] if which.ids else []
-    return f" ({', '.join(part for part in parts if part)})" if which.restricts else " (all of them)"
+    return (
+        f" ({', '.join(part for part in parts if part)})" if which.restricts else " (all of them)"
+    )
 
 
-def _rows_text(pipeline: str, flow: str, sums: Counts, rows: list[dict[str, Any]], meant: str, more: bool) -> str:
+def _rows_text(
+    pipeline: str, flow: str, sums: Counts, rows: list[dict[str, Any]], meant: str, more: bool
+) -> str:
     from draindown.base.formatting import count, printable
 
-    by_reason = ", ".join(f"{printable(reason)} {count(number)}" for reason, number in sums.by_reason.items())
+    by_reason = ", ".join(
+        f"{printable(reason)} {count(number)}" for reason, number in sums.by_reason.items()
+    )
     decided = f"{count(sums.released)} released, {count(sums.discarded)} discarded"
-    first = f"{pipeline}/{flow}  {count(sums.open)} open of {count(sums.refused)} refused ({decided})"
+    first = (
+        f"{pipeline}/{flow}  {count(sums.open)} open of {count(sums.refused)} refused ({decided})"
+    )
     lines = [first, *([f"  open by reason: {by_reason}"] if by_reason else [])]
     if meant and not rows:
         lines.append(f"  none is meant by{meant}")
@@ -271,8 +317,17 @@ def _row(row: dict[str, Any]) -> list[str]:
     from draindown.base.formatting import printable
 
     unit, position = str(row["origin"]["unit"]), str(row["origin"]["position"])
-    unit = unit.rsplit("/", 1)[-1] if unit.startswith("/") else unit  # of a path its last part; `topic/partition` whole
-    cells = (row["quarantine_id"][:12], row["reason"], row["field"] or "", unit, position, row["raw"] or "")
+    unit = (
+        unit.rsplit("/", 1)[-1] if unit.startswith("/") else unit
+    )  # of a path its last part; `topic/partition` whole
+    cells = (
+        row["quarantine_id"][:12],
+        row["reason"],
+        row["field"] or "",
+        unit,
+        position,
+        row["raw"] or "",
+    )
     return [printable(cell, 60) for cell in cells]
 
 
@@ -285,9 +340,26 @@ def _list_files(spec: PipelineSpec, names: list[str], out: Output) -> None:
     rows, data = [], []
     for name in names:
         for event in parked.open_files(spec.layout(name)):
-            rows.append([name, printable(event.path), size(event.size), event.reason, printable(event.detail)])
-            data.append({"flow": name, **{k: v for k, v in asdict(event).items() if k not in ("head", "at")}})
-    text = table(("flow", "file", "size", "reason", "detail"), rows, right=(2,)) if rows else "no parked files"
+            rows.append(
+                [
+                    name,
+                    printable(event.path),
+                    size(event.size),
+                    event.reason,
+                    printable(event.detail),
+                ]
+            )
+            data.append(
+                {
+                    "flow": name,
+                    **{k: v for k, v in asdict(event).items() if k not in ("head", "at")},
+                }
+            )
+    text = (
+        table(("flow", "file", "size", "reason", "detail"), rows, right=(2,))
+        if rows
+        else "no parked files"
+    )
     out.result(data, text)
 
 
@@ -310,7 +382,9 @@ def _close_files(
     from draindown.sources.registry import source_of
 
     run_id, layout = new_run_id(), spec.layout(flow)
-    wanted = [absolute(path) for path in paths or ()] or [event.path for event in parked.open_files(layout)]
+    wanted = [absolute(path) for path in paths or ()] or [
+        event.path for event in parked.open_files(layout)
+    ]
     out.note(f"{verb} {count(len(wanted), 'file')} of {layout.pipeline}/{layout.flow}")
     for path in wanted[:10]:
         out.note(f"  {printable(path)}")
@@ -321,7 +395,13 @@ def _close_files(
                 parked.retry(layout, wanted, by=person(), note=note, now=now())
             else:
                 request = here.request(spec, flow, "drain", run_id)
-                give_up = partial(discards.discard_input, source_of(request), layout, wanted, reading=reading(request))
+                give_up = partial(
+                    discards.discard_input,
+                    source_of(request),
+                    layout,
+                    wanted,
+                    reading=reading(request),
+                )
                 give_up(by=person(), note=note, at=now())
     done = "will be looked at again" if verb == "retry" else "discarded"
     out.result({verb: wanted}, f"{count(len(wanted), 'file')} {done}")

@@ -34,16 +34,23 @@ if TYPE_CHECKING:
 
 
 _AcceptMissing = Annotated[
-    bool, typer.Option("--accept-missing", help="Begin although some input is gone or changed; it is left out.")
+    bool,
+    typer.Option(
+        "--accept-missing", help="Begin although some input is gone or changed; it is left out."
+    ),
 ]
 _Since = Annotated[
-    str | None, typer.Option("--from", help="Input first seen at this time or later; UTC unless it says.")
+    str | None,
+    typer.Option("--from", help="Input first seen at this time or later; UTC unless it says."),
 ]
 _Until = Annotated[str | None, typer.Option("--to", help="Input first seen before this time.")]
 _Files = Annotated[list[str] | None, typer.Option("--file", help="This file. Repeatable.")]
 _Ranges = Annotated[
     list[str] | None,
-    typer.Option("--range", help="Records of a topic: TOPIC/PARTITION:FROM-UNTIL, or TOPIC/PARTITION. Repeatable."),
+    typer.Option(
+        "--range",
+        help="Records of a topic: TOPIC/PARTITION:FROM-UNTIL, or TOPIC/PARTITION. Repeatable.",
+    ),
 ]
 
 
@@ -54,9 +61,14 @@ def reset(
     accept_missing: _AcceptMissing = False,
     table_aside: Annotated[
         bool,
-        typer.Option("--table-aside", help="Put the table aside too: it is gone until the next run fills it anew."),
+        typer.Option(
+            "--table-aside",
+            help="Put the table aside too: it is gone until the next run fills it anew.",
+        ),
     ] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Go back, while the new generation has no batch yet.")] = False,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Go back, while the new generation has no batch yet.")
+    ] = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -79,15 +91,21 @@ def reset(
     flags = ["--table-aside"] * table_aside + ["--accept-missing"] * accept_missing
     with _opened(request, Needs.FINISHED, "reset", *flags) as opened:
         plan = reset_plan.plan(request, table_aside=table_aside)
-        reset_plan.begin(request, plan, by=person(), accept_missing=accept_missing, check=opened.check)
+        reset_plan.begin(
+            request, plan, by=person(), accept_missing=accept_missing, check=opened.check
+        )
     follow = f"draindown run {plan.pipeline} --flow {plan.flow}"
-    out.result(plan.as_dict() | {"next": follow}, f"generation {plan.generation} is live; next: {follow}")
+    out.result(
+        plan.as_dict() | {"next": follow}, f"generation {plan.generation} is live; next: {follow}"
+    )
 
 
 def forget_reader(
     ctx: typer.Context,
     pipeline: PipelineName,
-    reader: Annotated[str, typer.Argument(metavar="READER", help="The flow that read: FLOW, or PIPELINE/FLOW.")],
+    reader: Annotated[
+        str, typer.Argument(metavar="READER", help="The flow that read: FLOW, or PIPELINE/FLOW.")
+    ],
     flow: OneFlow = None,
     yes: Yes = False,
     as_json: Json = False,
@@ -101,7 +119,9 @@ def forget_reader(
     of, _, name = reader.rpartition("/")
     of = of or spec.pipeline
     readers.refuse_declared(request, of, name)
-    out.note(f"keep no more of table {request.layout.table_name} for {of}/{name}; if it reads again, it begins anew")
+    out.note(
+        f"keep no more of table {request.layout.table_name} for {of}/{name}; if it reads again, it begins anew"
+    )
     refuse_without(yes)
     registered.forget(request.layout, of, name)
     out.result({"forgotten": f"{of}/{name}"}, f"{of}/{name} is forgotten")
@@ -112,8 +132,12 @@ def _opened(request: Request, needs: Needs, *words: str) -> AbstractContextManag
     from draindown.recovery.opening import open_flow
 
     verb, *options = words
-    again = " ".join(["draindown", verb, request.spec.pipeline, "--flow", request.flow, *options, "--yes"])
-    return open_flow(request.spec, request.flow, needs, owner=person(), run_id=request.run_id, again=again)
+    again = " ".join(
+        ["draindown", verb, request.spec.pipeline, "--flow", request.flow, *options, "--yes"]
+    )
+    return open_flow(
+        request.spec, request.flow, needs, owner=person(), run_id=request.run_id, again=again
+    )
 
 
 def _undo(request: Request, yes: bool, out: Output) -> None:
@@ -122,7 +146,9 @@ def _undo(request: Request, yes: bool, out: Output) -> None:
     from draindown.recovery.opening import Needs
 
     live, previous = generations.generation(request.layout), reset_plan.undoable(request.layout)
-    out.note(f"go back from generation {live} to generation {previous} of {request.spec.pipeline}/{request.flow}")
+    out.note(
+        f"go back from generation {live} to generation {previous} of {request.spec.pipeline}/{request.flow}"
+    )
     refuse_without(yes)
     with _opened(request, Needs.FINISHED, "reset", "--undo") as opened:
         previous = reset_plan.undo(request, by=person(), check=opened.check)
@@ -141,7 +167,9 @@ def _plan_text(plan: ResetPlan) -> str:
         if plan.slices
         else "  read again   whatever is at the source: the intake is empty or gone",
         *(f"  put aside    {path}: it can't be read" for path in plan.damaged),
-        *["  put aside    the table, as asked: its readers find none until the next run has filled it anew"]
+        *[
+            "  put aside    the table, as asked: its readers find none until the next run has filled it anew"
+        ]
         * plan.table_aside,
         *["  put aside    the hidden events of its history"] * plan.hidden_aside,
         f"  gone         {gone(plan.missing, plan.forgotten, plan.unit) or 'nothing'}",
@@ -160,11 +188,11 @@ def _meaning(plan: ResetPlan) -> str:
         return f"is {plan.target}; it is filled anew"
     if plan.derived:
         return "is compared with its source key by key; only what differs is written"
-    older = (
-        "stays as it is: newer rows are kept, older ones count as superseded or duplicate, deleted keys stay deleted"
-    )
+    older = "stays as it is: newer rows are kept, older ones count as superseded or duplicate, deleted keys stay deleted"
     return (
-        older if plan.holds_previous else "holds rows of other origin; keys that the input has are brought up to date"
+        older
+        if plan.holds_previous
+        else "holds rows of other origin; keys that the input has are brought up to date"
     )
 
 
@@ -173,7 +201,8 @@ def accept_loss(
     pipeline: PipelineName,
     flow: OneFlow = None,
     ranges: Annotated[
-        list[str] | None, typer.Option("--range", help="A range that is lost, as this command lists it. Repeatable.")
+        list[str] | None,
+        typer.Option("--range", help="A range that is lost, as this command lists it. Repeatable."),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All ranges that are lost now.")] = False,
     reason: Annotated[str, typer.Option("--reason", help="Why, for those who ask later.")] = "",
@@ -191,7 +220,12 @@ def accept_loss(
     if not wanted:
         follow = f'draindown accept-loss {request.spec.pipeline} --flow {request.flow} --all --reason "..." --yes'
         told = {"lost": lost, "accepted": []} | ({"next": follow} if lost else {})
-        out.result(told, f"nothing was changed; to accept all of it: {follow}" if lost else "nothing was changed")
+        out.result(
+            told,
+            f"nothing was changed; to accept all of it: {follow}"
+            if lost
+            else "nothing was changed",
+        )
         return
     if not reason:
         raise typer.BadParameter("say why, for those who ask later", param_hint="--reason")
@@ -208,7 +242,9 @@ def replay(
     until: _Until = None,
     files: _Files = None,
     ranges: _Ranges = None,
-    again: Annotated[bool, typer.Option("--again", help="Even if the same was replayed before.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Even if the same was replayed before.")
+    ] = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -221,7 +257,9 @@ def replay(
     spec = here.spec(pipeline)
     # paths are relative to the working directory, not to the project root
     units = (*(absolute(name) for name in files or ()), *(ranges or ()))
-    asked = Again(since=_time(since, "--from"), until=_time(until, "--to"), units=units, again=again)
+    asked = Again(
+        since=_time(since, "--from"), until=_time(until, "--to"), units=units, again=again
+    )
     request = here.request(spec, one_flow(spec, flow), "drain", new_run_id(), replay=asked)
     found = replay_plan.find(request)
     source = source_of(request)
@@ -234,7 +272,9 @@ def replay(
     from draindown.cli.running import drain_instead
 
     once_more = " --again" if again else ""
-    command = f"draindown replay {spec.pipeline} --flow {request.flow} {found.asked}{once_more} --yes"
+    command = (
+        f"draindown replay {spec.pipeline} --flow {request.flow} {found.asked}{once_more} --yes"
+    )
     drain_instead(here, spec, request.flow, out, replay=asked, command=command)
 
 
@@ -244,9 +284,14 @@ def rebuild(
     flow: OneFlow = None,
     accept_missing: _AcceptMissing = False,
     drop_foreign: Annotated[
-        bool, typer.Option("--drop-foreign", help="Undo what commits of others did to rows, as the plan counts it.")
+        bool,
+        typer.Option(
+            "--drop-foreign", help="Undo what commits of others did to rows, as the plan counts it."
+        ),
     ] = False,
-    abort: Annotated[bool, typer.Option("--abort", help="Throw away a rebuild that was begun.")] = False,
+    abort: Annotated[
+        bool, typer.Option("--abort", help="Throw away a rebuild that was begun.")
+    ] = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -271,7 +316,15 @@ def rebuild(
 
     # a rebuild is never small: it reads all that was ever taken in, and compares its table
     size = largest(("medium", size_of(plan.slices, plan.bytes)))
-    rebuild_table(here, spec, request.flow, out, size, accept_missing=accept_missing, drop_foreign=drop_foreign)
+    rebuild_table(
+        here,
+        spec,
+        request.flow,
+        out,
+        size,
+        accept_missing=accept_missing,
+        drop_foreign=drop_foreign,
+    )
 
 
 def _abort(request: Request, yes: bool, out: Output) -> None:
@@ -284,7 +337,10 @@ def _abort(request: Request, yes: bool, out: Output) -> None:
     refuse_without(yes)
     with _opened(request, Needs.LEASE, "rebuild", "--abort") as opened:
         generation = abort(request.layout, opened.check)
-    out.result({"aborted": generation}, f"the rebuild of generation {generation} is gone; the live table is as it was")
+    out.result(
+        {"aborted": generation},
+        f"the rebuild of generation {generation} is gone; the live table is as it was",
+    )
 
 
 def _rebuild_text(plan: RebuildPlan, request: Request) -> str:
@@ -304,7 +360,10 @@ def _rebuild_text(plan: RebuildPlan, request: Request) -> str:
         f"  read again   {what}",
         f"  gone         {gone(plan.missing, plan.forgotten, plan.unit) or 'nothing'}",
         f"  rows         {rows}; the fresh table has what the input gives, nothing else",
-        *(f"  {'of others' if not nth else '':<11}  {text}" for nth, text in enumerate(plan.foreign)),
+        *(
+            f"  {'of others' if not nth else '':<11}  {text}"
+            for nth, text in enumerate(plan.foreign)
+        ),
         f"  changes      {'; '.join(plan.changes) or 'none in columns or partitions'}",
         f"  disk         twice the table more ({table} now), once until VACUUM; {size(plan.free_bytes)} are free",
         "  until then   the live table stays as it is; no other run of this flow can start",
@@ -317,7 +376,11 @@ def _replay_text(found: Replay, unit: str, *, derived: bool) -> str:
 
     data: dict[str, Any] = found.as_dict()
     batches = count(len(found.parts), "batch", "batches")
-    what = f"what {batches} touched" if derived else f"{count(found.units, unit)}, {size(data['bytes'])}, in {batches}"
+    what = (
+        f"what {batches} touched"
+        if derived
+        else f"{count(found.units, unit)}, {size(data['bytes'])}, in {batches}"
+    )
     rows = "rows that are newer stay; what it holds already counts as duplicate or superseded"
     keys = "these keys are computed again, from the sources as the newest batch read them"
     lines = [
@@ -335,7 +398,9 @@ def _replay_text(found: Replay, unit: str, *, derived: bool) -> str:
 
 
 def _nothing_left(found: Replay) -> str:
-    return found.nothing_left + ("; --again does it once more" if found.begun else "; nothing to replay")
+    return found.nothing_left + (
+        "; --again does it once more" if found.begun else "; nothing to replay"
+    )
 
 
 def _time(text: str | None, option: str) -> datetime | None:

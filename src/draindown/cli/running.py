@@ -15,7 +15,16 @@ from draindown.base.errors import DraindownError
 from draindown.base.exits import Exit, exit_for
 from draindown.base.formatting import count, printable
 from draindown.base.run_size import RunSize, largest
-from draindown.cli.context import Flow, Json, PipelineName, Setting, flows, new_run_id, refuse_without, setting
+from draindown.cli.context import (
+    Flow,
+    Json,
+    PipelineName,
+    Setting,
+    flows,
+    new_run_id,
+    refuse_without,
+    setting,
+)
 from draindown.cli.failures import naming
 from draindown.cli.output import Output, table
 from draindown.runs.report import unreached
@@ -78,7 +87,11 @@ class _Run:
 
     def may_run(self, flow: str) -> bool:
         """Return whether a flow may run: no flow whose table it reads failed, or was left out for that."""
-        kept_from = [name for name in self.spec.graph.upstream(flow) if name in self.failed | self.not_run.keys()]
+        kept_from = [
+            name
+            for name in self.spec.graph.upstream(flow)
+            if name in self.failed | self.not_run.keys()
+        ]
         if not self.goes_on:
             self.not_run[flow] = "the run ended before it"
         elif kept_from:
@@ -93,7 +106,9 @@ class _Run:
         data = {"run_id": self.run_id, "exit": int(self.exit), "not_run": self.not_run}
         text = card(self.reports, of_reports(self.spec.layout, self.reports))
         if self.not_run:
-            left_out = (f"NOT RUN  {self.spec.pipeline}/{name}  {why}" for name, why in self.not_run.items())
+            left_out = (
+                f"NOT RUN  {self.spec.pipeline}/{name}  {why}" for name, why in self.not_run.items()
+            )
             text = "\n".join([text, "", *left_out])
         self.out.result(data | {"reports": [r.model_dump(mode="json") for r in self.reports]}, text)
         if self.exit:
@@ -104,10 +119,18 @@ def run(
     ctx: typer.Context,
     pipeline: PipelineName,
     flow: Flow = None,
-    max_batches: Annotated[int | None, typer.Option(min=1, help="Stop after this many batches.")] = None,
-    deadline: Annotated[str | None, typer.Option(help="Start no batch after this time, such as `10 minutes`.")] = None,
-    check: Annotated[bool, typer.Option("--check/--no-check", help="Judge and publish what changed.")] = True,
-    compact: Annotated[bool, typer.Option("--compact/--no-compact", help="Compact on evidence.")] = True,
+    max_batches: Annotated[
+        int | None, typer.Option(min=1, help="Stop after this many batches.")
+    ] = None,
+    deadline: Annotated[
+        str | None, typer.Option(help="Start no batch after this time, such as `10 minutes`.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check/--no-check", help="Judge and publish what changed.")
+    ] = True,
+    compact: Annotated[
+        bool, typer.Option("--compact/--no-compact", help="Compact on evidence.")
+    ] = True,
     as_json: Json = False,
 ) -> None:
     """Drain, check and compact, as the DAG does, in one JVM; nothing to do means no JVM. Prints the run card."""
@@ -118,7 +141,10 @@ def run(
     left_out = [step for step in asked if not asked[step]]
     names = flows(spec, flow)
     above = {name: set(spec.graph.upstream(name)) & set(names) for name in names}
-    first, later = [name for name in names if not above[name]], [name for name in names if above[name]]
+    first, later = (
+        [name for name in names if not above[name]],
+        [name for name in names if above[name]],
+    )
     work = _plans(this, first, left_out)
     with _spark(this, size=largest(part.size for _, part in work)) as spark:
         for name, part in work:
@@ -135,11 +161,15 @@ def run(
     this.finish()
 
 
-def _steps(this: _Run, name: str, part: PlanPart, asked: Mapping[Step, bool], spark: _Spark) -> None:
+def _steps(
+    this: _Run, name: str, part: PlanPart, asked: Mapping[Step, bool], spark: _Spark
+) -> None:
     """Run drain and check of a flow if its plan needs them, until one fails. Note whether it may be compacted then."""
     wanted = [step for step in asked if step != "compact" and asked[step] and getattr(part, step)]
     if wanted:
-        from draindown.spark.job.steps import in_turn  # brings PySpark: a run with nothing to do needs none
+        from draindown.spark.job.steps import (
+            in_turn,
+        )  # brings PySpark: a run with nothing to do needs none
 
         due = (this.request(name, step) for step in wanted if not this.stop.why)
         if not in_turn(due, lambda request: _step(this, request, spark)):
@@ -153,7 +183,9 @@ def compact(
     ctx: typer.Context,
     pipeline: PipelineName,
     flow: Flow = None,
-    force: Annotated[bool, typer.Option("--force", help="Compact even without evidence that it pays.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Compact even without evidence that it pays.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Compact the tables and remove old files, where Delta's log shows that it pays. Changes no row."""
@@ -172,12 +204,18 @@ def _seconds(deadline: str | None) -> float | None:
     from draindown.spec.units import parse_duration
 
     try:
-        return None if deadline is None else parse_duration(int(deadline) if deadline.isdigit() else deadline)
+        return (
+            None
+            if deadline is None
+            else parse_duration(int(deadline) if deadline.isdigit() else deadline)
+        )
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--deadline") from None
 
 
-def _plans(this: _Run, names: Sequence[str], left_out: Sequence[Step]) -> list[tuple[str, PlanPart]]:
+def _plans(
+    this: _Run, names: Sequence[str], left_out: Sequence[Step]
+) -> list[tuple[str, PlanPart]]:
     """The flows that can be planned, each with its plan. Raises if there is one only, the run's first, and it can't."""
     from draindown.planning.plan import planned
     from draindown.sources.registry import source_of
@@ -237,7 +275,10 @@ def _step(this: _Run, request: Request, spark: _Spark) -> Exit:
 
     this.out.note(f"{this.spec.pipeline}/{request.flow}: {request.step}")
     report, code = attempt(
-        request, lambda stop: _work(this, request, spark, stop), tell=this.tell(request), stop=this.stop
+        request,
+        lambda stop: _work(this, request, spark, stop),
+        tell=this.tell(request),
+        stop=this.stop,
     )
     this.out.progress_done()
     this.reports.append(report)
@@ -262,7 +303,13 @@ def _work(this: _Run, request: Request, spark: _Spark, stop: Stop) -> StepReport
 
     if request.step == "compact" and (idle := compaction.idle(request)):
         return idle
-    return work(request, spark(request), stop, progress=this.out.progress, source=this.sources.get(request.flow))
+    return work(
+        request,
+        spark(request),
+        stop,
+        progress=this.out.progress,
+        source=this.sources.get(request.flow),
+    )
 
 
 def drain_instead(here: Setting, spec: PipelineSpec, flow: str, out: Output, **asked: Any) -> None:
@@ -276,12 +323,16 @@ def drain_instead(here: Setting, spec: PipelineSpec, flow: str, out: Output, **a
     this.finish()
 
 
-def withdraw_rows(here: Setting, spec: PipelineSpec, flow: str, expectation: str, yes: bool, out: Output) -> None:
+def withdraw_rows(
+    here: Setting, spec: PipelineSpec, flow: str, expectation: str, yes: bool, out: Output
+) -> None:
     """Withdraw unpublished rows that fail, after printing them. Print the card and exit with its code."""
     from draindown.spark.job.main import attempt
     from draindown.spark.runs.withdrawal import Plan, refuse_impossible, withdraw
 
-    command = f"draindown gate quarantine {spec.pipeline} {shlex.quote(expectation)} --flow {flow} --yes"
+    command = (
+        f"draindown gate quarantine {spec.pipeline} {shlex.quote(expectation)} --flow {flow} --yes"
+    )
     this = _Run(here, spec, out, {"command": command})
     request, plans = this.request(flow, "drain"), list[Plan]()
     refuse_impossible(request, expectation)
@@ -308,21 +359,29 @@ def withdraw_rows(here: Setting, spec: PipelineSpec, flow: str, expectation: str
         return
     refuse_without(yes)
     if this.exit == Exit.DONE:
-        out.note(f"next: draindown run {spec.pipeline} --flow {flow}   # judges the rest, and publishes it")
+        out.note(
+            f"next: draindown run {spec.pipeline} --flow {flow}   # judges the rest, and publishes it"
+        )
     this.finish()
 
 
 def _withdrawal_text(plan: Plan) -> str:
     from draindown.flow import withdrawals
 
-    rows = [[printable("NULL" if value is None else value, 200) for value in row.values()] for row in plan.sample]
+    rows = [
+        [printable("NULL" if value is None else value, 200) for value in row.values()]
+        for row in plan.sample
+    ]
     back = f"draindown quarantine replay {plan.pipeline} --flow {plan.flow} --reason"
     reason = shlex.quote(f"{withdrawals.REASON}{plan.expectation}")
     return "\n".join(
         [
             f"gate quarantine {plan.pipeline}/{plan.flow}: {count(plan.rows)} of {count(plan.judged, 'row')} not yet "
             f"published make {printable(plan.expectation)} fail: {printable(plan.wants)}",
-            *(f"  {line}" for line in table([printable(name) for name in plan.sample[0]], rows).splitlines()),
+            *(
+                f"  {line}"
+                for line in table([printable(name) for name in plan.sample[0]], rows).splitlines()
+            ),
             *([f"  and {count(plan.rows - len(rows))} more"] if plan.rows > len(rows) else []),
             "  they leave the table for the quarantine, whole; what was published stays as it is",
             "  a newer row of their key comes in as ever; the same one again, or an older one, stays out",

@@ -27,20 +27,30 @@ if TYPE_CHECKING:
     from draindown.runs.request import Request
     from draindown.spark.runs.sink_fill import Filled
 
-sink = typer.Typer(no_args_is_help=True, help="Where batches go beside the table, and whether it holds all it should.")
+sink = typer.Typer(
+    no_args_is_help=True,
+    help="Where batches go beside the table, and whether it holds all it should.",
+)
 SinkName = Annotated[str, typer.Option("--sink", help="The sink, by its name in `also_to`.")]
 
 
 @sink.command("list")
-def list_(ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False) -> None:
+def list_(
+    ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False
+) -> None:
     """List the sinks with the newest batch that each got, and whether it must be filled. Asks no sink."""
     here = setting(ctx)
     spec, rows = here.spec(pipeline), list[dict[str, Any]]()
     for name in flows(spec, flow):
         rows += _states(here.request(spec, name, "plan", new_run_id()))
     names = ("flow", "sink", "kind", "of", "newest", "stale")
-    cells = [[row["flow"], row["sink"], row["kind"], row["of"], row["newest"], row["stale"] or "no"] for row in rows]
-    Output(as_json).result(rows, table(names, cells) if rows else f"no flow of pipeline {spec.pipeline} has sinks")
+    cells = [
+        [row["flow"], row["sink"], row["kind"], row["of"], row["newest"], row["stale"] or "no"]
+        for row in rows
+    ]
+    Output(as_json).result(
+        rows, table(names, cells) if rows else f"no flow of pipeline {spec.pipeline} has sinks"
+    )
 
 
 @sink.command()
@@ -51,7 +61,8 @@ def fill(
     accept_missing: Annotated[
         bool,
         typer.Option(
-            "--accept-missing", help="Go on if the version from before a rebuild is gone: keys it alone had may stay."
+            "--accept-missing",
+            help="Go on if the version from before a rebuild is gone: keys it alone had may stay.",
         ),
     ] = False,
     flow: OneFlow = None,
@@ -63,15 +74,25 @@ def fill(
 
     request, out = _request(ctx, pipeline, flow, name), Output(as_json)
     (state,) = (row for row in _states(request) if row["sink"] == name)
-    out.note(f"sink {name} of {request.spec.pipeline}/{request.flow} is stale: {state['stale'] or 'no'}")
+    out.note(
+        f"sink {name} of {request.spec.pipeline}/{request.flow} is stale: {state['stale'] or 'no'}"
+    )
     refuse_without(yes)
     done = _fill(request, name, out, accept_missing)
-    gone = "it can't delete what the table doesn't have" if done.deleted is None else f"{done.deleted:,} deleted there"
+    gone = (
+        "it can't delete what the table doesn't have"
+        if done.deleted is None
+        else f"{done.deleted:,} deleted there"
+    )
     text = f"filled sink {name} from version {done.version}: {count(done.rows, 'row')} sent, {gone}"
     if done.compared:
         bases = " and ".join(map(str, done.compared))
         since = f"compared version {done.version} with {bases}, from before a rebuild: {done.gone:,} deleted for it"
-        text = f"{since}; {text}" if done.whole else f"{since}, {count(done.rows, 'row')} sent to sink {name}"
+        text = (
+            f"{since}; {text}"
+            if done.whole
+            else f"{since}, {count(done.rows, 'row')} sent to sink {name}"
+        )
     misfits = f", {done.unsendable:,} it can't hold" if done.unsendable else ""
     out.result(done.as_dict(), text + misfits)
 
@@ -81,10 +102,14 @@ def skip(
     ctx: typer.Context,
     pipeline: PipelineName,
     name: SinkName,
-    reason: Annotated[str, typer.Option(help="Why, for those who read it later.", callback=not_empty)],
+    reason: Annotated[
+        str, typer.Option(help="Why, for those who read it later.", callback=not_empty)
+    ],
     key: Annotated[
         str | None,
-        typer.Option(help="Only the row with this key, as JSON: the error names it.", callback=not_empty),
+        typer.Option(
+            help="Only the row with this key, as JSON: the error names it.", callback=not_empty
+        ),
     ] = None,
     flow: OneFlow = None,
     yes: Yes = False,
@@ -103,22 +128,36 @@ def skip(
         return
     waiting = sink_state.in_flight(request.layout).get(name)
     if waiting is None:
-        out.result([], f"the table has every batch that sink {name} has: there is nothing to give up")
+        out.result(
+            [], f"the table has every batch that sink {name} has: there is nothing to give up"
+        )
         return
-    out.note(f"sink {name} has {count(waiting.rows, 'row')} of batch {waiting.number} of kind {waiting.kind}")
+    out.note(
+        f"sink {name} has {count(waiting.rows, 'row')} of batch {waiting.number} of kind {waiting.kind}"
+    )
     refuse_without(yes)
-    with open_flow(request.spec, request.flow, Needs.FINISHED, owner=person(), run_id=request.run_id) as opened:
-        if sink_state.in_flight(opened.layout).get(name) != waiting:  # a run finished it, or began another
-            out.result([], f"another batch is on its way to sink {name} now, or none: nothing was given up")
+    with open_flow(
+        request.spec, request.flow, Needs.FINISHED, owner=person(), run_id=request.run_id
+    ) as opened:
+        if (
+            sink_state.in_flight(opened.layout).get(name) != waiting
+        ):  # a run finished it, or began another
+            out.result(
+                [], f"another batch is on its way to sink {name} now, or none: nothing was given up"
+            )
             return
         lost = sink_state.give_up(opened.layout, name, by=person(), reason=reason)
     again = f"draindown run {request.spec.pipeline} --flow {request.flow}"
     is_there = name in request.declared.also_to
     then = f"next: {again}" + f", then {sink_columns.fill_command(request, name)}" * is_there
-    out.result([asdict(one) for one in lost], f"gave up {count(len(lost), 'batch', 'batches')}; {then}")
+    out.result(
+        [asdict(one) for one in lost], f"gave up {count(len(lost), 'batch', 'batches')}; {then}"
+    )
 
 
-def _skip_row(request: Request, name: str, key: dict[str, str], reason: str, yes: bool, out: Output) -> None:
+def _skip_row(
+    request: Request, name: str, key: dict[str, str], reason: str, yes: bool, out: Output
+) -> None:
     from dataclasses import asdict
 
     from draindown.flow import sink_state
@@ -132,9 +171,13 @@ def _skip_row(request: Request, name: str, key: dict[str, str], reason: str, yes
     what = f"batch {waiting.number} of kind {waiting.kind}" if waiting else "the fill in progress"
     out.note(f"the row with key {key} of {what} will not be sent to sink {name}")
     refuse_without(yes)
-    with open_flow(request.spec, request.flow, Needs.FINISHED, owner=person(), run_id=request.run_id) as opened:
+    with open_flow(
+        request.spec, request.flow, Needs.FINISHED, owner=person(), run_id=request.run_id
+    ) as opened:
         found = sink_state.skip_row(opened.layout, name, key, by=person(), reason=reason)
-    then = f"draindown run {where}" if waiting else f"draindown sink fill {where} --sink {name} --yes"
+    then = (
+        f"draindown run {where}" if waiting else f"draindown sink fill {where} --sink {name} --yes"
+    )
     out.result([asdict(found)] if found else [], f"gave up the row; next: {then}")
 
 
@@ -149,7 +192,9 @@ def _key(request: Request, name: str, text: str) -> dict[str, str]:
         raise typer.BadParameter(f"--key {text!r}: {error}") from None
     wanted = sink_columns.key_names(request, request.declared.also_to[name])
     if sorted(found) != sorted(wanted):
-        raise typer.BadParameter(f"--key has {', '.join(found)}; the key of sink {name} is {', '.join(wanted)}")
+        raise typer.BadParameter(
+            f"--key has {', '.join(found)}; the key of sink {name} is {', '.join(wanted)}"
+        )
     return found
 
 
@@ -163,14 +208,18 @@ def _fill(request: Request, name: str, out: Output, accept_missing: bool) -> Fil
     out.note(f"starting Spark, which talks to {log.path}")
     spark = session(f"draindown {request.spec.pipeline}", size="small", log=log)
     try:
-        with at_work(request):  # an error about the held lease points to `report --run`, which the note answers
+        with at_work(
+            request
+        ):  # an error about the held lease points to `report --run`, which the note answers
             return fill(request, spark, name, accept_missing=accept_missing, progress=out.progress)
     finally:
         out.progress_done()
         stop(spark)
 
 
-def _request(ctx: typer.Context, pipeline: str, flow: str | None, name: str, *, had: bool = False) -> Request:
+def _request(
+    ctx: typer.Context, pipeline: str, flow: str | None, name: str, *, had: bool = False
+) -> Request:
     """Return the request about the flow that has the sink, or `had` it once. Raises a usage error if none does."""
     from draindown.flow import sink_state
 
@@ -180,7 +229,9 @@ def _request(ctx: typer.Context, pipeline: str, flow: str | None, name: str, *, 
     request = request_of(here, pipeline, having[0] if len(having) == 1 else one_flow(spec, flow))
     known = request.declared.also_to
     if name not in known and not (had and name in sink_state.names(request.layout)):
-        raise typer.BadParameter(f"flow {request.flow} has no sink {name}: it has {', '.join(known) or 'none'}")
+        raise typer.BadParameter(
+            f"flow {request.flow} has no sink {name}: it has {', '.join(known) or 'none'}"
+        )
     return request
 
 

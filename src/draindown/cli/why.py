@@ -15,7 +15,9 @@ _NULL = " is null"
 
 def why(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="TABLE", help="Table of a flow, or PIPELINE/TABLE.")],
+    name: Annotated[
+        str, typer.Argument(metavar="TABLE", help="Table of a flow, or PIPELINE/TABLE.")
+    ],
     key: Annotated[
         list[str],
         typer.Option(
@@ -23,9 +25,14 @@ def why(
             callback=not_empty,
         ),
     ],
-    every: Annotated[bool, typer.Option("--all", help="Its records in every batch, not only in the newest.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Its records in every batch, not only in the newest.")
+    ] = False,
     limit: Annotated[
-        int, typer.Option(min=1, help="At most so many rows with the key, and source rows of each of them.")
+        int,
+        typer.Option(
+            min=1, help="At most so many rows with the key, and source rows of each of them."
+        ),
     ] = 20,
     as_json: Json = False,
 ) -> None:
@@ -37,8 +44,12 @@ def why(
     from draindown.provenance.why import why as answer
 
     here, out = setting(ctx), Output(as_json)
-    known = ", ".join(f"{spec.pipeline}/{one.table_name(flow)}" for spec, flow, one in table_writers(here, name))
-    spec, flow = table_writer(here, name, f"tables are {known}" if known else "the project has none")
+    known = ", ".join(
+        f"{spec.pipeline}/{one.table_name(flow)}" for spec, flow, one in table_writers(here, name)
+    )
+    spec, flow = table_writer(
+        here, name, f"tables are {known}" if known else "the project has none"
+    )
     columns = spec.declared(flow).target.row_keys
     asked = Question(
         spec=spec,
@@ -59,7 +70,9 @@ def why(
     if len(traces) == limit:
         out.note(f"the first {limit} rows with this key; --limit shows more")
     table = f"{spec.pipeline}/{spec.declared(flow).table_name(flow)}"
-    out.result({"table": table, "rows": [one.as_dict() for one in traces]}, "\n\n".join(map(str, traces)))
+    out.result(
+        {"table": table, "rows": [one.as_dict() for one in traces]}, "\n\n".join(map(str, traces))
+    )
 
 
 def _key(columns: Sequence[str], given: Sequence[str]) -> dict[str, str | None]:
@@ -69,7 +82,8 @@ def _key(columns: Sequence[str], given: Sequence[str]) -> dict[str, str | None]:
     if not columns:
         if len(given) != 1:
             raise typer.BadParameter(
-                "the table has no keys: say UNIT:POSITION, as `_origin` has them", param_hint="--key"
+                "the table has no keys: say UNIT:POSITION, as `_origin` has them",
+                param_hint="--key",
             )
         return {ORIGIN: given[0].removeprefix(f"{ORIGIN}=")}
     found: dict[str, str | None] = {}
@@ -82,5 +96,7 @@ def _key(columns: Sequence[str], given: Sequence[str]) -> dict[str, str | None]:
         elif len(columns) == 1:
             found[columns[0]] = text
     if len(found) < len(given):
-        raise typer.BadParameter(f"say COLUMN=VALUE once each; columns are {', '.join(columns)}", param_hint="--key")
+        raise typer.BadParameter(
+            f"say COLUMN=VALUE once each; columns are {', '.join(columns)}", param_hint="--key"
+        )
     return found

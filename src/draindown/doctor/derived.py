@@ -33,7 +33,9 @@ def look_at_source(desk: Desk, flow: DerivedFlow) -> None:
     desk.say("source", "; ".join(said))
     _look_at_proof(desk)
     for finding in found.findings:
-        desk.note(f"source-{finding.kind}", "source", f"{finding.subject} {finding.detail}", finding.next)
+        desk.note(
+            f"source-{finding.kind}", "source", f"{finding.subject} {finding.detail}", finding.next
+        )
 
 
 def _look_at_late(desk: Desk, first: int) -> None:
@@ -64,14 +66,18 @@ def look_at_readers(desk: Desk, request: Request) -> None:
     declared, found = readers.readers(request), registered.waiting(desk.layout)
     if not declared and not found:
         return
-    told = [f"{one.reader} from version {one.reader.version} on{_behind(one, now())}" for one in found]
+    told = [
+        f"{one.reader} from version {one.reader.version} on{_behind(one, now())}" for one in found
+    ]
     begun = {str(one.reader) for one in found}
     told += [f"{one} has not begun" for one in map(str, declared) if one not in begun]
     desk.say("readers", ", ".join(told))
     if lacking := readers.lacking(request, desk.layout):
         desk.note("feed-off", "readers", lacking, desk.command("run"))
     for one in found:
-        _look_at_reader(desk, one, is_declared=readers.may_read(request, one.reader.pipeline, one.reader.flow))
+        _look_at_reader(
+            desk, one, is_declared=readers.may_read(request, one.reader.pipeline, one.reader.flow)
+        )
 
 
 def _behind(one: Waiting, at: datetime) -> str:
@@ -85,12 +91,22 @@ def _look_at_reader(desk: Desk, one: Waiting, *, is_declared: bool) -> None:
         desk.note("reader-of-other-table", "readers", text, _run(one))
     if not is_declared:
         text = f"no flow of the project reads this table as {reader} did: what it has not read is kept all the same"
-        name = reader.flow if reader.pipeline == desk.layout.pipeline else f"{reader.pipeline}/{reader.flow}"
-        forget = f"draindown forget-reader {desk.layout.pipeline} {name} --flow {desk.layout.flow} --yes"
+        name = (
+            reader.flow
+            if reader.pipeline == desk.layout.pipeline
+            else f"{reader.pipeline}/{reader.flow}"
+        )
+        forget = (
+            f"draindown forget-reader {desk.layout.pipeline} {name} --flow {desk.layout.flow} --yes"
+        )
         desk.note("reader-undeclared", "readers", text, forget)
     elif one.age(at) >= GONE:
         text = f"{reader} has not read what changed since {one.since:%Y-%m-%d}: it is not kept for it any more"
-        told = _run(one) if reader.sinks else f"draindown doctor {reader.pipeline} --flow {reader.flow}"
+        told = (
+            _run(one)
+            if reader.sinks
+            else f"draindown doctor {reader.pipeline} --flow {reader.flow}"
+        )
         desk.wrong("reader-gone", "readers", text, told)
     elif one.age(at) >= BEHIND:
         text = f"{reader} has not read what changed since {one.since:%Y-%m-%d}: old files stay for it until it is "

@@ -121,7 +121,12 @@ def _look(desk: Desk, part: str, look: Callable[[Desk], None]) -> None:
         desk.say(part, "does not agree")
         if any((one.code, one.found) == (error.code, error.found) for one in desk.symptoms):
             return  # parts read the same documents: one is named once
-        desk.wrong(error.code, part, error.found, error.next[0] if error.next else desk.command(desk.recount))
+        desk.wrong(
+            error.code,
+            part,
+            error.found,
+            error.next[0] if error.next else desk.command(desk.recount),
+        )
     except PermissionError as error:
         desk.unlooked.append(f"{part}: {error}")
     except Exception as error:  # noqa: BLE001 - whatever a torn log or file raises, examine the other parts
@@ -133,19 +138,28 @@ def _cannot_be_read(desk: Desk, part: str, text: str, kind: str = "") -> None:
     desk.say(part, "can't be read")
     same = next((one.found for one in desk.symptoms if text and text[:_BEGINNING] in one.found), "")
     home = desk.layout
-    tables = {"target": home.table, "ledger": home.ledger, "intake": home.intake_of(desk.generation)}
+    tables = {
+        "target": home.table,
+        "ledger": home.ledger,
+        "intake": home.intake_of(desk.generation),
+    }
     table = _table_in(desk, text) or _table_in(desk, same)
     if same and table:
         return
     torn = next((name for name, path in tables.items() if path == table), part)
-    found, then = f"{kind}: {text}" if kind else text, _unreadable(desk, part, table or tables.get(part))
+    found, then = (
+        f"{kind}: {text}" if kind else text,
+        _unreadable(desk, part, table or tables.get(part)),
+    )
     desk.wrong(f"{torn.replace(' ', '-')}-unreadable", part, found, then)
 
 
 def _table_in(desk: Desk, text: str) -> str | None:
     """Return the path of the flow's table that an error names. Readers of Delta leave out the slash before a path."""
     paths = (one.path for one in flow_tables(desk.layout, desk.generation))
-    return next((path for path in paths if re.search(re.escape(path.lstrip("/")) + "[/:]", text)), None)
+    return next(
+        (path for path in paths if re.search(re.escape(path.lstrip("/")) + "[/:]", text)), None
+    )
 
 
 def _unreadable(desk: Desk, part: str, table: str | None) -> str:

@@ -40,7 +40,12 @@ def look_at_presence(desk: Desk, root: Path) -> None:
     desk.say("lake", f"{desk.looked['lake']}, lake {lake.own.id}")
     if not (lake.known or lake.pins or identity.keeps_records(root)):
         found = f"{root} keeps no record of its lakes: with the disk of this one not mounted, a run would begin another"
-        desk.note("lake-not-on-record", "lake", found, f"export {PIN}={lake.own.id}   # where runs are started")
+        desk.note(
+            "lake-not-on-record",
+            "lake",
+            found,
+            f"export {PIN}={lake.own.id}   # where runs are started",
+        )
 
 
 def look_at_owner(desk: Desk) -> None:
@@ -73,7 +78,9 @@ def look_at_generation(desk: Desk) -> None:
     desk.generation = generations.generation(desk.layout)
     card = generations.card(desk.layout, desk.generation)
     begun = f", begun {card.at} by {card.by}" if card and desk.generation > 1 else ""
-    left_out = f", without {count(len(card.without), desk.source.unit)}" if card and card.without else ""
+    left_out = (
+        f", without {count(len(card.without), desk.source.unit)}" if card and card.without else ""
+    )
     desk.say("generation", f"{desk.generation}{begun}{left_out}")
 
 
@@ -86,8 +93,13 @@ def look_at_checkpoint(desk: Desk) -> None:
     if desk.at_work:
         return
     found.verify()
-    desk.say("checkpoint", "not begun" if found.last_commit is None else f"batches up to {found.last_commit} are done")
-    newest = log_of(desk.layout, desk.layout.table).last(app_id(desk.layout, desk.generation, "rows"))
+    desk.say(
+        "checkpoint",
+        "not begun" if found.last_commit is None else f"batches up to {found.last_commit} are done",
+    )
+    newest = log_of(desk.layout, desk.layout.table).last(
+        app_id(desk.layout, desk.generation, "rows")
+    )
     generations.refuse_lost(desk.layout, desk.generation, newest)
     failed = _failed_in_a_row(desk.layout) if found.in_flight is not None else []
     last = (failed[0].error if failed else None) or {}
@@ -148,7 +160,12 @@ def look_at_intake(desk: Desk) -> None:
     said = [f"{desk.source.unit}s for {count(last, 'batch', 'batches')}"]
     for finding in desk.source.named.open_findings(desk.layout) if desk.source.named else ():
         said.append(f"{finding.kind}: {finding.subject}")
-        desk.note(f"{finding.kind}-{desk.source.unit}s", "intake", f"{finding.subject} {finding.detail}", finding.next)
+        desk.note(
+            f"{finding.kind}-{desk.source.unit}s",
+            "intake",
+            f"{finding.subject} {finding.detail}",
+            finding.next,
+        )
     desk.say("intake", ", ".join(said))
     if not desk.at_work:
         resume.refuse_other_intake(desk.layout, desk.checkpoint, desk.generation)
@@ -160,7 +177,9 @@ def look_at_replays(desk: Desk) -> None:
     desk.say("replays", f"{count(len(begun))} unfinished")
     for one in begun:
         text = f"replay {one.id} did {one.done} of {count(len(one.parts), 'batch', 'batches')}"
-        desk.note("replay-unfinished", "replays", text, desk.command("replay", f" {one.options} --yes"))
+        desk.note(
+            "replay-unfinished", "replays", text, desk.command("replay", f" {one.options} --yes")
+        )
     if not desk.at_work and (number := release_intent.unsettled(desk.layout)):
         text = f"{count(number, 'row')} were applied and are not marked as released yet; the next run does it"
         desk.note("replay-unsettled", "replays", text, f"draindown run {desk.layout.pipeline}")
@@ -169,7 +188,10 @@ def look_at_replays(desk: Desk) -> None:
 def look_at_rebuild(desk: Desk) -> None:
     """Examine an unfinished rebuild."""
     begun = rebuild.unfinished(desk.layout)
-    desk.say("rebuild", f"of generation {begun.generation}, begun {begun.at} by {begun.by}" if begun else "none")
+    desk.say(
+        "rebuild",
+        f"of generation {begun.generation}, begun {begun.at} by {begun.by}" if begun else "none",
+    )
     if begun is None or desk.at_work:
         return
     left = half_rebuilt.state_of(desk.layout, begun, desk.generation)

@@ -58,7 +58,10 @@ class Health:
         return "\n".join([f"{self.name}  {self._verdict}", *self._symptom_lines()])
 
     def __str__(self) -> str:
-        parts = (f"  {line}" for line in columns([(part, printable(text)) for part, text in self.looked.items()]))
+        parts = (
+            f"  {line}"
+            for line in columns([(part, printable(text)) for part, text in self.looked.items()])
+        )
         return "\n".join([f"{self.name}  {self._verdict}", *parts, *self._symptom_lines()])
 
     def _of(self, level: Level) -> list[Symptom]:
@@ -67,8 +70,16 @@ class Health:
     @property
     def _verdict(self) -> str:
         wrong, notes = self._of("wrong"), self._of("note")
-        verdict = f"{count(len(wrong), 'thing')} wrong" if wrong else "could not look" if self.unlooked else "healthy"
-        return verdict + (f", {count(len(notes), 'note')}" if notes and not wrong and not self.unlooked else "")
+        verdict = (
+            f"{count(len(wrong), 'thing')} wrong"
+            if wrong
+            else "could not look"
+            if self.unlooked
+            else "healthy"
+        )
+        return verdict + (
+            f", {count(len(notes), 'note')}" if notes and not wrong and not self.unlooked else ""
+        )
 
     def _symptom_lines(self) -> Iterator[str]:
         yield from (f"  not looked at  {printable(reason)}" for reason in self.unlooked)

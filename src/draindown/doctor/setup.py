@@ -23,7 +23,12 @@ def look_at_jars(desk: Desk) -> None:
     spark_settings.class_path()
     lock = directory / LOCK_NAME
     pinned = locked_jars(lock) if lock.is_file() else ()
-    desk.say("jars", f"{count(len(pinned))} verified in {directory}" if pinned else f"in {directory}, no {LOCK_NAME}")
+    desk.say(
+        "jars",
+        f"{count(len(pinned))} verified in {directory}"
+        if pinned
+        else f"in {directory}, no {LOCK_NAME}",
+    )
     if not pinned:
         desk.wrong("jars-unverified", "jars", f"no {lock} to verify them by", "make setup")
     for jar in pinned:
@@ -31,19 +36,31 @@ def look_at_jars(desk: Desk) -> None:
         if not path.is_file():
             desk.wrong("jars-missing", "jars", f"no {path}", "make setup")
         elif not jar.is_at(path):
-            desk.wrong("jar-hash-mismatch", "jars", f"{path} has other bytes than {LOCK_NAME} names", "make setup")
+            desk.wrong(
+                "jar-hash-mismatch",
+                "jars",
+                f"{path} has other bytes than {LOCK_NAME} names",
+                "make setup",
+            )
 
 
 def look_at_master(desk: Desk) -> None:
     """Name the Spark master of the command line. Ask a standalone one whether it listens."""
     master = spark_settings.master()
     desk.say("master", master)
-    for address in re.findall(r"([^/,]+):([0-9]+)", master) if master.startswith("spark://") else ():
+    for address in (
+        re.findall(r"([^/,]+):([0-9]+)", master) if master.startswith("spark://") else ()
+    ):
         try:
             socket.create_connection((address[0], int(address[1])), _ANSWERS).close()
         except OSError as error:
             found = f"nothing answers at {':'.join(address)}: {error}"
-            desk.wrong("cluster-gone", "master", found, "start the cluster's master, or unset DRAINDOWN_MASTER")
+            desk.wrong(
+                "cluster-gone",
+                "master",
+                found,
+                "start the cluster's master, or unset DRAINDOWN_MASTER",
+            )
 
 
 def look_at_class_archive(desk: Desk) -> None:
@@ -54,17 +71,29 @@ def look_at_class_archive(desk: Desk) -> None:
     )
     if not archive.is_file():
         desk.say("class archive", "none")
-        desk.note("class-archive-missing", "class archive", f"no {archive}; every JVM starts slower", again)
+        desk.note(
+            "class-archive-missing",
+            "class archive",
+            f"no {archive}; every JVM starts slower",
+            again,
+        )
         return
     jvm.require()
     desk.say("class archive", str(archive))
     found = jvm.tried(archive)
     if found == "untried":
-        desk.unlooked.append("class archive: spark-submit does not start a JVM, or not within a minute")
+        desk.unlooked.append(
+            "class archive: spark-submit does not start a JVM, or not within a minute"
+        )
     if found == "ignored":
         text = f"no class is taken from {archive}: made by another Java or for other jars; JVMs start slower"
-        if "SPARK_CONF_DIR" in os.environ:  # if the directory has files, no archive matches the class path
-            text, again = f"SPARK_CONF_DIR keeps JVMs from {archive}: they start slower", "unset SPARK_CONF_DIR"
+        if (
+            "SPARK_CONF_DIR" in os.environ
+        ):  # if the directory has files, no archive matches the class path
+            text, again = (
+                f"SPARK_CONF_DIR keeps JVMs from {archive}: they start slower",
+                "unset SPARK_CONF_DIR",
+            )
         desk.note("class-archive-foreign", "class archive", text, again)
     if found == "fatal":
         desk.wrong("class-archive-torn", "class archive", f"no JVM starts with {archive}", again)

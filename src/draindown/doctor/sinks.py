@@ -20,7 +20,9 @@ def look_at_sinks(desk: Desk, request: Request) -> None:
     if not desk.at_work:
         begun = {one.kind: one for one in replay.unfinished(desk.layout)}
         for name, one in sink_state.in_flight(desk.layout).items():
-            text = f"sink {name} has batch {one.number} of kind {one.kind}, and the table does not yet"
+            text = (
+                f"sink {name} has batch {one.number} of kind {one.kind}, and the table does not yet"
+            )
             # a run finishes those of the source, a person all others
             say = desk.note if one.kind == "source" else desk.wrong
             then = sink_state.finishing(desk.layout, one)

@@ -39,7 +39,10 @@ def look_at_place(desk: Desk, request: Request) -> None:
         return
     found = f"`files` is relative to {request.root}: in another directory of the project, known files count as moved"
     desk.note(
-        "relative-files", "source", found, f"write an absolute path, then: draindown plan {request.spec.pipeline}"
+        "relative-files",
+        "source",
+        found,
+        f"write an absolute path, then: draindown plan {request.spec.pipeline}",
     )
 
 
@@ -55,24 +58,34 @@ def look_at_input(desk: Desk, request: Request) -> None:
     first, at = desk.checkpoint.first_unread, now()
     found = desk.source.look(desk.layout, desk.generation, first, at)
     waits = f"{count(found.units, found.unit)} in {count(len(found.parts), 'partition')} wait"
-    oldest = f", the oldest for {age(at.timestamp() - found.oldest)}" if found.oldest is not None else ""
+    oldest = (
+        f", the oldest for {age(at.timestamp() - found.oldest)}" if found.oldest is not None else ""
+    )
     kept = f"; kept for {age(found.keeps)}" if found.keeps is not None else ""
     desk.say("source", waits + oldest + kept)
     for finding in found.findings:
-        desk.note(f"source-{finding.kind}", "source", f"{finding.subject}: {finding.detail}", finding.next)
+        desk.note(
+            f"source-{finding.kind}", "source", f"{finding.subject}: {finding.detail}", finding.next
+        )
     _look_at_schedule(desk, request.spec.schedule, found, at)
     if desk.at_work:
         return
     desk.source.refuse_lost(desk.layout, desk.generation, first)
     if desk.source.perishable:
-        _look_at_losses(desk, desk.source.perishable, {**losses.reading(request), desk.generation: first})
+        _look_at_losses(
+            desk, desk.source.perishable, {**losses.reading(request), desk.generation: first}
+        )
 
 
 def _look_at_losses(desk: Desk, source: Perishable, reading: Mapping[int, int]) -> None:
     for generation, unread in reading.items():
         if lost := source.losses(generation, unread):
             shown = "; ".join(f"{name}: {what}" for name, what in list(lost.items())[:3])
-            whose = "a batch" if generation == desk.generation else f"the rebuild of generation {generation}"
+            whose = (
+                "a batch"
+                if generation == desk.generation
+                else f"the rebuild of generation {generation}"
+            )
             text = f"{count(len(lost), 'range')} pinned for {whose} and gone: {shown}"
             desk.wrong("input-lost", "source", text, desk.command("accept-loss"))
 
@@ -84,10 +97,13 @@ def _look_at_schedule(desk: Desk, schedule: str | None, found: Look, at: datetim
     between = (next_time(schedule, following) - following).total_seconds()
     if found.keeps is not None and found.keeps <= between:
         text = f"the source keeps what arrives for {age(found.keeps)}, and runs are {age(between)} apart: what arrives "
-        help = (
-            f"draindown validate {desk.layout.pipeline}   # once `schedule` has runs more often, or records stay longer"
+        help = f"draindown validate {desk.layout.pipeline}   # once `schedule` has runs more often, or records stay longer"
+        desk.wrong(
+            "retention-below-schedule",
+            "source",
+            f"{text}after a run may be gone before the next",
+            help,
         )
-        desk.wrong("retention-below-schedule", "source", f"{text}after a run may be gone before the next", help)
     elif found.expires is not None and found.expires <= following.timestamp():
         gone = datetime.fromtimestamp(found.expires, UTC)
         text = f"the first of what waits may be deleted from {gone:%Y-%m-%d %H:%M} UTC on, before the next run"
@@ -105,11 +121,22 @@ def look_at_raw(desk: Desk, request: Request) -> None:
         desk.say("raw records", f"{held}, {f'kept for {age(keep)}' if keep else 'no longer kept'}")
         if missing := lost_files(log):
             text = f"{count(len(missing), 'data file')} gone, such as {missing[0]}: what a batch reads from them fails"
-            desk.wrong("raw-files-gone", "raw records", text, f"restore {desk.layout.raw} from a copy, as a whole")
+            desk.wrong(
+                "raw-files-gone",
+                "raw records",
+                text,
+                f"restore {desk.layout.raw} from a copy, as a whole",
+            )
     if desk.at_work or desk.source.out_of_reach():
         return
-    read = [one for one in intake.slices(desk.layout, desk.generation) if one.number < desk.checkpoint.first_unread]
-    units = left_of(desk.source, [unit for one in read for unit in one.units if unit.until > unit.start])
+    read = [
+        one
+        for one in intake.slices(desk.layout, desk.generation)
+        if one.number < desk.checkpoint.first_unread
+    ]
+    units = left_of(
+        desk.source, [unit for one in read for unit in one.units if unit.until > unit.start]
+    )
     if log.exists and keep:
         _look_at_days(desk, keep, {one.number for one in read})
     anew = generations.next_number(desk.layout, desk.generation)
@@ -125,9 +152,13 @@ def _look_at_days(desk: Desk, keep: int, read: set[int]) -> None:
     oldest = log_of(desk.layout, desk.layout.raw).rows("select min(day) as day from t")[0]["day"]
     if oldest is None:
         return
-    since = max(datetime(oldest.year, oldest.month, oldest.day, tzinfo=UTC), now() - timedelta(seconds=keep))
+    since = max(
+        datetime(oldest.year, oldest.month, oldest.day, tzinfo=UTC), now() - timedelta(seconds=keep)
+    )
     first = since + _FIRST_DAYS
-    units = _read_by(desk, f"generation = {desk.generation} and started_at >= {moment(first)}", read)
+    units = _read_by(
+        desk, f"generation = {desk.generation} and started_at >= {moment(first)}", read
+    )
     absent = [one for one in located(desk.source, units) if not one.kept and one.until > one.start]
     before = _read_before(desk, first) if absent else {}
     lacking = [

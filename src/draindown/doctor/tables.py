@@ -41,7 +41,9 @@ def look_at_logs(desk: Desk) -> None:
         text = f"a reset that did not end put aside {', '.join(gone)}; generation {desk.generation} can't do without"
         desk.wrong("reset-unfinished", "logs", text, desk.command("reset"))
     unfit = {
-        one.path: one for path in integrity.tables(desk.layout) if (one := table_features.unfit(desk.layout, path))
+        one.path: one
+        for path in integrity.tables(desk.layout)
+        if (one := table_features.unfit(desk.layout, path))
     }
     for one in unfit.values():
         desk.wrong("table-feature", "logs", one.found, one.next[0])
@@ -63,7 +65,9 @@ def look_at_target(desk: Desk) -> None:
     desk.say("target", f"version {version}")
     missing = lost_files(table)
     if missing:
-        text = f"{count(len(missing), 'data file')} of version {version} removed, such as {missing[0]}"
+        text = (
+            f"{count(len(missing), 'data file')} of version {version} removed, such as {missing[0]}"
+        )
         desk.wrong("table-files-gone", "target", text, desk.reset_or_restore(path))
     if desk.at_work:
         return
@@ -78,9 +82,7 @@ def _look_at_foreign(desk: Desk, request: Request) -> None:
     commits = foreign.undecided(desk.layout, flow)
     if not commits:
         return
-    many = (
-        f"{count(len(commits), 'commit')} changed rows and {'is' if len(commits) == 1 else 'are'} no batch of this flow"
-    )
+    many = f"{count(len(commits), 'commit')} changed rows and {'is' if len(commits) == 1 else 'are'} no batch of this flow"
     text = f"{many}: {'; '.join(map(str, reversed(commits[-3:])))}{'; ...' if len(commits) > 3 else ''}"
     desk.wrong("foreign-commits", "target", text, _deciding(desk, flow, commits[-1]))
 
@@ -89,7 +91,11 @@ def _deciding(desk: Desk, flow: FlowSpec | DerivedFlow, newest: ForeignCommit) -
     if not isinstance(flow, DerivedFlow):
         return foreign.deciding(desk.layout, flow, newest)
     proof = proven.newest(desk.layout)
-    failed = proof is not None and not proof.holds and proof.is_of(log_of(desk.layout, desk.layout.table))
+    failed = (
+        proof is not None
+        and not proof.holds
+        and proof.is_of(log_of(desk.layout, desk.layout.table))
+    )
     return desk.compare if failed else desk.command(desk.recount)
 
 
@@ -98,7 +104,10 @@ def look_at_metadata(desk: Desk, flow: FlowSpec | DerivedFlow) -> None:
     if desk.at_work:
         return
     target = altered.of_target(desk.layout, flow)
-    for one in (*([target] if target is not None and target.harmful else []), *altered.of_others(desk.layout)):
+    for one in (
+        *([target] if target is not None and target.harmful else []),
+        *altered.of_others(desk.layout),
+    ):
         error = altered.error(desk.layout, [one])
         desk.wrong(error.code, "metadata", one.text, error.next[0])
     for finding in altered.findings(desk.layout, flow):
@@ -110,7 +119,9 @@ def look_at_ledger(desk: Desk) -> None:
     """Compare the ledger with the commits of the target."""
     numbers = ledger_table.sums(desk.layout, desk.generation)
     desk.say("ledger", f"{_batches(desk, numbers.rows)} of generation {desk.generation}")
-    newest = log_of(desk.layout, desk.layout.table).last(app_id(desk.layout, desk.generation, "rows"))
+    newest = log_of(desk.layout, desk.layout.table).last(
+        app_id(desk.layout, desk.generation, "rows")
+    )
     if desk.at_work:
         return
     held, audit = 0 if newest is None else newest + 1, desk.command(desk.recount)
@@ -118,7 +129,9 @@ def look_at_ledger(desk: Desk) -> None:
         text = f"{count(numbers.rows - numbers.batches, 'row')} too many"
         desk.wrong("ledger-double-batch", "ledger", text, audit)
     if numbers.newest is not None and numbers.newest >= held:
-        text = f"it ends at batch {numbers.newest}, the table holds {count(held, 'batch', 'batches')}"
+        text = (
+            f"it ends at batch {numbers.newest}, the table holds {count(held, 'batch', 'batches')}"
+        )
         desk.wrong("ledger-ahead-of-table", "ledger", text, desk.command("reset"))
     elif numbers.batches < held:
         _lacking(desk, held - numbers.batches, audit)
@@ -127,15 +140,25 @@ def look_at_ledger(desk: Desk) -> None:
 def _batches(desk: Desk, source: int) -> str:
     """Describe how many batches the ledger has of the live generation; `source` of them are source batches."""
     rows = ledger_table.count_of(desk.layout, desk.generation)
-    apart = f" ({count(source)} of the source, {count(rows - source)} replayed, released or withdrawn)"
+    apart = (
+        f" ({count(source)} of the source, {count(rows - source)} replayed, released or withdrawn)"
+    )
     return count(rows, "batch", "batches") + (apart if rows != source else "")
 
 
 def _lacking(desk: Desk, lacking: int, audit: str) -> None:
     what = f"it lacks {count(lacking, 'batch', 'batches')} that the table holds"
     commits = (from_commit(commit) for commit in target_log.commits(desk.layout, _HEALED))
-    mine = {row.batch for row in commits if row and row.kind == "source" and row.generation == desk.generation}
-    have = {number for of, number in ledger_table.batches(desk.layout, "source") if of == desk.generation}
+    mine = {
+        row.batch
+        for row in commits
+        if row and row.kind == "source" and row.generation == desk.generation
+    }
+    have = {
+        number
+        for of, number in ledger_table.batches(desk.layout, "source")
+        if of == desk.generation
+    }
     if len(mine - have) >= lacking:
         text = f"{what}; the next run adds it"
         desk.note("ledger-lacks-batch", "ledger", text, f"draindown run {desk.layout.pipeline}")
@@ -156,7 +179,10 @@ def look_at_memory(desk: Desk) -> None:
 
 
 def _look_at_hidden(desk: Desk) -> None:
-    hidden, aside = log_of(desk.layout, desk.layout.hidden), integrity.put_aside_last(desk.layout, desk.layout.hidden)
+    hidden, aside = (
+        log_of(desk.layout, desk.layout.hidden),
+        integrity.put_aside_last(desk.layout, desk.layout.hidden),
+    )
     number = (ledger_table.sums(desk.layout, desk.generation) if aside else desk.recorded).hidden
     desk.say("hidden", f"version {hidden.version}" if hidden.exists else "none")
     if number and not hidden.exists:
@@ -172,11 +198,16 @@ def look_at_quarantine(desk: Desk) -> None:
     if refused and not log_of(desk.layout, desk.layout.quarantine).exists:
         text = f"the ledger counts {count(refused, 'refused or withdrawn row')}, the quarantine is gone"
         desk.wrong(
-            "quarantine-missing", "quarantine", text, f"restore {desk.layout.quarantine} from a copy, as a whole"
+            "quarantine-missing",
+            "quarantine",
+            text,
+            f"restore {desk.layout.quarantine} from a copy, as a whole",
         )
     if not desk.at_work and withdrawals.unfinished(desk.layout):
         text = "a withdrawal was cut short: its rows are still in the table; the next run clears the quarantine of them"
-        desk.note("withdrawal-unfinished", "quarantine", text, f"draindown run {desk.layout.pipeline}")
+        desk.note(
+            "withdrawal-unfinished", "quarantine", text, f"draindown run {desk.layout.pipeline}"
+        )
     if sums.open:
         list_ = f"draindown quarantine list {desk.layout.pipeline}"
         text = f"{count(sums.open, 'row')} {'waits' if sums.open == 1 else 'wait'} for a decision"
@@ -197,13 +228,18 @@ def look_at_published(desk: Desk, request: Request) -> None:
         return
     if state is None:
         desk.wrong(
-            "published-without-table", "published", "a version is published, the table is gone", desk.command("reset")
+            "published-without-table",
+            "published",
+            "a version is published, the table is gone",
+            desk.command("reset"),
         )
     elif pointer.table_id != state.table_id:
         text = "it names a version of another table: the table was made anew"
         desk.wrong("published-other-table", "published", text, run)
     elif pointer.version > state.version:
-        text = f"version {pointer.version} is published, the table ends at version {state.version}: "
+        text = (
+            f"version {pointer.version} is published, the table ends at version {state.version}: "
+        )
         desk.wrong("published-ahead", "published", text + "it was put back from a copy", run)
     elif state.published is None:
         text = f"version {pointer.version} was published, the table has another commit of that number, not judged: "
@@ -231,17 +267,23 @@ def _published_files(desk: Desk, version: int, *, pending: bool) -> None:
     if set(missing).intersection(lost_files(log)):
         newest = desk.reset_or_restore(log.path)
     elif not pending:
-        newest = desk.command("compact", "   # publishes the newest version, which has the same rows")
+        newest = desk.command(
+            "compact", "   # publishes the newest version, which has the same rows"
+        )
     desk.wrong(code, "published", text, newest)
 
 
 def _unpublished(desk: Desk, request: Request, state: Unpublished, published: str) -> None:
     """Note that a version is unpublished, what the newest check with a report found, and what was decided since."""
-    checks = (store.read(desk.layout, run, "check") for run in store.runs(desk.layout, store.KEPT_RUNS))
+    checks = (
+        store.read(desk.layout, run, "check") for run in store.runs(desk.layout, store.KEPT_RUNS)
+    )
     last, version = next((step for step in checks if step and step.check), None), state.version
     run = desk.command("run", "   # judges and publishes it")
     if last is None or last.check is None or last.outcome != "failed":
-        desk.note("unpublished", "published", f"{published}; version {version} is not judged yet", run)
+        desk.note(
+            "unpublished", "published", f"{published}; version {version} is not judged yet", run
+        )
         return
     refused = _refused(last, last.check)
     if last.check.version != version:
@@ -251,7 +293,12 @@ def _unpublished(desk: Desk, request: Request, state: Unpublished, published: st
         text = f"{published}; version {version} {refused}; all of that was decided about or waived since"
         desk.note("unpublished", "published", text, run)
     else:
-        desk.note("unpublished", "published", f"{published}; version {version} {refused}", desk.command("gate show"))
+        desk.note(
+            "unpublished",
+            "published",
+            f"{published}; version {version} {refused}",
+            desk.command("gate show"),
+        )
 
 
 def _is_decided(request: Request, state: Unpublished, check: report.CheckPart) -> bool:
@@ -265,5 +312,7 @@ def _is_decided(request: Request, state: Unpublished, check: report.CheckPart) -
 
 def _refused(step: report.StepReport, check: report.CheckPart) -> str:
     failed = [one for one in check.expectations if not one.success and not one.waived]
-    names = ", ".join(printable(one.name) for one in failed[:3]) + (", ..." if len(failed) > 3 else "")
+    names = ", ".join(printable(one.name) for one in failed[:3]) + (
+        ", ..." if len(failed) > 3 else ""
+    )
     return f"was refused at {step.finished_at:%Y-%m-%d %H:%M} UTC: {count(len(failed), 'expectation')} failed ({names})"

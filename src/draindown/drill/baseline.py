@@ -89,7 +89,9 @@ class Baseline:
         return self.call(project, *run_words(project))
 
     @contextmanager
-    def driver(self, project: Project, place: tuple[str, int], act: str, **more: int) -> Iterator[Process]:
+    def driver(
+        self, project: Project, place: tuple[str, int], act: str, **more: int
+    ) -> Iterator[Process]:
         """As `struck`."""
         with struck(project, place, act, **more) as running:
             yield running
@@ -127,7 +129,9 @@ def make(scratch: Scratch, *, nth: int | None, times: int, seed: int, tell: Tell
 
 def _middle(ledger: Sequence[Mapping[str, int]]) -> int:
     """Return the middle one of the batches that change rows, from 1: of others nothing can be lost."""
-    changing = [at for at, row in enumerate(ledger, 1) if row["inserted"] + row["updated"] + row["deleted"]]
+    changing = [
+        at for at, row in enumerate(ledger, 1) if row["inserted"] + row["updated"] + row["deleted"]
+    ]
     numbers = changing or list(range(1, len(ledger) + 1))
     return numbers[(len(numbers) - 1) // 2]
 
@@ -141,17 +145,23 @@ def struck(
     `place`: step and batch at which `act` ("kill", "term" or "wait") happens; `most`: batches that the driver may do;
     `more`: further fields of the plan.
     """
-    with driving(project, [(project.request(STRUCK, most=most), {"place": place, "act": act, **more})]) as driver:
+    with driving(
+        project, [(project.request(STRUCK, most=most), {"place": place, "act": act, **more})]
+    ) as driver:
         yield driver
 
 
 @contextmanager
-def driving(project: Project, plan: Sequence[tuple[Request, Mapping[str, Any]]]) -> Iterator[Process]:
+def driving(
+    project: Project, plan: Sequence[tuple[Request, Mapping[str, Any]]]
+) -> Iterator[Process]:
     """Run a driver that does requests in turn, each with the fields of its entry in the plan; kill it as `struck`."""
     for mark in ("fired", "go", "outcome.json"):
         (project.root / mark).unlink(missing_ok=True)
     written = project.root / "plan.json"
-    entries = [{"request": one.encode(), "home": str(project.root), **fields} for one, fields in plan]
+    entries = [
+        {"request": one.encode(), "home": str(project.root), **fields} for one, fields in plan
+    ]
     written.write_text(json.dumps(entries))
     arguments = ["-m", "draindown.spark.job.fault_driver", str(written)]
     with process.running(arguments, cwd=project.root, log=project.root / "driver.log") as driver:

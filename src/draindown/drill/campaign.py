@@ -86,18 +86,32 @@ def _drill(campaign: Campaign, tell: Tell) -> Drill:
     if hindered and not results:
         raise hindered[0]
     return Drill(
-        campaign.spec.pipeline, str(campaign.scratch), tuple(results), tuple(wrong), tuple(unlooked), seed=campaign.seed
+        campaign.spec.pipeline,
+        str(campaign.scratch),
+        tuple(results),
+        tuple(wrong),
+        tuple(unlooked),
+        seed=campaign.seed,
     )
 
 
-def _flow(campaign: Campaign, flow: str, tell: Tell) -> tuple[list[Result], tuple[list[str], list[str]]]:
+def _flow(
+    campaign: Campaign, flow: str, tell: Tell
+) -> tuple[list[Result], tuple[list[str], list[str]]]:
     here = campaign.scratch / flow
     scratch = prepare(
-        here, campaign.spec, flow, campaign.root, max_files=campaign.max_files, max_bytes=campaign.max_bytes
+        here,
+        campaign.spec,
+        flow,
+        campaign.root,
+        max_files=campaign.max_files,
+        max_bytes=campaign.max_bytes,
     )
     before = isolation.look(campaign.spec.layout(flow), scratch.material.read)
     tell(f"{campaign.spec.pipeline}/{flow}: {scratch.material.told}, copies in {here}")
-    this = baseline.make(scratch, nth=campaign.batch, times=campaign.times, seed=campaign.seed, tell=tell)
+    this = baseline.make(
+        scratch, nth=campaign.batch, times=campaign.times, seed=campaign.seed, tell=tell
+    )
     tell(f"{count(this.batches, 'batch', 'batches')} in {age(this.seconds)}")
     wanted = faults.chosen(campaign.fault, this.conditions)
     return list(_each(this, wanted)), before.changes()
@@ -107,12 +121,18 @@ def _each(this: Baseline, wanted: Sequence[Fault]) -> Iterator[Result]:
     for number, fault in enumerate(wanted, 1):
         this.tell(f"{number}/{len(wanted)} {fault.name}: {fault.does}")
         result = _one(this, fault)
-        this.tell(f"{number}/{len(wanted)} {fault.name}: {result.fired or 'NOT FIRED'}; {_short(result)}")
+        this.tell(
+            f"{number}/{len(wanted)} {fault.name}: {result.fired or 'NOT FIRED'}; {_short(result)}"
+        )
         yield result
 
 
 def _short(result: Result) -> str:
-    return f"held, {age(result.recovery)} to recover" if result.held else f"DID NOT HOLD: {'; '.join(result.wrong)}"
+    return (
+        f"held, {age(result.recovery)} to recover"
+        if result.held
+        else f"DID NOT HOLD: {'; '.join(result.wrong)}"
+    )
 
 
 def _one(this: Baseline, fault: Fault) -> Result:
@@ -140,7 +160,9 @@ def _compare(this: Baseline, injection: Injection) -> tuple[str, ...]:
         injection.wrong += this.control.differences(injection.project.layout, reset=injection.reset)
         return _audit(injection)
     except (*UNREADABLE, duckdb.Error, ValueError, LookupError) as error:
-        injection.wrong.append(f"the copy can't be read: {type(error).__name__}: {str(error)[:300]}")
+        injection.wrong.append(
+            f"the copy can't be read: {type(error).__name__}: {str(error)[:300]}"
+        )
         return ()
 
 
@@ -150,7 +172,9 @@ def _recover(this: Baseline, injection: Injection) -> Iterator[float]:
         done = this.call(injection.project, *words)
         said = done.error.get("code") or done.err.strip()[-200:]
         yield done.seconds
-        if not injection.expect(done.code == Exit.DONE, f"`draindown {words[0]}` ended with {done.code}: {said}"):
+        if not injection.expect(
+            done.code == Exit.DONE, f"`draindown {words[0]}` ended with {done.code}: {said}"
+        ):
             return
 
 
@@ -162,5 +186,7 @@ def _audit(injection: Injection) -> tuple[str, ...]:
         injection.wrong.append(f"audit: {error.code}: {error.found}")
         return ()
     kinds = sorted({residue.kind for residue in found.residues})
-    injection.expect(found.clean, f"audit: {count(len(found.residues), 'residue')}: {', '.join(kinds)}")
+    injection.expect(
+        found.clean, f"audit: {count(len(found.residues), 'residue')}: {', '.join(kinds)}"
+    )
     return tuple(found.unlooked)

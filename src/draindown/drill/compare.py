@@ -21,10 +21,29 @@ from draindown.lake.table_log import TableLog, identifier, log_of
 from draindown.spec.landing import FlowSpec
 
 _STAMPS = ("_changed_at", "_arrived_at")
-_REFUSED = ("quarantine_id", "origin", "reason", "field", "detail", "raw", "raw_bytes", "raw_length")
+_REFUSED = (
+    "quarantine_id",
+    "origin",
+    "reason",
+    "field",
+    "detail",
+    "raw",
+    "raw_bytes",
+    "raw_length",
+)
 _RAW = ("part", "unit", "log", "position", "from", "until", "key", "value", "headers", "timestamp")
 _INPUT = ("batch", "slice", "units", "bytes", "records")
-_COUNTS = ("quarantined", "late", "superseded", "duplicate", "inserted", "updated", "deleted", "remembered", "applied")
+_COUNTS = (
+    "quarantined",
+    "late",
+    "superseded",
+    "duplicate",
+    "inserted",
+    "updated",
+    "deleted",
+    "remembered",
+    "applied",
+)
 _ROWS = ":rows"  # suffix of the transaction app id of the target's batches
 Commit = tuple[str, int]
 """A Delta transaction (`txn` action): application id and version."""
@@ -55,7 +74,11 @@ class Control:
         torn = sum(state not in self.states for state in _states(other.table))
         found += [f"table: {torn} of its versions are no state after a whole batch"] if torn else []
         made = commits(other.table)
-        found += [f"log: batch {number} of {app} is committed {n} times" for (app, number), n in made.items() if n > 1]
+        found += [
+            f"log: batch {number} of {app} is committed {n} times"
+            for (app, number), n in made.items()
+            if n > 1
+        ]
         if not reset and set(made) != set(self.commits):
             found.append(
                 f"log: {count(len(made), 'committed batch', 'committed batches')}, {len(self.commits)} in the control"
@@ -64,11 +87,21 @@ class Control:
 
     def _tables(self, other: FlowLayout, reset: bool) -> Iterator[str]:
         goal, mine = self._flow.target, self.layout
-        remembered = [*goal.keys, *goal.sequence_by, *(() if reset else ("_generation", "_batch", "_kind"))]
+        remembered = [
+            *goal.keys,
+            *goal.sequence_by,
+            *(() if reset else ("_generation", "_batch", "_kind")),
+        ]
         yield from _differing("table", _all(mine.table), _all(other.table))
-        yield from _differing("tombstones", _all(mine.tombstones), _all(other.tombstones), remembered)
+        yield from _differing(
+            "tombstones", _all(mine.tombstones), _all(other.tombstones), remembered
+        )
         hidden = [*remembered, "_delete"]  # of a reset other copies of the same events may be there
-        yield from _differing("hidden events", _all(mine.hidden), _all(other.hidden), hidden) if not reset else ()
+        yield from (
+            _differing("hidden events", _all(mine.hidden), _all(other.hidden), hidden)
+            if not reset
+            else ()
+        )
         yield from _differing("raw records", _all(mine.raw), _all(other.raw), _RAW)
         yield from _differing("quarantine", _all(mine.quarantine), _all(other.quarantine), _REFUSED)
 
@@ -77,7 +110,9 @@ class Control:
         names = read if reset else ["generation", "kind", *read, *_COUNTS, "reasons"]
         newest = "select * from t where generation = (select max(generation) from t)"
         theirs = (
-            log_of(other, other.ledger).query(newest) if reset and TableLog(other.ledger).exists else _all(other.ledger)
+            log_of(other, other.ledger).query(newest)
+            if reset and TableLog(other.ledger).exists
+            else _all(other.ledger)
         )
         yield from _differing("ledger", _all(self.layout.ledger), theirs, names)
 
@@ -131,7 +166,10 @@ def _states(path: str) -> Iterator[str]:
 
 
 def _fingerprint(rows: pa.Table) -> str:
-    columns = ", ".join(f"{identifier(name)}::varchar" for name in sorted(set(rows.column_names).difference(_STAMPS)))
+    columns = ", ".join(
+        f"{identifier(name)}::varchar"
+        for name in sorted(set(rows.column_names).difference(_STAMPS))
+    )
     with connected() as db:
         db.register("rows", rows)
         sql = f"select count(*), sum(hash(row({columns})))::varchar from rows"

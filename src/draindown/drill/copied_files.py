@@ -46,7 +46,9 @@ def _refuse_full(wanted: Wanted, files: Sequence[SourceFile]) -> None:
     needed = sum(file.size for file in files) * -(-BATCHES // len(files))
     place = next(one for one in (wanted.home, *wanted.home.parents) if one.exists())
     if needed > (free := shutil.disk_usage(place).free):
-        raise wanted.nothing(f"copies of it take {size(needed)}, and {place} has {size(free)} left; see --scratch")
+        raise wanted.nothing(
+            f"copies of it take {size(needed)}, and {place} has {size(free)} left; see --scratch"
+        )
 
 
 def _some(files: Sequence[SourceFile], most: int, size: int) -> list[SourceFile]:
@@ -67,7 +69,9 @@ def _deliver(directory: Path, files: Sequence[SourceFile], source: FilesSource, 
     parts = -(-BATCHES // len(files))
     number = 0
     for file in files:
-        pieces: Sequence[bytes | None] = _pieces(Path(file.path), source, parts, size) if parts > 1 else []
+        pieces: Sequence[bytes | None] = (
+            _pieces(Path(file.path), source, parts, size) if parts > 1 else []
+        )
         for piece in pieces or [None] * parts:
             number += 1
             place = directory / f"{number:05}" / Path(file.path).name

@@ -61,11 +61,42 @@ class Fault:
 _DIED = "the driver left a mark there and ended by signal 9, and so did its JVM"
 _SAME = "after a plain run everything equals the control"
 FAULTS = (
-    Fault("kill-after-intake", "Kill the driver when input is taken in and none is read.", _DIED, _SAME, "intake"),
-    Fault("kill-before-read", "Kill it when a batch is planned and nothing of it is read.", _DIED, _SAME, "begun"),
-    Fault("kill-after-read", "Kill it when a batch is read and nothing is written.", _DIED, _SAME, "read"),
-    Fault("kill-after-raw", "Kill it when the batch's raw records are kept.", _DIED, _SAME, "kept", raw=True),
-    Fault("kill-after-quarantine", "Kill it when the batch's refused rows are written.", _DIED, _SAME, "quarantined"),
+    Fault(
+        "kill-after-intake",
+        "Kill the driver when input is taken in and none is read.",
+        _DIED,
+        _SAME,
+        "intake",
+    ),
+    Fault(
+        "kill-before-read",
+        "Kill it when a batch is planned and nothing of it is read.",
+        _DIED,
+        _SAME,
+        "begun",
+    ),
+    Fault(
+        "kill-after-read",
+        "Kill it when a batch is read and nothing is written.",
+        _DIED,
+        _SAME,
+        "read",
+    ),
+    Fault(
+        "kill-after-raw",
+        "Kill it when the batch's raw records are kept.",
+        _DIED,
+        _SAME,
+        "kept",
+        raw=True,
+    ),
+    Fault(
+        "kill-after-quarantine",
+        "Kill it when the batch's refused rows are written.",
+        _DIED,
+        _SAME,
+        "quarantined",
+    ),
     Fault(
         "kill-after-tombstones",
         "Kill it when the batch's deletes are remembered, before the MERGE.",
@@ -82,9 +113,27 @@ FAULTS = (
         "data",
         changes=True,
     ),
-    Fault("kill-in-merge", "Kill it when the commit's file appears in the table's log.", _DIED, _SAME, "commit"),
-    Fault("kill-after-merge", "Kill it when the table has the batch and the ledger has not.", _DIED, _SAME, "merged"),
-    Fault("kill-after-ledger", "Kill it when only the checkpoint lacks the batch.", _DIED, _SAME, "recorded"),
+    Fault(
+        "kill-in-merge",
+        "Kill it when the commit's file appears in the table's log.",
+        _DIED,
+        _SAME,
+        "commit",
+    ),
+    Fault(
+        "kill-after-merge",
+        "Kill it when the table has the batch and the ledger has not.",
+        _DIED,
+        _SAME,
+        "merged",
+    ),
+    Fault(
+        "kill-after-ledger",
+        "Kill it when only the checkpoint lacks the batch.",
+        _DIED,
+        _SAME,
+        "recorded",
+    ),
     Fault(
         "kill-between-batches",
         "Kill it when the checkpoint has the batch done, as the next begins.",
@@ -150,7 +199,10 @@ def chosen(name: str, conditions: Conditions) -> list[Fault]:
     hindrance = fault.hindrance(conditions)
     if hindrance:
         raise TerminalError(
-            "fault-does-not-apply", tried=f"drill {name}", found=hindrance, next="draindown drill all PIPELINE"
+            "fault-does-not-apply",
+            tried=f"drill {name}",
+            found=hindrance,
+            next="draindown drill all PIPELINE",
         )
     return [fault]
 

@@ -65,11 +65,15 @@ def _kill(baseline: Baseline, fault: Fault) -> Injection:
     injection = _injection(baseline, baseline.scratch.project(fault.name), step)
     if step == "intake":
         injection.where = "after intake"
-    _, injection.fired = _killed(baseline, injection.project, (step, baseline.batch), version=baseline.version)
+    _, injection.fired = _killed(
+        baseline, injection.project, (step, baseline.batch), version=baseline.version
+    )
     return injection
 
 
-def _killed(baseline: Baseline, project: Project, place: tuple[str, int], **more: int) -> tuple[int | None, str]:
+def _killed(
+    baseline: Baseline, project: Project, place: tuple[str, int], **more: int
+) -> tuple[int | None, str]:
     """Run a driver that is to be killed at `place`. Returns its exit code and the proof that it died there."""
     with baseline.driver(project, place, "kill", **more) as driver:
         jvm = process.wait_for_fault(project.root, driver, baseline.patience)
@@ -86,7 +90,9 @@ def _at_random(baseline: Baseline, fault: Fault) -> Injection:
     A driver that ends before its time does not count: its lake is compared, deleted, and drained anew.
     """
     project = baseline.scratch.project(fault.name)
-    injection = Injection(project, f"{baseline.times} times, seed {baseline.seed}", recovery=(run_words(project),))
+    injection = Injection(
+        project, f"{baseline.times} times, seed {baseline.seed}", recovery=(run_words(project),)
+    )
     draw, proofs = random.Random(baseline.seed), []
     for _ in range(3 * baseline.times + 3):
         left = 1 - batches_done(project) / baseline.batches
@@ -110,7 +116,9 @@ def _at_random(baseline: Baseline, fault: Fault) -> Injection:
 def _stop(baseline: Baseline, fault: Fault) -> Injection:
     nth = min(baseline.nth, baseline.batches - 1)
     project = baseline.scratch.project(fault.name)
-    injection = Injection(project, f"batch {nth} of {baseline.batches}, read", recovery=(run_words(project),))
+    injection = Injection(
+        project, f"batch {nth} of {baseline.batches}, read", recovery=(run_words(project),)
+    )
     with baseline.driver(project, ("read", nth - 1), "term") as driver:
         if process.wait_for_fault(project.root, driver, baseline.patience) is None:
             return injection
@@ -119,9 +127,13 @@ def _stop(baseline: Baseline, fault: Fault) -> Injection:
     ended = outcome(project).get("outcome")
     if injection.expect(code == Exit.DONE, f"told to stop, it ended with {code} ({ended})"):
         injection.fired = (
-            f"SIGTERM; it ended with 0 ({ended}) after {count(done, 'batch', 'batches')}" if ended == "bounded" else ""
+            f"SIGTERM; it ended with 0 ({ended}) after {count(done, 'batch', 'batches')}"
+            if ended == "bounded"
+            else ""
         )
-        injection.expect(done == nth, f"{count(done, 'batch', 'batches')} done where {nth} should be")
+        injection.expect(
+            done == nth, f"{count(done, 'batch', 'batches')} done where {nth} should be"
+        )
     return injection
 
 
@@ -154,7 +166,13 @@ def _zombie(baseline: Baseline, fault: Fault) -> Injection:
 
 def _compact_beside(baseline: Baseline, fault: Fault) -> Injection:
     injection = _injection(baseline, baseline.scratch.project(fault.name), "read")
-    compact = ("compact", injection.project.spec.pipeline, "--flow", injection.project.flow, "--force")
+    compact = (
+        "compact",
+        injection.project.spec.pipeline,
+        "--flow",
+        injection.project.flow,
+        "--force",
+    )
     with baseline.driver(injection.project, ("read", baseline.batch), "wait") as driver:
         if process.wait_for_fault(injection.project.root, driver, baseline.patience) is None:
             return injection
@@ -171,17 +189,21 @@ def _refused(baseline: Baseline, injection: Injection, words: Sequence[str]) -> 
     moved = differing(before, kept(injection.project.layout))
     name = words[0]
     injection.expect(
-        not moved, f"`{name}` beside a driver changed {count(len(moved), 'file')}, {moved[0] if moved else ''}"
+        not moved,
+        f"`{name}` beside a driver changed {count(len(moved), 'file')}, {moved[0] if moved else ''}",
     )
     held = (done.code, done.error.get("code")) == (Exit.TRY_AGAIN, "lease-held")
-    injection.expect(held, f"`{name}` beside a driver ended with {_said(done)}, not 75 (lease-held)")
+    injection.expect(
+        held, f"`{name}` beside a driver ended with {_said(done)}, not 75 (lease-held)"
+    )
     return f"`{name}` beside it exited 75 (lease-held)" if held else ""
 
 
 def _ends_well(baseline: Baseline, injection: Injection, driver: Process) -> None:
     code = _go_on(baseline, injection.project, driver)
     injection.expect(
-        code == Exit.DONE, f"the first driver ended with {code} ({outcome(injection.project).get('outcome')})"
+        code == Exit.DONE,
+        f"the first driver ended with {code} ({outcome(injection.project).get('outcome')})",
     )
 
 
@@ -193,11 +215,16 @@ def _go_on(baseline: Baseline, project: Project, driver: Process) -> int | None:
 def _delete_commit(baseline: Baseline, fault: Fault) -> Injection:
     project = baseline.scratch.copy(baseline.project, fault.name)
     injection = Injection(
-        project, f"batch {baseline.batches} of {baseline.batches}, done", recovery=(run_words(project),)
+        project,
+        f"batch {baseline.batches} of {baseline.batches}, done",
+        recovery=(run_words(project),),
     )
     home = Path(project.layout.checkpoint(generations.generation(project.layout)))
     last = Checkpoint(str(home)).last_commit
-    file, version = home / "commits" / str(last), log_of(project.layout, project.layout.table).version
+    file, version = (
+        home / "commits" / str(last),
+        log_of(project.layout, project.layout.table).version,
+    )
     (file.parent / f".{last}.crc").unlink(missing_ok=True)
     file.unlink()
 
@@ -205,7 +232,10 @@ def _delete_commit(baseline: Baseline, fault: Fault) -> Injection:
         if file.exists():
             injection.fired = f"commits/{last} was removed, and is there again"
         now = log_of(project.layout, project.layout.table).version
-        injection.expect(now == version, f"the batch ran again and the table went from version {version} to {now}")
+        injection.expect(
+            now == version,
+            f"the batch ran again and the table went from version {version} to {now}",
+        )
 
     injection.last = replayed
     return injection
@@ -232,8 +262,13 @@ def _lose_checkpoint(baseline: Baseline, fault: Fault) -> Injection:
         return injection
     refusal = baseline.call(project, *reset)
     doubled = (refusal.code, refusal.error.get("code")) == (Exit.NEEDS_PERSON, "reset-would-double")
-    injection.expect(doubled, f"a reset of an append table ended with {_said(refusal)}, not 78 (reset-would-double)")
-    aside.rename(home)  # the recovery that the error names: restore the whole checkpoint from a copy
+    injection.expect(
+        doubled,
+        f"a reset of an append table ended with {_said(refusal)}, not 78 (reset-would-double)",
+    )
+    aside.rename(
+        home
+    )  # the recovery that the error names: restore the whole checkpoint from a copy
     return injection
 
 

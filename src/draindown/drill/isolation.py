@@ -31,14 +31,21 @@ class Before:
 
     def changes(self) -> tuple[list[str], list[str]]:
         """Return what changed since, and what can't be decided because the flow's own pipeline ran meanwhile."""
-        changed = [f"source: {printable(path)} changed" for path in differing(self.source, _stats(self.source))]
+        changed = [
+            f"source: {printable(path)} changed"
+            for path in differing(self.source, _stats(self.source))
+        ]
         moved = differing(self.lake, kept(self.layout))
         if not moved:
             return changed, []
         what = f"{count(len(moved), 'file')} of it changed, {printable(moved[0])} for one"
-        new = set(store.runs(self.layout, 1000)) - self.runs or differing(self.reports, _reports(self.layout))
+        new = set(store.runs(self.layout, 1000)) - self.runs or differing(
+            self.reports, _reports(self.layout)
+        )
         if new or self.is_busy or holder.holder(self.layout):
-            return changed, [f"whether the lake was left alone: its own pipeline ran meanwhile ({what})"]
+            return changed, [
+                f"whether the lake was left alone: its own pipeline ran meanwhile ({what})"
+            ]
         return [*changed, f"lake: {what}"], []
 
 
@@ -52,8 +59,16 @@ def kept(layout: FlowLayout) -> Seen:
     """Return the files of a flow in the lake, without reports, as an idle run writes one too, and without what flows
     that read its table note there.
     """
-    outside = [table.path for table in flow_tables(layout, 1) if not table.path.startswith(f"{layout.home}/")]
-    return {path: seen for place in (*outside, layout.home) for path, seen in _files(place, (_REPORTS, "readers"))}
+    outside = [
+        table.path
+        for table in flow_tables(layout, 1)
+        if not table.path.startswith(f"{layout.home}/")
+    ]
+    return {
+        path: seen
+        for place in (*outside, layout.home)
+        for path, seen in _files(place, (_REPORTS, "readers"))
+    }
 
 
 def _reports(layout: FlowLayout) -> Seen:
@@ -62,7 +77,9 @@ def _reports(layout: FlowLayout) -> Seen:
 
 def differing(before: Seen, after: Seen) -> list[str]:
     """Return the files that were created, changed or removed between two snapshots."""
-    return sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+    return sorted(
+        path for path in before.keys() | after.keys() if before.get(path) != after.get(path)
+    )
 
 
 def _files(place: str, without: Sequence[str] = ()) -> Iterator[tuple[str, tuple[int, int]]]:

@@ -47,11 +47,19 @@ class Difference:
     shuffled: str = ""
 
     def __str__(self) -> str:
-        slices = [f"{name} {text}" for name, text in (("control", self.control), ("shuffled", self.shuffled)) if text]
-        return printable("; ".join([f"{self.flow}: {self.what}, {self.key}: {self.detail}", *slices]))
+        slices = [
+            f"{name} {text}"
+            for name, text in (("control", self.control), ("shuffled", self.shuffled))
+            if text
+        ]
+        return printable(
+            "; ".join([f"{self.flow}: {self.what}, {self.key}: {self.detail}", *slices])
+        )
 
 
-def differences(control: PipelineSpec, shuffled: PipelineSpec, flows: Sequence[str]) -> Iterator[Difference]:
+def differences(
+    control: PipelineSpec, shuffled: PipelineSpec, flows: Sequence[str]
+) -> Iterator[Difference]:
     """Yield what differs in the tables and the quarantine of flows: of each the first keys, then how many more."""
     for name in flows:
         keys = control.declared(name).target.row_keys
@@ -61,7 +69,11 @@ def differences(control: PipelineSpec, shuffled: PipelineSpec, flows: Sequence[s
 
 
 def _compared(
-    flow: str, what: str, mine: tuple[FlowLayout, str], theirs: tuple[FlowLayout, str], keys: Sequence[str]
+    flow: str,
+    what: str,
+    mine: tuple[FlowLayout, str],
+    theirs: tuple[FlowLayout, str],
+    keys: Sequence[str],
 ) -> Iterator[Difference]:
     """Yield the keys that differ between two tables; without keys, rows that one has more often than the other."""
     logs = [TableLog(path) for _, path in (mine, theirs)]
@@ -69,7 +81,10 @@ def _compared(
         if any(log.exists and log.row_count for log in logs):
             yield Difference(flow, what, "all rows", "only one of the lakes has the table")
         return
-    names = [{name: str(kind) for name, kind in log.column_types.items() if not is_own(name)} for log in logs]
+    names = [
+        {name: str(kind) for name, kind in log.column_types.items() if not is_own(name)}
+        for log in logs
+    ]
     if set(names[0]) != set(names[1]):
         odd = ", ".join(sorted(set(names[0]) ^ set(names[1])))
         yield Difference(flow, what, "all rows", f"columns {odd} are not in both")
@@ -94,11 +109,14 @@ def _by_key(
     theirs: FlowLayout,
 ) -> Iterator[Difference]:
     others = [name for name in types if name not in keys]
-    same = " and ".join(f"e.{identifier(key)} is not distinct from h.{identifier(key)}" for key in keys)
+    same = " and ".join(
+        f"e.{identifier(key)} is not distinct from h.{identifier(key)}" for key in keys
+    )
     wrong = [differs(name, "0" if types[name] in _FLOATS else None) for name in others]
     key = ", ".join(f"coalesce(e.{identifier(one)}, h.{identifier(one)})::varchar" for one in keys)
     values = ", ".join(
-        f"e.{identifier(n)}::varchar, h.{identifier(n)}::varchar, {w}" for n, w in zip(others, wrong, strict=True)
+        f"e.{identifier(n)}::varchar, h.{identifier(n)}::varchar, {w}"
+        for n, w in zip(others, wrong, strict=True)
     )
     test = " or ".join(["e._is is null", "h._is is null", *wrong])
     found = db.execute(
@@ -108,7 +126,13 @@ def _by_key(
     for named, has, there, written, again, cells in found[:_SHOWN]:
         told = ", ".join(f"{name} {value}" for name, value in zip(keys, named, strict=True))
         pairs = list(_cells(others, list(cells.values() if isinstance(cells, dict) else cells)))
-        detail = "; ".join(pairs) if has and there else "only the control has it" if has else "the control lacks it"
+        detail = (
+            "; ".join(pairs)
+            if has and there
+            else "only the control has it"
+            if has
+            else "the control lacks it"
+        )
         yield Difference(flow, what, told, detail, _slice(mine, written), _slice(theirs, again))
     yield from _rest(flow, what, len(found))
 
@@ -150,14 +174,21 @@ def _refused(flow: str, mine: FlowLayout, theirs: FlowLayout) -> Iterator[Differ
     for layout in (mine, theirs):
         sql = "select quarantine_id as id, origin['unit'] as unit, origin['position'] as position, reason, field from t"
         rows = TableLog(layout.quarantine).rows(sql)
-        told.append({(row["id"], row["reason"], row["field"]): f"{row['unit']}:{row['position']}" for row in rows})
+        told.append(
+            {
+                (row["id"], row["reason"], row["field"]): f"{row['unit']}:{row['position']}"
+                for row in rows
+            }
+        )
     odd = sorted(told[0].keys() ^ told[1].keys(), key=str)
     for key in odd[:_SHOWN]:
         id, reason, field = key
         where = "the control" if key in told[0] else "the shuffled copy"
         place = told[0].get(key) or told[1].get(key)
         why = f"{reason}{f':{field}' if field else ''}"
-        yield Difference(flow, "quarantine", f"{place} ({id[:12]})", f"refused for {why} in {where} only")
+        yield Difference(
+            flow, "quarantine", f"{place} ({id[:12]})", f"refused for {why} in {where} only"
+        )
     yield from _rest(flow, "quarantine", len(odd))
 
 
@@ -175,5 +206,7 @@ def _slice(layout: FlowLayout, stamp: int | None) -> str:
 
 def _read(layout: FlowLayout, row: BatchRow) -> str:
     units = [one.unit for one in inputs.of_batch(layout, row.place)]
-    few = ", ".join(units[:_UNITS]) + (f" and {len(units) - _UNITS} more" if len(units) > _UNITS else "")
+    few = ", ".join(units[:_UNITS]) + (
+        f" and {len(units) - _UNITS} more" if len(units) > _UNITS else ""
+    )
     return f"slice {row.slice} ({few})"

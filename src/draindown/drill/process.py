@@ -42,7 +42,12 @@ def start(arguments: Sequence[str], *, cwd: Path, log: Path) -> Process:
     """Start this Python with `arguments` and this draindown on its path; stdout and stderr go to `log`."""
     with log.open("wb") as out:
         return subprocess.Popen(
-            [sys.executable, *arguments], env=_environ(), cwd=cwd, stdout=out, stderr=out, start_new_session=True
+            [sys.executable, *arguments],
+            env=_environ(),
+            cwd=cwd,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
         )
 
 
@@ -87,7 +92,9 @@ def wait_for_fault(home: Path, driver: Process, patience: float) -> int | None:
     """
     until, marker = time.monotonic() + patience, home / "fired"
     while True:
-        ended = driver.poll() is not None  # polled first: it may write the marker and die between the two tests
+        ended = (
+            driver.poll() is not None
+        )  # polled first: it may write the marker and die between the two tests
         written = marker.read_text() if marker.exists() else ""
         if written:  # a file that was created and not yet written is empty
             return int(written)
@@ -120,7 +127,9 @@ def gone(pid: int, patience: float = 60) -> bool:
 
 def frozen(pid: int, patience: float = 60) -> bool:
     """Wait until the process is stopped by a signal. Returns whether it was; False if it ended."""
-    return _becomes(lambda: _state(pid) in (*_STOPPED, *_ENDED), patience) and _state(pid) in _STOPPED
+    return (
+        _becomes(lambda: _state(pid) in (*_STOPPED, *_ENDED), patience) and _state(pid) in _STOPPED
+    )
 
 
 def end(pid: int) -> None:
@@ -169,7 +178,9 @@ def _threads(pid: int) -> int:
 def _environ() -> dict[str, str]:
     here = str(Path(draindown.__file__).parents[1])
     paths = [here, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    ours = {name: value for name, value in os.environ.items() if name != PIN}  # a copy has a lake of its own
+    ours = {
+        name: value for name, value in os.environ.items() if name != PIN
+    }  # a copy has a lake of its own
     return ours | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
 
 

@@ -57,8 +57,17 @@ class Drill:
     def as_dict(self, *, kept: bool) -> dict[str, Any]:
         """Return a JSON-ready dictionary. `kept`: the scratch directory still exists, so it is named."""
         results = [result.as_dict() for result in self.results]
-        whole = {"pipeline": self.pipeline, "held": self.held, "seed": self.seed, "results": results}
-        return whole | {"wrong": self.wrong, "unlooked": self.unlooked, "scratch": self.scratch if kept else None}
+        whole = {
+            "pipeline": self.pipeline,
+            "held": self.held,
+            "seed": self.seed,
+            "results": results,
+        }
+        return whole | {
+            "wrong": self.wrong,
+            "unlooked": self.unlooked,
+            "scratch": self.scratch if kept else None,
+        }
 
     def __str__(self) -> str:
         rows: list[tuple[str, ...]] = [("FLOW", "FAULT", "WHERE", "FIRED", "HELD", "RECOVERY")]
@@ -67,13 +76,20 @@ class Drill:
         lines = columns([row[one:] for row in rows], right=(5 - one,))
         lines += [line for result in self.results for line in _details(result)]
         lines += [f"WRONG  {printable(text)}" for text in self.wrong]
-        unlooked = [*self.unlooked, *(f"{one.flow}: {text}" for one in self.results for text in one.unlooked)]
+        unlooked = [
+            *self.unlooked,
+            *(f"{one.flow}: {text}" for one in self.results for text in one.unlooked),
+        ]
         lines += [f"not looked at  {printable(text)}" for text in dict.fromkeys(unlooked)]
         return "\n".join([*lines, self._verdict()])
 
     def _verdict(self) -> str:
         held = sum(result.held for result in self.results)
-        untouched = "" if self.wrong or self.unlooked else "; the pipeline's own lake and files are as they were"
+        untouched = (
+            ""
+            if self.wrong or self.unlooked
+            else "; the pipeline's own lake and files are as they were"
+        )
         return f"{held} of {len(self.results)} held{untouched}"
 
 
@@ -88,4 +104,8 @@ def _details(result: Result) -> Sequence[str]:
         return ()
     problems = result.wrong if result.fired else ("it is not proven that it fired", *result.wrong)
     looked = f"  look    draindown --root {result.project} doctor" if result.project else ""
-    return [f"{result.flow}: {result.fault}", *(f"  wrong   {printable(text)}" for text in problems), looked]
+    return [
+        f"{result.flow}: {result.fault}",
+        *(f"  wrong   {printable(text)}" for text in problems),
+        looked,
+    ]

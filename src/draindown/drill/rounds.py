@@ -62,7 +62,9 @@ def run(copy: Project, flows: Sequence[str], rounds: Rounds) -> str:
     return ""
 
 
-def _round(copy: Project, flows: Sequence[str], rounds: Rounds, at: int) -> Iterator[tuple[Request, Mapping[str, Any]]]:
+def _round(
+    copy: Project, flows: Sequence[str], rounds: Rounds, at: int
+) -> Iterator[tuple[Request, Mapping[str, Any]]]:
     """Yield a drain and a check of each flow. A drain of a derived flow has no bound."""
     for name in flows:
         one, run_id = replace(copy, flow=name), f"round-{at + 1}"

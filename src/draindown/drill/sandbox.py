@@ -88,7 +88,9 @@ class Scratch:
         return made
 
 
-def prepare(home: Path, spec: PipelineSpec, flow: str, root: Path, *, max_files: int, max_bytes: int) -> Scratch:
+def prepare(
+    home: Path, spec: PipelineSpec, flow: str, root: Path, *, max_files: int, max_bytes: int
+) -> Scratch:
     """Gather input for copies below `home`, at most so much of it, and bound its batches.
 
     Raises TerminalError `nothing-to-drill`, `source-missing`, and what the source raises that can't be looked at.
@@ -116,13 +118,17 @@ def refuse_bad_place(scratch: Path, spec: PipelineSpec, flows: Sequence[str], ro
     read = [spec.flow(flow).source for flow in flows]
     sources = [directory_of(source, root) for source in read if isinstance(source, FilesSource)]
     taken = [place.resolve() for place in (Path(spec.lake), *sources)]
-    crossed = [place for place in taken if scratch.is_relative_to(place) or place.is_relative_to(scratch)]
+    crossed = [
+        place for place in taken if scratch.is_relative_to(place) or place.is_relative_to(scratch)
+    ]
     if not crossed and not (scratch.exists() and any(scratch.iterdir())):
         return
     raise TerminalError(
         "scratch-in-use",
         tried=f"make copies of pipeline {spec.pipeline} in {scratch}",
-        found=f"one of it and {crossed[0]} lies in the other" if crossed else "the directory is not empty",
+        found=f"one of it and {crossed[0]} lies in the other"
+        if crossed
+        else "the directory is not empty",
         next="draindown drill all PIPELINE --scratch NEW_DIRECTORY",
     )
 
@@ -132,7 +138,9 @@ def write_project(place: Path, spec: PipelineSpec, root: Path) -> PipelineSpec:
     file = place / DIRECTORY / f"{spec.pipeline}.yaml"
     file.parent.mkdir(parents=True)
     # JSON is valid YAML, and its strings are quoted, so that none is read as a number
-    file.write_text(json.dumps(_spelled(spec.model_dump(mode="json")), indent=1, ensure_ascii=False))
+    file.write_text(
+        json.dumps(_spelled(spec.model_dump(mode="json")), indent=1, ensure_ascii=False)
+    )
     for part in ("jobs", "expectations"):
         if (root / part).is_dir():
             (place / part).symlink_to(root / part, target_is_directory=True)

@@ -101,21 +101,32 @@ class Shuffled:
     def as_dict(self, *, kept: bool) -> dict[str, Any]:
         """Return a JSON-ready dictionary. `kept`: the scratch directory still exists, so it is named."""
         orders = [asdict(one) | {"held": one.held} for one in self.orders]
-        whole = {"pipeline": self.pipeline, "held": self.held, "orders": orders, "wrong": list(self.wrong)}
+        whole = {
+            "pipeline": self.pipeline,
+            "held": self.held,
+            "orders": orders,
+            "wrong": list(self.wrong),
+        }
         return whole | {"unlooked": list(self.unlooked), "scratch": self.scratch if kept else None}
 
     def __str__(self) -> str:
         lines = []
         for one in self.orders:
-            made = ", ".join(f"{flow}: {count(len(some), 'slice')}" for flow, some in one.slices.items())
+            made = ", ".join(
+                f"{flow}: {count(len(some), 'slice')}" for flow, some in one.slices.items()
+            )
             made += f", {_in_rounds(one.rounds)}" if one.rounds else ""
             lines.append(f"seed {one.seed}  {'held' if one.held else 'DIFFERS'}  {made}")
             lines += [f"  {flow}: {where or _NOT_KILLED}" for flow, where in one.kills.items()]
             lines += [f"  {difference}" for difference in one.differences]
             lines += [f"  failed: {one.failed}"] if one.failed else []
-        lines += [f"WRONG  {text}" for text in self.wrong] + [f"not looked at  {text}" for text in self.unlooked]
+        lines += [f"WRONG  {text}" for text in self.wrong] + [
+            f"not looked at  {text}" for text in self.unlooked
+        ]
         held = sum(one.held for one in self.orders)
-        return "\n".join([*lines, f"{held} of {count(len(self.orders), 'order')} made no difference"])
+        return "\n".join(
+            [*lines, f"{held} of {count(len(self.orders), 'order')} made no difference"]
+        )
 
 
 def play(asked: Shuffle, tell: Tell) -> Shuffled:
@@ -185,11 +196,16 @@ def _copied(
 ) -> tuple[PipelineSpec, list[Before]]:
     """Copy the input of landing flows. Return the spec of every copy, and how lake and sources were before."""
     document, before = asked.spec.model_dump(mode="json"), list[Before]()
-    made = {name: document["flows"][name] | {"deadline": None, "max_batches": None, "also_to": {}} for name in flows}
+    made = {
+        name: document["flows"][name] | {"deadline": None, "max_batches": None, "also_to": {}}
+        for name in flows
+    }
     for name in landing:
         home = asked.scratch / "input" / name
         home.mkdir(parents=True)
-        material = copied(Wanted(home, asked.spec, name, asked.root, asked.max_files, asked.max_bytes))
+        material = copied(
+            Wanted(home, asked.spec, name, asked.root, asked.max_files, asked.max_bytes)
+        )
         before.append(isolation.look(asked.spec.layout(name), material.read))
         fields = dict(material.source) | {"files": f"../input/{name}/source/*/*"}
         bounds = {
@@ -215,24 +231,36 @@ def _drain(project: Project, flows: Sequence[str]) -> str:
         done = baseline.call(project, rounds.PATIENCE, "run", project.spec.pipeline, "--no-compact")
         if done.code != Exit.DONE:
             (project.root / "run.log").write_text(done.out + done.err)
-            return f"{done.error.get('code') or f'exit {done.code}'}: see {project.root / 'run.log'}"
+            return (
+                f"{done.error.get('code') or f'exit {done.code}'}: see {project.root / 'run.log'}"
+            )
         if all(report["step"] == "plan" for report in json.loads(done.out)["reports"]):
             break
     return ""
 
 
 def _each(
-    asked: Shuffle, spec: PipelineSpec, control: Project, flows: Sequence[str], landing: Sequence[str], tell: Tell
+    asked: Shuffle,
+    spec: PipelineSpec,
+    control: Project,
+    flows: Sequence[str],
+    landing: Sequence[str],
+    tell: Tell,
 ) -> Iterator[Order]:
     for seed in asked.seeds:
         copy, draw = _project(asked, spec, f"seed-{seed}"), Random(seed)
-        slices = {name: _pin(control.spec.layout(name), copy.spec.layout(name), draw) for name in landing}
+        slices = {
+            name: _pin(control.spec.layout(name), copy.spec.layout(name), draw) for name in landing
+        }
         number = {name: len(some) for name, some in slices.items()}
         parts = rounds.divided(number, draw) if len(flows) > len(landing) else {}
         made = [f"{count(some, 'slice')} of {name}" for name, some in number.items()]
         tell(f"seed {seed}: {', '.join([*made, *([_in_rounds(parts)] if parts else [])])}")
         first = {name: parts[name][0] if parts else some for name, some in number.items()}
-        kills = {name: _killed(replace(copy, flow=name), first[name], number[name], draw) for name in landing}
+        kills = {
+            name: _killed(replace(copy, flow=name), first[name], number[name], draw)
+            for name in landing
+        }
         failed = (rounds.run(copy, flows, parts) if parts else "") or _drain(copy, flows)
         order = Order(seed, slices, kills, failed=failed, rounds=parts)
         if not failed:
@@ -244,11 +272,15 @@ def _each(
 def _refuse_one_order(asked: Shuffle, control: FlowLayout, flow: str) -> None:
     """Refuse input that has one order only. Raises TerminalError `nothing-to-drill`, and removes the copies."""
     log = TableLog(control.intake_of(1))
-    different = len({row["sha256"] for row in log.rows("select sha256 from t")}) if log.exists else 0
+    different = (
+        len({row["sha256"] for row in log.rows("select sha256 from t")}) if log.exists else 0
+    )
     if different < _LEAST:
         shutil.rmtree(asked.scratch)
         one = "its files have one content, so there is no second order; --max-files takes more of them"
-        raise _nothing(asked.spec, flow, one if different else "no file can be read: all were parked")
+        raise _nothing(
+            asked.spec, flow, one if different else "no file can be read: all were parked"
+        )
 
 
 def _pin(control: FlowLayout, copy: FlowLayout, draw: Random) -> list[list[int]]:
@@ -257,16 +289,25 @@ def _pin(control: FlowLayout, copy: FlowLayout, draw: Random) -> list[list[int]]
     The control has files of at least two contents, so that there is another order.
     """
     log = TableLog(control.intake_of(1))
-    rows, schema = log.rows("select * from t order by slice, unit"), log.query("select * from t limit 0").schema
+    rows, schema = (
+        log.rows("select * from t order by slice, unit"),
+        log.query("select * from t limit 0").schema,
+    )
     own = pa.schema([field for field in schema if field.name not in intake.COLUMNS.names])
     contents = [row["sha256"] for row in rows]
-    in_order = [[contents[at] for at in some] for _, some in groupby(range(len(rows)), lambda at: rows[at]["slice"])]
+    in_order = [
+        [contents[at] for at in some]
+        for _, some in groupby(range(len(rows)), lambda at: rows[at]["slice"])
+    ]
     places, slices = list(range(len(rows))), list[list[int]]()
     while not slices or [[contents[at] for at in some] for some in slices] == in_order:
         draw.shuffle(places)
         slices = list(_cut(places, draw))
     for number, some in enumerate(slices, 1):
-        units = [{name: rows[at][name] for name in rows[at] if name not in ("slice", "first_seen")} for at in some]
+        units = [
+            {name: rows[at][name] for name in rows[at] if name not in ("slice", "first_seen")}
+            for at in some
+        ]
         intake.append(copy, 1, own, units, rows[0]["first_seen"], number)
     return slices
 
@@ -278,7 +319,9 @@ def _killed(copy: Project, first: int, slices: int, draw: Random) -> str:
         jvm = process.wait_for_fault(copy.root, driver, rounds.PATIENCE)
         code = process.code_of(driver, _SOON if jvm else rounds.PATIENCE)
     is_dead = code == -signal.SIGKILL and jvm is not None and process.gone(jvm)
-    return f"its driver was killed in batch {place[1] + 1} of {slices}, {place[0]}" if is_dead else ""
+    return (
+        f"its driver was killed in batch {place[1] + 1} of {slices}, {place[0]}" if is_dead else ""
+    )
 
 
 def _cut(places: Sequence[int], draw: Random) -> Iterator[list[int]]:

@@ -22,12 +22,17 @@ def newest(wanted: Wanted) -> Material:
     source = wanted.spec.flow(wanted.flow).source
     assert isinstance(source, KafkaSource), "chosen by its kind"
     client = Client(source)
-    every = [Span(one.topic, one.partition, one.topic_id, one.beginning, one.end) for one in client.look().partitions]
+    every = [
+        Span(one.topic, one.partition, one.topic_id, one.beginning, one.end)
+        for one in client.look().partitions
+    ]
     total = sum(span.size for span in every)
     if not total:
         raise wanted.nothing(f"no record in {source.place}")
     weight = client.sample(every).record_bytes or _RECORD_BYTES
-    records = min(total, wanted.max_files * _PER_FILE, max(BATCHES, int(wanted.max_bytes / max(weight, 1.0))))
+    records = min(
+        total, wanted.max_files * _PER_FILE, max(BATCHES, int(wanted.max_bytes / max(weight, 1.0)))
+    )
     _, spans = take(every, total - records)
     fields = {
         "starting": "earliest",

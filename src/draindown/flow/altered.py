@@ -74,7 +74,9 @@ class Altered:
             return [f"{'; '.join(f'ALTER {table} {one.undo}' for one in self.harmful)}{note}"]
         if self.since is None:
             return []
-        return [f"RESTORE {table} TO VERSION AS OF {self.since}{note}; it also takes back what others wrote since"]
+        return [
+            f"RESTORE {table} TO VERSION AS OF {self.since}{note}; it also takes back what others wrote since"
+        ]
 
 
 def _told(commit: Commit) -> str:
@@ -82,7 +84,9 @@ def _told(commit: Commit) -> str:
     return f"version {commit.version} {commit.operation} at {at:%Y-%m-%d %H:%M} UTC by {commit.engine or 'unknown'}"
 
 
-def of_target(layout: FlowLayout, flow: FlowSpec | DerivedFlow, log: TableLog | None = None) -> Altered | None:
+def of_target(
+    layout: FlowLayout, flow: FlowSpec | DerivedFlow, log: TableLog | None = None
+) -> Altered | None:
     """Return what another engine altered in the target since the flow's newest commit; None if nothing.
 
     Opens the log of an earlier version only if a commit since may have changed metadata. `log`: that of the target.
@@ -99,7 +103,9 @@ def of_target(layout: FlowLayout, flow: FlowSpec | DerivedFlow, log: TableLog | 
         return None
     found = [_weighed(one, flow) for one in metadata.alterations(before, Shape.of(log))]
     clustered = [one for one in commits if one.operation == "CLUSTER BY"]
-    found += [Alteration("", "the table is clustered by other columns", harmless=True)] * bool(clustered)
+    found += [Alteration("", "the table is clustered by other columns", harmless=True)] * bool(
+        clustered
+    )
     return Altered(layout.table, tuple(found), tuple(commits), base) if found else None
 
 
@@ -109,7 +115,11 @@ def _since_own(layout: FlowLayout, log: TableLog) -> tuple[int | None, list[Comm
         newest = log.commits(look)
         own = next((at for at, commit in enumerate(newest) if _is_own(layout, commit)), None)
         if own is not None:
-            later = [one for one in newest[:own] if not one.is_fence and one.operation not in _NO_METADATA]
+            later = [
+                one
+                for one in newest[:own]
+                if not one.is_fence and one.operation not in _NO_METADATA
+            ]
             return newest[own].version, later
         if len(newest) < look:
             break

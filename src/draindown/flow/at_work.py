@@ -98,23 +98,33 @@ def left(layout: FlowLayout, pipeline: str, run_id: str, step: Step) -> Unfinish
     return found if found.state == "died" else None
 
 
-def of_reports(layout_of: Callable[[str], FlowLayout], reports: Iterable[StepReport]) -> list[Unfinished]:
+def of_reports(
+    layout_of: Callable[[str], FlowLayout], reports: Iterable[StepReport]
+) -> list[Unfinished]:
     """Return, for each flow and run, what `of_run` finds. `layout_of` returns the layout of a flow by its name."""
     runs = by_flow(reports).items()
     found = (of_run(layout_of(flow), pipeline, run, steps) for (pipeline, flow, run), steps in runs)
     return [one for one in found if one is not None]
 
 
-def of_run(layout: FlowLayout, pipeline: str, run_id: str, steps: Sequence[StepReport]) -> Unfinished | None:
+def of_run(
+    layout: FlowLayout, pipeline: str, run_id: str, steps: Sequence[StepReport]
+) -> Unfinished | None:
     """Return the step of a run that has no report: one at work, else one that ended without, else one that is due.
 
     `steps` are the newest reports of the run's steps, if any. A start that is older than the report of its step has
     been reported by that; a step is due if the plan requires it.
     """
     told = {report.step: report.order for report in steps}
-    later = {step for step, start in store.begun(layout, run_id) if step not in told or _order(start) > told[step]}
+    later = {
+        step
+        for step, start in store.begun(layout, run_id)
+        if step not in told or _order(start) > told[step]
+    }
     due = silent(steps) if steps else None
-    looked = [look(layout, pipeline, run_id, step) for step in STEPS if step in later or step == due]
+    looked = [
+        look(layout, pipeline, run_id, step) for step in STEPS if step in later or step == due
+    ]
     found = [one for one in looked if one.is_newer or one.step == due]
     return min(found, key=lambda one: _RANK.get(one.state, len(_RANK)), default=None)
 
@@ -131,21 +141,45 @@ def look(layout: FlowLayout, pipeline: str, run_id: str, step: Step) -> Unfinish
     notes, logs = (_of_step(layout, run_id, step, ending) for ending in (".at-work", ".log"))
     path = next(filter(_is_held, notes), notes[0] if notes else Path(layout.at_work(run_id, step)))
     log = str(next((one for one in logs if not notes or one.stem == path.stem), ""))
-    facts: dict[str, Any] = {"pipeline": pipeline, "flow": layout.flow, "run_id": run_id, "step": step, "log": log}
+    facts: dict[str, Any] = {
+        "pipeline": pipeline,
+        "flow": layout.flow,
+        "run_id": run_id,
+        "step": step,
+        "log": log,
+    }
     note = _note(path)
     if note is None:
         return _without_note(layout, Unfinished(**facts, state="no Spark" if log else "not begun"))
     began = _time(note.get("at"))
-    facts |= {"who": printable(f"process {note.get('pid', '?')} on {note.get('host', '?')}"), "began": began}
-    facts |= {"command": printable(str(note.get("command") or "")), "run_id": str(note.get("run") or run_id)}
+    facts |= {
+        "who": printable(f"process {note.get('pid', '?')} on {note.get('host', '?')}"),
+        "began": began,
+    }
+    facts |= {
+        "command": printable(str(note.get("command") or "")),
+        "run_id": str(note.get("run") or run_id),
+    }
     facts |= {"start": path.stem.partition("@")[2], "try_number": _number(note.get("try"))}
-    if _is_held(path) or _holds_lease(layout, run_id, here=note.get("host") == socket.gethostname()):
+    if _is_held(path) or _holds_lease(
+        layout, run_id, here=note.get("host") == socket.gethostname()
+    ):
         return Unfinished(**facts, state="at work", seconds=_between(began, now()))
     done = _batches(layout, run_id)
     last = max(
-        (at for at in (*map(_modified, (path, Path(log or path))), *(done or ())) if at is not None), default=None
+        (
+            at
+            for at in (*map(_modified, (path, Path(log or path))), *(done or ()))
+            if at is not None
+        ),
+        default=None,
     )
-    return Unfinished(**facts, state="died", seconds=_between(began, last), batches=None if done is None else len(done))
+    return Unfinished(
+        **facts,
+        state="died",
+        seconds=_between(began, last),
+        batches=None if done is None else len(done),
+    )
 
 
 def _without_note(layout: FlowLayout, found: Unfinished) -> Unfinished:

@@ -92,7 +92,8 @@ class Checkpoint:
         if not self.started:
             if offsets or commits:
                 raise self._error(
-                    "checkpoint-without-metadata", "logs of batches are there, the file `metadata` is not"
+                    "checkpoint-without-metadata",
+                    "logs of batches are there, the file `metadata` is not",
                 )
             return
         if not self._json("metadata", 0).get("id"):
@@ -102,27 +103,42 @@ class Checkpoint:
             self._offset(batch)
         for batch in commits[-2:]:
             self._json(f"commits/{batch}", 1)
-        self._verify_sums("metadata", *[f"offsets/{n}" for n in offsets[-2:]], *[f"commits/{n}" for n in commits[-2:]])
+        self._verify_sums(
+            "metadata",
+            *[f"offsets/{n}" for n in offsets[-2:]],
+            *[f"commits/{n}" for n in commits[-2:]],
+        )
 
     def _verify_sums(self, *names: str) -> None:
         for name in names:
             folder, _, file = name.rpartition("/")
             checksum = self._read(f"{folder}/.{file}.crc".lstrip("/"))
             if checksum is not None and not _matches(self._read(name) or b"", checksum):
-                raise self._error("checkpoint-damaged", f"{name} is not what its checksum says; Spark insists on it")
+                raise self._error(
+                    "checkpoint-damaged",
+                    f"{name} is not what its checksum says; Spark insists on it",
+                )
 
     def _verify_order(self, offsets: list[int], commits: list[int]) -> None:
         for kind, batches in (("offsets", offsets), ("commits", commits)):
             recent = [batch for batch in batches if batch > batches[-1] - _RECENT]
             if recent and len(recent) != recent[-1] - recent[0] + 1:
-                raise self._error("checkpoint-damaged", f"{kind} has gaps between {recent[0]} and {recent[-1]}")
+                raise self._error(
+                    "checkpoint-damaged", f"{kind} has gaps between {recent[0]} and {recent[-1]}"
+                )
         last, done = (offsets or [-1])[-1], (commits or [-1])[-1]
         if done > last:
-            raise self._error("checkpoint-damaged", f"batch {done} is committed, but offsets ends at {last}")
+            raise self._error(
+                "checkpoint-damaged", f"batch {done} is committed, but offsets ends at {last}"
+            )
         if done < last - 1:
-            raise self._error("checkpoint-damaged", f"batch {last} is planned, but commits ends at {done}")
+            raise self._error(
+                "checkpoint-damaged", f"batch {last} is planned, but commits ends at {done}"
+            )
         if done >= 0 and done not in offsets:
-            raise self._error("checkpoint-damaged", f"batch {done} is committed, but offsets/{done} is gone")
+            raise self._error(
+                "checkpoint-damaged", f"batch {done} is committed, but offsets/{done} is gone"
+            )
 
     def _batches(self, kind: str) -> list[int]:
         if kind not in self._listed:
@@ -141,11 +157,16 @@ class Checkpoint:
             # a negative index is a position before the version's first file; a slice has exactly one file
             return Offset(batch, int(end["reservoirVersion"]) + (int(end["index"]) >= 0))
         except (KeyError, TypeError, ValueError):
-            raise self._error("checkpoint-damaged", f"offsets/{batch} is no position in an intake table") from None
+            raise self._error(
+                "checkpoint-damaged", f"offsets/{batch} is no position in an intake table"
+            ) from None
 
     def _read(self, name: str) -> bytes | None:
         """Return the content of a file, or None if it is absent. Spark never changes one that it has written."""
-        if name not in self._files and (found := self._store.read(f"{self.path}/{name}")) is not None:
+        if (
+            name not in self._files
+            and (found := self._store.read(f"{self.path}/{name}")) is not None
+        ):
             self._files[name] = found[0]
         return self._files.get(name)
 
@@ -157,7 +178,9 @@ class Checkpoint:
             content = json.loads(raw.decode().splitlines()[line])
         except (ValueError, IndexError):
             size = len(raw)
-            raise self._error("checkpoint-damaged", f"{name} is {'torn' if size else 'empty'} ({size} bytes)") from None
+            raise self._error(
+                "checkpoint-damaged", f"{name} is {'torn' if size else 'empty'} ({size} bytes)"
+            ) from None
         if not isinstance(content, dict):
             raise self._error("checkpoint-damaged", f"{name} holds no object in line {line + 1}")
         return content
@@ -174,8 +197,12 @@ class Checkpoint:
 def _matches(content: bytes, found: bytes) -> bool:
     """Return whether Hadoop's checksum file matches: `crc\\0`, bytes per checksum, and one CRC-32 per chunk."""
     part = int.from_bytes(found[4:8], "big")
-    parts = [content[start : start + part] for start in range(0, len(content), part)] if part else []
-    return found[:4] == b"crc\0" and found[8:] == b"".join(zlib.crc32(one).to_bytes(4, "big") for one in parts)
+    parts = (
+        [content[start : start + part] for start in range(0, len(content), part)] if part else []
+    )
+    return found[:4] == b"crc\0" and found[8:] == b"".join(
+        zlib.crc32(one).to_bytes(4, "big") for one in parts
+    )
 
 
 def _restore(path: str) -> list[str]:

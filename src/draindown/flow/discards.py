@@ -69,7 +69,9 @@ _END = 2**63  # a slice that never comes
 
 def unread(layout: FlowLayout, generation: int, names: Collection[str]) -> set[str]:
     """Return those of `names` that slices hold which the generation has not read."""
-    return _among(layout, generation, names, range(generations.first_unread(layout, generation), _END))
+    return _among(
+        layout, generation, names, range(generations.first_unread(layout, generation), _END)
+    )
 
 
 def _among(layout: FlowLayout, generation: int, names: Collection[str], slices: range) -> set[str]:
@@ -81,7 +83,11 @@ def _among(layout: FlowLayout, generation: int, names: Collection[str], slices: 
 def not_read(layout: FlowLayout, generation: int, records: Mapping[str, Origin]) -> set[Origin]:
     """Return the origins of records in slices that the generation has not read yet. `records`: as of `intake.find`."""
     first = generations.first_unread(layout, generation)
-    return {records[id] for id, number in intake.find(layout, generation, records).items() if number >= first}
+    return {
+        records[id]
+        for id, number in intake.find(layout, generation, records).items()
+        if number >= first
+    }
 
 
 def forget_unfinished(layout: FlowLayout, generation: int) -> None:
@@ -94,7 +100,9 @@ def forget_unfinished(layout: FlowLayout, generation: int) -> None:
             done = last_batch(layout, generation, kind, row["runs"])
             if done is None and integrity.put_aside_last(layout, layout.ledger) > generation:
                 continue  # neither table nor ledger can tell which batches finished
-            cut_short = f"{mine} and kind = {literal(kind)} and batch > {-1 if done is None else done}"
+            cut_short = (
+                f"{mine} and kind = {literal(kind)} and batch > {-1 if done is None else done}"
+            )
             delta.delete_any(layout.quarantine, cut_short)
 
 
@@ -110,7 +118,9 @@ def reads_input(kind: str) -> bool:
     return kind == "source" or kind.startswith("replay:")
 
 
-def last_batch(layout: FlowLayout, generation: int, kind: str, runs: Iterable[str] = ()) -> int | None:
+def last_batch(
+    layout: FlowLayout, generation: int, kind: str, runs: Iterable[str] = ()
+) -> int | None:
     """Return the newest finished batch according to table and ledger; None if there is none.
 
     The ledger is asked too because a table restored from a copy may lack recent batches. Arguments as for
@@ -118,5 +128,10 @@ def last_batch(layout: FlowLayout, generation: int, kind: str, runs: Iterable[st
     """
     told = log_of(layout, layout.table).last(app_id(layout, generation, "rows", kind))
     return max(
-        (n for n in (told, ledger_table.last_batch(layout, generation, kind, runs)) if n is not None), default=None
+        (
+            n
+            for n in (told, ledger_table.last_batch(layout, generation, kind, runs))
+            if n is not None
+        ),
+        default=None,
     )

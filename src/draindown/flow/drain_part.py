@@ -15,7 +15,9 @@ from draindown.runs.request import Request
 from draindown.sources.registry import source_of
 
 
-def part(request: Request, generation: int, rows: Iterable[BatchRow], **more: Any) -> tuple[DrainPart, list[Finding]]:
+def part(
+    request: Request, generation: int, rows: Iterable[BatchRow], **more: Any
+) -> tuple[DrainPart, list[Finding]]:
     """Return the report part about batches that this start committed or found committed, and refused-row findings.
 
     `rows`: ledger rows of these batches. Batches that an earlier start committed before it died are `settled`.

@@ -45,21 +45,27 @@ def undecided(
     return [one for one in found.commits if (table.id, one.mark) not in accepted]
 
 
-def findings(layout: FlowLayout, flow: FlowSpec | DerivedFlow, state: Unpublished | None = None) -> list[Finding]:
+def findings(
+    layout: FlowLayout, flow: FlowSpec | DerivedFlow, state: Unpublished | None = None
+) -> list[Finding]:
     """Return a finding for each foreign commit that nobody has decided about, newest first; for many the newest."""
     commits = undecided(layout, flow, state)
     shown = [_finding(layout, flow, one) for one in islice(reversed(commits), _MOST)]
     if len(commits) > _MOST:
         rest = f"{count(len(commits) - _MOST, 'earlier commit')} too"
         show = f"draindown gate show {layout.pipeline} --flow {layout.flow}"
-        shown.append(Finding(kind="foreign", subject=f"{layout.table_name}, earlier", detail=rest, next=show))
+        shown.append(
+            Finding(kind="foreign", subject=f"{layout.table_name}, earlier", detail=rest, next=show)
+        )
     return shown
 
 
 def _finding(layout: FlowLayout, flow: FlowSpec | DerivedFlow, commit: ForeignCommit) -> Finding:
     detail = f"{commit.writer} is no batch of this flow: {commit.rows}"
     subject = f"{layout.table_name}, {commit.name}"
-    return Finding(kind="foreign", subject=subject, detail=detail, next=deciding(layout, flow, commit))
+    return Finding(
+        kind="foreign", subject=subject, detail=detail, next=deciding(layout, flow, commit)
+    )
 
 
 def deciding(layout: FlowLayout, flow: FlowSpec | DerivedFlow, commit: ForeignCommit) -> str:

@@ -52,7 +52,9 @@ def generation(layout: FlowLayout) -> int:
     except (ValueError, KeyError, TypeError):
         raise _generation_error(layout, "it can't be read") from None
     if content is None and newest_directory(layout) > 1:
-        raise _generation_error(layout, f"it is missing, yet generation {newest_directory(layout)} has a checkpoint")
+        raise _generation_error(
+            layout, f"it is missing, yet generation {newest_directory(layout)} has a checkpoint"
+        )
     return number
 
 
@@ -125,8 +127,12 @@ def without(layout: FlowLayout, generation: int) -> frozenset[str]:
 
 def gone(missing: Sequence[str], forgotten: int, unit: str) -> str:
     """Describe in words which input can't be read again. `unit`: the source's noun."""
-    lost = [f"{count(len(missing), unit)} gone or changed at the source: {shown(missing)}"] * bool(missing)
-    lost += [f"no longer in the intake: {count(forgotten, unit)} that a run has read"] * bool(forgotten)
+    lost = [f"{count(len(missing), unit)} gone or changed at the source: {shown(missing)}"] * bool(
+        missing
+    )
+    lost += [f"no longer in the intake: {count(forgotten, unit)} that a run has read"] * bool(
+        forgotten
+    )
     return "; ".join(lost)
 
 
@@ -152,7 +158,9 @@ def make_live(layout: FlowLayout, own: Card) -> None:
     _write(layout, own.generation, own)
 
 
-def go_back_to(layout: FlowLayout, previous: int, *, without: Collection[str] = (), by: str = "") -> None:
+def go_back_to(
+    layout: FlowLayout, previous: int, *, without: Collection[str] = (), by: str = ""
+) -> None:
     """Make an earlier generation the live one again, which from now on leaves out the units `without`.
 
     Cards are kept so that no number is used twice.
@@ -167,7 +175,10 @@ def name_live(layout: FlowLayout, live: int) -> None:
 
 def begin_staged(staged: FlowLayout, own: Card) -> None:
     """Write the `generation.json` under which the tables of `staged`, a rebuild's layout, are drained."""
-    write_json(staged.generation, {"generation": own.generation, "cards": {str(own.generation): asdict(own)}})
+    write_json(
+        staged.generation,
+        {"generation": own.generation, "cards": {str(own.generation): asdict(own)}},
+    )
 
 
 def take_place(staged: FlowLayout) -> None:
@@ -190,7 +201,9 @@ def _leaving(layout: FlowLayout, number: int, units: Iterable[str], by: str, at:
 
 def left_out(layout: FlowLayout) -> dict[int, frozenset[str]]:
     """Return the units that each generation leaves out, by number. Only generations with a card are included."""
-    return {int(number): frozenset(one.get("without") or ()) for number, one in cards(layout).items()}
+    return {
+        int(number): frozenset(one.get("without") or ()) for number, one in cards(layout).items()
+    }
 
 
 def _write(layout: FlowLayout, live: int, own: Card | None = None) -> None:
@@ -200,7 +213,12 @@ def _write(layout: FlowLayout, live: int, own: Card | None = None) -> None:
 
 def next_number(layout: FlowLayout, live: int | None) -> int:
     """Return the first generation number that was never used."""
-    begun = [live or 0, checkpoint.newest_directory(layout), newest_in_ledger(layout), *map(int, cards(layout))]
+    begun = [
+        live or 0,
+        checkpoint.newest_directory(layout),
+        newest_in_ledger(layout),
+        *map(int, cards(layout)),
+    ]
     number = max(begun) + 1
     while knows(layout, number):
         number += 1
@@ -210,7 +228,9 @@ def next_number(layout: FlowLayout, live: int | None) -> int:
 def newest_in_ledger(layout: FlowLayout) -> int:
     """Return the newest generation in the ledger; 0 if the ledger has no batch or is unreadable."""
     with suppress(*UNREAD):
-        return ledger_table.newest_generation(layout) if log_of(layout, layout.ledger).is_whole else 0
+        return (
+            ledger_table.newest_generation(layout) if log_of(layout, layout.ledger).is_whole else 0
+        )
     return 0
 
 

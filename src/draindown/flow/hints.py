@@ -34,7 +34,14 @@ _CLOCK = re.compile(
     r"(?P<offset> ?([+-]\d{2}:\d{2}|[+-]\d{4}|Z))?"
 )
 _DIRECTIVES = {(letter, width): f"%{letter}" for letter in "dHmM" for width in (1, 2)}
-_DIRECTIVES |= {("m", 2): "%M", ("M", 1): "%m", ("M", 3): "%b", ("y", 4): "%Y", ("y", 2): "%y", ("s", 2): "%S"}
+_DIRECTIVES |= {
+    ("m", 2): "%M",
+    ("M", 1): "%m",
+    ("M", 3): "%b",
+    ("y", 4): "%Y",
+    ("y", 2): "%y",
+    ("s", 2): "%S",
+}
 _DIRECTIVES |= {("h", 1): "%I", ("a", 1): "%p", ("X", 3): "%z", ("Z", 1): "%z"}
 _DIRECTIVES |= {("S", width): "%f" for width in range(1, 7)}
 """What reads the letters of a suggested format in Python, to be sure of it."""
@@ -112,7 +119,9 @@ def _dialect(flow: FlowSpec, record: str, detail: str) -> str:
 def _no_object(text: str) -> str:
     if text.startswith("["):
         return f"one object a line is wanted, this is a JSON array: say multiline: true, {_AGAIN}"
-    if text in ("{", "}", "},", "]") or re.match(r'"[^"]*"\s*:', text):  # not `{"a": 1`, which may be torn
+    if text in ("{", "}", "},", "]") or re.match(
+        r'"[^"]*"\s*:', text
+    ):  # not `{"a": 1`, which may be torn
         return f"one object a line is wanted, this one spans several lines: say multiline: true, {_AGAIN}"
     if "," in text and not text.startswith("{"):
         return "this is no JSON; if it is a csv, say format: csv"
@@ -146,7 +155,9 @@ def _missing(flow: FlowSpec, field: str, raw: str, detail: str) -> str:
         return f"the record has no {field}, it has {', '.join(names[:8])}"
     if field in flow.target.essential:
         return f"have it delivered with {field}, without which its row has no place in the table"
-    other = ", or say `from:` if the header has it under another name" if flow.source.has_header else ""
+    other = (
+        ", or say `from:` if the header has it under another name" if flow.source.has_header else ""
+    )
     return f"have it delivered with {field}{other}, or let {field} be null: leave out `not null`"
 
 
@@ -201,7 +212,11 @@ def _clock(found: re.Match[str]) -> str:
     """Return the pattern of a time of day."""
     before = found["before"].replace("T", "'T'")
     hour = "h" if found["half"] else "H"
-    clock = f"{hour if len(found['clock']) == 4 else hour * 2}:mm" if not found["half"] else f"{hour}:mm"
+    clock = (
+        f"{hour if len(found['clock']) == 4 else hour * 2}:mm"
+        if not found["half"]
+        else f"{hour}:mm"
+    )
     second = ":ss" if found["second"] else ""
     fraction = "." + "S" * (len(found["fraction"]) - 1) if found["fraction"] else ""
     half = found["half"].replace(found["half"].strip(), "a") if found["half"] else ""
@@ -214,7 +229,9 @@ def _reads(pattern: str, kind: str, cell: str) -> bool:
     """Return whether values of the type are read by the format, and this text is one."""
     try:
         parts = time_patterns.parse(time_patterns.check(pattern, kind))
-        moment = datetime.strptime(cell, "".join(_DIRECTIVES.get((p.letter, p.width), p.text or "?") for p in parts))
+        moment = datetime.strptime(
+            cell, "".join(_DIRECTIVES.get((p.letter, p.width), p.text or "?") for p in parts)
+        )
     except ValueError:
         return False
     return kind != "date" or moment.time() == time.min
@@ -228,7 +245,10 @@ def _whole(cell: str, kind: str) -> str:
     if re.fullmatch(r"[+-]?\d+\.0*", cell):
         return f"it is written with a point: declare double or decimal, or convert it to {kind} in a transform"
     if re.fullmatch(r"[+-]?\d+", cell):
-        larger = next((wider for wider, above in _LARGEST.items() if -above <= int(cell) < above), "decimal(38,0)")
+        larger = next(
+            (wider for wider, above in _LARGEST.items() if -above <= int(cell) < above),
+            "decimal(38,0)",
+        )
         return f"it is too large for {kind}: declare {larger}"
     if re.fullmatch(r"[+-]?\d*\.\d+([eE][+-]?\d+)?|[+-]?\d+(\.\d+)?[eE][+-]?\d+", cell):
         return "it has a fraction or an exponent: declare double or decimal"
@@ -242,20 +262,28 @@ def _number(cell: str, kind: str) -> str:
         return f"it has more digits than {kind} holds: declare more"
     if re.fullmatch(r"[^\d+-]{1,3}\s?[\d.,]+|[\d.,]+\s?[^\d]{1,3}", cell):
         return f"numbers are written without unit or sign of currency: {_CONVERT}"
-    return f"it is no number: declare string, or {_CONVERT.removeprefix('declare it as string and ')}"
+    return (
+        f"it is no number: declare string, or {_CONVERT.removeprefix('declare it as string and ')}"
+    )
 
 
 def _separators(cell: str, kind: str) -> str:
     """Return the settings by which the text is a number; two where either would do; empty if there are none."""
-    found = re.fullmatch(r"[+-]?\d{1,3}(?:([,. '])\d{3}(?:\1\d{3})*)?(?:([.,])\d+)?|[+-]?\d+(,)\d+", cell)
+    found = re.fullmatch(
+        r"[+-]?\d{1,3}(?:([,. '])\d{3}(?:\1\d{3})*)?(?:([.,])\d+)?|[+-]?\d+(,)\d+", cell
+    )
     if not found or not any(found.groups()) or found[1] == found[2]:
         return ""
     thousands, decimal = found[1], found[2] or found[3]
     grouped = f'thousands_separator: "{thousands}"'
     if decimal is None:
         both = thousands == "," and cell.count(",") == 1 and kind not in _WHOLE
-        return f'decimal_separator: "," or {grouped}, whichever its sender means' if both else grouped
-    return ", ".join(['decimal_separator: ","'] * (decimal == ",") + [grouped] * (thousands is not None))
+        return (
+            f'decimal_separator: "," or {grouped}, whichever its sender means' if both else grouped
+        )
+    return ", ".join(
+        ['decimal_separator: ","'] * (decimal == ",") + [grouped] * (thousands is not None)
+    )
 
 
 def _boolean(cell: str, kind: str) -> str:

@@ -35,7 +35,11 @@ def damaged(layout: FlowLayout, *, files: bool = False) -> dict[str, str]:
     """
     found = {path: words for path in tables(layout) if (words := _damage(layout, path, files))}
     generation = generations.generation_if_told(layout)
-    if generation is not None and layout.ledger not in found and log_of(layout, layout.ledger).exists:
+    if (
+        generation is not None
+        and layout.ledger not in found
+        and log_of(layout, layout.ledger).exists
+    ):
         try:
             found |= _all_behind(layout, generation, found)
         except TableDamaged:
@@ -62,7 +66,9 @@ def examined(layout: FlowLayout) -> Snapshot:
 
 def _all_behind(layout: FlowLayout, generation: int, torn: Collection[str]) -> dict[str, str]:
     """Return the side tables that lack a batch, except those that are torn."""
-    sides = [(path, purpose) for path, purpose in _side_tables(layout, generation) if path not in torn]
+    sides = [
+        (path, purpose) for path, purpose in _side_tables(layout, generation) if path not in torn
+    ]
     lacking = {path: _behind(layout, path, generation, purpose) for path, purpose in sides}
     return {path: f"{words} of generation {generation}" for path, words in lacking.items() if words}
 
@@ -72,7 +78,10 @@ def _side_tables(layout: FlowLayout, generation: int) -> list[tuple[str, SideTab
 
     The quarantine is compared only in the first generation. A later one refuses most rows again without adding them.
     """
-    memory: list[tuple[str, SideTable]] = [(layout.tombstones, "tombstones"), (layout.hidden, "hidden")]
+    memory: list[tuple[str, SideTable]] = [
+        (layout.tombstones, "tombstones"),
+        (layout.hidden, "hidden"),
+    ]
     return memory if generation > 1 else [*memory, (layout.quarantine, "quarantine")]
 
 
@@ -116,7 +125,9 @@ def _lost(log: TableLog) -> str | None:
     """Describe the data files that a table's newest version lacks; None if it lacks none."""
     if not log.is_whole or not absent_files(log):
         return None
-    newest = TableLog(log.path)  # another driver may have rewritten and vacuumed files since the log was opened
+    newest = TableLog(
+        log.path
+    )  # another driver may have rewritten and vacuumed files since the log was opened
     lost = absent_files(newest) if newest.is_whole else []  # a reset may have put the table aside
     if not lost:
         return None
@@ -130,7 +141,10 @@ def refuse_torn(layout: FlowLayout) -> None:
     checked: an audit finds that by its own count.
     """
     owner.refuse_other(layout)
-    table_features.refuse(layout, (path for path in tables(layout) if table_features.unsupported(log_of(layout, path))))
+    table_features.refuse(
+        layout,
+        (path for path in tables(layout) if table_features.unsupported(log_of(layout, path))),
+    )
     if found := {path: words for path in tables(layout) if (words := log_of(layout, path).damage)}:
         raise _error(layout, found)
 
@@ -151,7 +165,11 @@ def _error(layout: FlowLayout, found: Mapping[str, str]) -> TerminalError:
 
 def made_again(layout: FlowLayout, path: str) -> str | None:
     """Return how a damaged table comes back that only spares work; None for all others."""
-    return f"remove {path}, as a whole   # the next runs make its rows again" if path == layout.snapshots else None
+    return (
+        f"remove {path}, as a whole   # the next runs make its rows again"
+        if path == layout.snapshots
+        else None
+    )
 
 
 def _refuse_half_a_reset(layout: FlowLayout) -> None:
@@ -177,7 +195,11 @@ def _refuse_half_a_reset(layout: FlowLayout) -> None:
 def missed(layout: FlowLayout, generation: int) -> list[str]:
     """Return the tables of a generation that a reset put aside for a later one and that nobody restored."""
     aside = {path: put_aside_last(layout, path) for path in tables(layout)}
-    return [path for path, began in aside.items() if began > generation and not _is_back(layout, began, path)]
+    return [
+        path
+        for path, began in aside.items()
+        if began > generation and not _is_back(layout, began, path)
+    ]
 
 
 def _is_back(layout: FlowLayout, generation: int, path: str) -> bool:
@@ -201,7 +223,11 @@ def put_target_aside(layout: FlowLayout, generation: int) -> list[str]:
     Hidden events are the other half of a history, and count as known to a fold that may have changed since, or to
     input that is left out.
     """
-    return _move(layout, generation, [path for path in (layout.table, layout.hidden) if log_of(layout, path).exists])
+    return _move(
+        layout,
+        generation,
+        [path for path in (layout.table, layout.hidden) if log_of(layout, path).exists],
+    )
 
 
 def _move(layout: FlowLayout, generation: int, paths: Iterable[str]) -> list[str]:
@@ -217,7 +243,9 @@ def _move(layout: FlowLayout, generation: int, paths: Iterable[str]) -> list[str
 def put_aside_last(layout: FlowLayout, path: str) -> int:
     """Return the newest generation that began without this table because its reset put it aside; 0 if there is none."""
     known = Path(layout.aside(0)).parent.glob("[0-9]*")
-    return max((int(one.name) for one in known if _aside(layout, int(one.name), path).exists()), default=0)
+    return max(
+        (int(one.name) for one in known if _aside(layout, int(one.name), path).exists()), default=0
+    )
 
 
 def replaced_last(layout: FlowLayout, path: str) -> int:

@@ -24,7 +24,9 @@ def open_windows(layout: FlowLayout, flow: DerivedFlow, version: int) -> str:
         return ""
     table, generation = TableLog(layout.table, version), generations.generation(layout)
     newest = table.last(app_id(layout, generation, "rows"))
-    read = None if newest is None else next(intake.slices(layout, generation, slice_of(newest)), None)
+    read = (
+        None if newest is None else next(intake.slices(layout, generation, slice_of(newest)), None)
+    )
     if read is None:
         return ""
     (start, end), (unit,) = flow.interval, read.units  # windows and sessions are over one table
@@ -40,6 +42,4 @@ def open_windows(layout: FlowLayout, flow: DerivedFlow, version: int) -> str:
     if not row["n"]:
         return ""
     ends = "ends" if row["n"] == 1 else "end"
-    return (
-        f"{count(row['n'], flow.kind)} from {row['since'][:16]} on {ends} after the source was written ({at:%H:%M} UTC)"
-    )
+    return f"{count(row['n'], flow.kind)} from {row['since'][:16]} on {ends} after the source was written ({at:%H:%M} UTC)"

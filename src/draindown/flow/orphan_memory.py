@@ -46,10 +46,14 @@ def _forget(layout: FlowLayout, memory: str, replays: Sequence[str]) -> int:
     return len(found)
 
 
-def _unmade(layout: FlowLayout, memory: str, live: int, replays: Iterable[str]) -> Iterator[tuple[int, str, int]]:
+def _unmade(
+    layout: FlowLayout, memory: str, live: int, replays: Iterable[str]
+) -> Iterator[tuple[int, str, int]]:
     """Yield generation, kind and number of each batch that wrote to the memory and has no transaction in the target."""
     kinds = (_REPEATED, "quarantine", GATE, *replays)
-    every = [(n, kind) for n in range(1, live + 1) for kind in kinds if (n, kind) != (live, _REPEATED)]
+    every = [
+        (n, kind) for n in range(1, live + 1) for kind in kinds if (n, kind) != (live, _REPEATED)
+    ]
     written, table = log_of(layout, layout.memory(memory)), log_of(layout, layout.table)
     for generation, kind in every:
         newest = written.last(app_id(layout, generation, memory, kind))
@@ -67,4 +71,6 @@ def _is_known(layout: FlowLayout, generation: int, kind: str, batch: int) -> boo
     if kind == _REPEATED and finished is not None and finished >= batch:
         return True
     knows = log_of(layout, layout.table).last(app_id(layout, generation, "rows")) is not None
-    return not knows and (finished is not None or ledger_table.last_batch(layout, generation, _REPEATED) is not None)
+    return not knows and (
+        finished is not None or ledger_table.last_batch(layout, generation, _REPEATED) is not None
+    )

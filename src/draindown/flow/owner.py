@@ -34,7 +34,9 @@ def refuse_other(layout: FlowLayout) -> bool:
     for path, (pipeline, flow) in _writers(layout):
         home = replace(layout, pipeline=pipeline, flow=flow).home
         if (pipeline, flow) != (layout.pipeline, layout.flow) and Path(home).is_dir():
-            raise _of_another(layout, path, f"{pipeline}/{flow}", home, "its batches are in the table")
+            raise _of_another(
+                layout, path, f"{pipeline}/{flow}", home, "its batches are in the table"
+            )
     return True
 
 
@@ -51,8 +53,14 @@ def claim(layout: FlowLayout) -> None:
         claimed = False
         while not claimed:
             number, other = claims.newest()
-            if other and other != own and holder(home := replace(layout, pipeline=other[0], flow=other[1])):
-                raise _of_another(layout, path, "/".join(other), home.home, "it is at work on its first batch")
+            if (
+                other
+                and other != own
+                and holder(home := replace(layout, pipeline=other[0], flow=other[1]))
+            ):
+                raise _of_another(
+                    layout, path, "/".join(other), home.home, "it is at work on its first batch"
+                )
             claimed = claims.put(number, dict(zip(("pipeline", "flow"), own, strict=True)))
     refuse_other(layout)  # another flow may have committed and ended since it was looked
 
@@ -69,7 +77,9 @@ def _has_written(layout: FlowLayout) -> bool:
     generation = generations.generation_if_told(layout)
     if generation != 1:  # a damaged document is reported by others
         return True
-    _ = log_of(layout, layout.ledger).is_whole  # opened before the target, as `integrity.damaged` opens them
+    _ = log_of(
+        layout, layout.ledger
+    ).is_whole  # opened before the target, as `integrity.damaged` opens them
     table = log_of(layout, layout.table)
     if table.damage is not None:
         return Checkpoint(layout.checkpoint(generation)).started
@@ -118,9 +128,19 @@ def _retire(layout: FlowLayout, other: str, home: str) -> str:
     """
     shared = [layout.ledger, *_sides(layout)] if other.rpartition("/")[2] == layout.flow else []
     tables = [Path(path) for path in shared if Path(path).is_dir()]
-    moves = [f"mv {home} SOMEWHERE-ELSE", *(f"mv {path} SOMEWHERE-ELSE.{path.parent.name}" for path in tables)]
+    moves = [
+        f"mv {home} SOMEWHERE-ELSE",
+        *(f"mv {path} SOMEWHERE-ELSE.{path.parent.name}" for path in tables),
+    ]
     return " && ".join(moves)
 
 
 def _sides(layout: FlowLayout) -> tuple[str, ...]:
-    return layout.inputs, layout.quarantine, layout.late, layout.raw, layout.unsendable, layout.snapshots
+    return (
+        layout.inputs,
+        layout.quarantine,
+        layout.late,
+        layout.raw,
+        layout.unsendable,
+        layout.snapshots,
+    )

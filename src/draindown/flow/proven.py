@@ -34,7 +34,12 @@ class Proven:
 
     def covers(self, table: TableLog, version: int) -> bool:
         """Return whether the whole table was found right at `version` or later."""
-        return self.holds and self.share == 1 and self.table_id == table.id and self.table_version >= version
+        return (
+            self.holds
+            and self.share == 1
+            and self.table_id == table.id
+            and self.table_version >= version
+        )
 
     def is_of(self, table: TableLog) -> bool:
         """Return whether it is about the table as it is now."""
@@ -78,11 +83,16 @@ def keep(layout: FlowLayout, certificate: Mapping[str, Any]) -> None:
         at=certificate["at"],
     )
     before = newest(layout) if found.holds and found.share < 1 else None
-    same = before and (before.table_id, before.table_version) == (found.table_id, found.table_version)
+    same = before and (before.table_id, before.table_version) == (
+        found.table_id,
+        found.table_version,
+    )
     if before is None or before.holds or not same:
         documents.write_json(layout.proven, asdict(found))
 
 
 def newest(layout: FlowLayout) -> Proven | None:
     """Return what the newest proof found, or None where there was none. Raises TerminalError `state-damaged`."""
-    return documents.kept(layout.proven, lambda content: Proven(**content), without="prove writes it again")
+    return documents.kept(
+        layout.proven, lambda content: Proven(**content), without="prove writes it again"
+    )

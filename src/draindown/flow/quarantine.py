@@ -24,7 +24,17 @@ from draindown.lake.transactions import WriterId
 State = Literal["open", "released", "discarded"]
 Action = Literal["released", "discarded", "reopened"]
 COLUMNS = (
-    *("quarantine_id", "origin", "arrived_at", "raw", "raw_bytes", "raw_length", "reason", "field", "detail"),
+    *(
+        "quarantine_id",
+        "origin",
+        "arrived_at",
+        "raw",
+        "raw_bytes",
+        "raw_length",
+        "reason",
+        "field",
+        "detail",
+    ),
     *("first_seen", "generation", "batch", "kind", "run_id", "refused_at", "envelope"),
 )
 """Columns of the quarantine table. `origin`: unit and position; of a withdrawn row the table and its version."""
@@ -36,7 +46,9 @@ _WITH_STATE = """
     select t.*, case when d.action is null or d.action = 'reopened' then 'open' else d.action end as state
     from t left join ({decisions}) d on t.quarantine_id = d.quarantine_id
 """
-_MANY = 5000  # ids in one list of a query; a list of 100,000 overflows the stack of the query planner
+_MANY = (
+    5000  # ids in one list of a query; a list of 100,000 overflows the stack of the query planner
+)
 RESOLUTIONS = pa.schema(
     [
         pa.field("quarantine_id", pa.string(), nullable=False),
@@ -81,7 +93,12 @@ class Counts:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the counts as a flat, JSON-ready dict."""
-        sums = {"refused": self.refused, "released": self.released, "discarded": self.discarded, "open": self.open}
+        sums = {
+            "refused": self.refused,
+            "released": self.released,
+            "discarded": self.discarded,
+            "open": self.open,
+        }
         return sums | {"by_reason": dict(self.by_reason)}
 
 
@@ -100,14 +117,21 @@ def take_over(layout: FlowLayout, staged: FlowLayout, *, app: tuple[WriterId, in
     """Append the rows that a staged generation refused and that were never refused before. One commit, idempotent."""
     if not log_of(staged, staged.quarantine).exists:
         return
-    held = " left anti join held on t.quarantine_id = held.quarantine_id" * log_of(layout, layout.quarantine).exists
+    held = (
+        " left anti join held on t.quarantine_id = held.quarantine_id"
+        * log_of(layout, layout.quarantine).exists
+    )
     delta.make_private(layout.quarantine)  # these may be the first refused rows of the flow
     delta.append_query(layout.quarantine, staged.quarantine, f"select t.* from t{held}", app=app)
 
 
 def counts(layout: FlowLayout) -> Counts:
     """Return the flow's refused, released, discarded and open rows. The query returns one row per reason and state."""
-    sums = rows(query(layout, "reason, state, count(*) as rows", Filter(state=None), "group by reason, state"))
+    sums = rows(
+        query(
+            layout, "reason, state, count(*) as rows", Filter(state=None), "group by reason, state"
+        )
+    )
     total = dict.fromkeys(("open", "released", "discarded"), 0)
     for row in sums:
         total[row["state"]] += row["rows"]
@@ -145,22 +169,32 @@ def _these(chosen: pa.Table) -> str:
 
 def identified(layout: FlowLayout, which: Filter) -> list[str]:
     """Return the ids of the open rows that `which` selects. Raises TerminalError `unknown-quarantine-id`."""
-    if which.ids and (which.reason or which.run_id):  # an id of a row with another reason is not an error
+    if which.ids and (
+        which.reason or which.run_id
+    ):  # an id of a row with another reason is not an error
         of_others = set(identified(layout, replace(which, ids=None)))
         return [known for known in identified(layout, Filter(ids=which.ids)) if known in of_others]
-    states = replace(which, state=None) if which.ids else which  # nor is one of a row that is already decided
+    states = (
+        replace(which, state=None) if which.ids else which
+    )  # nor is one of a row that is already decided
     found = query(layout, "quarantine_id, state", states, "order by quarantine_id")
     ids = found["quarantine_id"].to_pylist()
     for wanted in which.ids or ():
         if (matching := sum(known.startswith(wanted) for known in ids)) != 1:
             raise _unknown(layout, wanted, matching)
-    return [known for known, state in zip(ids, found["state"].to_pylist(), strict=True) if state == "open"]
+    return [
+        known
+        for known, state in zip(ids, found["state"].to_pylist(), strict=True)
+        if state == "open"
+    ]
 
 
 def released_from(layout: FlowLayout, *, without_kind: str) -> list[str]:
     """Return the ids of currently released rows that a batch of another kind than `without_kind` refused."""
     other = f"kind <> {literal(without_kind)}"
-    found = query(layout, "quarantine_id", Filter(state="released"), "order by quarantine_id", other)
+    found = query(
+        layout, "quarantine_id", Filter(state="released"), "order by quarantine_id", other
+    )
     return list(found["quarantine_id"].to_pylist())
 
 
@@ -173,7 +207,9 @@ def whole(layout: FlowLayout, ids: Iterable[str]) -> list[dict[str, Any]]:
     """
     # Ids chosen before an interrupted replay was settled may include rows that it applied. Do not apply them twice.
     wanted = list(dict.fromkeys(ids))
-    names = "quarantine_id, origin, arrived_at, first_seen, kind, raw, raw_bytes, raw_length, envelope"
+    names = (
+        "quarantine_id, origin, arrived_at, first_seen, kind, raw, raw_bytes, raw_length, envelope"
+    )
     parts = (wanted[at : at + _MANY] for at in range(0, len(wanted), _MANY))
     found = (query(layout, names, Filter(), _OLDEST_FIRST, _one_of(part)) for part in parts)
     return [row | {"value": _record(row)} for part in found for row in rows(part)]
@@ -197,17 +233,37 @@ def release(layout: FlowLayout, ids: Sequence[str], *, by: str, run_id: str) -> 
 
 
 def resolve(
-    layout: FlowLayout, ids: Sequence[str], action: Action, *, by: str, note: str = "", run_id: str = ""
+    layout: FlowLayout,
+    ids: Sequence[str],
+    action: Action,
+    *,
+    by: str,
+    note: str = "",
+    run_id: str = "",
 ) -> int:
     """Record a decision about rows and return how many were recorded. Idempotent: rows already decided are skipped."""
     decided = _decided(layout, ids)
-    return _decide(layout, [known for known in dict.fromkeys(ids) if known not in decided], action, by, note, run_id)
+    return _decide(
+        layout,
+        [known for known in dict.fromkeys(ids) if known not in decided],
+        action,
+        by,
+        note,
+        run_id,
+    )
 
 
 def reopen(layout: FlowLayout, ids: Sequence[str], *, by: str, note: str) -> int:
     """Reopen rows whose decisions no longer apply. Idempotent. Return how many."""
     decided = _decided(layout, ids)
-    return _decide(layout, [known for known in dict.fromkeys(ids) if known in decided], "reopened", by, note, "")
+    return _decide(
+        layout,
+        [known for known in dict.fromkeys(ids) if known in decided],
+        "reopened",
+        by,
+        note,
+        "",
+    )
 
 
 def release_again(layout: FlowLayout, *, by: str, note: str) -> int:
@@ -230,13 +286,27 @@ def read_again(layout: FlowLayout, ids: Sequence[str], *, by: str, run_id: str) 
     already = released(layout, ids)
     fresh = [known for known in dict.fromkeys(ids) if known not in already]
     # without a run id, since rows that a replay of refused rows released are counted by run
-    return _decide(layout, fresh, "released", by, f"let through by run {run_id}, which read their files again", "")
+    return _decide(
+        layout,
+        fresh,
+        "released",
+        by,
+        f"let through by run {run_id}, which read their files again",
+        "",
+    )
 
 
 def let_through(layout: FlowLayout, ids: Sequence[str], *, by: str, note: str) -> int:
     """Release rows that passed in a rebuild, whatever was decided about them before, replays included. Idempotent."""
     already = released(layout, ids)
-    return _decide(layout, [one for one in dict.fromkeys(ids) if already.get(one) != ""], "released", by, note, "")
+    return _decide(
+        layout,
+        [one for one in dict.fromkeys(ids) if already.get(one) != ""],
+        "released",
+        by,
+        note,
+        "",
+    )
 
 
 def released(layout: FlowLayout, ids: Sequence[str] | None = None) -> dict[str, str]:
@@ -244,13 +314,27 @@ def released(layout: FlowLayout, ids: Sequence[str] | None = None) -> dict[str, 
 
     The run is "" if the row's file was read again.
     """
-    return {known: run_id for known, (action, run_id) in _newest(layout, ids).items() if action == "released"}
+    return {
+        known: run_id
+        for known, (action, run_id) in _newest(layout, ids).items()
+        if action == "released"
+    }
 
 
-def _decide(layout: FlowLayout, ids: Sequence[str], action: Action, by: str, note: str, run_id: str) -> int:
+def _decide(
+    layout: FlowLayout, ids: Sequence[str], action: Action, by: str, note: str, run_id: str
+) -> int:
     if ids:
-        same: dict[str, Any] = {"action": action, "at": _after_all(layout), "by": by, "note": note, "run_id": run_id}
-        columns = {"quarantine_id": ids} | {name: [value] * len(ids) for name, value in same.items()}
+        same: dict[str, Any] = {
+            "action": action,
+            "at": _after_all(layout),
+            "by": by,
+            "note": note,
+            "run_id": run_id,
+        }
+        columns = {"quarantine_id": ids} | {
+            name: [value] * len(ids) for name, value in same.items()
+        }
         delta.append(layout.resolutions, pa.Table.from_pydict(columns, RESOLUTIONS))
     return len(ids)
 
@@ -272,7 +356,9 @@ def _newest(layout: FlowLayout, ids: Sequence[str] | None) -> dict[str, tuple[st
         return {}
     # A query takes no longer list. For more ids, read the newest decision about every row and filter here.
     few = ids is not None and len(ids) <= _MANY
-    found = log_of(layout, layout.resolutions).rows(_decisions("t", _one_of(ids or ()) if few else ""))
+    found = log_of(layout, layout.resolutions).rows(
+        _decisions("t", _one_of(ids or ()) if few else "")
+    )
     wanted = None if ids is None else frozenset(ids)
     return {
         row["quarantine_id"]: (row["action"], row["run_id"] or "")
@@ -313,7 +399,9 @@ def query(
     source = _WITH_STATE.format(decisions=_decisions("resolutions")) if decided else _ALL_OPEN
     tests = [test for test in (restricts, *_tests(layout, which)) if test]
     where = f" where {' and '.join(tests)}" if tests else ""
-    return refused.query(f"select {select} from ({source}){join}{where} {rest}", decided | dict(beside or {}))
+    return refused.query(
+        f"select {select} from ({source}){join}{where} {rest}", decided | dict(beside or {})
+    )
 
 
 def _tests(layout: FlowLayout, which: Filter) -> Iterator[str]:

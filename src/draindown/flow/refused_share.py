@@ -68,26 +68,38 @@ class Window:
         return "failed" if self.share >= bounds.fail else "warned"
 
 
-def windows(rows: Sequence[BatchRow], still_open: Mapping[Place, int] | None = None) -> Iterator[Window]:
+def windows(
+    rows: Sequence[BatchRow], still_open: Mapping[Place, int] | None = None
+) -> Iterator[Window]:
     """Yield the windows to judge, from source batches in the order of their commits.
 
     `still_open`: open refused rows by batch; None if all refused rows are open.
     """
     before = Window(0, 0, 0)
-    for run_id, group in groupby((row for row in rows if row.kind == "source"), key=lambda row: row.run_id):
+    for run_id, group in groupby(
+        (row for row in rows if row.kind == "source"), key=lambda row: row.run_id
+    ):
         own = _sum(list(group), run_id, still_open)
-        before = Window(before.records + own.records, before.refused + own.refused, before.open + own.open)
+        before = Window(
+            before.records + own.records, before.refused + own.refused, before.open + own.open
+        )
         yield from (own, before)
 
 
 def _sum(rows: Sequence[BatchRow], run_id: str, still_open: Mapping[Place, int] | None) -> Window:
-    left = sum(row.quarantined if still_open is None else still_open.get(row.place, 0) for row in rows)
-    return Window(sum(row.records for row in rows), sum(row.quarantined for row in rows), left, run_id)
+    left = sum(
+        row.quarantined if still_open is None else still_open.get(row.place, 0) for row in rows
+    )
+    return Window(
+        sum(row.records for row in rows), sum(row.quarantined for row in rows), left, run_id
+    )
 
 
 def worst(bounds: QuarantineBounds, found: Sequence[Window]) -> tuple[State, Window | None]:
     """Return the worst state and its window. Break ties in favor of a single run, then of the larger share."""
-    ranked = sorted(found, key=lambda one: (_RANK.index(one.state(bounds)), bool(one.run), one.share))
+    ranked = sorted(
+        found, key=lambda one: (_RANK.index(one.state(bounds)), bool(one.run), one.share)
+    )
     return (ranked[-1].state(bounds), ranked[-1]) if ranked else ("", None)
 
 
@@ -114,7 +126,11 @@ def unpublished_rows(layout: FlowLayout, state: Unpublished) -> list[BatchRow]:
     A newer generation reads all input again under the current contract. Only its refusals count, so none counts twice.
     """
     after = -1 if state.published is None else state.published.version
-    rows = [row for row in ledger_table.source_after(layout, after) if row.table_version <= state.version]
+    rows = [
+        row
+        for row in ledger_table.source_after(layout, after)
+        if row.table_version <= state.version
+    ]
     newest = max((row.generation for row in rows), default=0)
     return [row for row in rows if row.generation == newest]
 
@@ -139,7 +155,10 @@ def open_rows(layout: FlowLayout, rows: Sequence[BatchRow], counts_from: int) ->
         join=f" join ({_READ_BY.format(batches=inputs.among(refusing))}) on {within}",
         beside={"inputs": log_of(layout, layout.inputs)},
     ).to_pylist()
-    still = {(row["read_generation"], row["read_kind"], row["read_batch"]): int(row["rows"]) for row in found}
+    still = {
+        (row["read_generation"], row["read_kind"], row["read_batch"]): int(row["rows"])
+        for row in found
+    }
     return {place: min(row.quarantined, still.get(place, 0)) for place, row in refusing.items()}
 
 
@@ -167,7 +186,9 @@ def wanted(bounds: QuarantineBounds) -> str:
     return f"warns from {percent(bounds.warn)}, fails from {percent(bounds.fail)}"
 
 
-def told(flow: FlowSpec | DerivedFlow, layout: FlowLayout, rows: Sequence[BatchRow]) -> tuple[State, list[Finding]]:
+def told(
+    flow: FlowSpec | DerivedFlow, layout: FlowLayout, rows: Sequence[BatchRow]
+) -> tuple[State, list[Finding]]:
     """Return the verdict that a check will reach if nobody decides, and the finding that a drain reports.
 
     The finding is reported at `warn` or above, however few records there were.
@@ -191,7 +212,9 @@ def told(flow: FlowSpec | DerivedFlow, layout: FlowLayout, rows: Sequence[BatchR
 
 def first_refused(layout: FlowLayout, rows: Sequence[BatchRow]) -> dict[str, Any] | None:
     """Return the first row that these source batches refused, by unit and position; None if the quarantine has none."""
-    batches = {(row.generation, row.batch) for row in rows if row.kind == "source" and row.quarantined}
+    batches = {
+        (row.generation, row.batch) for row in rows if row.kind == "source" and row.quarantined
+    }
     if not batches:
         return None
     generation = max(number for number, _ in batches)

@@ -27,7 +27,9 @@ class Renamed:
     alike: bool
 
 
-def renamed(flow: FlowSpec, field: str, kind: str, gone: Collection[str], beside: Collection[str]) -> Renamed | None:
+def renamed(
+    flow: FlowSpec, field: str, kind: str, gone: Collection[str], beside: Collection[str]
+) -> Renamed | None:
     """Return the column that a new field likely is: one that the unit lacks, whose type takes the field's values.
 
     Names decide. Where they say nothing, a column counts if it alone is gone and the field alone is new.

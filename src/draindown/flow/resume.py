@@ -31,14 +31,18 @@ def resume(layout: FlowLayout, flow: FlowSpec | DerivedFlow | None = None) -> in
     `checkpoint-missing`, `checkpoint-without-metadata`, `table-behind-checkpoint`, `intake-behind-checkpoint`,
     `intake-replaced`.
     """
-    layout = Snapshot.of(layout)  # under the lease nobody else writes, so one snapshot stays valid to the end
+    layout = Snapshot.of(
+        layout
+    )  # under the lease nobody else writes, so one snapshot stays valid to the end
     integrity.refuse(layout)
     if flow is not None:
         altered.refuse(layout, flow)
     generation = generations.generation(layout)
     checkpoint = Checkpoint(layout.checkpoint(generation))
     checkpoint.verify()
-    generations.refuse_lost(layout, generation, log_of(layout, layout.table).last(app_id(layout, generation, "rows")))
+    generations.refuse_lost(
+        layout, generation, log_of(layout, layout.table).last(app_id(layout, generation, "rows"))
+    )
     refuse_behind(layout, checkpoint, generation)
     refuse_other_intake(layout, checkpoint, generation)
     ledger_table.heal(layout, generation)
@@ -90,7 +94,9 @@ def refuse_other_intake(layout: FlowLayout, checkpoint: Checkpoint, generation: 
     if planned is None:
         return
     path = layout.intake_of(generation)
-    table = log_of(layout, path)  # opened after the checkpoint, since a running drain writes the intake first
+    table = log_of(
+        layout, path
+    )  # opened after the checkpoint, since a running drain writes the intake first
     last = table.version if table.exists else 0
     replaced = reads is not None and table.exists and table.id != reads
     if not replaced and planned.next_version - 1 <= last:

@@ -108,7 +108,10 @@ def seen(layout: FlowLayout) -> list[Sighting]:
     """Return everything remembered of a flow, oldest first; nothing if the document is missing or torn."""
     try:
         content = read_json(layout.drift)
-        return [Sighting(**(row | {"with_it": tuple(row["with_it"])})) for row in (content or {})["seen"]]
+        return [
+            Sighting(**(row | {"with_it": tuple(row["with_it"])}))
+            for row in (content or {})["seen"]
+        ]
     except (ValueError, KeyError, TypeError):
         return []
 
@@ -129,12 +132,16 @@ def remember(layout: FlowLayout, sightings: Iterable[Sighting]) -> None:
     room = MOST_REMEMBERED - len(known)
     kept = fresh[: max(room, 0)]
     if len(kept) < len(fresh) and ("many-fields", "") not in have:
-        kept.append(Sighting(**(vars(fresh[len(kept)]) | {"kind": "many-fields", "name": "", "rows": 0})))
+        kept.append(
+            Sighting(**(vars(fresh[len(kept)]) | {"kind": "many-fields", "name": "", "rows": 0}))
+        )
     if kept or first_values:
         write_json(layout.drift, {"seen": [asdict(one) for one in [*known, *kept]]})
 
 
-def _first_values(known: Iterable[Sighting], sightings: Iterable[Sighting]) -> dict[tuple[str, str], Sighting]:
+def _first_values(
+    known: Iterable[Sighting], sightings: Iterable[Sighting]
+) -> dict[tuple[str, str], Sighting]:
     """Return the sightings that take the place of known ones without a value."""
     by_identity = {one.identity: one for one in sightings}
     found: dict[tuple[str, str], Sighting] = {}
@@ -157,14 +164,24 @@ def known(layout: FlowLayout, flow: FlowSpec, columns: Collection[str]) -> Known
         fields = set()
     elif new == "add":
         held = {name.lower() for name in (*flow.columns, *RESERVED_COLUMNS)}
-        fields = {name for name in fields if not re.fullmatch(ADDABLE, name) or name.lower() in held} | set(columns)
-    lacking = {one.name for one in remembered if one.kind == "missing-column"} if missing == "accept" else set()
+        fields = {
+            name for name in fields if not re.fullmatch(ADDABLE, name) or name.lower() in held
+        } | set(columns)
+    lacking = (
+        {one.name for one in remembered if one.kind == "missing-column"}
+        if missing == "accept"
+        else set()
+    )
     fields -= set(flow.as_recorded.columns)
     null, empty = (
-        frozenset(one.name for one in remembered if one.type == kind and one.name in fields - set(columns))
+        frozenset(
+            one.name for one in remembered if one.type == kind and one.name in fields - set(columns)
+        )
         for kind in (NO_VALUE, EMPTY)
     )
-    return Known(frozenset(fields - null - empty), frozenset(lacking), missing == "refuse", null, empty)
+    return Known(
+        frozenset(fields - null - empty), frozenset(lacking), missing == "refuse", null, empty
+    )
 
 
 def unnamed(layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> list[Sighting]:
@@ -193,39 +210,56 @@ def findings(
     return told
 
 
-def _finding(layout: FlowLayout, flow: FlowSpec, one: Sighting, mine: Sequence[Sighting]) -> Finding:
+def _finding(
+    layout: FlowLayout, flow: FlowSpec, one: Sighting, mine: Sequence[Sighting]
+) -> Finding:
     detail, then = _told(layout, flow, one, mine)
     return Finding(kind=one.kind, subject=one.name or layout.flow, detail=detail, next=then)
 
 
-def _told(layout: FlowLayout, flow: FlowSpec, one: Sighting, mine: Sequence[Sighting]) -> tuple[str, str]:
+def _told(
+    layout: FlowLayout, flow: FlowSpec, one: Sighting, mine: Sequence[Sighting]
+) -> tuple[str, str]:
     """Return what was seen and what can be done about it."""
     where = f"first in {one.where}"
     listed = f"draindown report {layout.pipeline} --flow {layout.flow} --drift"
     match one.kind:
         case "new-field":
             kept = "kept in _rescued, " if one.type != NO_VALUE else ""
-            return f"{kept}{_records(one)}; {where}", _name_it(layout, flow, one, _beside(one, mine))
+            return f"{kept}{_records(one)}; {where}", _name_it(
+                layout, flow, one, _beside(one, mine)
+            )
         case "new-column":
             then = f"name it in columns of flow {layout.flow} to give it rules and `not null`"
             return f"a string column now, {_records(one)}; {where}", then
         case "missing-column":
             held = flow.as_recorded.columns.get(one.name)
-            becomes = "NULL there" if held is None or held.nullable else "so its records are refused"
+            becomes = (
+                "NULL there" if held is None or held.nullable else "so its records are refused"
+            )
             return f"no record of {one.unit} has it, {becomes}", _ask_or_rename(flow, one, mine)
     if one.name:
         many = f"more than {MOST_ADDED} unknown fields in {count(one.rows, 'record')}, all left in _rescued"
         return f"{many}; {where}", listed
-    return f"more than {MOST_REMEMBERED} names that the contract lacks; no more are remembered; {where}", listed
+    return (
+        f"more than {MOST_REMEMBERED} names that the contract lacks; no more are remembered; {where}",
+        listed,
+    )
 
 
 def _beside(one: Sighting, mine: Iterable[Sighting]) -> list[str]:
     """Return the other fields that were new in the same unit."""
-    same = [other for other in mine if (other.kind, other.unit, other.place) == (one.kind, one.unit, one.place)]
+    same = [
+        other
+        for other in mine
+        if (other.kind, other.unit, other.place) == (one.kind, one.unit, one.place)
+    ]
     return [other.name for other in same if other.name != one.name]
 
 
-def _renamed(flow: FlowSpec, one: Sighting, mine: Sequence[Sighting]) -> renamed_fields.Renamed | None:
+def _renamed(
+    flow: FlowSpec, one: Sighting, mine: Sequence[Sighting]
+) -> renamed_fields.Renamed | None:
     kind = one.type if one.has_value else UNSEEN
     return renamed_fields.renamed(flow, one.name, kind, one.with_it, _beside(one, mine))
 
@@ -252,7 +286,9 @@ def _records(one: Sighting) -> str:
 
 def within(flow: FlowSpec, field: str) -> str | None:
     """Return the column whose structs lack a name for `field`; None for a field of the record itself."""
-    holders = [(held, name) for name, held in flow.fields.items() if "struct<" in flow.columns[name].type]
+    holders = [
+        (held, name) for name, held in flow.fields.items() if "struct<" in flow.columns[name].type
+    ]
     around = [(held, name) for held, name in holders if field.startswith(f"{held}.")]
     return max(around, key=lambda one: len(one[0]))[1] if around else None
 
@@ -266,8 +302,12 @@ def _name_it(layout: FlowLayout, flow: FlowSpec, one: Sighting, beside: Sequence
     found = renamed_fields.renamed(flow, one.name, kind, one.with_it, beside)
     if found is None:
         return _add_it(layout, flow, one)
-    change = f"if it is {found.column} under a new name, {_change_from(layout, flow, one, found.column)}"
-    return change if found.alike else f"{change}; if it is another field, {_add_it(layout, flow, one)}"
+    change = (
+        f"if it is {found.column} under a new name, {_change_from(layout, flow, one, found.column)}"
+    )
+    return (
+        change if found.alike else f"{change}; if it is another field, {_add_it(layout, flow, one)}"
+    )
 
 
 def _change_from(layout: FlowLayout, flow: FlowSpec, one: Sighting, column: str) -> str:
@@ -289,7 +329,9 @@ def _add_it(layout: FlowLayout, flow: FlowSpec, one: Sighting) -> str:
     if twin is not None or not is_column_name(one.name):
         way = renamed(one.name, list(flow.columns)).removeprefix("; ") or "rename it at the source"
         return f"it can't be a column {f'beside {twin}' if twin else 'by this name'}: {way}"
-    named = shlex.quote(f"{one.name}: {one.type}")  # untrusted input: quoted so that no shell runs it
+    named = shlex.quote(
+        f"{one.name}: {one.type}"
+    )  # untrusted input: quoted so that no shell runs it
     add = f"add {named} to columns of flow {layout.flow}"
     if not flow.target.kind.idempotent:
         return f"{add}; rows so far keep it in _rescued"
@@ -309,7 +351,13 @@ def likely(texts: Iterable[str | None], form: Format) -> str:
     if not any(given):
         return EMPTY if given else NO_VALUE
     if form.nested and any(map(_is_nested, given)):
-        return "json" if form.json_columns else "array<...>" if given[0].startswith("[") else "struct<...>"
+        return (
+            "json"
+            if form.json_columns
+            else "array<...>"
+            if given[0].startswith("[")
+            else "struct<...>"
+        )
     return next((kind for kind, fits in _LIKE if all(map(fits, given))), "string")
 
 
@@ -338,7 +386,10 @@ _LIKE: Sequence[tuple[str, Callable[[str], bool]]] = (
     ("boolean", lambda text: text in ("true", "false")),
     ("int", lambda text: _is_whole(text, 31)),
     ("bigint", lambda text: _is_whole(text, 63)),
-    ("double", lambda text: bool(re.fullmatch(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?", text))),
+    (
+        "double",
+        lambda text: bool(re.fullmatch(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?", text)),
+    ),
     ("date", lambda text: _is_time(text, date.fromisoformat)),
     ("timestamp", lambda text: _is_time(text, datetime.fromisoformat)),
 )

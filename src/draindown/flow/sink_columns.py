@@ -43,7 +43,9 @@ def key_names(request: Request, sink: FlowSink) -> list[str]:
 def holds_of(request: Request, sink: FlowSink) -> Holds:
     """Return what decides which rows a sink holds: its spec, and the table that they are from."""
     fingerprint = sink.fingerprint(keys_of(request, sink), request.declared.zone)
-    return Holds(fingerprint, request.layout.quarantine if sink.is_of_refused else request.layout.table)
+    return Holds(
+        fingerprint, request.layout.quarantine if sink.is_of_refused else request.layout.table
+    )
 
 
 def columns_of(request: Request, sink: FlowSink, types: Mapping[str, str]) -> dict[str, SinkColumn]:
@@ -70,7 +72,12 @@ def findings(request: Request, layout: FlowLayout) -> list[Finding]:
     sinks = request.declared.also_to
     holds = {name: holds_of(request, sink) for name, sink in sinks.items()}
     return [
-        Finding(kind="sink-stale", subject=name, detail=f"is not as the table: {why}", next=fill_command(request, name))
+        Finding(
+            kind="sink-stale",
+            subject=name,
+            detail=f"is not as the table: {why}",
+            next=fill_command(request, name),
+        )
         for name, why in sink_state.stale(layout, holds)
     ]
 
@@ -86,7 +93,9 @@ def refuse_unready(request: Request, layout: FlowLayout) -> None:
     Raises the errors of `Sink.check`, and TerminalError `sink-columns`.
     """
     for name, sink in request.declared.also_to.items():
-        if _types(request, sink, layout) is not None:  # else the first batch asks, once it has made the table
+        if (
+            _types(request, sink, layout) is not None
+        ):  # else the first batch asks, once it has made the table
             refuse_unready_sink(request, layout, name)
 
 
@@ -112,7 +121,9 @@ def behind(request: Request, layout: FlowLayout, name: str, target: Sink) -> Ite
     for one in SinkState.read(layout, name).sendings:
         if not (one.sent and one.recorded and target.records):
             continue
-        asked = SinkBatch(place, one.writer, one.number, 0, one.kind, one.number, one.epoch, one.rows, one.digest)
+        asked = SinkBatch(
+            place, one.writer, one.number, 0, one.kind, one.number, one.epoch, one.rows, one.digest
+        )
         there = target.has(asked)
         if there is None or there.number != one.number:
             ends = f"ends at batch {there.number}" if there else "has no batch"

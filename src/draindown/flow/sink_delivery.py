@@ -41,7 +41,9 @@ def deliver(
     """
     name = batch.place.sink
     state = SinkState.read(layout, name)
-    given_up = state.is_given_up(batch.writer, batch.number)  # then nothing of it counts that was sent before
+    given_up = state.is_given_up(
+        batch.writer, batch.number
+    )  # then nothing of it counts that was sent before
     is_done = not given_up and _is_done(layout, state.of(batch.writer), sink, batch)
     reached(f"counted-{name}")
     if is_done:
@@ -66,7 +68,11 @@ def _unless_ahead(state: SinkState, sink: Sink, batch: SinkBatch) -> SinkState:
     """
     known = state.of(batch.writer)
     there = sink.has(batch) if known is None or not known.sent else None
-    if there is None or there.number < batch.number or (there.number, there.digest) == (batch.number, batch.digest):
+    if (
+        there is None
+        or there.number < batch.number
+        or (there.number, there.digest) == (batch.number, batch.digest)
+    ):
         return state
     return state.because(RESTORED)
 
@@ -95,7 +101,9 @@ def _send(
         raise
 
 
-def _note(layout: FlowLayout, name: str, state: SinkState, sink: Sink, batch: SinkBatch, *, sent: bool) -> SinkState:
+def _note(
+    layout: FlowLayout, name: str, state: SinkState, sink: Sink, batch: SinkBatch, *, sent: bool
+) -> SinkState:
     said = (batch.writer, batch.number, batch.kind, batch.rows, batch.digest, sent)
     before, one = state.of(batch.writer), Sending(*said, epoch=batch.epoch, recorded=sink.records)
     if before is not None and before.sent and before.number == batch.number:
@@ -117,7 +125,9 @@ def _is_done(layout: FlowLayout, known: Sending | None, sink: Sink, batch: SinkB
     if known.sent or known.number > batch.number:
         if not same:
             raise _differs(
-                layout, batch, f"{known.rows:,} rows of batch {known.number} were sent before, {known.digest}"
+                layout,
+                batch,
+                f"{known.rows:,} rows of batch {known.number} were sent before, {known.digest}",
             )
         return True
     if sink.records and not known.recorded:  # its record would say that it has nothing of the batch
@@ -126,10 +136,16 @@ def _is_done(layout: FlowLayout, known: Sending | None, sink: Sink, batch: SinkB
     if there is not None and there.number == batch.number and not _is_older(there, known):
         same_portions = there.whole or there.portions == batch.portions
         if (there.number, there.digest) != (batch.number, batch.digest) or not same_portions:
-            raise _differs(layout, batch, f"the sink has {there.rows:,} rows of batch {there.number}, {there.digest}")
+            raise _differs(
+                layout,
+                batch,
+                f"the sink has {there.rows:,} rows of batch {there.number}, {there.digest}",
+            )
         return there.whole
     if not sink.records and not same:  # it may have got a part, and nobody can say which
-        raise _differs(layout, batch, f"{known.rows:,} rows of it may have been sent before, {known.digest}")
+        raise _differs(
+            layout, batch, f"{known.rows:,} rows of it may have been sent before, {known.digest}"
+        )
     return False
 
 

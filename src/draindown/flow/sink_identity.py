@@ -25,7 +25,9 @@ def next_epoch(layout: FlowLayout, check: Callable[[], None]) -> int:
     home = Path(layout.sinks)
     home.mkdir(mode=0o700, exist_ok=True)
     create_json(_name_of_lake(layout), {"lake": layout.lake})
-    revisions = Revisions(home / "epochs", lambda content: int(content["epoch"]), "epochs go on from the clock")
+    revisions = Revisions(
+        home / "epochs", lambda content: int(content["epoch"]), "epochs go on from the clock"
+    )
     while True:
         number, last = revisions.newest()
         epoch = max((last or 0) + 1, int(now().timestamp()))
@@ -40,7 +42,10 @@ def lake_name(layout: FlowLayout) -> str:
     Another address of the same lake, a mount elsewhere or a lake that was moved, changes nothing at the sinks: neither
     what they recorded, nor which drivers they exclude. Raises TerminalError `state-damaged`.
     """
-    path, without = _name_of_lake(layout), "the sinks then know the lake by its address now, and must be filled"
+    path, without = (
+        _name_of_lake(layout),
+        "the sinks then know the lake by its address now, and must be filled",
+    )
     return kept(path, lambda content: str(content["lake"]), without=without) or layout.lake
 
 

@@ -128,7 +128,9 @@ class SinkState:
 
         Raises TerminalError `state-damaged`.
         """
-        lost = f"then: draindown sink fill {layout.pipeline} --flow {layout.flow} --sink {name} --yes"
+        lost = (
+            f"then: draindown sink fill {layout.pipeline} --flow {layout.flow} --sink {name} --yes"
+        )
         return kept(layout.sink(name), cls._parsed, without=lost, copied=False) or cls()
 
     @classmethod
@@ -215,7 +217,9 @@ def begun(state: SinkState, holds: Holds, layout: FlowLayout) -> SinkState:
     """
     if not state.filled:
         lacks = _has_rows(layout, holds.table)
-        return replace(state, filled=holds.fingerprint, stale=state.stale or (ADDED if lacks else ""))
+        return replace(
+            state, filled=holds.fingerprint, stale=state.stale or (ADDED if lacks else "")
+        )
     return state.because(EDITED) if state.filled != holds.fingerprint else state
 
 
@@ -266,7 +270,9 @@ def finishing(layout: FlowLayout, one: Sending) -> str:
         "quarantine": f"draindown quarantine replay {where} ...   # with the options as before; finishes the batch",
         "gate": f"draindown gate quarantine {where} ...   # with the options as before; finishes the batch",
     }
-    return begun_with.get(one.kind.partition(":")[0], f"draindown doctor {where}   # says what waits")
+    return begun_with.get(
+        one.kind.partition(":")[0], f"draindown doctor {where}   # says what waits"
+    )
 
 
 def give_up(layout: FlowLayout, name: str, *, by: str, reason: str) -> list[Sending]:
@@ -294,7 +300,9 @@ def on_its_way(layout: FlowLayout, name: str) -> tuple[Sending | None, Fill | No
     return in_flight(layout).get(name), SinkState.read(layout, name).fill
 
 
-def skip_row(layout: FlowLayout, name: str, key: Mapping[str, str], *, by: str, reason: str) -> Skip | None:
+def skip_row(
+    layout: FlowLayout, name: str, key: Mapping[str, str], *, by: str, reason: str
+) -> Skip | None:
     """Give up one row of the batch on its way to the sink, or of a fill in progress: it is not sent. Return it.
 
     None if neither is. `key`: as of `Skip`. The sink is no staler than by a row that it can't hold. Call it under the
@@ -304,7 +312,10 @@ def skip_row(layout: FlowLayout, name: str, key: Mapping[str, str], *, by: str, 
     if waiting is not None:
         writer, number = waiting.writer, waiting.number
     elif filling is not None:
-        writer, number = FILL, ALL_PORTIONS  # a fill that begins again, as batches ran, goes by it too
+        writer, number = (
+            FILL,
+            ALL_PORTIONS,
+        )  # a fill that begins again, as batches ran, goes by it too
     else:
         return None
     found = Skip(writer, number, dict(key), by, reason, now().isoformat(timespec="seconds"))

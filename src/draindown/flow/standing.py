@@ -84,9 +84,13 @@ def of(layout: FlowLayout, pipeline: str, run_id: str) -> Standing | None:
     said = printable(f"{unfinished.mark}  {pipeline}/{layout.flow}  {unfinished}")
     lines = [f"{label}: {command}" for label, command in next_steps({"next": unfinished.next})]
     text = printable_lines("\n".join([said, *(f"          {line}" for line in lines)]))
-    return Standing(unfinished.run_id, unfinished.mark, said, text, unfinished.since, [], unfinished)
+    return Standing(
+        unfinished.run_id, unfinished.mark, said, text, unfinished.since, [], unfinished
+    )
 
 
 def _unreadable(layout: FlowLayout, pipeline: str, run_id: str, error: Exception) -> Standing:
     said = f"FAILED  {pipeline}/{layout.flow}  its reports can't be read"
-    return Standing(run_id, "FAILED", said, printable_lines(f"{said}\n{layout.run_reports(run_id)}: {error}"))
+    return Standing(
+        run_id, "FAILED", said, printable_lines(f"{said}\n{layout.run_reports(run_id)}: {error}")
+    )

@@ -52,7 +52,9 @@ def of_start(layout: FlowLayout, run_id: str, start: str, log: Path) -> Traces:
         home, last = layout.checkpoint(generation), log_of(layout, layout.intake_of(generation))
         in_flight = Checkpoint(home).in_flight
         written += [Path(home, "offsets", str(in_flight))] if in_flight is not None else []
-        written += [Path(last.path, "_delta_log", f"{last.version:020}.json")] if last.exists else []
+        written += (
+            [Path(last.path, "_delta_log", f"{last.version:020}.json")] if last.exists else []
+        )
     except (DraindownError, *UNREADABLE):
         pass
     own = began is not None and any(_is_younger(path, began) for path in written)

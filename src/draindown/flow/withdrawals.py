@@ -30,7 +30,9 @@ def ever(layout: FlowLayout) -> bool:
         return False
     try:
         live = generations.generation(layout)
-    except TerminalError:  # a damaged generation file must block neither readers nor the reset that repairs it
+    except (
+        TerminalError
+    ):  # a damaged generation file must block neither readers nor the reset that repairs it
         return bool(_begun(layout))
     apps = (app_id(layout, number, "quarantine", GATE) for number in range(1, live + 1))
     return any(refused.last(app) is not None for app in apps)
@@ -41,7 +43,11 @@ def unfinished(layout: FlowLayout) -> list[Name]:
     if not ever(layout):
         return []
     begun = _begun(layout)
-    return sorted(name for name in begun - ledger_table.batches(layout, GATE) if not _may_be_committed(layout, name))
+    return sorted(
+        name
+        for name in begun - ledger_table.batches(layout, GATE)
+        if not _may_be_committed(layout, name)
+    )
 
 
 def rows_of(name: Name) -> str:
@@ -71,7 +77,9 @@ def next_batch(layout: FlowLayout, generation: int) -> int:
 def _may_be_committed(layout: FlowLayout, name: Name) -> bool:
     """Return whether the target committed the batch, or table and ledger are both lost and nothing can tell."""
     table = log_of(layout, layout.table)
-    of_gate, of_source = (table.last(app_id(layout, name[0], "rows", kind)) for kind in (GATE, "source"))
+    of_gate, of_source = (
+        table.last(app_id(layout, name[0], "rows", kind)) for kind in (GATE, "source")
+    )
     if of_gate is None and of_source is None:
         return integrity.put_aside_last(layout, layout.ledger) > name[0]
     return of_gate is not None and of_gate >= name[1]
@@ -79,5 +87,7 @@ def _may_be_committed(layout: FlowLayout, name: Name) -> bool:
 
 def _begun(layout: FlowLayout) -> set[Name]:
     """Return the batches that have rows in the quarantine."""
-    found = log_of(layout, layout.quarantine).rows(f"select distinct generation, batch from t where kind = '{GATE}'")
+    found = log_of(layout, layout.quarantine).rows(
+        f"select distinct generation, batch from t where kind = '{GATE}'"
+    )
     return {(int(row["generation"]), int(row["batch"])) for row in found}

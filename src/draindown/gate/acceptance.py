@@ -64,7 +64,9 @@ class Acceptance(Frozen):
     def rows(self) -> str:
         """What the commit did to rows, in words."""
         found = {"inserted": self.inserted, "updated": self.updated, "deleted": self.deleted}
-        return self.commit.model_copy(update=found).rows if any(found.values()) else "no row changed"
+        return (
+            self.commit.model_copy(update=found).rows if any(found.values()) else "no row changed"
+        )
 
     def is_of(self, table: str, commit: ForeignCommit) -> bool:
         """Return whether it is about a commit of a table."""
@@ -107,7 +109,9 @@ def images(layout: FlowLayout, of: Acceptance) -> pa.Table:
         ) from None
 
 
-def accept(layout: FlowLayout, commit: ForeignCommit, found: Difference, *, by: str, reason: str) -> Acceptance:
+def accept(
+    layout: FlowLayout, commit: ForeignCommit, found: Difference, *, by: str, reason: str
+) -> Acceptance:
     """Record that a commit is right, with the rows that it changed. Idempotent; a later reason replaces an earlier."""
     import pyarrow.parquet as pq
 
@@ -122,7 +126,9 @@ def accept(layout: FlowLayout, commit: ForeignCommit, found: Difference, *, by: 
     while True:
         number, current = documents.newest()
         others = [one for one in current or [] if not one.is_of(table, commit)]
-        if documents.put(number, {"accepted": [one.model_dump(mode="json") for one in [*others, new]]}):
+        if documents.put(
+            number, {"accepted": [one.model_dump(mode="json") for one in [*others, new]]}
+        ):
             return new
 
 

@@ -12,7 +12,11 @@ from draindown.lake.table_log import TableLog, identifier, stream
 
 
 def difference(
-    later: TableLog, earlier: TableLog | None, keys: Sequence[str], beside: Sequence[str] = (), where: str = "true"
+    later: TableLog,
+    earlier: TableLog | None,
+    keys: Sequence[str],
+    beside: Sequence[str] = (),
+    where: str = "true",
 ) -> Difference:
     """Return how `later` differs from `earlier`, or from an empty table.
 
@@ -29,7 +33,9 @@ def difference(
             union all select {chosen} sum(_n)::bigint from differing where _n < 0 group by all"""
         )
         by = ", ".join(identifier(name) for name in keys if name in named)
-        grouped = f"group by {by}" if by else ""  # without its keys, the rows of a table are one group
+        grouped = (
+            f"group by {by}" if by else ""
+        )  # without its keys, the rows of a table are one group
         (counted,) = db.execute(
             f"""with keyed as (select coalesce(sum({ROWS}) filter ({ROWS} > 0), 0) as came,
                 coalesce(-sum({ROWS}) filter ({ROWS} < 0), 0) as went from images {grouped})
@@ -40,7 +46,9 @@ def difference(
     return Difference(images, *map(int, counted))
 
 
-def _load(db: duckdb.DuckDBPyConnection, later: TableLog, earlier: TableLog | None, where: str) -> None:
+def _load(
+    db: duckdb.DuckDBPyConnection, later: TableLog, earlier: TableLog | None, where: str
+) -> None:
     """Make the table `differing`: each row that is more often in one version than in the other, and how much."""
     columns = ", ".join(map(identifier, later.column_types))
     db.register("later", stream(later.table, f"select * from t where {where}"))

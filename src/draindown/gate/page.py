@@ -55,7 +55,12 @@ def render(content: dict[str, Any]) -> str:
     """Return the page as HTML. Values from data are escaped; nothing is loaded from elsewhere."""
     expectations = [Expectation.model_validate(e) for e in content["expectations"]]
     return _ENVIRONMENT.from_string(_PAGE).render(
-        {**content, "expectations": sorted(expectations, key=_worst_first), "state": _state, "scopes": _SCOPES}
+        {
+            **content,
+            "expectations": sorted(expectations, key=_worst_first),
+            "state": _state,
+            "scopes": _SCOPES,
+        }
     )
 
 
@@ -69,10 +74,17 @@ def _state(e: Expectation) -> Literal["failed", "waived", "passed"]:
     return "waived" if e.waived else "failed"
 
 
-_SCOPES = {"changed": "changed rows", "table": "whole table", "open": "open rows", "input": "input not yet published"}
+_SCOPES = {
+    "changed": "changed rows",
+    "table": "whole table",
+    "open": "open rows",
+    "input": "input not yet published",
+}
 
 
-_ENVIRONMENT = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+_ENVIRONMENT = Environment(
+    autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+)
 _ENVIRONMENT.filters["shown"] = value_text
 _PAGE = """\
 <!doctype html>

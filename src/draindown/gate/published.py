@@ -136,7 +136,10 @@ def _is_another(pointer: Published, commits: Sequence[Commit]) -> bool:
 
 def unpublished(layout: FlowLayout) -> Unpublished | None:
     """What the target holds beyond its published version, or None where there is no target. Reads its log alone."""
-    pointer, table = published(layout), log_of(layout, layout.table)  # in this order: a check publishes what is there
+    pointer, table = (
+        published(layout),
+        log_of(layout, layout.table),
+    )  # in this order: a check publishes what is there
     if not table.exists:
         return None
     version = table.version
@@ -151,7 +154,9 @@ def unpublished(layout: FlowLayout) -> Unpublished | None:
     return _since(found, pointer, later, complete=len(later) == between)
 
 
-def _since(found: Unpublished, pointer: Published, commits: Sequence[Commit], *, complete: bool) -> Unpublished:
+def _since(
+    found: Unpublished, pointer: Published, commits: Sequence[Commit], *, complete: bool
+) -> Unpublished:
     changes = [commit for commit in commits if commit.changed_rows]
     rows = [ledger_rows.from_commit(commit) for commit in changes]
     # A foreign commit sets no `_changed_at`, and an expired log shows no commits: in both cases all rows are judged.
@@ -161,7 +166,8 @@ def _since(found: Unpublished, pointer: Published, commits: Sequence[Commit], *,
         published=pointer,
         since=pointer.changed_at if known else None,
         pending=bool(changes) or not complete,
-        changed=not known or any(row.inserted or row.updated or row.deleted for row in rows if row is not None),
+        changed=not known
+        or any(row.inserted or row.updated or row.deleted for row in rows if row is not None),
         deleted=sum(row.deleted for row in rows if row is not None),
     )
 

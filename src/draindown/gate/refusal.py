@@ -26,10 +26,16 @@ def refusal(layout: FlowLayout, part: CheckPart, *, keyed: bool) -> Refused:
     shown = [_sentence(e) for e in failed[:_SHOWN_FAILURES]]
     if len(failed) > len(shown):
         shown.append(f"and {len(failed) - len(shown)} more")
-    judged = [e for e in failed if not e.detail.startswith(UNJUDGED)]  # a waiver can't repair a suite
+    judged = [
+        e for e in failed if not e.detail.startswith(UNJUDGED)
+    ]  # a waiver can't repair a suite
     single = [e for e in failed if keyed and e.scope == "changed" and e.unexpected]
     refused = [e for e in failed if e.name == REFUSED_SHARE]
-    before = "none was published yet" if part.published_before is None else f"version {part.published_before} stays"
+    before = (
+        "none was published yet"
+        if part.published_before is None
+        else f"version {part.published_before} stays"
+    )
     waiting = formatting.count(part.changed_rows, "row")
     error = Refused(
         "gate-failed",
@@ -38,10 +44,20 @@ def refusal(layout: FlowLayout, part: CheckPart, *, keyed: bool) -> Refused:
         changed=f"nothing was published ({before}); results: {part.page or layout.all_validations}",
         next=[
             *(command for _ in refused for command in _about_rows(layout)),
-            *(f"draindown gate show {layout.pipeline} --flow {layout.flow}" for _ in range(len(failed) > len(refused))),
+            *(
+                f"draindown gate show {layout.pipeline} --flow {layout.flow}"
+                for _ in range(len(failed) > len(refused))
+            ),
             *(_gate("quarantine", layout, e) for e in single[:_COMMANDS]),
-            *(f'{_gate("waive", layout, e)} --for "1 day" --reason TEXT' for e in judged[:_COMMANDS]),
-            *([f"draindown validate {layout.pipeline}   # once the suite is corrected"] if judged != failed else ()),
+            *(
+                f'{_gate("waive", layout, e)} --for "1 day" --reason TEXT'
+                for e in judged[:_COMMANDS]
+            ),
+            *(
+                [f"draindown validate {layout.pipeline}   # once the suite is corrected"]
+                if judged != failed
+                else ()
+            ),
         ],
     )
     error.part = part
@@ -65,4 +81,6 @@ def _gate(verb: str, layout: FlowLayout, e: Expectation) -> str:
 def _sentence(e: Expectation) -> str:
     counts = f"{e.unexpected:,} of {formatting.count(e.judged, 'row')}" if e.judged else ""
     sample = f"such as {', '.join(e.examples)}" if e.sample else ""
-    return f"{e.name}: " + ", ".join(part for part in (counts, sample, formatting.shortened(e.detail)) if part)
+    return f"{e.name}: " + ", ".join(
+        part for part in (counts, sample, formatting.shortened(e.detail)) if part
+    )

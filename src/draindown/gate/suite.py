@@ -23,7 +23,11 @@ def names(suite: Mapping[str, Any] | None) -> list[str]:
     for name in wanted:
         # a given name takes precedence, even if it looks like a numbered one
         numbered = (f"{name}#{n}" for n in count(2))
-        chosen = name if name not in (*found, REFUSED_SHARE) else next(n for n in numbered if n not in taken)
+        chosen = (
+            name
+            if name not in (*found, REFUSED_SHARE)
+            else next(n for n in numbered if n not in taken)
+        )
         taken.add(chosen)
         found.append(chosen)
     return found
@@ -32,7 +36,10 @@ def names(suite: Mapping[str, Any] | None) -> list[str]:
 def expectations_of(suite: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """Return the expectation configurations of the suite. `expectation_type` of older suites is read as `type`."""
     listed = (suite or {}).get("expectations") or []
-    return [{**config, "type": str(config.get("type") or config.get("expectation_type") or "?")} for config in listed]
+    return [
+        {**config, "type": str(config.get("type") or config.get("expectation_type") or "?")}
+        for config in listed
+    ]
 
 
 def options(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,7 +59,9 @@ def unsafe(config: Mapping[str, Any]) -> str:
                 check_code_free(value)
             except ValueError as error:
                 return f"row_condition: {error}"
-    return next((f"$ref to {ref}: a schema may refer to itself only" for ref in _references(kwargs)), "")
+    return next(
+        (f"$ref to {ref}: a schema may refer to itself only" for ref in _references(kwargs)), ""
+    )
 
 
 def _references(value: Any) -> Iterable[str]:

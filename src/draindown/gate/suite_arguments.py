@@ -18,7 +18,9 @@ CONFIGURATION = (
 )
 """Keys of one expectation in a suite, as GX's ExpectationConfiguration has them, with the older `expectation_type`."""
 _BASES = "expectation"
-_NOT_ARGUMENTS = "library_metadata"  # of some kinds it is a field, where others declare it as ClassVar
+_NOT_ARGUMENTS = (
+    "library_metadata"  # of some kinds it is a field, where others declare it as ClassVar
+)
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,9 @@ def problems(config: Mapping[str, Any]) -> Iterator[str]:
     unknown = sorted(given.keys() - known.allowed)
     for name in unknown:
         yield f"there is no argument {name!r}{near(name, known.allowed)}"
-    if not unknown and config.keys() <= set(CONFIGURATION):  # the one that lacks may be the one that is misspelt
+    if not unknown and config.keys() <= set(
+        CONFIGURATION
+    ):  # the one that lacks may be the one that is misspelt
         for name in sorted(known.required - given.keys()):
             yield f"the argument {name!r} is required"
 
@@ -52,7 +56,9 @@ def arguments(kind: str) -> Arguments | None:
     if name is None:
         return None
     fields = dict(_fields(name, module))
-    return Arguments(frozenset(fields), frozenset(field for field, required in fields.items() if required))
+    return Arguments(
+        frozenset(fields), frozenset(field for field, required in fields.items() if required)
+    )
 
 
 def _fields(name: str, module: Mapping[str, ast.ClassDef]) -> Iterator[tuple[str, bool]]:
@@ -64,7 +70,11 @@ def _fields(name: str, module: Mapping[str, ast.ClassDef]) -> Iterator[tuple[str
     for part in found.body if found else ():
         if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
             kind = ast.unparse(part.annotation)
-            if not part.target.id.startswith("_") and part.target.id != _NOT_ARGUMENTS and "ClassVar" not in kind:
+            if (
+                not part.target.id.startswith("_")
+                and part.target.id != _NOT_ARGUMENTS
+                and "ClassVar" not in kind
+            ):
                 is_optional = "None" in kind or "Optional" in kind
                 yield part.target.id, not is_optional and not _has_default(part.value)
 
@@ -73,7 +83,9 @@ def _has_default(value: ast.expr | None) -> bool:
     match value:
         case None:
             return False
-        case ast.Call(func=ast.Name(id="Field") | ast.Attribute(attr="Field"), args=given, keywords=named):
+        case ast.Call(
+            func=ast.Name(id="Field") | ast.Attribute(attr="Field"), args=given, keywords=named
+        ):
             return bool(given) or any(word.arg in ("default", "default_factory") for word in named)
         case _:
             return True
@@ -85,7 +97,11 @@ def _classes(module: str) -> dict[str, ast.ClassDef]:
     path = next((place / f"{module}.py" for place in directories()), None)
     if path is None or not path.is_file():
         return {}
-    return {part.name: part for part in ast.parse(path.read_text()).body if isinstance(part, ast.ClassDef)}
+    return {
+        part.name: part
+        for part in ast.parse(path.read_text()).body
+        if isinstance(part, ast.ClassDef)
+    }
 
 
 @cache

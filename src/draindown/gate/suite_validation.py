@@ -28,7 +28,9 @@ def refuse_wrong(root: Path, flow: FlowSpec | DerivedFlow) -> None:
         return
     found, path = suite(root, name), suite_path(root, name)
     lines = expectation_lines(path.read_text(), len(gate_suite.expectations_of(found)))
-    wrong = [f"{path}:{lines[at]}: {what}" for at, what in problems(found, stored_columns(flow), kinds())]
+    wrong = [
+        f"{path}:{lines[at]}: {what}" for at, what in problems(found, stored_columns(flow), kinds())
+    ]
     if wrong:
         raise bad(name, f"read {path}", wrong)
 
@@ -54,23 +56,34 @@ def problems(
     `columns` are those of the table, `known` the kinds of expectation; None if not known. Names that begin with `_` are
     draindown's own and assumed to exist. Nested names are left to Spark.
     """
-    for at, (name, config) in enumerate(zip(gate_suite.names(found), gate_suite.expectations_of(found), strict=True)):
+    for at, (name, config) in enumerate(
+        zip(gate_suite.names(found), gate_suite.expectations_of(found), strict=True)
+    ):
         kind = config["type"]
         if known is not None and kind not in known:
             yield at, f"{name}: Great Expectations has no {kind!r}{near(kind, known)}"
             continue
-        yield from ((at, f"{name}: {what}") for what in (suite_arguments.problems(config) if known is not None else ()))
+        yield from (
+            (at, f"{name}: {what}")
+            for what in (suite_arguments.problems(config) if known is not None else ())
+        )
         if columns is not None and kind != _ABOUT_EXISTENCE:
             there = {column.lower() for column in columns}
             for column in gate_suite.columns_of(config):
-                if column.lower() not in there and not column.startswith("_") and not set(column) & set(".`[ "):
+                if (
+                    column.lower() not in there
+                    and not column.startswith("_")
+                    and not set(column) & set(".`[ ")
+                ):
                     yield at, f"{name}: the table has no column {column!r}{near(column, columns)}"
 
 
 @cache
 def kinds() -> frozenset[str] | None:
     """Return the kinds of expectation in GX, from the names of its modules; None if GX is not installed."""
-    found = {file.stem for place in suite_arguments.directories() for file in place.glob("core/[!_]*.py")}
+    found = {
+        file.stem for place in suite_arguments.directories() for file in place.glob("core/[!_]*.py")
+    }
     return frozenset(found) or None
 
 

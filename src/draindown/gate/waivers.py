@@ -68,7 +68,9 @@ def waive(
     Raises TerminalError `waiver-without-reason` or `unknown-expectation`; with `until_version`, `table-damaged`.
     """
     tried = f"waive {expectation} for flow {layout.flow}"
-    again = f"draindown gate waive {layout.pipeline} {shlex.quote(expectation)} --flow {layout.flow}"
+    again = (
+        f"draindown gate waive {layout.pipeline} {shlex.quote(expectation)} --flow {layout.flow}"
+    )
     if not reason.strip():
         raise TerminalError(
             "waiver-without-reason",
@@ -92,7 +94,9 @@ def waive(
     return waiver
 
 
-def refuse_unknown(layout: FlowLayout, expectation: str, known: Collection[str], tried: str) -> None:
+def refuse_unknown(
+    layout: FlowLayout, expectation: str, known: Collection[str], tried: str
+) -> None:
     """Refuse a name that isn't among `known`, the suite's `names`. Raises TerminalError `unknown-expectation`."""
     if expectation not in known:
         raise TerminalError(
@@ -119,7 +123,9 @@ def unwaive(layout: FlowLayout, expectation: str) -> Waiver:
     return _change(layout, without)[expectation]
 
 
-def apply_waivers(layout: FlowLayout, judged: Iterable[Expectation], table_id: str, version: int) -> list[Expectation]:
+def apply_waivers(
+    layout: FlowLayout, judged: Iterable[Expectation], table_id: str, version: int
+) -> list[Expectation]:
     """Return the expectations, the failing ones with a waiver marked as waived."""
     names = holding(layout, table_id, version)
     return [e.model_copy(update={"waived": not e.success and e.name in names}) for e in judged]
@@ -136,7 +142,9 @@ def _waived(layout: FlowLayout) -> Revisions[dict[str, Waiver]]:
     return Revisions(Path(layout.waivers), _as_waivers, lost)
 
 
-def _change(layout: FlowLayout, change: Callable[[dict[str, Waiver]], dict[str, Waiver]]) -> dict[str, Waiver]:
+def _change(
+    layout: FlowLayout, change: Callable[[dict[str, Waiver]], dict[str, Waiver]]
+) -> dict[str, Waiver]:
     """Change the waivers atomically, and return them as they were before. `change` may raise."""
     make_home(layout)
     documents = _waived(layout)

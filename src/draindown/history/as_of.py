@@ -89,18 +89,29 @@ def as_stood(asked: Asked) -> Answer:
 
 def _answer(asked: Asked, log: TableLog, valid: str) -> Answer:
     kinds = log.column_types
-    same = [f"{identifier(name)} = {_value(str(kinds[name]), text, exact=True)}" for name, text in asked.keys.items()]
+    same = [
+        f"{identifier(name)} = {_value(str(kinds[name]), text, exact=True)}"
+        for name, text in asked.keys.items()
+    ]
     where = " and ".join([valid, *same])
     columns = [name for name in kinds if not is_own(name)]
     order = ", ".join(map(identifier, asked.part.scope_keys))
     listed = ", ".join(map(identifier, columns))
     rows = log.rows(f"select {listed} from t where {where} order by {order} limit {asked.limit}")
-    number = log.rows(f"select count(*) as n from t where {where}")[0]["n"] if len(rows) == asked.limit else len(rows)
+    number = (
+        log.rows(f"select count(*) as n from t where {where}")[0]["n"]
+        if len(rows) == asked.limit
+        else len(rows)
+    )
     return Answer(columns, rows, int(number), log.version)
 
 
 def _published(layout: FlowLayout) -> TableLog:
-    pointer, found, log = published.published(layout), published.unpublished(layout), TableLog(layout.table)
+    pointer, found, log = (
+        published.published(layout),
+        published.unpublished(layout),
+        TableLog(layout.table),
+    )
     if pointer is None or found is None or found.published is None:
         raise _nothing(layout, pointer if found else None)
     return log.at(found.published.version)
@@ -174,7 +185,10 @@ def _is_whole(log: TableLog, commit: Commit) -> bool:
 
 def _nothing(layout: FlowLayout, pointer: published.Published | None = None) -> TerminalError:
     """Return the error for a table without a published version. `pointer`: the published one that it does not have."""
-    lost = pointer and f"version {pointer.version} passed a check, which the table as it is does not have"
+    lost = (
+        pointer
+        and f"version {pointer.version} passed a check, which the table as it is does not have"
+    )
     return TerminalError(
         "nothing-published",
         tried=f"read the history {layout.table}",

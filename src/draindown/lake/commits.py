@@ -12,12 +12,37 @@ FENCE = "draindown_fence"
 # Operations that change no row: Delta writes their files with `dataChange = false`. All others may change rows.
 _KEEPS_ROWS = frozenset(
     (
-        *("OPTIMIZE", "REORG", "VACUUM START", "VACUUM END", "CREATE TABLE", "ADD COLUMNS", "CHANGE COLUMN"),
+        *(
+            "OPTIMIZE",
+            "REORG",
+            "VACUUM START",
+            "VACUUM END",
+            "CREATE TABLE",
+            "ADD COLUMNS",
+            "CHANGE COLUMN",
+        ),
         *("SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "UPGRADE PROTOCOL"),
-        *("ADD COLUMN", "CHANGE COLUMNS", "DROP COLUMNS", "RENAME COLUMN", "REPLACE COLUMNS", "UPDATE SCHEMA"),
-        *("UPDATE COLUMN METADATA", "UPDATE FIELD METADATA", "UPDATE TABLE METADATA", "ADD CONSTRAINT"),
+        *(
+            "ADD COLUMN",
+            "CHANGE COLUMNS",
+            "DROP COLUMNS",
+            "RENAME COLUMN",
+            "REPLACE COLUMNS",
+            "UPDATE SCHEMA",
+        ),
+        *(
+            "UPDATE COLUMN METADATA",
+            "UPDATE FIELD METADATA",
+            "UPDATE TABLE METADATA",
+            "ADD CONSTRAINT",
+        ),
         *("DROP CONSTRAINT", "ADD FEATURE", "DROP FEATURE", "CLUSTER BY", "COMPUTE STATS"),
-        *("ROW TRACKING BACKFILL", "ROW TRACKING UNBACKFILL", "REMOVE COLUMN MAPPING", "DOMAIN METADATA CLEANUP"),
+        *(
+            "ROW TRACKING BACKFILL",
+            "ROW TRACKING UNBACKFILL",
+            "REMOVE COLUMN MAPPING",
+            "DOMAIN METADATA CLEANUP",
+        ),
         *("Deletion Vector Tombstones", "OPTIMIZE CHECKPOINT", "REORG TABLE UPGRADE UNIFORM"),
     )
 )
@@ -118,7 +143,9 @@ class Commit:
     @property
     def told_rows(self) -> tuple[int | None, int | None, int | None]:
         """Rows inserted, updated and deleted as the metrics tell; None where they do not."""
-        inserted, updated, deleted = (self._told(names) for names in (MERGED if self._merges else _OTHERS))
+        inserted, updated, deleted = (
+            self._told(names) for names in (MERGED if self._merges else _OTHERS)
+        )
         return inserted, updated, deleted
 
     @property
@@ -140,7 +167,10 @@ class Commit:
         """Why it changes the whole table, in words; empty if it does not. Metrics do not count the rows it removes."""
         if self.operation == "RESTORE":
             return f"version {self.version} restored version {self.restored}"
-        if self.operation == "WRITE" and str(self.parameters.get("mode", "")).lower() == "overwrite":
+        if (
+            self.operation == "WRITE"
+            and str(self.parameters.get("mode", "")).lower() == "overwrite"
+        ):
             return f"version {self.version} overwrote it"
         if self.operation.startswith(_REPLACE):
             return f"version {self.version} replaced it ({self.operation})"
@@ -149,7 +179,9 @@ class Commit:
     @property
     def moved_rows(self) -> bool:
         """Whether it changed rows, as far as its metrics tell. The first commit of a table replaces nothing."""
-        return self.changed_rows and ((self.version > 0 and self.replaces != "") or self.number_changed > 0)
+        return self.changed_rows and (
+            (self.version > 0 and self.replaces != "") or self.number_changed > 0
+        )
 
 
 def standing_restores(newest_first: Iterable[Commit]) -> Iterator[Commit]:

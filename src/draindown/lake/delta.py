@@ -23,7 +23,9 @@ from draindown.lake.table_log import NO_BATCH, TableLog, opened, stream
 from draindown.lake.transactions import WriterId
 
 _FENCES = 10  # attempts; an attempt fails if another writer commits first
-_UNSUPPORTED = "Unsupported"  # in deltalake's error for a table whose writer features it does not support
+_UNSUPPORTED = (
+    "Unsupported"  # in deltalake's error for a table whose writer features it does not support
+)
 BOUNDED = "delta.dataSkippingStatsColumns"
 """The table property that lists the columns with min/max statistics."""
 ROWS_BY = "draindown.rows"
@@ -71,7 +73,9 @@ def make_private(path: str) -> None:
     Path(path).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-def append(path: str, table: pa.Table, *, app: tuple[str, int] | None = None, widen: bool = False) -> bool:
+def append(
+    path: str, table: pa.Table, *, app: tuple[str, int] | None = None, widen: bool = False
+) -> bool:
     """Append in one commit. Creates the table, in a separate commit, if it is absent. Return whether it wrote.
 
     `app`, a transaction id and version, makes the call idempotent: it skips a version that the table already contains
@@ -97,14 +101,19 @@ def fence(path: str, apps: Sequence[WriterId], note: str) -> bool:
     for left in reversed(range(_FENCES)):
         table = opened(path)
         known = {app: table.transaction_version(app) for app in apps}
-        again = [Transaction(app, NO_BATCH if version is None else version) for app, version in known.items()]
+        again = [
+            Transaction(app, NO_BATCH if version is None else version)
+            for app, version in known.items()
+        ]
         try:
             table.create_write_transaction(
                 [],
                 "append",
                 table.schema(),
                 table.metadata().partition_columns,
-                commit_properties=CommitProperties(custom_metadata={"userMetadata": note}, app_transactions=again),
+                commit_properties=CommitProperties(
+                    custom_metadata={"userMetadata": note}, app_transactions=again
+                ),
                 post_commithook_properties=nothing_else,
             )
             return True

@@ -46,7 +46,9 @@ def read_json(path: str) -> dict[str, Any] | None:
     return None if found is None else decode(path, found[0])
 
 
-def kept(path: str, what: Callable[[dict[str, Any]], T], *, without: str, copied: bool = True) -> T | None:
+def kept(
+    path: str, what: Callable[[dict[str, Any]], T], *, without: str, copied: bool = True
+) -> T | None:
     """Return the document at `path`, parsed by `what`, or None if it is absent. For state that can't be derived.
 
     `what` raises ValueError, TypeError, LookupError or AttributeError on invalid content. `without`: for people, the

@@ -16,24 +16,61 @@ if TYPE_CHECKING:
     from deltalake.table import ProtocolVersions
 
 _READ_BY_DELTALAKE = frozenset(
-    ("columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "variantType", "variantType-preview")
+    (
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "v2Checkpoint",
+        "variantType",
+        "variantType-preview",
+    )
 )
 _WRITTEN_BY_DELTALAKE = _READ_BY_DELTALAKE | frozenset(
     ("appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants")
 )
 _DROPPED_BY_SPARK = frozenset(
     (
-        *("catalogManaged", "checkConstraints", "checkpointProtection", "columnMapping", "coordinatedCommits-preview"),
+        *(
+            "catalogManaged",
+            "checkConstraints",
+            "checkpointProtection",
+            "columnMapping",
+            "coordinatedCommits-preview",
+        ),
         *("deletionVectors", "domainMetadata", "geospatial", "geospatial-dev", "inCommitTimestamp"),
-        *("materializePartitionColumns", "rowTracking", "typeWidening", "typeWidening-preview", "v2Checkpoint"),
+        *(
+            "materializePartitionColumns",
+            "rowTracking",
+            "typeWidening",
+            "typeWidening-preview",
+            "v2Checkpoint",
+        ),
         "vacuumProtocolCheck",
     )
 )
 _WRITTEN_BY_SPARK = _DROPPED_BY_SPARK | frozenset(
     (
-        *("adaptiveMetadata-preview", "allowColumnDefaults", "appendOnly", "changeDataFeed", "clustering"),
-        *("generatedColumns", "icebergCompatV1", "icebergCompatV2", "icebergCompatV3", "identityColumns"),
-        *("invariants", "timestampNtz", "variantShredding", "variantShredding-preview", "variantType"),
+        *(
+            "adaptiveMetadata-preview",
+            "allowColumnDefaults",
+            "appendOnly",
+            "changeDataFeed",
+            "clustering",
+        ),
+        *(
+            "generatedColumns",
+            "icebergCompatV1",
+            "icebergCompatV2",
+            "icebergCompatV3",
+            "identityColumns",
+        ),
+        *(
+            "invariants",
+            "timestampNtz",
+            "variantShredding",
+            "variantShredding-preview",
+            "variantType",
+        ),
         "variantType-preview",
     )
 )
@@ -52,7 +89,10 @@ class Unsupported(TerminalError):
             "table-feature",
             tried=f"read the table {path}",
             found=described(path, self.names, "deltalake, which reads the table,"),
-            next=[*dropped(path, self.names), "draindown doctor   # names the flow, and what helps"],
+            next=[
+                *dropped(path, self.names),
+                "draindown doctor   # names the flow, and what helps",
+            ],
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -128,7 +168,11 @@ def _checkpointed(log: Path) -> dict[str, Any] | None:
 
     for checkpoint in sorted(log.glob("*.checkpoint*.parquet"), reverse=True):
         try:
-            rows = parquet.read_table(checkpoint, columns=["protocol"])["protocol"].drop_null().to_pylist()
+            rows = (
+                parquet.read_table(checkpoint, columns=["protocol"])["protocol"]
+                .drop_null()
+                .to_pylist()
+            )
         except (pa.ArrowException, OSError, KeyError, ValueError):
             continue
         if rows:

@@ -54,40 +54,92 @@ def flow_tables(layout: FlowLayout, generation: int) -> tuple[FlowTable, ...]:
 def _decisions(layout: FlowLayout) -> Iterator[FlowTable]:
     asked = "from a copy: people made them"
     late_keys = ("number", "late_id", "source_table", "unit", "position")
-    yield FlowTable("late decisions", layout.late_decisions, "decisions about late rows", late_keys, asked)
-    yield FlowTable("resolutions", layout.resolutions, "decisions about refused rows", ("quarantine_id", "at"), asked)
+    yield FlowTable(
+        "late decisions", layout.late_decisions, "decisions about late rows", late_keys, asked
+    )
+    yield FlowTable(
+        "resolutions",
+        layout.resolutions,
+        "decisions about refused rows",
+        ("quarantine_id", "at"),
+        asked,
+    )
 
 
 def _pinned(layout: FlowLayout, generation: int) -> Iterator[FlowTable]:
     yield FlowTable(
-        "parked", layout.parked, "events about files that can't be read", ("path", "at"), "by the next look"
+        "parked",
+        layout.parked,
+        "events about files that can't be read",
+        ("path", "at"),
+        "by the next look",
     )
-    yield FlowTable("intake", layout.intake_of(generation), "pinned input, one commit per slice", (), _RESET)
+    yield FlowTable(
+        "intake", layout.intake_of(generation), "pinned input, one commit per slice", (), _RESET
+    )
 
 
 def _of_batches(layout: FlowLayout) -> Iterator[FlowTable]:
     """Yield the tables that a batch writes, in its order."""
     held, place = ("part", "unit", "log", "position", "from"), ("generation", "kind", "batch")
-    yield _written("raw", layout.raw, "records as the source had them", held, "from the source, what it still has")
-    yield FlowTable("inputs", layout.inputs, "what each batch read", (*place, "unit", "from"), _RESET, compacted=True)
-    yield _written("late", layout.late, "rows that came too late", ("late_id", "generation", "slice"), _RESET)
-    yield _written("quarantine", layout.quarantine, "refused and withdrawn rows", ("quarantine_id",), _RESET)
+    yield _written(
+        "raw",
+        layout.raw,
+        "records as the source had them",
+        held,
+        "from the source, what it still has",
+    )
+    yield FlowTable(
+        "inputs",
+        layout.inputs,
+        "what each batch read",
+        (*place, "unit", "from"),
+        _RESET,
+        compacted=True,
+    )
+    yield _written(
+        "late", layout.late, "rows that came too late", ("late_id", "generation", "slice"), _RESET
+    )
+    yield _written(
+        "quarantine", layout.quarantine, "refused and withdrawn rows", ("quarantine_id",), _RESET
+    )
     yield _written("tombstones", layout.tombstones, "deleted keys", (), _RESET)
-    yield _written("hidden", layout.hidden, "events that no row of a history holds whole", (), _RESET)
-    yield _written("snapshots", layout.snapshots, "states of a processor's fold", (), "by the next run of each key")
+    yield _written(
+        "hidden", layout.hidden, "events that no row of a history holds whole", (), _RESET
+    )
+    yield _written(
+        "snapshots",
+        layout.snapshots,
+        "states of a processor's fold",
+        (),
+        "by the next run of each key",
+    )
     if layout.has_sinks:
         keys = ("sink", "generation", "kind", "batch", "key")
         again = "by `sink fill`, which finds them again"
         yield _written("unsendable", layout.unsendable, "rows that a sink can't hold", keys, again)
     yield _written("table", layout.table, "the target", (), _RESET, purpose="rows")
-    yield FlowTable("ledger", layout.ledger, "one row per batch", place, "from the target's commits", compacted=True)
+    yield FlowTable(
+        "ledger",
+        layout.ledger,
+        "one row per batch",
+        place,
+        "from the target's commits",
+        compacted=True,
+    )
 
 
 _RESET = "by reset, which reads all input again"
 
 
 def _written(
-    name: str, path: str, holds: str, keys: tuple[str, ...], restored: str, *, purpose: str | None = None
+    name: str,
+    path: str,
+    holds: str,
+    keys: tuple[str, ...],
+    restored: str,
+    *,
+    purpose: str | None = None,
 ) -> FlowTable:
     """Return a table that batches write under a transaction id of their own, and that is compacted."""
     return FlowTable(name, path, holds, keys, restored, purpose or name, compacted=True)

@@ -55,13 +55,19 @@ class Record:
 
 def read(lake: str) -> Identity | None:
     """Return the identity of a lake, or None without one. Raises TerminalError `state-damaged`."""
-    return kept(identity_of(lake), Identity.of, without="then `draindown init --lake` writes the id that is on record")
+    return kept(
+        identity_of(lake),
+        Identity.of,
+        without="then `draindown init --lake` writes the id that is on record",
+    )
 
 
 def has_flows(lake: str) -> bool:
     """Return whether flows have state in the lake."""
     homes = Path(state_of(lake))
-    return homes.is_dir() and any(one.is_dir() and not one.name.startswith("_") for one in homes.iterdir())
+    return homes.is_dir() and any(
+        one.is_dir() and not one.name.startswith("_") for one in homes.iterdir()
+    )
 
 
 def begin(lake: str, by: str, id: str = "") -> Identity:
@@ -91,7 +97,10 @@ def remember(root: Path, record: Record) -> None:
     home = root / _RECORDS
     if not keeps_records(root):
         return
-    path = home / f"{hashlib.sha256(f'{record.lake}|{record.pipeline}'.encode()).hexdigest()[:24]}.json"
+    path = (
+        home
+        / f"{hashlib.sha256(f'{record.lake}|{record.pipeline}'.encode()).hexdigest()[:24]}.json"
+    )
     with suppress(OSError):
         home.mkdir(mode=0o755, parents=True, exist_ok=True)
         ignored = home.parent / ".gitignore"

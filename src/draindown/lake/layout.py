@@ -84,7 +84,9 @@ class FlowLayout:
 
     def memory(self, name: str) -> str:
         """Return the table beside the target by the name that its kind has: `tombstones`, `hidden` or `snapshots`."""
-        return {"tombstones": self.tombstones, "hidden": self.hidden, "snapshots": self.snapshots}[name]
+        return {"tombstones": self.tombstones, "hidden": self.hidden, "snapshots": self.snapshots}[
+            name
+        ]
 
     @property
     def quarantine(self) -> str:
@@ -132,7 +134,11 @@ class FlowLayout:
 
     def intake_of(self, generation: int) -> str:
         """Return the Delta table of the pinned input that a generation reads; one commit is one slice."""
-        return f"{self.home}/generations/{generation:04d}/intake" if self.own_intakes else f"{self.home}/intake"
+        return (
+            f"{self.home}/generations/{generation:04d}/intake"
+            if self.own_intakes
+            else f"{self.home}/intake"
+        )
 
     @property
     def parked(self) -> str:
@@ -335,7 +341,9 @@ def safe_name(text: str) -> str:
 
     A changed name ends with a hash of the id, so that different ids get different names. Idempotent.
     """
-    kept = "".join(c if c.isascii() and (c.isalnum() or c in "._+=-") else "_" for c in text)[:_LONGEST]
+    kept = "".join(c if c.isascii() and (c.isalnum() or c in "._+=-") else "_" for c in text)[
+        :_LONGEST
+    ]
     if kept == text and kept.strip("."):
         return kept
     return f"{kept[: _LONGEST - 9]}-{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:8]}"

@@ -20,7 +20,11 @@ _VECTOR = re.compile(r"[^/\s\"']*deletion_vector_[0-9a-f-]+\.bin")
 def lost_files(log: TableLog) -> list[str]:
     """Return the paths of data files of a version that don't exist; if all do, of a deletion vector that doesn't."""
     # not `file_uris`: it URL-encodes the table's path but does not encode the file's path again
-    places = (_place(log, name) for name in log.added_files()["path"].to_pylist() if not _is_elsewhere(name))
+    places = (
+        _place(log, name)
+        for name in log.added_files()["path"].to_pylist()
+        if not _is_elsewhere(name)
+    )
     return [str(place) for place in places if not place.is_file()] or _lost_vectors(log)
 
 
@@ -38,7 +42,9 @@ def absent_files(log: TableLog) -> list[str]:
             continue
         place = _place(log, name)
         names[place.parent].append(place.name)
-    lacking = ((place, name) for place, some in names.items() for name in set(some) - _listed(place, some))
+    lacking = (
+        (place, name) for place, some in names.items() for name in set(some) - _listed(place, some)
+    )
     return sorted(str(place / name) for place, name in lacking)
 
 
@@ -74,7 +80,9 @@ def vacuumed(log: TableLog, version: int, file: str) -> int | None:
     taken_out = _taken_out(log, version, file)
     if taken_out is None:
         return None
-    later = (one.version for one in log.commits_since(taken_out) if one.operation.startswith("VACUUM"))
+    later = (
+        one.version for one in log.commits_since(taken_out) if one.operation.startswith("VACUUM")
+    )
     return min(later, default=None)
 
 
@@ -84,7 +92,9 @@ def _taken_out(log: TableLog, version: int, file: str) -> int | None:
     for number in range(version + 1, log.version + 1):
         commit = home / "_delta_log" / f"{number:020}.json"
         lines = commit.read_bytes().splitlines() if commit.is_file() else []
-        removed = (json.loads(line)["remove"]["path"] for line in lines if line.startswith(b'{"remove"'))
+        removed = (
+            json.loads(line)["remove"]["path"] for line in lines if line.startswith(b'{"remove"')
+        )
         if any(str(home / unquote(name)) == file for name in removed):
             return number
     return None

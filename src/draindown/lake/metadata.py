@@ -22,10 +22,25 @@ _MADE = "col-"
 """Beginning of the physical names that Delta gives columns which are added to a table with column mapping."""
 _CONSTRAINT = "delta.constraints."
 _APPEND_ONLY = "delta.appendOnly"
-_NO_MEANING = (_ID, _PHYSICAL, "delta.columnMapping.nested.ids", "delta.typeChanges", "delta.invariants")
+_NO_MEANING = (
+    _ID,
+    _PHYSICAL,
+    "delta.columnMapping.nested.ids",
+    "delta.typeChanges",
+    "delta.invariants",
+)
 """Keys of a column's metadata with Delta's prefix that do not change its values; changes of type are compared."""
-_OWN = ("draindown.", "delta.columnMapping.", "delta.dataSkippingStatsColumns", "delta.enableChangeDataFeed")
-_OWN_TOO = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration", "delta.enableExpiredLogCleanup")
+_OWN = (
+    "draindown.",
+    "delta.columnMapping.",
+    "delta.dataSkippingStatsColumns",
+    "delta.enableChangeDataFeed",
+)
+_OWN_TOO = (
+    "delta.logRetentionDuration",
+    "delta.deletedFileRetentionDuration",
+    "delta.enableExpiredLogCleanup",
+)
 
 
 @dataclass(frozen=True)
@@ -99,22 +114,34 @@ def alterations(before: Shape, now: Shape) -> list[Alteration]:
     found = [*_lost(old, new), *_changed(old, new), *_added(old, new)]
     partitions = [_renamed(name, old, new) for name in before.partitions]
     if partitions != list(now.partitions):
-        was, is_now = ", ".join(before.partitions) or "nothing", ", ".join(now.partitions) or "nothing"
+        was, is_now = (
+            ", ".join(before.partitions) or "nothing",
+            ", ".join(now.partitions) or "nothing",
+        )
         found.append(Alteration("", f"the table is partitioned by {is_now}, it was by {was}"))
     return [*found, *_properties(before.properties, now.properties)]
 
 
 def beside(shape: Shape) -> list[Alteration]:
     """Return what another engine did to a table beside the target: draindown maps no columns and restricts none."""
-    found = [_restriction(name, value) for name, value in shape.properties.items() if _restricts(name, value)]
+    found = [
+        _restriction(name, value)
+        for name, value in shape.properties.items()
+        if _restricts(name, value)
+    ]
     for identity, node in _nodes(shape, mapped=True).items():
         physical = identity[-1]
         if physical.startswith(_MADE):
             found.append(Alteration(node.path, f"column {node.path} was added"))
         elif physical != node.name:
             undo = f"RENAME COLUMN {_quoted(node.path)} TO {_quoted(physical)}"
-            found.append(Alteration(node.path, f"column {physical} was renamed to {node.path}", undo))
-        found += [Alteration(node.path, f"column {node.path} has {key}") for key in _meanings(node.metadata)]
+            found.append(
+                Alteration(node.path, f"column {physical} was renamed to {node.path}", undo)
+            )
+        found += [
+            Alteration(node.path, f"column {node.path} has {key}")
+            for key in _meanings(node.metadata)
+        ]
     ids = sum(_ID in node.metadata for node in _nodes(shape, mapped=True).values())
     if shape.is_mapped and not found and int(shape.properties.get(_LARGEST_ID, 0)) > ids:
         found.append(Alteration("", "a column was dropped"))
@@ -134,7 +161,10 @@ def _walk(
         name = str(one["name"])
         identity = (*parent, str(metadata.get(_PHYSICAL, name)) if mapped else name)
         full = f"{path}.{name}" if path else name
-        yield identity, _Node(full, name, _kind(one["type"]), bool(one.get("nullable", True)), metadata)
+        yield (
+            identity,
+            _Node(full, name, _kind(one["type"]), bool(one.get("nullable", True)), metadata),
+        )
         yield from _within(one["type"], identity, full, mapped=mapped)
 
 
@@ -200,8 +230,12 @@ def _described_otherwise(was: _Node, node: _Node) -> Iterator[Alteration]:
     before, after = _meanings(was.metadata), _meanings(node.metadata)
     for key in sorted(before.keys() | after.keys()):
         if before.get(key) != after.get(key):
-            yield Alteration(was.path, f"column {was.path} has {key} {after.get(key)}, it had {before.get(key)}")
-    plain = (set(one) - set(_meanings(one)) - {_ID, _PHYSICAL} for one in (was.metadata, node.metadata))
+            yield Alteration(
+                was.path, f"column {was.path} has {key} {after.get(key)}, it had {before.get(key)}"
+            )
+    plain = (
+        set(one) - set(_meanings(one)) - {_ID, _PHYSICAL} for one in (was.metadata, node.metadata)
+    )
     for key in sorted(set().union(*plain)):
         if was.metadata.get(key) != node.metadata.get(key):
             yield Alteration(was.path, f"column {was.path}: {key} changed", harmless=True)
@@ -210,7 +244,9 @@ def _described_otherwise(was: _Node, node: _Node) -> Iterator[Alteration]:
 def _meanings(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries of a column's metadata that change its values: generated, identity, CHAR(n), collations."""
     return {
-        key: value for key, value in metadata.items() if key.startswith(("delta.", "__")) and key not in _NO_MEANING
+        key: value
+        for key, value in metadata.items()
+        if key.startswith(("delta.", "__")) and key not in _NO_MEANING
     }
 
 
@@ -219,9 +255,17 @@ def _added(old: _Nodes, new: _Nodes) -> Iterator[Alteration]:
         if identity in old or (len(identity) > 1 and identity[:-1] not in old):
             continue
         if len(identity) > 1:
-            yield Alteration(node.path, f"column {node.path} was added within a column", f"DROP COLUMN {node.path}")
+            yield Alteration(
+                node.path,
+                f"column {node.path} was added within a column",
+                f"DROP COLUMN {node.path}",
+            )
         elif not node.nullable:
-            yield Alteration(node.path, f"column {node.path} was added, NOT NULL", f"DROP COLUMN {_quoted(node.path)}")
+            yield Alteration(
+                node.path,
+                f"column {node.path} was added, NOT NULL",
+                f"DROP COLUMN {_quoted(node.path)}",
+            )
         else:
             yield Alteration(node.path, f"column {node.path} was added", harmless=True)
 
@@ -241,7 +285,9 @@ def _properties(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[A
         if value is not None and _restricts(name, value):
             yield replace(_restriction(name, value), harmless=True)
         else:
-            yield Alteration("", f"property {name} is {value}, it was {before.get(name)}", harmless=True)
+            yield Alteration(
+                "", f"property {name} is {value}, it was {before.get(name)}", harmless=True
+            )
 
 
 def is_append_only(properties: Mapping[str, str]) -> bool:
@@ -255,7 +301,12 @@ def _restricts(name: str, value: str) -> bool:
 
 def _restriction(name: str, value: str) -> Alteration:
     if name == _APPEND_ONLY:
-        return Alteration("", "the table is append-only", f"UNSET TBLPROPERTIES ('{_APPEND_ONLY}')", restricts=True)
+        return Alteration(
+            "",
+            "the table is append-only",
+            f"UNSET TBLPROPERTIES ('{_APPEND_ONLY}')",
+            restricts=True,
+        )
     constraint = name.removeprefix(_CONSTRAINT)
     undo = f"DROP CONSTRAINT {_quoted(constraint)}"
     return Alteration("", f"constraint {constraint} requires {value}", undo, restricts=True)

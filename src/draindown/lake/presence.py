@@ -44,9 +44,14 @@ class Lake:
     own: Identity | None
 
     @classmethod
-    def look(cls, lake: str, root: Path, pipeline: str, environ: Mapping[str, str] = os.environ) -> Lake:
+    def look(
+        cls, lake: str, root: Path, pipeline: str, environ: Mapping[str, str] = os.environ
+    ) -> Lake:
         """Look at a lake. Raises TerminalError `state-damaged`, `format-unknown`."""
-        path, pins = absolute(lake), frozenset(filter(None, environ.get(PIN, "").replace(",", " ").split()))
+        path, pins = (
+            absolute(lake),
+            frozenset(filter(None, environ.get(PIN, "").replace(",", " ").split())),
+        )
         # the records first: what another run records meanwhile, it has begun before
         records = identity.records(root)
         own = identity.read(path)
@@ -87,13 +92,17 @@ class Lake:
         """
         if self.own is None:
             only = next(iter(self.pins)) if len(self.pins) == 1 else ""
-            accepted = identity.begin(self.path, by, only or (self.known if self.found == "unmarked" else ""))
+            accepted = identity.begin(
+                self.path, by, only or (self.known if self.found == "unmarked" else "")
+            )
         elif self.pins and self.own.id not in self.pins:
             raise self._missing()
         else:
             accepted = self.own
         for record in self.records:
-            if record.lake == self.path and record.id != accepted.id:  # of other pipelines: a path is one lake
+            if (
+                record.lake == self.path and record.id != accepted.id
+            ):  # of other pipelines: a path is one lake
                 identity.remember(self.root, Record(self.path, accepted.id, record.pipeline))
         self._record(accepted)
         return accepted
@@ -144,21 +153,32 @@ class Lake:
 
     def _ways(self) -> Sequence[str]:
         there, accept = shlex.quote(self.path), f"draindown init --lake {self.pipeline} --yes"
-        mount = f"findmnt --target {there}   # mount the lake's disk, or correct `lake`, then try again"
+        mount = (
+            f"findmnt --target {there}   # mount the lake's disk, or correct `lake`, then try again"
+        )
         match self.answer:
             case "not pinned":
                 assert self.own is not None, "a lake without identity is absent or unmarked"
                 return [mount, f"export {PIN}={self.own.id}   # if this is the right lake"]
             case "unmarked":
                 file = identity_of(self.path)
-                return [mount, f"restore {file} from a copy", f"{accept}   # if it is the lake: writes its id again"]
+                return [
+                    mount,
+                    f"restore {file} from a copy",
+                    f"{accept}   # if it is the lake: writes its id again",
+                ]
             case "another":
                 return [mount, f"{accept}   # if it is the right lake: puts this one on record"]
             case _:
-                return [mount, f"{accept}   # begins an empty lake there, which reads all input again"]
+                return [
+                    mount,
+                    f"{accept}   # begins an empty lake there, which reads all input again",
+                ]
 
 
-def answer(found: Found, own: str, known: str, used: Collection[str], pins: Collection[str]) -> Answer:
+def answer(
+    found: Found, own: str, known: str, used: Collection[str], pins: Collection[str]
+) -> Answer:
     """Return whether a pipeline may work in what is at the path of its lake. Arguments as the attributes of `Lake`."""
     if found == "lake":
         if pins:

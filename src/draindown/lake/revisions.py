@@ -23,7 +23,9 @@ T = TypeVar("T")
 KEPT = 5
 """Revisions that are kept, including the newest: a reader can be this many changes late after listing the directory."""
 _NAME = re.compile(r"(\d{10})\.json")
-_OLD = re.compile(r"(\d{10})\.json|\.(\d{10})\.json\..*\.tmp")  # also matches drafts of a crashed writer
+_OLD = re.compile(
+    r"(\d{10})\.json|\.(\d{10})\.json\..*\.tmp"
+)  # also matches drafts of a crashed writer
 _LISTINGS = 20  # attempts, if the listed file is gone
 
 
@@ -48,11 +50,15 @@ class Revisions(Generic[T]):
         """
         for _ in range(_LISTINGS):
             number = self._newest_number()
-            found = kept(str(self._path(number)), self.parse, without=self.without) if number else None
+            found = (
+                kept(str(self._path(number)), self.parse, without=self.without) if number else None
+            )
             if found is not None or not number:
                 return number, found
             # the revision was removed after the listing, so newer ones exist
-        raise OSError(errno.ESTALE, "the listing names a file that is gone", str(self._path(number)))
+        raise OSError(
+            errno.ESTALE, "the listing names a file that is gone", str(self._path(number))
+        )
 
     def put(self, after: int, content: Any) -> bool:
         """Create the revision after number `after` with `content` (plain JSON). Return whether this call created it.
@@ -81,8 +87,12 @@ class Revisions(Generic[T]):
             names = os.listdir(self.home)  # noqa: PTH208 (names alone)
         except FileNotFoundError:
             return 0
-        number = max((int(found[1]) for name in names if (found := _NAME.fullmatch(name))), default=0)
-        while number and self._path(number + 1).exists():  # a network file system may return a stale listing
+        number = max(
+            (int(found[1]) for name in names if (found := _NAME.fullmatch(name))), default=0
+        )
+        while (
+            number and self._path(number + 1).exists()
+        ):  # a network file system may return a stale listing
             number += 1
         return number
 

@@ -40,7 +40,9 @@ def values(column: pa.ChunkedArray) -> list[Any]:
 
 def table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     """Return rows, with values as those of `values`, as a table. A column that a row lacks is NULL in it."""
-    return pa.table([_array([row.get(one.name) for row in rows], one.type) for one in schema], schema=schema)
+    return pa.table(
+        [_array([row.get(one.name) for row in rows], one.type) for one in schema], schema=schema
+    )
 
 
 def _array(found: list[Any], kind: pa.DataType) -> pa.Array:
@@ -54,11 +56,15 @@ def _number(value: date | Beyond | None) -> int | None:
     if value is None or isinstance(value, Beyond):
         return None if value is None else value.number
     if isinstance(value, datetime):
-        return (value - (EPOCH if value.tzinfo else EPOCH.replace(tzinfo=None))) // timedelta(microseconds=1)
+        return (value - (EPOCH if value.tzinfo else EPOCH.replace(tzinfo=None))) // timedelta(
+            microseconds=1
+        )
     return (value - EPOCH.date()).days
 
 
-def _or_text(number: int | None, epoch: date, unit: timedelta, column: pa.ChunkedArray) -> date | Beyond | None:
+def _or_text(
+    number: int | None, epoch: date, unit: timedelta, column: pa.ChunkedArray
+) -> date | Beyond | None:
     """Return a date or a time; as text where its year is not one of Python's, as the end of the last window's is."""
     if number is None:
         return None

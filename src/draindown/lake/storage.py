@@ -44,9 +44,15 @@ def refusal(
     """
     chain = list(causes(error))
     told = next((found for one in chain if (found := _told(one))), None)
-    at_fault = _at_fault(layout, told) if layout is not None and (told or any(map(_is_of_storage, chain))) else None
+    at_fault = (
+        _at_fault(layout, told)
+        if layout is not None and (told or any(map(_is_of_storage, chain)))
+        else None
+    )
     trouble, place = at_fault or (told, next(filter(None, map(_file, chain)), ""))
-    run = again or (f"draindown run {layout.pipeline}" if layout is not None else "the same command again")
+    run = again or (
+        f"draindown run {layout.pipeline}" if layout is not None else "the same command again"
+    )
     if trouble is None:
         return None
     place = place or (layout.lake if layout and trouble == "full" else "")
@@ -61,7 +67,10 @@ def refuse_file_as_lake(lake: str, *, tried: str, again: str) -> None:
 
 def unwritable(layout: FlowLayout) -> TerminalError | None:
     """Return the error that a run would end with because a directory of the flow can't be written now, else None."""
-    tried, run = f"look at the lake of pipeline {layout.pipeline}", f"draindown run {layout.pipeline}"
+    tried, run = (
+        f"look at the lake of pipeline {layout.pipeline}",
+        f"draindown run {layout.pipeline}",
+    )
     trouble, place = next(_troubles(layout), (None, ""))
     if trouble is None:
         return None
@@ -83,7 +92,9 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 @contextmanager
-def named(layout: FlowLayout, *, tried: str, changed: str = "nothing was changed") -> Iterator[None]:
+def named(
+    layout: FlowLayout, *, tried: str, changed: str = "nothing was changed"
+) -> Iterator[None]:
     """Translate an error in the block with `refusal`. Other errors, and DraindownError, pass unchanged."""
     try:
         yield
@@ -98,11 +109,15 @@ def named(layout: FlowLayout, *, tried: str, changed: str = "nothing was changed
 
 def _told(error: BaseException) -> Trouble | None:
     text = said(error)
-    return next((trouble for trouble, signs in _SIGNS.items() if any(sign in text for sign in signs)), None)
+    return next(
+        (trouble for trouble, signs in _SIGNS.items() if any(sign in text for sign in signs)), None
+    )
 
 
 def _is_of_storage(error: BaseException) -> bool:
-    return isinstance(error, OSError) or "java.io." in said(error) or "java.nio.file." in said(error)
+    return (
+        isinstance(error, OSError) or "java.io." in said(error) or "java.nio.file." in said(error)
+    )
 
 
 def _file(error: BaseException) -> str:
@@ -115,12 +130,21 @@ def _at_fault(layout: FlowLayout, told: Trouble | None) -> tuple[Trouble, str] |
     An error that tells none is that of the first directory that can't be written. Where the lake is a file, every
     error comes of that.
     """
-    return next((found for found in _troubles(layout) if told in (None, found[0]) or found[0] == "no directory"), None)
+    return next(
+        (
+            found
+            for found in _troubles(layout)
+            if told in (None, found[0]) or found[0] == "no directory"
+        ),
+        None,
+    )
 
 
 def _troubles(layout: FlowLayout) -> Iterator[tuple[Trouble, str]]:
     """Yield each directory of the flow that can't be written, and why."""
-    wrong = [path for path in (layout.lake, layout.home, layout.table) if not _nearest(path).is_dir()]
+    wrong = [
+        path for path in (layout.lake, layout.home, layout.table) if not _nearest(path).is_dir()
+    ]
     if wrong:
         yield "no directory", wrong[0]
         return
@@ -135,12 +159,16 @@ def _troubles(layout: FlowLayout) -> Iterator[tuple[Trouble, str]]:
 
 def _is_full(directory: str) -> bool:
     disk = shutil.disk_usage(directory)
-    return disk.total > 0 and disk.free < _LITTLE  # a file system of the kernel, as at /sys, has no size
+    return (
+        disk.total > 0 and disk.free < _LITTLE
+    )  # a file system of the kernel, as at /sys, has no size
 
 
 def _nearest(path: str) -> Path:
     """Return the path itself, or its nearest parent that exists."""
-    return next(place for place in (Path(path), *Path(path).absolute().parents) if os.path.lexists(place))
+    return next(
+        place for place in (Path(path), *Path(path).absolute().parents) if os.path.lexists(place)
+    )
 
 
 def _directories(layout: FlowLayout) -> Iterable[str]:
@@ -151,7 +179,13 @@ def _directories(layout: FlowLayout) -> Iterable[str]:
     yield str(_nearest(layout.lake))
     # the generation is not known here: its document may be what can't be read
     tables = [table.path for table in reversed(flow_tables(layout, 1))]
-    within = (*tables, *(f"{table}/_delta_log" for table in tables), layout.home, layout.lease, layout.reports)
+    within = (
+        *tables,
+        *(f"{table}/_delta_log" for table in tables),
+        layout.home,
+        layout.lease,
+        layout.reports,
+    )
     yield from (place for place in within if Path(place).is_dir())
 
 
@@ -171,15 +205,21 @@ def _named(
             return _full(place, error, tried, changed, again)
         case "no directory":
             return _no_directory(place, tried, changed, again)
-    return _closed(trouble, place, _words(error) if error else "", tried, changed, again, is_lake=is_lake)
+    return _closed(
+        trouble, place, _words(error) if error else "", tried, changed, again, is_lake=is_lake
+    )
 
 
-def _full(place: str, error: BaseException | None, tried: str, changed: str, again: str) -> TerminalError:
+def _full(
+    place: str, error: BaseException | None, tried: str, changed: str, again: str
+) -> TerminalError:
     scratch = tempfile.gettempdir()
     found = ["no space is left on a disk"]
     if place:
         disk = shutil.disk_usage(_nearest(place))
-        if error and disk.free >= _LITTLE:  # this disk has room, so the full one is that of Spark's spill files
+        if (
+            error and disk.free >= _LITTLE
+        ):  # this disk has room, so the full one is that of Spark's spill files
             place, disk = scratch, shutil.disk_usage(scratch)
         found.append(f"{size(disk.free)} of {size(disk.total)} are free at {place}")
     found += [_words(error)] if error else []
@@ -200,9 +240,13 @@ def _no_directory(place: str, tried: str, changed: str, again: str) -> TerminalE
     return TerminalError(
         "not-a-directory",
         tried=tried,
-        found=f"{there} is {what}, where a directory is needed" + (f" for {place}" if str(there) != place else ""),
+        found=f"{there} is {what}, where a directory is needed"
+        + (f" for {place}" if str(there) != place else ""),
         changed=changed,
-        next=[f"ls -ld {shlex.quote(str(there))}", f"{again}   # once the path is that of a directory"],
+        next=[
+            f"ls -ld {shlex.quote(str(there))}",
+            f"{again}   # once the path is that of a directory",
+        ],
         in_order=True,
     )
 

@@ -98,8 +98,13 @@ class LocalStore:
 
     def list(self, prefix: str, after: str | None = None) -> Iterator[Entry]:
         """Yield the entries whose keys begin with `prefix` and are greater than `after`, sorted by key."""
-        found = (entry for entry in _files(prefix.rpartition("/")[0]) if entry.key.startswith(prefix))
-        yield from sorted((entry for entry in found if after is None or entry.key > after), key=lambda one: one.key)
+        found = (
+            entry for entry in _files(prefix.rpartition("/")[0]) if entry.key.startswith(prefix)
+        )
+        yield from sorted(
+            (entry for entry in found if after is None or entry.key > after),
+            key=lambda one: one.key,
+        )
 
     def delete(self, key: str) -> None:
         """Delete the file, drafts of it that a crashed writer left, and the directory if it is empty then."""

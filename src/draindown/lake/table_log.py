@@ -166,7 +166,10 @@ class TableLog:
             if before[:1] == after[:1]:  # none was committed meanwhile
                 break
             before = after
-        numbered = (replace(Commit.of(entry), version=number) for entry, number in zip(found, before, strict=False))
+        numbered = (
+            replace(Commit.of(entry), version=number)
+            for entry, number in zip(found, before, strict=False)
+        )
         return [commit for commit in numbered if commit.version <= self.version][:wanted]
 
     def _numbers(self) -> list[int]:
@@ -176,7 +179,11 @@ class TableLog:
     def commits_since(self, version: int) -> list[Commit]:
         """Return the commits after `version` that the log still has, newest first."""
         ahead = self.version - version if self.exists else 0
-        return [commit for commit in self.commits(ahead) if commit.version > version] if ahead > 0 else []
+        return (
+            [commit for commit in self.commits(ahead) if commit.version > version]
+            if ahead > 0
+            else []
+        )
 
     def query(self, sql: str, beside: Mapping[str, TableLog] = MappingProxyType({})) -> pa.Table:
         """Return the result of a query. In `sql`, this table is `t`. String views are cast to `string`.
@@ -184,9 +191,13 @@ class TableLog:
         `beside`: other tables of the query, by their names in `sql`.
         """
         with torn.named(self.path):
-            return stream(self.table, sql, {name: log.table for name, log in beside.items()}).read_all()
+            return stream(
+                self.table, sql, {name: log.table for name, log in beside.items()}
+            ).read_all()
 
-    def rows(self, sql: str, beside: Mapping[str, TableLog] = MappingProxyType({})) -> list[dict[str, Any]]:
+    def rows(
+        self, sql: str, beside: Mapping[str, TableLog] = MappingProxyType({})
+    ) -> list[dict[str, Any]]:
         """Return the rows of a query; none if the table is absent. Arguments as for `query`."""
         return rows(self.query(sql, beside)) if self.exists else []
 
@@ -216,7 +227,11 @@ class TableLog:
 
         Values that the log lacks are missing or None. So are dates outside Python's range.
         """
-        told = {f"{what}.{name}" for name in columns for what in ("partition", "min", "max", "null_count")}
+        told = {
+            f"{what}.{name}"
+            for name in columns
+            for what in ("partition", "min", "max", "null_count")
+        }
         adds = self.added_files()
         found: list[dict[str, Any]] = [{} for _ in range(adds.num_rows)]
         for name in {"path", "size_bytes", "num_records", *told}.intersection(adds.column_names):
@@ -235,7 +250,9 @@ class TableLog:
         root = self.table.table_uri.rstrip("/") + "/"
         found: dict[str, int] = {}
         for batch in pa.RecordBatchReader.from_stream(self.table.deletion_vectors()):
-            for uri, kept in zip(batch.column("filepath"), batch.column("selection_vector"), strict=True):
+            for uri, kept in zip(
+                batch.column("filepath"), batch.column("selection_vector"), strict=True
+            ):
                 path = uri.as_py().removeprefix(root)
                 found[path] = len(kept.values) - (pc.sum(kept.values).as_py() or 0)
         return found
@@ -321,7 +338,9 @@ def moment(at: datetime) -> str:
     """Return a datetime as a timestamp literal in the SQL of `query`, with microseconds, and a zone if it has one."""
     # a cast to `timestamp` would be one to nanoseconds, of which there are none before 1677 and after 2262
     zone, epoch = ('Some("UTC")', EPOCH) if at.tzinfo else ("None", EPOCH.replace(tzinfo=None))
-    return f"arrow_cast({(at - epoch) // timedelta(microseconds=1)}, 'Timestamp(Microsecond, {zone})')"
+    return (
+        f"arrow_cast({(at - epoch) // timedelta(microseconds=1)}, 'Timestamp(Microsecond, {zone})')"
+    )
 
 
 def identifier(name: str) -> str:

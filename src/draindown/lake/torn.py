@@ -22,7 +22,10 @@ _READ_WHOLE = 256 * 1024**2
 """Bytes of data files up to which pages are read too. Of a larger table only the footers are."""
 _FILE = re.compile(r"file:/*(/[^\s,;)]+?\.parquet)")
 _VECTOR = re.compile(r"[^/\s\"']*deletion_vector_[0-9a-f-]+\.bin")
-_BROKEN = (pa.ArrowException, ValueError)  # what readers of Parquet and JSON raise for bytes that are not as written
+_BROKEN = (
+    pa.ArrowException,
+    ValueError,
+)  # what readers of Parquet and JSON raise for bytes that are not as written
 
 
 class TableDamaged(TerminalError):
@@ -64,7 +67,9 @@ def _damaged(path: str, damage: str) -> TableDamaged:
 def of_error(error: BaseException) -> TableDamaged | None:
     """Return the error that names the torn file if Spark stumbled over one of a table; else None."""
     for file in dict.fromkeys(_FILE.findall(said(error))):
-        table = next((one for one in Path(unquote(file)).parents if (one / "_delta_log").is_dir()), None)
+        table = next(
+            (one for one in Path(unquote(file)).parents if (one / "_delta_log").is_dir()), None
+        )
         if table is not None and (damage := torn_file(str(table))):
             return _damaged(str(table), damage)
     return None
@@ -88,7 +93,10 @@ def _torn(table: Path) -> Iterator[str]:
         if words := _torn_parquet(checkpoint, pages=True):
             yield f"checkpoint {checkpoint.name} of its log {words}"
     names = _data_files(table)
-    pages = sum((table / name).stat().st_size for name in names if (table / name).exists()) <= _READ_WHOLE
+    pages = (
+        sum((table / name).stat().st_size for name in names if (table / name).exists())
+        <= _READ_WHOLE
+    )
     for name in names:
         if words := _torn_parquet(table / name, pages=pages):
             yield f"data file {name} {words}"
@@ -148,5 +156,7 @@ def _data_files(table: Path) -> list[str]:
     """Return the data files of the newest version, relative to the table. Its log has to be whole."""
     if not DeltaTable.is_deltatable(str(table)):
         return []
-    adds = pa.RecordBatchReader.from_stream(DeltaTable(str(table)).get_add_actions(flatten=True)).read_all()
+    adds = pa.RecordBatchReader.from_stream(
+        DeltaTable(str(table)).get_add_actions(flatten=True)
+    ).read_all()
     return [unquote(name) for name in adds["path"].to_pylist()]

@@ -29,18 +29,24 @@ def written_files(log: TableLog) -> Written:
     gone = []
     found: dict[str, Values] = {}
     if first > 0:
-        gone.append(f"commits of table {Path(log.path).name} before version {first}: the log has no more")
+        gone.append(
+            f"commits of table {Path(log.path).name} before version {first}: the log has no more"
+        )
         try:
             found |= _of_snapshot(log.at(min(first, log.version)))
         except UNREADABLE:
-            gone.append(f"files of table {Path(log.path).name} at version {first}: the log has no checkpoint of them")
+            gone.append(
+                f"files of table {Path(log.path).name} at version {first}: the log has no checkpoint of them"
+            )
     for commit in commits:
         found |= _added(commit)
     root = Path(_plain(log.path))
     places = {str(root / unquote(path)): values for path, values in found.items()}
     there = {place: values for place, values in places.items() if Path(place).is_file()}
     if lost := len(places) - len(there):
-        gone.append(f"{count(lost, 'file')} that table {Path(log.path).name} had earlier: removed by VACUUM")
+        gone.append(
+            f"{count(lost, 'file')} that table {Path(log.path).name} had earlier: removed by VACUUM"
+        )
     return Written(there, tuple(gone))
 
 

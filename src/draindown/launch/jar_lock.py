@@ -36,7 +36,9 @@ class LockedJar:
 
     def is_at(self, path: Path) -> bool:
         """Return whether the file at `path` has the size and hash of this jar."""
-        return path.is_file() and path.stat().st_size == self.size and sha256_of(path) == self.sha256
+        return (
+            path.is_file() and path.stat().st_size == self.size and sha256_of(path) == self.sha256
+        )
 
 
 def locked_jars(lock: Path) -> tuple[LockedJar, ...]:
@@ -45,9 +47,16 @@ def locked_jars(lock: Path) -> tuple[LockedJar, ...]:
         lines = lock.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise TerminalError(
-            "jars-missing", tried=f"read {lock}", found=error.strerror or str(error), next="make setup"
+            "jars-missing",
+            tried=f"read {lock}",
+            found=error.strerror or str(error),
+            next="make setup",
         ) from error
-    return tuple(_locked(lock, at, line) for at, line in enumerate(lines, 1) if line.strip() and line[0] != "#")
+    return tuple(
+        _locked(lock, at, line)
+        for at, line in enumerate(lines, 1)
+        if line.strip() and line[0] != "#"
+    )
 
 
 def _locked(lock: Path, at: int, line: str) -> LockedJar:

@@ -25,7 +25,9 @@ def require() -> None:
     try:
         subprocess.run([java, "-version"], capture_output=True, check=True, timeout=_PATIENCE)
     except (OSError, subprocess.SubprocessError) as error:
-        raise TerminalError("java-missing", tried=f"run {java}", found=str(error), next="make setup") from error
+        raise TerminalError(
+            "java-missing", tried=f"run {java}", found=str(error), next="make setup"
+        ) from error
 
 
 def tried(archive: Path) -> Tried:
@@ -55,7 +57,9 @@ def _loaded(archive: str) -> str | None:
         env = os.environ | spark_settings.spark_python()
         try:
             # a JVM that crashes writes a report into its working directory
-            subprocess.run(command, capture_output=True, check=True, timeout=_PATIENCE, cwd=scratch, env=env)
+            subprocess.run(
+                command, capture_output=True, check=True, timeout=_PATIENCE, cwd=scratch, env=env
+            )
             return Path(scratch, "classes").read_text(encoding="utf-8", errors="replace")
         except (OSError, subprocess.CalledProcessError):
             return None

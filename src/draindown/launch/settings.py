@@ -113,17 +113,24 @@ _TIGHT_HEAP = ("-XX:MinHeapFreeRatio=20", "-XX:MaxHeapFreeRatio=30")
 
 def jar_dir() -> Path:
     """Return the directory of the verified jars: `$DRAINDOWN_JARS`, else one in this Python's prefix."""
-    return Path(os.environ.get("DRAINDOWN_JARS") or Path(sys.prefix) / "share" / "draindown" / "jars")
+    return Path(
+        os.environ.get("DRAINDOWN_JARS") or Path(sys.prefix) / "share" / "draindown" / "jars"
+    )
 
 
 def class_archive() -> Path:
     """Return the path of the JVM's class-data archive, made at set-up. Without a usable one jobs only start slower."""
-    return Path(os.environ.get("DRAINDOWN_CLASS_ARCHIVE") or Path(sys.prefix) / "share" / "draindown" / "classes.jsa")
+    return Path(
+        os.environ.get("DRAINDOWN_CLASS_ARCHIVE")
+        or Path(sys.prefix) / "share" / "draindown" / "classes.jsa"
+    )
 
 
 def spark_submit() -> Path:
     """Return `$DRAINDOWN_SPARK_SUBMIT`, else the one of this Python's prefix: one on PATH may be another version."""
-    return Path(os.environ.get("DRAINDOWN_SPARK_SUBMIT") or Path(sys.prefix) / "bin" / "spark-submit")
+    return Path(
+        os.environ.get("DRAINDOWN_SPARK_SUBMIT") or Path(sys.prefix) / "bin" / "spark-submit"
+    )
 
 
 def spark_python() -> dict[str, str]:
@@ -208,7 +215,12 @@ def _whole_work(master: str) -> tuple[str, ...]:
     tasks = int(named[1]) if named else 1 if master == "local" else os.cpu_count() or 1
     size = heap_bytes(heap())
     tight = _TIGHT_HEAP if size <= heap_bytes(DEFAULT_HEAP) else ()
-    return _SERIAL, *_SPARING, *tight, f"-Xmn{min(max(tasks, 2) * _YOUNG_PER_TASK, size // 3) // 1024}k"
+    return (
+        _SERIAL,
+        *_SPARING,
+        *tight,
+        f"-Xmn{min(max(tasks, 2) * _YOUNG_PER_TASK, size // 3) // 1024}k",
+    )
 
 
 def _flags(master: str, size: RunSize) -> tuple[str, ...]:
@@ -217,7 +229,9 @@ def _flags(master: str, size: RunSize) -> tuple[str, ...]:
     return _LARGE if size == "large" and is_local(master) else _whole_work(master)
 
 
-def settings(master: str, *, size: RunSize = "medium", archive: str | None = None) -> Mapping[str, str]:
+def settings(
+    master: str, *, size: RunSize = "medium", archive: str | None = None
+) -> Mapping[str, str]:
     """Return all Spark settings of a job on `master`.
 
     `archive` is the JVM's option for the class-data archive. By default the existing archive is used.
@@ -227,7 +241,11 @@ def settings(master: str, *, size: RunSize = "medium", archive: str | None = Non
     flags = [*([archive] if archive else []), *_ALWAYS, *_flags(master, size)]
     return {
         **_LEAN,
-        **(_ONE_MACHINE if is_local(master) else {"spark.executorEnv.TZ": "UTC", **_executor_jars()}),
+        **(
+            _ONE_MACHINE
+            if is_local(master)
+            else {"spark.executorEnv.TZ": "UTC", **_executor_jars()}
+        ),
         # Spark makes this directory, which stays empty, as soon as a catalog is asked: by default in the project
         "spark.sql.warehouse.dir": f"{tempfile.gettempdir()}/draindown-{os.getuid()}-warehouse",
         "spark.driver.memory": heap(),

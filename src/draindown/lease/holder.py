@@ -63,7 +63,9 @@ def holder(layout: FlowLayout, *, patient: bool = True) -> Card | None:
 def is_locked(layout: FlowLayout) -> bool:
     """Return whether a process that this host sees, driver or JVM, keeps a lock of the lease."""
     return not all(
-        is_free(Path(layout.lease, lock_name(kind, shared=on)), LOCKS[kind]) for kind in LOCKS for on in FORMS
+        is_free(Path(layout.lease, lock_name(kind, shared=on)), LOCKS[kind])
+        for kind in LOCKS
+        for on in FORMS
     )
 
 
@@ -121,7 +123,13 @@ def _newest_card(epochs: Epochs) -> Card | None:
     newest = epochs.newest()
     if not newest:
         return None
-    unknown: dict[str, Any] = {"owner": "", "run_id": "unknown", "host": "unknown", "pid": 0, "since": "unknown"}
+    unknown: dict[str, Any] = {
+        "owner": "",
+        "run_id": "unknown",
+        "host": "unknown",
+        "pid": 0,
+        "since": "unknown",
+    }
     known = {name: value for name, value in epochs.card(newest).items() if name in unknown}
     age = epochs.age(newest)
     is_stale = age is None or age > epochs.expires

@@ -80,9 +80,15 @@ class Lease:
         self._epochs = epochs_of(layout, terms, clock)
         self._is_shared = self._epochs is not None
         self._card = Card(
-            owner, run_id, socket.gethostname(), os.getpid(), datetime.now(UTC).isoformat(timespec="seconds")
+            owner,
+            run_id,
+            socket.gethostname(),
+            os.getpid(),
+            datetime.now(UTC).isoformat(timespec="seconds"),
         )
-        self._driver = FileLock(self._home / lock_name("driver", shared=self._is_shared), mode=0o600)
+        self._driver = FileLock(
+            self._home / lock_name("driver", shared=self._is_shared), mode=0o600
+        )
         self._locked: os.stat_result | None = None
         self._jvm: JvmLock | None = None
         self._heart: Heart | None = None
@@ -110,7 +116,10 @@ class Lease:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         lost = self._lost() or _overtaken(error)
         try:
@@ -145,7 +154,9 @@ class Lease:
 
         Call it before the first query starts. Raises TransientError `lease-held`.
         """
-        file = jvm.java.io.RandomAccessFile(str(self._home / lock_name("jvm", shared=self._is_shared)), "rw")
+        file = jvm.java.io.RandomAccessFile(
+            str(self._home / lock_name("jvm", shared=self._is_shared)), "rw"
+        )
         until = time.monotonic() + LOOKERS
         while (lock := file.getChannel().tryLock()) is None:
             if time.monotonic() > until:
@@ -179,13 +190,17 @@ class Lease:
             state = epochs.watch(newest) if newest else "released"
             if state == "alive":
                 raise self._held("another driver is at work")
-            heart = Heart(epochs, newest + 1)  # before the claim: the heartbeat's age is counted from here
+            heart = Heart(
+                epochs, newest + 1
+            )  # before the claim: the heartbeat's age is counted from here
             if epochs.claim(heart.number, self._card.as_dict()):
                 break
             time.sleep(POLL)  # the listing may be older than the epoch that was claimed first
         self._heart = heart
         heart.start()
-        if not self._is_free_locally():  # a driver that took the local form meanwhile may not have seen this epoch
+        if (
+            not self._is_free_locally()
+        ):  # a driver that took the local form meanwhile may not have seen this epoch
             heart.stop(released=state == "released")
             raise self._held(_LOCAL)
         epochs.prune(heart.number)
@@ -226,11 +241,17 @@ class Lease:
     def _held(self, why: str) -> TransientError:
         card = left_open(self._layout) or local_card(self._layout)
         where = f"{self._layout.pipeline} --flow {self._layout.flow}"
-        look = f"draindown report {where} --run {shlex.quote(card.run_id)}" if card else f"draindown doctor {where}"
+        look = (
+            f"draindown report {where} --run {shlex.quote(card.run_id)}"
+            if card
+            else f"draindown doctor {where}"
+        )
         return TransientError(
             "lease-held",
             tried=f"take the lease of flow {self._layout.flow} of pipeline {self._layout.pipeline}",
-            found=f"{why}: {card}; {self._so_far(self._layout, card.run_id)}" if card else f"{why}: it left no card",
+            found=f"{why}: {card}; {self._so_far(self._layout, card.run_id)}"
+            if card
+            else f"{why}: it left no card",
             next=f"{look}   # the lease is free as soon as that process ends",
         )
 
@@ -240,7 +261,9 @@ def _overtaken(error: BaseException | None) -> str | None:
 
     The table's log then knows of a new holder before the lease does.
     """
-    if isinstance(error, Exception) and any(mark in f"{type(error).__name__} {said(error)}" for mark in _OVERTAKEN):
+    if isinstance(error, Exception) and any(
+        mark in f"{type(error).__name__} {said(error)}" for mark in _OVERTAKEN
+    ):
         return "another driver wrote to the table in this flow's name first"
     return None
 

@@ -14,7 +14,10 @@ from typing import Any
 # seconds to retry a lock: `is_free` of another process holds it for microseconds
 LOOKERS = 0.5
 POLL = 0.02  # seconds
-LOCKS = {"driver": fcntl.flock, "jvm": fcntl.lockf}  # filelock takes BSD locks, a JVM's FileChannel POSIX locks
+LOCKS = {
+    "driver": fcntl.flock,
+    "jvm": fcntl.lockf,
+}  # filelock takes BSD locks, a JVM's FileChannel POSIX locks
 FORMS = (False, True)
 
 

@@ -30,7 +30,9 @@ BEATS = 4
 """Heartbeats per `expires`, the time after which a lease without a heartbeat is stale."""
 SAFE = 2 / 3
 """Fraction of `expires` for which the last heartbeat lets its holder write, so that it stops before another follows."""
-_UNSEEN = 2  # factor on the wait for a first heartbeat: a host may cache that the file does not exist
+_UNSEEN = (
+    2  # factor on the wait for a first heartbeat: a host may cache that the file does not exist
+)
 _NAME = re.compile(r"(\d{10})\.json")
 _ANY = re.compile(r"(\d{10})\.(json|beat)")
 _LOOKS = 50  # reads of a heartbeat within the wait
@@ -88,7 +90,9 @@ class Epochs:
     def age(self, number: int) -> float | None:
         """Return the seconds since the last heartbeat by the store's clock. For display only, not for decisions."""
         with contextlib.suppress(OSError):
-            for entry in self._store.list(f"{self.home}/{number:010}."):  # the heartbeat comes before the card
+            for entry in self._store.list(
+                f"{self.home}/{number:010}."
+            ):  # the heartbeat comes before the card
                 return time.time() - entry.modified.timestamp()
         return None
 
@@ -156,7 +160,9 @@ class Heart:
         self._count, self._last = 0, self._now()
         self._lost: str | None = None
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._beats, name=f"lease epoch {number}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._beats, name=f"lease epoch {number}", daemon=True
+        )
 
     def start(self) -> None:
         """Write the first heartbeat, then start the thread."""
@@ -196,7 +202,9 @@ class Heart:
 
     def _beats(self) -> None:
         while not self._over.wait(self._epochs.expires / BEATS) and self.lost() is None:
-            with contextlib.suppress(OSError):  # a transient failure; if it lasts, the epoch is lost
+            with contextlib.suppress(
+                OSError
+            ):  # a transient failure; if it lasts, the epoch is lost
                 self._beat()
 
     def _beat(self) -> None:

@@ -86,7 +86,9 @@ class ForeignCommits(Frozen):
 NONE = ForeignCommits()
 
 
-def after(layout: FlowLayout, known: ForeignCommits, start: int, commits: Iterable[Commit]) -> ForeignCommits:
+def after(
+    layout: FlowLayout, known: ForeignCommits, start: int, commits: Iterable[Commit]
+) -> ForeignCommits:
     """Return what the table has of foreign commits after `commits`, which follow version `start`, oldest first.
 
     `known`: what it has at version `start`. A RESTORE brings back what the table had at the restored version. If it
@@ -112,7 +114,9 @@ def after(layout: FlowLayout, known: ForeignCommits, start: int, commits: Iterab
 def generation_before(layout: FlowLayout, commits: Iterable[Commit]) -> int:
     """Return the generation of the batches before `commits`, which begin amid them, oldest first; 1 if none tells."""
     rows = map(from_commit, commits)
-    oldest = next((row for row in rows if row is not None and _is_of(layout, row.pipeline, row.flow)), None)
+    oldest = next(
+        (row for row in rows if row is not None and _is_of(layout, row.pipeline, row.flow)), None
+    )
     if oldest is None:
         return 1
     begins = oldest.kind == "source" and oldest.batch == 0
@@ -127,7 +131,11 @@ def _after_batch(known: ForeignCommits, generation: int) -> ForeignCommits:
     if generation <= known.generation or not known.generation:
         return known.model_copy(update={"generation": max(generation, known.generation)})
     # of the batches that a RESTORE took back, the new generation reads the input again
-    left = [one.model_copy(update={"read_again": True}) for one in known.commits if one.operation != "RESTORE"]
+    left = [
+        one.model_copy(update={"read_again": True})
+        for one in known.commits
+        if one.operation != "RESTORE"
+    ]
     return ForeignCommits(commits=tuple(left), generation=generation)
 
 
@@ -163,4 +171,6 @@ def _with(known: ForeignCommits, commit: Commit) -> ForeignCommits:
         deleted=deleted,
         generation=known.generation,
     )
-    return known.model_copy(update={"commits": (new,) if first is not None else (*known.commits, new)})
+    return known.model_copy(
+        update={"commits": (new,) if first is not None else (*known.commits, new)}
+    )

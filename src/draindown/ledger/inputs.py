@@ -20,7 +20,12 @@ from draindown.lake.table_log import literal, log_of
 from draindown.ledger.rows import BatchRow, Place, not_adding_up
 
 SCHEMA = pa.schema(
-    [("generation", pa.int32()), ("kind", pa.string()), ("batch", pa.int64()), ("unit", pa.string())]
+    [
+        ("generation", pa.int32()),
+        ("kind", pa.string()),
+        ("batch", pa.int64()),
+        ("unit", pa.string()),
+    ]
     + [(name, pa.int64()) for name in ("from", "until", "bytes", "records")]
 )
 
@@ -74,7 +79,11 @@ def conserve(row: BatchRow, inputs: Sequence[Input]) -> None:
         "bytes": (row.bytes, sum(one.bytes for one in inputs)),
         "records": (row.records, sum(one.records for one in inputs)),
     }
-    wrong = [f"{name}: {said} against {read} of its inputs" for name, (said, read) in sums.items() if said != read]
+    wrong = [
+        f"{name}: {said} against {read} of its inputs"
+        for name, (said, read) in sums.items()
+        if said != read
+    ]
     wrong += [
         f"{one.unit}: {count(one.records, 'record')} in {count(one.until - one.start, 'place')}"
         for one in inputs
@@ -101,7 +110,11 @@ def by_batch(layout: FlowLayout, where: str = "") -> dict[Place, list[Input]]:
 def has_any(layout: FlowLayout, units: Collection[str]) -> bool:
     """Return whether some batch, or an attempt at one, read one of these units."""
     names = ", ".join(literal(name) for name in units) or "null"
-    return bool(log_of(layout, layout.inputs).rows(f"select 1 as one from t where unit in ({names}) limit 1"))
+    return bool(
+        log_of(layout, layout.inputs).rows(
+            f"select 1 as one from t where unit in ({names}) limit 1"
+        )
+    )
 
 
 def among(places: Collection[Place]) -> str:

@@ -45,7 +45,18 @@ SUMS: Mapping[BatchForm, Sequence[tuple[str, tuple[str, ...]]]] = {
 }
 """By form, the sums that hold in each row: a number, and those that it is the sum of. See `BatchRow`."""
 ACCOUNT = ("used", "irrelevant", "touched", "unchanged", "absent")
-COUNTED = ("units", "bytes", "records", "quarantined", "late", *FATES, "applied", *ACCOUNT, "events", *RUNS)
+COUNTED = (
+    "units",
+    "bytes",
+    "records",
+    "quarantined",
+    "late",
+    *FATES,
+    "applied",
+    *ACCOUNT,
+    "events",
+    *RUNS,
+)
 SINK_FATES = ("sent", "deleted", "passed", "unsendable")
 """What becomes of a row at a sink: sent, deleted there, passed over as `where` says, or not to be held by it."""
 _FORMERLY = "cut"
@@ -163,12 +174,18 @@ class BatchRow:
     @property
     def offered(self) -> int:
         """Rows that each sink is asked to take: those applied; of rows that are merged, those that differ."""
-        return self.inserted + self.updated + self.deleted if self.form == "partial" else self.applied
+        return (
+            self.inserted + self.updated + self.deleted if self.form == "partial" else self.applied
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as a flat, JSON-ready dict, including `applied`. Times are ISO 8601."""
         sinks = {name: dict(counts) for name, counts in self.sinks.items()}
-        row = asdict(self) | {"applied": self.applied, "reasons": dict(self.reasons), "sinks": sinks}
+        row = asdict(self) | {
+            "applied": self.applied,
+            "reasons": dict(self.reasons),
+            "sinks": sinks,
+        }
         return {k: v.isoformat() if isinstance(v, datetime) else v for k, v in row.items()}
 
     @classmethod
@@ -198,7 +215,9 @@ def conserve(row: BatchRow, *, fates_seen: Mapping[str, tuple[int, int]] | None 
     be equal. Raises TerminalError `ledger-does-not-add-up`, which names every sum that fails.
     """
     sums = {**_sums(row), **_sent(row), **(fates_seen or {})}
-    wrong = [f"{name}: {left} against {right}" for name, (left, right) in sums.items() if left != right]
+    wrong = [
+        f"{name}: {left} against {right}" for name, (left, right) in sums.items() if left != right
+    ]
     if wrong:
         raise not_adding_up(row, wrong)
     return row
@@ -207,7 +226,10 @@ def conserve(row: BatchRow, *, fates_seen: Mapping[str, tuple[int, int]] | None 
 def _sums(row: BatchRow) -> dict[str, tuple[int, int]]:
     reasons = {"quarantined = sum of reasons": (row.quarantined, sum(row.reasons.values()))}
     return reasons | {
-        f"{whole} = {' + '.join(parts)}": (getattr(row, whole), sum(getattr(row, part) for part in parts))
+        f"{whole} = {' + '.join(parts)}": (
+            getattr(row, whole),
+            sum(getattr(row, part) for part in parts),
+        )
         for whole, parts in SUMS[row.form]
     }
 
@@ -234,7 +256,11 @@ def not_adding_up(row: BatchRow, wrong: Sequence[str]) -> TerminalError:
     next_ = [f"draindown audit {row.pipeline}", report, again]
     if row.form == "derive":
         compare = f"draindown reset {own}   # compares the whole table with its source"
-        next_ = [f"draindown prove {own}   # names the rows of the table that are wrong", report, compare]
+        next_ = [
+            f"draindown prove {own}   # names the rows of the table that are wrong",
+            report,
+            compare,
+        ]
     if row.form == "derive" and row.table_version < 0:
         changed = "nothing of this batch is in the table"
         next_.remove(report)
@@ -270,7 +296,10 @@ def closed(commit: Commit) -> BatchRow | None:
     if row is None:
         return None
     expected = commit.note[_KEY]
-    pairs = {name: (int(expected.get(name, 0)), getattr(row, name)) for name in ("inserted", "updated", "deleted")}
+    pairs = {
+        name: (int(expected.get(name, 0)), getattr(row, name))
+        for name in ("inserted", "updated", "deleted")
+    }
     return conserve(row, fates_seen=pairs)
 
 
@@ -342,4 +371,6 @@ def sink_totals(rows: Iterable[BatchRow]) -> dict[str, dict[str, int]]:
 def total(rows: Iterable[BatchRow]) -> dict[str, int]:
     """Return sums over batches of every counted column, and `batches`."""
     rows = list(rows)
-    return {"batches": len(rows)} | {name: sum(getattr(row, name) for row in rows) for name in COUNTED}
+    return {"batches": len(rows)} | {
+        name: sum(getattr(row, name) for row in rows) for name in COUNTED
+    }

@@ -16,18 +16,45 @@ from draindown.lake import delta
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import UNREADABLE, literal, log_of, moment
 from draindown.ledger import target_log
-from draindown.ledger.rows import ACCOUNT, GATE, RUNS, TIMES, BatchKind, BatchRow, closed, from_commit
+from draindown.ledger.rows import (
+    ACCOUNT,
+    GATE,
+    RUNS,
+    TIMES,
+    BatchKind,
+    BatchRow,
+    closed,
+    from_commit,
+)
 
 _TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
-    [("pipeline", pa.string()), ("flow", pa.string()), ("generation", pa.int32()), ("batch", pa.int64())]
+    [
+        ("pipeline", pa.string()),
+        ("flow", pa.string()),
+        ("generation", pa.int32()),
+        ("batch", pa.int64()),
+    ]
     + [("run_id", pa.string()), ("kind", pa.string()), ("slice", pa.int64())]
     + [(name, pa.int64()) for name in ("units", "bytes", "records", "quarantined", "late")]
-    + [(name, pa.int64()) for name in ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")]
+    + [
+        (name, pa.int64())
+        for name in ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")
+    ]
     + [("reasons", pa.string()), ("max_sequence", pa.string())]
     + [(name, _TIME) for name in TIMES]
-    + [("seconds", pa.float64()), ("table_version", pa.int64()), ("applied", pa.int64()), ("start", pa.string())]
-    + [("form", pa.string()), *((name, pa.int64()) for name in ACCOUNT), ("sinks", pa.string()), ("reread", pa.int64())]
+    + [
+        ("seconds", pa.float64()),
+        ("table_version", pa.int64()),
+        ("applied", pa.int64()),
+        ("start", pa.string()),
+    ]
+    + [
+        ("form", pa.string()),
+        *((name, pa.int64()) for name in ACCOUNT),
+        ("sinks", pa.string()),
+        ("reread", pa.int64()),
+    ]
     + [(name, pa.int64()) for name in ("events", *RUNS)]
     + [("history", pa.string())]
 )
@@ -47,10 +74,16 @@ def record_rebuilt(layout: FlowLayout, generation: int, version: int) -> None:
 
     Raises TerminalError `ledger-does-not-add-up`.
     """
-    rows = [row for commit in reversed(target_log.made(layout, generation, version)) if (row := closed(commit))]
+    rows = [
+        row
+        for commit in reversed(target_log.made(layout, generation, version))
+        if (row := closed(commit))
+    ]
     if rows:
         flat = pa.Table.from_pylist([_flat(row) for row in rows], schema=SCHEMA)
-        delta.append(layout.ledger, flat, app=(f"ledger:{generation}:source", rows[-1].batch), widen=True)
+        delta.append(
+            layout.ledger, flat, app=(f"ledger:{generation}:source", rows[-1].batch), widen=True
+        )
 
 
 def heal(layout: FlowLayout, generation: int = 0) -> list[BatchRow]:
@@ -60,7 +93,9 @@ def heal(layout: FlowLayout, generation: int = 0) -> list[BatchRow]:
     batch that made the commit raised the same error. `generation`: as for `target_log.lacking`.
     """
     added = []
-    for commit, row in reversed(list(target_log.lacking(layout, recent(layout, _LOOK_BACK), _LOOK_BACK, generation))):
+    for commit, row in reversed(
+        list(target_log.lacking(layout, recent(layout, _LOOK_BACK), _LOOK_BACK, generation))
+    ):
         if closed(commit):
             record(layout, [row])
             added.append(row)
@@ -69,7 +104,10 @@ def heal(layout: FlowLayout, generation: int = 0) -> list[BatchRow]:
 
 def recent(layout: FlowLayout, limit: int) -> list[BatchRow]:
     """Return the newest ledger rows, oldest first, by generation, then version (a new table restarts at version 0)."""
-    return [BatchRow.from_dict(row) for row in reversed(_rows(layout, f"select * from t {_NEWEST} limit {int(limit)}"))]
+    return [
+        BatchRow.from_dict(row)
+        for row in reversed(_rows(layout, f"select * from t {_NEWEST} limit {int(limit)}"))
+    ]
 
 
 _NEWEST = "order by generation desc, table_version desc, batch desc"
@@ -81,7 +119,10 @@ def costs(layout: FlowLayout, limit: int) -> list[BatchRow]:
     A cheaper `recent` for an idle plan, which needs no other column.
     """
     names = "pipeline, flow, generation, batch, run_id, kind, bytes, seconds"
-    return [BatchRow.from_dict(row) for row in _rows(layout, f"select {names} from t {_NEWEST} limit {int(limit)}")]
+    return [
+        BatchRow.from_dict(row)
+        for row in _rows(layout, f"select {names} from t {_NEWEST} limit {int(limit)}")
+    ]
 
 
 def newest_stamp(layout: FlowLayout) -> datetime | None:
@@ -103,7 +144,9 @@ def row_of(layout: FlowLayout, generation: int, batch: int, kind: BatchKind) -> 
     return BatchRow.from_dict(found[0])
 
 
-def last_batch(layout: FlowLayout, generation: int, kind: str, runs: Iterable[str] = ()) -> int | None:
+def last_batch(
+    layout: FlowLayout, generation: int, kind: str, runs: Iterable[str] = ()
+) -> int | None:
     """Return the newest batch of a generation and kind in the ledger; None if it has none.
 
     The ledger stores replays of input under the single kind `replay`. `runs`: ids of the runs that executed the replay
@@ -140,7 +183,10 @@ def so_far(layout: FlowLayout, run_id: str) -> str:
         return "what it committed can't be read"
     if not rows:
         return "no batch of it is committed yet"
-    batches, records = count(len(rows), "batch", "batches"), count(sum(row.records for row in rows), "row")
+    batches, records = (
+        count(len(rows), "batch", "batches"),
+        count(sum(row.records for row in rows), "row"),
+    )
     return f"{batches} of it committed so far, {records}"
 
 
@@ -152,8 +198,14 @@ def source_after(layout: FlowLayout, version: int) -> list[BatchRow]:
     known = _where(layout, f"kind = 'source' and table_version > {int(version)}")
     places = {row.place for row in known}
     found = map(from_commit, target_log.commits(layout, _LOOK_BACK))
-    mine = [row for row in found if row and (row.pipeline, row.flow) == (layout.pipeline, layout.flow)]
-    late = [row for row in mine if row.kind == "source" and row.table_version > version and row.place not in places]
+    mine = [
+        row for row in found if row and (row.pipeline, row.flow) == (layout.pipeline, layout.flow)
+    ]
+    late = [
+        row
+        for row in mine
+        if row.kind == "source" and row.table_version > version and row.place not in places
+    ]
     return sorted([*known, *late], key=lambda row: (row.generation, row.table_version, row.batch))
 
 
@@ -198,11 +250,15 @@ def newest_generation(layout: FlowLayout) -> int:
 
 def last_version(layout: FlowLayout, generation: int) -> int:
     """Return the highest table version among a generation's batches; -1 if the ledger has none."""
-    found = _one(layout, f"select max(table_version) as n from t where generation = {int(generation)}")
+    found = _one(
+        layout, f"select max(table_version) as n from t where generation = {int(generation)}"
+    )
     return -1 if found is None else found
 
 
-def last_with(layout: FlowLayout, generation: int, what: Literal["tombstones", "hidden", "quarantine"]) -> int | None:
+def last_with(
+    layout: FlowLayout, generation: int, what: Literal["tombstones", "hidden", "quarantine"]
+) -> int | None:
     """Return the newest source batch of a generation that wrote to a table beside the target; None if none did."""
     counted = {
         "tombstones": f"{_NO_HISTORY} and deleted + remembered > 0",
@@ -236,7 +292,9 @@ class Sums:
 
 def sums(layout: FlowLayout, generation: int | None = None) -> Sums:
     """Return sums over the source batches of one generation, or over all batches of all generations (None)."""
-    where = "" if generation is None else f" where generation = {int(generation)} and kind = 'source'"
+    where = (
+        "" if generation is None else f" where generation = {int(generation)} and kind = 'source'"
+    )
     sql = (
         "select count(*) as rows, count(distinct batch) as batches, max(batch) as newest, "
         "max(table_version) as last_version, coalesce(sum(inserted) - sum(deleted), 0) as net, "

@@ -8,7 +8,15 @@ from dataclasses import replace
 from draindown.lake.commits import Commit
 from draindown.lake.layout import FlowLayout
 from draindown.lake.table_log import TableLog, log_of
-from draindown.ledger.rows import BatchRow, Swap, adds_up, closed, from_commit, not_adding_up, swap_of
+from draindown.ledger.rows import (
+    BatchRow,
+    Swap,
+    adds_up,
+    closed,
+    from_commit,
+    not_adding_up,
+    swap_of,
+)
 
 _FENCES = 10  # newest commits among which at least one is not a fence, however many drivers took over in a row
 _VERIFIED = 1000
@@ -23,7 +31,11 @@ def commits(layout: FlowLayout, limit: int) -> list[Commit]:
     found: list[Commit] = []
     for commit in log_of(layout, layout.table).commits(limit):
         swap = swap_of(commit)
-        found += made(layout, swap.generation, commit.version) if swap and _is_own(layout, swap) else [commit]
+        found += (
+            made(layout, swap.generation, commit.version)
+            if swap and _is_own(layout, swap)
+            else [commit]
+        )
     return found[:limit]
 
 
@@ -39,7 +51,10 @@ def commit_of(log: TableLog, row: BatchRow) -> Commit:
     Maintenance by others, such as an OPTIMIZE or a VACUUM by hand, may have committed after it.
     """
     newest = log.commits(_FENCES)
-    return next((one for one in newest if (found := from_commit(one)) and found.place == row.place), newest[0])
+    return next(
+        (one for one in newest if (found := from_commit(one)) and found.place == row.place),
+        newest[0],
+    )
 
 
 def made(layout: FlowLayout, generation: int, version: int) -> list[Commit]:

@@ -34,7 +34,10 @@ from draindown.spec.models import PipelineSpec
 from draindown.spec.project import rooted
 
 _TEMPLATES = Environment(
-    loader=PackageLoader("draindown.pages"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    loader=PackageLoader("draindown.pages"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
 )
 _RUNS = 10
 _LEDGER = 30
@@ -42,7 +45,13 @@ _NOT_PLANNED = "not planned yet"
 _LANDED = ("units", "records", "applied", "superseded", "duplicate", "quarantined", "refused")
 _COLUMNS: Mapping[str, Mapping[str, str]] = {
     "land": {name: name for name in _LANDED},
-    "derive": {"units": "units", "images": "records", "used": "used", "irrelevant": "irrelevant", "late": "late"}
+    "derive": {
+        "units": "units",
+        "images": "records",
+        "used": "used",
+        "irrelevant": "irrelevant",
+        "late": "late",
+    }
     | {"keys": "touched"}
     | {name: name for name in ("inserted", "updated", "deleted", "unchanged", "absent")},
     "history": {name: name for name in (*_LANDED, *RUNS)} | {"hidden": "remembered"},
@@ -179,7 +188,9 @@ def _waiting(runs: Sequence[Standing]) -> tuple[str, str]:
     for run in runs:
         told = {step.step: step for step in run.steps}
         planned, drained = told.get("plan"), told.get("drain")
-        is_earlier = drained and planned and planned.order > drained.order  # of a run that was cleared
+        is_earlier = (
+            drained and planned and planned.order > drained.order
+        )  # of a run that was cleared
         if drained and not is_earlier and drained.drain and drained.drain.after is not None:
             return _seen(drained.drain.after, drained), unlooked
         if planned and planned.plan and not planned.plan.replay:
@@ -212,9 +223,14 @@ def _run(found: Standing) -> RunView:
     what = found.said.removeprefix(found.mark).strip().partition("  ")[2]
     share = next((step.run.refused_share for step in found.steps if step.run), None)
     refused = f"{percent(share)} refused" if share and "% refused" not in what else ""
-    return RunView(found.run_id, found.mark, what, found.card, _time(found.at), refused, failed=found.is_red)
+    return RunView(
+        found.run_id, found.mark, what, found.card, _time(found.at), refused, failed=found.is_red
+    )
 
 
 def _batch(row: BatchRow) -> dict[str, object]:
-    shown = {"refused": percent(row.quarantined / row.records) if row.records else "", "at": _time(row.finished_at)}
+    shown = {
+        "refused": percent(row.quarantined / row.records) if row.records else "",
+        "at": _time(row.finished_at),
+    }
     return row.as_dict() | shown

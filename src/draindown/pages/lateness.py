@@ -16,7 +16,10 @@ _UPPER, _LOWER = (48, 248), (318, 508)
 _MARKS = (1, 10, 60, 600, 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400, 365 * 86400)
 _MOST_LABELS = 8
 _TEMPLATES = Environment(
-    loader=PackageLoader("draindown.pages"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    loader=PackageLoader("draindown.pages"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
 )
 
 
@@ -38,7 +41,9 @@ class DayBar:
     most: float
 
 
-def picture(title: str, curve: Sequence[Point], days: Sequence[DayBar], accept: float | None = None) -> str:
+def picture(
+    title: str, curve: Sequence[Point], days: Sequence[DayBar], accept: float | None = None
+) -> str:
     """Return the picture as SVG. `accept`: the delay that a flow accepts, drawn as a line. Both axes of delays are
     logarithmic: a minute and a month fit on one; what came before its time stands at their start."""
     longest = max([1.0, *(one.delay for one in curve), *(one.most for one in days), accept or 0])
@@ -53,9 +58,16 @@ def picture(title: str, curve: Sequence[Point], days: Sequence[DayBar], accept: 
         right=_RIGHT,
         upper=_UPPER,
         lower=_LOWER,
-        shares=[{"y": _up(share, _UPPER), "text": percent(share)} for share in (0, 0.25, 0.5, 0.75, 0.9, 1)],
-        delays=[{"x": _across(mark, longest), "text": _named(mark)} for mark in _spread(marks, longest)],
-        heights=[{"y": _down(mark, longest), "text": _named(mark)} for mark in _thinned(marks, longest)],
+        shares=[
+            {"y": _up(share, _UPPER), "text": percent(share)}
+            for share in (0, 0.25, 0.5, 0.75, 0.9, 1)
+        ],
+        delays=[
+            {"x": _across(mark, longest), "text": _named(mark)} for mark in _spread(marks, longest)
+        ],
+        heights=[
+            {"y": _down(mark, longest), "text": _named(mark)} for mark in _thinned(marks, longest)
+        ],
         line=" ".join(_steps(line)),
         bars=bars,
         labels=[bar for at, bar in enumerate(bars) if at % -(-len(bars) // _MOST_LABELS) == 0],

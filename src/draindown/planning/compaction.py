@@ -32,8 +32,12 @@ SMALL_FILES = 8
 DELETED_RATIO = 0.2
 """Fraction of deleted rows above which a rewrite pays off. Readers then skip at least one row per four live rows."""
 _SHORT_SECONDS = 10.0  # forecast below which a compaction is no wait for flows that read the table
-_TABLE_SECONDS = 2.0  # of a table to rewrite or vacuum, whatever its size: plans, a commit and its check
-_BYTES_PER_SECOND = 8_000_000  # of compressed files, in a JVM without its second compiler on two cores
+_TABLE_SECONDS = (
+    2.0  # of a table to rewrite or vacuum, whatever its size: plans, a commit and its check
+)
+_BYTES_PER_SECOND = (
+    8_000_000  # of compressed files, in a JVM without its second compiler on two cores
+)
 VACUUM_EVERY = timedelta(days=1)
 """Minimum time between two vacuums of a table. Old files cost storage, not time; each vacuum costs commits."""
 RETENTION = "delta.deletedFileRetentionDuration"
@@ -60,7 +64,12 @@ class Partition:
     @property
     def name(self) -> str:
         """Display name: `day=2013-01-01`, or `all` for a table without partitions."""
-        return "/".join(f"{column}={'null' if value is None else value}" for column, value in self.values) or "all"
+        return (
+            "/".join(
+                f"{column}={'null' if value is None else value}" for column, value in self.values
+            )
+            or "all"
+        )
 
     def wants_merge(self, *, force: bool = False) -> bool:
         """Return whether to merge its small files, or to write open rows of a history apart."""
@@ -97,8 +106,14 @@ class Table:
     def __str__(self) -> str:
         parts = []
         if self.merge:
-            what, how = ("file", " to be written with open and closed rows apart") if self.apart else ("small file", "")
-            parts.append(f"{count(sum(p.small for p in self.merge), what)}{how} in {_partitions(self.merge)}")
+            what, how = (
+                ("file", " to be written with open and closed rows apart")
+                if self.apart
+                else ("small file", "")
+            )
+            parts.append(
+                f"{count(sum(p.small for p in self.merge), what)}{how} in {_partitions(self.merge)}"
+            )
         if self.purge:
             rows, deleted = sum(p.rows for p in self.purge), sum(p.deleted for p in self.purge)
             parts.append(f"{deleted / rows:.0%} deleted rows in {_partitions(self.purge)}")
@@ -124,7 +139,9 @@ class Work:
     def seconds(self) -> float:
         """Forecast of its time in a JVM that runs already."""
         rewritten = sum(table.bytes for table in self.tables)
-        return _TABLE_SECONDS * (len(self.tables) + len(self.vacuum)) + rewritten / _BYTES_PER_SECOND
+        return (
+            _TABLE_SECONDS * (len(self.tables) + len(self.vacuum)) + rewritten / _BYTES_PER_SECOND
+        )
 
     def __str__(self) -> str:
         parts = [str(table) for table in self.tables]
@@ -137,8 +154,12 @@ class Work:
 
 def work(layout: FlowLayout, maintenance: Maintenance, *, force: bool = False) -> Work:
     """Return the work that is due for the flow's tables. Excludes the intake, since a stream reads its commits."""
-    present = [(label, log) for label, path in _tables(layout) if (log := log_of(layout, path)).exists]
-    found = (assess(label, log, maintenance.target_file_size, force=force) for label, log in present)
+    present = [
+        (label, log) for label, path in _tables(layout) if (log := log_of(layout, path)).exists
+    ]
+    found = (
+        assess(label, log, maintenance.target_file_size, force=force) for label, log in present
+    )
     kept = kept_back(layout, maintenance.retain)
     due = tuple(_expired(layout, present, maintenance.retain))
     if kept:
@@ -161,14 +182,22 @@ def idle(request: Request) -> StepReport | None:
     Raises TransientError `lease-held`.
     """
     started, layout = clock.now(), request.layout
-    with open_flow(request.spec, request.flow, Needs.LEASE, owner=request.owner, run_id=request.run_id):
+    with open_flow(
+        request.spec, request.flow, Needs.LEASE, owner=request.owner, run_id=request.run_id
+    ):
         published.carry(layout)
         found = work(layout, request.declared.maintenance, force=request.force)
-    return None if found else report.of(request, started, "idle", compact=CompactPart(evidence=str(found)))
+    return (
+        None
+        if found
+        else report.of(request, started, "idle", compact=CompactPart(evidence=str(found)))
+    )
 
 
 def _tables(layout: FlowLayout) -> list[tuple[str, str]]:
-    return [(table.name, table.path) for table in reversed(flow_tables(layout, 1)) if table.compacted]
+    return [
+        (table.name, table.path) for table in reversed(flow_tables(layout, 1)) if table.compacted
+    ]
 
 
 def assess(label: str, log: TableLog, target_file_size: int, *, force: bool = False) -> Table:
@@ -190,22 +219,32 @@ def partitions(log: TableLog, target_file_size: int, *, force: bool = False) -> 
     without_end = f"null_count.{'.'.join(end)}" if end else ""
     if without_end not in adds.column_names:
         end = None  # no history: it has rows of one, and no statistics of their ends
-    told = [name for name in ("path", "size_bytes", "num_records", without_end) if name in adds.column_names]
+    told = [
+        name
+        for name in ("path", "size_bytes", "num_records", without_end)
+        if name in adds.column_names
+    ]
     groups: dict[tuple[tuple[str, Any], ...], list[HistoryFile]] = {}
     values_of = {name.removeprefix("partition."): _values(adds[name]) for name in columns}
     for at, row in enumerate(adds.select(told).to_pylist()):
         values = tuple((name, held[at]) for name, held in values_of.items())
         kind = open_share(row["num_records"], row.get(without_end))
-        one = HistoryFile(row["size_bytes"], row["num_records"] or 0, deleted.get(row["path"], 0), kind)
+        one = HistoryFile(
+            row["size_bytes"], row["num_records"] or 0, deleted.get(row["path"], 0), kind
+        )
         groups.setdefault(values, []).append(one)
     ratio = 0 if force else DELETED_RATIO
     return [
-        _partition(values, files, target_file_size, None if end is None else ratio) for values, files in groups.items()
+        _partition(values, files, target_file_size, None if end is None else ratio)
+        for values, files in groups.items()
     ]
 
 
 def _partition(
-    values: tuple[tuple[str, Any], ...], files: Sequence[HistoryFile], target_file_size: int, ratio: float | None
+    values: tuple[tuple[str, Any], ...],
+    files: Sequence[HistoryFile],
+    target_file_size: int,
+    ratio: float | None,
 ) -> Partition:
     """Return a partition. `ratio`: of a history, the share of deleted rows from which on a file is rewritten."""
     small = [one for one in files if one.size < target_file_size // 2]
@@ -231,11 +270,16 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
         found: list[Any] = column.to_pylist()
     except (OverflowError, ValueError):
         kind = pa.int32() if pa.types.is_date32(column.type) else pa.int64()
-        found = [None if number is None else str(number).encode() for number in column.cast(kind).to_pylist()]
+        found = [
+            None if number is None else str(number).encode()
+            for number in column.cast(kind).to_pylist()
+        ]
     return found
 
 
-def _expired(layout: FlowLayout, present: Iterable[tuple[str, TableLog]], retain: int) -> Iterable[tuple[str, str]]:
+def _expired(
+    layout: FlowLayout, present: Iterable[tuple[str, TableLog]], retain: int
+) -> Iterable[tuple[str, str]]:
     last = vacuumed(layout)
     for label, log in present:
         at = (last.get(label) or {}).get("at")
@@ -284,7 +328,9 @@ def kept_back(layout: FlowLayout, retain: int, at: datetime | None = None) -> st
 
 def _kept_for_readers(layout: FlowLayout, at: datetime, kept_for: timedelta) -> str:
     try:
-        behind = [one for one in registered.waiting(layout) if kept_for <= one.age(at) < registered.GONE]
+        behind = [
+            one for one in registered.waiting(layout) if kept_for <= one.age(at) < registered.GONE
+        ]
     except TerminalError as error:  # nobody knows what that reader needs; doctor names the document
         return f"old files stay: {error.found}"
     if not behind:

@@ -71,7 +71,9 @@ def explain(state: FlowState, flow: DerivedFlow, now: datetime) -> Explanation:
     """Explain a flow. Raises TerminalError `source-replaced`, `generation-damaged`, `checkpoint-damaged`."""
     derivation, source = flow.derivation, _source(state, flow)
     tables = source.tables
-    rows = [row for row in ledger_table.recent(state, _RECENT) if row.kind == "source" and row.reread]
+    rows = [
+        row for row in ledger_table.recent(state, _RECENT) if row.kind == "source" and row.reread
+    ]
     waited_for = [table.finding() for table in tables if not table.is_ready]
     refused = _refused(state, source)
     known = Explanation(
@@ -89,7 +91,9 @@ def explain(state: FlowState, flow: DerivedFlow, now: datetime) -> Explanation:
     if not known.waits:
         pieces = next_pieces(state, flow, tables, now)
         sources, result = _reads(state, flow, tables, pieces)
-        known = replace(known, sources=sources, result=result, seconds=expected_seconds(state, sources))
+        known = replace(
+            known, sources=sources, result=result, seconds=expected_seconds(state, sources)
+        )
         known = replace(known, applied=_applied(state, pieces))
     return replace(known, advice=_advice(known))
 
@@ -115,9 +119,15 @@ def _source(state: FlowState, flow: DerivedFlow) -> Tables:
 def expected_seconds(state: FlowState, sources: Sequence[Reach]) -> float | None:
     """Return what a run takes of one batch with as many images as there are changed rows, or rows of a fill."""
     images = sum(one.of_rows if one.since is None else one.changed for one in sources)
-    rows = [row for row in ledger_table.recent(state, _RECENT) if row.kind == "source" and row.records]
+    rows = [
+        row for row in ledger_table.recent(state, _RECENT) if row.kind == "source" and row.records
+    ]
     took = batch_seconds([(row.records, row.seconds) for row in rows], images) if images else None
-    return None if took is None else round(start_seconds(state, (row.run_id for row in reversed(rows))) + took, 1)
+    return (
+        None
+        if took is None
+        else round(start_seconds(state, (row.run_id for row in reversed(rows))) + took, 1)
+    )
 
 
 def _applied(state: FlowState, pieces: Sequence[Piece]) -> int:
@@ -144,19 +154,35 @@ def _reads(
             for log, piece, own in zip(logs, pieces, columns, strict=True)
         ]
         margin = flow.derivation.margin
-        touched = [span for some, own in zip(changed, columns, strict=True) for span in spans(some, own, margin)]
+        touched = [
+            span
+            for some, own in zip(changed, columns, strict=True)
+            for span in spans(some, own, margin)
+        ]
     sources = tuple(
-        reach(table.name, log.at(piece.until), own, touched, since=piece.start, until=piece.until, changed=piece.rows)
+        reach(
+            table.name,
+            log.at(piece.until),
+            own,
+            touched,
+            since=piece.start,
+            until=piece.until,
+            changed=piece.rows,
+        )
         for table, log, piece, own in zip(tables, logs, pieces, columns, strict=True)
     )
     result = log_of(state, state.table)
     if not result.exists:
         return sources, None
     keys, version = flow.derivation.scope_keys, result.version
-    return sources, reach(state.table_name, result, keys, touched, since=None, until=version, changed=0)
+    return sources, reach(
+        state.table_name, result, keys, touched, since=None, until=version, changed=0
+    )
 
 
-def next_pieces(state: FlowState, flow: DerivedFlow, tables: Sequence[Followed], now: datetime) -> list[Piece]:
+def next_pieces(
+    state: FlowState, flow: DerivedFlow, tables: Sequence[Followed], now: datetime
+) -> list[Piece]:
     """Return what the next run reads of each source table, all of which are ready.
 
     Pieces without commits if nothing changed. All rows of all tables are compared where one of them was rebuilt.

@@ -26,7 +26,11 @@ _Plan = tuple[datetime, PlanPart, list[Finding]]
 
 
 def idle(
-    requests: Mapping[str, Request], graph: FlowGraph, warn: Callable[[str], None], *, seconds: float = _SECONDS
+    requests: Mapping[str, Request],
+    graph: FlowGraph,
+    warn: Callable[[str], None],
+    *,
+    seconds: float = _SECONDS,
 ) -> dict[str, StepReport]:
     """Return the plan's report, written, of each flow that has no step to run and that this run brings nothing.
 
@@ -43,7 +47,11 @@ def idle(
         planned = plans.get(flow)
         if planned is None or _changes_rows(planned) or moving.intersection(graph.upstream(flow)):
             moving.add(flow)
-        elif not planned[1].compact and not requests[flow].force and (report := _reported(requests[flow], planned)):
+        elif (
+            not planned[1].compact
+            and not requests[flow].force
+            and (report := _reported(requests[flow], planned))
+        ):
             found[flow] = report
     return found
 

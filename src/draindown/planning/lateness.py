@@ -43,7 +43,9 @@ class Asked:
     def of_source(cls, reader: FlowLayout, table: SourceTable, time: str) -> Asked:
         """Return the rows of a table that a flow reads. `reader`: the layout of that flow."""
         pipeline = table.pipeline or reader.pipeline
-        return cls(replace(reader, pipeline=pipeline, flow=table.written_by, table_name=table.table), time)
+        return cls(
+            replace(reader, pipeline=pipeline, flow=table.written_by, table_name=table.table), time
+        )
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,9 @@ def lost(asked: Asked, end: str, delays: Sequence[int]) -> list[Cover]:
         found = []
         for delay in delays:
             late = f"{end} <= newest - {delay * 1_000_000}"
-            number = int(_row(db, f"select count(*) from rows join seen using (arrived) where {late}")[0])
+            number = int(
+                _row(db, f"select count(*) from rows join seen using (arrived) where {late}")[0]
+            )
             found.append(Cover(delay, number, number / total if total else 0.0))
         return found
 
@@ -146,7 +150,9 @@ def _rows(asked: Asked) -> Iterator[tuple[duckdb.DuckDBPyConnection, TableLog]]:
 def _read(asked: Asked) -> TableLog:
     log, pointer = TableLog(asked.layout.table), published.published(asked.layout)
     if not log.exists:
-        raise _no_arrival(asked, "the table is not there yet", f"draindown run {asked.layout.pipeline}")
+        raise _no_arrival(
+            asked, "the table is not there yet", f"draindown run {asked.layout.pipeline}"
+        )
     if pointer is not None and pointer.table_id == log.id:
         log = log.at(pointer.version)
     types = {name: str(kind) for name, kind in log.column_types.items()}
@@ -154,15 +160,21 @@ def _read(asked: Asked) -> TableLog:
         asks = "draindown lateness PIPELINE --flow FLOW --time COLUMN   # of the flow whose records it follows from"
         raise _no_arrival(asked, "its rows have no arrival: it is derived", asks)
     if types.get(asked.time) not in _TIMES:
-        has = ", ".join(name for name, kind in types.items() if kind in _TIMES and not name.startswith("_"))
+        has = ", ".join(
+            name for name, kind in types.items() if kind in _TIMES and not name.startswith("_")
+        )
         found = f"{asked.time} is no time of it; times are {has or 'none'}"
         raise _no_arrival(
-            asked, found, f"draindown lateness {asked.layout.pipeline} --flow {asked.layout.flow} --time COLUMN"
+            asked,
+            found,
+            f"draindown lateness {asked.layout.pipeline} --flow {asked.layout.flow} --time COLUMN",
         )
     return log
 
 
-def _covers(db: duckdb.DuckDBPyConnection, delays: Sequence[int], total: int, asked: Sequence[int]) -> Iterator[Cover]:
+def _covers(
+    db: duckdb.DuckDBPyConnection, delays: Sequence[int], total: int, asked: Sequence[int]
+) -> Iterator[Cover]:
     """Yield what delays cover, up to the first that covers all, and those that were asked for."""
     whole = False
     for delay in delays:
@@ -187,7 +199,9 @@ def _days(db: duckdb.DuckDBPyConnection) -> list[Day]:
     quantiles = ", ".join(f"quantile_disc(late, {share})" for share in (0.5, 0.95, 0.99))
     sql = f"select make_timestamp(_us)::date as day, count(*), {quantiles}, max(late) from rows where _us is not null"
     rows = db.execute(f"{sql} group by day order by day").fetchall()
-    return [Day(day, number, *(value / 1_000_000 for value in values)) for day, number, *values in rows]
+    return [
+        Day(day, number, *(value / 1_000_000 for value in values)) for day, number, *values in rows
+    ]
 
 
 def _row(db: duckdb.DuckDBPyConnection, sql: str) -> Sequence[Any]:

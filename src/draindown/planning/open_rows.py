@@ -45,7 +45,9 @@ def open_share(rows: int | None, without_end: int | None) -> float:
     return 0.5 if rows is None or without_end is None else without_end / max(rows, 1)
 
 
-def worth_rewriting(files: Sequence[HistoryFile], target_file_size: int, ratio: float) -> list[HistoryFile]:
+def worth_rewriting(
+    files: Sequence[HistoryFile], target_file_size: int, ratio: float
+) -> list[HistoryFile]:
     """Return the files of a partition to rewrite: small ones, and of any size those with both kinds of rows.
 
     Those too of which more than `ratio` of the rows are deleted. A small file that is the only one of its kind stays,

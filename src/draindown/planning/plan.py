@@ -34,12 +34,16 @@ from draindown.sources.port import Look, Source
 from draindown.sources.registry import source_of
 from draindown.sources.tables import readers
 
-_START_SECONDS = 12.0  # startup of a drain's JVM and its first batch, assumed if the flow has no history
+_START_SECONDS = (
+    12.0  # startup of a drain's JVM and its first batch, assumed if the flow has no history
+)
 _HISTORY = 20
 _STARTS = 5
 
 
-def look(request: Request, now: datetime, source: Source | None = None, state: FlowState | None = None) -> Look:
+def look(
+    request: Request, now: datetime, source: Source | None = None, state: FlowState | None = None
+) -> Look:
     """Compare the source with intake and checkpoint: as they are now, or as `source` and `state` saw them.
 
     Raises TerminalError `source-missing`, `checkpoint-damaged`, `checkpoint-without-metadata`, `generation-damaged`,
@@ -64,7 +68,9 @@ def backlog(request: Request, now: datetime, source: Source | None = None) -> Ba
     return waits(look(request, now, source), now)
 
 
-def planned(request: Request, left_out: Collection[Step] = (), source: Source | None = None) -> StepReport:
+def planned(
+    request: Request, left_out: Collection[Step] = (), source: Source | None = None
+) -> StepReport:
     """Run the plan step: call `plan`, then write and return its report.
 
     `left_out`: steps to exclude from the run, even if necessary. `source`: to be shared with a later drain.
@@ -79,17 +85,25 @@ def planned(request: Request, left_out: Collection[Step] = (), source: Source | 
         part, findings = of_request(request, started, source)
     except DraindownError as error:
         with suppress(OSError):  # the cause of the error may also prevent writing the report
-            store.write(request.layout, report.of(request, started, "failed", error=error.as_dict()))
+            store.write(
+                request.layout, report.of(request, started, "failed", error=error.as_dict())
+            )
         raise
-    return reported(request, started, part.model_copy(update={"left_out": tuple(left_out)}), findings)
+    return reported(
+        request, started, part.model_copy(update={"left_out": tuple(left_out)}), findings
+    )
 
 
-def of_request(request: Request, now: datetime, source: Source | None = None) -> tuple[PlanPart, list[Finding]]:
+def of_request(
+    request: Request, now: datetime, source: Source | None = None
+) -> tuple[PlanPart, list[Finding]]:
     """Return what `plan` returns, or `plan_replay` where the request is to read input again. Raises as they do."""
     return plan(request, now, source) if request.replay is None else plan_replay(request)
 
 
-def reported(request: Request, started: datetime, part: PlanPart, findings: list[Finding]) -> StepReport:
+def reported(
+    request: Request, started: datetime, part: PlanPart, findings: list[Finding]
+) -> StepReport:
     """Write and return the report of a plan. Raises TerminalError `lake-not-writable`, `disk-full`."""
     outcome: Outcome = "done" if part.drain or part.check or part.compact else "idle"
     done = report.of(request, started, outcome, findings=findings, plan=part)
@@ -108,13 +122,24 @@ def plan_replay(request: Request) -> tuple[PlanPart, list[Finding]]:
     _refuse_no_lake(request)
     state = FlowState.of(request.layout)
     source = source_of(request)
-    if request.replay is not None and request.replay.of_all and not request.declared.target.kind.idempotent:
+    if (
+        request.replay is not None
+        and request.replay.of_all
+        and not request.declared.target.kind.idempotent
+    ):
         return _not_replayed(request, state)
     wanted = replay.find(request, state)
     replay.refuse_gone(source, state, wanted.left)
-    units, size = sum(len(part.slice.units) for part in wanted.left), sum(part.slice.bytes for part in wanted.left)
+    units, size = (
+        sum(len(part.slice.units) for part in wanted.left),
+        sum(part.slice.bytes for part in wanted.left),
+    )
     recomputes = request.declared.source.begins_with_fill
-    what = f"what {count(len(wanted.left), 'slice')} touched" if recomputes else count(units, source.unit)
+    what = (
+        f"what {count(len(wanted.left), 'slice')} touched"
+        if recomputes
+        else count(units, source.unit)
+    )
     part = _part(
         request,
         state,
@@ -131,17 +156,31 @@ def plan_replay(request: Request) -> tuple[PlanPart, list[Finding]]:
 def _not_replayed(request: Request, state: FlowState) -> tuple[PlanPart, list[Finding]]:
     assert request.replay is not None, "asked for by who calls"
     rebuild = f"draindown rebuild {request.spec.pipeline} --flow {request.flow}   # all input, into a fresh table"
-    finding = Finding(kind="not-replayed", subject=request.flow, detail=replay.APPENDS, next=rebuild)
+    finding = Finding(
+        kind="not-replayed", subject=request.flow, detail=replay.APPENDS, next=rebuild
+    )
     asked = replay.wording(request.replay, source_of(request).unit)
-    return _part(request, state, "", replay=asked, backlog=Backlog(), idle=replay.APPENDS), [finding]
+    return _part(request, state, "", replay=asked, backlog=Backlog(), idle=replay.APPENDS), [
+        finding
+    ]
 
 
 def _apart(wanted: replay.Replay, unit: str) -> str:
-    done = f"; {count(wanted.done, 'batch', 'batches')} done before" if wanted.done and wanted.left else ""
-    return done + (f"; {count(wanted.waiting, unit)} first seen then wait to be drained" if wanted.waiting else "")
+    done = (
+        f"; {count(wanted.done, 'batch', 'batches')} done before"
+        if wanted.done and wanted.left
+        else ""
+    )
+    return done + (
+        f"; {count(wanted.waiting, unit)} first seen then wait to be drained"
+        if wanted.waiting
+        else ""
+    )
 
 
-def plan(request: Request, now: datetime, source: Source | None = None) -> tuple[PlanPart, list[Finding]]:
+def plan(
+    request: Request, now: datetime, source: Source | None = None
+) -> tuple[PlanPart, list[Finding]]:
     """Plan a run: the backlog, which steps must run, and the reason for each.
 
     Raises like `look` and `opening.unsettled`, and TerminalError `checkpoint-missing`, `table-behind-checkpoint`,
@@ -157,7 +196,11 @@ def plan(request: Request, now: datetime, source: Source | None = None) -> tuple
     seen = look(request, now, source, state)
     notes = moved.refuse(request, source, state, now)
     ledger = _ledger(state)
-    live = [row.batch for row in ledger if (row.generation, row.kind) == (state.live_generation, "source")]
+    live = [
+        row.batch
+        for row in ledger
+        if (row.generation, row.kind) == (state.live_generation, "source")
+    ]
     refuse_lost(state, state.live_generation, max(live, default=None))
     state.refuse_behind()
     waiting, expected = waits(seen, now), seen.forecast(bound_now(state, request.declared.source))
@@ -201,7 +244,11 @@ def _tried(request: Request) -> str:
 
 def _unwritable(layout: FlowLayout) -> list[Finding]:
     error = storage.unwritable(layout)
-    return [Finding(kind="unwritable", subject=error.code, detail=error.found, next=error.next[0])] if error else []
+    return (
+        [Finding(kind="unwritable", subject=error.code, detail=error.found, next=error.next[0])]
+        if error
+        else []
+    )
 
 
 def _part(request: Request, state: FlowState, drain: str, *, idle: str, **found: Any) -> PlanPart:
@@ -234,8 +281,12 @@ def _why_drain(state: FlowState, seen: Look, ledger: Sequence[BatchRow]) -> str:
         reasons.append(f"batch {state.live_checkpoint.in_flight} is in flight")
     lacking = _unrecorded(state, ledger)
     if lacking:
-        reasons.append(f"the ledger lacks {count(lacking, 'batch', 'batches')} that the table holds")
-    if (left := opening.unsettled(state)) and lease_holder_so_far(state)[0] is None:  # whose run may be about to do it
+        reasons.append(
+            f"the ledger lacks {count(lacking, 'batch', 'batches')} that the table holds"
+        )
+    if (left := opening.unsettled(state)) and lease_holder_so_far(state)[
+        0
+    ] is None:  # whose run may be about to do it
         reasons += left
     return "; ".join(reasons)
 
@@ -266,7 +317,9 @@ def _ledger(state: FlowState) -> list[BatchRow]:
     return ledger_table.costs(state, 2 * _HISTORY)
 
 
-def _forecast_seconds(layout: FlowLayout, ledger: Sequence[BatchRow], size: int, batches: int) -> float | None:
+def _forecast_seconds(
+    layout: FlowLayout, ledger: Sequence[BatchRow], size: int, batches: int
+) -> float | None:
     """Return the expected seconds for `batches` of `size` bytes in total with startup; None without similar history."""
     rows = [row for row in ledger if row.kind == "source" and row.bytes]
     took = batch_seconds([(row.bytes, row.seconds) for row in rows], size / max(batches, 1))
@@ -284,8 +337,13 @@ def start_seconds(layout: FlowLayout, run_ids: Iterable[str]) -> float:
     spent = list[float]()
     for run_id in islice(dict.fromkeys(run_ids), _STARTS):
         drained = None
-        with suppress(ValueError, TerminalError):  # a report that can't be read tells no time; `report` names it
+        with suppress(
+            ValueError, TerminalError
+        ):  # a report that can't be read tells no time; `report` names it
             drained = store.read(layout, run_id, "drain")
         if drained and drained.drain and drained.outcome != "failed":
-            spent.append(drained.seconds - sum(float(batch.get("seconds", 0)) for batch in drained.drain.batches))
+            spent.append(
+                drained.seconds
+                - sum(float(batch.get("seconds", 0)) for batch in drained.drain.batches)
+            )
     return max(0.0, min(spent, default=_START_SECONDS))

@@ -50,7 +50,9 @@ class Reach:
 
     def __str__(self) -> str:
         rows = f"{count(self.rows)} of {count(self.of_rows, 'row')}, {size(self.bytes)}"
-        found = f"{self.table}: at most {count(self.files)} of {count(self.of_files, 'file')} ({rows})"
+        found = (
+            f"{self.table}: at most {count(self.files)} of {count(self.of_files, 'file')} ({rows})"
+        )
         if not self.partitioned_by:
             return found
         parts = count(self.of_partitions, "partition")
@@ -63,10 +65,16 @@ def changed_files(log: TableLog, since: int, until: int, columns: Columns) -> li
     Files that compaction wrote in between are among them.
     """
     before, after = log.at(since), log.at(until)
-    old, new = ({file["path"]: file for file in one.files(filter(None, columns))} for one in (before, after))
+    old, new = (
+        {file["path"]: file for file in one.files(filter(None, columns))} for one in (before, after)
+    )
     marked, were = after.deleted_rows(), before.deleted_rows()
     return [
-        *(file for path, file in new.items() if path not in old or marked.get(path) != were.get(path)),
+        *(
+            file
+            for path, file in new.items()
+            if path not in old or marked.get(path) != were.get(path)
+        ),
         *(file for path, file in old.items() if path not in new),
     ]
 
@@ -77,11 +85,17 @@ def spans(files: Iterable[File], columns: Columns, margin: int) -> list[Span]:
     return [[_wider(_ends(file, name), wider) for name in columns] for file in files]
 
 
-def reach(table: str, log: TableLog, columns: Columns, touched: Sequence[Span] | None, **versions: Any) -> Reach:
+def reach(
+    table: str, log: TableLog, columns: Columns, touched: Sequence[Span] | None, **versions: Any
+) -> Reach:
     """Return which files of a table a run reads. `touched`: None for all of them."""
     parts = log.partition_columns
     files = log.files(dict.fromkeys([*filter(None, columns), *parts]))
-    read = files if touched is None else [file for file in files if _is_reached(file, columns, touched)]
+    read = (
+        files
+        if touched is None
+        else [file for file in files if _is_reached(file, columns, touched)]
+    )
     return Reach(
         table,
         files=len(read),
@@ -108,7 +122,9 @@ def _overlap(one: Ends, other: Ends) -> bool:
         return True
     try:
         return bool(one[0] <= other[1] and other[0] <= one[1])
-    except TypeError:  # a date and a timestamp: the result's key is of another type than the source's column
+    except (
+        TypeError
+    ):  # a date and a timestamp: the result's key is of another type than the source's column
         return True
 
 
@@ -135,4 +151,8 @@ def _rows(files: Iterable[File]) -> int:
 
 
 def _partitions(files: Iterable[File], names: Sequence[str]) -> set[tuple[Any, ...]]:
-    return {tuple(file.get(f"partition.{name}") for name in names) for file in files} if names else set()
+    return (
+        {tuple(file.get(f"partition.{name}") for name in names) for file in files}
+        if names
+        else set()
+    )

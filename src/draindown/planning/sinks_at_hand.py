@@ -26,7 +26,10 @@ def problems(spec: PipelineSpec, root: Path, *, ask: bool) -> Iterator[Draindown
         for name, sink in request.declared.also_to.items():
             error = _problem(request, name, sink, ask=ask)
             if error is not None:
-                place = spec.place_of("flows", flow, "also_to", name, sink.kind) or f"{flow}: sink {name}"
+                place = (
+                    spec.place_of("flows", flow, "also_to", name, sink.kind)
+                    or f"{flow}: sink {name}"
+                )
                 error.found = f"{place}: {error.found}"
                 yield error
 

@@ -64,8 +64,14 @@ def _null_values(spec: PipelineSpec, name: str, flow: FlowSpec) -> Iterator[Term
         )
 
 
-def _transform(spec: PipelineSpec, name: str, flow: FlowSpec, root: Path) -> Iterator[TerminalError]:
-    problem = _code_problem(flow.transform, root / "jobs" / "transforms", "function") if flow.transform else None
+def _transform(
+    spec: PipelineSpec, name: str, flow: FlowSpec, root: Path
+) -> Iterator[TerminalError]:
+    problem = (
+        _code_problem(flow.transform, root / "jobs" / "transforms", "function")
+        if flow.transform
+        else None
+    )
     if problem:
         yield TerminalError(
             "transform-missing",

@@ -19,7 +19,9 @@ KEPT_EVERY = 10_000
 class Processor(Protocol):
     """A user's class. It may have `running` as well. Each call is of a new instance."""
 
-    def process(self, snapshot: dict[str, Any] | None, rows: list[dict[str, Any]]) -> tuple[Any, dict[str, Any] | None]:
+    def process(
+        self, snapshot: dict[str, Any] | None, rows: list[dict[str, Any]]
+    ) -> tuple[Any, dict[str, Any] | None]:
         """Return the rows that the next rows of a segment give, and the state after them.
 
         `snapshot`: the state before, None at the beginning of a segment. `rows`: some of its next rows, one or more,
@@ -110,7 +112,9 @@ class Calls:
         if snapshot is None or not self._has_running:
             return []
         try:
-            return [self.exact_row(one) for one in self.shape.make().running(self.exact_state(snapshot))]
+            return [
+                self.exact_row(one) for one in self.shape.make().running(self.exact_state(snapshot))
+            ]
         except Exception as error:
             raise Failed(f"running: {_reason(error)}") from error
 
@@ -132,7 +136,9 @@ class KeyFold:
     `since`: the state to go on from. A state with the time of the last row of a segment shows where the segment ends.
     """
 
-    def __init__(self, calls: Calls, made: list[Made], states: list[State], since: State | None = None) -> None:
+    def __init__(
+        self, calls: Calls, made: list[Made], states: list[State], since: State | None = None
+    ) -> None:
         self._calls, self._made, self._states = calls, made, states
         self._start: int | None = None if since is None else since.start
         self._last = 0 if since is None else since.at
@@ -140,7 +146,9 @@ class KeyFold:
         self._snapshot = None if since is None else since.snapshot
         self._stays = since is not None and since.stays
         self._next = self._mark()
-        self._is_kept = since is not None  # states that were kept must not change with what the class does to its own
+        self._is_kept = (
+            since is not None
+        )  # states that were kept must not change with what the class does to its own
 
     def feed(self, times: Sequence[int], rows: list[dict[str, Any]]) -> None:
         """Take rows with their times in microseconds. Raises Failed."""
@@ -168,7 +176,12 @@ class KeyFold:
 
     def _begin(self, time: int) -> None:
         self._start, self._last, self._number, self._position = time, time, 0, 0
-        self._snapshot, self._stays, self._is_kept, self._next = None, False, False, self._calls.shape.every
+        self._snapshot, self._stays, self._is_kept, self._next = (
+            None,
+            False,
+            False,
+            self._calls.shape.every,
+        )
 
     def _mark(self) -> int:
         """Return the number of rows from which on the next state is kept."""
@@ -203,6 +216,8 @@ class KeyFold:
 
     def _keep(self) -> None:
         assert self._start is not None
-        found = State(self._start, self._last, self._number, self._position, self._stays, self._snapshot)
+        found = State(
+            self._start, self._last, self._number, self._position, self._stays, self._snapshot
+        )
         self._states.append(found)
         self._is_kept = True

@@ -11,7 +11,9 @@ from draindown.processors.fold import Calls, Made, Shape
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def folded(calls: Calls, rows: Iterable[tuple[int, dict[str, Any]]], most: int = 1) -> Iterator[Made]:
+def folded(
+    calls: Calls, rows: Iterable[tuple[int, dict[str, Any]]], most: int = 1
+) -> Iterator[Made]:
     """Yield what the rows of one key give. `rows`: with their times in microseconds, in order. `most`: rows of a call.
 
     Raises `fold.Failed`.
@@ -46,7 +48,11 @@ def folded(calls: Calls, rows: Iterable[tuple[int, dict[str, Any]]], most: int =
 
 
 def by_key(
-    shape: Shape, rows: Iterable[Mapping[str, Any]], by: Sequence[str], order_by: Sequence[str], most: int = 1
+    shape: Shape,
+    rows: Iterable[Mapping[str, Any]],
+    by: Sequence[str],
+    order_by: Sequence[str],
+    most: int = 1,
 ) -> list[dict[str, Any]]:
     """Return the rows of the result of all keys, as dicts, in any order of the given rows.
 
@@ -66,7 +72,9 @@ def ordered(
     keyed, time = dict[tuple[Any, ...], list[tuple[int, dict[str, Any]]]](), order_by[0]
     for row in rows:
         if row[time] is not None:
-            keyed.setdefault(tuple(row[name] for name in by), []).append((micros(row[time]), dict(row)))
+            keyed.setdefault(tuple(row[name] for name in by), []).append(
+                (micros(row[time]), dict(row))
+            )
     for own in keyed.values():
         names = [*order_by, *(name for name in sorted(own[0][1]) if name not in {*by, *order_by})]
         own.sort(key=lambda one, names=names: [_placed(one[1][name]) for name in names])  # type: ignore[misc]
@@ -76,12 +84,19 @@ def ordered(
 def named(made: Made, key: Sequence[Any], by: Sequence[str], time: datetime) -> dict[str, Any]:
     """Return a row of the result. `time`: of any row of the source, which shows whether times have a zone."""
     start = moment(made.start, time.tzinfo is not None)
-    return {**dict(zip(by, key, strict=True)), "segment_start": start, "position": made.position, **made.row}
+    return {
+        **dict(zip(by, key, strict=True)),
+        "segment_start": start,
+        "position": made.position,
+        **made.row,
+    }
 
 
 def micros(time: datetime) -> int:
     """Return a time in microseconds since 1970. One without a zone counts as UTC."""
-    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
+    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // timedelta(
+        microseconds=1
+    )
 
 
 def moment(micros: int, zone: bool) -> datetime:

@@ -28,7 +28,9 @@ FAILED = "[PROCESSOR_FAILED]"
 """What an error of a fold begins with, in what Spark says of it. A trace shows this name in its place."""
 
 
-def folding(shape: Shape, keys: int, schema: pa.Schema) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+def folding(
+    shape: Shape, keys: int, schema: pa.Schema
+) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     """Return the function of a partition. `keys`: the number of key columns. `schema`: of the output."""
 
     def folded(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -73,11 +75,16 @@ class Partition:
             if self._fold is None or keys[at] != self._key:
                 yield from self._within(self._end)
                 since = _state(resumed[at].as_py()) if times[at] is None else None
-                self._key, self._fold = keys[at], KeyFold(self._calls, self._made, self._states, since)
+                self._key, self._fold = (
+                    keys[at],
+                    KeyFold(self._calls, self._made, self._states, since),
+                )
                 at += since is not None
             fold, begin = self._fold, at
             if begin < until:
-                yield from self._within(lambda f=fold, b=begin, u=until: f.feed(times[b:u], rows[b:u]))  # type: ignore[misc]
+                yield from self._within(
+                    lambda f=fold, b=begin, u=until: f.feed(times[b:u], rows[b:u])
+                )  # type: ignore[misc]
             at = until
 
     def _within(self, step: Callable[[], None]) -> Iterator[pa.RecordBatch]:
@@ -110,7 +117,10 @@ class Partition:
             [*rows, *(one.snapshot for one in states)],
             [*(one.row for one in made), *rest],
         ]
-        found = [pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
+        found = [
+            pa.array(column, field.type)
+            for column, field in zip(columns, self._schema, strict=True)
+        ]
         for one in (made, states, self._of_made, self._of_states):
             one.clear()
         return pa.RecordBatch.from_arrays(found, schema=self._schema)

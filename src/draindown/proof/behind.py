@@ -37,14 +37,20 @@ def behind(flow: DerivedFlow, sources: Sequence[TableLog]) -> list[SourceRows]:
     found = _of_kind(flow, sources)
     if flow.accept is None:
         return found
-    return [_in_time(one, flow, table.table) for one, table in zip(found, flow.source.read, strict=True)]
+    return [
+        _in_time(one, flow, table.table) for one, table in zip(found, flow.source.read, strict=True)
+    ]
 
 
 def _in_time(asked: SourceRows, flow: DerivedFlow, table: str) -> SourceRows:
     time, accept = flow.derivation.timed_by(table), flow.accept
     assert time is not None and accept is not None
     why = " or ".join(filter(None, [asked.otherwise, "it came later than `accept` allows"]))
-    return replace(asked, counts=f"{asked.counts} and not ({late_rows(table, time, accept, '_s.')})", otherwise=why)
+    return replace(
+        asked,
+        counts=f"{asked.counts} and not ({late_rows(table, time, accept, '_s.')})",
+        otherwise=why,
+    )
 
 
 def _of_kind(flow: DerivedFlow, sources: Sequence[TableLog]) -> list[SourceRows]:
@@ -63,7 +69,10 @@ def _of_kind(flow: DerivedFlow, sources: Sequence[TableLog]) -> list[SourceRows]
         case Processor() as processor:
             return [folds.behind(processor)]
         case Per() as per:
-            return [SourceRows({key: table.column(key) for key in per.keys}) for table in flow.source.read]
+            return [
+                SourceRows({key: table.column(key) for key in per.keys})
+                for table in flow.source.read
+            ]
 
 
 def of_key(asked: SourceRows, key: Collection[str] | None) -> SourceRows:
@@ -108,7 +117,9 @@ def _of_source(
 ) -> tuple[list[dict[str, Any]], dict[int, int]]:
     take_rows(db, log, asked, results)
     find_rows(db, asked)
-    numbers = db.execute(f"select {ROW}, count(*) filter ({COUNTS}) from found group by all").fetchall()
+    numbers = db.execute(
+        f"select {ROW}, count(*) filter ({COUNTS}) from found group by all"
+    ).fetchall()
     first = f"row_number() over (partition by {ROW} order by {COUNTS} desc, nth)"
     few = db.sql(
         f"select unnest(_s), {ROW}, {COUNTS} from found qualify {first} <= {limit} order by {ROW}, {COUNTS} desc, nth"
@@ -116,11 +127,18 @@ def _of_source(
     return rows(few.to_arrow_table()), {int(row): int(number) for row, number in numbers}
 
 
-def take_rows(db: duckdb.DuckDBPyConnection, log: TableLog, asked: SourceRows, results: pa.Table) -> None:
+def take_rows(
+    db: duckdb.DuckDBPyConnection, log: TableLog, asked: SourceRows, results: pa.Table
+) -> None:
     """Make the table `source`: the rows of a version of the source that may be behind a result's row."""
     listed = ", ".join(map(identifier, log.column_types))
-    db.register("_rows", stream(log.table, f"select {listed} from t where {_narrowed(log, asked, rows(results))}"))
-    db.execute(f"create or replace temp table source as select * from _rows _s where {among(asked)}")
+    db.register(
+        "_rows",
+        stream(log.table, f"select {listed} from t where {_narrowed(log, asked, rows(results))}"),
+    )
+    db.execute(
+        f"create or replace temp table source as select * from _rows _s where {among(asked)}"
+    )
     db.unregister("_rows")
 
 
@@ -144,7 +162,9 @@ def among(asked: SourceRows) -> str:
 def equalities(asked: SourceRows) -> list[str]:
     """Return the conditions that columns of `_s` and `_r` are equal."""
     same = "is not distinct from" if asked.null_is_value else "="
-    return [f"_s.{identifier(own)} {same} _r.{identifier(name)}" for name, own in asked.equal.items()]
+    return [
+        f"_s.{identifier(own)} {same} _r.{identifier(name)}" for name, own in asked.equal.items()
+    ]
 
 
 def _narrowed(log: TableLog, asked: SourceRows, results: Sequence[Mapping[str, Any]]) -> str:
@@ -154,7 +174,9 @@ def _narrowed(log: TableLog, asked: SourceRows, results: Sequence[Mapping[str, A
         time, start, end = asked.span
         starts = [row[start] for row in results]
         ends = [row[end] for row in results]
-        if str(log.column_types[time]) == "timestamp" and all(isinstance(one, datetime) for one in starts):
+        if str(log.column_types[time]) == "timestamp" and all(
+            isinstance(one, datetime) for one in starts
+        ):
             tests.append(f"{identifier(time)} >= {moment(min(starts))}")
             if all(isinstance(one, datetime) for one in ends):
                 tests.append(f"{identifier(time)} <= {moment(max(ends))}")

@@ -114,7 +114,9 @@ class Certificate:
             {
                 "what": one.what,
                 "key": {name: str(value) for name, value in one.key.items()},
-                "columns": {name: [str(value) for value in both] for name, both in one.columns.items()},
+                "columns": {
+                    name: [str(value) for value in both] for name, both in one.columns.items()
+                },
             }
             for one in self.falsehoods
         ]

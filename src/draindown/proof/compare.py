@@ -91,7 +91,9 @@ def prove(
         _complete(db)
         _times_as_numbers(db, flow.times)
         _keep(db, keys, share)
-        expected, found = (_number(db, f"select count(*) from {name}") for name in ("expected", "held"))
+        expected, found = (
+            _number(db, f"select count(*) from {name}") for name in ("expected", "held")
+        )
         differing, falsehoods = _differences(db, keys)
         return Certificate(
             pipeline=layout.pipeline,
@@ -136,7 +138,9 @@ def _used(flow: DerivedFlow, source: TableLog) -> list[str]:
     return [*(name for name in types if not is_own(name)), *own]
 
 
-def _leave_out_late(db: duckdb.DuckDBPyConnection, layout: FlowLayout, flow: DerivedFlow, decided: int) -> None:
+def _leave_out_late(
+    db: duckdb.DuckDBPyConnection, layout: FlowLayout, flow: DerivedFlow, decided: int
+) -> None:
     """Delete the rows that came later than the flow accepts, but for those that a person applied."""
     if flow.accept is None:
         return
@@ -149,7 +153,9 @@ def _leave_out_late(db: duckdb.DuckDBPyConnection, layout: FlowLayout, flow: Der
 
 def _load(db: duckdb.DuckDBPyConnection, name: str, log: TableLog, columns: Sequence[str]) -> None:
     """Copy columns of a table into DuckDB, batch by batch. Deletion vectors are applied."""
-    rows: pa.RecordBatchReader = stream(log.table, f"select {', '.join(map(identifier, columns))} from t")
+    rows: pa.RecordBatchReader = stream(
+        log.table, f"select {', '.join(map(identifier, columns))} from t"
+    )
     db.register("_rows", rows)
     db.execute(f"create table {name} as select * from _rows")
     db.unregister("_rows")
@@ -182,12 +188,20 @@ def _complete(db: duckdb.DuckDBPyConnection) -> None:
                 db.execute(f"alter table {name} add column {identifier(column)} {kind}")
 
 
-def _differences(db: duckdb.DuckDBPyConnection, keys: Sequence[str]) -> tuple[int, Sequence[Falsehood]]:
+def _differences(
+    db: duckdb.DuckDBPyConnection, keys: Sequence[str]
+) -> tuple[int, Sequence[Falsehood]]:
     columns = [name for name, _ in _described(db, "expected")]
     others = [name for name in columns if name not in keys and not windows.is_scale(name)]
-    scales = {name: f"e.{identifier(windows.scale_of(name))}" for name in others if windows.scale_of(name) in columns}
+    scales = {
+        name: f"e.{identifier(windows.scale_of(name))}"
+        for name in others
+        if windows.scale_of(name) in columns
+    }
     wrong = [differs(name, scales.get(name)) for name in others]
-    same = " and ".join(f"e.{identifier(key)} is not distinct from h.{identifier(key)}" for key in keys)
+    same = " and ".join(
+        f"e.{identifier(key)} is not distinct from h.{identifier(key)}" for key in keys
+    )
     names = [*(f"coalesce(e.{identifier(key)}, h.{identifier(key)})" for key in keys)]
     for name, differ in zip(others, wrong, strict=True):
         names += [f"e.{identifier(name)}", f"h.{identifier(name)}", differ]
@@ -204,7 +218,9 @@ def _differences(db: duckdb.DuckDBPyConnection, keys: Sequence[str]) -> tuple[in
     )
     db.execute("delete from falsehoods where what is null")
     key = ", ".join(f"c{at}" for at in range(len(keys)))
-    number = _number(db, f"select count(*) from (select distinct {key} from falsehoods)")  # NULL is a key
+    number = _number(
+        db, f"select count(*) from (select distinct {key} from falsehoods)"
+    )  # NULL is a key
     rows = db.execute(
         f"select * from falsehoods qualify row_number() over (partition by {key}) = 1 order by all limit {SHOWN}"
     ).fetchall()
@@ -230,7 +246,9 @@ def differs(name: str, scale: str | None) -> str:
 def _falsehood(row: Sequence[Any], keys: Sequence[str], others: Sequence[str]) -> Falsehood:
     what: What = row[0]
     key = {name: _shown(name, value) for name, value in zip(keys, row[1:], strict=False)}
-    return Falsehood(what, key, dict(_wrong(row[1 + len(keys) :], others)) if what == "wrong" else {})
+    return Falsehood(
+        what, key, dict(_wrong(row[1 + len(keys) :], others)) if what == "wrong" else {}
+    )
 
 
 def _shown(name: str, value: Any) -> Any:

@@ -20,6 +20,8 @@ def digest(table: TableLog) -> str:
     row = f"md5_number_lower(concat({parts}))"
     with connected() as db:
         db.register("held", stream(table.table, f"select {', '.join(names)} from t"))
-        found = db.execute(f"select coalesce(sum({row}::hugeint) % 18446744073709551616, 0) from held").fetchone()
+        found = db.execute(
+            f"select coalesce(sum({row}::hugeint) % 18446744073709551616, 0) from held"
+        ).fetchone()
     assert found is not None  # an aggregate without groups has one row
     return f"{int(found[0]):016x}"

@@ -33,7 +33,9 @@ def is_provable(types: Mapping[str, str]) -> bool:
     return all(is_certain(str(kind)) for name, kind in types.items() if not is_own(name))
 
 
-def expect(db: duckdb.DuckDBPyConnection, part: Processor, source: TableLog, table: TableLog) -> None:
+def expect(
+    db: duckdb.DuckDBPyConnection, part: Processor, source: TableLog, table: TableLog
+) -> None:
     """Fold the rows of the table `source` of `db`, and put the result into its new table `expected`.
 
     Raises as `loading.load`, and `fold.Failed` for rows that the class can't fold.
@@ -55,7 +57,9 @@ def _ordered(
     db: duckdb.DuckDBPyConnection, part: Processor, names: Sequence[str]
 ) -> Iterator[tuple[tuple[Any, ...], int, dict[str, Any]]]:
     """Yield key, time in microseconds and values of the rows with a time, sorted by key and order."""
-    order = ", ".join(f"{identifier(one.column)} asc nulls last" for one in total_order(part, names))
+    order = ", ".join(
+        f"{identifier(one.column)} asc nulls last" for one in total_order(part, names)
+    )
     time = identifier(part.time)
     cursor = db.cursor()
     found = cursor.sql(
@@ -95,10 +99,14 @@ def _batches(rows: Iterator[dict[str, Any]], schema: pa.Schema) -> Iterator[pa.R
 def behind(part: Processor) -> SourceRows:
     """Return the rows of a result row's segment: of its key, from the segment's start to the first longer gap."""
     time, start = identifier(part.time), f"epoch_us(_r.{part.START})"
-    same = " and ".join(f"_o.{identifier(name)} is not distinct from _r.{identifier(name)}" for name in part.by)
+    same = " and ".join(
+        f"_o.{identifier(name)} is not distinct from _r.{identifier(name)}" for name in part.by
+    )
     # level by level: beside a column of the source, DuckDB would not find an alias of the same name
     times = f"select epoch_us(_o.{time}) as _us from source _o where {same} and epoch_us(_o.{time}) >= {start}"
     spaced = f"select _us, _us - lag(_us) over (order by _us) as _gap from ({times})"
     end = f"(select min(_us) from ({spaced}) where _gap > {part.expire * 1_000_000})"
-    within = f"epoch_us(_s.{time}) >= {start} and epoch_us(_s.{time}) < coalesce({end}, {2**63 - 1})"
+    within = (
+        f"epoch_us(_s.{time}) >= {start} and epoch_us(_s.{time}) < coalesce({end}, {2**63 - 1})"
+    )
     return SourceRows({name: name for name in part.by}, condition=within, by_itself=False)

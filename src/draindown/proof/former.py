@@ -22,7 +22,13 @@ from draindown.sources.tables import late
 from draindown.spec.derived import DerivedFlow
 
 _STAMP = "_changed_at"
-_PLAIN = {"byte": "tinyint", "short": "smallint", "long": "bigint", "string": "varchar", "binary": "blob"}
+_PLAIN = {
+    "byte": "tinyint",
+    "short": "smallint",
+    "long": "bigint",
+    "string": "varchar",
+    "binary": "blob",
+}
 _PLAIN |= {"timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
 _PLAIN |= {name: name for name in ("integer", "float", "double", "boolean", "date")}
 
@@ -80,7 +86,9 @@ def _of_source(
     written = written_files(log)
     _take_files(db, log, asked, written)
     find_rows(db, asked)
-    same = " and ".join(f"_s.{identifier(name)} is not distinct from p.{identifier(name)}" for name in keys)
+    same = " and ".join(
+        f"_s.{identifier(name)} is not distinct from p.{identifier(name)}" for name in keys
+    )
     newest = f" order by _s.{_STAMP} desc" if _STAMP in log.column_types else ""
     db.execute(
         f"create or replace temp table former as select _s from found "
@@ -92,7 +100,9 @@ def _of_source(
     return Former(rows(few.to_arrow_table()), int(number), written.gone)
 
 
-def _take_files(db: duckdb.DuckDBPyConnection, log: TableLog, asked: SourceRows, written: Written) -> None:
+def _take_files(
+    db: duckdb.DuckDBPyConnection, log: TableLog, asked: SourceRows, written: Written
+) -> None:
     """Make the table `source`: the rows of data files that may be behind the result's row, deleted ones included."""
     if not written.files:
         db.execute("delete from source")
@@ -114,16 +124,33 @@ def _take_files(db: duckdb.DuckDBPyConnection, log: TableLog, asked: SourceRows,
 def _parts(files: Mapping[str, Values], names: Sequence[str]) -> pa.Table:
     """Return the partition values of files as text."""
     texts = {name: [_text(values.get(name)) for values in files.values()] for name in names}
-    return pa.table({"_file": list(files), **{name: pa.array(found, pa.string()) for name, found in texts.items()}})
+    return pa.table(
+        {
+            "_file": list(files),
+            **{name: pa.array(found, pa.string()) for name, found in texts.items()},
+        }
+    )
 
 
 def _text(value: Any) -> str | None:
-    return None if value is None or value == "" else str(value)  # Delta writes NULL as an empty text
+    return (
+        None if value is None or value == "" else str(value)
+    )  # Delta writes NULL as an empty text
 
 
 def _column(name: str, kind: Any, held: set[str], parted: set[str]) -> str:
     """Return a column of Delta's type `kind`; a file of Spark may hold times in a form of their own."""
     known = kind if isinstance(kind, str) else ""
     duck = _PLAIN.get(known) or (known if known.startswith("decimal") else "")
-    place = f"p.{identifier(name)}" if name in parted else f"f.{identifier(name)}" if name in held else "null"
-    return f"cast({place} as {duck}) as {identifier(name)}" if duck else f"{place} as {identifier(name)}"
+    place = (
+        f"p.{identifier(name)}"
+        if name in parted
+        else f"f.{identifier(name)}"
+        if name in held
+        else "null"
+    )
+    return (
+        f"cast({place} as {duck}) as {identifier(name)}"
+        if duck
+        else f"{place} as {identifier(name)}"
+    )

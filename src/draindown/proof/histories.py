@@ -24,11 +24,16 @@ def query(part: History, types: Mapping[str, str]) -> str | None:
         return None
     by, sequence = listed(part.scope_keys), listed(part.sequence_by)
     others = [name for name in columns if name not in part.scope_keys]
-    content = [one.column for one in total_order(part, columns) if one.column not in part.sequence_by]
+    content = [
+        one.column for one in total_order(part, columns) if one.column not in part.sequence_by
+    ]
     newest = ", ".join(f"{identifier(name)} desc nulls last" for name in content)
     in_turn = f"over (partition by {by} order by {sequence})"
     known = " and ".join(f"{identifier(name)} is not null" for name in part.sequence_by)
-    same = [f"{identifier(n)} is not distinct from lag({identifier(n)}) {in_turn}" for n in part.tracked(columns)]
+    same = [
+        f"{identifier(n)} is not distinct from lag({identifier(n)}) {in_turn}"
+        for n in part.tracked(columns)
+    ]
     events = (
         f"select *, {_at(part.sequence_by)} as _at, coalesce({deletes}, false) as _gone from source where {known} "
         f"qualify row_number() over (partition by {by}, {sequence} order by _gone desc{newest and ', ' + newest}) = 1"
@@ -48,12 +53,18 @@ def query(part: History, types: Mapping[str, str]) -> str | None:
         f"select *, lead({identifier(part.START)}) over (partition by {by} order by _run) as {identifier(part.END)} "
         f"from ({runs})"
     )
-    return f"select {listed([*part.scope_keys, *part.made, *others])} from ({ended}) where not _gone"
+    return (
+        f"select {listed([*part.scope_keys, *part.made, *others])} from ({ended}) where not _gone"
+    )
 
 
 def behind(part: History) -> SourceRows:
     """Return the events of a row: from its start on, before its end."""
-    at, start, end = _at(part.sequence_by, "_s."), f"_r.{identifier(part.START)}", f"_r.{identifier(part.END)}"
+    at, start, end = (
+        _at(part.sequence_by, "_s."),
+        f"_r.{identifier(part.START)}",
+        f"_r.{identifier(part.END)}",
+    )
     within = f"{at} >= {start} and ({end} is null or {at} < {end})"
     span = (part.sequence_by[0], part.START, part.END) if len(part.sequence_by) == 1 else None
     return SourceRows({name: name for name in part.scope_keys}, span=span, condition=within)

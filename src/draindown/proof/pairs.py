@@ -29,9 +29,15 @@ def query(part: Pairing, tables: Sequence[SourceTable], types: Sequence[Mapping[
     for side, alias in enumerate("lr"):
         if ORIGIN_KEY[side] in part.made():
             columns[ORIGIN_KEY[side]] = f"{alias}._origin.unit || ':' || {alias}._origin.position"
-    on = [f"l.{identifier(one)} = r.{identifier(other)}" for one, other in zip(part.own(0), part.own(1), strict=True)]
+    on = [
+        f"l.{identifier(one)} = r.{identifier(other)}"
+        for one, other in zip(part.own(0), part.own(1), strict=True)
+    ]
     if isinstance(part, Join) and part.times:
-        left, right = (f"epoch_us({alias}.{identifier(one)})" for alias, one in zip("lr", part.times, strict=True))
+        left, right = (
+            f"epoch_us({alias}.{identifier(one)})"
+            for alias, one in zip("lr", part.times, strict=True)
+        )
         low, high, length = (one * 1_000_000 for one in (*part.bound, part.bucket))
         on.append(f"{right} - {left} between {low} and {high}")
         columns[Join.BUCKET] = f"{left} - (({left} % {length}) + {length}) % {length}"
@@ -41,7 +47,9 @@ def query(part: Pairing, tables: Sequence[SourceTable], types: Sequence[Mapping[
         columns[part.found] = f"r.{identifier(part.own(1)[0])} is not null"
     listed = ", ".join(f"{text} as {identifier(name)}" for name, text in columns.items())
     kind = "left join" if part.is_outer else "join"
-    return f"select {listed} from {SOURCES[at[0]]} l {kind} {SOURCES[at[1]]} r on {' and '.join(on)}"
+    return (
+        f"select {listed} from {SOURCES[at[0]]} l {kind} {SOURCES[at[1]]} r on {' and '.join(on)}"
+    )
 
 
 def _valid(time: str, row: str, types: Mapping[str, Any]) -> str:
@@ -55,26 +63,39 @@ def _valid(time: str, row: str, types: Mapping[str, Any]) -> str:
     return f"coalesce({start} <= {time} and ({end} is null or {time} < {end}), false)"
 
 
-def behind(part: Pairing, tables: Sequence[SourceTable], types: Sequence[Mapping[str, str]]) -> list[SourceRows]:
+def behind(
+    part: Pairing, tables: Sequence[SourceTable], types: Sequence[Mapping[str, str]]
+) -> list[SourceRows]:
     """Return, by table in the order of the flow, its row in a pair: none of the right table where nothing matches."""
     found = {part.place_of(side, tables): _side(part, side, tables, types) for side in (0, 1)}
     return [found[at] for at in sorted(found)]
 
 
-def _side(part: Pairing, side: int, tables: Sequence[SourceTable], types: Sequence[Mapping[str, str]]) -> SourceRows:
+def _side(
+    part: Pairing, side: int, tables: Sequence[SourceTable], types: Sequence[Mapping[str, str]]
+) -> SourceRows:
     known = [name for name in types[part.place_of(side, tables)] if not is_own(name)]
-    own = (part.of_right if side else part.of_left)(known) | dict(zip(part.on, part.own(side), strict=True))
-    named = [name for name in part.named_by(side) if name in own]  # not an origin, nor the start of a history's row
+    own = (part.of_right if side else part.of_left)(known) | dict(
+        zip(part.on, part.own(side), strict=True)
+    )
+    named = [
+        name for name in part.named_by(side) if name in own
+    ]  # not an origin, nor the start of a history's row
     conditions = []
     if part.has_origin(side):
         conditions.append(f"_s._origin.unit || ':' || _s._origin.position = _r.{ORIGIN_KEY[side]}")
     counts = "true"
     if side and isinstance(part, Join) and part.times:
-        left, right = (f"epoch_us({row}.{identifier(one)})" for row, one in zip(("_r", "_s"), part.times, strict=True))
+        left, right = (
+            f"epoch_us({row}.{identifier(one)})"
+            for row, one in zip(("_r", "_s"), part.times, strict=True)
+        )
         low, high = (one * 1_000_000 for one in part.bound)
         counts = f"coalesce({right} - {left} between {low} and {high}, false)"
     if side and isinstance(part, Lookup) and part.time:
-        conditions.append(_valid(f"_r.{identifier(part.result_time)}", "_s", types[part.place_of(1, tables)]))
+        conditions.append(
+            _valid(f"_r.{identifier(part.result_time)}", "_s", types[part.place_of(1, tables)])
+        )
     # a left row may have NULL in `on`, which nothing matches
     equal = {name: own[name] for name in dict.fromkeys([*part.on, *named])}
     return SourceRows(

@@ -66,8 +66,17 @@ def pinned(layout: FlowLayout, source: TableSource) -> Pinned:
     found = next(intake.slices(layout, generation, done), None) if done else None
     part = part_way(layout, generation, done) if found else None
     if found is None or part is not None:
-        what = f"{part[0]} of {part[1]} buckets are in the table" if part else "no batch has derived anything yet"
-        raise _impossible(layout, "nothing-to-prove", what, f"draindown run {layout.pipeline} --flow {layout.flow}")
+        what = (
+            f"{part[0]} of {part[1]} buckets are in the table"
+            if part
+            else "no batch has derived anything yet"
+        )
+        raise _impossible(
+            layout,
+            "nothing-to-prove",
+            what,
+            f"draindown run {layout.pipeline} --flow {layout.flow}",
+        )
     if found.units[0].row["derivation"] != source.derivation:
         raise derivation_changed(layout, source, "prove")
     units = zip(source.read, by_table(source, found.units), strict=True)
@@ -81,23 +90,34 @@ def _opened(layout: FlowLayout, table: SourceTable, unit: Unit | None) -> TableL
     log = TableLog(layout.other_table(table.table))
     if unit is None or not log.exists or log.id != unit.row["table_id"]:
         next_ = f"draindown reset {layout.pipeline} --flow {layout.flow}   # compares the whole table with its source"
-        raise _impossible(layout, "source-replaced", f"table {table} is not the one that was read", next_)
+        raise _impossible(
+            layout, "source-replaced", f"table {table} is not the one that was read", next_
+        )
     version = Followed(table, layout).readable(unit)
     found = log.at(version)
     try:
         _ = found.version
     except DeltaError:
-        raise _gone(layout, f"the log of table {table} at version {version}", _newer(layout)) from None
+        raise _gone(
+            layout, f"the log of table {table} at version {version}", _newer(layout)
+        ) from None
     return found
 
 
 def _refuse_gone(layout: FlowLayout, source: TableSource, found: Pinned) -> None:
     """Raise TerminalError `history-gone` if files of one of the versions are not there."""
     doctor = f"draindown doctor {layout.pipeline} --flow {layout.flow}   # if its newest version is whole, prove again"
-    read = [(str(table), log, _newer(layout)) for table, log in zip(source.read, found.sources, strict=True)]
+    read = [
+        (str(table), log, _newer(layout))
+        for table, log in zip(source.read, found.sources, strict=True)
+    ]
     for name, log, next_ in (*read, (layout.table_name, found.table, doctor)):
         if gone := lost_files(log):
-            raise _gone(layout, f"{count(len(gone), 'file')} of table {name} at version {log.version}", next_)
+            raise _gone(
+                layout,
+                f"{count(len(gone), 'file')} of table {name} at version {log.version}",
+                next_,
+            )
 
 
 def _newer(layout: FlowLayout) -> str:

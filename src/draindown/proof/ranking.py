@@ -12,7 +12,18 @@ from draindown.proof.source_rows import SourceRows
 from draindown.spec.names import is_own
 from draindown.spec.ranking import Deduplicate, Order, Top, total_order
 
-_ORDERED = ("byte", "short", "integer", "long", "string", "binary", "date", "timestamp", "timestamp_ntz", "boolean")
+_ORDERED = (
+    "byte",
+    "short",
+    "integer",
+    "long",
+    "string",
+    "binary",
+    "date",
+    "timestamp",
+    "timestamp_ntz",
+    "boolean",
+)
 _FLOATS = ("float", "double")
 
 
@@ -42,7 +53,10 @@ def behind(part: Deduplicate | Top, types: Mapping[str, str]) -> SourceRows:
     position = f"_r.{identifier(part.POSITION)}" if isinstance(part, Top) else "1"
     keys = {name: name for name in part.scope_keys}
     return SourceRows(
-        keys, order=order, counts=f"nth = {position}", otherwise="another row has this place in the order"
+        keys,
+        order=order,
+        counts=f"nth = {position}",
+        otherwise="another row has this place in the order",
     )
 
 
@@ -51,7 +65,9 @@ def _over(function: str, by: Sequence[str], order: Iterable[Order]) -> str:
 
 
 def _ordered(order: Iterable[Order], row: str = "") -> str:
-    return ", ".join(f"{row}{identifier(name)} {'desc' if down else 'asc'} nulls last" for name, down in order)
+    return ", ".join(
+        f"{row}{identifier(name)} {'desc' if down else 'asc'} nulls last" for name, down in order
+    )
 
 
 def listed(names: Iterable[str]) -> str:

@@ -21,7 +21,10 @@ def query(session: Session, types: Mapping[str, str]) -> str | None:
         return None
     by, gap = ", ".join(map(identifier, session.by)), session.gap * 1_000_000
     within = f"over (partition by {by} order by _us"
-    named = [f"{text} as {identifier(name)}" for name, text in (measures | scales(session.measures, types)).items()]
+    named = [
+        f"{text} as {identifier(name)}"
+        for name, text in (measures | scales(session.measures, types)).items()
+    ]
     columns = [
         *map(identifier, session.by),
         f"min(_us) as {session.START}",
@@ -33,7 +36,9 @@ def query(session: Session, types: Mapping[str, str]) -> str | None:
     timed = f"select *, epoch_us({time}) as _us from source where {time} is not null"
     first = f"select *, case when _us - lag(_us) {within}) <= {gap} then 0 else 1 end as _first from ({timed})"
     # by range: rows of one instant are of one session, in whichever order both windows have them
-    numbered = f"select *, sum(_first) {within} range unbounded preceding) as _session from ({first})"
+    numbered = (
+        f"select *, sum(_first) {within} range unbounded preceding) as _session from ({first})"
+    )
     return f"select {', '.join(columns)} from ({numbered}) group by {by}, _session"
 
 

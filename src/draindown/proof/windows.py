@@ -13,7 +13,8 @@ from draindown.proof.source_rows import SourceRows
 from draindown.spec.window import Window
 
 _CALL = re.compile(
-    r"\s*(count|sum|avg|mean|min|max)\s*\(\s*(distinct\s+)?(\*|[^\W\d]\w*|`[^`]+`)\s*\)\s*", re.IGNORECASE
+    r"\s*(count|sum|avg|mean|min|max)\s*\(\s*(distinct\s+)?(\*|[^\W\d]\w*|`[^`]+`)\s*\)\s*",
+    re.IGNORECASE,
 )
 _FLOATS = ("float", "double")
 _WHOLE = ("byte", "short", "integer", "long")
@@ -31,7 +32,10 @@ def query(window: Window, types: Mapping[str, str]) -> str | None:
     if None in measures.values():
         return None
     groups = [identifier(name) for name in window.group_by]
-    named = [f"{text} as {identifier(name)}" for name, text in (measures | scales(window.measures, types)).items()]
+    named = [
+        f"{text} as {identifier(name)}"
+        for name, text in (measures | scales(window.measures, types)).items()
+    ]
     starts, end = _months(window.months) if window.months else _fixed(window)
     columns = [f"_start as {window.START}", *groups, f"{end} as {window.END}", *named]
     time = identifier(window.time)
@@ -60,13 +64,17 @@ def first_end(window: Window) -> str:
     if window.months:
         start, end = _months(window.months)
         return end.replace("_start", start)
-    size, step, origin = (seconds * 1_000_000 for seconds in (window.seconds, window.step, window.origin))
+    size, step, origin = (
+        seconds * 1_000_000 for seconds in (window.seconds, window.step, window.origin)
+    )
     return f"_us - (((_us - {size} - {origin}) % {step}) + {step}) % {step} + {step}"
 
 
 def _fixed(window: Window) -> tuple[str, str]:
     """Return the starts of the windows that `_us` lies in, one a row, and the end of the window from `_start`."""
-    size, step, origin = (seconds * 1_000_000 for seconds in (window.seconds, window.step, window.origin))
+    size, step, origin = (
+        seconds * 1_000_000 for seconds in (window.seconds, window.step, window.origin)
+    )
     newest = f"_us - (((_us - {origin}) % {step}) + {step}) % {step}"
     return f"unnest(range({newest}, _us - {size}, -{step}))", f"_start + {size}"
 
@@ -106,9 +114,13 @@ def scales(measures: Mapping[str, str], types: Mapping[str, str]) -> dict[str, s
     for name, text in measures.items():
         call = _CALL.fullmatch(text)
         column = call and _column(call[3].strip("`"), types)
-        is_float = column and (types[column] in _FLOATS or (call and call[1].lower() in ("avg", "mean")))
+        is_float = column and (
+            types[column] in _FLOATS or (call and call[1].lower() in ("avg", "mean"))
+        )
         if call and is_float and call[1].lower() in ("sum", "avg", "mean"):
-            found[scale_of(name)] = f"{'sum' if call[1].lower() == 'sum' else 'avg'}(abs({identifier(str(column))}))"
+            found[scale_of(name)] = (
+                f"{'sum' if call[1].lower() == 'sum' else 'avg'}(abs({identifier(str(column))}))"
+            )
     return found
 
 
@@ -122,10 +134,14 @@ def is_scale(column: str) -> bool:
     return column.startswith(scale_of(""))
 
 
-def columns(names: Sequence[str], measures: Mapping[str, str], types: Mapping[str, str]) -> list[str]:
+def columns(
+    names: Sequence[str], measures: Mapping[str, str], types: Mapping[str, str]
+) -> list[str]:
     """Return the columns of the source that `names` and the measures name, in whatever case they do."""
     named = [call[3].strip("`") for text in measures.values() if (call := _CALL.fullmatch(text))]
-    return list(dict.fromkeys(found for name in (*names, *named) if (found := _column(name, types))))
+    return list(
+        dict.fromkeys(found for name in (*names, *named) if (found := _column(name, types)))
+    )
 
 
 def _column(name: str, types: Mapping[str, str]) -> str | None:
@@ -137,9 +153,15 @@ def _is_certain(function: str, distinct: bool, kind: str) -> bool:
     decimal = kind.startswith("decimal")
     match function:
         case "count":
-            return not distinct or decimal or kind in _EXACT  # distinct doubles: NaN and zeros have signs
+            return (
+                not distinct or decimal or kind in _EXACT
+            )  # distinct doubles: NaN and zeros have signs
         case "sum":
-            return decimal or kind in _WHOLE if distinct else decimal or kind in (*_WHOLE, "float", "double")
+            return (
+                decimal or kind in _WHOLE
+                if distinct
+                else decimal or kind in (*_WHOLE, "float", "double")
+            )
         case "avg" | "mean":
             return not distinct and kind in (*_WHOLE, "float", "double")  # of decimals Spark rounds
         case _:

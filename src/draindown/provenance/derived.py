@@ -26,7 +26,15 @@ from draindown.spec.derived import DerivedFlow
 from draindown.spec.lookup import Lookup
 
 Row = Mapping[str, Any]
-_DECIDING: tuple[Absent, ...] = ("waiting", "deleted", "withdrawn", "refused", "moved", "superseded", "left-out")
+_DECIDING: tuple[Absent, ...] = (
+    "waiting",
+    "deleted",
+    "withdrawn",
+    "refused",
+    "moved",
+    "superseded",
+    "left-out",
+)
 """States of a source's key that say why the derived table has no row with the same key, in order of precedence."""
 
 
@@ -76,7 +84,9 @@ class DerivedTable:
         """Return the source rows behind rows of the table. `key`: the columns that are known, if not all are."""
         sources, decided, gone = self._sources
         try:
-            found = source_rows(self._layout, self._flow, sources, self._whole(table), decided, self._limit, key)
+            found = source_rows(
+                self._layout, self._flow, sources, self._whole(table), decided, self._limit, key
+            )
         except (*UNREADABLE, duckdb.Error) as error:
             gone = [*gone, f"source rows can't be read: {shortened(str(error), 300)}"]
             found = [([], {}) for _ in sources]
@@ -87,17 +97,24 @@ class DerivedTable:
                 by_row[row[ROW]].append(row)
             rows.append(by_row)
         return Behind(
-            rows, [number for _, number in found], [one.otherwise for one in behind(self._flow, sources)], gone
+            rows,
+            [number for _, number in found],
+            [one.otherwise for one in behind(self._flow, sources)],
+            gone,
         )
 
-    def former(self, table: pa.Table, key: Collection[str], keys: Sequence[Sequence[str]], limit: int) -> list[Former]:
+    def former(
+        self, table: pa.Table, key: Collection[str], keys: Sequence[Sequence[str]], limit: int
+    ) -> list[Former]:
         """Return the source rows that were behind a row with the key in `table`, by source table.
 
         `keys`: by source table, the columns that name its rows.
         """
         sources, decided, _ = self._sources
         try:
-            return former_rows(self._layout, self._flow, sources, keys, self._whole(table), decided, limit, key)
+            return former_rows(
+                self._layout, self._flow, sources, keys, self._whole(table), decided, limit, key
+            )
         except (*UNREADABLE, duckdb.Error) as error:
             why = f"earlier source rows can't be read: {shortened(str(error), 300)}"
             return [Former((), 0, (why,)) for _ in sources]
@@ -109,7 +126,9 @@ class DerivedTable:
         if all(log.version == read.version for log, read in zip(newest, sources, strict=True)):
             return []
         try:
-            found = source_rows(self._layout, self._flow, newest, self._whole(table), decided, 1, key)
+            found = source_rows(
+                self._layout, self._flow, newest, self._whole(table), decided, 1, key
+            )
         except (*UNREADABLE, duckdb.Error):
             return []
         return [name for name, (some, _) in zip(self.tables, found, strict=True) if some]
@@ -146,12 +165,19 @@ class DerivedTable:
         return found.sources, found.decided, []
 
     def trace(
-        self, key: Row, row: Row, number: Mapping[str, int], sources: Sequence[Trace], gone: Sequence[str]
+        self,
+        key: Row,
+        row: Row,
+        number: Mapping[str, int],
+        sources: Sequence[Trace],
+        gone: Sequence[str],
     ) -> Trace:
         """Return the trace of a row, of which `sources` are behind it."""
         stamp = row.get("_changed_at")
         batch = None if stamp is None else ledger_table.by_stamp(self._layout, {stamp}).get(stamp)
-        missing = [] if batch or stamp is None else [f"no batch of the ledger has its stamp {stamp}"]
+        missing = (
+            [] if batch or stamp is None else [f"no batch of the ledger has its stamp {stamp}"]
+        )
         return self._new(
             key,
             "derived",
@@ -167,31 +193,51 @@ class DerivedTable:
         """Return the trace of a key that the table lacks. `number`: of the source rows that would count in its row."""
         state, said, then = self._verdict(number, known)
         traces = [*known.sources, *known.former, *known.without]
-        return self._new(key, state, said, number=number, sources=traces, gone=known.gone, next=then)
+        return self._new(
+            key, state, said, number=number, sources=traces, gone=known.gone, next=then
+        )
 
     def _verdict(self, number: Mapping[str, int], known: Lacking) -> tuple[Absent, str, list[str]]:
         pipeline, flow = self._layout.pipeline, self._layout.flow
         made_of_each = not (self._flow.history or self._flow.session or self._flow.processor)
         if known.sources and all(number.values()) and made_of_each:
             prove = f"draindown prove {pipeline} --flow {flow}"
-            return "unknown", "source rows make a row with this key, and the table lacks it", [prove]
+            return (
+                "unknown",
+                "source rows make a row with this key, and the table lacks it",
+                [prove],
+            )
         if known.unread:
             run = f"draindown run {pipeline} --flow {flow}"
-            return "waiting", f"source rows with its key wait in {', '.join(known.unread)}: no batch read them", [run]
+            return (
+                "waiting",
+                f"source rows with its key wait in {', '.join(known.unread)}: no batch read them",
+                [run],
+            )
         if known.former:
             return _of_former(known)
         if known.sources:
             reasons = sorted({one.why for one in known.sources if one.why})
             said = "source rows have its key, and none of them makes a row with it"
             late_rows = any("`accept`" in why for why in reasons)
-            then = [f"draindown late list {pipeline} --flow {flow} --state all"] if late_rows else []
+            then = (
+                [f"draindown late list {pipeline} --flow {flow} --state all"] if late_rows else []
+            )
             return "left-out", f"{said}{': ' if reasons else ''}{'; '.join(reasons)}", then
         for state in _DECIDING:
             telling = [one for one in known.without if one.state == state]
             if telling:
-                return state, f"no source row is behind such a key: {telling[0].table}: {telling[0].said}", []
+                return (
+                    state,
+                    f"no source row is behind such a key: {telling[0].table}: {telling[0].said}",
+                    [],
+                )
         if known.gone:
-            return "unknown", "no source row is behind such a key, as far as sources can still be read", []
+            return (
+                "unknown",
+                "no source row is behind such a key, as far as sources can still be read",
+                [],
+            )
         return "never-seen", "no source row was ever behind such a key", []
 
     def _new(self, key: Row, state: State, said: str, **more: Any) -> Trace:
@@ -202,8 +248,14 @@ class DerivedTable:
 def _of_former(known: Lacking) -> tuple[Absent, str, list[str]]:
     """Return the verdict on a key that source rows had: `moved` if one of them has another key now."""
     states = {"moved" if one.row is not None else one.state for one in known.former}
-    state: Absent = "moved" if "moved" in states else "withdrawn" if states == {"withdrawn"} else "deleted"
-    became = {"moved": "other values now", "withdrawn": "been withdrawn", "deleted": "been deleted"}[state]
+    state: Absent = (
+        "moved" if "moved" in states else "withdrawn" if states == {"withdrawn"} else "deleted"
+    )
+    became = {
+        "moved": "other values now",
+        "withdrawn": "been withdrawn",
+        "deleted": "been deleted",
+    }[state]
     first = known.former[0]
     rows = count(known.had, "source row")
     said = f"{rows} had its key and {'has' if known.had == 1 else 'have'} {became}; the newest: {first.said}"

@@ -38,7 +38,11 @@ class Events:
                 found[at] = None if one["_delete"] else one
         rows = list(rows)
         starts = {bound(row, START_AT) for row in rows}
-        found |= {end: None for row in rows if (end := bound(row, END_AT)) is not None and end not in starts}
+        found |= {
+            end: None
+            for row in rows
+            if (end := bound(row, END_AT)) is not None and end not in starts
+        }
         return cls(found | {tuple(row[name] for name in order): row for row in rows})
 
 
@@ -47,7 +51,10 @@ class Historical:
 
     def judge(self, asked: Asked) -> Judge:
         """Return what tells which rows of the history each record is in."""
-        rows, hidden = (of_key(asked.flow, path, asked.key) for path in (asked.layout.table, asked.layout.hidden))
+        rows, hidden = (
+            of_key(asked.flow, path, asked.key)
+            for path in (asked.layout.table, asked.layout.hidden)
+        )
         events = Events.of(rows, hidden, tuple(asked.flow.target.sequence_by))
         return Judge(events, deletes_of(asked.flow), only=not asked.every)
 
@@ -58,7 +65,11 @@ class Historical:
             if one.fate in ("applied", "deleted"):
                 by.setdefault(one.why.rpartition(": ")[2], []).append(f"{one.unit}:{one.position}")
         begins, ends, inner = (by.get(f"{what} the row", []) for what in ("begins", "ends", "in"))
-        said = f"begins with the record at {begins[0]}" if begins else "the record that it begins with can't be read"
+        said = (
+            f"begins with the record at {begins[0]}"
+            if begins
+            else "the record that it begins with can't be read"
+        )
         said += f"; {len(inner)} more in it" if inner else ""
         return said + (f"; ends with that at {ends[0]}" if ends else "")
 
@@ -77,17 +88,23 @@ class Judge:
 
     def __call__(self, known: Known, how: Contents, ends: Ends) -> Judged:
         """Yield the accepted records of one batch, with their sequences, in order."""
-        for one, at in sorted(known, key=lambda pair: (pair[1], pair[0].unit.name, pair[0].record.position)):
+        for one, at in sorted(
+            known, key=lambda pair: (pair[1], pair[0].unit.name, pair[0].record.position)
+        ):
             place = self._place(at, ends.row)
             if place or not self.only:
                 yield one, *self._fate(one, at, place, how, ends), at
 
-    def _fate(self, one: Found, at: Values, place: str, how: Contents, ends: Ends) -> tuple[Fate, str]:
+    def _fate(
+        self, one: Found, at: Values, place: str, how: Contents, ends: Ends
+    ) -> tuple[Fate, str]:
         words, deletes = shown(how.order, at), self.deletes(one)
         if at not in self.events.by_sequence:
             out = at in ends.withheld
             return (
-                ("withdrawn", f"{words}: the gate withdrew it") if out else ("unclear", f"{words}: no event is known")
+                ("withdrawn", f"{words}: the gate withdrew it")
+                if out
+                else ("unclear", f"{words}: no event is known")
             )
         event = self.events.by_sequence[at]
         if (

@@ -58,12 +58,16 @@ class Ends:
     withheld: Sequence[Values]
 
 
-def places(found: Sequence[Found], batches: Mapping[BatchPlace, BatchRow], how: Contents, ends: Ends) -> list[Place]:
+def places(
+    found: Sequence[Found], batches: Mapping[BatchPlace, BatchRow], how: Contents, ends: Ends
+) -> list[Place]:
     """Return the records of one key with their fates, by batch, oldest first; those that wait are last."""
     by_batch: dict[BatchPlace, list[Found]] = defaultdict(list)
     for one in found:
         by_batch[one.place].append(one)
-    read = sorted((place for place in by_batch if place in batches), key=lambda one: _turn(batches[one]))
+    read = sorted(
+        (place for place in by_batch if place in batches), key=lambda one: _turn(batches[one])
+    )
     told: list[Place] = []
     newest: tuple[Values, BatchRow] | None = None
     for place in read:
@@ -77,14 +81,26 @@ def places(found: Sequence[Found], batches: Mapping[BatchPlace, BatchRow], how: 
 
 
 def _in_batch(
-    found: Sequence[Found], how: Contents, ends: Ends, place: BatchPlace, newest: tuple[Values, BatchRow] | None
+    found: Sequence[Found],
+    how: Contents,
+    ends: Ends,
+    place: BatchPlace,
+    newest: tuple[Values, BatchRow] | None,
 ) -> Iterator[tuple[Found, Fate, str, Values | None]]:
     accepted = [(one, how.sequence(one)) for one in found if one.refused is None]
-    yield from ((one, "refused", refusal(one.refused), None) for one in found if one.refused is not None)
     yield from (
-        (one, "unclear", "its sequence can't be read from the record", None) for one, at in accepted if at is None
+        (one, "refused", refusal(one.refused), None) for one in found if one.refused is not None
     )
-    known = sorted(((one, at) for one, at in accepted if at is not None), key=lambda pair: pair[1], reverse=True)
+    yield from (
+        (one, "unclear", "its sequence can't be read from the record", None)
+        for one, at in accepted
+        if at is None
+    )
+    known = sorted(
+        ((one, at) for one, at in accepted if at is not None),
+        key=lambda pair: pair[1],
+        reverse=True,
+    )
     if not known:
         return
     if how.judge is not None:
@@ -95,7 +111,12 @@ def _in_batch(
     verdict = _verdict(tied, won, how, ends, place, newest)
     yield from ((one, *verdict(one), won) for one in tied)
     for one, at in known[len(tied) :]:
-        yield one, "superseded", f"{shown(how.order, at)} is before {shown(how.order, won)} of the same batch", None
+        yield (
+            one,
+            "superseded",
+            f"{shown(how.order, at)} is before {shown(how.order, won)} of the same batch",
+            None,
+        )
 
 
 def _verdict(
@@ -109,27 +130,39 @@ def _verdict(
     """Return what became of records that have the greatest sequence of their batch."""
     at, is_row = shown(how.order, won), ends.row is not None and how.of(ends.row) == won
     if ends.deletes.get(place) == won:
-        return _first(tied, "deleted", f"deletes the key at {at}", f"the same sequence {at}: the delete wins")
+        return _first(
+            tied, "deleted", f"deletes the key at {at}", f"the same sequence {at}: the delete wins"
+        )
     if is_row and ends.by == place:
         same = [one for one in tied if how.same(one, ends.row or {})]
         chosen = same if same else tied if len(tied) == 1 else []
         if not chosen:
-            return lambda _: ("unclear", f"one of {len(tied)} with {at}: the transform changes what tells them apart")
+            return lambda _: (
+                "unclear",
+                f"one of {len(tied)} with {at}: the transform changes what tells them apart",
+            )
         return _first(chosen, "applied", "", f"the same sequence {at}, and less by its content")
     if any(won <= out for out in ends.withheld):
         return lambda _: ("superseded", f"{at} is not after the row that the gate withdrew")
     if newest is not None and won <= newest[0]:
         before, batch = newest
         if won < before:
-            return lambda _: ("superseded", f"{at} is before {shown(how.order, before)} of batch {batch.batch}")
+            return lambda _: (
+                "superseded",
+                f"{at} is before {shown(how.order, before)} of batch {batch.batch}",
+            )
         return lambda _: (
             "duplicate",
             f"{at} is that of batch {batch.batch}: the same change again, or less by content",
         )
-    return _first(tied[:1], "applied", "a later batch replaced or deleted it", f"the same sequence {at}")
+    return _first(
+        tied[:1], "applied", "a later batch replaced or deleted it", f"the same sequence {at}"
+    )
 
 
-def _first(chosen: Sequence[Found], fate: Fate, why: str, less: str) -> Callable[[Found], tuple[Fate, str]]:
+def _first(
+    chosen: Sequence[Found], fate: Fate, why: str, less: str
+) -> Callable[[Found], tuple[Fate, str]]:
     """Return the verdict that the first of `chosen` won, the others are the same change again, and all else lost."""
     first = min(chosen, key=lambda one: (one.unit.name, one.record.position))
     equal = {id(one) for one in chosen}

@@ -70,7 +70,10 @@ class FileRecords:
     def _texts(self, unit: Unit, needles: Collection[bytes]) -> Iterator[Record]:
         flow, multiline = self._flow, bool(unit.row.get("multiline"))
         header = audited.header_of(unit.name, flow, multiline)
-        read = _TextReader(flow, audited.names_in(header, flow) if header is not None else list(flow.fields.values()))
+        read = _TextReader(
+            flow,
+            audited.names_in(header, flow) if header is not None else list(flow.fields.values()),
+        )
         is_repeated = audited.repeats(header, flow)
         plain = TextFile(unit.name, source=flow.source if multiline else None)
         for record in DocumentFile(unit.name) if flow.source.documents else plain:
@@ -83,7 +86,9 @@ class FileRecords:
         blocks, present = columnar.blocks(unit.name, self._flow.source.format)
         read, position = _RowReader(self._flow), 0
         for block in blocks(list(present)):
-            for row in rows(block if isinstance(block, pa.Table) else pa.Table.from_batches([block])):
+            for row in rows(
+                block if isinstance(block, pa.Table) else pa.Table.from_batches([block])
+            ):
                 position += 1
                 text = json.dumps(row, ensure_ascii=False, default=value_text)
                 yield Record(position, text.encode("utf-8", "backslashreplace"), partial(read, row))
@@ -98,7 +103,10 @@ class _TextReader:
 
     def __call__(self, raw: bytes, names: Names) -> Values | None:
         if names not in self._known:
-            self._known[names] = FieldReader(self._flow, names, self._cells), Typed(self._flow, names)
+            self._known[names] = (
+                FieldReader(self._flow, names, self._cells),
+                Typed(self._flow, names),
+            )
         fields, typed = self._known[names]
         try:
             return typed(fields(raw))
@@ -125,6 +133,10 @@ class _RowReader:
         if isinstance(cell, str):
             form = written.reader_of(self._flow, name)
             return Typed(self._flow, (name,))([form(cell) if form else cell])[0]
-        if isinstance(cell, datetime) and cell.tzinfo is None and self._flow.columns[name].type == "timestamp":
+        if (
+            isinstance(cell, datetime)
+            and cell.tzinfo is None
+            and self._flow.columns[name].type == "timestamp"
+        ):
             return cell.replace(tzinfo=self._zone).astimezone(UTC)
         return cell

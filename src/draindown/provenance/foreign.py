@@ -77,9 +77,15 @@ class ForeignWriter:
         what = "wrote" if trace.batch is None or trace.row is None else "changed"
         said = f"{touched.commit.name} ({touched.commit.writer}) {what if touched.left else 'deleted'} it; "
         said += self._decision(touched.commit)
-        then = [] if self._of(touched.commit) else [foreign.deciding(self._layout, self._flow, touched.commit)]
+        then = (
+            []
+            if self._of(touched.commit)
+            else [foreign.deciding(self._layout, self._flow, touched.commit)]
+        )
         state: State = "foreign" if touched.left else "deleted"
-        return replace(trace, state=state, said=said, gone=[*trace.gone, *gone], next=then or trace.next)
+        return replace(
+            trace, state=state, said=said, gone=[*trace.gone, *gone], next=then or trace.next
+        )
 
     def _of(self, commit: ForeignCommit) -> Acceptance | None:
         table = TableLog(self._layout.table).id
@@ -117,4 +123,7 @@ class ForeignWriter:
             return []
         with connected() as db:
             db.register("images", images)
-            return [int(number) for (number,) in db.execute(f"select {ROWS} from images where {where}").fetchall()]
+            return [
+                int(number)
+                for (number,) in db.execute(f"select {ROWS} from images where {where}").fetchall()
+            ]

@@ -51,7 +51,9 @@ class KeptRecords:
             f"part = {literal(raw.RECORDS)} and unit = {literal(unit.name)} and log = {literal(unit.log)} "
             f"and position >= {unit.start} and position < {unit.until}"
         )
-        for row in TableLog(self._layout.raw).rows(f"select * from t where {where} order by position"):
+        for row in TableLog(self._layout.raw).rows(
+            f"select * from t where {where} order by position"
+        ):
             text = row["value"] if row["value"] is not None else b""
             beside = [header["value"] or b"" for header in row["headers"] or ()]
             if holds(b"".join([text, row["key"] or b"", *beside]), needles):

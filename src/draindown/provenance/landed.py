@@ -53,29 +53,47 @@ class LandedTable:
         scan, wanted = self._scan(), defaultdict[str, set[int]](set)
         for row in found:
             wanted[row[_ORIGIN]["unit"]].add(row[_ORIGIN]["position"])
-        at = {(one.unit.name, one.record.position): one for unit, some in wanted.items() for one in scan.at(unit, some)}
+        at = {
+            (one.unit.name, one.record.position): one
+            for unit, some in wanted.items()
+            for one in scan.at(unit, some)
+        }
         traces = []
         for row, batch in zip(found, by_row, strict=True):
             unit, position = row[_ORIGIN]["unit"], row[_ORIGIN]["position"]
             hit = at.get((unit, position))
             records = (
-                [Place(unit, position, hit.record.raw.decode("utf-8", "backslashreplace"), "applied")] if hit else []
+                [
+                    Place(
+                        unit,
+                        position,
+                        hit.record.raw.decode("utf-8", "backslashreplace"),
+                        "applied",
+                    )
+                ]
+                if hit
+                else []
             )
             gone = (
                 ()
                 if hit
-                else [why for why in scan.gone if unit in why] or [f"{unit}:{position}: no record is there now"]
+                else [why for why in scan.gone if unit in why]
+                or [f"{unit}:{position}: no record is there now"]
             )
             traces.append(self._trace({_ORIGIN: f"{unit}:{position}"}, row, batch, records, gone))
         return traces
 
-    def _keyed(self, found: Sequence[Row], by_row: Sequence[BatchRow | None], every: bool) -> list[Trace]:
+    def _keyed(
+        self, found: Sequence[Row], by_row: Sequence[BatchRow | None], every: bool
+    ) -> list[Trace]:
         shows_all, every = every, every or self._judging is not None
         keys = [tuple(row[name] for name in self._keys) for row in found]
         hidden = unusable(self._flow, self._root)
         read = ledger_table.with_records(self._layout) if every else [one for one in by_row if one]
         batches = {row.place: row for row in read if row.kind != GATE}
-        wanted: dict[BatchPlace, set[Values]] = {place: set(keys) if every else set() for place in batches}
+        wanted: dict[BatchPlace, set[Values]] = {
+            place: set(keys) if every else set() for place in batches
+        }
         if not every:
             for key, by in zip(keys, by_row, strict=True):
                 if by is not None and by.place in wanted:
@@ -95,7 +113,11 @@ class LandedTable:
             records = fates.places(own, batches, self._contents(key, row, every=shows_all), ends)
             gone = [*scan.gone, *([hidden] if hidden else [])]
             told = {name: row[name] for name in self._flow.target.row_keys}
-            traces.append(self._trace(told, row, batch, records, gone, ranges.get(batch.place, ()) if batch else ()))
+            traces.append(
+                self._trace(
+                    told, row, batch, records, gone, ranges.get(batch.place, ()) if batch else ()
+                )
+            )
         return traces
 
     def _trace(
@@ -109,16 +131,26 @@ class LandedTable:
     ) -> Trace:
         said = self._won(records, batch) if self._judging is None else self._judging.said(records)
         stamp = row.get(_CHANGED_AT)
-        missing = [] if batch or stamp is None else [f"no batch of the ledger has its stamp {stamp}"]
+        missing = (
+            [] if batch or stamp is None else [f"no batch of the ledger has its stamp {stamp}"]
+        )
         told = None if batch is None else Batch.of(batch, read)
-        return self._new(key, "landed", said, row=row, batch=told, records=records, gone=[*missing, *gone])
+        return self._new(
+            key, "landed", said, row=row, batch=told, records=records, gone=[*missing, *gone]
+        )
 
     def _won(self, records: Sequence[Place], batch: BatchRow | None) -> str:
-        won = next((one for one in records if one.fate == "applied" and self._is_of(one, batch)), None)
-        said = (
-            f"the record at {won.unit}:{won.position}" if won else "the record behind it is not among what can be read"
+        won = next(
+            (one for one in records if one.fate == "applied" and self._is_of(one, batch)), None
         )
-        lost = sum(one.fate in ("superseded", "duplicate") and self._is_of(one, batch) for one in records)
+        said = (
+            f"the record at {won.unit}:{won.position}"
+            if won
+            else "the record behind it is not among what can be read"
+        )
+        lost = sum(
+            one.fate in ("superseded", "duplicate") and self._is_of(one, batch) for one in records
+        )
         return said + (f"; {lost} lost against it in its batch" if lost else "")
 
     @staticmethod
@@ -138,31 +170,57 @@ class LandedTable:
         found = scan.at(unit, [int(position)]) if position.isdecimal() else []
         records = [fates.at_origin(one) for one in found]
         if any(one.fate == "refused" for one in records):
-            return self._new(key, "refused", records[0].why, records=records, next=self._refused_next(found))
+            return self._new(
+                key, "refused", records[0].why, records=records, next=self._refused_next(found)
+            )
         if records:
             run = f"draindown run {self._layout.pipeline} --flow {self._layout.flow}"
-            return self._new(key, "waiting", "its record is in no batch yet", records=records, next=[run])
+            return self._new(
+                key, "waiting", "its record is in no batch yet", records=records, next=[run]
+            )
         state: Absent = "unknown" if scan.gone else "never-seen"
-        said = "what it was read from can't be read any more" if scan.gone else "no record was ever read there"
+        said = (
+            "what it was read from can't be read any more"
+            if scan.gone
+            else "no record was ever read there"
+        )
         return self._new(key, state, said, gone=list(scan.gone))
 
     def _absent_key(self, key: Row) -> Trace:
         values: Values = tuple(key[name] for name in self._keys)
         scan, hidden = self._scan(), unusable(self._flow, self._root)
-        batches = {row.place: row for row in ledger_table.with_records(self._layout) if row.kind != GATE}
+        batches = {
+            row.place: row for row in ledger_table.with_records(self._layout) if row.kind != GATE
+        }
         hits: list[Found] = []
         if hidden is None:
-            hits = scan.in_batches(list(batches.values()), self._keys, {place: {values} for place in batches})
+            hits = scan.in_batches(
+                list(batches.values()), self._keys, {place: {values} for place in batches}
+            )
             hits += scan.waiting(self._unread(), self._keys, {values})
         withdrawn, deletes = self._withdrawn(values), self._deletes(values)
         withheld = [sequence for sequence, state, _ in withdrawn if state != "released"]
-        places = fates.places(hits, batches, self._contents(values, None), Ends(None, None, deletes, withheld))
+        places = fates.places(
+            hits, batches, self._contents(values, None), Ends(None, None, deletes, withheld)
+        )
         gone = [*scan.gone, *([hidden] if hidden else [])]
-        state, said, then = self._verdict(values, places, deletes, withdrawn, hits, gone, scan.of_waiting)
-        by = max(deletes, key=lambda place: deletes[place], default=None) if state == "deleted" else None
+        state, said, then = self._verdict(
+            values, places, deletes, withdrawn, hits, gone, scan.of_waiting
+        )
+        by = (
+            max(deletes, key=lambda place: deletes[place], default=None)
+            if state == "deleted"
+            else None
+        )
         batch = batches.get(by) if by else None
         return self._new(
-            key, state, said, batch=Batch.of(batch) if batch else None, records=places, gone=gone, next=then
+            key,
+            state,
+            said,
+            batch=Batch.of(batch) if batch else None,
+            records=places,
+            gone=gone,
+            next=then,
         )
 
     def _verdict(
@@ -185,10 +243,16 @@ class LandedTable:
             return (
                 "withdrawn",
                 what,
-                [f"draindown quarantine show {pipeline} {why.rpartition('; id ')[2]} --flow {flow}"],
+                [
+                    f"draindown quarantine show {pipeline} {why.rpartition('; id ')[2]} --flow {flow}"
+                ],
             )
         if any(one.fate == "waiting" for one in places):
-            return "waiting", "a record with the key waits for a run", [f"draindown run {pipeline} --flow {flow}"]
+            return (
+                "waiting",
+                "a record with the key waits for a run",
+                [f"draindown run {pipeline} --flow {flow}"],
+            )
         if deletes:
             place, sequence = max(deletes.items(), key=lambda one: one[1])
             what = f"batch {place[2]} of generation {place[0]} deleted it at {fates.shown(order, sequence)}"
@@ -196,20 +260,31 @@ class LandedTable:
         if any(one.fate == "refused" for one in places):
             number = sum(one.fate == "refused" for one in places)
             sure = any(one.refused and one.key == values for one in hits)
-            what = "has the key" if sure else "may have the key: its text holds it, and it can't be read"
+            what = (
+                "has the key"
+                if sure
+                else "may have the key: its text holds it, and it can't be read"
+            )
             return "refused", f"each of {number} that were refused {what}", self._refused_next(hits)
         if places and of_key(self._flow, self._layout.table, values):
             return "superseded", "its records are in other rows of the key: none begins there", []
         if places:
             audit = f"draindown audit {pipeline} --flow {flow}   # whether the table lost rows"
-            return "superseded", "its records were accepted, and the table has none of them", [audit]
+            return (
+                "superseded",
+                "its records were accepted, and the table has none of them",
+                [audit],
+            )
         if gone:
             return "unknown", "it is not in what can still be read", []
         return "never-seen", f"no record with the key was read; {of_waiting}", []
 
     def _refused_next(self, found: Sequence[Found]) -> list[str]:
         ids = [one.refused["quarantine_id"][:12] for one in found if one.refused]
-        return [f"draindown quarantine show {self._layout.pipeline} {id} --flow {self._layout.flow}" for id in ids[:3]]
+        return [
+            f"draindown quarantine show {self._layout.pipeline} {id} --flow {self._layout.flow}"
+            for id in ids[:3]
+        ]
 
     def _new(self, key: Row, state: State, said: str, **more: Any) -> Trace:
         layout = self._layout
@@ -220,7 +295,9 @@ class LandedTable:
 
     def _unread(self) -> int:
         generation = generations.generation(self._layout)
-        return unread_after(TableLog(self._layout.table).last(app_id(self._layout, generation, "rows")))
+        return unread_after(
+            TableLog(self._layout.table).last(app_id(self._layout, generation, "rows"))
+        )
 
     def _contents(self, key: Values, row: Row | None, *, every: bool = True) -> Contents:
         order: Names = tuple(self._flow.target.sequence_by)
@@ -228,7 +305,11 @@ class LandedTable:
         known = [] if made is None else [name for name in plain(self._flow) if name not in made]
         content = tuple(name for name in known if row is None or name in row)
         judging = self._judging
-        judge = None if judging is None else judging.judge(Asked(self._flow, self._layout, key, row, every))
+        judge = (
+            None
+            if judging is None
+            else judging.judge(Asked(self._flow, self._layout, key, row, every))
+        )
         return Contents(order, content, judge)
 
     def _deletes(self, key: Values) -> dict[BatchPlace, Values]:
@@ -245,7 +326,11 @@ class LandedTable:
 
     def _withdrawn(self, key: Values) -> list[tuple[Values, str, str]]:
         """Return the rows of a key that the gate withdrew: sequence, state, and why with the id."""
-        return [(sequence, state, why) for own, sequence, state, why in self._all_withdrawn if own == key]
+        return [
+            (sequence, state, why)
+            for own, sequence, state, why in self._all_withdrawn
+            if own == key
+        ]
 
     @cached_property
     def _all_withdrawn(self) -> list[tuple[Values, Values, str, str]]:
@@ -254,7 +339,9 @@ class LandedTable:
         if not withdrawals.ever(self._layout) or not {*keys, *order} <= self._flow.columns.keys():
             return []
         names = "quarantine_id, raw, reason, state"
-        found = quarantine.query(self._layout, names, Filter(state=None), "", f"kind = {literal(GATE)}")
+        found = quarantine.query(
+            self._layout, names, Filter(state=None), "", f"kind = {literal(GATE)}"
+        )
         told = []
         for row in rows(found):
             values = json_values(self._flow, row["raw"], (*keys, *order))

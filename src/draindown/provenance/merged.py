@@ -29,7 +29,11 @@ class Merged:
     def said(self, records: Sequence[Place]) -> str:
         """Return which records the row has values of."""
         gave = [f"{one.unit}:{one.position}" for one in records if one.fate == "applied"]
-        return f"merged from {', '.join(gave)}" if gave else "no record behind it is among what can be read"
+        return (
+            f"merged from {', '.join(gave)}"
+            if gave
+            else "no record behind it is among what can be read"
+        )
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,9 @@ class Judge:
 
     def __call__(self, known: Known, how: Contents, ends: Ends) -> Judged:
         """Yield the accepted records of one batch, with their sequences, in order."""
-        for one, at in sorted(known, key=lambda pair: (pair[1], pair[0].unit.name, pair[0].record.position)):
+        for one, at in sorted(
+            known, key=lambda pair: (pair[1], pair[0].unit.name, pair[0].record.position)
+        ):
             yield one, *self._fate(one, at, how, ends), at
 
     def _fate(self, one: Found, at: Values, how: Contents, ends: Ends) -> tuple[Fate, str]:
@@ -54,7 +60,11 @@ class Judge:
         if is_delete or (is_delete is None and at in ends.deletes.values()):
             if at not in ends.deletes.values():
                 return "superseded", f"{words}: a newer delete came with it"
-            again, fate, said = self._is_told(at, None), "deleted", f"{words}: clears what is not after it"
+            again, fate, said = (
+                self._is_told(at, None),
+                "deleted",
+                f"{words}: clears what is not after it",
+            )
         else:
             gave = _given(one, at, self.partial, how, ends.row)
             if not gave and dead is not None and at <= dead:
@@ -76,14 +86,20 @@ class Judge:
         return again
 
 
-def _given(one: Found, at: Values, partial: Names, how: Contents, row: Mapping[str, Any] | None) -> tuple[str, ...]:
+def _given(
+    one: Found, at: Values, partial: Names, how: Contents, row: Mapping[str, Any] | None
+) -> tuple[str, ...]:
     """Return the columns of the row that are of a record, by its sequence and values."""
     if row is None:
         return ()
     when = {name: _values(value) for name, value in dict(row.get(SEQUENCES) or ()).items()}
     read = tuple(name for name in how.content if name in partial and when.get(name) == at)
     values = one.record.read(read)
-    own = [name for name, value in zip(read, values or (), strict=False) if value is not None and value == row[name]]
+    own = [
+        name
+        for name, value in zip(read, values or (), strict=False)
+        if value is not None and value == row[name]
+    ]
     # what a transform made is not in the record: there the sequence alone tells
     made = [name for name in partial if when.get(name) == at and name not in how.content]
     return (*own, *made, *(how.order if how.of(row) == at else ()))

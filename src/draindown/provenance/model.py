@@ -13,10 +13,20 @@ from draindown.ledger.rows import BatchRow
 
 Found = Literal["landed", "derived", "foreign"]
 Absent = Literal[
-    "deleted", "moved", "withdrawn", "refused", "waiting", "superseded", "left-out", "never-seen", "unknown"
+    "deleted",
+    "moved",
+    "withdrawn",
+    "refused",
+    "waiting",
+    "superseded",
+    "left-out",
+    "never-seen",
+    "unknown",
 ]
 State = Found | Absent
-Fate = Literal["applied", "deleted", "superseded", "duplicate", "refused", "waiting", "withdrawn", "unclear"]
+Fate = Literal[
+    "applied", "deleted", "superseded", "duplicate", "refused", "waiting", "withdrawn", "unclear"
+]
 _SHOWN_RAW = 200  # characters
 _SHOWN_RANGES = 5
 
@@ -38,7 +48,16 @@ class Batch:
     def of(cls, row: BatchRow, read: Sequence[str] = ()) -> Batch:
         """Return the batch of a ledger row."""
         at = row.finished_at.isoformat() if row.finished_at else ""
-        return cls(row.generation, row.kind, row.batch, row.run_id, row.slice, at, row.table_version, tuple(read))
+        return cls(
+            row.generation,
+            row.kind,
+            row.batch,
+            row.run_id,
+            row.slice,
+            at,
+            row.table_version,
+            tuple(read),
+        )
 
     def __str__(self) -> str:
         kind = "" if self.kind == "source" else f"{self.kind} "
@@ -102,7 +121,9 @@ class Trace:
     def as_dict(self) -> dict[str, Any]:
         """Return the trace as a JSON-ready dictionary."""
         flat = {
-            name: _json(value) for name, value in self.__dict__.items() if name not in ("batch", "records", "sources")
+            name: _json(value)
+            for name, value in self.__dict__.items()
+            if name not in ("batch", "records", "sources")
         }
         flat["batch"] = None if self.batch is None else asdict(self.batch)
         flat["records"] = [asdict(one) for one in self.records]
@@ -137,7 +158,11 @@ def _batch_lines(batch: Batch) -> Iterator[str]:
 
 
 def _place_lines(place: Place, of: Batch | None) -> Iterator[str]:
-    other = "" if place.batch is None or (of is not None and str(place.batch) == str(of)) else f" by {place.batch}"
+    other = (
+        ""
+        if place.batch is None or (of is not None and str(place.batch) == str(of))
+        else f" by {place.batch}"
+    )
     why = f": {printable(place.why, 200)}" if place.why else ""
     yield f"  record  {printable(f'{place.unit}:{place.position}')}  {place.fate}{other}{why}"
     yield f"          {printable(place.raw, _SHOWN_RAW)}"
@@ -149,7 +174,13 @@ def _given(name: str, value: Any) -> str:
 
 def shown(value: Any) -> str:
     """Return a value as text for people."""
-    return "NULL" if value is None else value.isoformat() if isinstance(value, datetime) else value_text(value)
+    return (
+        "NULL"
+        if value is None
+        else value.isoformat()
+        if isinstance(value, datetime)
+        else value_text(value)
+    )
 
 
 def _json(value: Any) -> Any:

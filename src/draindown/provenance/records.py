@@ -58,7 +58,10 @@ class Typed:
 
     def __call__(self, texts: Sequence[Any]) -> Values:
         """Return the values. Raises one of UNREADABLE."""
-        return tuple(None if text is None else check(text) for check, text in zip(self._checks, texts, strict=True))
+        return tuple(
+            None if text is None else check(text)
+            for check, text in zip(self._checks, texts, strict=True)
+        )
 
 
 def _check(flow: FlowSpec, name: str) -> Callable[[Any], Any]:
@@ -86,7 +89,9 @@ def _as_written(value: Any) -> str:
 def plain(flow: FlowSpec) -> list[str]:
     """Return the columns of the contract whose values can be compared: those of plain types."""
     return [
-        name for name, column in flow.columns.items() if not column.is_nested and column.type not in ("json", "binary")
+        name
+        for name, column in flow.columns.items()
+        if not column.is_nested and column.type not in ("json", "binary")
     ]
 
 
@@ -98,7 +103,11 @@ def needles_of(flow: FlowSpec, names: Sequence[str], keys: Collection[Values]) -
     for at, name in enumerate(names):
         texts = {key[at] for key in keys}
         is_text = flow.columns[name].type == "string" and flow.written(name) is None
-        if is_text and len(texts) <= _FEW and all(isinstance(one, str) and _LITERAL.fullmatch(one) for one in texts):
+        if (
+            is_text
+            and len(texts) <= _FEW
+            and all(isinstance(one, str) and _LITERAL.fullmatch(one) for one in texts)
+        ):
             return [one.encode() for one in texts]
     return []
 

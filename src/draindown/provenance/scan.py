@@ -100,7 +100,9 @@ class Scan:
                 if not own:
                     continue
                 left.difference_update(own)
-                near = replace(piece, start=max(piece.start, min(own)), until=min(piece.until, max(own) + 1))
+                near = replace(
+                    piece, start=max(piece.start, min(own)), until=min(piece.until, max(own) + 1)
+                )
                 if not self._is_gone(near):
                     found |= {
                         record.position: Found(WAITING, piece, record, None)
@@ -116,9 +118,18 @@ class Scan:
 
     def waiting(self, first: int, names: Names, keys: Collection[Values]) -> list[Found]:
         """Return the records with these keys in slices of the live generation from `first` on, and in no slice yet."""
-        pinned = (_with_log(unit) for one in intake.slices(self._layout, self._live, first) for unit in one.units)
+        pinned = (
+            _with_log(unit)
+            for one in intake.slices(self._layout, self._live, first)
+            for unit in one.units
+        )
         new = self._reader.waiting(self._root)
-        return [hit for units in (pinned, new) for unit in units for hit in self._in_unit(unit, names, keys)]
+        return [
+            hit
+            for units in (pinned, new)
+            for unit in units
+            for hit in self._in_unit(unit, names, keys)
+        ]
 
     def _in_unit(
         self, unit: Unit, names: Names, keys: Collection[Values], read_at: datetime | None = None
@@ -148,9 +159,7 @@ class Scan:
         found = inputs.by_batch(self._layout, where)
         for place, row in batches.items():
             if row.units and place not in found:
-                what = (
-                    f"the inputs of batch {row.batch} of generation {row.generation}: the table {self._layout.inputs}"
-                )
+                what = f"the inputs of batch {row.batch} of generation {row.generation}: the table {self._layout.inputs}"
                 self.gone[f"{what} has none of its {count(row.units, 'unit')}"] = None
         return {place: read for place, read in found.items() if place in batches}
 
@@ -161,12 +170,21 @@ class Scan:
         known: dict[tuple[str, str], list[tuple[int, Unit]]] = defaultdict(list)
         few = len(names) <= _MANY
         for number in _intakes(self._layout, sorted({place[0] for place in read})):
-            for one in intake.of_units(self._layout, number, names) if few else intake.slices(self._layout, number):
+            for one in (
+                intake.of_units(self._layout, number, names)
+                if few
+                else intake.slices(self._layout, number)
+            ):
                 for unit in one.units:
                     known[self._layout.intake_of(number), unit.name].append((one.number, unit))
         return {
             place: [
-                _piece(one, known[self._layout.intake_of(place[0]), one.unit], batches[place].slice, batches[place])
+                _piece(
+                    one,
+                    known[self._layout.intake_of(place[0]), one.unit],
+                    batches[place].slice,
+                    batches[place],
+                )
                 for one in some
             ]
             for place, some in read.items()
@@ -191,7 +209,11 @@ class Scan:
                     hits.append((one["quarantine_id"], self._withdrawn(one)))
                 else:
                     origins[one["origin"]["unit"]][one["origin"]["position"]] = one["quarantine_id"]
-            hits += [(ids[hit.record.position], hit) for unit, ids in origins.items() for hit in self.at(unit, ids)]
+            hits += [
+                (ids[hit.record.position], hit)
+                for unit, ids in origins.items()
+                for hit in self.at(unit, ids)
+            ]
             for id, hit in hits:
                 key = hit.record.read(names)
                 by = (place for place in by_run[released[id]] if key in wanted[place])
@@ -226,7 +248,9 @@ def _intakes(layout: FlowLayout, numbers: Iterable[int]) -> list[int]:
 
 def is_about(found: Found, key: Values) -> bool:
     """Return whether a record has a key, or can't be read and its text may hold it."""
-    return found.key == key or (found.key is None and any(text in found.record.raw for text in _texts([key])))
+    return found.key == key or (
+        found.key is None and any(text in found.record.raw for text in _texts([key]))
+    )
 
 
 def _id(one: Found) -> str:
@@ -236,7 +260,13 @@ def _id(one: Found) -> str:
 def _refused(layout: FlowLayout, ids: Sequence[str]) -> list[dict[str, Any]]:
     listed = ", ".join(map(literal, ids))
     names = "quarantine_id, origin, raw, reason, field, detail, generation, kind, batch, state"
-    return rows(quarantine.query(layout, names, Filter(state=None), "", f"quarantine_id in ({listed})")) if ids else []
+    return (
+        rows(
+            quarantine.query(layout, names, Filter(state=None), "", f"quarantine_id in ({listed})")
+        )
+        if ids
+        else []
+    )
 
 
 def _chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -245,14 +275,22 @@ def _chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
 
 def _texts(keys: Collection[Values]) -> list[bytes]:
     """Return texts that a record holds which can't be read and may be of one of these keys."""
-    texts = {value for key in keys for value in key if isinstance(value, str) and len(value) >= _TELLING}
+    texts = {
+        value for key in keys for value in key if isinstance(value, str) and len(value) >= _TELLING
+    }
     return [text.encode() for text in texts] if len(texts) <= _MANY // 10 else []
 
 
-def _piece(read: inputs.Input, known: Sequence[tuple[int, Unit]], number: int, batch: BatchRow) -> Unit:
+def _piece(
+    read: inputs.Input, known: Sequence[tuple[int, Unit]], number: int, batch: BatchRow
+) -> Unit:
     """Return a range that a batch read as the unit that its slice pinned; without one, as far as it is known."""
-    fits = [(at, unit) for at, unit in known if unit.start <= read.start and read.until <= unit.until]
-    chosen = next((unit for at, unit in fits if at == number), None) or (fits[-1][1] if fits else None)
+    fits = [
+        (at, unit) for at, unit in known if unit.start <= read.start and read.until <= unit.until
+    ]
+    chosen = next((unit for at, unit in fits if at == number), None) or (
+        fits[-1][1] if fits else None
+    )
     if chosen is None:
         at = batch.finished_at or EPOCH
         return Unit(read.unit, read.start, read.until, read.bytes, read.bytes, read.records, at, {})

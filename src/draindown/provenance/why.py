@@ -28,7 +28,13 @@ from draindown.spec.models import PipelineSpec
 from draindown.spec.names import is_own
 from draindown.spec.units import parse_time
 
-_DUCK = {"byte": "tinyint", "short": "smallint", "long": "bigint", "string": "varchar", "int": "integer"}
+_DUCK = {
+    "byte": "tinyint",
+    "short": "smallint",
+    "long": "bigint",
+    "string": "varchar",
+    "int": "integer",
+}
 _DUCK |= {"timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
 _PLAIN = ("tinyint", "smallint", "integer", "bigint", "boolean", "date", "float", "double")
 _TIMES = ("timestamp", "timestamp_ntz")
@@ -70,7 +76,9 @@ def why(asked: Question) -> list[Trace]:
     if found:
         return table.traces(found, asked.limit)
     if missing := [name for name in table.key_columns if name not in key]:
-        raise ValueError(f"no row has this; to ask why, say all of its key: {', '.join(missing)} too")
+        raise ValueError(
+            f"no row has this; to ask why, say all of its key: {', '.join(missing)} too"
+        )
     return [table.absent(key)]
 
 
@@ -87,7 +95,9 @@ class _Table:
     def key_columns(self) -> Sequence[str]:
         """The columns that name a row; ORIGIN of a table without keys."""
         declared = self._declared
-        return (declared.target.keys if isinstance(declared, FlowSpec) else declared.target.row_keys) or [ORIGIN]
+        return (
+            declared.target.keys if isinstance(declared, FlowSpec) else declared.target.row_keys
+        ) or [ORIGIN]
 
     def key(self, given: Mapping[str, str | None]) -> dict[str, Any]:
         """Return texts of a key as values. Raises ValueError."""
@@ -97,7 +107,9 @@ class _Table:
             texts = [_typed(name, self._types.get(name, "string")) for name in given]
             values = [_moment(self._types.get(name, ""), text) for name, text in given.items()]
             try:
-                (found,) = rows(db.sql(f"select {', '.join(texts)}", params=values).to_arrow_table())
+                (found,) = rows(
+                    db.sql(f"select {', '.join(texts)}", params=values).to_arrow_table()
+                )
             except duckdb.Error as error:
                 raise ValueError(str(error).partition("\n")[0]) from None
         _refuse_rounded(given, found)
@@ -119,8 +131,13 @@ class _Table:
                 return []  # no batch has committed yet, and others wrote the table
             raise ValueError(f"the table has no column {', '.join(lacking)} yet")
         columns, where = ", ".join(map(identifier, known)), condition(key)
-        order = ", ".join(identifier(name) for name in self._declared.target.row_keys if name in known) or "1"
-        return self._log.rows(f"select {columns} from t where {where} order by {order} limit {self._asked.limit}")
+        order = (
+            ", ".join(identifier(name) for name in self._declared.target.row_keys if name in known)
+            or "1"
+        )
+        return self._log.rows(
+            f"select {columns} from t where {where} order by {order} limit {self._asked.limit}"
+        )
 
     def traces(self, found: Sequence[Row], limit: int) -> list[Trace]:
         """Return the traces of rows, which have all columns of the table."""
@@ -130,10 +147,18 @@ class _Table:
         if isinstance(self._declared, FlowSpec):
             return self._landed.rows(found, every=self._asked.every)
         it = DerivedTable(self._declared, self._layout, limit)
-        behind = it.behind(row_values.table(found, self._log.query("select * from t limit 0").schema))
+        behind = it.behind(
+            row_values.table(found, self._log.query("select * from t limit 0").schema)
+        )
         sources = self._sources(behind.rows, behind.otherwise)
         return [
-            it.trace(self._named(row), row, _numbers(it, behind.number, at), sources.get(at, []), behind.gone)
+            it.trace(
+                self._named(row),
+                row,
+                _numbers(it, behind.number, at),
+                sources.get(at, []),
+                behind.gone,
+            )
             for at, row in enumerate(found)
         ]
 
@@ -158,21 +183,40 @@ class _Table:
         behind = it.behind(asked, key)
         sources = self._sources(behind.rows, behind.otherwise).get(0, [])
         number = _numbers(it, behind.number, 0)
-        return it.absent(key, number, self._lacking(it, key, asked, Lacking(sources, gone=behind.gone)))
+        return it.absent(
+            key, number, self._lacking(it, key, asked, Lacking(sources, gone=behind.gone))
+        )
 
-    def _lacking(self, it: DerivedTable, key: Mapping[str, Any], asked: pa.Table, known: Lacking) -> Lacking:
+    def _lacking(
+        self, it: DerivedTable, key: Mapping[str, Any], asked: pa.Table, known: Lacking
+    ) -> Lacking:
         """Add what is known of a key beside the source rows that have it."""
         assert isinstance(self._declared, DerivedFlow)
         tables = [self._source(at) for at in range(len(self._declared.source.read))]
         found = it.former(asked, key, [table.row_names for table in tables], _FORMER)
-        former = [table.former(row) for table, some in zip(tables, found, strict=True) for row in some.rows[:_FORMER]]
-        known = replace(known, former=former, had=sum(some.number for some in found), unread=it.unread(asked, key))
+        former = [
+            table.former(row)
+            for table, some in zip(tables, found, strict=True)
+            for row in some.rows[:_FORMER]
+        ]
+        known = replace(
+            known,
+            former=former,
+            had=sum(some.number for some in found),
+            unread=it.unread(asked, key),
+        )
         if known.sources or former or known.unread:
             return known
         without = self._absent_sources(key)
         if len(without) == len(tables) and all(trace.state != "unknown" for trace in without):
-            return replace(known, without=without, gone=[])  # what the sources say of their keys is enough
-        return replace(known, without=without, gone=[*known.gone, *(text for some in found for text in some.gone)])
+            return replace(
+                known, without=without, gone=[]
+            )  # what the sources say of their keys is enough
+        return replace(
+            known,
+            without=without,
+            gone=[*known.gone, *(text for some in found for text in some.gone)],
+        )
 
     @property
     def row_names(self) -> Sequence[str]:

@@ -32,7 +32,10 @@ def abort(layout: FlowLayout, check: Callable[[], None]) -> int:
 
 def abortable(layout: FlowLayout) -> Rebuild:
     """Return the rebuild that an abort would discard. Raises TerminalError `nothing-to-abort`, `rebuild-unfinished`."""
-    begun, tried = unfinished(layout), f"abort the rebuild of flow {layout.flow} of pipeline {layout.pipeline}"
+    begun, tried = (
+        unfinished(layout),
+        f"abort the rebuild of flow {layout.flow} of pipeline {layout.pipeline}",
+    )
     if begun is None:
         doctor = f"draindown doctor {layout.pipeline} --flow {layout.flow}"
         raise TerminalError("nothing-to-abort", tried=tried, found="none is begun", next=doctor)

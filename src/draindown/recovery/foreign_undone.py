@@ -48,15 +48,22 @@ def undone(layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> Undone:
 
     try:
         written, deleted = _counted(layout, flow, _images(layout, flow, has))
-    except (*UNREADABLE, duckdb.Error) as error:  # a version or file is gone, or a key has another type than before
+    except (
+        *UNREADABLE,
+        duckdb.Error,
+    ) as error:  # a version or file is gone, or a key has another type than before
         found = error.found if isinstance(error, TerminalError) else shortened(first_line(error))
-        return Undone((*commits, f"the number of these rows cannot be determined: {found}"), None, None)
+        return Undone(
+            (*commits, f"the number of these rows cannot be determined: {found}"), None, None
+        )
     if not written and not deleted:
         return Undone()
-    what = [f"{count(written, 'row')} that no batch wrote as they are: dropped, or as the input has them"] * (
-        written > 0
+    what = [
+        f"{count(written, 'row')} that no batch wrote as they are: dropped, or as the input has them"
+    ] * (written > 0)
+    what += [f"{count(deleted, 'row')} that others deleted: back, where the input has them"] * (
+        deleted > 0
     )
-    what += [f"{count(deleted, 'row')} that others deleted: back, where the input has them"] * (deleted > 0)
     return Undone((*what, *commits), written, deleted)
 
 
@@ -83,7 +90,11 @@ def _images(layout: FlowLayout, flow: FlowSpec, has: ForeignCommits) -> list[pa.
     found = []
     for commit in has.commits:
         own = accepted.get(commit.version)
-        found.append(acceptance.images(layout, own) if own else foreign_rows.changed_by(layout, flow, commit).images)
+        found.append(
+            acceptance.images(layout, own)
+            if own
+            else foreign_rows.changed_by(layout, flow, commit).images
+        )
     return found
 
 
@@ -96,12 +107,16 @@ def _counted(layout: FlowLayout, flow: FlowSpec, images: list[pa.Table]) -> tupl
     known = [name for name in (*keys, *beside) if name in table.column_types]
     with connected() as db:
         _load(db, table, known, images)
-        same = " and ".join(f"t.{identifier(name)} is not distinct from i.{identifier(name)}" for name in known)
+        same = " and ".join(
+            f"t.{identifier(name)} is not distinct from i.{identifier(name)}" for name in known
+        )
         ((written,),) = db.execute(
             f"select count(*) from held t where exists (select 1 from images i where i.{ROWS} > 0 and {same})"
         ).fetchall()
         by = [name for name in keys if name in known]
-        own = " and ".join(f"t.{identifier(name)} is not distinct from i.{identifier(name)}" for name in by)
+        own = " and ".join(
+            f"t.{identifier(name)} is not distinct from i.{identifier(name)}" for name in by
+        )
         chosen = ", ".join(map(identifier, by))
         ((deleted,),) = db.execute(
             f"""select count(*) from (select distinct {chosen} from images where {ROWS} < 0) i
@@ -110,11 +125,16 @@ def _counted(layout: FlowLayout, flow: FlowSpec, images: list[pa.Table]) -> tupl
     return int(written), int(deleted)
 
 
-def _load(db: duckdb.DuckDBPyConnection, table: TableLog, known: list[str], images: list[pa.Table]) -> None:
+def _load(
+    db: duckdb.DuckDBPyConnection, table: TableLog, known: list[str], images: list[pa.Table]
+) -> None:
     chosen = ", ".join(map(identifier, known))
     db.register("rows", stream(table.table, f"select {chosen} from t"))
     db.execute("create temp table held as select * from rows")
     db.execute(f"create temp table images as select *, 0::bigint as {ROWS} from held limit 0")
     for nth, some in enumerate(images):
-        db.register(f"some{nth}", some.select([name for name in some.column_names if name in (*known, ROWS)]))
+        db.register(
+            f"some{nth}",
+            some.select([name for name in some.column_names if name in (*known, ROWS)]),
+        )
         db.execute(f"insert into images by name select * from some{nth}")

@@ -37,7 +37,9 @@ def state_of(layout: FlowLayout, begun: Rebuild, live: int) -> HalfRebuilt:
     """Return the state of a rebuild that was begun and that nobody works on. `live`: the live generation."""
     again = f"draindown rebuild {layout.pipeline} --flow {layout.flow}"
     if rebuild.is_swapped(layout, begun):
-        text = f"generation {begun.generation} is in the table's place; the next run does what follows"
+        text = (
+            f"generation {begun.generation} is in the table's place; the next run does what follows"
+        )
         return HalfRebuilt("rebuild-unsettled", text, f"draindown run {layout.pipeline}")
     if begun.previous != live:
         text = f"it was begun beside generation {begun.previous}; it can't take the place of {live}"

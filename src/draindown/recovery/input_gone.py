@@ -14,7 +14,9 @@ Code = Literal["reset-input-gone", "rebuild-input-gone", "replay-input-gone"]
 NO_ROWS = "their rows will be missing"
 
 
-def input_gone(code: Code, source: Source, *, tried: str, found: str, without: Sequence[str]) -> TerminalError:
+def input_gone(
+    code: Code, source: Source, *, tried: str, found: str, without: Sequence[str]
+) -> TerminalError:
     """Return the error `code`. `found`: which input is gone. `without`: the commands that do without it."""
     return TerminalError(code, tried=tried, found=found, next=[*_bringing_back(source), *without])
 
@@ -25,10 +27,16 @@ def _bringing_back(source: Source) -> Sequence[str]:
 
 def regained(source: Source, lacking: Mapping[str, Finding]) -> tuple[str, ...]:
     """Return the commands after which less is missing; none where the source says how to bring units back."""
-    return () if _bringing_back(source) else tuple(dict.fromkeys(one.next for one in lacking.values() if one.next))
+    return (
+        ()
+        if _bringing_back(source)
+        else tuple(dict.fromkeys(one.next for one in lacking.values() if one.next))
+    )
 
 
 def nothing_to_rebuild(layout: FlowLayout, found: str, next: list[str]) -> TerminalError:
     """Return the error for a rebuild that would have nothing to read."""
     tried = f"rebuild flow {layout.flow} of pipeline {layout.pipeline}"
-    return TerminalError("nothing-to-rebuild", tried=tried, found=found, changed="nothing", next=next)
+    return TerminalError(
+        "nothing-to-rebuild", tried=tried, found=found, changed="nothing", next=next
+    )

@@ -22,7 +22,9 @@ def reading(request: Request) -> dict[int, int]:
     live, begun = generations.generation(layout), rebuild.unfinished(layout)
     found = {live: generations.first_unread(layout, live)}
     if begun is not None and not rebuild.is_swapped(layout, begun):
-        found[begun.generation] = generations.first_unread(layout.beside(begun.generation), begun.generation)
+        found[begun.generation] = generations.first_unread(
+            layout.beside(begun.generation), begun.generation
+        )
     return found
 
 
@@ -31,7 +33,9 @@ def found(request: Request) -> Mapping[str, str]:
     source = source_of(request).perishable
     if source is None:
         return {}
-    return {name: why for one in reading(request).items() for name, why in source.losses(*one).items()}
+    return {
+        name: why for one in reading(request).items() for name, why in source.losses(*one).items()
+    }
 
 
 def accept(request: Request, ranges: Sequence[str], *, by: str, note: str) -> None:

@@ -17,6 +17,8 @@ def find(request: Request) -> Moved | None:
 
 def answer(request: Request, found: Moved, *, same: bool, by: str, note: str) -> None:
     """Record the answer under the lease. `same`: they are the known files. Raises as `open_flow`."""
-    with open_flow(request.spec, request.flow, Needs.FINISHED, owner=by, run_id=request.run_id) as flow:
+    with open_flow(
+        request.spec, request.flow, Needs.FINISHED, owner=by, run_id=request.run_id
+    ) as flow:
         flow.check()
         found.answer(request.layout, same=same, by=by, note=note, at=now())

@@ -51,7 +51,9 @@ class Engine(Protocol):
         """Make the engine's own process hold the lease too, before anything is written."""
         ...
 
-    def restore_properties(self, layout: FlowLayout, flow: FlowSpec | DerivedFlow, source: str) -> None:
+    def restore_properties(
+        self, layout: FlowLayout, flow: FlowSpec | DerivedFlow, source: str
+    ) -> None:
         """Give the target the properties of the rebuilt table at `source`, whose rows it has. Idempotent."""
         ...
 
@@ -127,7 +129,9 @@ def unsettled(layout: FlowLayout) -> list[str]:
     """
     found, begun = list[str](), rebuild.unfinished(layout)
     if begun is not None and rebuild.is_swapped(layout, begun):
-        found.append(f"generation {begun.generation} took the table's place, and what follows is not done")
+        found.append(
+            f"generation {begun.generation} took the table's place, and what follows is not done"
+        )
     if withdrawals.unfinished(layout):
         found.append("a withdrawal was cut short")
     if number := release_intent.unsettled(layout):
@@ -136,9 +140,22 @@ def unsettled(layout: FlowLayout) -> list[str]:
 
 
 def lease_of(
-    layout: FlowLayout, terms: LeaseSpec, *, owner: str, run_id: str, again: str = "", clock: Clock = CLOCK
+    layout: FlowLayout,
+    terms: LeaseSpec,
+    *,
+    owner: str,
+    run_id: str,
+    again: str = "",
+    clock: Clock = CLOCK,
 ) -> Lease:
     """Return a flow's lease with its fence, not yet taken. Its errors are those of `Lease`."""
     return Lease(
-        layout, terms, owner=owner, run_id=run_id, fence=fencing.write, so_far=so_far, again=again, clock=clock
+        layout,
+        terms,
+        owner=owner,
+        run_id=run_id,
+        fence=fencing.write,
+        so_far=so_far,
+        again=again,
+        clock=clock,
     )

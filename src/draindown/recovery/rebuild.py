@@ -106,7 +106,12 @@ def unfinished(layout: FlowLayout) -> Rebuild | None:
         content = read_json(layout.rebuild)
         if content is None:
             return None
-        return Rebuild(**{**content, "foreign": tuple((int(v), int(at)) for v, at in content.get("foreign", ()))})
+        return Rebuild(
+            **{
+                **content,
+                "foreign": tuple((int(v), int(at)) for v, at in content.get("foreign", ())),
+            }
+        )
     except (ValueError, TypeError):
         return _as_staged(layout)
 
@@ -212,7 +217,9 @@ def plan(request: Request) -> RebuildPlan:
         previous=live if begun is None else begun.previous,
         generation=generation,
         state=state,
-        slices=new.forecast(bound_now(layout, request.declared.source)).slices if new else len(left),
+        slices=new.forecast(bound_now(layout, request.declared.source)).slices
+        if new
+        else len(left),
         unit=source.unit,
         units=new.units if new else sum(len(one.units) for one in left),
         bytes=new.bytes if new else sum(one.bytes for one in left),
@@ -233,8 +240,14 @@ def _left(source: Source, layout: FlowLayout, begun: Rebuild) -> list[Slice]:
     return _read_by(layout, number, generations.first_unread(staged, number), left_out)
 
 
-def _read_by(layout: FlowLayout, generation: int, first: int, left_out: frozenset[str]) -> list[Slice]:
-    return [some for one in intake.slices(layout, generation, first) if (some := one.but(left_out)).units]
+def _read_by(
+    layout: FlowLayout, generation: int, first: int, left_out: frozenset[str]
+) -> list[Slice]:
+    return [
+        some
+        for one in intake.slices(layout, generation, first)
+        if (some := one.but(left_out)).units
+    ]
 
 
 def _existing(path: str) -> Path:
@@ -253,7 +266,9 @@ def _refuse_overtaken(layout: FlowLayout, begun: Rebuild, live: int) -> None:
 
 def _refuse_other_contract(request: Request, begun: Rebuild) -> None:
     if not begun.contract:
-        raise damaged_staging(request.layout, begun.generation, "its note is torn, or an abort was cut short")
+        raise damaged_staging(
+            request.layout, begun.generation, "its note is torn, or an abort was cut short"
+        )
     if begun.contract != _contract(request):
         raise TerminalError(
             "rebuild-other-contract",
@@ -274,11 +289,17 @@ def _contract(request: Request) -> str:
     # settings that came later are in the hash where they say something: a rebuild goes on after an upgrade
     said = {name: value for name, value in said.items() if (name, value) != ("processor", None)}
     target = said["target"].items()
-    said["target"] = {name: value for name, value in target if (name, value) != ("ignore_null_updates", False)}
-    said["source"] = {name: value for name, value in said["source"].items() if name not in flow.source.beside_rows}
+    said["target"] = {
+        name: value for name, value in target if (name, value) != ("ignore_null_updates", False)
+    }
+    said["source"] = {
+        name: value for name, value in said["source"].items() if name not in flow.source.beside_rows
+    }
     home = Path(request.root) / "jobs" / "transforms"
     code = sorted(home.rglob("*.py")) if flow.transform else []
-    said["code"] = {str(file.relative_to(home)): hashlib.sha256(file.read_bytes()).hexdigest() for file in code}
+    said["code"] = {
+        str(file.relative_to(home)): hashlib.sha256(file.read_bytes()).hexdigest() for file in code
+    }
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
@@ -289,8 +310,13 @@ def refuse_incomplete(request: Request, found: RebuildPlan) -> None:
     source, rebuild = source_of(request), f"draindown rebuild {found.pipeline} --flow {found.flow}"
     without = [*found.first] or [f"{rebuild} --accept-missing --yes   # {NO_ROWS}"]
     if request.layout.own_intakes and found.state == "begun":  # it has pinned what is gone
-        left_out = f"{source.leaving_out(found.missing)}   # then the same rebuild goes on without it"
-        without = [left_out, f"{rebuild} --abort --yes   # throws away what it has read; the live table stays"]
+        left_out = (
+            f"{source.leaving_out(found.missing)}   # then the same rebuild goes on without it"
+        )
+        without = [
+            left_out,
+            f"{rebuild} --abort --yes   # throws away what it has read; the live table stays",
+        ]
     raise input_gone(
         "rebuild-input-gone",
         source,
@@ -300,7 +326,9 @@ def refuse_incomplete(request: Request, found: RebuildPlan) -> None:
     )
 
 
-def begin(request: Request, *, by: str, accept_missing: bool, drop_foreign: bool = False) -> Rebuild:
+def begin(
+    request: Request, *, by: str, accept_missing: bool, drop_foreign: bool = False
+) -> Rebuild:
     """Begin a rebuild, or continue the one in progress. Call it under the lease. Idempotent.
 
     Raises TerminalError like `plan`, `rebuild-input-gone` if input is missing and `accept_missing` is false, and
@@ -321,10 +349,16 @@ def begin(request: Request, *, by: str, accept_missing: bool, drop_foreign: bool
         begun = replace(begun, foreign=seen)
         write_json(layout.rebuild, asdict(begun))
     staged = layout.beside(begun.generation)
-    own = card(staged, begun.generation) or Card(begun.generation, begun.previous, at, by, rebuilt=True)
-    missing = () if layout.own_intakes else found.missing  # an intake of its own holds only what is there
+    own = card(staged, begun.generation) or Card(
+        begun.generation, begun.previous, at, by, rebuilt=True
+    )
+    missing = (
+        () if layout.own_intakes else found.missing
+    )  # an intake of its own holds only what is there
     # given up before it began, or since: `discard_input` refuses what it has read
-    own = replace(own, without=tuple(sorted({*own.without, *missing, *given_up(source_of(request))})))
+    own = replace(
+        own, without=tuple(sorted({*own.without, *missing, *given_up(source_of(request))}))
+    )
     generations.begin_staged(staged, own)
     return begun
 

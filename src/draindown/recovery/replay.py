@@ -88,7 +88,11 @@ class Replay:
     @property
     def nothing_left(self) -> str:
         """Reason why nothing remains to be done, if `left` is empty."""
-        return f"replay {self.id} is done already" if self.begun else "no drained input was first seen then"
+        return (
+            f"replay {self.id} is done already"
+            if self.begun
+            else "no drained input was first seen then"
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the replay as a flat, JSON-ready dict without its list of units."""
@@ -112,7 +116,9 @@ def find(request: Request, layout: FlowLayout | None = None) -> Replay:
     owner.refuse_other(layout)
     _refuse_append(request)
     generation = generations.generation(layout)
-    names = sorted(source.asked_again(asked.units, generation, generations.first_unread(layout, generation)))
+    names = sorted(
+        source.asked_again(asked.units, generation, generations.first_unread(layout, generation))
+    )
     _refuse_bad_range(request, asked, source.unit)
     identity = _identity(layout, generation, asked, names, _requester(request))
     pinned = _pinned(layout, identity)
@@ -140,7 +146,10 @@ def pin(request: Request, replay: Replay) -> None:
     """
     requester = _requester(request)
     if not replay.begun or (replay.left and requester not in replay.requesters):
-        parts = [{"batch": part.batch, "units": [unit.row for unit in part.slice.units]} for part in replay.parts]
+        parts = [
+            {"batch": part.batch, "units": [unit.row for unit in part.slice.units]}
+            for part in replay.parts
+        ]
         more = {"parts": parts, "requesters": [*replay.requesters, requester]}
         write_json(_path(request.layout, replay.id), vars(replay) | more)
 
@@ -173,7 +182,9 @@ def unfinished(layout: FlowLayout) -> list[Replay]:
     found = [_as_far(layout, pinned) for file in files if (pinned := _pinned(layout, file.stem))]
     live = generations.generation(layout)
     left = [replay for replay in found if replay.left and replay.generation == live]
-    return sorted(left, key=lambda replay: replay.parts[0].batch)  # which grows with each replay of a generation
+    return sorted(
+        left, key=lambda replay: replay.parts[0].batch
+    )  # which grows with each replay of a generation
 
 
 def settle(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> int:
@@ -222,8 +233,14 @@ def refuse_changed(source: Source, layout: FlowLayout, units: Sequence[Unit]) ->
             raise _input_gone(source, layout, units, error.found) from error
 
 
-def _input_gone(source: Source, layout: FlowLayout, units: Sequence[Unit], found: str) -> TerminalError:
-    others = f"--{source.unit} PATH   # name the others" if source.named else "--from TIME --to TIME   # without it"
+def _input_gone(
+    source: Source, layout: FlowLayout, units: Sequence[Unit], found: str
+) -> TerminalError:
+    others = (
+        f"--{source.unit} PATH   # name the others"
+        if source.named
+        else "--from TIME --to TIME   # without it"
+    )
     return input_gone(
         "replay-input-gone",
         source,
@@ -253,9 +270,16 @@ def _requester(request: Request) -> str:
     return f"{request.run_id} {start}".rstrip()
 
 
-def _identity(layout: FlowLayout, generation: int, asked: Again, names: list[str], requester: str) -> str:
+def _identity(
+    layout: FlowLayout, generation: int, asked: Again, names: list[str], requester: str
+) -> str:
     """Return the id of the request: with `again`, the first whose replay is not finished or is of `requester`."""
-    what = {"generation": generation, "since": _iso(asked.since), "until": _iso(asked.until), "units": names}
+    what = {
+        "generation": generation,
+        "since": _iso(asked.since),
+        "until": _iso(asked.until),
+        "units": names,
+    }
     base = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
     number, identity = 1, base
     while asked.again and (found := _pinned(layout, identity)) and not _as_far(layout, found).left:
@@ -277,17 +301,26 @@ def _pinned(layout: FlowLayout, identity: str) -> Replay | None:
 
 def _replay(content: dict[str, Any]) -> Replay:
     parts = tuple(Part(part["batch"], _slice(part["units"])) for part in content["parts"])
-    return Replay(**(content | {"parts": parts, "requesters": tuple(content.get("requesters", ())), "begun": True}))
+    return Replay(
+        **(
+            content
+            | {"parts": parts, "requesters": tuple(content.get("requesters", ())), "begun": True}
+        )
+    )
 
 
 def _slice(rows: list[dict[str, Any]]) -> Slice:
     times = ("first_seen", "arrived_at")
-    (found,) = slices_of(row | {name: datetime.fromisoformat(row[name]) for name in times} for row in rows)
+    (found,) = slices_of(
+        row | {name: datetime.fromisoformat(row[name]) for name in times} for row in rows
+    )
     return found
 
 
 def _as_far(layout: FlowLayout, replay: Replay) -> Replay:
-    newest = log_of(layout, layout.table).last(app_id(layout, replay.generation, "rows", replay.kind))
+    newest = log_of(layout, layout.table).last(
+        app_id(layout, replay.generation, "rows", replay.kind)
+    )
     done = sum(newest is not None and part.batch <= newest for part in replay.parts)
     return Replay(**(vars(replay) | {"done": done}))
 
@@ -296,12 +329,19 @@ def _next_batch(layout: FlowLayout, generation: int) -> int:
     """Return a batch number above those of every replay of the generation, finished or not."""
     home = Path(layout.replays)
     begun = [_pinned(layout, file.stem) for file in home.glob("*.json")] if home.is_dir() else []
-    used = [part.batch for replay in begun if replay and replay.generation == generation for part in replay.parts]
+    used = [
+        part.batch
+        for replay in begun
+        if replay and replay.generation == generation
+        for part in replay.parts
+    ]
     recorded = ledger_table.last_batch(layout, generation, "replay")
     return max([*used, -1 if recorded is None else recorded]) + 1
 
 
-def _slices(layout: FlowLayout, generation: int, asked: Again, names: list[str], unit: str) -> tuple[list[Slice], int]:
+def _slices(
+    layout: FlowLayout, generation: int, asked: Again, names: list[str], unit: str
+) -> tuple[list[Slice], int]:
     """Return the requested slices that were read, and the number of requested units that were not read yet."""
     if names:
         found = list(intake.of_units(layout, generation, names))
@@ -338,7 +378,9 @@ def _refuse_bad_range(request: Request, asked: Again, unit: str) -> None:
         )
 
 
-def _refuse_unknown(layout: FlowLayout, names: list[str], found: Sequence[Slice], unit: str) -> None:
+def _refuse_unknown(
+    layout: FlowLayout, names: list[str], found: Sequence[Slice], unit: str
+) -> None:
     unknown = sorted(name for name in names if not any(one.only([name]).units for one in found))
     if unknown:
         raise TerminalError(

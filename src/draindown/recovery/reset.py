@@ -79,7 +79,11 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
     layout, kind = integrity.examined(request.layout), request.declared.target.kind
     live = generations.generation_if_told(layout)
     rows = None if table_aside else _rows_of(layout)
-    if rows is None and checkpoint.newest_directory(layout) == 0 and not intake.newest(layout, live or 1):
+    if (
+        rows is None
+        and checkpoint.newest_directory(layout) == 0
+        and not intake.newest(layout, live or 1)
+    ):
         raise TerminalError(
             "nothing-to-reset",
             tried=f"reset flow {layout.flow} of pipeline {layout.pipeline}",
@@ -107,10 +111,13 @@ def plan(request: Request, *, table_aside: bool = False) -> ResetPlan:
         bytes=sum(one.bytes for one in again),
         missing=tuple(lacking),
         forgotten=0
-        if rows or request.declared.source.begins_with_fill or not log_of(layout, layout.ledger).is_whole
+        if rows
+        or request.declared.source.begins_with_fill
+        or not log_of(layout, layout.ledger).is_whole
         else max(0, ledger_table.units_read(layout) - intake.count_units(layout, reads)),
         target="absent" if rows is None else "filled" if rows else "empty",
-        holds_previous=rows is not None and _knows_any(layout, live or generations.next_number(layout, live)),
+        holds_previous=rows is not None
+        and _knows_any(layout, live or generations.next_number(layout, live)),
         damaged=tuple(integrity.damaged(layout)),
         table_aside=table_aside,
         derived=isinstance(request.declared, DerivedFlow),
@@ -127,7 +134,9 @@ def _held() -> None:
     """Check nothing: for callers whose lease can't be lost, such as a lock of this host's kernel."""
 
 
-def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool, check: Check = _held) -> None:
+def begin(
+    request: Request, found: ResetPlan, *, by: str, accept_missing: bool, check: Check = _held
+) -> None:
     """Make the planned generation the live one. Call it under the lease. Idempotent and atomic.
 
     `check` raises once the lease is lost; it is called before each write.
@@ -152,7 +161,11 @@ def begin(request: Request, found: ResetPlan, *, by: str, accept_missing: bool, 
     integrity.put_aside(layout, found.generation)
     # while the target is there, whose transactions say which batches finished: one that is gone or damaged can't, and
     # the ledger may lack the newest. The retry of a batch whose generation goes on after all writes the rows again
-    if found.previous is not None and found.previous < found.generation and log_of(layout, layout.table).is_whole:
+    if (
+        found.previous is not None
+        and found.previous < found.generation
+        and log_of(layout, layout.table).is_whole
+    ):
         check()
         discards.forget_unfinished(layout, found.previous)
     if loses_table:
@@ -185,7 +198,9 @@ def refuse_incomplete(request: Request, found: ResetPlan) -> None:
         tried=f"read all {count(found.units, found.unit)} of flow {found.flow} again",
         found=generations.gone(found.missing, found.forgotten, found.unit),
         without=[*found.first]
-        or [f"draindown reset {found.pipeline} --flow {found.flow}{aside} --accept-missing --yes   # {then}"],
+        or [
+            f"draindown reset {found.pipeline} --flow {found.flow}{aside} --accept-missing --yes   # {then}"
+        ],
     )
 
 
@@ -218,12 +233,21 @@ def undoable(layout: FlowLayout) -> int:
     tried = f"undo the reset of flow {layout.flow} of pipeline {layout.pipeline}"
     run = f"draindown run {layout.pipeline} --flow {layout.flow}"
     if found is None or found.previous is None:
-        why = "what was live before it could not be told" if found and live > 1 else "no reset began it"
-        raise TerminalError("nothing-to-undo", tried=tried, found=f"generation {live} is live, and {why}", next=run)
+        why = (
+            "what was live before it could not be told"
+            if found and live > 1
+            else "no reset began it"
+        )
+        raise TerminalError(
+            "nothing-to-undo", tried=tried, found=f"generation {live} is live, and {why}", next=run
+        )
     # Check the ledger, too: a lost table has no transactions, and rows withdrawn from it must stay out.
     if generations.knows(layout, live) or generations.newest_in_ledger(layout) >= live:
         raise TerminalError(
-            "generation-has-batches", tried=tried, found=f"generation {live} has committed batches already", next=run
+            "generation-has-batches",
+            tried=tried,
+            found=f"generation {live} has committed batches already",
+            next=run,
         )
     if aside := integrity.missed(layout, found.previous):
         why = f"generation {found.previous} can't go on without {', '.join(aside)}, which a reset put aside"
@@ -268,6 +292,8 @@ def _would_double(layout: FlowLayout, rows: int) -> TerminalError:
 def _anew(layout: FlowLayout) -> str:
     """Return the command that reads all input into a new table: a rebuild, or a reset if the live state is damaged."""
     flow = f"{layout.pipeline} --flow {layout.flow}"
-    if integrity.damaged(layout, files=True) or integrity.missed(layout, generations.generation_if_told(layout) or 0):
+    if integrity.damaged(layout, files=True) or integrity.missed(
+        layout, generations.generation_if_told(layout) or 0
+    ):
         return f"draindown reset {flow} --table-aside   # the table too is put aside, and filled anew by the next run"
     return f"draindown rebuild {flow}   # reads all input into a fresh table"

@@ -61,7 +61,9 @@ def leave_out(layout: FlowLayout, declared: Container[str]) -> None:
 
 def keep(layout: FlowLayout) -> None:
     """Have the table keep the oldest base of a sink, or none if no sink has one. Call it under the lease."""
-    bases = [base for name in sink_state.names(layout) for base in SinkState.read(layout, name).bases]
+    bases = [
+        base for name in sink_state.names(layout) for base in SinkState.read(layout, name).bases
+    ]
     if not bases:
         registered.forget(layout, layout.pipeline, layout.flow)
         return
@@ -71,7 +73,9 @@ def keep(layout: FlowLayout) -> None:
     registered.advance(layout, reader)
 
 
-def readable(layout: FlowLayout, bases: tuple[int, ...], *, accept_missing: bool, fill: str) -> list[int]:
+def readable(
+    layout: FlowLayout, bases: tuple[int, ...], *, accept_missing: bool, fill: str
+) -> list[int]:
     """Return the bases that the table still has. `fill`: the command that fills the sink.
 
     Raises TerminalError `history-gone` if one of them is gone, unless `accept_missing`.

@@ -21,17 +21,26 @@ def changes(request: Request) -> list[str]:
     if partitions != flow.target.partition_by:
         found.append(f"partition_by: {partitions} -> {flow.target.partition_by}")
     if (START_AT in held) != (flow.target.history is not None):
-        found.append(f"rows: {'the history of each key' if flow.target.history else 'no history any more'}")
+        found.append(
+            f"rows: {'the history of each key' if flow.target.history else 'no history any more'}"
+        )
     if (SEQUENCES in held) != (flow.target.kind is PARTIAL):
-        found.append(f"rows: {'merged column by column' if flow.target.kind is PARTIAL else 'of whole records'}")
+        found.append(
+            f"rows: {'merged column by column' if flow.target.kind is PARTIAL else 'of whole records'}"
+        )
     if flow.transform:
         return [*found, f"columns: those that {flow.transform} gives"]
     if flow.known_columns is None:
         return [*found, "columns: those that the query gives"]
-    wanted = {name: _DELTA_NAMES.get(column.stored, column.stored) for name, column in flow.columns.items()}
+    wanted = {
+        name: _DELTA_NAMES.get(column.stored, column.stored)
+        for name, column in flow.columns.items()
+    }
     for name, kind in wanted.items():
         if name not in held:
             found.append(f"column {name}: new, {kind}")
         elif isinstance(held[name], str) and held[name] != kind:
             found.append(f"column {name}: {held[name]} -> {kind}")
-    return found + [f"column {name}: gone" for name in held if name not in wanted and not name.startswith("_")]
+    return found + [
+        f"column {name}: gone" for name in held if name not in wanted and not name.startswith("_")
+    ]

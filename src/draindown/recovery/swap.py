@@ -46,7 +46,9 @@ def swap(request: Request) -> Swap:
     )
     if newest is None or slice_of(newest) != slices:
         raise damaged_staging(
-            staged, staged.staged, f"its newest batch is {newest}, the intake has {count(slices, 'slice')}"
+            staged,
+            staged.staged,
+            f"its newest batch is {newest}, the intake has {count(slices, 'slice')}",
         )
     ledger_table.heal(staged)
     sums = ledger_table.sums(staged)
@@ -62,7 +64,9 @@ def swap(request: Request) -> Swap:
     if memory and log_of(staged.live, staged.live.memory(memory)).exists:
         path = staged.memory(memory)
         if not log_of(staged, path).exists:
-            kept = log_of(staged, staged.table).columns(_remembered(flow, log_of(staged, staged.table)))
+            kept = log_of(staged, staged.table).columns(
+                _remembered(flow, log_of(staged, staged.table))
+            )
             delta.create(path, pa.schema([*kept, *_own(memory)]))
     return Swap(staged.pipeline, staged.flow, staged.staged, batches, rows, request.run_id)
 
@@ -80,7 +84,11 @@ def _own(memory: str) -> tuple[pa.Field, ...]:
 
 
 _OF_MEMORY = (
-    *(pa.field("_generation", pa.int32()), pa.field("_batch", pa.int64()), pa.field("_kind", pa.string())),
+    *(
+        pa.field("_generation", pa.int32()),
+        pa.field("_batch", pa.int64()),
+        pa.field("_kind", pa.string()),
+    ),
     pa.field("_changed_at", pa.timestamp("us", tz="UTC")),
 )
 
@@ -125,12 +133,16 @@ def lost_properties(layout: FlowLayout) -> str | None:
     A crash right after the swap leaves it so: they are set once its rows are there. Until then the table says what its
     earlier rows go by, and a batch by other keys is refused. Only an engine can set them.
     """
-    rebuilt = [int(number) for number, card in generations.cards(layout).items() if card.get("rebuilt")]
+    rebuilt = [
+        int(number) for number, card in generations.cards(layout).items() if card.get("rebuilt")
+    ]
     table, newest = log_of(layout, layout.table), max(rebuilt, default=0)
     if not newest or not table.exists or integrity.put_aside_last(layout, layout.table) > newest:
         return None
     source = TableLog(layout.beside(newest).table)
-    other_rows = source.exists and source.properties.get(delta.ROWS_BY) != table.properties.get(delta.ROWS_BY)
+    other_rows = source.exists and source.properties.get(delta.ROWS_BY) != table.properties.get(
+        delta.ROWS_BY
+    )
     lacks = other_rows or delta.BOUNDED not in table.properties
     return source.path if lacks and _stands(layout, newest) else None
 
@@ -139,7 +151,9 @@ def _stands(layout: FlowLayout, generation: int) -> bool:
     """Return whether the log shows the swap, and no RESTORE that took it back: that brought earlier properties, too."""
     commit = _swap_commit(layout, generation)
     restores = standing_restores(log_of(layout, layout.table).commits())
-    return commit is not None and not any((one.restored or 0) < commit.version < one.version for one in restores)
+    return commit is not None and not any(
+        (one.restored or 0) < commit.version < one.version for one in restores
+    )
 
 
 def _swapped_at(layout: FlowLayout, generation: int) -> int:
@@ -160,7 +174,11 @@ def _swap_commit(layout: FlowLayout, generation: int) -> Commit | None:
     """Return the commit that brought a rebuilt generation; None if the log has none."""
     for commit in log_of(layout, layout.table).commits():
         swap = ledger_rows.swap_of(commit)
-        if swap and (swap.pipeline, swap.flow, swap.generation) == (layout.pipeline, layout.flow, generation):
+        if swap and (swap.pipeline, swap.flow, swap.generation) == (
+            layout.pipeline,
+            layout.flow,
+            generation,
+        ):
             return commit
     return None
 
@@ -179,7 +197,11 @@ def _decide_again(layout: FlowLayout, begun: Rebuild, by: str) -> None:
     rows = quarantine.places(layout)
     if not rows:
         return
-    before = {row["quarantine_id"]: (row["unit"], row["position"]) for row in rows if discards.reads_input(row["kind"])}
+    before = {
+        row["quarantine_id"]: (row["unit"], row["position"])
+        for row in rows
+        if discards.reads_input(row["kind"])
+    }
     left_out = generations.without(staged, begun.generation)
     found = intake.find(layout, begun.generation, before, left_out)
     read = found.keys() - accepted.given_up(layout, {id: before[id] for id in found})
@@ -189,7 +211,9 @@ def _decide_again(layout: FlowLayout, begun: Rebuild, by: str) -> None:
     released = quarantine.released(layout).keys()
     # These stay released. The batch that applied them is history, but the rebuild read the same rows.
     others = [row["quarantine_id"] for row in rows if row["quarantine_id"] not in before]
-    quarantine.let_through(layout, [one for one in others if one in released], by=by, note=f"{note} let it through")
+    quarantine.let_through(
+        layout, [one for one in others if one in released], by=by, note=f"{note} let it through"
+    )
     gone = sorted(before.keys() - set(passed) & released)
     quarantine.reopen(layout, gone, by=by, note=f"{note} has no row of it")
 

@@ -64,10 +64,16 @@ def _of_plan(steps: Sequence[StepReport]) -> Sequence[StepReport]:
     """
     order = {step: at for at, step in enumerate(STEPS)}
     anew = [s for s in steps if s.step == "plan" or s.outcome != "idle"]
-    return [s for s in steps if not any(order[b.step] < order[s.step] and b.order > s.order for b in anew)]
+    return [
+        s
+        for s in steps
+        if not any(order[b.step] < order[s.step] and b.order > s.order for b in anew)
+    ]
 
 
-def verdict(steps: Sequence[StepReport], unfinished: Unfinished | None = None, *, whole: bool = True) -> str:
+def verdict(
+    steps: Sequence[StepReport], unfinished: Unfinished | None = None, *, whole: bool = True
+) -> str:
     """Return the verdict over one flow's steps in one line. `unfinished`, `whole`: as for `card`."""
     steps = _of_plan(steps)
     first = steps[0]
@@ -90,7 +96,9 @@ def silent(steps: Sequence[StepReport]) -> Step | None:
     told = {s.step for s in steps}
     # the drain decides anew whether a compaction is due
     wanted: tuple[Step, ...] = ("drain", "check")
-    awaited = [step for step in wanted if plan and getattr(plan, step) and step not in plan.left_out]
+    awaited = [
+        step for step in wanted if plan and getattr(plan, step) and step not in plan.left_out
+    ]
     return next((step for step in awaited if step not in told), None)
 
 
@@ -99,7 +107,11 @@ def _is_unchecked(steps: Sequence[StepReport], *, whole: bool) -> bool:
     if any(s.plan for s in steps):
         return any(s.plan and s.plan.check and "check" in s.plan.left_out for s in steps)
     # a replay, a rebuild or a withdrawal from the command line is a drain without a plan
-    return whole and any(s.drain and s.drain.batches for s in steps) and not any(s.step == "check" for s in steps)
+    return (
+        whole
+        and any(s.drain and s.drain.batches for s in steps)
+        and not any(s.step == "check" for s in steps)
+    )
 
 
 def _is_open(steps: Sequence[StepReport], unfinished: Unfinished | None) -> bool:
@@ -115,7 +127,9 @@ def _mark(steps: Sequence[StepReport], unfinished: Unfinished | None, *, whole: 
         return unfinished.mark if unfinished else "UNFINISHED"
     if "failed" in outcomes:
         return "FAILED"
-    if any(s.drain and s.drain.refused == "failed" for s in steps) and not any(s.check for s in steps):
+    if any(s.drain and s.drain.refused == "failed" for s in steps) and not any(
+        s.check for s in steps
+    ):
         return "REFUSED"
     if _foreign(steps):
         return "WRONG"
@@ -141,7 +155,11 @@ def _success(steps: Sequence[StepReport], drain: DrainPart | None, *, whole: boo
     compacted = any(s.compact and s.compact.files_before for s in steps)
     checked = any(s.check and s.check.expectations for s in steps)
     version = next((s.check.published_after for s in steps if s.check and s.check.publishes), None)
-    told = (("checked", checked), (f"published version {version}", version is not None), ("compacted", compacted))
+    told = (
+        ("checked", checked),
+        (f"published version {version}", version is not None),
+        ("compacted", compacted),
+    )
     done = " and ".join(word for word, is_so in told if is_so)
     if not any(s.step in ("plan", "drain") for s in steps):
         return done or "nothing to do"
@@ -166,7 +184,9 @@ def _idle(steps: Sequence[StepReport], drain: DrainPart | None) -> str:
         return "no batch"
     if drain and drain.kept_out:
         return f"no new input but {count(drain.kept_out, drain.unit)} that {_were(drain.kept_out)} parked"
-    return "no new input" + (f"; {count(parked, _read_unit(steps))} parked" if (parked := _parked(steps)) else "")
+    return "no new input" + (
+        f"; {count(parked, _read_unit(steps))} parked" if (parked := _parked(steps)) else ""
+    )
 
 
 def _were(number: int) -> str:
@@ -192,36 +212,58 @@ def _replayed(step: StepReport) -> str:
 
 def _failure(failed: StepReport, drain: DrainPart | None) -> str:
     code = (failed.error or {}).get("code") or "no error was recorded"
-    what = "the gate refused the rows; nothing was published" if code == "gate-failed" else f"{failed.step}: {code}"
+    what = (
+        "the gate refused the rows; nothing was published"
+        if code == "gate-failed"
+        else f"{failed.step}: {code}"
+    )
     return printable(f"{what}, after it {_drained(drain)}" if drain and drain.batches else what)
 
 
 def _drained(drain: DrainPart) -> str:
     sums = drain.totals
     if {batch.get("kind") for batch in drain.batches} == {"gate"}:
-        return f"withdrew {count(sums.get('records', 0), 'row')} from the table, into the quarantine"
+        return (
+            f"withdrew {count(sums.get('records', 0), 'row')} from the table, into the quarantine"
+        )
     rebuilt = f"rebuilt generation {drain.generation}: " if drain.rebuilt else ""
     if is_derived(drain):
         return f"{rebuilt}derived {moved(sums)}"
     verb = f"{rebuilt}read" if rebuilt else "replayed" if drain.replay else "drained"
-    read = f"{verb} {count(sums.get('units', 0), drain.unit)}, {count(sums.get('records', 0), 'row')}"
-    refused = f", {percent(drain.refused_share)} refused" if drain.refused and drain.refused_share else ""
+    read = (
+        f"{verb} {count(sums.get('units', 0), drain.unit)}, {count(sums.get('records', 0), 'row')}"
+    )
+    refused = (
+        f", {percent(drain.refused_share)} refused" if drain.refused and drain.refused_share else ""
+    )
     return f"{read} -> {count(sums.get('applied', 0))} applied{refused}"
 
 
-def _block(steps: Sequence[StepReport], unfinished: Unfinished | None, whole: bool, findings: int) -> list[str]:
+def _block(
+    steps: Sequence[StepReport], unfinished: Unfinished | None, whole: bool, findings: int
+) -> list[str]:
     lines = pieces(verdict(steps, unfinished, whole=whole), indent="  ", width=WIDTH)
     for finding in _foreign(steps):
-        lines += labelled("WRONG", pieces(f"{printable(finding.subject)}: {printable(finding.detail)}", indent="  "))
+        lines += labelled(
+            "WRONG",
+            pieces(f"{printable(finding.subject)}: {printable(finding.detail)}", indent="  "),
+        )
         lines += _next_lines({"next": [finding.next]})
     lines += labelled("run", [printable(steps[0].run_id)])
     lines += [
-        line for on in dict.fromkeys(s.cluster for s in steps if s.cluster) for line in labelled("on", [printable(on)])
+        line
+        for on in dict.fromkeys(s.cluster for s in steps if s.cluster)
+        for line in labelled("on", [printable(on)])
     ]
     replay = next((asked for s in steps if (asked := _replayed(s))), "")
     if replay:
         lines += labelled("replay", [printable(replay)])
-        lines += [line for s in steps if s.plan and not s.plan.drain for line in labelled("", [_why_not(s.plan)])]
+        lines += [
+            line
+            for s in steps
+            if s.plan and not s.plan.drain
+            for line in labelled("", [_why_not(s.plan)])
+        ]
     lines += _run_lines(steps)
     for step in steps:
         if step.drain:
@@ -246,12 +288,16 @@ def _block(steps: Sequence[StepReport], unfinished: Unfinished | None, whole: bo
 def _earlier_lines(step: StepReport) -> list[str]:
     """Return the line about an error that no longer decides: the step began again since."""
     code = printable(str((step.error or {}).get("code", "unforeseen")))
-    return labelled("earlier", [f"{step.step} failed with {code} at {step.finished_at:%Y-%m-%d %H:%M:%S} UTC"])
+    return labelled(
+        "earlier", [f"{step.step} failed with {code} at {step.finished_at:%Y-%m-%d %H:%M:%S} UTC"]
+    )
 
 
 def _unchecked_lines(first: StepReport) -> list[str]:
     check = f"draindown run {first.pipeline} --flow {first.flow}   # checks and publishes"
-    lines = labelled("gate", ["not checked by this run: what it committed is published by the next check"])
+    lines = labelled(
+        "gate", ["not checked by this run: what it committed is published by the next check"]
+    )
     return lines + _next_lines({"next": [check]})
 
 
@@ -271,7 +317,9 @@ def _run_lines(steps: Sequence[StepReport]) -> list[str]:
         batches = count(sums.get("batches", 0), "batch", "batches")
         # without the report of a drain they may be those of the one that is at work
         by = " by other starts" if any(s.drain for s in steps) else ""
-        lines += labelled("ledger", [f"this run has {batches}{by}: {_moved(sums, _read_unit(steps))}"])
+        lines += labelled(
+            "ledger", [f"this run has {batches}{by}: {_moved(sums, _read_unit(steps))}"]
+        )
     for row in [row for s in steps if s.drain for row in s.drain.settled]:
         who = f"batch {row['batch']} was committed by run {printable(str(row['run_id']))}"
         made = f"{who}, and not told: {_moved(row, _read_unit(steps))}"
@@ -283,7 +331,9 @@ def _earlier(steps: Sequence[StepReport]) -> Mapping[str, int]:
     """Return the ledger's sums of the run less those of the start in `steps`; empty if other starts made no batch."""
     run = next((s.run for s in reversed(steps) if s.run), None)
     own = next((s.drain.totals for s in steps if s.drain), {})
-    drains = any(s.step in ("plan", "drain") for s in steps)  # the card of a check alone omits batches
+    drains = any(
+        s.step in ("plan", "drain") for s in steps
+    )  # the card of a check alone omits batches
     if run is None or not drains or run.totals.get("batches", 0) <= own.get("batches", 0):
         return {}
     return {name: number - own.get(name, 0) for name, number in run.totals.items()}
@@ -305,7 +355,9 @@ def _findings(steps: Sequence[StepReport]) -> list[Finding]:
 
 
 def _finding_lines(steps: Sequence[StepReport], shown: int) -> list[str]:
-    unique = [finding for finding in _findings(steps) if finding.kind != "foreign"]  # the first lines have these
+    unique = [
+        finding for finding in _findings(steps) if finding.kind != "foreign"
+    ]  # the first lines have these
     lines, most = [], 4 if len(unique) == 1 else 3
     for finding in unique[:shown]:
         told = f"{finding.kind}  {printable(finding.subject)}  {printable(finding.detail)}"
@@ -313,7 +365,9 @@ def _finding_lines(steps: Sequence[StepReport], shown: int) -> list[str]:
         lines += _next_lines({"next": [finding.next] if finding.next else []})
     if (left := len(unique) - shown) > 0:
         report = f"draindown report {steps[0].pipeline} --flow {steps[0].flow} --run {shlex.quote(steps[0].run_id)}"
-        lines += labelled("", [f"and {left} more"]) + _next_lines({"next": [_all_of(report, shown)]})
+        lines += labelled("", [f"and {left} more"]) + _next_lines(
+            {"next": [_all_of(report, shown)]}
+        )
     return lines
 
 

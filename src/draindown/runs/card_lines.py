@@ -26,10 +26,16 @@ def pieces(text: str, most: int | None = None, *, indent: str = "", width: int =
 
 
 def _wrapped(text: str, width: int, indent: str) -> list[str]:
-    return textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return textwrap.wrap(
+        text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def labelled(label: str, lines: Sequence[str]) -> list[str]:
     """Prefix the first line with the label and indent the others. Lines that are too long are wrapped."""
-    fitting = [piece for line in lines for piece in (pieces(line, indent="  ") if len(line) > ROOM else [line])]
+    fitting = [
+        piece
+        for line in lines
+        for piece in (pieces(line, indent="  ") if len(line) > ROOM else [line])
+    ]
     return [f"{label if not i else '':<{LABEL}} {line}" for i, line in enumerate(fitting)]

@@ -21,7 +21,9 @@ def drain_lines(drain: DrainPart) -> list[str]:
     """Return the lines of a drain, or of what was done instead of one."""
     backlog = _backlog_lines(drain)
     if not drain.batches:
-        return backlog or (labelled("batches", [f"none; {printable(drain.bound)}"]) if drain.bound else [])
+        return backlog or (
+            labelled("batches", [f"none; {printable(drain.bound)}"]) if drain.bound else []
+        )
     sums, derived = drain.totals, is_derived(drain)
     of_history = history_card.is_of(drain)
     runs = history_card.lines(sums) if of_history else []
@@ -60,7 +62,9 @@ def _fates(drain: DrainPart) -> Iterable[tuple[str, str, str]]:
     of_history = history_card.is_of(drain)
     applied = history_card.APPLIED if of_history else APPLIED
     notes = {
-        "applied": "  ".join(f"{named} {count(sums.get(name, 0))}" for name, named in applied.items()),
+        "applied": "  ".join(
+            f"{named} {count(sums.get(name, 0))}" for name, named in applied.items()
+        ),
         "quarantined": _refused(drain) + _reasons(drain),
     }
     for name in FATES:
@@ -70,7 +74,9 @@ def _fates(drain: DrainPart) -> Iterable[tuple[str, str, str]]:
 
 def _sum_line(sums: Mapping[str, int]) -> str:
     fates, records = sum(sums.get(name, 0) for name in FATES), sums.get("records", 0)
-    if not sums.get("events") and sum(sums.get(name, 0) for name in APPLIED) != sums.get("applied", 0):
+    if not sums.get("events") and sum(sums.get(name, 0) for name in APPLIED) != sums.get(
+        "applied", 0
+    ):
         return "DOES NOT ADD UP: inserted, updated, deleted and remembered are not what was applied"
     if fates != records:
         return f"DOES NOT ADD UP: the fates make {count(fates)}, {count(records)} were read"
@@ -112,7 +118,9 @@ def check_lines(check: CheckPart, *, idle: bool = False) -> list[str]:
 
     `idle`: whether the check found nothing unpublished.
     """
-    is_open = labelled("open", pieces(printable(check.open_windows), 3)) if check.open_windows else []
+    is_open = (
+        labelled("open", pieces(printable(check.open_windows), 3)) if check.open_windows else []
+    )
     return [*_gate_lines(check, idle=idle), *is_open]
 
 
@@ -125,13 +133,17 @@ def _gate_lines(check: CheckPart, *, idle: bool) -> list[str]:
         return labelled("gate", [f"{judged}; {_published(check)}"])
     failed = [e for e in expectations if not e.success]
     refused = [e for e in failed if not e.waived]
-    judged = f"{count(len(expectations), 'expectation')} on {count(check.changed_rows, 'changed row')}"
+    judged = (
+        f"{count(len(expectations), 'expectation')} on {count(check.changed_rows, 'changed row')}"
+    )
     counts = f"{len(refused)} of {judged} failed" if refused else f"{judged} held"
     waived = f", {len(failed) - len(refused)} waived" if len(failed) > len(refused) else ""
     lines = [f"{'FAILED' if refused else 'passed'}: {counts}{waived}; {_published(check)}"]
     shown = (*refused, *(e for e in failed if e.waived))[:_MOST_EXPECTATIONS]
     lines += [line for e in shown for line in _expectation(e)]
-    more = [f"and {len(failed) - _MOST_EXPECTATIONS} more"] if len(failed) > _MOST_EXPECTATIONS else []
+    more = (
+        [f"and {len(failed) - _MOST_EXPECTATIONS} more"] if len(failed) > _MOST_EXPECTATIONS else []
+    )
     more += [f"page: {printable(check.page)}"] if failed and check.page else []
     lines += [";  ".join(more)] if more else []
     return labelled("gate", lines)
@@ -145,9 +157,16 @@ def _published(check: CheckPart) -> str:
 
 
 def _expectation(judged: Expectation) -> list[str]:
-    rows = f"{count(judged.unexpected)} of {count(judged.judged)} {judged.scope} rows" if judged.judged else ""
+    rows = (
+        f"{count(judged.unexpected)} of {count(judged.judged)} {judged.scope} rows"
+        if judged.judged
+        else ""
+    )
     sample = f"e.g. {', '.join(judged.examples)}" if judged.examples else ""
-    head, detail = ("waived" if judged.waived else "failed", printable(judged.name), rows), printable(judged.detail)
+    head, detail = (
+        ("waived" if judged.waived else "failed", printable(judged.name), rows),
+        printable(judged.detail),
+    )
     line = "  ".join(filter(None, (*head, sample, detail)))
     if len(line) <= ROOM:
         return [line]
@@ -160,7 +179,9 @@ def compact_lines(part: CompactPart) -> list[str]:
     """Return the line of a compaction."""
     if not part.files_before and not part.vacuumed_files:
         idle = part.evidence in ("", "nothing to do")
-        return labelled("compact", ["nothing to do" if idle else f"nothing done: {printable(part.evidence)}"])
+        return labelled(
+            "compact", ["nothing to do" if idle else f"nothing done: {printable(part.evidence)}"]
+        )
     where = f" in {count(len(part.partitions), 'partition')}" if part.partitions else ""
     files = f"{count(part.files_before, 'file')} -> {count(part.files_after)}{where}"
     done = f"{files}, {size(part.bytes_rewritten)} rewritten"

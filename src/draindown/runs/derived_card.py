@@ -42,4 +42,6 @@ def sum_line(sums: Mapping[str, int]) -> str:
 
 
 def _told(sums: Mapping[str, int], names: tuple[str, ...]) -> str:
-    return "  ".join(f"{name} {count(sums.get(name, 0))}" for name in names if sums.get(name) or name != "late")
+    return "  ".join(
+        f"{name} {count(sums.get(name, 0))}" for name in names if sums.get(name) or name != "late"
+    )

@@ -33,7 +33,13 @@ class DriverLog(RotatingFileHandler):
     """
 
     def __init__(self, path: str) -> None:
-        super().__init__(_writable(path), maxBytes=MOST_BYTES, backupCount=1, errors="backslashreplace", delay=True)
+        super().__init__(
+            _writable(path),
+            maxBytes=MOST_BYTES,
+            backupCount=1,
+            errors="backslashreplace",
+            delay=True,
+        )
 
     @classmethod
     def of(cls, layout: FlowLayout, run_id: str, step: Step, start: str = "") -> DriverLog:
@@ -72,7 +78,9 @@ class DriverLog(RotatingFileHandler):
 
     def pump(self, lines: Iterable[str]) -> threading.Thread:
         """Append lines in a thread that ends with them."""
-        thread = threading.Thread(target=self._pumped, args=(lines,), name="driver log", daemon=True)
+        thread = threading.Thread(
+            target=self._pumped, args=(lines,), name="driver log", daemon=True
+        )
         thread.start()
         return thread
 

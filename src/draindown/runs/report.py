@@ -82,7 +82,9 @@ class DrainPart(Frozen):
     @property
     def max_sequence(self) -> str | None:
         """The greatest sequence among the batches of this start, or None where none has one."""
-        return newest_sequence(batch["max_sequence"] for batch in self.batches if batch.get("max_sequence"))
+        return newest_sequence(
+            batch["max_sequence"] for batch in self.batches if batch.get("max_sequence")
+        )
 
 
 class Expectation(Frozen):
@@ -237,7 +239,9 @@ def of(request: Request, started: datetime, outcome: Outcome, **more: Any) -> St
     )
 
 
-def unreached(layout: FlowLayout, run_id: str, step: Step, started: datetime, error: Mapping[str, Any]) -> StepReport:
+def unreached(
+    layout: FlowLayout, run_id: str, step: Step, started: datetime, error: Mapping[str, Any]
+) -> StepReport:
     """Return the report of a step that failed before there was a request, ending now."""
     return StepReport(
         pipeline=layout.pipeline,

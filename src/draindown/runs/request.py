@@ -91,32 +91,55 @@ class Request(BaseModel):
     step: Step
     run_id: str
     start: str = Field(
-        default_factory=new_start, max_length=100, description="this start of the step; each leaves its own report"
+        default_factory=new_start,
+        max_length=100,
+        description="this start of the step; each leaves its own report",
     )
     try_number: int = 1
-    command: str = Field(default="", description="the command that goes on with the same work; empty: a run does")
-    owner: str = Field(default="", description="who started it, for the lease's card: DAG run or user@host")
-    root: str = Field(description="project root: relative landing globs, lake and transforms are found from here")
+    command: str = Field(
+        default="", description="the command that goes on with the same work; empty: a run does"
+    )
+    owner: str = Field(
+        default="", description="who started it, for the lease's card: DAG run or user@host"
+    )
+    root: str = Field(
+        description="project root: relative landing globs, lake and transforms are found from here"
+    )
     suite: dict[str, Any] | None = Field(
         default=None, description="the flow's Great Expectations suite, as GX writes it"
     )
     max_batches: int | None = None
-    deadline: float | None = Field(default=None, description="seconds after which no further batch is started")
+    deadline: float | None = Field(
+        default=None, description="seconds after which no further batch is started"
+    )
     force: bool = Field(default=False, description="compact even without evidence")
-    quarantine_ids: tuple[str, ...] | None = Field(default=None, description="replay these refused rows instead")
-    replay: Again | None = Field(default=None, description="read this input again instead, beside the checkpoint")
+    quarantine_ids: tuple[str, ...] | None = Field(
+        default=None, description="replay these refused rows instead"
+    )
+    replay: Again | None = Field(
+        default=None, description="read this input again instead, beside the checkpoint"
+    )
     places: dict[str, str] = Field(
-        default_factory=dict, description="file:line:column of the flow's expressions, by their path in the flow"
+        default_factory=dict,
+        description="file:line:column of the flow's expressions, by their path in the flow",
     )
     neighbours: Neighbours = Field(
-        default_factory=Neighbours, description="what the other pipeline files say of tables that are read across"
+        default_factory=Neighbours,
+        description="what the other pipeline files say of tables that are read across",
     )
-    staged: int = Field(default=0, description="the generation to rebuild beside the live tables; 0: the live ones")
+    staged: int = Field(
+        default=0, description="the generation to rebuild beside the live tables; 0: the live ones"
+    )
     then: tuple[Step, ...] = Field(
         default=(), description="steps that the same driver does next, if this one ends well"
     )
-    announces: bool = Field(default=False, description="what a check publishes is announced by its task's asset event")
-    after: str = Field(default="", description="start of the drain whose driver does this step; empty: its own driver")
+    announces: bool = Field(
+        default=False, description="what a check publishes is announced by its task's asset event"
+    )
+    after: str = Field(
+        default="",
+        description="start of the drain whose driver does this step; empty: its own driver",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -125,7 +148,11 @@ class Request(BaseModel):
         spec = given.get("spec") if isinstance(given, dict) else None
         if isinstance(spec, PipelineSpec):
             given = {"neighbours": spec.neighbours, **given}
-        if not isinstance(spec, PipelineSpec) or given.get("flow") not in spec.flows or "places" in given:
+        if (
+            not isinstance(spec, PipelineSpec)
+            or given.get("flow") not in spec.flows
+            or "places" in given
+        ):
             return given
         flow = given["flow"]
         said = [*spec.flows[flow].expressions, *expressions(spec.flows[flow].also_to)]
@@ -165,11 +192,15 @@ class Request(BaseModel):
 
     def following(self, step: Step) -> Request:
         """Return the request of a step that this one's driver does next, as a start of its own."""
-        return self.model_copy(update={"step": step, "start": new_start(self.start), "then": (), "after": self.start})
+        return self.model_copy(
+            update={"step": step, "start": new_start(self.start), "then": (), "after": self.start}
+        )
 
     def encode(self) -> str:
         """Return the request as one URL-safe argument. Raises TerminalError `request-too-large` above 100 KiB."""
-        packed = base64.urlsafe_b64encode(zlib.compress(self.model_dump_json().encode(), 9)).decode()
+        packed = base64.urlsafe_b64encode(
+            zlib.compress(self.model_dump_json().encode(), 9)
+        ).decode()
         if len(packed) > MAX_BYTES:
             raise TerminalError(
                 "request-too-large",
@@ -190,9 +221,18 @@ class Request(BaseModel):
             unzip = zlib.decompressobj()
             text = unzip.decompress(raw, _MAX_DECODED)
             content = json.loads(text)
-            refuse_unknown("the job's --request argument", content[FIELD], otherwise="draindown run PIPELINE")
+            refuse_unknown(
+                "the job's --request argument", content[FIELD], otherwise="draindown run PIPELINE"
+            )
             return cls.model_validate(content)
-        except (ValueError, TypeError, LookupError, zlib.error, ValidationError, RecursionError) as error:
+        except (
+            ValueError,
+            TypeError,
+            LookupError,
+            zlib.error,
+            ValidationError,
+            RecursionError,
+        ) as error:
             raise TerminalError(
                 "bad-request",
                 tried="read the job's --request argument",
@@ -204,5 +244,11 @@ class Request(BaseModel):
 def _unknown_fields(error: Exception) -> str:
     """Return the unknown fields of a request, each with the closest known one; empty if the error is another."""
     found = error.errors(include_url=False) if isinstance(error, ValidationError) else []
-    names = [str(one["loc"][0]) for one in found if one["type"] == "extra_forbidden" and len(one["loc"]) == 1]
-    return "; ".join(f"a request has no field {name!r}{near(name, Request.model_fields)}" for name in names)
+    names = [
+        str(one["loc"][0])
+        for one in found
+        if one["type"] == "extra_forbidden" and len(one["loc"]) == 1
+    ]
+    return "; ".join(
+        f"a request has no field {name!r}{near(name, Request.model_fields)}" for name in names
+    )

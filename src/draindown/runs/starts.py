@@ -71,7 +71,12 @@ class Start:
         if self.report:
             return self.report.model_dump(mode="json")
         began = None if self.began is None else self.began.isoformat()
-        told = {"step": self.step, "start": self.start, "outcome": self.outcome, "started_at": began}
+        told = {
+            "step": self.step,
+            "start": self.start,
+            "outcome": self.outcome,
+            "started_at": began,
+        }
         return told | {"totals": self.totals}
 
 
@@ -82,7 +87,9 @@ def sums(rows: Iterable[BatchRow]) -> RunSums:
         starts=len({row.start for row in rows}),
         totals=ledger_rows.total(rows),
         reasons=reasons(rows),
-        max_sequence=ledger_rows.newest_sequence(row.max_sequence for row in rows if row.max_sequence),
+        max_sequence=ledger_rows.newest_sequence(
+            row.max_sequence for row in rows if row.max_sequence
+        ),
         refused_share=ledger_rows.refused_share(rows),
     )
 
@@ -135,10 +142,18 @@ def listed(layout: FlowLayout, run_id: str) -> list[Start]:
     drains: set[tuple[Step, str]] = {("drain", start) for start in rows}
     silent = drains | (store.begun(layout, run_id) if told or rows else set())
     found += [
-        Start(step, start, None, ledger_rows.total(rows[start]) if step == "drain" and start in rows else {})
+        Start(
+            step,
+            start,
+            None,
+            ledger_rows.total(rows[start]) if step == "drain" and start in rows else {},
+        )
         for step, start in sorted(silent - known)
     ]
-    return sorted(found, key=lambda one: (one.order or datetime.min.replace(tzinfo=UTC), STEPS.index(one.step)))
+    return sorted(
+        found,
+        key=lambda one: (one.order or datetime.min.replace(tzinfo=UTC), STEPS.index(one.step)),
+    )
 
 
 def afresh(request: Request) -> Request:
@@ -149,4 +164,6 @@ def afresh(request: Request) -> Request:
 
 
 def _totals(rows: Mapping[str, list[BatchRow]], told: StepReport) -> dict[str, int]:
-    return ledger_rows.total(rows[told.start]) if told.step == "drain" and told.start in rows else {}
+    return (
+        ledger_rows.total(rows[told.start]) if told.step == "drain" and told.start in rows else {}
+    )

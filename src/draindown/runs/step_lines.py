@@ -19,13 +19,21 @@ def line(content: Mapping[str, Any]) -> str:
 def begun(text: str) -> tuple[Step, str] | None:
     """Return step and start of the step that begins by this line of a driver's output; None if none does."""
     found = _content(text)
-    return (found["step"], str(found["start"])) if found.get("outcome") == "begun" and "start" in found else None
+    return (
+        (found["step"], str(found["start"]))
+        if found.get("outcome") == "begun" and "start" in found
+        else None
+    )
 
 
 def error_of(text: str, step: Step) -> dict[str, Any] | None:
     """Return the error with which a step ended by this line of a driver's output, as in a report; None if none did."""
     found = _content(text)
-    error = found.get("error") if found.get("step") == step and found.get("outcome") != "begun" else None
+    error = (
+        found.get("error")
+        if found.get("step") == step and found.get("outcome") != "begun"
+        else None
+    )
     return error if isinstance(error, dict) else None
 
 

@@ -55,7 +55,9 @@ def _newest_start(layout: FlowLayout) -> str:
     return max((found[0] for key in keys if (found := _START.search(key))), default="")
 
 
-def read(layout: FlowLayout, run_id: str, step: Step, start: str | None = None) -> StepReport | None:
+def read(
+    layout: FlowLayout, run_id: str, step: Step, start: str | None = None
+) -> StepReport | None:
     """Return the report of a start of a step, of its newest one unless one is named; None where it left none.
 
     A step leaves none where its driver died, or where it never ran. Raises ValueError if the report is torn,
@@ -130,7 +132,9 @@ def forget_old(layout: FlowLayout, *, keep: int = KEPT_RUNS, age: timedelta = KE
     gone = 0
     for home in (layout.reports, layout.all_validations):
         written = list(_contents(home))
-        last = _newest(written, lambda one: min(one.began, one.modified))  # an id of a start may be ahead of the clock
+        last = _newest(
+            written, lambda one: min(one.began, one.modified)
+        )  # an id of a start may be ahead of the clock
         for name in _newest_first(written)[keep:]:
             if now() - last[name] > age:
                 _remove(f"{home}/{name}/")
@@ -173,4 +177,6 @@ def _contents(home: str, ending: str | tuple[str, ...] = "") -> Iterator[_File]:
         name, _, inside = entry.key.removeprefix(f"{home}/").partition("/")
         if inside and inside.endswith(ending):
             start = _START.search(inside)
-            yield _File(name, inside, (start and begun_at(start[0])) or entry.modified, entry.modified)
+            yield _File(
+                name, inside, (start and begun_at(start[0])) or entry.modified, entry.modified
+            )

@@ -64,17 +64,21 @@ class Unfinished:
         if self.state == "at work":
             return f"{self.step} is at work{since}{took and f', {took} by now'}; {self._who}"
         if self.state == "died":
-            done = f"; {count(self.batches, 'batch', 'batches')} of it committed" if self.batches else ""
+            done = (
+                f"; {count(self.batches, 'batch', 'batches')} of it committed"
+                if self.batches
+                else ""
+            )
             done = done if self.batches is not None else "; what it committed can't be read"
             last = took and f", {took} or more after it began"  # nobody saw when it died
             return f"{self.step} was at work{since}; its driver died{last}, {self._who}{done}"
         if self.state == "not written":
             done = f"{count(self.batches or 0, 'batch', 'batches')} of it committed"
-            return f"{self.step} ended, and its report could not be written; {done}{self._open_batch}"
-        if self.state == "no report":
             return (
-                f"{self.step} left no report: its driver came up, and ended before it could write one{self._open_batch}"
+                f"{self.step} ended, and its report could not be written; {done}{self._open_batch}"
             )
+        if self.state == "no report":
+            return f"{self.step} left no report: its driver came up, and ended before it could write one{self._open_batch}"
         if self.state == "no Spark":
             return f"{self.step} has not begun: Spark did not start, or its task was ended before{self._open_batch}"
         return f"{self.step} has not begun"
@@ -99,4 +103,7 @@ class Unfinished:
             if self.state in ("died", "no report", "not written")
             else [run]
         )
-        return [*again, *([f"less {shlex.quote(self.log)}   # what Spark said last"] if self.log else [])]
+        return [
+            *again,
+            *([f"less {shlex.quote(self.log)}   # what Spark said last"] if self.log else []),
+        ]

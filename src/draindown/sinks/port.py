@@ -149,7 +149,9 @@ class Sink(Protocol):
         Raises TerminalError `sink-records` if nobody can tell: the records were begun anew after that driver.
         """
 
-    def send(self, batch: SinkBatch, columns: Sequence[SinkColumn], rows: Iterable[pyarrow.RecordBatch]) -> None:
+    def send(
+        self, batch: SinkBatch, columns: Sequence[SinkColumn], rows: Iterable[pyarrow.RecordBatch]
+    ) -> None:
         """Apply a batch: all of it, or nothing of it where the sink has transactions, or whole portions of it.
 
         Where the sink records batches, a batch with number, digest and portions of the newest one of its writer is done

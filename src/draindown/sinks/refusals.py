@@ -58,7 +58,10 @@ def parsed(text: str) -> dict[str, str]:
     found, plain = json.loads(text, parse_float=str, parse_int=str), json.loads(text)
     if not isinstance(found, dict) or not found:
         raise ValueError('is no JSON object such as {"id": 5}')
-    return {name: _text(plain[name] if isinstance(value, dict) else value) for name, value in found.items()}
+    return {
+        name: _text(plain[name] if isinstance(value, dict) else value)
+        for name, value in found.items()
+    }
 
 
 def _text(value: object) -> str:

@@ -26,7 +26,9 @@ def ready(column: pa.Array) -> list[Any]:
         zone = "Z" if form.tz else ""
         moment = column.cast(pa.timestamp("us", "UTC" if form.tz else None))
         return pc.strftime(moment, f"%Y-%m-%dT%H:%M:%S{zone}").to_pylist()  # type: ignore[no-any-return]
-    if pa.types.is_nested(form) or pa.types.is_date(form):  # as text: Python has no dates beyond the year 9999
+    if pa.types.is_nested(form) or pa.types.is_date(
+        form
+    ):  # as text: Python has no dates beyond the year 9999
         column = column.cast(_mapped(form, _in_utc)).cast(_mapped(form, _as_text))
     convert = _converter(form)
     if convert is None:
@@ -53,7 +55,9 @@ def _converter(form: pa.DataType) -> Callable[[Any], Any] | None:
         if holds(form):
             return convert
     if pa.types.is_struct(form):
-        fields = [(form.field(at).name, _optional(form.field(at).type)) for at in range(form.num_fields)]
+        fields = [
+            (form.field(at).name, _optional(form.field(at).type)) for at in range(form.num_fields)
+        ]
         return lambda value: {name: one(value[name]) for name, one in fields}
     if pa.types.is_map(form):
         named, item = _key(form.key_type), _optional(form.item_type)

@@ -17,15 +17,23 @@ from draindown.spec.units import show_size
 
 _SPARKS_HEAP = 1024**3
 _FEW_ROWS = 3  # batches of history that a fit needs: a line through two points predicts nothing
-_VARIED = 4.0  # smallest ratio of largest to smallest batch at which size, not chance, explains time
+_VARIED = (
+    4.0  # smallest ratio of largest to smallest batch at which size, not chance, explains time
+)
 _FAR = 4.0  # times the largest measured batch: no estimate beyond it
 _FLOOR, _CEILING = 32 * 1024**2, 1024**3
 _HEAP_SHARE = 8  # heap / this = unpacked bytes, without history: rows take two or three times the bytes of their input
 _KEPT_SHARE = 4  # heap / this = bytes for the persisted rows of a batch and their outcomes; Spark spills the rest
-_LARGEST_SHARE = 4  # heap / this = most unpacked bytes: a slice is final, and later ones may need more memory
-_TELLING = 8 * 1024**2  # unpacked bytes: the cost of a smaller batch is mostly fixed, so it is not used for estimates
+_LARGEST_SHARE = (
+    4  # heap / this = most unpacked bytes: a slice is final, and later ones may need more memory
+)
+_TELLING = (
+    8 * 1024**2
+)  # unpacked bytes: the cost of a smaller batch is mostly fixed, so it is not used for estimates
 _LONGEST = 600.0  # seconds: batches do not grow beyond it, since a kill loses that much work and a stop waits that long
-_SPILLED_SHARE = 0.9  # of a batch's persisted bytes: up to this share, spilling cost no measurable time
+_SPILLED_SHARE = (
+    0.9  # of a batch's persisted bytes: up to this share, spilling cost no measurable time
+)
 _SAME_HEAP = 1.1  # tolerance: heaps of one setting differ slightly between machines
 _GC_SHARE = 0.5  # of a batch's time: more means that the heap is too small; batches that just fit took up to 0.28
 _KEPT = 8
@@ -99,7 +107,9 @@ def is_adaptive(source: SourceSpec | TableSource) -> bool:
     return isinstance(source, SourceSpec) and source.max_bytes_per_trigger is None
 
 
-def bound_for(source: SourceSpec, heap_bytes: int, loads: Sequence[Load] = (), jvms: int = 1) -> Bound:
+def bound_for(
+    source: SourceSpec, heap_bytes: int, loads: Sequence[Load] = (), jvms: int = 1
+) -> Bound:
     """Return the bound of a slice for a heap of that size.
 
     Memory bounds the bytes if the source doesn't. `loads` are those of the flow's newest batches, as `loads` returns
@@ -109,13 +119,18 @@ def bound_for(source: SourceSpec, heap_bytes: int, loads: Sequence[Load] = (), j
     if source.max_bytes_per_trigger is not None:
         size = source.max_bytes_per_trigger
         return Bound(size, units, f"max_bytes_per_trigger: {show_size(size)}")
-    size, why = _by_memory(heap_bytes, [load for load in loads if load.raw_bytes >= _TELLING], jvms * _CEILING)
+    size, why = _by_memory(
+        heap_bytes, [load for load in loads if load.raw_bytes >= _TELLING], jvms * _CEILING
+    )
     memory = f"sized to memory: {formatting.size(size)} ({why})"
     return Bound(size, units, f"{limit}, {memory}" if limit else memory)
 
 
 def bound_now(
-    layout: FlowLayout, source: SourceSpec | TableSource, heap_bytes: int | None = None, jvms: int = 1
+    layout: FlowLayout,
+    source: SourceSpec | TableSource,
+    heap_bytes: int | None = None,
+    jvms: int = 1,
 ) -> Bound:
     """Return the bound of the flow's next slice. The default heap is that of the newest batch, or Spark's.
 
@@ -126,7 +141,9 @@ def bound_now(
     if isinstance(source, TableSource):
         return Bound(_CEILING, None, "bucketed by key")
     newest = loads(layout)
-    return bound_for(source, heap_bytes or (newest[-1].heap_bytes if newest else _SPARKS_HEAP), newest, jvms)
+    return bound_for(
+        source, heap_bytes or (newest[-1].heap_bytes if newest else _SPARKS_HEAP), newest, jvms
+    )
 
 
 def _by_memory(heap: int, loads: Sequence[Load], most: int) -> tuple[int, str]:
@@ -135,7 +152,10 @@ def _by_memory(heap: int, loads: Sequence[Load], most: int) -> tuple[int, str]:
         return _within(usual, most), f"heap {formatting.size(heap)} / {_HEAP_SHARE}"
     choices = [_grown(heap, usual, loads, most)] + [_weighed(heap, load) for load in loads]
     choices += [
-        (load.raw_bytes // 2, f"half of a batch of {formatting.size(load.raw_bytes)} that {load.too_heavy}")
+        (
+            load.raw_bytes // 2,
+            f"half of a batch of {formatting.size(load.raw_bytes)} that {load.too_heavy}",
+        )
         for load in loads
         if load.too_heavy and load.heap_bytes * _SAME_HEAP >= heap
     ]

@@ -71,7 +71,12 @@ def create(layout: FlowLayout, generation: int, own: pa.Schema) -> None:
 
 
 def append(
-    layout: FlowLayout, generation: int, own: pa.Schema, units: Sequence[Mapping[str, Any]], now: datetime, number: int
+    layout: FlowLayout,
+    generation: int,
+    own: pa.Schema,
+    units: Sequence[Mapping[str, Any]],
+    now: datetime,
+    number: int,
 ) -> None:
     """Pin slice `number` in one commit: one row per unit, without `slice` and `first_seen`. `now`: its `first_seen`.
 
@@ -80,8 +85,12 @@ def append(
     """
     create(layout, generation, own)
     found = [{**unit, "first_seen": now, "slice": number} for unit in units]
-    held = _log(layout, generation).column_types  # a stream reads it: columns that came later are of the next intake
-    table = pa.Table.from_pylist(found, schema=pa.schema([*COLUMNS, *(one for one in own if one.name in held)]))
+    held = _log(
+        layout, generation
+    ).column_types  # a stream reads it: columns that came later are of the next intake
+    table = pa.Table.from_pylist(
+        found, schema=pa.schema([*COLUMNS, *(one for one in own if one.name in held)])
+    )
     if not delta.append(layout.intake_of(generation), table, app=(_APP, number)):
         raise TransientError(
             "lease-lost",
@@ -121,7 +130,9 @@ def pinned(layout: FlowLayout, generation: int, number: int) -> Slice | None:
 
     home = Path(layout.intake_of(generation))
     try:
-        entries = map(json.loads, Path(home, "_delta_log", f"{number:020}.json").read_text().splitlines())
+        entries = map(
+            json.loads, Path(home, "_delta_log", f"{number:020}.json").read_text().splitlines()
+        )
         (added,) = [entry["add"]["path"] for entry in entries if "add" in entry]
         held = pq.read_table(home / unquote(added), partitioning=None)
         (found,) = slices_of(sorted(rows(held), key=lambda row: row["unit"]))
@@ -139,13 +150,20 @@ def of_units(layout: FlowLayout, generation: int, names: Collection[str]) -> Ite
             yield some
 
 
-def seen_within(layout: FlowLayout, generation: int, since: datetime, until: datetime) -> Iterator[Slice]:
+def seen_within(
+    layout: FlowLayout, generation: int, since: datetime, until: datetime
+) -> Iterator[Slice]:
     """Yield the slices first seen at `since` or later and before `until`, in order."""
-    return _slices(layout, generation, f"first_seen >= {moment(since)} and first_seen < {moment(until)}")
+    return _slices(
+        layout, generation, f"first_seen >= {moment(since)} and first_seen < {moment(until)}"
+    )
 
 
 def find(
-    layout: FlowLayout, generation: int, records: Mapping[str, Origin], left_out: Collection[str] = ()
+    layout: FlowLayout,
+    generation: int,
+    records: Mapping[str, Origin],
+    left_out: Collection[str] = (),
 ) -> dict[str, int]:
     """Return the number of the slice that each record is in, by its id; records that no slice holds are absent.
 
@@ -162,7 +180,13 @@ def find(
     intake = _log(layout, generation)
     if not wanted or not intake.is_whole:
         return {}
-    names = ["unit", "start", "until", "slice", *[name for name in intake.column_types if name == LOG]]
+    names = [
+        "unit",
+        "start",
+        "until",
+        "slice",
+        *[name for name in intake.column_types if name == LOG],
+    ]
     held = intake.query(f"select {', '.join(names)} from t")
     held = held.filter(pc.is_in(held["unit"], value_set=strings(wanted)))
     found: dict[str, int] = {}
@@ -171,7 +195,9 @@ def find(
         if unit in left_out or f"{unit}:{row['start']}-{row['until']}" in left_out:
             continue
         some = wanted[unit]
-        first, end = (bisect_left(some, at, key=lambda one: one[0]) for at in (row["start"], row["until"] + 1))
+        first, end = (
+            bisect_left(some, at, key=lambda one: one[0]) for at in (row["start"], row["until"] + 1)
+        )
         for position, id in some[first:end]:
             if not log or record_id(unit, position, log) == id:
                 found[id] = max(row["slice"], found.get(id, 0))
@@ -180,7 +206,9 @@ def find(
 
 def record_id(unit: str, position: int, log: str = "") -> str:
     """Return the `quarantine_id` of a record: what a batch computes when it refuses it. `log`: empty without one."""
-    return sha256("\u0001".join([unit, str(position), *([log] if log else [])]).encode()).hexdigest()
+    return sha256(
+        "\u0001".join([unit, str(position), *([log] if log else [])]).encode()
+    ).hexdigest()
 
 
 def count_units(layout: FlowLayout, generation: int) -> int:

@@ -33,19 +33,25 @@ class Moves:
     def of(cls, layout: FlowLayout) -> Moves:
         """Return the answers. Raises TerminalError `state-damaged`."""
         without = "then files of directories that moved are new, until somebody answers again"
-        return once(layout, layout.moved, lambda: kept(layout.moved, _parsed, without=without) or cls())
+        return once(
+            layout, layout.moved, lambda: kept(layout.moved, _parsed, without=without) or cls()
+        )
 
     def place(self, path: str) -> str:
         """Return where a known file is now: at its recorded path, or where its directory moved to."""
         if not self.answers or os.path.lexists(path):
             return path
-        places = _followed(path, [(answer.before, answer.now) for answer in self.answers if answer.before])
+        places = _followed(
+            path, [(answer.before, answer.now) for answer in self.answers if answer.before]
+        )
         return next((one for one in reversed(places) if os.path.lexists(one)), places[-1])
 
     def names(self, path: str) -> list[str]:
         """Return the other paths by which a listed file may be known."""
         answers = reversed(self.answers)
-        return _followed(path, [(answer.now, answer.before) for answer in answers if answer.before])[1:]
+        return _followed(
+            path, [(answer.now, answer.before) for answer in answers if answer.before]
+        )[1:]
 
     def are_new(self, directory: str) -> bool:
         """Return whether a person answered that new files in a directory are deliveries."""
@@ -66,4 +72,7 @@ def _parsed(content: Mapping[str, Any]) -> Moves:
 
 def record(layout: FlowLayout, answer: Answer) -> None:
     """Add an answer to those of a flow. Call it under the lease."""
-    write_json(layout.moved, {"answers": [asdict(known) for known in (*Moves.of(layout.live).answers, answer)]})
+    write_json(
+        layout.moved,
+        {"answers": [asdict(known) for known in (*Moves.of(layout.live).answers, answer)]},
+    )

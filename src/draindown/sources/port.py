@@ -166,7 +166,9 @@ class NamedUnits(Protocol):
         Raises TerminalError `input-changed`.
         """
 
-    def give_up(self, units: Sequence[str], unread: Collection[str], *, by: str, note: str, at: datetime) -> None:
+    def give_up(
+        self, units: Sequence[str], unread: Collection[str], *, by: str, note: str, at: datetime
+    ) -> None:
         """Record a person's decision that units are never read. Those in `unread` are in slices that wait.
 
         Called under the lease. Idempotent. Raises TerminalError `not-parked` before it changes anything.
@@ -215,7 +217,9 @@ class Perishable(Protocol):
     def located(self, units: Sequence[Unit]) -> list[Unit]:
         """Return units in the pieces in which they are read: each has its `log`, and is wholly `kept` or not at all."""
 
-    def missing_anew(self, units: Iterable[Unit], before: int, generation: int) -> Mapping[str, Finding]:
+    def missing_anew(
+        self, units: Iterable[Unit], before: int, generation: int
+    ) -> Mapping[str, Finding]:
         """Return what a new generation would not read of units that generation `before` pinned. As `missing`.
 
         With an intake per generation, a new one pins what is there, which may be less than what can be read. Raises a
@@ -280,7 +284,9 @@ class Source(Protocol):
     def refuse_changed(self, units: Sequence[Unit]) -> None:
         """Refuse to read units that are not as they were pinned. Raises TerminalError `input-changed`."""
 
-    def refuse_miscounted(self, number: int, units: Sequence[Unit], read: Mapping[str, int]) -> None:
+    def refuse_miscounted(
+        self, number: int, units: Sequence[Unit], read: Mapping[str, int]
+    ) -> None:
         """Refuse slice `number` if its units gave other numbers of records than they must. `read`: records by unit.
 
         Raises a TerminalError that names the units, each with both numbers.
@@ -307,7 +313,9 @@ def located(source: Source, units: Sequence[Unit]) -> list[Unit]:
     return list(units) if source.perishable is None else source.perishable.located(units)
 
 
-def missing_anew(source: Source, units: Sequence[Unit], before: int, generation: int) -> Mapping[str, Finding]:
+def missing_anew(
+    source: Source, units: Sequence[Unit], before: int, generation: int
+) -> Mapping[str, Finding]:
     """Return what a new generation would not read of units that generation `before` pinned. As `Source.missing`."""
     if source.perishable is None:  # it reads the same units
         return source.missing(units)

@@ -67,8 +67,12 @@ def ranges(layout: FlowLayout, within: Sequence[Kept] | None = None) -> list[Kep
     log = TableLog(layout.raw)
     if not log.exists:
         return []
-    asked = None if within is None else list(_joined(one for one in within if one.start < one.until))
-    some = ["true"] if asked is None else [" or ".join(map(_overlaps, few)) for few in _chunks(asked)]
+    asked = (
+        None if within is None else list(_joined(one for one in within if one.start < one.until))
+    )
+    some = (
+        ["true"] if asked is None else [" or ".join(map(_overlaps, few)) for few in _chunks(asked)]
+    )
     sql = f'select unit, log, "from", until from t where part = {literal(RANGES)}'
     rows = [row for where in some for row in log.rows(f"{sql} and ({where})")]
     return list(_joined(Kept(row["unit"], row["log"], row["from"], row["until"]) for row in rows))
@@ -87,7 +91,9 @@ def kept_of(layout: FlowLayout, within: Sequence[Kept]) -> list[Kept]:
 
 def record_bytes(layout: FlowLayout, within: Sequence[Kept]) -> float | None:
     """Return the bytes of key and value of a record, of a thousand of these ranges; None without one."""
-    rows = TableLog(layout.raw).rows(f"select key, value from t where {_places(within[:_FEW])} limit {_SAMPLED}")
+    rows = TableLog(layout.raw).rows(
+        f"select key, value from t where {_places(within[:_FEW])} limit {_SAMPLED}"
+    )
     sizes = [len(row["key"] or b"") + len(row["value"] or b"") for row in rows]
     return sum(sizes) / len(sizes) if sizes else None
 
@@ -105,7 +111,9 @@ def counts(layout: FlowLayout, within: Sequence[Kept]) -> dict[str, int]:
     """Return the number of records of these ranges, which are kept, by unit."""
     found: dict[str, int] = defaultdict(int)
     for few in _chunks(within):
-        for row in TableLog(layout.raw).rows(f"select unit, count(*) as n from t where {_places(few)} group by unit"):
+        for row in TableLog(layout.raw).rows(
+            f"select unit, count(*) as n from t where {_places(few)} group by unit"
+        ):
             found[row["unit"]] += row["n"]
     return dict(found)
 
@@ -115,7 +123,9 @@ def oldest(layout: FlowLayout, within: Sequence[Kept]) -> dict[str, datetime]:
     found: dict[str, datetime] = {}
     for few in _chunks(within):
         where = _places(few)
-        for row in TableLog(layout.raw).rows(f"select unit, min(arrived_at) as at from t where {where} group by unit"):
+        for row in TableLog(layout.raw).rows(
+            f"select unit, min(arrived_at) as at from t where {where} group by unit"
+        ):
             found[row["unit"]] = min(row["at"], found.get(row["unit"], row["at"]))
     return found
 
@@ -131,7 +141,11 @@ def _overlaps(one: Kept) -> str:
 def _joined(ranges: Iterable[Kept]) -> Iterator[Kept]:
     last: Kept | None = None
     for one in sorted(ranges):
-        if last is not None and (one.unit, one.log) == (last.unit, last.log) and one.start <= last.until:
+        if (
+            last is not None
+            and (one.unit, one.log) == (last.unit, last.log)
+            and one.start <= last.until
+        ):
             last = replace(last, until=max(last.until, one.until))
             continue
         if last is not None:
@@ -145,7 +159,9 @@ def divided(layout: FlowLayout, units: Sequence[Unit]) -> list[Unit]:
     """Return the pieces of units, in order, each wholly kept or not at all. Units have their `log`."""
     asked = [Kept(one.name, one.log, one.start, one.until) for one in units]
     found = _by_log(ranges(layout, asked))
-    return [piece for unit in units for piece in _pieces(unit, found[unit.name, unit.log], layout.raw)]
+    return [
+        piece for unit in units for piece in _pieces(unit, found[unit.name, unit.log], layout.raw)
+    ]
 
 
 def _by_log(ranges: Iterable[Kept]) -> dict[tuple[str, str], list[Kept]]:
@@ -172,7 +188,11 @@ def _piece(unit: Unit, start: int, until: int) -> Unit:
     whole = max(1, unit.until - unit.start)
     share = (until - start) / whole if unit.until > unit.start else 1
     return replace(
-        unit, start=start, until=until, bytes=round(unit.bytes * share), unpacked=round(unit.unpacked * share)
+        unit,
+        start=start,
+        until=until,
+        bytes=round(unit.bytes * share),
+        unpacked=round(unit.unpacked * share),
     )
 
 

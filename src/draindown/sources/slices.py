@@ -91,7 +91,9 @@ class Slice:
 
     def but(self, left_out: Collection[str]) -> Slice:
         """Return the slice without the units that one of these names means."""
-        return replace(self, units=tuple(unit for unit in self.units if not unit.is_among(left_out)))
+        return replace(
+            self, units=tuple(unit for unit in self.units if not unit.is_among(left_out))
+        )
 
     @property
     def bytes(self) -> int:

@@ -54,7 +54,9 @@ class Executors:
     hosts: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{count(self.number, 'executor')}, {count(self.cores, 'core')}, {size(self.heap)} each"
+        return (
+            f"{count(self.number, 'executor')}, {count(self.cores, 'core')}, {size(self.heap)} each"
+        )
 
 
 def executors(context: SparkContext) -> Executors | None:
@@ -93,14 +95,22 @@ class Workers:
 def workers(spark: SparkSession) -> Workers:
     """Return the executors of a cluster, at least one, or the driver on a local master."""
     found = executors(spark.sparkContext)
-    return Workers(1, session.heap_bytes(spark)) if found is None else Workers(max(found.number, 1), found.heap)
+    return (
+        Workers(1, session.heap_bytes(spark))
+        if found is None
+        else Workers(max(found.number, 1), found.heap)
+    )
 
 
 def refuse_other_python(error: BaseException, transform: str) -> None:
     """Raise TerminalError `executors-lack-python` if a task failed because it found no Python, or another version."""
     text = said(error)
     if any(sign in text for sign in _OTHER_PYTHON):
-        line = next(line.strip(": ") for line in text.splitlines() if any(sign in line for sign in _OTHER_PYTHON))
+        line = next(
+            line.strip(": ")
+            for line in text.splitlines()
+            if any(sign in line for sign in _OTHER_PYTHON)
+        )
         raise TerminalError(
             "executors-lack-python",
             tried=f"run the Python code of transform {transform} in tasks",
@@ -154,7 +164,9 @@ def _patience() -> int:
         return parse_duration(text)
     except ValueError as error:
         found, next_ = f"{_WAIT}: {error}", f"export {_WAIT}='{_PATIENCE}'"
-        raise TerminalError("bad-wait", tried="wait for executors", found=found, next=next_) from error
+        raise TerminalError(
+            "bad-wait", tried="wait for executors", found=found, next=next_
+        ) from error
 
 
 def _probe_lake(spark: SparkSession, request: Request, probe: Path, patience: int) -> None:
@@ -167,7 +179,9 @@ def _probe_lake(spark: SparkSession, request: Request, probe: Path, patience: in
         log = TableLog(table)
         if unseen := lost_files(log):
             number = log.added_files().num_rows
-            raise _lake_unseen(spark, request, f"{len(unseen)} of {number} files that they wrote are not here")
+            raise _lake_unseen(
+                spark, request, f"{len(unseen)} of {number} files that they wrote are not here"
+            )
         spark.read.format("delta").load(table).collect()
 
 
@@ -177,7 +191,9 @@ def _write(spark: SparkSession, table: str) -> None:
     spark.range(0, tasks, 1, tasks).write.format("delta").mode("append").save(table)
 
 
-def _awaiting_executors(spark: SparkSession, request: Request, patience: int, work: Callable[[], None]) -> None:
+def _awaiting_executors(
+    spark: SparkSession, request: Request, patience: int, work: Callable[[], None]
+) -> None:
     """Run `work`, but give up if no executor registers in time: Spark itself would wait forever."""
     context, failures = spark.sparkContext, list[BaseException]()
     group = f"probe {request.start}"
@@ -213,7 +229,9 @@ def _probe_landing(spark: SparkSession, request: Request) -> None:
 
 
 @contextmanager
-def _explained(spark: SparkSession, request: Request, unseen: Callable[[str], DraindownError]) -> Iterator[None]:
+def _explained(
+    spark: SparkSession, request: Request, unseen: Callable[[str], DraindownError]
+) -> Iterator[None]:
     try:
         yield
     except DraindownError:
@@ -232,13 +250,18 @@ def _explained(spark: SparkSession, request: Request, unseen: Callable[[str], Dr
 def _cause(text: str) -> str:
     """Return the line of Spark's message that names the file: that of the first sign of a missing one."""
     lines = text.splitlines()
-    return next((line.strip(": ") for line in lines if any(sign in line for sign in _UNSEEN)), "".join(lines[:1]))
+    return next(
+        (line.strip(": ") for line in lines if any(sign in line for sign in _UNSEEN)),
+        "".join(lines[:1]),
+    )
 
 
 def _registered(context: SparkContext) -> list[Any]:
     """Return Spark's summaries of the executors that are registered now, without the driver's own."""
     found = context._jsc.sc().statusStore().executorList(True)
-    return [one for one in (found.apply(i) for i in range(found.size())) if str(one.id()) != _DRIVER]
+    return [
+        one for one in (found.apply(i) for i in range(found.size())) if str(one.id()) != _DRIVER
+    ]
 
 
 def gone(context: SparkContext, request: Request, error: BaseException) -> TransientError:
@@ -271,7 +294,10 @@ def _no_executors(spark: SparkSession, patience: int) -> TransientError:
 
 def _no_jars(spark: SparkSession, error: BaseException) -> TerminalError:
     conf = spark.sparkContext.getConf()
-    place = conf.get("spark.executor.extraClassPath", "") or f"the driver, by spark.jars ({conf.get('spark.jars', '')})"
+    place = (
+        conf.get("spark.executor.extraClassPath", "")
+        or f"the driver, by spark.jars ({conf.get('spark.jars', '')})"
+    )
     return TerminalError(
         "executors-lack-jars",
         tried=f"write a Delta table by executors of {spark.sparkContext.master}",
@@ -306,7 +332,9 @@ def _owner(path: Path) -> str:
         return f"user {path.stat().st_uid}"
 
 
-def _landing_unseen(spark: SparkSession, request: Request, files: Sequence[str], detail: str) -> TerminalError:
+def _landing_unseen(
+    spark: SparkSession, request: Request, files: Sequence[str], detail: str
+) -> TerminalError:
     home = Path(files[0]).parent
     return TerminalError(
         "landing-not-shared",
@@ -320,4 +348,8 @@ def _landing_unseen(spark: SparkSession, request: Request, files: Sequence[str],
 
 def _where(spark: SparkSession) -> str:
     found = executors(spark.sparkContext)
-    return f"on {', '.join(found.hosts)}" if found and found.hosts else f"of {spark.sparkContext.master}"
+    return (
+        f"on {', '.join(found.hosts)}"
+        if found and found.hosts
+        else f"of {spark.sparkContext.master}"
+    )

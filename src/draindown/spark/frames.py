@@ -15,7 +15,9 @@ _SHARE = 8 * 1024**2
 """Bytes per partition, for rows of about equal size. A partition is sent to its task as a whole."""
 
 
-def relation(spark: SparkSession, columns: Mapping[str, pa.DataType], rows: Sequence[Sequence[Any]]) -> DataFrame:
+def relation(
+    spark: SparkSession, columns: Mapping[str, pa.DataType], rows: Sequence[Sequence[Any]]
+) -> DataFrame:
     """Return a DataFrame of `rows` with `columns` (name to Arrow type), in their order.
 
     The rows go through Arrow, which the JVM reads. From a list Spark would make an RDD that starts Python workers,
@@ -23,7 +25,9 @@ def relation(spark: SparkSession, columns: Mapping[str, pa.DataType], rows: Sequ
     """
     schema = pa.schema(list(columns.items()))
     values = list(zip(*rows, strict=True)) or [()] * len(schema)
-    table = pa.table([pa.array(column, kind) for column, kind in zip(values, schema.types, strict=True)], schema)
+    table = pa.table(
+        [pa.array(column, kind) for column, kind in zip(values, schema.types, strict=True)], schema
+    )
     if table.nbytes > _SHARE:
         share = max(1, _SHARE * table.num_rows // table.nbytes)
         table = pa.Table.from_batches(table.to_batches(max_chunksize=share), schema)

@@ -105,7 +105,9 @@ class Tuning:
         Spark broadcasts the side of a join that it estimates to be small. Ten million rows with few distinct values
         were 4 MB of files, and overflowed a heap of 2 GB when they were broadcast.
         """
-        shares = (one.rows * self.row_bytes / one.bytes for one in tables if one is not None and one.bytes)
+        shares = (
+            one.rows * self.row_bytes / one.bytes for one in tables if one is not None and one.bytes
+        )
         factor = max(shares, default=1.0)
         return {COMPRESSION: f"{factor:.1f}"} if factor > 1 else {}
 

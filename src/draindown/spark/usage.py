@@ -59,8 +59,13 @@ class ResourceUsage:
         """Return the measurements of a batch that is done; None if nothing was persisted in any step."""
         if not self._kept:
             return None
-        seconds, collected = time.monotonic() - self._begun, _gc_seconds(self._spark) - self._collected
-        return Load(raw_bytes, self._kept, self._spilled, round(collected, 2), round(seconds, 2), heap_bytes)
+        seconds, collected = (
+            time.monotonic() - self._begun,
+            _gc_seconds(self._spark) - self._collected,
+        )
+        return Load(
+            raw_bytes, self._kept, self._spilled, round(collected, 2), round(seconds, 2), heap_bytes
+        )
 
 
 def _gc_seconds(spark: SparkSession) -> float:

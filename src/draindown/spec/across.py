@@ -29,7 +29,9 @@ class _Reading:
     place: tuple[str, ...]
 
     def line(self, message: str) -> str:
-        keys = "".join(f"[{key}]" if key.isdecimal() else f".{key}" for key in self.place).removeprefix(".")
+        keys = "".join(
+            f"[{key}]" if key.isdecimal() else f".{key}" for key in self.place
+        ).removeprefix(".")
         return f"{self.spec.place_of(*self.place)}: {keys}: {message}"
 
 
@@ -73,7 +75,10 @@ class Project:
             home = one.pipeline or pipeline
             writer = self._specs[home].graph.writers.get(one.table) if home in self._specs else None
             if writer is not None:
-                one._written_by, one._row_keys = writer, self._keys_of(home, writer, within | {node})
+                one._written_by, one._row_keys = (
+                    writer,
+                    self._keys_of(home, writer, within | {node}),
+                )
         for own in reading:
             own.settle()
         return tuple(flow.target.row_keys)
@@ -140,7 +145,9 @@ def _readings(spec: PipelineSpec) -> Iterator[_Reading]:
     for name, flow in derived(spec.flows).items():
         for at, one in enumerate(flow.source.read):
             if one.pipeline:
-                yield _Reading(spec, name, one, ("flows", name, "source", *flow.source.place(at, "pipeline")))
+                yield _Reading(
+                    spec, name, one, ("flows", name, "source", *flow.source.place(at, "pipeline"))
+                )
 
 
 def _lake(spec: PipelineSpec) -> str:

@@ -10,7 +10,9 @@ from draindown.lake.table_log import identifier
 _NAME = r"([^\W\d]\w*|`[^`]+`)"
 _TEXT = r"'[^'\\]*'"
 _IS_TEXT = re.compile(rf"\s*{_NAME}\s*=\s*({_TEXT})\s*")
-_IN_TEXTS = re.compile(rf"\s*{_NAME}\s+in\s*\(\s*({_TEXT}(?:\s*,\s*{_TEXT})*)\s*\)\s*", re.IGNORECASE)
+_IN_TEXTS = re.compile(
+    rf"\s*{_NAME}\s+in\s*\(\s*({_TEXT}(?:\s*,\s*{_TEXT})*)\s*\)\s*", re.IGNORECASE
+)
 _IS_TRUE = re.compile(rf"\s*{_NAME}(?:\s+is\s+true|\s*=\s*true)?\s*", re.IGNORECASE)
 
 
@@ -32,5 +34,7 @@ def deciding(text: str, types: Mapping[str, str]) -> tuple[str, Sequence[str | b
         column = next((column for column in types if name and column.lower() == name.lower()), None)
         if found is None or column is None or str(types[column]) != kind:
             continue
-        return column, [one[1:-1] for one in re.findall(_TEXT, found[2])] if kind == "string" else [True]
+        return column, [one[1:-1] for one in re.findall(_TEXT, found[2])] if kind == "string" else [
+            True
+        ]
     return None

@@ -14,7 +14,14 @@ import re
 from difflib import get_close_matches
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_serializer, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import CoreSchema
 
 from draindown.spec import time_patterns
@@ -37,7 +44,13 @@ THOUSANDS_SCHEMA = {
     "description": "What separates groups of three digits of a number in text; absent: nothing.",
 }
 _MORE = ("taken_from", "format", "decimal_separator", "thousands_separator")
-_ALIASES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
+_ALIASES = {
+    "byte": "tinyint",
+    "short": "smallint",
+    "integer": "int",
+    "long": "bigint",
+    "real": "float",
+}
 _ALIASES |= {"timestamp_ltz": "timestamp"}
 _HINTS = {
     "varchar": "use string, and a rule for its length",
@@ -71,10 +84,16 @@ class Column(BaseModel):
 
     type: str = Field(description="Normalised Spark SQL type.")
     nullable: bool = Field(default=True, description="False if the column was declared `not null`.")
-    taken_from: str | None = Field(default=None, description="Where the value is taken from, if not by its own name.")
+    taken_from: str | None = Field(
+        default=None, description="Where the value is taken from, if not by its own name."
+    )
     format: str | None = Field(default=None, description="Pattern of a date or time.")
-    decimal_separator: str | None = Field(default=None, description="What separates the fraction of a number.")
-    thousands_separator: str | None = Field(default=None, description="What separates the thousands of a number.")
+    decimal_separator: str | None = Field(
+        default=None, description="What separates the fraction of a number."
+    )
+    thousands_separator: str | None = Field(
+        default=None, description="What separates the thousands of a number."
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -127,7 +146,9 @@ class Column(BaseModel):
         return "<" in self.type
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(
+        cls, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
         written = {
             "type": "string",
             "description": "A Spark SQL type, and `not null` if a row without it goes to quarantine.",
@@ -172,10 +193,14 @@ def check_separators(decimal: str | None, thousands: str | None) -> None:
     if decimal is not None and decimal not in DECIMALS:
         raise ValueError(f"decimal_separator {decimal!r} is none of {' '.join(DECIMALS)}")
     if thousands is not None and thousands not in THOUSANDS:
-        raise ValueError(f"thousands_separator {thousands!r} is no point, comma, apostrophe, blank or underscore")
+        raise ValueError(
+            f"thousands_separator {thousands!r} is no point, comma, apostrophe, blank or underscore"
+        )
     if thousands is not None and thousands == (decimal or "."):
         other = "," if thousands == "." else "."
-        raise ValueError(f"{thousands!r} separates thousands and fractions; say decimal_separator: {other!r}")
+        raise ValueError(
+            f"{thousands!r} separates thousands and fractions; say decimal_separator: {other!r}"
+        )
 
 
 def plain(column: Column) -> Column:
@@ -198,9 +223,13 @@ def _in_full(value: dict[object, object]) -> dict[str, object]:
     if unknown or "type" not in value or len(value) == 1:
         kind = str(value.get("type", ""))
         if unknown and kind.count("(") + kind.count("<") > kind.count(")") + kind.count(">"):
-            raise ValueError(f'a comma within braces ends the type {kind!r}; write it in quotes: "decimal(10,2)"')
+            raise ValueError(
+                f'a comma within braces ends the type {kind!r}; write it in quotes: "decimal(10,2)"'
+            )
         found = f"; it has {', '.join(unknown)}" if unknown else ""
-        raise ValueError(f"must be a type such as 'int', or {{type: int, from: key}}, with {', '.join(known)}{found}")
+        raise ValueError(
+            f"must be a type such as 'int', or {{type: int, from: key}}, with {', '.join(known)}{found}"
+        )
     for key in known:
         if key in value and (not isinstance(value[key], str) or not value[key]):
             raise ValueError(f"{key} must be text, not {value[key]!r}")
@@ -252,7 +281,9 @@ class _Reader:
             return
         rest = self._tokens[self._at]
         if rest.lower() in ("not", "null"):
-            raise ValueError(f"{self._text!r}: `not null` counts for whole columns only, at the very end")
+            raise ValueError(
+                f"{self._text!r}: `not null` counts for whole columns only, at the very end"
+            )
         raise ValueError(f"{self._text!r} has {rest!r} after the end of the type")
 
     def _decimal(self) -> str:
@@ -263,7 +294,9 @@ class _Reader:
         scale = self._number(reason)
         self._take(")", reason)
         if not (1 <= precision <= 38 and scale <= precision):
-            raise ValueError(f"decimal({precision},{scale}): precision is 1 to 38, scale 0 to precision")
+            raise ValueError(
+                f"decimal({precision},{scale}): precision is 1 to 38, scale 0 to precision"
+            )
         return f"decimal({precision},{scale})"
 
     def _map(self, depth: int) -> str:
@@ -307,7 +340,9 @@ class _Reader:
     def _word(self, what: str) -> str:
         token = self._peek()
         if not token or token in "<>(),:":
-            raise ValueError(f"{self._text!r}: expected {what}" + (f" instead of {token!r}" if token else ""))
+            raise ValueError(
+                f"{self._text!r}: expected {what}" + (f" instead of {token!r}" if token else "")
+            )
         self._at += 1
         return token
 
@@ -342,4 +377,6 @@ def _unknown(word: str) -> str:
         return f"unknown type {word!r}; {_HINTS[word]}"
     known = (*SCALARS, _JSON, "decimal", "array", "map", "struct")
     near = get_close_matches(word, (*known, *_ALIASES), 1)
-    return f"unknown type {word!r}; allowed: {', '.join(known)}" + (f"; did you mean {near[0]!r}?" if near else "")
+    return f"unknown type {word!r}; allowed: {', '.join(known)}" + (
+        f"; did you mean {near[0]!r}?" if near else ""
+    )

@@ -59,15 +59,23 @@ class DerivedFlow(Model):
     """A flow that keeps its table equal to a query over tables of other flows."""
 
     source: TableSource = Field(description="The tables that the query reads.")
-    window: Window | None = Field(default=None, description="Aggregates per window of time and group.")
-    session: Session | None = Field(default=None, description="Aggregates per run of rows without a long gap.")
+    window: Window | None = Field(
+        default=None, description="Aggregates per window of time and group."
+    )
+    session: Session | None = Field(
+        default=None, description="Aggregates per run of rows without a long gap."
+    )
     per: Per | None = Field(default=None, description="A query that works within the given keys.")
-    deduplicate: Deduplicate | None = Field(default=None, description="The first or last row per key.")
+    deduplicate: Deduplicate | None = Field(
+        default=None, description="The first or last row per key."
+    )
     top: Top | None = Field(default=None, description="The first rows of each group in an order.")
     join: Join | None = Field(
         default=None, description="Pairs of rows of two tables, within a bound of time or without."
     )
-    lookup: Lookup | None = Field(default=None, description="Columns of another table's row beside each row.")
+    lookup: Lookup | None = Field(
+        default=None, description="Columns of another table's row beside each row."
+    )
     processor: Processor | None = Field(
         default=None, description="The fold of a class over the rows of each key in their order."
     )
@@ -82,13 +90,16 @@ class DerivedFlow(Model):
         description="Types of result columns. Absent: as Spark infers them. Another type ends the drain red.",
     )
     target: DerivedTarget = Field(
-        default_factory=DerivedTarget, description="The table to write; absent: it has the flow's name."
+        default_factory=DerivedTarget,
+        description="The table to write; absent: it has the flow's name.",
     )
     expectations: Suite = None
     also_to: dict[Identifier, FlowSink] = Field(
         default_factory=dict, description="Sinks by name: where each batch goes beside the table."
     )
-    maintenance: Maintenance = Field(default_factory=Maintenance, description="Compaction and retention.")
+    maintenance: Maintenance = Field(
+        default_factory=Maintenance, description="Compaction and retention."
+    )
     deadline: Deadline = None
     max_batches: MaxBatches = None
 
@@ -180,7 +191,11 @@ class DerivedFlow(Model):
         given = [name for name in KINDS if getattr(self, name) is not None]
         if len(given) != 1:
             choices = f"{', '.join(name for name in KINDS if name in type(self).model_fields)} or `{HISTORY}`"
-            what = f"has {' and '.join(given)}: keep one" if given else f"needs one of {choices}: how its table follows"
+            what = (
+                f"has {' and '.join(given)}: keep one"
+                if given
+                else f"needs one of {choices}: how its table follows"
+            )
             refuse([(("source",), what)])
         refuse([*self._target_problems(), *self._source_problems()])
         self.settle()
@@ -198,23 +213,35 @@ class DerivedFlow(Model):
             part.bind(self.source.read)
         self.target._row_keys = list(part.keys)
         self.target._statistics = [*part.keys, *([History.END] if self.history else [])]
-        unsaid = {key for key in ("week_starts",) if getattr(part, key, None) is None}  # added later
+        unsaid = {
+            key for key in ("week_starts",) if getattr(part, key, None) is None
+        }  # added later
         said = part.model_dump_json(exclude=unsaid) + json.dumps(
             {name: str(kind) for name, kind in self.columns.items()}
         )
-        said += part.told + self.source.told + ("" if self.accept is None else f" accept {self.accept}")
+        said += (
+            part.told + self.source.told + ("" if self.accept is None else f" accept {self.accept}")
+        )
         said += f" keys {part.keys}" if isinstance(part, Pairing) else ""
         self.source._derivation = hashlib.sha256(said.encode()).hexdigest()[:16]
         self.source._lacking = part.lacking
         by_table = [part.sought(one) for one in self.source.read]
-        self.source._sought = {key: [own[at] for own in by_table] for at, key in enumerate(part.scope_keys)}
+        self.source._sought = {
+            key: [own[at] for own in by_table] for at, key in enumerate(part.scope_keys)
+        }
 
     def settled_problems(self) -> list[Problem]:
         """Return what the keys of the result forbid, once `settle` took them from source tables that are known."""
         part = self.derivation
         own = part.key_problems() if isinstance(part, Pairing) else ()
-        sent = sinks.problems(self.also_to, self.target.row_keys, self.stored_columns, refuses=False)
-        return [*(((self.kind, *place), text) for place, text in own), *self._partition_problems(), *sent]
+        sent = sinks.problems(
+            self.also_to, self.target.row_keys, self.stored_columns, refuses=False
+        )
+        return [
+            *(((self.kind, *place), text) for place, text in own),
+            *self._partition_problems(),
+            *sent,
+        ]
 
     def _source_problems(self) -> Iterable[Problem]:
         tables, part = self.source.read, self.derivation
@@ -234,24 +261,40 @@ class DerivedFlow(Model):
 
     def _accept_problems(self) -> Iterable[Problem]:
         part = self.derivation
-        if self.accept is not None and not any(part.timed_by(one.table) for one in self.source.read):
+        if self.accept is not None and not any(
+            part.timed_by(one.table) for one in self.source.read
+        ):
             timed = "`accept` is about the time of rows in a window, a session, a processor or a join with `times`"
             yield ("accept",), f"{self.kind} {part.UNTIMED}: {timed}"
 
     def _target_problems(self) -> Iterable[Problem]:
         if self.history is None:
-            given = [n for n in ("keys", "sequence_by", "track_history", "apply_as_deletes") if getattr(self.target, n)]
-            why = f"is of a history, `{HISTORY}`: what names the rows here follows from `{self.kind}`"
+            given = [
+                n
+                for n in ("keys", "sequence_by", "track_history", "apply_as_deletes")
+                if getattr(self.target, n)
+            ]
+            why = (
+                f"is of a history, `{HISTORY}`: what names the rows here follows from `{self.kind}`"
+            )
             yield from ((("target", name), why) for name in given)
 
     def _column_problems(self) -> Iterable[Problem]:
         for name, kind in self.columns.items():
             if not kind.nullable:
-                yield ("columns", name), "is `not null`, which no row of a result is refused for; use an expectation"
+                yield (
+                    ("columns", name),
+                    "is `not null`, which no row of a result is refused for; use an expectation",
+                )
         for name in self.derivation.scope_keys:
             column = self.columns.get(name)
-            if column is not None and (column.type in FLOATS or column.is_nested or column.type == "json"):
-                yield ("columns", name), f"is {column.type}: a key needs a plain type that compares exactly"
+            if column is not None and (
+                column.type in FLOATS or column.is_nested or column.type == "json"
+            ):
+                yield (
+                    ("columns", name),
+                    f"is {column.type}: a key needs a plain type that compares exactly",
+                )
 
     def _partition_problems(self) -> Iterable[Problem]:
         for twice in repeated(self.target.partition_by):
@@ -259,4 +302,7 @@ class DerivedFlow(Model):
         for at, name in enumerate(self.target.partition_by):
             if name not in self.derivation.scope_keys:
                 keys = ", ".join(self.derivation.scope_keys)
-                yield ("target", "partition_by", str(at)), f"{name!r} is no key, so it could change: keys are {keys}"
+                yield (
+                    ("target", "partition_by", str(at)),
+                    f"{name!r} is no key, so it could change: keys are {keys}",
+                )

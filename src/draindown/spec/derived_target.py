@@ -26,11 +26,15 @@ class DerivedTarget(Model):
     sequence_by: list[ColumnName] = Field(
         default_factory=list, description="Of a history: columns that order the events of a key."
     )
-    stored_as_scd_type: Annotated[int, WithJsonSchema({"type": "integer", "enum": [2]})] | None = Field(
-        default=None, description="2: the table holds the history of each key, one row per run of equal values."
+    stored_as_scd_type: Annotated[int, WithJsonSchema({"type": "integer", "enum": [2]})] | None = (
+        Field(
+            default=None,
+            description="2: the table holds the history of each key, one row per run of equal values.",
+        )
     )
     track_history: Tracked | None = Field(
-        default=None, description="Of a history: columns that begin another row where they change; absent: all."
+        default=None,
+        description="Of a history: columns that begin another row where they change; absent: all.",
     )
     apply_as_deletes: Expression | None = Field(
         default=None,
@@ -75,7 +79,9 @@ class DerivedTarget(Model):
     @model_validator(mode="after")
     def _combination(self) -> DerivedTarget:
         if self.stored_as_scd_type not in (None, 2):
-            last = "the newest row per key is `deduplicate: {keys: ..., sequence_by: ..., keep: last}`"
+            last = (
+                "the newest row per key is `deduplicate: {keys: ..., sequence_by: ..., keep: last}`"
+            )
             refuse([(("stored_as_scd_type",), f"must be 2 where a flow reads a table: {last}")])
         needed = [name for name in ("keys", "sequence_by") if not getattr(self, name)]
         if self.stored_as_scd_type is not None:

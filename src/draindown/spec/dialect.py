@@ -51,14 +51,20 @@ class Dialect:
     def _quoted(self, quote: str, many: str) -> str:
         mark = re.escape(quote)
         plain = f"[^{_class(*self.marks)}]{many}"
-        within = mark + mark if self.escape is None else f"{re.escape(self.escape)}[{_class(*self.marks)}]"
+        within = (
+            mark + mark
+            if self.escape is None
+            else f"{re.escape(self.escape)}[{_class(*self.marks)}]"
+        )
         return f"{mark}{plain}(?:{within}{plain}){many}{mark}"
 
     def cells(self, record: str) -> list[str | None] | None:
         """Return the cells of a record; None if it is none. A cell is None if it has no value."""
         mark = re.escape(self.delimiter)
         found = re.findall(f"{mark}({self.cell()})", self.delimiter + record)
-        return [self._value(cell) for cell in found] if self.delimiter.join(found) == record else None
+        return (
+            [self._value(cell) for cell in found] if self.delimiter.join(found) == record else None
+        )
 
     def _value(self, cell: str) -> str | None:
         if self.quote is None or not cell.startswith(self.quote):
@@ -70,7 +76,9 @@ class Dialect:
 
     def open_quotes(self, text: bytes) -> bool:
         """Return whether lines hold an odd number of quotes that are not escaped: a cell may go on after them."""
-        return self.quote is not None and bool(self.without_escapes(text).count(self.quote.encode()) & 1)
+        return self.quote is not None and bool(
+            self.without_escapes(text).count(self.quote.encode()) & 1
+        )
 
     def without_escapes(self, text: bytes) -> bytes:
         """Return lines without escaped quotes and escaped backslashes."""

@@ -16,7 +16,9 @@ from draindown.spec.sql_words import FUNCTIONS, KEYWORDS, OPERATORS
 
 _NESTED_TYPES = ("array", "map", "struct")
 _ENDINGS = frozenset("'\"0123456789)]")
-_JOINING = frozenset({"and", "or", "not", "in", "like", "ilike", "between", "is", "div"}) | OPERATORS
+_JOINING = (
+    frozenset({"and", "or", "not", "in", "like", "ilike", "between", "is", "div"}) | OPERATORS
+)
 _DANGLING = frozenset("=<>+-/%&|^")
 
 
@@ -82,7 +84,9 @@ def _syntax(words: list[Word]) -> Iterator[str]:
         if word.free and at not in types and is_operand(word_at(words, at - 1)) and not alone:
             yield f"{word.text!r} can't stand there{near(word.text, _JOINING)}"
             return  # later problems are likely consequences of this one
-    if words and (words[-1].text in _DANGLING or (not words[-1].free and words[-1].name in _JOINING)):
+    if words and (
+        words[-1].text in _DANGLING or (not words[-1].free and words[-1].name in _JOINING)
+    ):
         yield f"ends with {words[-1].text!r}"
 
 
@@ -94,7 +98,11 @@ def is_operand(word: Word) -> bool:
 def belongs_to_another(words: list[Word], at: int) -> bool:
     """Return whether a word is a field, an alias, a literal's prefix, a named argument, or part of a special form."""
     before, following = word_at(words, at - 1), word_at(words, at + 1)
-    if before.text in (".", ":", "@", "$") or before.name in ("as", "collate") or is_operand(before):
+    if (
+        before.text in (".", ":", "@", "$")
+        or before.name in ("as", "collate")
+        or is_operand(before)
+    ):
         return True
     if following.text[:1] in ("'", '"') or (following.text == "=" and _arrow(words, at + 1, "=")):
         return True
@@ -132,7 +140,9 @@ def types_in(words: list[Word]) -> set[int]:
     """Return the positions of words in types: after `as` and `::`, and within the angle brackets that follow."""
     found: set[int] = set()
     for at in range(1, len(words)):
-        cast = words[at - 1].name == "as" or (words[at - 1].text == ":" == word_at(words, at - 2).text)
+        cast = words[at - 1].name == "as" or (
+            words[at - 1].text == ":" == word_at(words, at - 2).text
+        )
         if not cast:
             continue
         found.add(at)

@@ -28,8 +28,26 @@ _BARE = {
     *("current_user", "session_user"),
 }
 _CALLS = _BARE | {
-    *("now", "curdate", "current_timezone", "current_catalog", "current_database", "current_schema", "user", "version"),
-    *("rand", "random", "randn", "randstr", "uniform", "uuid", "shuffle", "monotonically_increasing_id"),
+    *(
+        "now",
+        "curdate",
+        "current_timezone",
+        "current_catalog",
+        "current_database",
+        "current_schema",
+        "user",
+        "version",
+    ),
+    *(
+        "rand",
+        "random",
+        "randn",
+        "randstr",
+        "uniform",
+        "uuid",
+        "shuffle",
+        "monotonically_increasing_id",
+    ),
     *("spark_partition_id", "input_file_name", "input_file_block_start", "input_file_block_length"),
 }
 _CLOCK_IF_EMPTY = {"unix_timestamp", "to_unix_timestamp"}
@@ -44,7 +62,9 @@ _CLOCK_TEXT = re.compile(
 
 
 # Spark reads these texts as a time of the current day. (It also reads T12 so, which is more often the name of a gate.)
-_TIME_TEXT = re.compile(r"[rR]?(['\"])\s*T?\d{1,2}:\d{1,2}(:\d{1,2}(\.\d*)?\s*([A-Za-z][\w/+:-]*|[+-][\d:]+)?)?\s*\1")
+_TIME_TEXT = re.compile(
+    r"[rR]?(['\"])\s*T?\d{1,2}:\d{1,2}(:\d{1,2}(\.\d*)?\s*([A-Za-z][\w/+:-]*|[+-][\d:]+)?)?\s*\1"
+)
 _ROW_ALONE = "a rule may depend on the row alone; use arrived_at"
 MAX_LENGTH = 10_000
 
@@ -54,7 +74,13 @@ BY_ORDER = frozenset(
     (
         *("first", "first_value", "last", "last_value", "any_value", "mode", "max_by", "min_by"),
         *("collect_list", "collect_set", "array_agg", "listagg", "string_agg", "histogram_numeric"),
-        *("percentile_approx", "approx_percentile", "approx_top_k", "approx_top_k_accumulate", "count_min_sketch"),
+        *(
+            "percentile_approx",
+            "approx_percentile",
+            "approx_top_k",
+            "approx_top_k_accumulate",
+            "count_min_sketch",
+        ),
         *("kll_sketch_agg_bigint", "kll_sketch_agg_double", "kll_sketch_agg_float"),
         *("kll_merge_agg_bigint", "kll_merge_agg_double", "kll_merge_agg_float"),
         *("hll_sketch_agg", "hll_union_agg", "approx_top_k_combine"),
@@ -112,7 +138,9 @@ def _check_join(tokens: list[re.Match[str]], at: int, token: re.Match[str]) -> N
         how.insert(0, word)
     if _NO_JOIN.intersection(how):
         form = " ".join(how).upper()
-        raise ValueError(f"has a {form} JOIN: only INNER and LEFT joins that are equal on all keys work")
+        raise ValueError(
+            f"has a {form} JOIN: only INNER and LEFT joins that are equal on all keys work"
+        )
 
 
 def _tokens(text: str, wanted: str) -> list[re.Match[str]]:
@@ -122,7 +150,9 @@ def _tokens(text: str, wanted: str) -> list[re.Match[str]]:
         raise ValueError(f"is longer than {MAX_LENGTH} characters")
     if "${" in text:
         # Spark would substitute a variable of its environment, even inside a string literal.
-        raise ValueError("contains '${', which Spark would replace; secrets and variables don't belong in expressions")
+        raise ValueError(
+            "contains '${', which Spark would replace; secrets and variables don't belong in expressions"
+        )
     tokens = list(TOKEN.finditer(text))
     _check_form(tokens)
     return tokens
@@ -175,7 +205,9 @@ def _check_text(token: re.Match[str], why: str) -> None:
         raise ValueError(f"{text} reads the clock where a time is expected: {why}; {plain}")
     if _TIME_TEXT.fullmatch(text):
         plain = "write its day too, or for plain text rlike '^12:30$'"
-        raise ValueError(f"{text} is a time of the current day where a time is expected: {why}; {plain}")
+        raise ValueError(
+            f"{text} is a time of the current day where a time is expected: {why}; {plain}"
+        )
 
 
 def _check_word(tokens: list[re.Match[str]], at: int, token: re.Match[str], why: str) -> None:
@@ -185,13 +217,17 @@ def _check_word(tokens: list[re.Match[str]], at: int, token: re.Match[str], why:
     word = token[token.lastgroup].lower()
     following = [other.group() for other in tokens[at + 1 : at + 3]] + ["", ""]
     called = following[0] == "("
-    if (called and word in _CALLS) or (token.lastgroup == "word" and not _is_field(tokens, at) and word in _BARE):
+    if (called and word in _CALLS) or (
+        token.lastgroup == "word" and not _is_field(tokens, at) and word in _BARE
+    ):
         what = "the row" if why is _ROW_ALONE else "the rows"
         raise ValueError(f"{word}() is not determined by {what}: {why}")
     if called and word in _CLOCK_IF_EMPTY and following[1] == ")":
         raise ValueError(f"{word}() without arguments reads the clock: {why}")
     if called and word in GENERATORS and not _is_field(tokens, at):
-        raise ValueError(f"{word}() makes several rows or columns of one: {instead_of_generator(word)}")
+        raise ValueError(
+            f"{word}() makes several rows or columns of one: {instead_of_generator(word)}"
+        )
     if called and word in _CODE:
         raise ValueError(f"{word}() runs code or hides a name; expressions may not")
 
@@ -201,17 +237,25 @@ def _check_scope(tokens: list[re.Match[str]], at: int, token: re.Match[str], why
     word, called = token.group().lower(), at + 1 < len(tokens) and tokens[at + 1].group() == "("
     looks = word == "select" or (word == "over" and called)
     if token.lastgroup == "word" and looks and not _is_field(tokens, at):
-        raise ValueError(f"{word} looks beyond {'the row' if why is _ROW_ALONE else 'the rows of a window'}: {why}")
+        raise ValueError(
+            f"{word} looks beyond {'the row' if why is _ROW_ALONE else 'the rows of a window'}: {why}"
+        )
 
 
 def _check_order(tokens: list[re.Match[str]], at: int, token: re.Match[str]) -> None:
     """Refuse aggregates whose result depends on the order of rows."""
-    if token.lastgroup not in ("word", "quoted") or at + 1 >= len(tokens) or tokens[at + 1].group() != "(":
+    if (
+        token.lastgroup not in ("word", "quoted")
+        or at + 1 >= len(tokens)
+        or tokens[at + 1].group() != "("
+    ):
         return
     word = token[token.lastgroup].lower()
     if word in BY_ORDER and not _is_field(tokens, at):
         instead = "max(struct(order, value)).value, in which ties are decided by value"
-        raise ValueError(f"{word}() depends on the order in which rows come: {_ROWS_ALONE}; write {instead}")
+        raise ValueError(
+            f"{word}() depends on the order in which rows come: {_ROWS_ALONE}; write {instead}"
+        )
 
 
 def _is_field(tokens: list[re.Match[str]], at: int) -> bool:

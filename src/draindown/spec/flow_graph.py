@@ -24,11 +24,19 @@ class FlowGraph:
         for flow, tables in self.reads.items():
             for table in tables:
                 if table not in self.writers:
-                    yield flow, table, f"no flow of this pipeline writes table {table!r}{unlike(table, self.writers)}"
+                    yield (
+                        flow,
+                        table,
+                        f"no flow of this pipeline writes table {table!r}{unlike(table, self.writers)}",
+                    )
         if cycle := self._cycle():
             path = " → ".join(cycle)
             what = "reads its own table" if len(cycle) == 2 else f"depends on itself: {path}"
-            yield cycle[0], next(name for name in self.reads[cycle[0]] if self.writers.get(name) == cycle[-2]), what
+            yield (
+                cycle[0],
+                next(name for name in self.reads[cycle[0]] if self.writers.get(name) == cycle[-2]),
+                what,
+            )
 
     @property
     def order(self) -> list[str]:
@@ -40,7 +48,9 @@ class FlowGraph:
         TopologicalSorter(waiting).prepare()
         done: dict[str, None] = {}
         while waiting:
-            ready = next(flow for flow, needs in waiting.items() if all(need in done for need in needs))
+            ready = next(
+                flow for flow, needs in waiting.items() if all(need in done for need in needs)
+            )
             done[ready] = None
             del waiting[ready]
         return list(done)

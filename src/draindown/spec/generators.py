@@ -4,13 +4,19 @@ from __future__ import annotations
 
 GENERATORS = frozenset(
     (
-        *("explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack"),
+        *(
+            "explode",
+            "explode_outer",
+            "posexplode",
+            "posexplode_outer",
+            "inline",
+            "inline_outer",
+            "stack",
+        ),
         *("json_tuple", "variant_explode", "variant_explode_outer"),
     )
 )
-OF_ARRAYS = (
-    "use functions of the whole array (size, filter, exists, aggregate), or land each element as a record of its own"
-)
+OF_ARRAYS = "use functions of the whole array (size, filter, exists, aggregate), or land each element as a record of its own"
 _OF_GENERATORS = {
     "json_tuple": "write get_json_object() for each column",
     "stack": "write a UNION ALL with a SELECT for each row",

@@ -8,7 +8,14 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, PlainValidator, WithJsonSchema
 
 from draindown.spec.base import Part, Problem, repeated
-from draindown.spec.names import END_AT, START_AT, ColumnName, Expression, caseless, check_column_name
+from draindown.spec.names import (
+    END_AT,
+    START_AT,
+    ColumnName,
+    Expression,
+    caseless,
+    check_column_name,
+)
 from draindown.spec.ranking import Order
 from draindown.spec.table_source import SourceTable
 
@@ -35,11 +42,18 @@ _NAMES = {"type": "array", "items": {"type": "string", "minLength": 1}, "minItem
 COLUMNS_SCHEMA: dict[str, list[dict[str, Any]]] = {
     "anyOf": [
         _NAMES,
-        {"type": "object", "properties": {EXCEPT: _NAMES}, "required": [EXCEPT], "additionalProperties": False},
+        {
+            "type": "object",
+            "properties": {EXCEPT: _NAMES},
+            "required": [EXCEPT],
+            "additionalProperties": False,
+        },
     ]
 }
 """The JSON Schema of what `check_columns` takes."""
-Tracked = Annotated[list[str] | dict[str, list[str]], PlainValidator(check_columns), WithJsonSchema(COLUMNS_SCHEMA)]
+Tracked = Annotated[
+    list[str] | dict[str, list[str]], PlainValidator(check_columns), WithJsonSchema(COLUMNS_SCHEMA)
+]
 
 
 class History(Part):
@@ -53,7 +67,9 @@ class History(Part):
 
     START: ClassVar[str] = START_AT
     END: ClassVar[str] = END_AT
-    UNTIMED: ClassVar[str] = "is what all events say in the order of their sequence, whenever each of them comes"
+    UNTIMED: ClassVar[str] = (
+        "is what all events say in the order of their sequence, whenever each of them comes"
+    )
     made: ClassVar[Sequence[str]] = (START_AT, END_AT)
     """The result's columns that the source does not have."""
 
@@ -75,9 +91,18 @@ class History(Part):
     @property
     def in_words(self) -> str:
         """The query in words."""
-        said, ends = self.track_history, f"; a row ends where {self.apply_as_deletes}" if self.apply_as_deletes else ""
+        said, ends = (
+            self.track_history,
+            f"; a row ends where {self.apply_as_deletes}" if self.apply_as_deletes else "",
+        )
         names = ", ".join(said if isinstance(said, list) else (said or {}).get(EXCEPT, ()))
-        columns = "other columns" if said is None else names if isinstance(said, list) else f"columns but {names}"
+        columns = (
+            "other columns"
+            if said is None
+            else names
+            if isinstance(said, list)
+            else f"columns but {names}"
+        )
         keys, order = ", ".join(self.scope_keys), ", ".join(self.sequence_by)
         return f"the history per {keys}, by {order}: a row per run of equal {columns}{ends}"
 
@@ -89,7 +114,9 @@ class History(Part):
     @property
     def expressions(self) -> Mapping[tuple[str, ...], str]:
         """The SQL of this part by its place in the target."""
-        return {} if self.apply_as_deletes is None else {("apply_as_deletes",): self.apply_as_deletes}
+        return (
+            {} if self.apply_as_deletes is None else {("apply_as_deletes",): self.apply_as_deletes}
+        )
 
     def sought(self, table: SourceTable) -> Sequence[str]:  # noqa: ARG002
         """Return the columns of the source table by which the events of a key are found."""
@@ -98,7 +125,11 @@ class History(Part):
     def stored(self, types: Mapping[str, str]) -> dict[str, str]:
         """Return the types of the table's columns by name. `types`: those of its events."""
         order = self.sequence_by
-        at = types[order[0]] if len(order) == 1 else f"struct<{', '.join(f'{name}: {types[name]}' for name in order)}>"
+        at = (
+            types[order[0]]
+            if len(order) == 1
+            else f"struct<{', '.join(f'{name}: {types[name]}' for name in order)}>"
+        )
         return {**types, **dict.fromkeys(self.made, at)}
 
     def tracked(self, columns: Sequence[str]) -> list[str]:
@@ -116,19 +147,36 @@ class History(Part):
     @property
     def named(self) -> list[tuple[tuple[str, ...], str]]:
         """The columns of the source that the file names, by their place in the target."""
-        lists: dict[tuple[str, ...], list[str]] = {("keys",): self.scope_keys, ("sequence_by",): self.sequence_by}
+        lists: dict[tuple[str, ...], list[str]] = {
+            ("keys",): self.scope_keys,
+            ("sequence_by",): self.sequence_by,
+        }
         if isinstance(self.track_history, list):
             lists["track_history",] = self.track_history
         elif self.track_history is not None:
             lists["track_history", EXCEPT] = self.track_history[EXCEPT]
-        return [((*place, str(at)), name) for place, names in lists.items() for at, name in enumerate(names)]
+        return [
+            ((*place, str(at)), name)
+            for place, names in lists.items()
+            for at, name in enumerate(names)
+        ]
 
     def problems(self) -> Iterator[Problem]:
         """Yield what can't work, by its place in the target."""
         for part, names in (("keys", self.scope_keys), ("sequence_by", self.sequence_by)):
             yield from (((part,), f"names {twice!r} twice") for twice in repeated(names))
         keys = {caseless(name) for name in self.scope_keys}
-        yield from ((("sequence_by",), f"{name!r} is a key") for name in self.sequence_by if caseless(name) in keys)
+        yield from (
+            (("sequence_by",), f"{name!r} is a key")
+            for name in self.sequence_by
+            if caseless(name) in keys
+        )
         if self.track_history is not None:
-            own = [name for place, name in self.named if place[0] == "track_history" and caseless(name) in keys]
-            yield from ((("track_history",), f"{name!r} is a key: it is equal in a history") for name in own)
+            own = [
+                name
+                for place, name in self.named
+                if place[0] == "track_history" and caseless(name) in keys
+            ]
+            yield from (
+                (("track_history",), f"{name!r} is a key: it is equal in a history") for name in own
+            )

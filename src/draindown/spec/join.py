@@ -25,7 +25,9 @@ _HOW_REFUSED: Mapping[str, str] = {
 
 
 def _how(given: object) -> object:
-    word = given.lower().removesuffix("_outer").removeprefix("left_") if isinstance(given, str) else ""
+    word = (
+        given.lower().removesuffix("_outer").removeprefix("left_") if isinstance(given, str) else ""
+    )
     if word in _HOW_REFUSED:
         raise ValueError(f"{given}: {_HOW_REFUSED[word]}")
     return "left_outer" if given == "left" else given
@@ -41,8 +43,12 @@ class Join(Pairing):
     BUCKET: ClassVar[str] = "time_bucket"
     UNTIMED: ClassVar[str] = "has no `times`, by which a row of either table could be late"
 
-    left: Identifier = Field(description="The source table whose rows come first.", examples=["clicks"])
-    right: Identifier = Field(description="The source table whose rows are matched.", examples=["purchases"])
+    left: Identifier = Field(
+        description="The source table whose rows come first.", examples=["clicks"]
+    )
+    right: Identifier = Field(
+        description="The source table whose rows are matched.", examples=["purchases"]
+    )
     times: Annotated[list[ColumnName], Field(min_length=2, max_length=2)] | None = Field(
         default=None,
         description="The column with the time of a left row, and that of a right row; absent: keys alone decide.",
@@ -59,7 +65,8 @@ class Join(Pairing):
         examples=[["-10 minutes", "30 minutes"]],
     )
     how: Annotated[Literal["inner", "left_outer"], BeforeValidator(_how)] = Field(
-        default="inner", description="Whether left rows without a match are left out, or kept with NULLs."
+        default="inner",
+        description="Whether left rows without a match are left out, or kept with NULLs.",
     )
     columns: Chosen = Field(
         default=None,
@@ -121,7 +128,9 @@ class Join(Pairing):
         apart = ""
         if self.times:
             left, right = self.times
-            apart = f", with {right} from {show_duration(low)} to {show_duration(high)} after {left}"
+            apart = (
+                f", with {right} from {show_duration(low)} to {show_duration(high)} after {left}"
+            )
         kept = f"; rows of {self.left} without one have NULLs" if self.is_outer else ""
         return f"pairs of rows of {self.left} and {self.right} with the same {', '.join(self.on)}{apart}{kept}"
 
@@ -131,9 +140,7 @@ class Join(Pairing):
         keys = ", ".join(self.on)
         if not self.times:
             return f"the pairs of its {keys}, before and after the change"
-        return (
-            f"the pairs of its {keys} in the stretch of time that {self.left} has near it, before and after the change"
-        )
+        return f"the pairs of its {keys} in the stretch of time that {self.left} has near it, before and after the change"
 
     def made(self) -> list[str]:
         """Return the result's columns that neither table has."""
@@ -162,17 +169,33 @@ class Join(Pairing):
     def _combination(self) -> Join:
         problems = self._listed_problems()
         if self.left == self.right:
-            problems.append((("right",), "is left too: a join of a table with itself needs a copy under another name"))
+            problems.append(
+                (
+                    ("right",),
+                    "is left too: a join of a table with itself needs a copy under another name",
+                )
+            )
         given = [name for name in ("within", "between") if getattr(self, name) is not None]
         if self.times is None:
             problems += [((name,), "needs `times`: which columns it is about") for name in given]
         elif len(given) != 1:
-            what = "has within and between: keep one" if given else "needs within or between: how far apart they may be"
+            what = (
+                "has within and between: keep one"
+                if given
+                else "needs within or between: how far apart they may be"
+            )
             problems.append((("times",), what))
         if self.between is not None and self.between[0] > self.between[1]:
             ends = " and ".join(map(show_duration, self.between))
-            problems.append((("between",), f"{ends}: the first is after the second, so that nothing matches"))
+            problems.append(
+                (("between",), f"{ends}: the first is after the second, so that nothing matches")
+            )
         if max(map(abs, self.bound)) > _FARTHEST:
-            problems.append((("times",), "may be more than a century apart: leave the bound out, so that keys decide"))
+            problems.append(
+                (
+                    ("times",),
+                    "may be more than a century apart: leave the bound out, so that keys decide",
+                )
+            )
         refuse(problems)
         return self

@@ -11,14 +11,24 @@ from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from draindown.spec.base import Model, Problem, refuse, repeated
 from draindown.spec.column_types import check_separators
-from draindown.spec.source import LONGEST_RECORD, DecimalSeparator, RecordBytes, SourceSpec, ThousandsSeparator, Zone
+from draindown.spec.source import (
+    LONGEST_RECORD,
+    DecimalSeparator,
+    RecordBytes,
+    SourceSpec,
+    ThousandsSeparator,
+    Zone,
+)
 from draindown.spec.units import Duration, Size, parse_time
 
 _TOPIC = r"^[A-Za-z0-9._-]{1,249}$"
 _SECRET = r"^\$\{secret:[A-Za-z_][A-Za-z0-9_]*\}$"
 _SERVERS = re.compile(r"[^\s,:]+:\d{1,5}(,[^\s,:]+:\d{1,5})*|\[[0-9A-Fa-f:]+\]:\d{1,5}")
 _TIMES = ("earliest", "latest")
-_BYTES, _TEXT = ("string", "binary"), ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "date")
+_BYTES, _TEXT = (
+    ("string", "binary"),
+    ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "date"),
+)
 _SCALARS = (*_BYTES, *_TEXT, "timestamp", "timestamp_ntz", "decimal")
 
 
@@ -38,7 +48,9 @@ def _pattern(text: str) -> str:
 
 def _reference(text: str) -> str:
     if not re.fullmatch(_SECRET, text):
-        raise ValueError("must be a reference such as ${secret:KAFKA_PASSWORD}: a pipeline file holds no secret")
+        raise ValueError(
+            "must be a reference such as ${secret:KAFKA_PASSWORD}: a pipeline file holds no secret"
+        )
     return text
 
 
@@ -53,13 +65,19 @@ def _starting(text: str) -> str:
         try:
             parse_time(text)
         except ValueError:
-            raise ValueError(f"must be earliest, latest or a time such as 2026-01-31T12:00Z, not {text!r}") from None
+            raise ValueError(
+                f"must be earliest, latest or a time such as 2026-01-31T12:00Z, not {text!r}"
+            ) from None
     return text
 
 
-Topic = Annotated[str, AfterValidator(_topic), WithJsonSchema({"type": "string", "pattern": _TOPIC})]
+Topic = Annotated[
+    str, AfterValidator(_topic), WithJsonSchema({"type": "string", "pattern": _TOPIC})
+]
 SecretReference = Annotated[
-    str, AfterValidator(_reference), WithJsonSchema({"type": "string", "examples": ["${secret:KAFKA_PASSWORD}"]})
+    str,
+    AfterValidator(_reference),
+    WithJsonSchema({"type": "string", "examples": ["${secret:KAFKA_PASSWORD}"]}),
 ]
 
 
@@ -67,28 +85,36 @@ class KafkaConnection(Model):
     """How clients connect to a Kafka cluster. Options are named as Kafka's clients name them."""
 
     bootstrap_servers: Annotated[str, AfterValidator(_servers)] = Field(
-        description="Brokers to ask first, as host:port, separated by commas.", examples=["${KAFKA}"]
+        description="Brokers to ask first, as host:port, separated by commas.",
+        examples=["${KAFKA}"],
     )
     security_protocol: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"] = Field(
         default="plaintext", description="How clients connect."
     )
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = Field(
-        default=None, description="How clients prove who they are; needed by sasl_plaintext and sasl_ssl."
+        default=None,
+        description="How clients prove who they are; needed by sasl_plaintext and sasl_ssl.",
     )
     sasl_username: str | None = Field(default=None, min_length=1, description="The user's name.")
-    sasl_password: SecretReference | None = Field(default=None, description="The user's password, as a reference.")
+    sasl_password: SecretReference | None = Field(
+        default=None, description="The user's password, as a reference."
+    )
     ssl_ca_location: str | None = Field(
         default=None,
         min_length=1,
         description="PEM file with the certificates that sign the brokers'; absent: those the system trusts.",
     )
     ssl_certificate_location: str | None = Field(
-        default=None, min_length=1, description="PEM file with the client's certificate, where brokers ask for one."
+        default=None,
+        min_length=1,
+        description="PEM file with the client's certificate, where brokers ask for one.",
     )
     ssl_key_location: str | None = Field(
         default=None, min_length=1, description="PEM file with the client's private key, in PKCS#8."
     )
-    ssl_key_password: SecretReference | None = Field(default=None, description="What the private key is locked with.")
+    ssl_key_password: SecretReference | None = Field(
+        default=None, description="What the private key is locked with."
+    )
     request_timeout: Annotated[Duration, Field(ge=1, le=300)] = Field(
         default=20, description="How long one request to the brokers may take."
     )
@@ -96,17 +122,40 @@ class KafkaConnection(Model):
     @model_validator(mode="after")
     def _connection(self) -> Self:
         problems: list[Problem] = []
-        sasl, tls = self.security_protocol.startswith("sasl"), self.security_protocol.endswith("ssl")
+        sasl, tls = (
+            self.security_protocol.startswith("sasl"),
+            self.security_protocol.endswith("ssl"),
+        )
         for name in ("sasl_mechanism", "sasl_username", "sasl_password"):
             given = getattr(self, name) is not None
             if given != sasl:
-                why = f"is needed by security_protocol {self.security_protocol}" if sasl else "needs a sasl_ protocol"
-                problems.append(((name,), why if sasl else f"counts for sasl_plaintext and sasl_ssl only; {why}"))
+                why = (
+                    f"is needed by security_protocol {self.security_protocol}"
+                    if sasl
+                    else "needs a sasl_ protocol"
+                )
+                problems.append(
+                    (
+                        (name,),
+                        why if sasl else f"counts for sasl_plaintext and sasl_ssl only; {why}",
+                    )
+                )
         if not tls:
-            named = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location", "ssl_key_password")
-            problems += [((n,), "counts for ssl and sasl_ssl only") for n in named if getattr(self, n) is not None]
+            named = (
+                "ssl_ca_location",
+                "ssl_certificate_location",
+                "ssl_key_location",
+                "ssl_key_password",
+            )
+            problems += [
+                ((n,), "counts for ssl and sasl_ssl only")
+                for n in named
+                if getattr(self, n) is not None
+            ]
         elif (self.ssl_certificate_location is None) != (self.ssl_key_location is None):
-            lacking = "ssl_key_location" if self.ssl_key_location is None else "ssl_certificate_location"
+            lacking = (
+                "ssl_key_location" if self.ssl_key_location is None else "ssl_certificate_location"
+            )
             problems.append(((lacking,), "is needed: a certificate and its key go together"))
         refuse(problems)
         return self
@@ -115,7 +164,9 @@ class KafkaConnection(Model):
 class KafkaCluster(KafkaConnection):
     """Topics of a Kafka cluster, and how clients connect."""
 
-    topics: list[Topic] = Field(default_factory=list, description="The topics to read.", examples=[["user-events"]])
+    topics: list[Topic] = Field(
+        default_factory=list, description="The topics to read.", examples=[["user-events"]]
+    )
     pattern: Annotated[str, AfterValidator(_pattern)] | None = Field(
         default=None,
         min_length=1,
@@ -127,7 +178,11 @@ class KafkaCluster(KafkaConnection):
     def _combination(self) -> KafkaCluster:
         problems: list[Problem] = []
         if bool(self.topics) == (self.pattern is not None):
-            why = "excludes topics: keep one of the two" if self.topics else "is needed where there is no pattern"
+            why = (
+                "excludes topics: keep one of the two"
+                if self.topics
+                else "is needed where there is no pattern"
+            )
             problems.append((("pattern" if self.topics else "topics",), why))
         problems += [(("topics",), f"names {name!r} twice") for name in set(repeated(self.topics))]
         refuse(problems)
@@ -141,7 +196,14 @@ class KafkaSource(SourceSpec):
     own_intakes = True
     bytes_estimated = True
     beside_rows = frozenset(
-        {"kafka", "keep_raw", "max_bytes_per_trigger", "max_offsets_per_trigger", "starting", "transactional"}
+        {
+            "kafka",
+            "keep_raw",
+            "max_bytes_per_trigger",
+            "max_offsets_per_trigger",
+            "starting",
+            "transactional",
+        }
     )
     PLACES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "key": _SCALARS,

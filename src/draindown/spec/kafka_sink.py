@@ -32,7 +32,8 @@ class KafkaSink(KafkaConnection, SinkSpec):
         default="lz4", description="How messages are compressed on their way."
     )
     delivery_timeout: Annotated[Duration, Field(ge=1, le=3600)] = Field(
-        default=120, description="How long a message may take until the brokers have it, retries included."
+        default=120,
+        description="How long a message may take until the brokers have it, retries included.",
     )
 
     markers: Topic = Field(
@@ -40,7 +41,8 @@ class KafkaSink(KafkaConnection, SinkSpec):
         description="The topic that remembers which batches were sent, where they are sent exactly once.",
     )
     create: bool = Field(
-        default=False, description="Make the topic of `markers` where it is missing. No other topic is made."
+        default=False,
+        description="Make the topic of `markers` where it is missing. No other topic is made.",
     )
     transaction_timeout: Annotated[Duration, Field(ge=10, le=900)] = Field(
         default=60,

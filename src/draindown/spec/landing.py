@@ -12,7 +12,15 @@ from draindown.spec import expression_names, sinks
 from draindown.spec.base import Model, Problem, refuse
 from draindown.spec.column_types import UNSTORED_WHY, Column
 from draindown.spec.history import EXCEPT
-from draindown.spec.names import RESERVED_COLUMNS, ColumnName, Dotted, Expression, Identifier, caseless, near
+from draindown.spec.names import (
+    RESERVED_COLUMNS,
+    ColumnName,
+    Dotted,
+    Expression,
+    Identifier,
+    caseless,
+    near,
+)
 from draindown.spec.sinks import FlowSink
 from draindown.spec.source import FIELD
 from draindown.spec.sources import AnySource
@@ -34,7 +42,8 @@ class FlowSpec(Model):
 
     source: AnySource = Field(description="Where the input comes from.")
     columns: dict[ColumnName, Column] = Field(
-        min_length=1, description="The contract: name and type of each column. Other fields are kept in `_rescued`."
+        min_length=1,
+        description="The contract: name and type of each column. Other fields are kept in `_rescued`.",
     )
     rules: dict[Identifier, Expression] = Field(
         default_factory=dict,
@@ -42,14 +51,17 @@ class FlowSpec(Model):
         examples=[{"known_status": "status in ('scheduled', 'departed')"}],
     )
     drift: Drift = Field(
-        default_factory=Drift, description="What to do about new fields and missing columns; absent: rescue, accept."
+        default_factory=Drift,
+        description="What to do about new fields and missing columns; absent: rescue, accept.",
     )
     transform: Dotted | None = Field(
         default=None,
         description="Function of jobs/transforms/ that adds or changes columns of valid rows.",
         examples=["flights.tidy"],
     )
-    target: Target = Field(default_factory=Target, description="The table to write; absent: append to the flow's name.")
+    target: Target = Field(
+        default_factory=Target, description="The table to write; absent: append to the flow's name."
+    )
     expectations: Suite = None
     quarantine: QuarantineBounds = Field(
         default_factory=QuarantineBounds,
@@ -58,7 +70,9 @@ class FlowSpec(Model):
     also_to: dict[Identifier, FlowSink] = Field(
         default_factory=dict, description="Sinks by name: where each batch goes beside the table."
     )
-    maintenance: Maintenance = Field(default_factory=Maintenance, description="Compaction and retention.")
+    maintenance: Maintenance = Field(
+        default_factory=Maintenance, description="Compaction and retention."
+    )
     deadline: Deadline = None
     max_batches: MaxBatches = None
 
@@ -108,7 +122,10 @@ class FlowSpec(Model):
     @property
     def fields(self) -> dict[str, str]:
         """The field of a record that holds each column which is read from its text, by the column's name."""
-        found = {name: self.source.field_of(name, column.taken_from) for name, column in self.columns.items()}
+        found = {
+            name: self.source.field_of(name, column.taken_from)
+            for name, column in self.columns.items()
+        }
         return {name: field for name, field in found.items() if field is not None}
 
     @property
@@ -118,7 +135,11 @@ class FlowSpec(Model):
         It is what a format's reader needs to know.
         """
         recorded = {field: self.columns[name] for name, field in self.fields.items()}
-        return self if list(recorded) == list(self.columns) else self.model_copy(update={"columns": recorded})
+        return (
+            self
+            if list(recorded) == list(self.columns)
+            else self.model_copy(update={"columns": recorded})
+        )
 
     def written(self, name: str) -> Written | None:
         """Return how text says the values of a column, if not as Spark reads them."""
@@ -126,7 +147,11 @@ class FlowSpec(Model):
         if column.is_number:
             own = column.decimal_separator, column.thousands_separator
             decimal, thousands = shared if own == (None, None) else own
-            return None if (decimal or ".", thousands) == (".", None) else Written(None, decimal or ".", thousands)
+            return (
+                None
+                if (decimal or ".", thousands) == (".", None)
+                else Written(None, decimal or ".", thousands)
+            )
         return None if column.format is None else Written(column.format)
 
     @property
@@ -135,16 +160,24 @@ class FlowSpec(Model):
 
         Keys move between partitions when partitions are added, so an offset may only follow the time.
         """
-        keys, order = ([self.columns.get(n) for n in names] for names in (self.target.keys, self.target.sequence_by))
+        keys, order = (
+            [self.columns.get(n) for n in names]
+            for names in (self.target.keys, self.target.sequence_by)
+        )
         places = [column and column.taken_from for column in order]
-        by_key = bool(keys) and all(column is not None and column.taken_from == "key" for column in keys)
+        by_key = bool(keys) and all(
+            column is not None and column.taken_from == "key" for column in keys
+        )
         return by_key and places[:1] == ["timestamp"] and set(places[1:]) <= {"offset"}
 
     @property
     def refuses_null_of_keys(self) -> bool:
         """Whether a record without a value names a key of the table, and is refused all the same."""
         keys = [self.columns.get(name) for name in self.target.keys]
-        return any(column and column.taken_from == "key" for column in keys) and not self.deletes_by_null
+        return (
+            any(column and column.taken_from == "key" for column in keys)
+            and not self.deletes_by_null
+        )
 
     @property
     def _sent_names(self) -> list[str] | None:
@@ -153,14 +186,20 @@ class FlowSpec(Model):
     @property
     def expressions(self) -> dict[tuple[str, ...], str]:
         """Return the SQL expressions of the flow over the columns of its contract, by their place in it."""
-        found: dict[tuple[str, ...], str] = {("rules", name): rule for name, rule in self.rules.items()}
+        found: dict[tuple[str, ...], str] = {
+            ("rules", name): rule for name, rule in self.rules.items()
+        }
         if self.target.apply_as_deletes is not None:
             found["target", "apply_as_deletes"] = self.target.apply_as_deletes
         return found
 
     def names_in_scope(self, place: tuple[str, ...]) -> list[str]:
         """Return the columns that the expression at `place` may use."""
-        return [*self.columns, *sorted(RESERVED_COLUMNS)] if place[0] == "rules" else list(self.columns)
+        return (
+            [*self.columns, *sorted(RESERVED_COLUMNS)]
+            if place[0] == "rules"
+            else list(self.columns)
+        )
 
     def _expression_problems(self) -> Iterable[Problem]:
         for place, text in self.expressions.items():
@@ -184,15 +223,25 @@ class FlowSpec(Model):
             head, colon, rest = column.taken_from.partition(":")
             types = places.get(head + colon, ())
             if not types or (colon and not rest):
-                known = ", ".join(f"{one}NAME" if one.endswith(":") else one for one in (*places, FIELD))
+                known = ", ".join(
+                    f"{one}NAME" if one.endswith(":") else one for one in (*places, FIELD)
+                )
                 field = (
-                    "" if colon else f"; a field of the value is from: {json.dumps(FIELD + head, ensure_ascii=False)}"
+                    ""
+                    if colon
+                    else f"; a field of the value is from: {json.dumps(FIELD + head, ensure_ascii=False)}"
                 )
                 yield ("columns", name), f"from: {column.taken_from}: one of {known}{field}"
             elif column.type.partition("(")[0] not in types:
-                yield ("columns", name), f"from: {column.taken_from} is {' or '.join(types)}, not {column.type}"
+                yield (
+                    ("columns", name),
+                    f"from: {column.taken_from} is {' or '.join(types)}, not {column.type}",
+                )
             elif self.written(name) is not None and "binary" not in types:
-                yield ("columns", name), f"from: {column.taken_from} is no text, so that it has no format"
+                yield (
+                    ("columns", name),
+                    f"from: {column.taken_from} is no text, so that it has no format",
+                )
         if places and not self.record_columns:
             yield ("columns",), "no column is read from the record; name one without `from`"
 
@@ -211,10 +260,19 @@ class FlowSpec(Model):
 
     def _format_problems(self) -> Iterable[Problem]:
         form = self.source.form
-        if form.whole_line and [(n, c.type) for n, c in self.record_columns.items()] != [("value", "string")]:
-            yield ("columns",), "format text gives one column; write `value: string` (and nothing else)"
+        if form.whole_line and [(n, c.type) for n, c in self.record_columns.items()] != [
+            ("value", "string")
+        ]:
+            yield (
+                ("columns",),
+                "format text gives one column; write `value: string` (and nothing else)",
+            )
         if not form.named or (form.delimited and not self.source.has_header):
-            what = f"a {form.name} without a header has" if form.delimited else f"format {form.name} has"
+            what = (
+                f"a {form.name} without a header has"
+                if form.delimited
+                else f"format {form.name} has"
+            )
             unnamed = {"new": self.drift.new == "add", "missing": self.drift.missing == "refuse"}
             yield from (
                 (("drift", key), f"{what} no names that could be {verb}")
@@ -223,7 +281,10 @@ class FlowSpec(Model):
             )
         for name, column in self.record_columns.items():
             if column.is_nested and not form.nested:
-                yield ("columns", name), f"a {form.name} cell can't hold {column.type}; use string and a transform"
+                yield (
+                    ("columns", name),
+                    f"a {form.name} cell can't hold {column.type}; use string and a transform",
+                )
             if column.type == "json" and not form.json_columns and not form.whole_line:
                 instead = "string, or the type of its values" if form.nested else "string"
                 yield (
@@ -241,8 +302,15 @@ class FlowSpec(Model):
                 message = self._name_problem(part, name)
                 if message:
                     yield ("target", part, str(at)), message
-        if self.target.partition_by and len(self.target.partition_by) >= len(self.columns) and not self.transform:
-            yield ("target", "partition_by"), "names every column: a table needs one that is no partition"
+        if (
+            self.target.partition_by
+            and len(self.target.partition_by) >= len(self.columns)
+            and not self.transform
+        ):
+            yield (
+                ("target", "partition_by"),
+                "names every column: a table needs one that is no partition",
+            )
 
     def _history_problems(self) -> Iterable[Problem]:
         part = self.target.history
@@ -254,7 +322,10 @@ class FlowSpec(Model):
         for name, sink in self.also_to.items():
             if not sink.is_of_refused:
                 way = "give the sink to a flow that derives the history from an append table (source: {table: NAME})"
-                yield ("also_to", name), f"rows of a history that records land in are not sent; {way}"
+                yield (
+                    ("also_to", name),
+                    f"rows of a history that records land in are not sent; {way}",
+                )
 
     def _partial_problems(self) -> Iterable[Problem]:
         part = self.target.partial
@@ -262,7 +333,12 @@ class FlowSpec(Model):
             column = self.columns.get(name)
             if column is None and not self.transform:
                 yield ("target", *place), f"{name!r} is in no column{near(name, self.columns)}"
-            elif column is not None and not column.nullable and EXCEPT not in place and not self.transform:
+            elif (
+                column is not None
+                and not column.nullable
+                and EXCEPT not in place
+                and not self.transform
+            ):
                 yield ("target", *place), f"{name!r} is `not null`: a record without it is refused"
 
     def _name_problem(self, part: str, name: str) -> str | None:

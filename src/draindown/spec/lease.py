@@ -30,5 +30,7 @@ class LeaseSpec(Model):
     @model_validator(mode="after")
     def _combination(self) -> LeaseSpec:
         if self.form == "local" and self.expires != type(self).model_fields["expires"].default:
-            refuse([(("expires",), "counts for form shared only: a local lease ends with its process")])
+            refuse(
+                [(("expires",), "counts for form shared only: a local lease ends with its process")]
+            )
         return self

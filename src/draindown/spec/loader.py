@@ -70,7 +70,9 @@ def load(path: Path, environ: Mapping[str, str]) -> PipelineSpec:
     raise _invalid(path, problems)
 
 
-def load_all(directory: Path, environ: Mapping[str, str] | None = None) -> list[PipelineSpec | BrokenPipeline]:
+def load_all(
+    directory: Path, environ: Mapping[str, str] | None = None
+) -> list[PipelineSpec | BrokenPipeline]:
     """Load every file of the directory, ordered by file name. A broken file does not hide the others.
 
     `environ` defaults to `os.environ`. If several files declare the same pipeline name or write to the same place, all
@@ -103,24 +105,38 @@ def load_alone(path: Path, root: Path, environ: Mapping[str, str]) -> PipelineSp
                 raise found.error
             if isinstance(found, PipelineSpec) and found.pipeline == spec.pipeline:
                 return spec.beside(found.neighbours)
-    return _beside(path, spec, load_all(home, environ) if home.is_dir() else []) if has_readings(spec) else spec
+    return (
+        _beside(path, spec, load_all(home, environ) if home.is_dir() else [])
+        if has_readings(spec)
+        else spec
+    )
 
 
-def _beside(path: Path, spec: PipelineSpec, others: Iterable[PipelineSpec | BrokenPipeline]) -> PipelineSpec:
+def _beside(
+    path: Path, spec: PipelineSpec, others: Iterable[PipelineSpec | BrokenPipeline]
+) -> PipelineSpec:
     """Return a pipeline whose file is elsewhere, with what the files of the project say."""
     found = list(others)
     good = [one for one in found if isinstance(one, PipelineSpec) and one.pipeline != spec.pipeline]
-    project = Project([*good, spec], {one.name: one.path for one in found if isinstance(one, BrokenPipeline)})
+    project = Project(
+        [*good, spec], {one.name: one.path for one in found if isinstance(one, BrokenPipeline)}
+    )
     if problems := project.problems(spec):
         raise _unreadable_tables(path, problems)
     return project.beside(spec)
 
 
 def _beside_each_other(
-    loaded: Mapping[Path, PipelineSpec | TerminalError], good: Mapping[Path, PipelineSpec], environ: Mapping[str, str]
+    loaded: Mapping[Path, PipelineSpec | TerminalError],
+    good: Mapping[Path, PipelineSpec],
+    environ: Mapping[str, str],
 ) -> dict[Path, PipelineSpec | TerminalError]:
     """Give each pipeline what the others say, or an error if it reads tables that it can't read."""
-    broken = {path: _outline(path, good.get(path), environ).name for path in loaded if _is_broken(loaded[path])}
+    broken = {
+        path: _outline(path, good.get(path), environ).name
+        for path in loaded
+        if _is_broken(loaded[path])
+    }
     specs = {path: spec for path, spec in loaded.items() if isinstance(spec, PipelineSpec)}
     project = Project(list(specs.values()), {name: path for path, name in broken.items() if name})
     problems = {path: project.problems(spec) for path, spec in specs.items()}
@@ -171,13 +187,18 @@ def digest(spec: PipelineSpec) -> str:
 def _read(path: Path) -> str:
     data = _bytes(path)
     if len(data) > MAX_BYTES:
-        raise _invalid(path, [Problem(Mark(1, 1), (), f"is larger than {MAX_BYTES} bytes; no pipeline file is")])
+        raise _invalid(
+            path,
+            [Problem(Mark(1, 1), (), f"is larger than {MAX_BYTES} bytes; no pipeline file is")],
+        )
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         column = error.start - (data.rfind(b"\n", 0, error.start) + 1) + 1
-        raise _invalid(path, [Problem(Mark(line, column), (), "is not UTF-8; save it as UTF-8")]) from None
+        raise _invalid(
+            path, [Problem(Mark(line, column), (), "is not UTF-8; save it as UTF-8")]
+        ) from None
 
 
 def _bytes(path: Path) -> bytes:
@@ -216,19 +237,32 @@ def _invalid(path: Path, problems: list[Problem]) -> TerminalError:
         "invalid-pipeline",
         tried=f"load pipeline file {path}",
         found="\n".join(lines),
-        next=[*(f"export {name}=..." for name in variables), f"draindown validate {shlex.quote(str(path))}"],
+        next=[
+            *(f"export {name}=..." for name in variables),
+            f"draindown validate {shlex.quote(str(path))}",
+        ],
         in_order=True,
     )
 
 
-def _places(path: Path, spec: PipelineSpec, document: Document) -> Iterator[tuple[tuple[str, ...], str]]:
+def _places(
+    path: Path, spec: PipelineSpec, document: Document
+) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the positions of the pipeline's expressions, sources and transforms, by path."""
     for name, flow in spec.flows.items():
-        places = [*flow.expressions, *expressions(flow.also_to), ("source", flow.source.kind), ("transform",)]
+        places = [
+            *flow.expressions,
+            *expressions(flow.also_to),
+            ("source", flow.source.kind),
+            ("transform",),
+        ]
         places += [("also_to", sink, one.kind) for sink, one in flow.also_to.items()]
         if isinstance(flow, DerivedFlow):
             places.append(flow.part)
-            places += [("source", *flow.source.place(at, "pipeline")) for at in range(len(flow.source.read))]
+            places += [
+                ("source", *flow.source.place(at, "pipeline"))
+                for at in range(len(flow.source.read))
+            ]
         for place in places:
             whole = ("flows", name, *place)
             mark = document.key_mark(whole)
@@ -254,7 +288,9 @@ def _files(directory: Path) -> Iterator[Path]:
             "no-pipelines",
             tried=f"list pipeline files in {directory}",
             found=f"{directory} {'does not exist' if not directory.exists() else f'is not readable: {error.strerror}'}",
-            next=f"ls -ld {shlex.quote(str(directory))}" if directory.exists() else "draindown init",
+            next=f"ls -ld {shlex.quote(str(directory))}"
+            if directory.exists()
+            else "draindown init",
         ) from None
     for path in found:
         if path.suffix in _SUFFIXES and not path.name.startswith("."):
@@ -282,7 +318,11 @@ def _not_found(argument: str, directory: Path, known: list[str]) -> TerminalErro
         tried=f"find pipeline {argument!r} in {directory}"
         + (", and as a file" if "/" in argument or "." in argument else ""),
         found=f"no such pipeline; {there}{near(argument, known)}",
-        next=f"draindown plan {shlex.quote(close)}" if close else "draindown lag" if known else "draindown init",
+        next=f"draindown plan {shlex.quote(close)}"
+        if close
+        else "draindown lag"
+        if known
+        else "draindown init",
     )
 
 
@@ -313,13 +353,18 @@ def _conflict(path: Path, lines: list[str]) -> TerminalError:
         "conflicting-pipelines",
         tried=f"load pipeline file {path}",
         found="\n".join(lines),
-        next=["rename the pipeline, the flow or target.table in one of the files", "draindown validate"],
+        next=[
+            "rename the pipeline, the flow or target.table in one of the files",
+            "draindown validate",
+        ],
         in_order=True,
     )
 
 
 def _named(
-    loaded: Mapping[Path, PipelineSpec | TerminalError], good: Mapping[Path, PipelineSpec], environ: Mapping[str, str]
+    loaded: Mapping[Path, PipelineSpec | TerminalError],
+    good: Mapping[Path, PipelineSpec],
+    environ: Mapping[str, str],
 ) -> list[PipelineSpec | BrokenPipeline]:
     """Replace the broken files by BrokenPipeline.
 
@@ -333,7 +378,11 @@ def _named(
             continue
         said = _outline(path, good.get(path), environ)
         stem = re.sub(r"[^A-Za-z0-9_.-]", "_", path.stem)[:200] or "_"
-        wanted = (*([said.name] if said.name else []), stem, *(f"{stem}_{i}" for i in range(2, len(loaded) + 3)))
+        wanted = (
+            *([said.name] if said.name else []),
+            stem,
+            *(f"{stem}_{i}" for i in range(2, len(loaded) + 3)),
+        )
         name = next(n for n in wanted if n not in taken)
         taken.add(name)
         result.append(BrokenPipeline(path, name, spec, said.schedule, said.lake, said.flows))

@@ -35,7 +35,9 @@ class Lookup(Pairing):
 
     UNTIMED: ClassVar[str] = "follows both tables, whenever their rows come"
 
-    table: Identifier = Field(description="The source table that is looked up, by its keys.", examples=["users"])
+    table: Identifier = Field(
+        description="The source table that is looked up, by its keys.", examples=["users"]
+    )
     columns: Chosen = Field(
         default=None,
         description=f"The columns of the looked-up table in the result, {CHOSEN}",
@@ -87,7 +89,9 @@ class Lookup(Pairing):
     def in_words(self) -> str:
         """The query in words."""
         row = f"the row of {self.table}" + (f" valid at its {self.time}" if self.time else "")
-        return f"each row of the other table with columns of {row} that has its {', '.join(self.on)}"
+        return (
+            f"each row of the other table with columns of {row} that has its {', '.join(self.on)}"
+        )
 
     @property
     def touches(self) -> str:
@@ -122,23 +126,41 @@ class Lookup(Pairing):
         """Yield what is wrong about the tables that the part names, by their path in the flow."""
         known = [one.table for one in tables]
         if self.table not in known:
-            yield ("lookup", "table"), f"{self.table!r} is no table of `source`{unlike(self.table, known)}"
+            yield (
+                ("lookup", "table"),
+                f"{self.table!r} is no table of `source`{unlike(self.table, known)}",
+            )
         elif len(known) != 2:
-            yield ("source",), f"a lookup reads two tables, in `tables`: one whose rows it keeps, and {self.table}"
+            yield (
+                ("source",),
+                f"a lookup reads two tables, in `tables`: one whose rows it keeps, and {self.table}",
+            )
 
     def key_problems(self) -> Iterator[Problem]:
         """Yield what the keys of the source tables forbid, by their path in the part, once they are known."""
         right, own = self.sides[1], self.own(1)
         if self.time and START_AT not in right.row_keys:
-            yield ("as_of",), f"{_no_history(right)}; `as_of: {LATEST}` takes the state that a row has now"
+            yield (
+                ("as_of",),
+                f"{_no_history(right)}; `as_of: {LATEST}` takes the state that a row has now",
+            )
         elif self.has_origin(1):
-            yield ("table",), f"rows are only appended to {right}, so that a key has several: `deduplicate` them before"
+            yield (
+                ("table",),
+                f"rows are only appended to {right}, so that a key has several: `deduplicate` them before",
+            )
         elif START_AT in right.row_keys and not self.time:
             what = f"{right} is a history, which has several rows of a key"
-            yield ("as_of",), f"{what}: name the column of {self.sides[0]} with the time at which one is valid"
+            yield (
+                ("as_of",),
+                f"{what}: name the column of {self.sides[0]} with the time at which one is valid",
+            )
         elif missing := [key for key in right.row_keys if key not in own and key != START_AT]:
             keys = ", ".join(right.row_keys)
-            yield ("on",), f"lacks {', '.join(missing)}: rows of {right} are named by {keys}, others may have several"
+            yield (
+                ("on",),
+                f"lacks {', '.join(missing)}: rows of {right} are named by {keys}, others may have several",
+            )
 
     def time_problems(self, left: Mapping[str, str], right: Mapping[str, str]) -> Iterator[Problem]:
         """Yield why the time of a left row can't be compared with that of a history. Arguments: types by column."""
@@ -150,7 +172,10 @@ class Lookup(Pairing):
             one, other = self.sides
             whole = "" if first == at else ", the first column of its sequence"
             why = f"{self.time} of {one} is {time}, and {other} is valid from a {first}{whole}"
-            yield ("as_of",), f"{why}: the two need one type; cast it in the flow that writes the table"
+            yield (
+                ("as_of",),
+                f"{why}: the two need one type; cast it in the flow that writes the table",
+            )
 
     @model_validator(mode="after")
     def _combination(self) -> Lookup:

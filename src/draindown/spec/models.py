@@ -10,7 +10,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Discriminator, Field, PrivateAttr, Tag, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Discriminator,
+    Field,
+    PrivateAttr,
+    Tag,
+    field_validator,
+    model_validator,
+)
 
 from draindown.base.errors import TerminalError
 from draindown.lake.layout import FlowLayout
@@ -39,19 +47,26 @@ def _form(flow: object) -> str:
 LANDING_FORM, DERIVED_FORM = "[landing]", "[derived]"
 """Tags of the two models of a flow. Errors have them in their path, where the file has nothing."""
 AnyFlow = Annotated[
-    Annotated[FlowSpec, Tag(LANDING_FORM)] | Annotated[DerivedFlow, Tag(DERIVED_FORM)], Discriminator(_form)
+    Annotated[FlowSpec, Tag(LANDING_FORM)] | Annotated[DerivedFlow, Tag(DERIVED_FORM)],
+    Discriminator(_form),
 ]
 
 
 class PipelineSpec(Model):
     """One pipeline file: one Airflow DAG."""
 
-    pipeline: Identifier = Field(description="Name of the pipeline and of its DAG.", examples=["flights"])
+    pipeline: Identifier = Field(
+        description="Name of the pipeline and of its DAG.", examples=["flights"]
+    )
     description: str = Field(default="", description="One sentence for people; the DAG shows it.")
     schedule: Annotated[str, AfterValidator(check_schedule)] | None = Field(
-        default=None, description="Cron line or preset, in UTC; absent: manual runs only.", examples=["*/15 * * * *"]
+        default=None,
+        description="Cron line or preset, in UTC; absent: manual runs only.",
+        examples=["*/15 * * * *"],
     )
-    owner: str = Field(default="draindown", min_length=1, description="Who answers for it; the DAG's owner.")
+    owner: str = Field(
+        default="draindown", min_length=1, description="Who answers for it; the DAG's owner."
+    )
     lake: str = Field(
         min_length=1,
         description="Root of everything the pipeline writes: a directory this machine sees.",
@@ -60,15 +75,25 @@ class PipelineSpec(Model):
     tags: list[Annotated[str, Field(min_length=1, max_length=100)]] = Field(
         default_factory=list, description="Tags of the DAG.", examples=[["flights", "hourly"]]
     )
-    retries: int = Field(default=2, ge=0, le=10, description="How often Airflow tries a task again when that may help.")
+    retries: int = Field(
+        default=2,
+        ge=0,
+        le=10,
+        description="How often Airflow tries a task again when that may help.",
+    )
     max_active_tasks: int = Field(
-        default=1, ge=1, le=100, description="How many tasks of a run work at once, each with a Spark of its own."
+        default=1,
+        ge=1,
+        le=100,
+        description="How many tasks of a run work at once, each with a Spark of its own.",
     )
     lease: LeaseSpec = Field(
-        default_factory=LeaseSpec, description="How drivers on several hosts exclude each other; absent: they can't."
+        default_factory=LeaseSpec,
+        description="How drivers on several hosts exclude each other; absent: they can't.",
     )
     flows: dict[Identifier, AnyFlow] = Field(
-        min_length=1, description="The flows, by name. A flow runs after those whose tables it reads."
+        min_length=1,
+        description="The flows, by name. A flow runs after those whose tables it reads.",
     )
 
     _places: Mapping[tuple[str, ...], str] = PrivateAttr(default_factory=dict)
@@ -107,7 +132,9 @@ class PipelineSpec(Model):
 
     def readers(self, table: str) -> list[Reader]:
         """Return the flows that read a table, first those of this pipeline, in the order of the file."""
-        own = (one for pipeline, one in reading.readers(self.pipeline, self.flows) if pipeline is None)
+        own = (
+            one for pipeline, one in reading.readers(self.pipeline, self.flows) if pipeline is None
+        )
         return [one for one in (*own, *self._neighbours.readers) if one.table == table]
 
     def place_of(self, *path: str) -> str:

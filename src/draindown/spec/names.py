@@ -41,7 +41,9 @@ def check_column_name(name: str) -> str:
     if name.startswith("_"):
         raise ValueError(f"{name!r}: names that start with '_' are reserved for draindown")
     if name.lower() in RESERVED_COLUMNS:
-        raise ValueError(f"{name!r} is reserved: rules use it for the time the row's file was first seen")
+        raise ValueError(
+            f"{name!r} is reserved: rules use it for the time the row's file was first seen"
+        )
     if not re.fullmatch(_COLUMN_NAME.removeprefix("^").removesuffix("$"), name):
         raise ValueError(
             f"{name!r} can't be a column: 1 to 255 characters, without blanks and ,;{{}}()=.`{renamed(name)}"
@@ -60,7 +62,10 @@ def caseless(name: str) -> str:
     That compares character by character: unlike `str.casefold` it tells `straße` from `strasse`, and unlike `str.lower`
     it takes the dotless i for an i.
     """
-    return "".join(_LOWER.get(upper) or _one(upper.lower(), upper) for upper in (_one(c.upper(), c) for c in name))
+    return "".join(
+        _LOWER.get(upper) or _one(upper.lower(), upper)
+        for upper in (_one(c.upper(), c) for c in name)
+    )
 
 
 def _one(changed: str, character: str) -> str:
@@ -72,12 +77,21 @@ def renamed(field: str, taken: Collection[str] = ()) -> str:
 
     `taken`: names that other columns have.
     """
-    plain = re.sub(r"[^0-9a-z]+", "_", unicodedata.normalize("NFKD", field).encode("ascii", "ignore").decode().lower())
+    plain = re.sub(
+        r"[^0-9a-z]+",
+        "_",
+        unicodedata.normalize("NFKD", field).encode("ascii", "ignore").decode().lower(),
+    )
     name = plain.strip("_")[:60]
     if not name or not field.isprintable() or len(field) > 255:
         return ""
-    name, held = "f_" * name[0].isdecimal() + name, {caseless(one) for one in (*taken, *RESERVED_COLUMNS)}
-    free = next(one for one in chain([name], (f"{name}_{number}" for number in count(2))) if one not in held)
+    name, held = (
+        "f_" * name[0].isdecimal() + name,
+        {caseless(one) for one in (*taken, *RESERVED_COLUMNS)},
+    )
+    free = next(
+        one for one in chain([name], (f"{name}_{number}" for number in count(2))) if one not in held
+    )
     return f"; write {free}: {{type: ..., from: {json.dumps(field, ensure_ascii=False)}}}"
 
 
@@ -103,9 +117,15 @@ _SQL = WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 10_000})
 Expression = Annotated[str, AfterValidator(check_expression), _SQL]
 Measure = Annotated[str, AfterValidator(check_measure), _SQL]
 Query = Annotated[str, AfterValidator(check_query), _SQL]
-Dotted = Annotated[str, _matches(_DOTTED, "module.function, a function of jobs/transforms/"), _text(_DOTTED)]
-DottedClass = Annotated[str, _matches(_DOTTED, "module.Class, a class of jobs/processors/"), _text(_DOTTED)]
-SuiteName = Annotated[str, _matches(_SUITE, "the name of a suite: expectations/<name>.json"), _text(_SUITE)]
+Dotted = Annotated[
+    str, _matches(_DOTTED, "module.function, a function of jobs/transforms/"), _text(_DOTTED)
+]
+DottedClass = Annotated[
+    str, _matches(_DOTTED, "module.Class, a class of jobs/processors/"), _text(_DOTTED)
+]
+SuiteName = Annotated[
+    str, _matches(_SUITE, "the name of a suite: expectations/<name>.json"), _text(_SUITE)
+]
 
 
 def local_path(value: str) -> str:

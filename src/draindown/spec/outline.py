@@ -16,7 +16,9 @@ from draindown.spec.yaml_document import DocumentError, Value, parse
 
 FALLBACK = "@hourly"
 """The schedule of a broken file whose own schedule can't be read."""
-_NAME = re.compile(r"""^pipeline:[ \t]*["']?([a-z][a-z0-9_]{0,62})["']?[ \t]*(?:#.*)?\r?$""", re.MULTILINE)
+_NAME = re.compile(
+    r"""^pipeline:[ \t]*["']?([a-z][a-z0-9_]{0,62})["']?[ \t]*(?:#.*)?\r?$""", re.MULTILINE
+)
 _FLOW = re.compile("[a-z][a-z0-9_]{0,62}")
 _LAKE = re.compile(r"^lake:[^\r\n]*", re.MULTILINE)
 _SCHEDULE = re.compile(r"^schedule:[^\r\n]*", re.MULTILINE)
@@ -38,7 +40,9 @@ class Outline:
 
 def outline(text: str, environ: Mapping[str, str]) -> Outline:
     """Return what any text declares of a pipeline."""
-    return Outline(declared_name(text), _schedule(text, environ), _lake(text, environ), _flows(text, environ))
+    return Outline(
+        declared_name(text), _schedule(text, environ), _lake(text, environ), _flows(text, environ)
+    )
 
 
 def declared_name(text: str) -> str | None:
@@ -62,8 +66,12 @@ def _schedule(text: str, environ: Mapping[str, str]) -> str | None:
 
 def _lake(text: str, environ: Mapping[str, str]) -> str:
     line = _LAKE.search(text)
-    found = (_mapping(text, environ) or _mapping(line[0] if line else "", environ) or {}).get("lake")
-    return found if isinstance(found, str) and not any(mark in found for mark in ("://", "${")) else ""
+    found = (_mapping(text, environ) or _mapping(line[0] if line else "", environ) or {}).get(
+        "lake"
+    )
+    return (
+        found if isinstance(found, str) and not any(mark in found for mark in ("://", "${")) else ""
+    )
 
 
 def _flows(text: str, environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -8,7 +8,15 @@ from typing import Annotated
 from pydantic import Discriminator, Field, PrivateAttr, Tag
 
 from draindown.spec.base import Part, Problem, repeated
-from draindown.spec.names import LISTED_FORM, RENAMED_FORM, START_AT, ColumnName, caseless, chosen_form, is_own
+from draindown.spec.names import (
+    LISTED_FORM,
+    RENAMED_FORM,
+    START_AT,
+    ColumnName,
+    caseless,
+    chosen_form,
+    is_own,
+)
 from draindown.spec.table_source import SourceTable
 
 ORIGIN_KEY = ("left_origin", "right_origin")
@@ -17,7 +25,8 @@ CHOSEN = "as a list, or with their names in the result; absent: all but those of
 _ON = "Columns whose values are equal in both rows, as they are called in the result. NULL equals nothing."
 Chosen = (
     Annotated[
-        Annotated[list[ColumnName], Tag(LISTED_FORM)] | Annotated[dict[ColumnName, ColumnName], Tag(RENAMED_FORM)],
+        Annotated[list[ColumnName], Tag(LISTED_FORM)]
+        | Annotated[dict[ColumnName, ColumnName], Tag(RENAMED_FORM)],
         Discriminator(chosen_form),
     ]
     | None
@@ -97,7 +106,10 @@ class Pairing(Part):
         """Return the columns of the result that name a row of the left (0) or the right table (1)."""
         if self.has_origin(side):
             return [ORIGIN_KEY[side]]
-        names = {**(self.renamed if side else {}), **dict(zip(self.own(side), self.on, strict=True))}
+        names = {
+            **(self.renamed if side else {}),
+            **dict(zip(self.own(side), self.on, strict=True)),
+        }
         return list(dict.fromkeys(names.get(key, key) for key in self.sides[side].row_keys))
 
     @property
@@ -109,7 +121,9 @@ class Pairing(Part):
     def of_left(self, columns: Sequence[str]) -> dict[str, str]:
         """Return the result's columns that come from the left table, `on` first, each with the table's own column."""
         own = self.own(0)
-        return dict(zip(self.on, own, strict=True)) | {one: one for one in columns if one not in own}
+        return dict(zip(self.on, own, strict=True)) | {
+            one: one for one in columns if one not in own
+        }
 
     def of_right(self, columns: Sequence[str]) -> dict[str, str]:
         """Return the result's columns that come from the right table, each with the table's own column."""
@@ -143,29 +157,51 @@ class Pairing(Part):
                 one = f"`lookup` with `as_of: <column of {self.sides[0]}>` takes the one that is valid at its time"
                 yield ("columns",), f"{why}: leave it out, and a row meets all of its key; {one}"
             elif missing:
-                yield ("columns",), f"lacks {', '.join(missing)}: keys of table {right}, which name a row of the result"
+                yield (
+                    ("columns",),
+                    f"lacks {', '.join(missing)}: keys of table {right}, which name a row of the result",
+                )
 
     def column_problems(self, left: Sequence[str], right: Sequence[str]) -> Iterator[Problem]:
         """Yield columns of the result that would have one name, by their path in the part."""
         own = self.own(0)
         # a list, as a column of the left table that bears the name of a key would replace it in `of_left`
-        first, second = [*self.on, *(column for column in left if column not in own)], self.of_right(right)
+        first, second = (
+            [*self.on, *(column for column in left if column not in own)],
+            self.of_right(right),
+        )
         one, other = self.sides
-        keys = {caseless(key): (str(at), column) for at, (key, column) in enumerate(zip(self.on, own, strict=True))}
+        keys = {
+            caseless(key): (str(at), column)
+            for at, (key, column) in enumerate(zip(self.on, own, strict=True))
+        }
         for name in repeated([*self.made(), *first, *second]):
-            in_first, in_second = (caseless(name) in map(caseless, names) for names in (first, second))
+            in_first, in_second = (
+                caseless(name) in map(caseless, names) for names in (first, second)
+            )
             of = f"table {one}" if in_first and in_second else "the result"
             if in_second:
-                yield ("columns",), f"{name!r} is a column of {of} and of table {other}: give the latter's another name"
+                yield (
+                    ("columns",),
+                    f"{name!r} is a column of {of} and of table {other}: give the latter's another name",
+                )
             elif caseless(name) in keys and name not in self.made():
                 at, key = keys[caseless(name)]
                 why = f"is {key} of table {one}, which has another column of that name"
-                yield ("on", at), f"{name!r} {why}: call it {key} here, and in the `keys` of the other table"
+                yield (
+                    ("on", at),
+                    f"{name!r} {why}: call it {key} here, and in the `keys` of the other table",
+                )
             else:
-                yield ("columns",), f"{name!r} is a column of the result and of table {one}: rename it where it lands"
+                yield (
+                    ("columns",),
+                    f"{name!r} is a column of the result and of table {one}: rename it where it lands",
+                )
 
     def _listed_problems(self) -> list[Problem]:
-        problems: list[Problem] = [(("on",), f"names {twice!r} twice") for twice in repeated(self.on)]
+        problems: list[Problem] = [
+            (("on",), f"names {twice!r} twice") for twice in repeated(self.on)
+        ]
         names = list(self.chosen or ())
         problems += [(("columns",), f"names {twice!r} twice") for twice in repeated(names)]
         if isinstance(self.chosen, dict):
@@ -183,4 +219,6 @@ def side_problems(part: Pairing, tables: Mapping[str, Mapping[str, str]]) -> Ite
             why = f"{one} of {first} is {left[one]}, and {other} of {second} is {right[other]}: a key has one type"
             yield ("on", str(at)), f"{why}; cast it in the flow that writes the table"
     yield from part.time_problems(left, right)
-    yield from part.column_problems(*([name for name in columns if not is_own(name)] for columns in (left, right)))
+    yield from part.column_problems(
+        *([name for name in columns if not is_own(name)] for columns in (left, right))
+    )

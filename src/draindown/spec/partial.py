@@ -18,7 +18,11 @@ SEQUENCES = "_sequences"
 
 
 def _check_ignored(given: Any) -> bool | list[str] | dict[str, list[str]]:
-    return given if isinstance(given, bool) else check_columns(given, "true, a list of columns, or {except: [columns]}")
+    return (
+        given
+        if isinstance(given, bool)
+        else check_columns(given, "true, a list of columns, or {except: [columns]}")
+    )
 
 
 Ignored = Annotated[
@@ -40,7 +44,11 @@ class Partial:
         """Return those of the names of a record's columns of which NULL leaves what the row has."""
         if isinstance(self.said, list):
             return [name for name in names if name in self.said]
-        left_out = {*self.keys, *self.sequence_by, *(() if isinstance(self.said, bool) else self.said[EXCEPT])}
+        left_out = {
+            *self.keys,
+            *self.sequence_by,
+            *(() if isinstance(self.said, bool) else self.said[EXCEPT]),
+        }
         return [name for name in names if name not in left_out]
 
     @property
@@ -48,7 +56,11 @@ class Partial:
         """The columns that the file names, by their place in the target."""
         if isinstance(self.said, bool):
             return []
-        place, names = ((IGNORE,), self.said) if isinstance(self.said, list) else ((IGNORE, EXCEPT), self.said[EXCEPT])
+        place, names = (
+            ((IGNORE,), self.said)
+            if isinstance(self.said, list)
+            else ((IGNORE, EXCEPT), self.said[EXCEPT])
+        )
         return [((*place, str(at)), name) for at, name in enumerate(names)]
 
     def problems(self) -> Iterator[Problem]:

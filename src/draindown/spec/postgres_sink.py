@@ -27,16 +27,25 @@ def _url(text: str) -> str:
     except ValueError:
         host, parts = None, urlsplit("")
     if parts.scheme not in ("postgresql", "postgres") or not host or len(parts.path) < 2:
-        raise ValueError("must be postgresql://USER:${secret:NAME}@HOST:PORT/DATABASE, or ${secret:NAME} as a whole")
-    given = [parts.password, *(value for name, value in parse_qsl(parts.query) if name in _SECRET_PARAMETERS)]
+        raise ValueError(
+            "must be postgresql://USER:${secret:NAME}@HOST:PORT/DATABASE, or ${secret:NAME} as a whole"
+        )
+    given = [
+        parts.password,
+        *(value for name, value in parse_qsl(parts.query) if name in _SECRET_PARAMETERS),
+    ]
     if any(word not in (None, "_") for word in given):
-        raise ValueError("has a password: write a reference such as ${secret:NAME}, a pipeline file holds no secret")
+        raise ValueError(
+            "has a password: write a reference such as ${secret:NAME}, a pipeline file holds no secret"
+        )
     return text
 
 
 def _table(name: str) -> str:
     if not re.fullmatch(_TABLE, name):
-        raise ValueError(f"{name!r} is no table: NAME or SCHEMA.NAME of letters, digits, '_' and '$', case as it is")
+        raise ValueError(
+            f"{name!r} is no table: NAME or SCHEMA.NAME of letters, digits, '_' and '$', case as it is"
+        )
     return name
 
 
@@ -50,11 +59,17 @@ class PostgresSink(SinkSpec):
         AT_LEAST_ONCE: "a batch is a transaction that records the batch: leave `delivery` out"
     }
 
-    url: Annotated[str, AfterValidator(_url), WithJsonSchema({"type": "string", "minLength": 1})] = Field(
+    url: Annotated[
+        str, AfterValidator(_url), WithJsonSchema({"type": "string", "minLength": 1})
+    ] = Field(
         description="The database, as libpq writes it: TLS by parameters such as sslmode. Or a secret with all of it.",
-        examples=["postgresql://loader:${secret:ALERTS_PASSWORD}@db:5432/alerts?sslmode=verify-full"],
+        examples=[
+            "postgresql://loader:${secret:ALERTS_PASSWORD}@db:5432/alerts?sslmode=verify-full"
+        ],
     )
-    table: Annotated[str, AfterValidator(_table), WithJsonSchema({"type": "string", "pattern": _TABLE})] = Field(
+    table: Annotated[
+        str, AfterValidator(_table), WithJsonSchema({"type": "string", "pattern": _TABLE})
+    ] = Field(
         description="The table, with its schema unless the search path finds it. It must exist.",
         examples=["alerts", "public.alerts"],
     )
@@ -63,7 +78,8 @@ class PostgresSink(SinkSpec):
         description="Make the table draindown_sinks, which remembers batches, where it is missing. No other is made.",
     )
     timeout: Annotated[Duration, Field(ge=1, le=3600)] = Field(
-        default=60, description="How long the server may take for one step of a batch, a wait for locks included."
+        default=60,
+        description="How long the server may take for one step of a batch, a wait for locks included.",
     )
 
     @property

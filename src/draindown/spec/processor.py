@@ -43,10 +43,14 @@ class Processor(Part):
     model_config = ConfigDict(serialize_by_alias=True)
 
     of: DottedClass = Field(
-        alias="class", description="The class, of jobs/processors/: module.Class.", examples=["baskets.Basket"]
+        alias="class",
+        description="The class, of jobs/processors/: module.Class.",
+        examples=["baskets.Basket"],
     )
     by: list[ColumnName] = Field(
-        min_length=1, description="Columns that name a key; NULL is a value.", examples=[["user_id"]]
+        min_length=1,
+        description="Columns that name a key; NULL is a value.",
+        examples=[["user_id"]],
     )
     order_by: list[ColumnName] = Field(
         min_length=1,
@@ -122,7 +126,11 @@ class Processor(Part):
     @property
     def lacking(self) -> str:
         """Why the class can't be known; empty if its file is there, or the project is not known."""
-        return f"no file {loading.path_of(self._root, self.of)}" if self._root and not self._code else ""
+        return (
+            f"no file {loading.path_of(self._root, self.of)}"
+            if self._root and not self._code
+            else ""
+        )
 
     @property
     def root(self) -> str:
@@ -136,7 +144,9 @@ class Processor(Part):
 
     def shape(self, make: type) -> Shape:
         """Return the fold of a class as this part declares it."""
-        columns, snapshot = ({name: one.type for name, one in own.items()} for own in (self.columns, self.snapshot))
+        columns, snapshot = (
+            {name: one.type for name, one in own.items()} for own in (self.columns, self.snapshot)
+        )
         return Shape(make, self.expire * 1_000_000, columns, snapshot, fold.KEPT_EVERY)
 
     def timed_by(self, table: str) -> str:  # noqa: ARG002
@@ -161,11 +171,25 @@ class Processor(Part):
 
     def _name_problems(self) -> Iterator[Problem]:
         made, keys = {caseless(name) for name in self.made}, {caseless(name) for name in self.by}
-        for part, names in (("by", self.by), ("order_by", self.order_by), ("columns", list(self.columns))):
+        for part, names in (
+            ("by", self.by),
+            ("order_by", self.order_by),
+            ("columns", list(self.columns)),
+        ):
             yield from (((part,), f"names {twice!r} twice") for twice in repeated(names))
-        yield from ((("snapshot",), f"names {twice!r} twice") for twice in repeated(list(self.snapshot)))
-        yield from ((("by",), f"{name!r} is a column of the result") for name in self.by if caseless(name) in made)
-        yield from ((("order_by",), f"{name!r} is in `by`") for name in self.order_by if caseless(name) in keys)
+        yield from (
+            (("snapshot",), f"names {twice!r} twice") for twice in repeated(list(self.snapshot))
+        )
+        yield from (
+            (("by",), f"{name!r} is a column of the result")
+            for name in self.by
+            if caseless(name) in made
+        )
+        yield from (
+            (("order_by",), f"{name!r} is in `by`")
+            for name in self.order_by
+            if caseless(name) in keys
+        )
         for name in self.columns:
             if caseless(name) in made | keys:
                 yield ("columns", name), "is the name of another column of the result"
@@ -174,6 +198,9 @@ class Processor(Part):
         for part, columns in (("columns", self.columns), ("snapshot", self.snapshot)):
             for name, one in columns.items():
                 if not one.nullable:
-                    yield (part, name), "is `not null`, which no row of a result is refused for; use an expectation"
+                    yield (
+                        (part, name),
+                        "is `not null`, which no row of a result is refused for; use an expectation",
+                    )
                 if (why := unheld(one.type)) is not None:
                     yield (part, name), why

@@ -32,7 +32,9 @@ def rooted(spec: PipelineSpec, root: Path) -> PipelineSpec:
     return spec.model_copy(update={"lake": str(root / spec.lake)}).placed(root)
 
 
-def each_rooted(loaded: Iterable[PipelineSpec | BrokenPipeline], root: Path) -> Iterator[PipelineSpec | BrokenPipeline]:
+def each_rooted(
+    loaded: Iterable[PipelineSpec | BrokenPipeline], root: Path
+) -> Iterator[PipelineSpec | BrokenPipeline]:
     """Yield the pipelines of a project as `rooted` returns them; one that it refuses does not hide the others."""
     for one in loaded:
         if isinstance(one, BrokenPipeline):
@@ -41,7 +43,9 @@ def each_rooted(loaded: Iterable[PipelineSpec | BrokenPipeline], root: Path) -> 
         try:
             yield rooted(one, root)
         except TerminalError as error:
-            yield BrokenPipeline(root / DIRECTORY, one.pipeline, error, one.schedule, one.lake, tuple(one.flows))
+            yield BrokenPipeline(
+                root / DIRECTORY, one.pipeline, error, one.schedule, one.lake, tuple(one.flows)
+            )
 
 
 def _refuse_misread(spec: PipelineSpec, lake: str) -> None:
@@ -66,7 +70,9 @@ def relative(spec: PipelineSpec, flow: str) -> list[str]:
     """Return labels (`the lake`, `the files of flow F`) of the paths that are relative to the project root."""
     source = spec.flows[flow].source
     files = source.files if isinstance(source, FilesSource) else ""
-    return relative_lake(spec.lake) + ([f"the files of flow {flow}"] if files and _is_relative(files) else [])
+    return relative_lake(spec.lake) + (
+        [f"the files of flow {flow}"] if files and _is_relative(files) else []
+    )
 
 
 def relative_lake(lake: str) -> list[str]:

@@ -25,8 +25,23 @@ from draindown.spec.sql_words import FUNCTIONS, KEYWORDS
 
 Columns = Collection[str] | None
 """Columns of a table; None if only a run shows them."""
-_EXPECTING = frozenset({"select", "distinct", "all", "where", "and", "or", "not", "on", "by", "having", "when", "then"})
-_EXPECTING |= {"else", "case", "between", "in", "like", "ilike", "rlike", "regexp", "div", "from", "join", "using"}
+_EXPECTING = frozenset(
+    {"select", "distinct", "all", "where", "and", "or", "not", "on", "by", "having", "when", "then"}
+)
+_EXPECTING |= {
+    "else",
+    "case",
+    "between",
+    "in",
+    "like",
+    "ilike",
+    "rlike",
+    "regexp",
+    "div",
+    "from",
+    "join",
+    "using",
+}
 _NAMING = ("as", "over", "window")
 _ORDERED = ("order", "sort", "cluster", "distribute")
 
@@ -38,15 +53,20 @@ def problems(query: str, keys: Sequence[str], tables: Mapping[str, Columns]) -> 
     """
     words = [word_of(found) for found in TOKEN.finditer(query)]
     levels = [at for at, is_level in enumerate(_levels(words)) if is_level]
-    yield from _table_problems(words, levels, [table.lower() for table in tables], ", ".join(tables))
+    yield from _table_problems(
+        words, levels, [table.lower() for table in tables], ", ".join(tables)
+    )
     yield from _order_problems(words, levels)
     yield from query_steps.problems(words)
     used = {word.name for word in words}
     if not any(
-        word.text == "*" and word_at(words, at - 1).text.lower() in _BEFORE_ALL for at, word in enumerate(words)
+        word.text == "*" and word_at(words, at - 1).text.lower() in _BEFORE_ALL
+        for at, word in enumerate(words)
     ):
         missing = ", ".join(key for key in keys if key.lower() not in used)
-        yield from [f"does not return key {missing} of the source under its name"] if missing else []
+        yield from (
+            [f"does not return key {missing} of the source under its name"] if missing else []
+        )
     yield from _name_problems(words, tables)
 
 
@@ -64,15 +84,24 @@ def _levels(words: list[Word]) -> Iterator[bool]:
             within.append(word_at(words, at + 1).name in ("select", "with"))
 
 
-def _table_problems(words: list[Word], levels: Sequence[int], known: Sequence[str], listed: str) -> Iterator[str]:
+def _table_problems(
+    words: list[Word], levels: Sequence[int], known: Sequence[str], listed: str
+) -> Iterator[str]:
     for at in levels:
         after_distinct = word_at(words, at - 1).name == "distinct"  # `is distinct from`
         following = word_at(words, at + 1)
         is_function = following.name in FUNCTIONS and is_called(words, at + 1)
-        if words[at].name not in ("from", "join") or after_distinct or not (following.free or is_function):
+        if (
+            words[at].name not in ("from", "join")
+            or after_distinct
+            or not (following.free or is_function)
+        ):
             continue
         parts = [words[at + 1]]
-        while word_at(words, at + 2 * len(parts)).text == "." and word_at(words, at + 2 * len(parts) + 1).name:
+        while (
+            word_at(words, at + 2 * len(parts)).text == "."
+            and word_at(words, at + 2 * len(parts) + 1).name
+        ):
             parts.append(words[at + 2 * len(parts) + 1])
         name = ".".join(part.text for part in parts)
         what = "the source is" if len(known) == 1 else "the sources are"
@@ -88,7 +117,11 @@ def _table_problems(words: list[Word], levels: Sequence[int], known: Sequence[st
 def _order_problems(words: list[Word], levels: Sequence[int]) -> Iterator[str]:
     for at in levels:
         word, following = words[at], word_at(words, at + 1)
-        if word.name in ("limit", "offset") and following.text[:1].isdigit() and is_operand(word_at(words, at - 1)):
+        if (
+            word.name in ("limit", "offset")
+            and following.text[:1].isdigit()
+            and is_operand(word_at(words, at - 1))
+        ):
             instead = "row_number() over (partition by the keys order by ...) in a subquery"
             yield f"has a {word.name.upper()}, which counts rows of all keys together; use {instead}"
         if word.name in _ORDERED and following.name == "by":
@@ -98,7 +131,11 @@ def _order_problems(words: list[Word], levels: Sequence[int]) -> Iterator[str]:
 def _name_problems(words: list[Word], tables: Mapping[str, Columns]) -> Iterator[str]:
     types, made = types_in(words), _made(words)
     columns = [found for found in tables.values() if found is not None]
-    known = {name.lower() for found in columns for name in found} | made | {table.lower() for table in tables}
+    known = (
+        {name.lower() for found in columns for name in found}
+        | made
+        | {table.lower() for table in tables}
+    )
     told = set[str]()
     for at, word in enumerate(words):
         if not word.free or at in types or belongs_to_another(words, at) or word.name in told:
@@ -122,7 +159,9 @@ def _made(words: list[Word]) -> set[str]:
     found = parameters(words)
     for at, word in enumerate(words):
         before = word_at(words, at - 1)
-        if not word.name or not (before.name in _NAMING or (word.free and _may_precede_alias(before))):
+        if not word.name or not (
+            before.name in _NAMING or (word.free and _may_precede_alias(before))
+        ):
             continue
         found.add(word.name)
         here = at + 2 if word_at(words, at + 1).text == "(" else len(words)

@@ -12,7 +12,10 @@ _ONE_FLOW_EACH = "give each grouping a flow of its own"
 _STEPS: Mapping[str, tuple[frozenset[str], str]] = {
     "lateral": (frozenset(("view", "(")), OF_ARRAYS),
     "pivot": (frozenset("("), "write an aggregate with FILTER (WHERE ...) for each value"),
-    "unpivot": (frozenset(("(", "include", "exclude")), "write a UNION ALL with a SELECT for each column"),
+    "unpivot": (
+        frozenset(("(", "include", "exclude")),
+        "write a UNION ALL with a SELECT for each column",
+    ),
     "tablesample": (frozenset("("), "leave it out: another run would take other rows"),
     "intersect": (frozenset(("select", "all", "distinct", "(")), _JOINS),
     "except": (frozenset(("select", "all", "distinct")), _JOINS),
@@ -33,5 +36,9 @@ def problems(words: list[Word]) -> Iterator[str]:
         first, second = word_at(words, at + 1), word_at(words, at + 2)
         found = {first.name or first.text, f"{first.text}{second.name}"}
         if found & follows and word_at(words, at - 1).text != ".":
-            step = f"{word.name} {first.name}".strip().upper() if first.name != "select" else word.name.upper()
+            step = (
+                f"{word.name} {first.name}".strip().upper()
+                if first.name != "select"
+                else word.name.upper()
+            )
             yield f"has {step}, which does not work within the keys: {instead}"

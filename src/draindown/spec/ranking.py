@@ -26,13 +26,17 @@ class Order(NamedTuple):
 def _check_order(text: str) -> str:
     name, *direction = text.split() or [""]
     if [word.lower() for word in direction] not in ([], ["asc"], ["desc"]):
-        raise ValueError(f"{text!r} is no column, or one followed by asc or desc; compute it in the source's transform")
+        raise ValueError(
+            f"{text!r} is no column, or one followed by asc or desc; compute it in the source's transform"
+        )
     check_column_name(name)
     return text
 
 
 OrderBy = Annotated[
-    str, AfterValidator(_check_order), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 300})
+    str,
+    AfterValidator(_check_order),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 300}),
 ]
 
 
@@ -46,7 +50,9 @@ class Deduplicate(Part):
     UNTIMED: ClassVar[str] = "places a row by `sequence_by`, whenever it comes"
 
     keys: list[ColumnName] = Field(
-        min_length=1, description="Columns that name a row of the result; NULL is a value.", examples=[["event_id"]]
+        min_length=1,
+        description="Columns that name a row of the result; NULL is a value.",
+        examples=[["event_id"]],
     )
     sequence_by: list[ColumnName] = Field(
         min_length=1, description="Columns that order the rows of a key.", examples=[["event_time"]]
@@ -86,8 +92,20 @@ class Deduplicate(Part):
 
     @model_validator(mode="after")
     def _combination(self) -> Deduplicate:
-        problems = [((part,), f"names {twice!r} twice") for part in _LISTS for twice in repeated(getattr(self, part))]
-        refuse([*problems, *((("sequence_by",), f"{name!r} is a key") for name in _both(self.keys, self.sequence_by))])
+        problems = [
+            ((part,), f"names {twice!r} twice")
+            for part in _LISTS
+            for twice in repeated(getattr(self, part))
+        ]
+        refuse(
+            [
+                *problems,
+                *(
+                    (("sequence_by",), f"{name!r} is a key")
+                    for name in _both(self.keys, self.sequence_by)
+                ),
+            ]
+        )
         return self
 
 
@@ -104,14 +122,18 @@ class Top(Part):
     RANK: ClassVar[str] = "rank"
     UNTIMED: ClassVar[str] = "places a row by `order_by`, whenever it comes"
     by: list[ColumnName] = Field(
-        min_length=1, description="Columns that name a group; NULL is a group.", examples=[["product"]]
+        min_length=1,
+        description="Columns that name a group; NULL is a group.",
+        examples=[["product"]],
     )
     order_by: list[OrderBy] = Field(
         min_length=1,
         description="Columns that order the rows of a group, each with `asc` (the default) or `desc`; NULL is last.",
         examples=[["price desc"]],
     )
-    rows: int = Field(ge=1, le=_MOST_ROWS, description="How many rows of a group are kept.", examples=[10])
+    rows: int = Field(
+        ge=1, le=_MOST_ROWS, description="How many rows of a group are kept.", examples=[10]
+    )
     ties: Literal["content", "all"] = Field(
         default="content",
         description="`content`: exactly so many rows, equal ones decided by their other columns. "
@@ -132,7 +154,8 @@ class Top(Part):
     def order(self) -> list[Order]:
         """The order of the rows of a group, as far as the file shows it."""
         return [
-            Order(words[0], len(words) > 1 and words[-1].lower() == "desc") for words in map(str.split, self.order_by)
+            Order(words[0], len(words) > 1 and words[-1].lower() == "desc")
+            for words in map(str.split, self.order_by)
         ]
 
     @property
@@ -166,11 +189,16 @@ class Top(Part):
     @model_validator(mode="after")
     def _combination(self) -> Top:
         ordered = [one.column for one in self.order]
-        problems: list[Problem] = [(("order_by",), f"names {twice!r} twice") for twice in repeated(ordered)]
-        problems += [
-            (("order_by",), f"{name!r} is in `by`: it is equal in a group") for name in _both(self.by, ordered)
+        problems: list[Problem] = [
+            (("order_by",), f"names {twice!r} twice") for twice in repeated(ordered)
         ]
-        problems += [(("by",), f"{name!r} is a column of the result") for name in _both(self.made, self.by)]
+        problems += [
+            (("order_by",), f"{name!r} is in `by`: it is equal in a group")
+            for name in _both(self.by, ordered)
+        ]
+        problems += [
+            (("by",), f"{name!r} is a column of the result") for name in _both(self.made, self.by)
+        ]
         refuse(problems)
         return self
 
@@ -198,7 +226,10 @@ def total_order(part: Ordered, columns: Sequence[str], *, descending: bool = Fal
     `descending`: the direction of the other columns.
     """
     named = {one.column for one in part.order} | set(part.scope_keys)
-    return [*part.order, *(Order(name, descending) for name in sorted(columns) if name not in named)]
+    return [
+        *part.order,
+        *(Order(name, descending) for name in sorted(columns) if name not in named),
+    ]
 
 
 def _both(one: Sequence[str], other: Sequence[str]) -> list[str]:

@@ -57,7 +57,9 @@ def derived(flows: Flows) -> dict[str, DerivedFlow]:
 def graph(flows: Flows) -> FlowGraph:
     """Return the flows by the tables between them."""
     writers = {flow.table_name(name): name for name, flow in flows.items()}
-    reads = {name: flow.upstream if isinstance(flow, DerivedFlow) else () for name, flow in flows.items()}
+    reads = {
+        name: flow.upstream if isinstance(flow, DerivedFlow) else () for name, flow in flows.items()
+    }
     return FlowGraph(writers, reads)
 
 
@@ -91,7 +93,9 @@ def problems(flows: Flows) -> Iterator[Problem]:
     found, reading = graph(flows), derived(flows)
     for name, table, message in found.problems():
         source = reading[name].source
-        at = next(at for at, one in enumerate(source.read) if one.table == table and not one.pipeline)
+        at = next(
+            at for at, one in enumerate(source.read) if one.table == table and not one.pipeline
+        )
         yield ("flows", name, "source", *source.place(at, "table")), message
     for name, flow in reading.items():
         wrong = list[Problem]()
@@ -101,7 +105,11 @@ def problems(flows: Flows) -> Iterator[Problem]:
         yield from ((("flows", name, *place), text) for place, text in wrong)
         if isinstance(flow.derivation, Pairing) and not wrong:
             every = [_columns(flows, found, one) for one in flow.source.read]
-            known = {one.table: own for one, own in zip(flow.source.read, every, strict=True) if own is not None}
+            known = {
+                one.table: own
+                for one, own in zip(flow.source.read, every, strict=True)
+                if own is not None
+            }
             if len(known) == len(every):
                 clashes = side_problems(flow.derivation, known)
                 yield from ((("flows", name, flow.kind, *place), text) for place, text in clashes)
@@ -127,7 +135,11 @@ def _columns(flows: Flows, found: FlowGraph, table: SourceTable) -> Mapping[str,
         return flow.known_columns if flow else None
     events = found.writers.get(flow.source.read[0].table)
     types = flows[events].known_columns if events and not flow.source.read[0].pipeline else None
-    return None if types is None or not {*flow.history.sequence_by} <= {*types} else flow.history.stored(types)
+    return (
+        None
+        if types is None or not {*flow.history.sequence_by} <= {*types}
+        else flow.history.stored(types)
+    )
 
 
 def readers(pipeline: str, flows: Flows) -> Iterator[tuple[str | None, Reader]]:
@@ -135,4 +147,7 @@ def readers(pipeline: str, flows: Flows) -> Iterator[tuple[str | None, Reader]]:
     for name, flow in derived(flows).items():
         for one in flow.source.read:
             columns = tuple(column for column in flow.derivation.sought(one) if column is not None)
-            yield one.pipeline, Reader(pipeline=pipeline, flow=name, table=one.table, columns=columns)
+            yield (
+                one.pipeline,
+                Reader(pipeline=pipeline, flow=name, table=one.table, columns=columns),
+            )

@@ -26,7 +26,12 @@ Types = Mapping[str, str]
 
 
 def problems(
-    flow: DerivedFlow, at: int, source: Types | None, kind: TargetKind | None, *, grows: bool = False
+    flow: DerivedFlow,
+    at: int,
+    source: Types | None,
+    kind: TargetKind | None,
+    *,
+    grows: bool = False,
 ) -> Iterator[Problem]:
     """Yield problems of a derived flow's derivation with table number `at` of its source, by their path in the flow.
 
@@ -69,15 +74,23 @@ def _spelled(name: str, same: str) -> str:
     return "" if name == same else f" as {same!r}: case doesn't tell columns apart"
 
 
-def _of_events(flow: DerivedFlow, at: int, kind: TargetKind | None, *, grows: bool) -> Iterator[Problem]:
+def _of_events(
+    flow: DerivedFlow, at: int, kind: TargetKind | None, *, grows: bool
+) -> Iterator[Problem]:
     """Yield why a table does not hold all events of a history, or has columns of which only a run knows."""
     table, place = flow.source.read[at], ("source", *flow.source.place(at, "table"))
     if kind is not None and kind.idempotent:
         why = f"table {table} keeps one row per key, and its earlier rows are gone"
-        yield place, f"a history needs a table that all events are appended to: {why}. Land them without keys as well"
+        yield (
+            place,
+            f"a history needs a table that all events are appended to: {why}. Land them without keys as well",
+        )
     if grows and not isinstance(flow.target.track_history, list):
         why = f"fields that arrive add columns to table {table} (drift)"
-        yield ("target", "track_history"), f"must list the columns that begin another row where they change: {why}"
+        yield (
+            ("target", "track_history"),
+            f"must list the columns that begin another row where they change: {why}",
+        )
 
 
 def _history(part: History, source: Types) -> Iterator[Problem]:
@@ -91,7 +104,9 @@ def _history(part: History, source: Types) -> Iterator[Problem]:
         yield from ((place, problem) for problem in expression_names.problems(text, source))
 
 
-def _keyed(flow: DerivedFlow, field: str, keys: Sequence[str], at: int, source: Types) -> Iterator[Problem]:
+def _keyed(
+    flow: DerivedFlow, field: str, keys: Sequence[str], at: int, source: Types
+) -> Iterator[Problem]:
     """Yield key columns that table number `at` lacks, where they are named: in the table's `keys`, or the flow's.
 
     `field`: that of the derivation with the keys.
@@ -108,18 +123,28 @@ def _keyed(flow: DerivedFlow, field: str, keys: Sequence[str], at: int, source: 
             yield place, f"{name!r} {why}"
 
 
-def _paired(flow: DerivedFlow, part: Pairing, table: SourceTable, source: Types) -> Iterator[Problem]:
+def _paired(
+    flow: DerivedFlow, part: Pairing, table: SourceTable, source: Types
+) -> Iterator[Problem]:
     """Yield the time and the chosen columns that a table of a `join` or a `lookup` lacks."""
     side = [one.table for one in part.sides].index(table.table)
     if isinstance(part, Join) and part.times:
-        yield from _time((flow.kind, "times", str(side)), part.times[side], f"table {table}", source)
+        yield from _time(
+            (flow.kind, "times", str(side)), part.times[side], f"table {table}", source
+        )
     if side == 0 and isinstance(part, Lookup) and part.time and part.time not in source:
-        yield (flow.kind, "as_of"), f"{part.time!r} is no column of table {table}{unlike(part.time, source)}"
+        yield (
+            (flow.kind, "as_of"),
+            f"{part.time!r} is no column of table {table}{unlike(part.time, source)}",
+        )
     if side == 1 and part.chosen is not None:
         for at, name in enumerate(part.chosen):
             if name not in source:
                 place = name if isinstance(part.chosen, dict) else str(at)
-                yield (flow.kind, "columns", place), f"{name!r} is no column of table {table}{unlike(name, source)}"
+                yield (
+                    (flow.kind, "columns", place),
+                    f"{name!r} is no column of table {table}{unlike(name, source)}",
+                )
 
 
 def _time(place: tuple[str, ...], name: str, of: str, source: Types) -> Iterator[Problem]:
@@ -130,7 +155,9 @@ def _time(place: tuple[str, ...], name: str, of: str, source: Types) -> Iterator
         yield place, f"{name!r} is {known}: a {place[0]} needs a timestamp"
 
 
-def _timed(kind: str, keys: str, part: Window | Session, names: list[str], source: Types) -> Iterator[Problem]:
+def _timed(
+    kind: str, keys: str, part: Window | Session, names: list[str], source: Types
+) -> Iterator[Problem]:
     """Yield problems of a part with a time, keys and measures. `keys`, `names`: its field with the keys, and these."""
     yield from _time((kind, "time"), part.time, "the source", source)
     yield from (((kind, *place), text) for place, text in _keys(keys, names, source))
@@ -139,12 +166,17 @@ def _timed(kind: str, keys: str, part: Window | Session, names: list[str], sourc
             yield (kind, *place), problem
 
 
-def _ranked(kind: str, keys: str, part: Deduplicate | Top, order: str, source: Types) -> Iterator[Problem]:
+def _ranked(
+    kind: str, keys: str, part: Deduplicate | Top, order: str, source: Types
+) -> Iterator[Problem]:
     """Yield keys and columns of the order that the source lacks, or that can't be compared."""
     yield from (((kind, *place), text) for place, text in _keys(keys, part.scope_keys, source))
     for at, (name, _) in enumerate(part.order):
         if name not in source:
-            yield (kind, order, str(at)), f"{name!r} is no column of the source{unlike(name, source)}"
+            yield (
+                (kind, order, str(at)),
+                f"{name!r} is no column of the source{unlike(name, source)}",
+            )
 
 
 def _folded(part: Processor, source: Types) -> Iterator[Problem]:
@@ -153,10 +185,16 @@ def _folded(part: Processor, source: Types) -> Iterator[Problem]:
     yield from ((("processor", *place), text) for place, text in _keys("by", part.by, source))
     for at, name in enumerate(part.order_by[1:], 1):
         if name not in source:
-            yield ("processor", "order_by", str(at)), f"{name!r} is no column of the source{unlike(name, source)}"
+            yield (
+                ("processor", "order_by", str(at)),
+                f"{name!r} is no column of the source{unlike(name, source)}",
+            )
     for name, kind in source.items():
         if "map<" in kind:
-            yield ("processor",), f"the source's column {name!r} is {kind}: equal rows are ordered by their content"
+            yield (
+                ("processor",),
+                f"the source's column {name!r} is {kind}: equal rows are ordered by their content",
+            )
 
 
 def _keys(part: str, names: list[str], source: Types) -> Iterator[Problem]:

@@ -108,7 +108,9 @@ def init(directory: Path, name: str) -> list[Path]:
         )
     written: list[Path] = []
     try:
-        written += (_write(directory / path, text) for path, text in _wanted(directory, name).items())
+        written += (
+            _write(directory / path, text) for path, text in _wanted(directory, name).items()
+        )
     except OSError as error:
         with suppress(OSError):  # the same command must not find them there
             for path in written:
@@ -146,7 +148,10 @@ def _not_writable(directory: Path, error: OSError) -> TerminalError:
         "project-not-writable",
         tried=f"write a pipeline into {directory}",
         found=f"{error.filename or directory}: {error.strerror or error}",
-        next=[f"ls -ld {shlex.quote(str(there))}", "draindown init DIR   # in a directory that you may write"],
+        next=[
+            f"ls -ld {shlex.quote(str(there))}",
+            "draindown init DIR   # in a directory that you may write",
+        ],
         in_order=True,
     )
 
@@ -166,7 +171,11 @@ def _suite(name: str) -> dict[str, object]:
         "name": name,
         "expectations": [
             {"type": "expect_column_values_to_not_be_null", "kwargs": column, "meta": {}},
-            {"type": "expect_column_values_to_be_between", "kwargs": column | {"min_value": 0}, "meta": {}},
+            {
+                "type": "expect_column_values_to_be_between",
+                "kwargs": column | {"min_value": 0},
+                "meta": {},
+            },
         ],
         "meta": {"great_expectations_version": "1.24.1"},
         "notes": None,
@@ -174,7 +183,9 @@ def _suite(name: str) -> dict[str, object]:
 
 
 def _uses_draindown(directory: Path) -> bool:
-    return any("draindown.airflow" in path.read_text(errors="replace") for path in directory.glob("*.py"))
+    return any(
+        "draindown.airflow" in path.read_text(errors="replace") for path in directory.glob("*.py")
+    )
 
 
 def _write(path: Path, text: str) -> Path:

@@ -23,7 +23,9 @@ _FIELDS = {
     "day of week": "0 to 7",
 }
 _LINES = {"@quarterly": "0 0 1 */3 *"}  # the preset that croniter does not know
-_RANDOM = re.compile(r"\b[rh]\b", re.IGNORECASE)  # croniter's random fields: each evaluation gives another time
+_RANDOM = re.compile(
+    r"\b[rh]\b", re.IGNORECASE
+)  # croniter's random fields: each evaluation gives another time
 
 
 def check_schedule(text: str) -> str:
@@ -37,19 +39,25 @@ def check_schedule(text: str) -> str:
         return schedule
     parts = schedule.split()
     if len(parts) != len(_FIELDS):
-        raise ValueError(f"a cron line has 5 fields ({', '.join(_FIELDS)}), {schedule!r} has {len(parts)}")
+        raise ValueError(
+            f"a cron line has 5 fields ({', '.join(_FIELDS)}), {schedule!r} has {len(parts)}"
+        )
     for at, name in enumerate(_FIELDS):
         _check_field(parts[at], at, name)
     try:
         croniter(schedule, 0.0).get_next(float)
     except CroniterBadDateError:
-        raise ValueError(f"{schedule!r} never comes: no month that it names has day {parts[2]}") from None
+        raise ValueError(
+            f"{schedule!r} never comes: no month that it names has day {parts[2]}"
+        ) from None
     return schedule
 
 
 def next_time(schedule: str, after: datetime) -> datetime:
     """Return the first time of a schedule after a moment, in UTC. `schedule`: as `check_schedule` returns it."""
-    found: datetime = croniter(_LINES.get(schedule, schedule), after.astimezone(UTC)).get_next(datetime)
+    found: datetime = croniter(_LINES.get(schedule, schedule), after.astimezone(UTC)).get_next(
+        datetime
+    )
     return found
 
 
@@ -63,4 +71,6 @@ def _check_field(part: str, at: int, name: str) -> None:
             return
     except CroniterError:
         pass
-    raise ValueError(f"{part!r} is no {name}: use * or {_FIELDS[name]}, a-b, */n, or a list of them")
+    raise ValueError(
+        f"{part!r} is no {name}: use * or {_FIELDS[name]}, a-b, */n, or a list of them"
+    )

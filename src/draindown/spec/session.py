@@ -27,10 +27,13 @@ class Session(Part):
 
     time: ColumnName = Field(description="Column with the time of a row.", examples=["event_time"])
     gap: Annotated[Duration, Field(ge=1)] = Field(
-        description="A session ends where no row follows for longer than this.", examples=["30 minutes"]
+        description="A session ends where no row follows for longer than this.",
+        examples=["30 minutes"],
     )
     by: list[ColumnName] = Field(
-        min_length=1, description="Columns whose rows form sessions of their own; NULL is a value.", examples=[["user"]]
+        min_length=1,
+        description="Columns whose rows form sessions of their own; NULL is a value.",
+        examples=[["user"]],
     )
     measures: dict[ColumnName, Measure] = Field(
         min_length=1,
@@ -72,9 +75,7 @@ class Session(Part):
     @property
     def touches(self) -> str:
         """What a changed row touches, in words."""
-        return (
-            f"the sessions of its {', '.join(self.by)} at most a gap from its {self.time}, before and after the change"
-        )
+        return f"the sessions of its {', '.join(self.by)} at most a gap from its {self.time}, before and after the change"
 
     @property
     def expressions(self) -> Mapping[tuple[str, ...], str]:
@@ -93,10 +94,20 @@ class Session(Part):
     def _combination(self) -> Session:
         named = {name.lower() for name in (*self.made, *self.by)}
         made = {name.lower() for name in self.made}
-        problems: list[Problem] = [(("by",), f"names {twice!r} twice") for twice in repeated(self.by)]
-        problems += [(("by",), f"{name!r} is a column of the result") for name in self.by if name.lower() in made]
-        problems += [(("by",), f"{name!r} is the time of a row") for name in self.by if name == self.time]
-        problems += [(("measures",), f"names {twice!r} twice") for twice in repeated(list(self.measures))]
+        problems: list[Problem] = [
+            (("by",), f"names {twice!r} twice") for twice in repeated(self.by)
+        ]
+        problems += [
+            (("by",), f"{name!r} is a column of the result")
+            for name in self.by
+            if name.lower() in made
+        ]
+        problems += [
+            (("by",), f"{name!r} is the time of a row") for name in self.by if name == self.time
+        ]
+        problems += [
+            (("measures",), f"names {twice!r} twice") for twice in repeated(list(self.measures))
+        ]
         problems += [
             (("measures", name), "is the name of another column of the result")
             for name in self.measures

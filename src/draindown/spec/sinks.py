@@ -12,7 +12,15 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, 
 from draindown.spec import expression_names
 from draindown.spec.base import Model, Problem, refuse, repeated
 from draindown.spec.kafka_sink import KafkaSink
-from draindown.spec.names import LISTED_FORM, RENAMED_FORM, ColumnName, Expression, chosen_form, is_own, unlike
+from draindown.spec.names import (
+    LISTED_FORM,
+    RENAMED_FORM,
+    ColumnName,
+    Expression,
+    chosen_form,
+    is_own,
+    unlike,
+)
 from draindown.spec.postgres_sink import PostgresSink
 from draindown.spec.sink import SinkSpec
 
@@ -34,12 +42,37 @@ QUARANTINED: Mapping[str, str] = {
 """The columns of a refused row as a sink gets it, and their types. `quarantine_id` is the key."""
 _BETWEEN = "put a derived flow between, which reads published rows only, and give it the sink"
 _OTHER_DATABASES = {
-    *("bigquery", "elasticsearch", "iceberg", "jdbc", "mariadb", "mongodb", "mssql", "mysql", "oracle"),
-    *("redis", "redshift", "snowflake", "sqlite", "sqlserver", "http", "webhook", "kinesis", "pubsub", "s3"),
+    *(
+        "bigquery",
+        "elasticsearch",
+        "iceberg",
+        "jdbc",
+        "mariadb",
+        "mongodb",
+        "mssql",
+        "mysql",
+        "oracle",
+    ),
+    *(
+        "redis",
+        "redshift",
+        "snowflake",
+        "sqlite",
+        "sqlserver",
+        "http",
+        "webhook",
+        "kinesis",
+        "pubsub",
+        "s3",
+    ),
 }
-_MAY_FAIL = frozenset(("best_effort", "ignore_errors", "may_fail", "on_error", "on_failure", "optional", "required"))
+_MAY_FAIL = frozenset(
+    ("best_effort", "ignore_errors", "may_fail", "on_error", "on_failure", "optional", "required")
+)
 _AVRO = "values are JSON: leave it out, and have a consumer of the topic write another format"
-_NOT_ASIDE = f"a sink that fails ends its batch, so that it lacks nothing: leave it out, or {_BETWEEN}"
+_NOT_ASIDE = (
+    f"a sink that fails ends its batch, so that it lacks nothing: leave it out, or {_BETWEEN}"
+)
 
 
 def _sink_name(name: str) -> str:
@@ -49,12 +82,15 @@ def _sink_name(name: str) -> str:
 
 
 SinkName = Annotated[
-    str, AfterValidator(_sink_name), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 255})
+    str,
+    AfterValidator(_sink_name),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 255}),
 ]
 
 
 SentColumns = Annotated[
-    Annotated[list[ColumnName], Tag(LISTED_FORM)] | Annotated[dict[ColumnName, SinkName], Tag(RENAMED_FORM)],
+    Annotated[list[ColumnName], Tag(LISTED_FORM)]
+    | Annotated[dict[ColumnName, SinkName], Tag(RENAMED_FORM)],
     Discriminator(chosen_form),
 ]
 
@@ -62,7 +98,9 @@ SentColumns = Annotated[
 class FlowSink(Model):
     """One sink of a flow."""
 
-    postgres: PostgresSink | None = Field(default=None, description="A table of a Postgres database.")
+    postgres: PostgresSink | None = Field(
+        default=None, description="A table of a Postgres database."
+    )
     kafka: KafkaSink | None = Field(default=None, description="A topic of a Kafka cluster.")
     where: Expression | None = Field(
         default=None,
@@ -75,7 +113,8 @@ class FlowSink(Model):
         examples=[["payment_id", "amount"], {"payment_id": "id"}],
     )
     of: Literal["applied", "quarantined"] = Field(
-        default="applied", description="What is sent: rows that a batch applies, or each refused row once."
+        default="applied",
+        description="What is sent: rows that a batch applies, or each refused row once.",
     )
     delivery: Delivery | None = Field(
         default=None, description="How often a row may arrive, where the sink has a choice."
@@ -93,7 +132,14 @@ class FlowSink(Model):
         if len(given) != 1:
             choices = " or ".join(SINKS)
             refuse(
-                [((), f"has {' and '.join(given)}: keep one" if given else f"needs one of {choices}: where rows go")]
+                [
+                    (
+                        (),
+                        f"has {' and '.join(given)}: keep one"
+                        if given
+                        else f"needs one of {choices}: where rows go",
+                    )
+                ]
             )
         if self.delivery is not None and self.delivery not in self.part.DELIVERIES:
             refuse([(("delivery",), f"{self.delivery}: {self.part.REFUSED[self.delivery]}")])
@@ -101,7 +147,8 @@ class FlowSink(Model):
             [
                 ((self.kind, name), f"counts for delivery: {only} only")
                 for name, only in self.part.OF_DELIVERY.items()
-                if only != self.delivered and getattr(self.part, name) != type(self.part).model_fields[name].default
+                if only != self.delivered
+                and getattr(self.part, name) != type(self.part).model_fields[name].default
             ]
         )
         names = list(self.columns or ())
@@ -109,7 +156,13 @@ class FlowSink(Model):
         if isinstance(self.columns, dict):
             twice = repeated(list(self.columns.values()))
             refuse([(("columns",), f"sends two columns as {name!r}") for name in twice])
-            refuse([(("columns", n), "_fate is draindown's own") for n, to in self.columns.items() if to == "_fate"])
+            refuse(
+                [
+                    (("columns", n), "_fate is draindown's own")
+                    for n, to in self.columns.items()
+                    if to == "_fate"
+                ]
+            )
         return self
 
     @property
@@ -140,7 +193,9 @@ class FlowSink(Model):
         """
         chosen = self.columns or [name for name in table if not is_own(name)]
         renamed = chosen if isinstance(chosen, dict) else {name: name for name in chosen}
-        return {key: renamed.get(key, key) for key in keys} | {n: to for n, to in renamed.items() if n not in keys}
+        return {key: renamed.get(key, key) for key in keys} | {
+            n: to for n, to in renamed.items() if n not in keys
+        }
 
     def fingerprint(self, keys: Sequence[str], zone: str) -> str:
         """Return a hash of what decides which rows the sink holds, of which columns, and where.
@@ -163,11 +218,18 @@ def _impossible(given: Mapping[str, Any]) -> Iterator[Problem]:
         elif key in _MAY_FAIL:
             yield (key,), _NOT_ASIDE
         elif key.lower() in _OTHER_DATABASES:
-            yield (key,), f"no such sink: {' or '.join(SINKS)}; what another system needs it can read from a topic"
+            yield (
+                (key,),
+                f"no such sink: {' or '.join(SINKS)}; what another system needs it can read from a topic",
+            )
 
 
 def problems(
-    sinks: Mapping[str, FlowSink], keys: Sequence[str], table: Sequence[str] | None, *, refuses: bool
+    sinks: Mapping[str, FlowSink],
+    keys: Sequence[str],
+    table: Sequence[str] | None,
+    *,
+    refuses: bool,
 ) -> Iterator[Problem]:
     """Yield what can't work of the sinks of a flow.
 
@@ -177,7 +239,10 @@ def problems(
     for name, sink in sinks.items():
         place = ("also_to", name)
         if sink.is_of_refused and not refuses:
-            yield (*place, "of"), "quarantined: a derived flow refuses no rows; give the sink to the flow that it reads"
+            yield (
+                (*place, "of"),
+                "quarantined: a derived flow refuses no rows; give the sink to the flow that it reads",
+            )
             continue
         own = ["quarantine_id"] if sink.is_of_refused else list(keys)
         known = list(QUARANTINED) if sink.is_of_refused else table
@@ -185,7 +250,9 @@ def problems(
         yield from ((place + where, why) for where, why in _key_problems(sink, own))
 
 
-def _column_problems(sink: FlowSink, known: Sequence[str] | None, keys: Sequence[str]) -> Iterator[Problem]:
+def _column_problems(
+    sink: FlowSink, known: Sequence[str] | None, keys: Sequence[str]
+) -> Iterator[Problem]:
     if sink.where is not None:
         scope = None if known is None else known
         for problem in expression_names.problems(sink.where, scope):
@@ -199,7 +266,10 @@ def _column_problems(sink: FlowSink, known: Sequence[str] | None, keys: Sequence
     sent = sink.columns.values() if isinstance(sink.columns, dict) else sink.columns
     placed = [name for name in getattr(sink.part, "place_by", None) or () if name not in sent]
     if placed:
-        yield ("columns",), f"lacks {', '.join(placed)}, which place_by names: it takes the names at the sink"
+        yield (
+            ("columns",),
+            f"lacks {', '.join(placed)}, which place_by names: it takes the names at the sink",
+        )
     missing = [key for key in keys if key not in sink.columns]
     if missing:
         yield ("columns",), f"lacks {', '.join(missing)}: the sink's keys are those of the table"
@@ -217,10 +287,18 @@ def _key_problems(sink: FlowSink, keys: Sequence[str]) -> Iterator[Problem]:
     renamed = sink.columns if isinstance(sink.columns, dict) else {}
     own = [renamed.get(key, key) for key in keys] or [ORIGIN_KEY]
     if sorted(asked) != sorted(own):
-        whose = "which its rows are decided by" if keys else "since the table appends: a row is known by its origin"
+        whose = (
+            "which its rows are decided by"
+            if keys
+            else "since the table appends: a row is known by its origin"
+        )
         yield (sink.kind, "keys"), f"{', '.join(asked)}: they are {', '.join(own)}, {whose}"
 
 
 def expressions(sinks: Mapping[str, FlowSink]) -> dict[tuple[str, ...], str]:
     """Return the conditions of the sinks by their place in the flow."""
-    return {("also_to", name, "where"): sink.where for name, sink in sinks.items() if sink.where is not None}
+    return {
+        ("also_to", name, "where"): sink.where
+        for name, sink in sinks.items()
+        if sink.where is not None
+    }

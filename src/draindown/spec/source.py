@@ -22,7 +22,9 @@ def _known_zone(value: str) -> str:
     try:
         ZoneInfo(value)
     except (OSError, ValueError, LookupError):
-        raise ValueError(f"{value!r} is no time zone; write a name such as Europe/Berlin, or +02:00") from None
+        raise ValueError(
+            f"{value!r} is no time zone; write a name such as Europe/Berlin, or +02:00"
+        ) from None
     return value
 
 
@@ -36,7 +38,9 @@ DecimalSeparator = Annotated[
 ThousandsSeparator = Annotated[
     str | None,
     WithJsonSchema(THOUSANDS_SCHEMA),
-    Field(description="What separates groups of three digits in all numbers that are text; absent: nothing."),
+    Field(
+        description="What separates groups of three digits in all numbers that are text; absent: nothing."
+    ),
 ]
 RecordBytes = Annotated[Size, Field(description="A longer record is refused.", examples=["8mb"])]
 LONGEST_RECORD = 8 * 1024**2
@@ -78,7 +82,9 @@ class SourceSpec(Model):
     A place that ends with ":" is followed by a name.
     """
 
-    if TYPE_CHECKING:  # each kind declares these fields, in the order in which its reference lists them
+    if (
+        TYPE_CHECKING
+    ):  # each kind declares these fields, in the order in which its reference lists them
         format: str
         max_bytes_per_trigger: int | None
         max_record_bytes: int

@@ -24,7 +24,14 @@ from draindown.spec.dialect import BACKSLASH, Dialect
 from draindown.spec.formats import FORMATS
 from draindown.spec.kafka import KafkaSource
 from draindown.spec.names import local_path
-from draindown.spec.source import LONGEST_RECORD, DecimalSeparator, RecordBytes, SourceSpec, ThousandsSeparator, Zone
+from draindown.spec.source import (
+    LONGEST_RECORD,
+    DecimalSeparator,
+    RecordBytes,
+    SourceSpec,
+    ThousandsSeparator,
+    Zone,
+)
 from draindown.spec.units import Duration, Size
 
 _NEVER = "none"
@@ -65,7 +72,10 @@ class FilesSource(SourceSpec):
         examples=["256mb"],
     )
     max_files_per_trigger: int | None = Field(
-        default=None, ge=1, description="Upper bound of one batch, by number of files.", examples=[100]
+        default=None,
+        ge=1,
+        description="Upper bound of one batch, by number of files.",
+        examples=[100],
     )
     settle: Duration = Field(
         default=0,
@@ -73,9 +83,15 @@ class FilesSource(SourceSpec):
         examples=["30 seconds"],
     )
     max_record_bytes: RecordBytes = LONGEST_RECORD
-    header: bool = Field(default=True, description="csv: the first line of each file names its columns.")
+    header: bool = Field(
+        default=True, description="csv: the first line of each file names its columns."
+    )
     delimiter: str = Field(
-        default=",", min_length=1, max_length=1, description="csv: the character between cells.", examples=[";"]
+        default=",",
+        min_length=1,
+        max_length=1,
+        description="csv: the character between cells.",
+        examples=[";"],
     )
     multiline: bool = Field(
         default=False,
@@ -153,27 +169,43 @@ class FilesSource(SourceSpec):
     def _usable_quote(cls, value: str) -> str:
         if value == _NEVER or (len(value) == 1 and value in punctuation and value != BACKSLASH):
             return value
-        raise ValueError(f"{value!r} can't stand around cells; write one character such as \", or none")
+        raise ValueError(
+            f"{value!r} can't stand around cells; write one character such as \", or none"
+        )
 
     @field_validator("escape")
     @classmethod
     def _usable_escape(cls, value: str | None) -> str | None:
-        if value is None or set(value) == {BACKSLASH}:  # two: YAML takes them as they are between single quotes
+        if value is None or set(value) == {
+            BACKSLASH
+        }:  # two: YAML takes them as they are between single quotes
             return value and BACKSLASH
-        raise ValueError(f"{value!r} can't stand before a quote; write '\\', or leave it out where quotes are doubled")
+        raise ValueError(
+            f"{value!r} can't stand before a quote; write '\\', or leave it out where quotes are doubled"
+        )
 
     @model_validator(mode="after")
     def _combination(self) -> FilesSource:
         check_separators(*self.separators)
         problems: list[Problem] = []
         if self.max_bytes_per_trigger is not None and self.max_files_per_trigger is not None:
-            problems.append((("max_files_per_trigger",), "excludes max_bytes_per_trigger: keep one of the two"))
+            problems.append(
+                (("max_files_per_trigger",), "excludes max_bytes_per_trigger: keep one of the two")
+            )
         if self.multiline and not FORMATS[self.format].json_columns:
-            instead = "; a csv has records over several lines without it" if self.form.delimited else ""
-            problems.append((("multiline",), f"counts for format json only, not for {self.format}{instead}"))
+            instead = (
+                "; a csv has records over several lines without it" if self.form.delimited else ""
+            )
+            problems.append(
+                (("multiline",), f"counts for format json only, not for {self.format}{instead}")
+            )
         if not FORMATS[self.format].delimited:
             reason = f"counts for format csv only, not for {self.format}"
-            changed = [name for name in _OF_CSV if getattr(self, name) != type(self).model_fields[name].default]
+            changed = [
+                name
+                for name in _OF_CSV
+                if getattr(self, name) != type(self).model_fields[name].default
+            ]
             problems += [((name,), reason) for name in changed]
         problems += self._dialect_problems()
         refuse(problems)
@@ -189,7 +221,9 @@ class FilesSource(SourceSpec):
             yield ("null_marker",), f"no cell without quotes can hold {min(map(str, found))!r}"
 
 
-SOURCES: MutableMapping[str, type[SourceSpec]] = {one.kind: one for one in (FilesSource, KafkaSource)}
+SOURCES: MutableMapping[str, type[SourceSpec]] = {
+    one.kind: one for one in (FilesSource, KafkaSource)
+}
 """The model of each kind of source. What it does is in `sources.registry`, how Spark reads it in `spark.sources`."""
 
 
@@ -209,7 +243,9 @@ class _OfAnyKind:
         return whole
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, _: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(
+        cls, _: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
         return {"anyOf": [handler(one.__pydantic_core_schema__) for one in SOURCES.values()]}
 
 
@@ -223,7 +259,9 @@ def _validated(value: Any) -> SourceSpec:
     try:
         return SOURCES[kind].model_validate(value)
     except ValidationError as error:
-        raise PydanticCustomError("source", "{text}", {"text": str(error), "error": error}) from None
+        raise PydanticCustomError(
+            "source", "{text}", {"text": str(error), "error": error}
+        ) from None
 
 
 AnySource = Annotated[SourceSpec, _OfAnyKind]

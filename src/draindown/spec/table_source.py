@@ -14,7 +14,9 @@ from draindown.spec.base import Model, Problem, refuse
 from draindown.spec.names import ColumnName, Identifier
 
 _TABLE = "Table that another flow writes; the flow reads what that flow published."
-_PIPELINE = "The pipeline of this project whose flow writes the table, in the same lake; absent: this one."
+_PIPELINE = (
+    "The pipeline of this project whose flow writes the table, in the same lake; absent: this one."
+)
 
 
 class SourceTable(Model):
@@ -36,7 +38,9 @@ class SourceTable(Model):
         return {"table": given} if isinstance(given, str) else given
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    def __get_pydantic_json_schema__(
+        cls, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
         return {"anyOf": [{"type": "string", "minLength": 1}, handler(core)]}
 
     def __str__(self) -> str:
@@ -127,9 +131,15 @@ class TableSource(Model):
         if (self.table is None) == (not self.tables):
             yield ("table",), "is needed, or `tables`, but not both"
         if self.tables and self.pipeline:
-            yield ("pipeline",), "belongs to a table: write `{table: NAME, pipeline: NAME}` in `tables`"
+            yield (
+                ("pipeline",),
+                "belongs to a table: write `{table: NAME, pipeline: NAME}` in `tables`",
+            )
         seen: set[str] = set()
         for at, one in enumerate(self.tables):
             if one.table.lower() in seen:
-                yield ("tables", str(at)), f"names table {one.table!r} twice; a query may read it more than once"
+                yield (
+                    ("tables", str(at)),
+                    f"names table {one.table!r} twice; a query may read it more than once",
+                )
             seen.add(one.table.lower())

@@ -34,7 +34,11 @@ class TargetKind:
         return bool(self.memory)
 
 
-APPEND = TargetKind("append", idempotent=False, inseparable="it appends: its rows have no key that would keep them out")
+APPEND = TargetKind(
+    "append",
+    idempotent=False,
+    inseparable="it appends: its rows have no key that would keep them out",
+)
 """Every accepted row becomes a row of the table."""
 UPSERT = TargetKind("upsert", idempotent=True, memory="tombstones")
 """The table holds the newest row per key."""
@@ -48,5 +52,7 @@ PARTIAL = TargetKind(
 """The table holds, per key, the newest value of each column."""
 HISTORY = TargetKind("history", idempotent=True, memory="hidden")
 """The table holds the history of each key, one row per run of equal values."""
-DERIVED = TargetKind("derived", idempotent=True, inseparable="its rows follow from those of its sources")
+DERIVED = TargetKind(
+    "derived", idempotent=True, inseparable="its rows follow from those of its sources"
+)
 """The table equals a query over other tables. Its rows are computed, so what is wrong is put right in the source."""

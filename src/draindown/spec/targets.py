@@ -22,7 +22,9 @@ RETAIN_FLOOR = 7 * 86400
 """The shortest retention, in seconds: Delta's default for VACUUM. Readers and long jobs may need younger files."""
 
 
-TableName = Annotated[Identifier | None, Field(description="Name of the table; absent: the flow's name.")]
+TableName = Annotated[
+    Identifier | None, Field(description="Name of the table; absent: the flow's name.")
+]
 PartitionBy = Annotated[
     list[ColumnName],
     Field(
@@ -42,7 +44,9 @@ class Target(Model):
         examples=[["flight_id"]],
     )
     sequence_by: list[ColumnName] = Field(
-        default_factory=list, description="Columns that order the changes of one key.", examples=[["updated_at"]]
+        default_factory=list,
+        description="Columns that order the changes of one key.",
+        examples=[["updated_at"]],
     )
     apply_as_deletes: Expression | None = Field(
         default=None,
@@ -55,7 +59,8 @@ class Target(Model):
         "values.",
     )
     track_history: Tracked | None = Field(
-        default=None, description="Of a history: columns that begin another row where they change; absent: all."
+        default=None,
+        description="Of a history: columns that begin another row where they change; absent: all.",
     )
     ignore_null_updates: Ignored = Field(
         default=False,
@@ -116,13 +121,22 @@ class Target(Model):
     def _combination(self) -> Target:
         problems: list[Problem] = []
         if self.keys and not self.sequence_by:
-            problems.append((("keys",), "needs sequence_by: without an order, the newest row of a key is a guess"))
+            problems.append(
+                (
+                    ("keys",),
+                    "needs sequence_by: without an order, the newest row of a key is a guess",
+                )
+            )
         if self.sequence_by and not self.keys:
             problems.append((("sequence_by",), "needs keys: an append table keeps every row"))
         if self.apply_as_deletes is not None and not self.keys:
-            problems.append((("apply_as_deletes",), "needs keys: rows of an append table are never deleted"))
+            problems.append(
+                (("apply_as_deletes",), "needs keys: rows of an append table are never deleted")
+            )
         for name in ("keys", "sequence_by", "partition_by"):
-            problems += [((name,), f"names {twice!r} twice") for twice in repeated(getattr(self, name))]
+            problems += [
+                ((name,), f"names {twice!r} twice") for twice in repeated(getattr(self, name))
+            ]
         if self.stored_as_scd_type == 1 and self.track_history is not None:
             problems.append((("track_history",), "is of a history: stored_as_scd_type: 2"))
         refuse([*problems, *self._history_problems(), *self._partial_problems()])
@@ -136,7 +150,10 @@ class Target(Model):
         if self.stored_as_scd_type == 2:
             way = "keep the newest values with stored_as_scd_type: 1, or write whole records to the history"
             return [
-                ((IGNORE,), f"not of a history: which values a row had depends on records that it no longer has; {way}")
+                (
+                    (IGNORE,),
+                    f"not of a history: which values a row had depends on records that it no longer has; {way}",
+                )
             ]
         return list(self.partial.problems())
 
@@ -151,14 +168,21 @@ class Target(Model):
 
 Suite = Annotated[
     SuiteName | None,
-    Field(description="Name of expectations/<name>.json; absent: nothing is checked.", examples=["flights"]),
+    Field(
+        description="Name of expectations/<name>.json; absent: nothing is checked.",
+        examples=["flights"],
+    ),
 ]
 Deadline = Annotated[
     Annotated[Duration, Field(ge=1)] | None,
-    Field(description="The drain stops after the batch that passes this time.", examples=["10 minutes"]),
+    Field(
+        description="The drain stops after the batch that passes this time.",
+        examples=["10 minutes"],
+    ),
 ]
 MaxBatches = Annotated[
-    Annotated[int, Field(ge=1)] | None, Field(description="The drain stops after this many batches.")
+    Annotated[int, Field(ge=1)] | None,
+    Field(description="The drain stops after this many batches."),
 ]
 
 
@@ -191,5 +215,7 @@ class Maintenance(Model):
     @classmethod
     def _above_floor(cls, value: int) -> int:
         if value < RETAIN_FLOOR:
-            raise ValueError("must be at least 7 days: VACUUM would remove files that readers or a running job need")
+            raise ValueError(
+                "must be at least 7 days: VACUUM would remove files that readers or a running job need"
+            )
         return value

@@ -34,7 +34,9 @@ class QuarantineBounds(Model):
     """
 
     warn: Share = Field(
-        default=0.01, description="From this share of refused records on, a run says so.", examples=["1%"]
+        default=0.01,
+        description="From this share of refused records on, a run says so.",
+        examples=["1%"],
     )
     fail: Share = Field(
         default=0.5,
@@ -45,5 +47,12 @@ class QuarantineBounds(Model):
     @model_validator(mode="after")
     def _combination(self) -> QuarantineBounds:
         if {"warn", "fail"} <= self.model_fields_set and self.warn > self.fail:
-            refuse([(("warn",), "is more than fail: a share that fails would never have been warned of")])
+            refuse(
+                [
+                    (
+                        ("warn",),
+                        "is more than fail: a share that fails would never have been warned of",
+                    )
+                ]
+            )
         return self

@@ -19,7 +19,9 @@ _SPELLINGS = {
     "day": ("d", "day", "days"),
     "week": ("w", "week", "weeks"),
 }
-_SECONDS = {spelling: _DURATIONS[unit] for unit, spellings in _SPELLINGS.items() for spelling in spellings}
+_SECONDS = {
+    spelling: _DURATIONS[unit] for unit, spellings in _SPELLINGS.items() for spelling in spellings
+}
 _MONTHS = {"month": 1, "months": 1, "year": 12, "years": 12}
 _MOST_MONTHS = 1200
 _SHARE = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,6})?)\s*%\s*")
@@ -40,9 +42,13 @@ def parse_size(value: object) -> int:
 
 def parse_duration(value: object) -> int:
     """Return the seconds of `7 days`, `90s`, `30 minutes`, `3600` (seconds to weeks, no months). Raises ValueError."""
-    number, unit = _split(value, "a duration such as 30 minutes (seconds, minutes, hours, days, weeks)")
+    number, unit = _split(
+        value, "a duration such as 30 minutes (seconds, minutes, hours, days, weeks)"
+    )
     if unit and unit not in _SECONDS:
-        raise ValueError(f"unknown unit {unit!r} in duration {value!r}; use seconds, minutes, hours, days or weeks")
+        raise ValueError(
+            f"unknown unit {unit!r} in duration {value!r}; use seconds, minutes, hours, days or weeks"
+        )
     return _bounded(number * _SECONDS[unit or "s"], value)
 
 
@@ -101,7 +107,9 @@ def show_duration(seconds: int) -> str:
 
 def show_size(size: int) -> str:
     """Return the shortest exact spelling that `parse_size` reads back as the same number."""
-    unit = max((u for u in _SIZES if size % _SIZES[u] == 0), key=_SIZES.__getitem__) if size else "b"
+    unit = (
+        max((u for u in _SIZES if size % _SIZES[u] == 0), key=_SIZES.__getitem__) if size else "b"
+    )
     return f"{size // _SIZES[unit]}{unit}"
 
 
@@ -136,12 +144,18 @@ Share = Annotated[
     float,
     BeforeValidator(parse_share),
     PlainSerializer(show_share),
-    WithJsonSchema({"type": "string", "pattern": r"^\s*[0-9]{1,3}(\.[0-9]{1,6})?\s*%\s*$", "examples": ["1%"]}),
+    WithJsonSchema(
+        {"type": "string", "pattern": r"^\s*[0-9]{1,3}(\.[0-9]{1,6})?\s*%\s*$", "examples": ["1%"]}
+    ),
 ]
 """A share of 1, written in percent."""
-WindowSize = Annotated[int | str, BeforeValidator(parse_window), _schema([*_SECONDS, *_MONTHS], "5 minutes")]
+WindowSize = Annotated[
+    int | str, BeforeValidator(parse_window), _schema([*_SECONDS, *_MONTHS], "5 minutes")
+]
 """Seconds, or a number of calendar months as `3 months`."""
 Duration = Annotated[int, BeforeValidator(parse_duration), _schema(_SECONDS, "30 minutes")]
 """Seconds."""
-SignedDuration = Annotated[int, BeforeValidator(parse_signed), _schema(_SECONDS, "-10 minutes", signed=True)]
+SignedDuration = Annotated[
+    int, BeforeValidator(parse_signed), _schema(_SECONDS, "-10 minutes", signed=True)
+]
 """Seconds, negative for a time before."""

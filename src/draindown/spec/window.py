@@ -31,13 +31,19 @@ class Window(Part):
 
     time: ColumnName = Field(description="Column with the time of a row.", examples=["event_time"])
     size: WindowSize = Field(
-        description="Length of a window: a duration, or calendar months in UTC.", examples=["5 minutes", "1 month"]
+        description="Length of a window: a duration, or calendar months in UTC.",
+        examples=["5 minutes", "1 month"],
     )
     slide: Annotated[Duration, Field(ge=1)] | None = Field(
-        default=None, description="A window begins every so often; absent: every `size`.", examples=["1 minute"]
+        default=None,
+        description="A window begins every so often; absent: every `size`.",
+        examples=["1 minute"],
     )
-    week_starts: Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"] | None = Field(
-        default=None, description="First day of windows of weeks; absent: thursday, which 1970-01-01 was."
+    week_starts: (
+        Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"] | None
+    ) = Field(
+        default=None,
+        description="First day of windows of weeks; absent: thursday, which 1970-01-01 was.",
     )
     group_by: list[ColumnName] = Field(
         default_factory=list,
@@ -69,7 +75,9 @@ class Window(Part):
     def origin(self) -> int:
         """Seconds from 1970-01-01 to a start of a window of fixed length."""
         return (
-            0 if self.week_starts is None else ((_WEEK.index(self.week_starts) - _WEEK.index("thursday")) % 7) * 86400
+            0
+            if self.week_starts is None
+            else ((_WEEK.index(self.week_starts) - _WEEK.index("thursday")) % 7) * 86400
         )
 
     def timed_by(self, table: str) -> str:  # noqa: ARG002
@@ -115,7 +123,9 @@ class Window(Part):
     @property
     def touches(self) -> str:
         """What a changed row touches, in words."""
-        return f"the windows that its {self.time} lies in, of its group, before and after the change"
+        return (
+            f"the windows that its {self.time} lies in, of its group, before and after the change"
+        )
 
     @property
     def expressions(self) -> Mapping[tuple[str, ...], str]:
@@ -127,11 +137,19 @@ class Window(Part):
         problems: list[Problem] = []
         if self.months is not None:
             why = "counts for windows of a fixed length, not for months"
-            problems += [((name,), why) for name in ("slide", "week_starts") if getattr(self, name) is not None]
+            problems += [
+                ((name,), why)
+                for name in ("slide", "week_starts")
+                if getattr(self, name) is not None
+            ]
         elif self.week_starts is not None and self.step % (7 * 86400):
-            problems.append((("week_starts",), "counts for windows that begin every week, or every few weeks"))
+            problems.append(
+                (("week_starts",), "counts for windows that begin every week, or every few weeks")
+            )
         if self.step > self.seconds:
-            problems.append((("slide",), "is more than size: rows between two windows would lie in none"))
+            problems.append(
+                (("slide",), "is more than size: rows between two windows would lie in none")
+            )
         elif self.seconds > _MOST_WINDOWS * self.step:
             problems.append((("slide",), f"puts each row into more than {_MOST_WINDOWS} windows"))
         problems += [(("group_by",), f"names {twice!r} twice") for twice in repeated(self.group_by)]
@@ -141,9 +159,13 @@ class Window(Part):
             for name in self.measures
             if caseless(name) in {caseless(other) for other in named}
         ]
-        problems += [(("measures",), f"names {twice!r} twice") for twice in repeated(list(self.measures))]
+        problems += [
+            (("measures",), f"names {twice!r} twice") for twice in repeated(list(self.measures))
+        ]
         if {self.START, self.END} & {caseless(name) for name in self.group_by}:
-            problems.append((("group_by",), f"{self.START} and {self.END} are columns of the result"))
+            problems.append(
+                (("group_by",), f"{self.START} and {self.END} are columns of the result")
+            )
         refuse(problems)
         return self
 

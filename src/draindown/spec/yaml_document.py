@@ -21,7 +21,9 @@ _UNPRINTABLE = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0
 _NULL = re.compile(r"~|null|Null|NULL|")
 _BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")
 _INT = re.compile(r"[-+]?[0-9]{1,18}")
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]{1,30}|[0-9]{1,400}(?:\.[0-9]{0,30})?)(?:[eE][-+]?[0-9]{1,4})?")
+_FLOAT = re.compile(
+    r"[-+]?(?:\.[0-9]{1,30}|[0-9]{1,400}(?:\.[0-9]{0,30})?)(?:[eE][-+]?[0-9]{1,4})?"
+)
 _REFERENCE = re.compile(
     r"\$(?:(?P<dollar>\$)"
     r"|\{(?P<secret>secret:[A-Za-z_][A-Za-z0-9_]*)\}"
@@ -112,7 +114,9 @@ def parse(text: str, environ: Mapping[str, str]) -> Document:
     """
     bad = _UNPRINTABLE.search(text)
     if bad:
-        raise DocumentError(_mark_at(text, bad.start()), f"unprintable character U+{ord(bad[0]):04X}")
+        raise DocumentError(
+            _mark_at(text, bad.start()), f"unprintable character U+{ord(bad[0]):04X}"
+        )
     root = _Reader(text).document()
     builder = _Builder(environ)
     if root is not None:
@@ -139,7 +143,8 @@ class _Reader:
             if isinstance(event, yaml.DocumentStartEvent):
                 if root is not None:
                     raise DocumentError(
-                        _mark(event), "a second document starts here (---); one file holds one pipeline"
+                        _mark(event),
+                        "a second document starts here (---); one file holds one pipeline",
                     )
                 root = self._node(next(events), events, 0)
         return root
@@ -165,7 +170,11 @@ class _Reader:
         if line[mark.column - 1 : mark.column] == "\t":
             return DocumentError(mark, "a tab can't stand here; YAML takes only spaces")
         about = ", ".join(part for part in (error.context, error.problem) if part)
-        hint = "; quote a value that contains ': '" if "mapping values are not allowed" in about else ""
+        hint = (
+            "; quote a value that contains ': '"
+            if "mapping values are not allowed" in about
+            else ""
+        )
         return DocumentError(mark, f"is not YAML: {about}{hint}")
 
     def _node(self, event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> _Node:
@@ -174,9 +183,13 @@ class _Reader:
             raise DocumentError(mark, f"is nested more than {MAX_DEPTH} levels deep")
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self._anchors:
-                raise DocumentError(mark, f"alias *{event.anchor} has no finished anchor &{event.anchor} before it")
+                raise DocumentError(
+                    mark, f"alias *{event.anchor} has no finished anchor &{event.anchor} before it"
+                )
             return self._anchors[event.anchor]
-        assert isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent)  # no other event starts a node
+        assert isinstance(
+            event, yaml.ScalarEvent | yaml.CollectionStartEvent
+        )  # no other event starts a node
         if event.tag not in (None, "!"):
             raise DocumentError(mark, f"tag {event.tag!r} is refused; write plain values")
         node = self._plain_node(event, events, depth)
@@ -193,7 +206,9 @@ class _Reader:
         nodes = list(self._children(events, yaml.MappingEndEvent, depth))
         return _Mapping(mark, list(zip(nodes[::2], nodes[1::2], strict=True)))
 
-    def _children(self, events: Iterator[yaml.Event], end: type[yaml.Event], depth: int) -> Iterator[_Node]:
+    def _children(
+        self, events: Iterator[yaml.Event], end: type[yaml.Event], depth: int
+    ) -> Iterator[_Node]:
         while not isinstance(event := next(events), end):
             yield self._node(event, events, depth + 1)
 
@@ -214,9 +229,14 @@ class _Builder:
     def build(self, node: _Node, path: Path) -> Value:
         self._left -= 1
         if self._left < 0:
-            raise DocumentError(node.mark, f"aliases and values come to more than {MAX_VALUES}; write less in one file")
+            raise DocumentError(
+                node.mark,
+                f"aliases and values come to more than {MAX_VALUES}; write less in one file",
+            )
         if len(path) > MAX_DEPTH:
-            raise DocumentError(node.mark, f"is nested more than {MAX_DEPTH} levels deep, through aliases")
+            raise DocumentError(
+                node.mark, f"is nested more than {MAX_DEPTH} levels deep, through aliases"
+            )
         self.document.values[path] = node.mark
         match node:
             case _Scalar():
@@ -233,9 +253,17 @@ class _Builder:
             if not isinstance(key, _Scalar):
                 self._problem(key.mark, path, "a key must be a name, not a list or mapping")
             elif key.text == "<<" and key.plain:
-                self._problem(key.mark, path, "merge keys (<<) are refused; repeat the keys, or alias a whole value")
+                self._problem(
+                    key.mark,
+                    path,
+                    "merge keys (<<) are refused; repeat the keys, or alias a whole value",
+                )
             elif key.text in marks:
-                self._problem(key.mark, (*path, key.text), f"duplicate key; first on line {marks[key.text].line}")
+                self._problem(
+                    key.mark,
+                    (*path, key.text),
+                    f"duplicate key; first on line {marks[key.text].line}",
+                )
             else:
                 marks[key.text] = self.document.keys[*path, key.text] = key.mark
                 result[key.text] = self.build(value, (*path, key.text))
@@ -260,7 +288,11 @@ class _Builder:
         if found["secret"]:
             return found[0]
         if found["open"]:
-            self._problem(mark, path, "'${' is no ${NAME}, ${NAME:-default} or ${secret:NAME}; write $${ for the text")
+            self._problem(
+                mark,
+                path,
+                "'${' is no ${NAME}, ${NAME:-default} or ${secret:NAME}; write $${ for the text",
+            )
             return found[0]
         name, default = found["name"], found["default"]
         value = self._environ.get(name)

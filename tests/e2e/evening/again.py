@@ -85,7 +85,16 @@ def _dates(scene: Scene) -> list[str]:
 def _typed(scene: Scene) -> list[str]:
     date, run_id = _dated(scene)
     since, until = _around(date)
-    words = ["--dag-id", scene.name, "--from-date", since, "--to-date", until, "--max-active-runs", "1"]
+    words = [
+        "--dag-id",
+        scene.name,
+        "--from-date",
+        since,
+        "--to-date",
+        until,
+        "--max-active-runs",
+        "1",
+    ]
     words += ["--reprocess-behavior", "completed", "--dag-run-conf", '{"again": true}']
     # while another backfill is active, or SQLite is busy, the command fails
     typed = lambda: scene.shift.airflow("backfill", "create", *words).code == 0  # noqa: E731

@@ -54,7 +54,10 @@ def _at_work(scene: Scene, run_id: str) -> None:
 def _dag_beside(scene: Scene) -> list[str]:
     with scene.typed_and_held() as (command, _):
         run_id = scene.shift.press(scene.orders)
-        scene.shift.until(lambda: scene.shift.task(run_id, "drain")[0] == "up_for_reschedule", "waiting for the lease")
+        scene.shift.until(
+            lambda: scene.shift.task(run_id, "drain")[0] == "up_for_reschedule",
+            "waiting for the lease",
+        )
         scene.holds("log", "whom it met", "lease-held" in scene.shift.log(run_id, "drain"))
         scene.orders.release()
         told = scene.was_told(wait_for(command))
@@ -82,7 +85,9 @@ def _killed(scene: Scene) -> list[str]:
         scene.holds("processes", "it is gone, JVM and all", gone(python))
         scene.holds("doctor", "the lease is free", scene.health()["looked"]["lease"], "free")
         text = scene.report()
-        scene.holds("card", "its driver died", text.startswith("DIED") and "its driver died" in text)
+        scene.holds(
+            "card", "its driver died", text.startswith("DIED") and "its driver died" in text
+        )
     return [scene.green()]
 
 

@@ -29,10 +29,20 @@ def _struck(scene: Scene, number: signal.Signals, whom: Callable[[int], int]) ->
     with scene.held() as (run_id, python):
         jvm = _driver(python)[1]
         scene.shift.signal([whom(python)], number)
-        scene.holds("processes", "the driver ends, JVM and Python", (gone(python, 120), gone(jvm, 120)), (True, True))
+        scene.holds(
+            "processes",
+            "the driver ends, JVM and Python",
+            (gone(python, 120), gone(jvm, 120)),
+            (True, True),
+        )
         scene.holds("ledger", "the first batch stands", len(scene.now().of_run(run_id)), 1)
     scene.ends(run_id)
-    scene.holds("ledger", "two batches by two starts", len({row["start"] for row in scene.now().of_run(run_id)}), 2)
+    scene.holds(
+        "ledger",
+        "two batches by two starts",
+        len({row["start"] for row in scene.now().of_run(run_id)}),
+        2,
+    )
     return run_id
 
 
@@ -41,14 +51,20 @@ def _tells_of_the_dead(scene: Scene, run_id: str) -> list[str]:
     first = next(row["start"] for row in scene.now().of_run(run_id))
     records = sum(row["records"] for row in scene.now().of_start(first))
     text = scene.shift.log(run_id, "drain", 1) + scene.shift.log(run_id, "drain", 2)
-    told = f"1 batch: {records} rows" in text or "1 batch of it committed" in text or f"{records} rows ->" in text
+    told = (
+        f"1 batch: {records} rows" in text
+        or "1 batch of it committed" in text
+        or f"{records} rows ->" in text
+    )
     scene.holds("log", "what the try that died had committed", told)
     return [run_id]
 
 
 @action("kill -9 the JVM of a drain")
 def _jvm(scene: Scene) -> list[str]:
-    return _tells_of_the_dead(scene, _struck(scene, signal.SIGKILL, lambda python: _driver(python)[1]))
+    return _tells_of_the_dead(
+        scene, _struck(scene, signal.SIGKILL, lambda python: _driver(python)[1])
+    )
 
 
 @action("kill -9 the Python of a drain")
@@ -63,7 +79,9 @@ def _told(scene: Scene) -> list[str]:
 
 @action("kill -9 the task runner of a drain")
 def _runner(scene: Scene) -> list[str]:
-    return _tells_of_the_dead(scene, _struck(scene, signal.SIGKILL, lambda python: _driver(python)[2]))
+    return _tells_of_the_dead(
+        scene, _struck(scene, signal.SIGKILL, lambda python: _driver(python)[2])
+    )
 
 
 @action("kill -9 the supervisor of a drain's task")
@@ -78,7 +96,9 @@ def _check(scene: Scene) -> list[str]:
     version, left = scene.now().published["version"], scene.orders.notes("check")
     scene.orders.bring()
     run_id = scene.shift.press(scene.orders)
-    scene.shift.until(lambda: bool(scene.orders.notes("check") - left), "a check at work", patience=900)
+    scene.shift.until(
+        lambda: bool(scene.orders.notes("check") - left), "a check at work", patience=900
+    )
     scene.shift.signal(scene.shift.drivers(), signal.SIGKILL)
     scene.shift.until(lambda: not scene.shift.drivers(), "its driver gone")
     scene.holds("page", "nothing was published", scene.now().published["version"], version)
@@ -86,7 +106,9 @@ def _check(scene: Scene) -> list[str]:
     scene.holds("card", "unfinished", text.startswith("DIED") and "check was at work since" in text)
     scene.holds("doctor", "not published", "unpublished" in scene.health()["symptoms"])
     scene.ends(run_id)
-    scene.holds("exit", "the drain is done all the same", scene.shift.task(run_id, "drain"), ("success", 1))
+    scene.holds(
+        "exit", "the drain is done all the same", scene.shift.task(run_id, "drain"), ("success", 1)
+    )
     scene.holds("exit", "the check's own driver", scene.shift.task(run_id, "check"), ("success", 1))
     _next_try_tells(scene, run_id, "check")
     return [run_id]
@@ -107,7 +129,10 @@ def _everything(scene: Scene) -> list[str]:
 def _next_try_tells(scene: Scene, run_id: str, step: str = "drain") -> None:
     """The log of the try that was struck may end anywhere: the next one tells how its driver ended."""
     text = scene.shift.log(run_id, step)
-    told = f"an earlier try left no report: {step} was at work" in text or "an earlier try failed at" in text
+    told = (
+        f"an earlier try left no report: {step} was at work" in text
+        or "an earlier try failed at" in text
+    )
     scene.holds("log", "the next try tells of the one before", told)
 
 

@@ -88,27 +88,41 @@ def facts(orders: Orders) -> Facts:
     events = {Path(row["path"]).name: row["state"] for row in _in_order(rows(home / "parked"))}
     ledger = sorted(rows(orders.lake / "ledger" / "f"), key=lambda row: row["table_version"])
     cuts = {row["slice"] for row in ledger if row["kind"] == "source"}
-    publications = [json.loads(path.read_text()) for path in sorted((home / "published").glob("0*.json"))]
+    publications = [
+        json.loads(path.read_text()) for path in sorted((home / "published").glob("0*.json"))
+    ]
     return Facts(
         table=rows(table),
         ledger=ledger,
         inputs=rows(orders.lake / "inputs" / "f"),
         quarantine=[row for row in refused if row["kind"] != "gate"],
         withdrawn=[row for row in refused if row["kind"] == "gate"],
-        open_rows={row["quarantine_id"] for row in refused if decided.get(row["quarantine_id"]) in (None, "reopened")},
+        open_rows={
+            row["quarantine_id"]
+            for row in refused
+            if decided.get(row["quarantine_id"]) in (None, "reopened")
+        },
         published=publications[-1] if publications else {},
         parked={name for name, state in events.items() if state == "parked"},
         given_up={name for name, state in events.items() if state == "discarded"},
-        drained={Path(row["unit"]).name for row in rows(home / "intake", "unit, slice") if row["slice"] in cuts},
+        drained={
+            Path(row["unit"]).name
+            for row in rows(home / "intake", "unit, slice")
+            if row["slice"] in cuts
+        },
         version=DeltaTable(str(table)).version() if (table / "_delta_log").is_dir() else -1,
         publications=[one["version"] for one in publications],
         raw=[_as_read(orders, path) for path in sorted(orders.landing.iterdir())],
     )
 
 
-def changed_rows(orders: Orders, version: int, since: int | None, ledger: list[dict[str, Any]]) -> int:
+def changed_rows(
+    orders: Orders, version: int, since: int | None, ledger: list[dict[str, Any]]
+) -> int:
     """Rows of a version of the table that batches after version `since` changed."""
-    before = [row["changed_at"] for row in ledger if since is not None and row["table_version"] <= since]
+    before = [
+        row["changed_at"] for row in ledger if since is not None and row["table_version"] <= since
+    ]
     stamps = [row["_changed_at"] for row in rows(_table(orders), "_changed_at", version)]
     return sum(1 for stamp in stamps if not before or stamp > max(before))
 

@@ -56,7 +56,11 @@ def _new(scene: Scene) -> list[str]:
         scene.shift.until(lambda: scene.shift.ask(found)[0][0] == 1, "a DAG of the broken file")
         _others_live(scene)
         _says(scene, "novel", "cols")
-        run_id = str(scene.shift.call("POST", "/api/v2/dags/novel/dagRuns", {"logical_date": None})["dag_run_id"])
+        run_id = str(
+            scene.shift.call("POST", "/api/v2/dags/novel/dagRuns", {"logical_date": None})[
+                "dag_run_id"
+            ]
+        )
         _fails(scene, run_id, "cols")
     finally:
         path.unlink()
@@ -116,7 +120,9 @@ def _cut_short(scene: Scene) -> list[str]:
     first = scene.green()
     _parked(scene, first, name)
     path = str(scene.orders.landing / name)
-    scene.does("quarantine", "discard", scene.name, "--files", "--path", path, "--note", "theirs", "--yes")
+    scene.does(
+        "quarantine", "discard", scene.name, "--files", "--path", path, "--note", "theirs", "--yes"
+    )
     return [first]
 
 
@@ -126,10 +132,16 @@ def _repaired(scene: Scene) -> list[str]:
     first = scene.green()
     _parked(scene, first, name)
     path = scene.orders.landing / name
-    path.write_bytes(gzip.compress("".join(f'{{"id": "late{n}", "seq": 1, "a": {n}}}\n' for n in range(30)).encode()))
+    path.write_bytes(
+        gzip.compress(
+            "".join(f'{{"id": "late{n}", "seq": 1, "a": {n}}}\n' for n in range(30)).encode()
+        )
+    )
     scene.does("quarantine", "retry", scene.name, "--path", str(path), "--yes")
     second = scene.green()
-    scene.holds("ledger", "it was drained", sum(row["records"] for row in scene.now().of_run(second)), 30)
+    scene.holds(
+        "ledger", "it was drained", sum(row["records"] for row in scene.now().of_run(second)), 30
+    )
     return [first, second]
 
 
@@ -158,8 +170,12 @@ def _changed(scene: Scene) -> list[str]:
 def _cut(scene: Scene) -> str:
     """Deliver a gzip file without its second half; its name."""
     scene.orders.moment += 1
-    whole = gzip.compress("".join(json.dumps({"id": f"cut{n}", "seq": n}) + "\n" for n in range(500)).encode())
-    return scene.orders.drop_bytes(f"cut-{scene.orders.moment:04}.json.gz", whole[: len(whole) // 2]).name
+    whole = gzip.compress(
+        "".join(json.dumps({"id": f"cut{n}", "seq": n}) + "\n" for n in range(500)).encode()
+    )
+    return scene.orders.drop_bytes(
+        f"cut-{scene.orders.moment:04}.json.gz", whole[: len(whole) // 2]
+    ).name
 
 
 def _parked(scene: Scene, run_id: str, name: str) -> None:
@@ -174,7 +190,9 @@ def _parked(scene: Scene, run_id: str, name: str) -> None:
 def _empty(scene: Scene) -> list[str]:
     scene.orders.moment += 1
     scene.orders.drop_bytes(f"empty-{scene.orders.moment:04}.json", b"")
-    scene.orders.drop_bytes(f"blank-{scene.orders.moment:04}.json", b'\n\n{"id": "one", "seq": 1}\n\n')
+    scene.orders.drop_bytes(
+        f"blank-{scene.orders.moment:04}.json", b'\n\n{"id": "one", "seq": 1}\n\n'
+    )
     return [scene.green()]
 
 
@@ -185,6 +203,8 @@ def _refused_rows(scene: Scene) -> list[str]:
     listed = scene.does("quarantine", "list", scene.name, "--run", run_id) or {}
     found = [row["quarantine_id"] for row in listed.get("f", {}).get("rows", [])]
     own = [row["quarantine_id"] for row in scene.now().quarantine if row["run_id"] == run_id]
-    scene.holds("quarantine", "rows of the run that are listed", (len(own), sorted(found)), (5, sorted(own)))
+    scene.holds(
+        "quarantine", "rows of the run that are listed", (len(own), sorted(found)), (5, sorted(own))
+    )
     scene.does("quarantine", "discard", scene.name, "--run", run_id, "--note", "theirs", "--yes")
     return [run_id]

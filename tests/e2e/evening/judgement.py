@@ -70,7 +70,9 @@ def _withdrawn(scene: Scene) -> list[str]:
     plan = scene.shift.draindown("gate", "quarantine", scene.name, EXPECTATION)
     scene.holds("exit", "without --yes a plan only", plan.code, 2)
     scene.type("gate", "quarantine", scene.name, EXPECTATION, "--yes")
-    scene.holds("table", "they are gone", [row for row in scene.now().table if (row["a"] or 0) > 1000], [])
+    scene.holds(
+        "table", "they are gone", [row for row in scene.now().table if (row["a"] or 0) > 1000], []
+    )
     scene.holds("quarantine", "they are kept", len(scene.now().withdrawn), 2)
     second = scene.green()
     repair(scene, 2)  # newer rows come in
@@ -84,7 +86,9 @@ def _all_bad(scene: Scene) -> str:
     run_id = _red(scene)
     told = scene.shift.xcom(scene.orders, run_id, "drain") or {}
     scene.holds("xcom", "the share", told.get("refused_share"), 1.0)
-    scene.holds("exit", "the drain itself is green", scene.shift.task(run_id, "drain")[0], "success")
+    scene.holds(
+        "exit", "the drain itself is green", scene.shift.task(run_id, "drain")[0], "success"
+    )
     text = scene.report("--run", run_id)
     scene.holds("card", "the verdict that refused", _SHARE in text)
     return run_id

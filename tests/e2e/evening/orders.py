@@ -54,7 +54,11 @@ class Orders(Landing):
     def __init__(self, project: Path, pipeline: str, *, first: bool = False, **flow: Any) -> None:
         home = project if first else project / pipeline
         source = {"files": str(home / "landing" / "*"), "max_files_per_trigger": 1}
-        own = {"rules": {"sane": "a is null or a >= 0"}, "expectations": pipeline, "transform": f"{pipeline}.tidy"}
+        own = {
+            "rules": {"sane": "a is null or a >= 0"},
+            "expectations": pipeline,
+            "transform": f"{pipeline}.tidy",
+        }
         super().__init__(home, pipeline=pipeline, source=source, **(own | flow))
         self.project, self.moment = project, 0
         self.lake, self.originals = home / "lake", home / "originals"
@@ -90,9 +94,17 @@ class Orders(Landing):
         self.moment += 1
         at, lines = self.moment, list[str]()
         for n in range(rows):
-            row: dict[str, Any] = {"id": f"k{(at * 7 + n) % KEYS}", "seq": at * 2 + n % 3, "a": n, "b": f"{at}/{n}"}
+            row: dict[str, Any] = {
+                "id": f"k{(at * 7 + n) % KEYS}",
+                "seq": at * 2 + n % 3,
+                "a": n,
+                "b": f"{at}/{n}",
+            }
             lines.append(json.dumps(row | ({"op": "d"} if n % 11 == 10 else {})))
-        lines += [lines[0], *[json.dumps({"id": f"bad{n}", "seq": at, "a": -1}) for n in range(bad)][:-1]]
+        lines += [
+            lines[0],
+            *[json.dumps({"id": f"bad{n}", "seq": at, "a": -1}) for n in range(bad)][:-1],
+        ]
         lines += ["no json"] * min(bad, 1)
         lines += [json.dumps({"id": f"large{n}", "seq": at, "a": LARGE}) for n in range(large)]
         return self.deliver(*lines, name=f"{at:04}.json")
@@ -143,7 +155,11 @@ class Orders(Landing):
 
     def notes(self, step: str) -> set[Path]:
         """What drivers leave while they are at work on a step, and after they died at it."""
-        return set((self.lake / "_draindown" / self.spec.pipeline / "f" / "reports").glob(f"*/{step}@*.at-work"))
+        return set(
+            (self.lake / "_draindown" / self.spec.pipeline / "f" / "reports").glob(
+                f"*/{step}@*.at-work"
+            )
+        )
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,9 @@ class Scene:
 
     def ends(self, *runs: str, state: str = "success") -> None:
         """Wait until runs are over; they must end so."""
-        self.tally.hold("exit", f"state of {len(runs)} runs", self.shift.over(*runs), [state] * len(runs))
+        self.tally.hold(
+            "exit", f"state of {len(runs)} runs", self.shift.over(*runs), [state] * len(runs)
+        )
 
     @contextmanager
     def held(self, files: int = 2, **conf: Any) -> Iterator[tuple[str, int]]:
@@ -62,7 +64,9 @@ class Scene:
     def does(self, *words: str) -> Any:
         """Type a command that must do what it is told; its JSON document."""
         said = self.shift.draindown(*words, "--json")
-        self.tally.hold("exit", f"`{' '.join(words[:2])}` does it", (said.code, said.code and said.err), (0, 0))
+        self.tally.hold(
+            "exit", f"`{' '.join(words[:2])}` does it", (said.code, said.code and said.err), (0, 0)
+        )
         return said.document
 
     def report(self, *words: str) -> str:

@@ -79,11 +79,16 @@ class Shift(Airflow):
         return self
 
     def _known(self) -> set[str]:
-        return {row[0] for row in self.ask("select dag_id from dag where is_paused = 0 and is_stale = 0")}
+        return {
+            row[0]
+            for row in self.ask("select dag_id from dag where is_paused = 0 and is_stale = 0")
+        }
 
     # ---- pressing and typing
 
-    def call(self, method: str, path: str, content: dict[str, Any] | None = None, *, accept: str = "json") -> Any:
+    def call(
+        self, method: str, path: str, content: dict[str, Any] | None = None, *, accept: str = "json"
+    ) -> Any:
         """Answer of the REST API or of a page, as the admin. Raises Refusal."""
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._login()}"}
         body = None if content is None else json.dumps(content).encode()
@@ -105,17 +110,27 @@ class Shift(Airflow):
     def press(self, orders: Orders, **conf: Any) -> str:
         """Trigger a run; its id."""
         content = {"logical_date": None, "conf": conf}
-        return str(self.call("POST", f"/api/v2/dags/{orders.spec.pipeline}/dagRuns", content)["dag_run_id"])
+        return str(
+            self.call("POST", f"/api/v2/dags/{orders.spec.pipeline}/dagRuns", content)["dag_run_id"]
+        )
 
     def clear(self, orders: Orders, run_id: str, *steps: str) -> None:
         """Clear these steps of a run and have it go on, as the button does; without steps, all."""
         which = {"task_ids": [f"f.{step}" for step in steps]} if steps else {}
-        content = {"dry_run": False, "dag_run_id": run_id, "only_failed": False, "reset_dag_runs": True, **which}
+        content = {
+            "dry_run": False,
+            "dag_run_id": run_id,
+            "only_failed": False,
+            "reset_dag_runs": True,
+            **which,
+        }
         self.call("POST", f"/api/v2/dags/{orders.spec.pipeline}/clearTaskInstances", content)
 
     def mark(self, orders: Orders, run_id: str, step: str, state: str) -> None:
         """Mark a task of a run as failed or success."""
-        place = f"/api/v2/dags/{orders.spec.pipeline}/dagRuns/{_quoted(run_id)}/taskInstances/f.{step}"
+        place = (
+            f"/api/v2/dags/{orders.spec.pipeline}/dagRuns/{_quoted(run_id)}/taskInstances/f.{step}"
+        )
         self.call("PATCH", place, {"new_state": state})
 
     def airflow(self, *words: str) -> Said:
@@ -127,11 +142,21 @@ class Shift(Airflow):
         return self._type(self._words(words))
 
     def _words(self, words: tuple[str, ...]) -> list[str]:
-        return [sys.executable, "-m", "draindown.cli", *words]  # from the project: commands name no root then
+        return [
+            sys.executable,
+            "-m",
+            "draindown.cli",
+            *words,
+        ]  # from the project: commands name no root then
 
     def _type(self, command: list[str]) -> Said:
         done = subprocess.run(
-            command, env=self._environ, cwd=self.project, capture_output=True, text=True, timeout=_CLI_SECONDS
+            command,
+            env=self._environ,
+            cwd=self.project,
+            capture_output=True,
+            text=True,
+            timeout=_CLI_SECONDS,
         )
         return Said(done.returncode, done.stdout, done.stderr)
 
@@ -167,12 +192,19 @@ class Shift(Airflow):
 
     def over(self, *runs: str, patience: float = 900) -> list[str]:
         """Wait until these runs are over; their states."""
-        self.until(lambda: all(self.run_state(run) in _OVER for run in runs), f"over: {runs}", patience)
+        self.until(
+            lambda: all(self.run_state(run) in _OVER for run in runs), f"over: {runs}", patience
+        )
         return [self.run_state(run) for run in runs]
 
     def tried_again(self, run_id: str, step: str, number: int) -> None:
         """Wait until a step's try of this number, or a later one, has begun."""
-        self.until(lambda: self.task(run_id, step)[1] >= number and self.task(run_id, step)[0] == "running", "retried")
+        self.until(
+            lambda: (
+                self.task(run_id, step)[1] >= number and self.task(run_id, step)[0] == "running"
+            ),
+            "retried",
+        )
 
     def settled(self, patience: float = 900) -> None:
         """Wait until no run is under way and no driver at work."""
@@ -197,7 +229,9 @@ class Shift(Airflow):
 
     def xcom(self, orders: Orders, run_id: str, step: str) -> dict[str, Any] | None:
         """What a step handed on, as the UI shows it; None where it handed on nothing."""
-        place = f"/api/v2/dags/{orders.spec.pipeline}/dagRuns/{_quoted(run_id)}/taskInstances/f.{step}"
+        place = (
+            f"/api/v2/dags/{orders.spec.pipeline}/dagRuns/{_quoted(run_id)}/taskInstances/f.{step}"
+        )
         try:
             value = self.call("GET", f"{place}/xcomEntries/return_value")["value"]
         except Refusal as refusal:
@@ -217,7 +251,9 @@ class Shift(Airflow):
 
     def asset_events(self, orders: Orders, run_id: str) -> list[dict[str, Any]]:
         """The asset events of a run: their numbers, the oldest first."""
-        asked = urllib.parse.urlencode({"source_dag_id": orders.spec.pipeline, "source_run_id": run_id})
+        asked = urllib.parse.urlencode(
+            {"source_dag_id": orders.spec.pipeline, "source_run_id": run_id}
+        )
         found = self.call("GET", f"/api/v2/assets/events?{asked}")["asset_events"]
         return [event["extra"] for event in sorted(found, key=lambda event: event["id"])]
 
@@ -230,7 +266,10 @@ class Shift(Airflow):
         found, ours = set(), f"DRAINDOWN_ROOT={self.project}\0".encode()
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
-                if words.encode() in path.read_bytes() and ours in path.with_name("environ").read_bytes():
+                if (
+                    words.encode() in path.read_bytes()
+                    and ours in path.with_name("environ").read_bytes()
+                ):
                     found.add(int(path.parent.name))
         return found
 
@@ -248,7 +287,9 @@ def _event(line: str) -> str:
         return line
     if not isinstance(found, dict):
         return line
-    detail = "\n".join(f"{one.get('exc_type')}: {one.get('exc_value')}" for one in found.get("error_detail") or [])
+    detail = "\n".join(
+        f"{one.get('exc_type')}: {one.get('exc_value')}" for one in found.get("error_detail") or []
+    )
     return f"{found.get('event', '')}\n{detail}".rstrip()
 
 

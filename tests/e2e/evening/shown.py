@@ -9,7 +9,17 @@ from typing import Any
 
 from tests.e2e.evening.facts import APPLIED, FATES
 
-MARKS = ("AT WORK", "DIED", "FAILED", "UNFINISHED", "REFUSED", "NOT CHECKED", "STOPPED EARLY", "IDLE", "OK")
+MARKS = (
+    "AT WORK",
+    "DIED",
+    "FAILED",
+    "UNFINISHED",
+    "REFUSED",
+    "NOT CHECKED",
+    "STOPPED EARLY",
+    "IDLE",
+    "OK",
+)
 _FATE = re.compile(rf"^(?:rows)?\s+({'|'.join((*FATES, 'records'))})\s+([\d,]+)(.*)$", re.MULTILINE)
 _MOVED = re.compile(r"([\d,]+) files?, ([\d,]+) rows? -> ([\d,]+) applied")
 _MORE = re.compile(r"this run has ([\d,]+) batch(?:es)? by other starts: (.*? applied)")
@@ -41,7 +51,9 @@ class Card:
 def card(text: str) -> Card | None:
     """The last card in a text; None where there is none."""
     lines = text.splitlines()
-    starts = [at for at, line in enumerate(lines) if line.startswith(tuple(f"{mark}  " for mark in MARKS))]
+    starts = [
+        at for at, line in enumerate(lines) if line.startswith(tuple(f"{mark}  " for mark in MARKS))
+    ]
     if not starts:
         return None
     shown = "\n".join(lines[starts[-1] :])
@@ -58,7 +70,9 @@ def card(text: str) -> Card | None:
         headline=headline,
         rows=found,
         adds_up="adds up ✓" in flat and "DOES NOT ADD UP" not in flat,
-        moved=None if moved is None or "before that" in headline else tuple(map(number, moved.groups())),
+        moved=None
+        if moved is None or "before that" in headline
+        else tuple(map(number, moved.groups())),
         others=None if more is None else (number(more[1]), *map(number, _moved(more[2]))),
         published=int(found_[0]) if (found_ := _PUBLISHED.findall(flat)) else None,
         text=shown,
@@ -82,7 +96,13 @@ class Page(HTMLParser):
 
     def __post_init__(self) -> None:
         super().__init__()
-        self._cells, self._rows, self._data, self._bad, self._parts = list[str](), list[list[str]](), "", False, []
+        self._cells, self._rows, self._data, self._bad, self._parts = (
+            list[str](),
+            list[list[str]](),
+            "",
+            False,
+            [],
+        )
         self._parts: list[str]
         self._in_ledger = False
         self.feed(self.text)
@@ -119,9 +139,15 @@ class Page(HTMLParser):
             self._parts.append(self._data)
         if tag == "details" and len(self._parts) == 5:
             mark, _, what, run_id, shown = self._parts
-            self.runs[run_id] = (" ".join(f"{mark} {self.summary[0]} {what}".split()), self._bad, shown)
+            self.runs[run_id] = (
+                " ".join(f"{mark} {self.summary[0]} {what}".split()),
+                self._bad,
+                shown,
+            )
 
 
 def numbers(row: dict[str, Any], names: tuple[str, ...]) -> tuple[str, ...]:
     """Some columns of a row of the page's ledger, as it would show them."""
-    return tuple(f"{row[name]:,}" if isinstance(row[name], int) else str(row[name]) for name in names)
+    return tuple(
+        f"{row[name]:,}" if isinstance(row[name], int) else str(row[name]) for name in names
+    )

@@ -47,16 +47,27 @@ def _again(scene: Scene) -> list[str]:
         scene.orders.bring()  # the first took in its input before
         said = scene.shift.draindown("report", scene.name, "--run", second)
         told = (said.code, "no-report" in said.err)
-        scene.holds("exit", "report knows nothing of a run that waits for its turn", told, (78, True))
-        scene.holds("card", "the first is at work", "drain is at work since" in scene.report("--run", first))
+        scene.holds(
+            "exit", "report knows nothing of a run that waits for its turn", told, (78, True)
+        )
+        scene.holds(
+            "card", "the first is at work", "drain is at work since" in scene.report("--run", first)
+        )
         plan = scene.shift.draindown("plan", scene.name, "--json").document or {}
         scene.holds("plan", "the holder", first in str(plan["flows"]["f"]["holder"]))
-        scene.holds("exit", "the second waits for the first", scene.shift.run_state(second), "queued")
+        scene.holds(
+            "exit", "the second waits for the first", scene.shift.run_state(second), "queued"
+        )
         scene.holds("ledger", "the second did nothing", scene.now().of_run(second), [])
     scene.ends(first, second)
     made = [sum(row["units"] for row in scene.now().of_run(run)) for run in (first, second)]
     scene.holds("ledger", "each drained what was there when it began", made, [2, 1])
-    scene.holds("exit", "nobody met the lease", [scene.shift.task(run, "drain")[1] for run in (first, second)], [1, 1])
+    scene.holds(
+        "exit",
+        "nobody met the lease",
+        [scene.shift.task(run, "drain")[1] for run in (first, second)],
+        [1, 1],
+    )
     return [first, second]
 
 
@@ -67,7 +78,9 @@ def _bounded(scene: Scene) -> list[str]:
     so = scene.now()
     scene.holds("ledger", "one batch", len(so.of_run(first)), 1)
     scene.holds(
-        "xcom", "the bound", "max_batches" in str((scene.shift.xcom(scene.orders, first, "drain") or {})["bound"])
+        "xcom",
+        "the bound",
+        "max_batches" in str((scene.shift.xcom(scene.orders, first, "drain") or {})["bound"]),
     )
     card = scene.report("--run", first)
     scene.holds("card", "stopped early", card.startswith("STOPPED EARLY"))
@@ -88,7 +101,9 @@ def _compacting(scene: Scene) -> list[str]:
     scene.orders.bring()
     run_id = scene.green(flow="f", force_compact=True)
     told = scene.shift.xcom(scene.orders, run_id, "compact") or {}
-    scene.holds("xcom", "fewer files or as many", told.get("files_after", 1) <= told.get("files_before", 0))
+    scene.holds(
+        "xcom", "fewer files or as many", told.get("files_after", 1) <= told.get("files_before", 0)
+    )
     return [run_id]
 
 
@@ -123,7 +138,11 @@ def _range_of_drain(scene: Scene) -> list[str]:
 
 @action("trigger with values of the wrong kind")
 def _wrong_kind(scene: Scene) -> list[str]:
-    for conf in ({"max_batches": "three"}, {"flow": "nosuch"}, {"mode": "replay", "from": "yesterday", "to": "now"}):
+    for conf in (
+        {"max_batches": "three"},
+        {"flow": "nosuch"},
+        {"mode": "replay", "from": "yesterday", "to": "now"},
+    ):
         try:
             scene.shift.press(scene.orders, **conf)
             status = 200

@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.e2e.evening import shown
-from tests.e2e.evening.facts import FATES, SUMMED, Facts, changed_rows, closes, facts, leaseholders, sums
+from tests.e2e.evening.facts import (
+    FATES,
+    SUMMED,
+    Facts,
+    changed_rows,
+    closes,
+    facts,
+    leaseholders,
+    sums,
+)
 from tests.e2e.evening.orders import Orders, meant
 from tests.e2e.evening.shift import STEPS, Said, Shift
 
@@ -16,7 +25,17 @@ SURFACES = (
     *("table", "ledger", "quarantine", "processes", "lease"),
     *("card", "page", "xcom", "asset", "exit", "doctor", "log", "report", "plan"),
 )
-_PAGE = ("generation", "batch", "kind", "units", "records", "applied", "superseded", "duplicate", "quarantined")
+_PAGE = (
+    "generation",
+    "batch",
+    "kind",
+    "units",
+    "records",
+    "applied",
+    "superseded",
+    "duplicate",
+    "quarantined",
+)
 _PAGE_BATCHES = 30
 _RED, _GREEN = ("DIED", "FAILED", "UNFINISHED", "REFUSED"), ("OK", "IDLE", "STOPPED EARLY")
 
@@ -53,8 +72,13 @@ def _tables(tally: Tally, so: Facts) -> None:
     found = {row["id"]: (row["seq"], row["a"], row["b"]) for row in so.table}
     tally.hold("table", "each key once", len(found), len(so.table))
     tally.hold("table", "rows are those of the oracle", _difference(found, meaning.live), {})
-    refused = {(row["origin"]["unit"].rpartition("/")[2], row["origin"]["position"]) for row in so.quarantine}
-    tally.hold("quarantine", "refused lines are those of the oracle", refused ^ meaning.refused, set())
+    refused = {
+        (row["origin"]["unit"].rpartition("/")[2], row["origin"]["position"])
+        for row in so.quarantine
+    }
+    tally.hold(
+        "quarantine", "refused lines are those of the oracle", refused ^ meaning.refused, set()
+    )
     tally.hold("quarantine", "each line once", len(refused), len(so.quarantine))
     tally.hold("ledger", "it closes", closes(so), [])
     source = sums(row for row in so.ledger if row["kind"] == "source")
@@ -62,24 +86,43 @@ def _tables(tally: Tally, so: Facts) -> None:
     tally.hold("ledger", "lines are those of the files", lines, meaning.lines)
     tally.hold("ledger", "blank ones are no records", lines - source["records"], meaning.blank)
     tally.hold("ledger", "files are those drained", source["units"], len(so.drained))
-    tally.hold("ledger", "refused are those in the quarantine", source["quarantined"], len(so.quarantine))
+    tally.hold(
+        "ledger", "refused are those in the quarantine", source["quarantined"], len(so.quarantine)
+    )
 
 
 def _doctor(tally: Tally, shift: Shift, orders: Orders, so: Facts) -> None:
     said = shift.draindown("doctor", orders.spec.pipeline, "--json")
     tally.hold("exit", "doctor ends with 0 where nothing is wrong", said.code, 0)
     health = (said.document or [{}])[0]
-    looked, notes = health.get("looked", {}), {one["code"]: one["found"] for one in health.get("symptoms", [])}
+    looked, notes = (
+        health.get("looked", {}),
+        {one["code"]: one["found"] for one in health.get("symptoms", [])},
+    )
     version = so.published.get("version")
     tally.hold("doctor", "healthy", health.get("healthy"))
     tally.hold("doctor", "the lease is free", looked.get("lease"), "free")
-    tally.hold("doctor", "published", looked.get("published"), f"version {version}" if version else "nothing yet")
+    tally.hold(
+        "doctor",
+        "published",
+        looked.get("published"),
+        f"version {version}" if version else "nothing yet",
+    )
     tally.hold("doctor", "the table's version", looked.get("target"), f"version {so.version}")
-    batches = len([row for row in so.ledger if row["generation"] == so.ledger[-1]["generation"]]) if so.ledger else 0
+    batches = (
+        len([row for row in so.ledger if row["generation"] == so.ledger[-1]["generation"]])
+        if so.ledger
+        else 0
+    )
     tally.hold("doctor", "batches", str(looked.get("ledger", "")).split(" ")[0], str(batches))
     tally.hold("doctor", "says what is open", "quarantine-open" in notes, bool(so.open_rows))
     if so.open_rows:
-        tally.hold("doctor", "how many are open", notes["quarantine-open"].split(" ")[0], f"{len(so.open_rows):,}")
+        tally.hold(
+            "doctor",
+            "how many are open",
+            notes["quarantine-open"].split(" ")[0],
+            f"{len(so.open_rows):,}",
+        )
     tally.hold("doctor", "says what is parked", "parked-files" in notes, bool(so.parked))
     tally.hold("doctor", "says what is not published", "unpublished" in notes, so.unpublished)
 
@@ -90,7 +133,9 @@ def _plan(tally: Tally, shift: Shift, orders: Orders, so: Facts) -> None:
     part = (said.document or {}).get("flows", {}).get("f", {}).get("plan", {})
     tally.hold("plan", "what waits", part.get("backlog", {}).get("units"), len(so.waiting))
     tally.hold("plan", "whether a drain is due", part.get("drain"), bool(so.waiting))
-    tally.hold("plan", "whether a check is due", part.get("check"), so.unpublished or bool(so.waiting))
+    tally.hold(
+        "plan", "whether a check is due", part.get("check"), so.unpublished or bool(so.waiting)
+    )
 
 
 def of_run(tally: Tally, shift: Shift, orders: Orders, so: Facts, run_id: str) -> None:
@@ -98,7 +143,9 @@ def of_run(tally: Tally, shift: Shift, orders: Orders, so: Facts, run_id: str) -
     state = shift.run_state(run_id)
     said = shift.draindown("report", orders.spec.pipeline, "--run", run_id, "--json")
     reports = said.document or []
-    tally.hold("exit", "report knows every run that committed", said.code if so.of_run(run_id) else 0, 0)
+    tally.hold(
+        "exit", "report knows every run that committed", said.code if so.of_run(run_id) else 0, 0
+    )
     _starts(tally, so, run_id, reports)
     _xcoms(tally, shift, orders, so, run_id)
     _logs(tally, shift, so, run_id, reports)
@@ -128,7 +175,11 @@ def of_command(tally: Tally, so: Facts, said: Said, code: int = 0) -> dict[str, 
 def _starts(tally: Tally, so: Facts, run_id: str, reports: list[dict[str, Any]]) -> None:
     """Reports of drains against the ledger, start by start; no start of the run that committed may be missing."""
     drains = {one["start"]: one for one in reports if one["step"] == "drain"}
-    tally.hold("report", "starts that committed are told", {row["start"] for row in so.of_run(run_id)} <= {*drains})
+    tally.hold(
+        "report",
+        "starts that committed are told",
+        {row["start"] for row in so.of_run(run_id)} <= {*drains},
+    )
     for start, one in drains.items():
         made = sums(so.of_start(start))
         part = one.get("drain") or {}
@@ -145,10 +196,16 @@ def _xcoms(tally: Tally, shift: Shift, orders: Orders, so: Facts, run_id: str) -
     for step in STEPS:
         state, _ = shift.task(run_id, step)
         told = shift.xcom(orders, run_id, step)
-        tally.hold("xcom", f"{step} hands on where it succeeded", told is not None, state == "success")
+        tally.hold(
+            "xcom", f"{step} hands on where it succeeded", told is not None, state == "success"
+        )
         if told is None or step == "plan":
             continue
-        ran = {name.removeprefix("run_"): value for name, value in told.items() if name.startswith("run_")}
+        ran = {
+            name.removeprefix("run_"): value
+            for name, value in told.items()
+            if name.startswith("run_")
+        }
         if "records" in ran:
             tally.hold("xcom", f"{step}: sums of the run", _of(ran), sums(so.of_run(run_id)))
         if step == "drain":
@@ -157,11 +214,17 @@ def _xcoms(tally: Tally, shift: Shift, orders: Orders, so: Facts, run_id: str) -
             _version(tally, "xcom", orders, so, told)
 
 
-def _logs(tally: Tally, shift: Shift, so: Facts, run_id: str, reports: list[dict[str, Any]]) -> None:
+def _logs(
+    tally: Tally, shift: Shift, so: Facts, run_id: str, reports: list[dict[str, Any]]
+) -> None:
     """The card in the log of the newest try of the drain, and the error in that of each step that failed."""
     text = shift.log(run_id, "drain")
     card, drain = shown.card(text), _newest_drain(reports)
-    if drain is not None and drain["outcome"] != "no report" and shift.task(run_id, "drain")[0] != "skipped":
+    if (
+        drain is not None
+        and drain["outcome"] != "no report"
+        and shift.task(run_id, "drain")[0] != "skipped"
+    ):
         tally.hold("log", "the drain's card is there", card is not None)
         if card is not None and f"@{drain['start']}" not in text:
             _card(tally, "log", card, so, drain, run_id)
@@ -171,7 +234,9 @@ def _logs(tally: Tally, shift: Shift, so: Facts, run_id: str, reports: list[dict
         if state == "failed" and told and told[-1].get("error"):
             _errors(tally, "log", shift.log(run_id, step), told[-1:])
         if state == "success" and step != "plan":
-            tally.hold("report", f"{step} ended well", bool(told) and told[-1]["outcome"] != "failed")
+            tally.hold(
+                "report", f"{step} ended well", bool(told) and told[-1]["outcome"] != "failed"
+            )
 
 
 def _errors(tally: Tally, surface: str, text: str, reports: Iterable[Mapping[str, Any]]) -> None:
@@ -186,33 +251,58 @@ def _errors(tally: Tally, surface: str, text: str, reports: Iterable[Mapping[str
 
 
 def _card(
-    tally: Tally, surface: str, card: shown.Card, so: Facts, drain: Mapping[str, Any] | None, run_id: str
+    tally: Tally,
+    surface: str,
+    card: shown.Card,
+    so: Facts,
+    drain: Mapping[str, Any] | None,
+    run_id: str,
 ) -> None:
     """The numbers of a card against the ledger: those of the start that it shows, and of all others of the run."""
     made = sums(so.of_start(str(drain["start"]))) if drain else sums([])
     ran = sums(so.of_run(run_id))
     if drain and drain["outcome"] != "no report" and made["batches"]:
-        expected = {name: made[name] for name in (*FATES, "records", "inserted", "updated", "deleted", "remembered")}
+        expected = {
+            name: made[name]
+            for name in (*FATES, "records", "inserted", "updated", "deleted", "remembered")
+        }
         tally.hold(surface, "what became of the rows", card.rows, expected)
         tally.hold(surface, "it says that it adds up", card.adds_up)
         if card.moved is not None:
-            tally.hold(surface, "its first line", card.moved, (made["units"], made["records"], made["applied"]))
+            tally.hold(
+                surface,
+                "its first line",
+                card.moved,
+                (made["units"], made["records"], made["applied"]),
+            )
     elif not made["batches"]:
         tally.hold(surface, "rows of a start that made no batch", card.rows, {})
     told = made["batches"] if drain and drain["outcome"] != "no report" else 0
-    others = tuple(ran[name] - (made[name] if told else 0) for name in ("batches", "units", "records", "applied"))
+    others = tuple(
+        ran[name] - (made[name] if told else 0)
+        for name in ("batches", "units", "records", "applied")
+    )
     if drain and drain["outcome"] not in ("failed", "no report"):
         tally.hold(surface, "what other starts made", card.others, others if others[0] else None)
 
 
-def _page(tally: Tally, shift: Shift, orders: Orders, so: Facts, run_id: str, card: shown.Card | None) -> None:
+def _page(
+    tally: Tally, shift: Shift, orders: Orders, so: Facts, run_id: str, card: shown.Card | None
+) -> None:
     page = shown.Page(shift.page(orders))
     listed = Counter(tuple(row[name] for name in (*_PAGE, "run")) for row in page.ledger)
     expected = Counter((*shown.numbers(row, _PAGE), row["run_id"]) for row in so.ledger)
     tally.hold("page", "batches that it lists and nobody made", listed - expected, Counter())
-    tally.hold("page", "how many batches it lists", listed.total(), min(len(so.ledger), _PAGE_BATCHES))
+    tally.hold(
+        "page", "how many batches it lists", listed.total(), min(len(so.ledger), _PAGE_BATCHES)
+    )
     version = str(so.published.get("version", "nothing yet"))
-    tally.hold("page", "published version, open rows", page.summary[2:4], [version, f"{len(so.open_rows):,}"])
+    tally.hold(
+        "page",
+        "published version, open rows",
+        page.summary[2:4],
+        [version, f"{len(so.open_rows):,}"],
+    )
     if card is not None and run_id in page.runs:
         headline, bad, own = page.runs[run_id]
         tally.hold("page", "the run's verdict is the card's", headline, card.headline)
@@ -230,7 +320,9 @@ def _assets(tally: Tally, shift: Shift, orders: Orders, so: Facts, run_id: str) 
         _version(tally, "asset", orders, so, event)
 
 
-def _version(tally: Tally, surface: str, orders: Orders, so: Facts, told: Mapping[str, Any]) -> None:
+def _version(
+    tally: Tally, surface: str, orders: Orders, so: Facts, told: Mapping[str, Any]
+) -> None:
     """A version that was published, and how many rows were, of a run whose document still stands."""
     version = told["version"]
     if version in so.publications:
@@ -239,7 +331,11 @@ def _version(tally: Tally, surface: str, orders: Orders, so: Facts, told: Mappin
             counted = changed_rows(orders, version, max(earlier, default=None), so.ledger)
             tally.hold(surface, f"rows published as version {version}", told["rows"], counted)
     else:
-        tally.hold(surface, "it was published", version in so.publications or version < min(so.publications, default=0))
+        tally.hold(
+            surface,
+            "it was published",
+            version in so.publications or version < min(so.publications, default=0),
+        )
 
 
 def _newest_drain(reports: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -32,20 +32,35 @@ _PRODUCING: dict[str, Any] = {
 }
 _TERMINAL = {
     "_AUTHENTICATION": ("sink-auth", "check sasl_mechanism, sasl_username and the secret's value"),
-    "SASL_AUTHENTICATION_FAILED": ("sink-auth", "check sasl_mechanism, sasl_username and the secret's value"),
+    "SASL_AUTHENTICATION_FAILED": (
+        "sink-auth",
+        "check sasl_mechanism, sasl_username and the secret's value",
+    ),
     "UNSUPPORTED_SASL_MECHANISM": ("sink-auth", "check sasl_mechanism"),
     "_SSL": ("sink-tls", "check security_protocol, ssl_ca_location and the broker's port"),
-    "TOPIC_AUTHORIZATION_FAILED": ("sink-denied", "grant this user DESCRIBE, DESCRIBE_CONFIGS and WRITE on the topic"),
-    "CLUSTER_AUTHORIZATION_FAILED": ("sink-denied", "grant this user IDEMPOTENT_WRITE on the cluster"),
+    "TOPIC_AUTHORIZATION_FAILED": (
+        "sink-denied",
+        "grant this user DESCRIBE, DESCRIBE_CONFIGS and WRITE on the topic",
+    ),
+    "CLUSTER_AUTHORIZATION_FAILED": (
+        "sink-denied",
+        "grant this user IDEMPOTENT_WRITE on the cluster",
+    ),
     "UNKNOWN_TOPIC_OR_PART": ("sink-missing", "create the topic, or correct `topic`"),
     "_UNKNOWN_TOPIC": ("sink-missing", "create the topic, or correct `topic`"),
     "_UNKNOWN_PARTITION": ("sink-missing", "create the topic, or correct `topic`"),
-    "MSG_SIZE_TOO_LARGE": ("sink-refused", "raise the topic's max.message.bytes, or send fewer columns"),
+    "MSG_SIZE_TOO_LARGE": (
+        "sink-refused",
+        "raise the topic's max.message.bytes, or send fewer columns",
+    ),
     "INVALID_MSG": ("sink-refused", "a topic that is compacted takes no message without a key"),
     "INVALID_RECORD": ("sink-refused", "a topic that is compacted takes no message without a key"),
     "POLICY_VIOLATION": ("sink-refused", "ask who made the cluster's policies"),
     "_INVALID_ARG": ("sink-options", "correct `kafka` of this sink"),
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": ("sink-denied", "grant this user WRITE on the transactional id"),
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": (
+        "sink-denied",
+        "grant this user WRITE on the transactional id",
+    ),
     "INVALID_TRANSACTION_TIMEOUT": (
         "sink-options",
         "lower `transaction_timeout`, or raise the brokers' transaction.max.timeout.ms",
@@ -63,8 +78,15 @@ class Client:
     `sink-fenced`.
     """
 
-    def __init__(self, spec: KafkaSink, place: SinkPlace, environ: Mapping[str, str] = os.environ) -> None:
-        self._spec, self._place, self._environ, self._wait = spec, place, environ, float(spec.request_timeout)
+    def __init__(
+        self, spec: KafkaSink, place: SinkPlace, environ: Mapping[str, str] = os.environ
+    ) -> None:
+        self._spec, self._place, self._environ, self._wait = (
+            spec,
+            place,
+            environ,
+            float(spec.request_timeout),
+        )
         self._heard: list[KafkaError] = []
         self._sends = False
         self._has_met = False  # brokers have answered, so TLS is set up right
@@ -77,7 +99,10 @@ class Client:
         messages are, and the client does not divide it.
         """
         longest = self._spec.delivery_timeout
-        more: dict[str, Any] = {"compression.type": self._spec.compression, "batch.size": min(_BATCH, largest)}
+        more: dict[str, Any] = {
+            "compression.type": self._spec.compression,
+            "batch.size": min(_BATCH, largest),
+        }
         if transactional_id:
             timeout = self._spec.transaction_timeout
             longest = min(longest, timeout)
@@ -133,8 +158,14 @@ class Client:
         """Return a reader of the first partition of a topic. With `start`: of committed messages from there on."""
         kafka = library()
         level = "read_uncommitted" if start is None else "read_committed"
-        options = {"group.id": "draindown", "enable.auto.commit": False, "isolation.level": level}  # no group is joined
-        made = self._made("", "Consumer", options | {"enable.partition.eof": True, "fetch.wait.max.ms": 10})
+        options = {
+            "group.id": "draindown",
+            "enable.auto.commit": False,
+            "isolation.level": level,
+        }  # no group is joined
+        made = self._made(
+            "", "Consumer", options | {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
+        )
         if start is not None:
             made.assign([kafka.TopicPartition(topic, 0, start)])
         return made
@@ -143,16 +174,24 @@ class Client:
         """Make a topic of one partition, replicated as the brokers do by default, and wait until it has a leader."""
         admin, kafka = library("admin"), library()
         client = self._made("admin", "AdminClient", {})
-        asked = client.create_topics([admin.NewTopic(topic, 1, config=dict(settings))], request_timeout=self._wait)
+        asked = client.create_topics(
+            [admin.NewTopic(topic, 1, config=dict(settings))], request_timeout=self._wait
+        )
         try:
             self._result(client, asked[topic])
         except DraindownError as error:
             cause = error.__cause__
-            if not isinstance(cause, kafka.KafkaException) or cause.args[0].name() != "TOPIC_ALREADY_EXISTS":
+            if (
+                not isinstance(cause, kafka.KafkaException)
+                or cause.args[0].name() != "TOPIC_ALREADY_EXISTS"
+            ):
                 raise
         until = time.monotonic() + self._wait
         with self.naming():
-            while not _is_led(client.list_topics(topic, timeout=self._wait), topic) and time.monotonic() < until:
+            while (
+                not _is_led(client.list_topics(topic, timeout=self._wait), topic)
+                and time.monotonic() < until
+            ):
                 client.poll(_STEP)
 
     def topic_settings(self, topic: str = "", *, read: bool = False) -> Mapping[str, str]:
@@ -163,7 +202,9 @@ class Client:
         admin, kafka, topic = library("admin"), library(), topic or self._spec.topic
         client = self._made("admin", "AdminClient", {})
         asked = client.describe_topics(
-            kafka.TopicCollection([topic]), include_authorized_operations=True, request_timeout=self._wait
+            kafka.TopicCollection([topic]),
+            include_authorized_operations=True,
+            request_timeout=self._wait,
         )
         allowed = self._result(client, asked[topic]).authorized_operations
         needed = [admin.AclOperation.WRITE, *([admin.AclOperation.READ] if read else [])]
@@ -177,7 +218,9 @@ class Client:
 
     def named(self, error: KafkaError, row: str = "") -> DraindownError:
         """Return the error that a client's error stands for; `row`: the key of the row whose message failed."""
-        worst = next((one for one in map(self._terminal, [error, *self._heard]) if one is not None), None)
+        worst = next(
+            (one for one in map(self._terminal, [error, *self._heard]) if one is not None), None
+        )
         if worst is not None:
             code, help = worst
             return self._error(code, self._text(error, row), help)
@@ -192,7 +235,11 @@ class Client:
         )
 
     def _made(self, part: str, name: str, options: Mapping[str, Any]) -> Any:
-        made = of_librdkafka(self._spec, self._environ) | {"error_cb": self._heard.append} | dict(options)
+        made = (
+            of_librdkafka(self._spec, self._environ)
+            | {"error_cb": self._heard.append}
+            | dict(options)
+        )
         kafka = library()
         try:
             return getattr(library(part), name)(made)
@@ -217,7 +264,9 @@ class Client:
         return found
 
     def _raise_refused(self) -> None:
-        refused = next((one for one in self._heard if (self._terminal(one) or ("",))[0] == "sink-auth"), None)
+        refused = next(
+            (one for one in self._heard if (self._terminal(one) or ("",))[0] == "sink-auth"), None
+        )
         if refused is not None:
             raise self.named(refused)
 
@@ -252,7 +301,9 @@ class Client:
 
     def _error(self, code: str, found: str, help: str) -> TerminalError:
         tried = f"send to {self._spec.place}"
-        return TerminalError(code, tried=tried, found=found[:_LONGEST], next=self._place.command("plan", help))
+        return TerminalError(
+            code, tried=tried, found=found[:_LONGEST], next=self._place.command("plan", help)
+        )
 
 
 def broken_by(producer: Any) -> KafkaError:
@@ -269,4 +320,8 @@ def broken_by(producer: Any) -> KafkaError:
 
 def _is_led(cluster: Any, topic: str) -> bool:
     found = cluster.topics.get(topic)
-    return found is not None and bool(found.partitions) and all(one.leader >= 0 for one in found.partitions.values())
+    return (
+        found is not None
+        and bool(found.partitions)
+        and all(one.leader >= 0 for one in found.partitions.values())
+    )

@@ -22,7 +22,11 @@ _NOBODY = ""
 _READ = 1_000  # messages at once
 _WAIT = 0.1  # seconds for each look
 _SLACK = 5.0  # seconds until the brokers have ended a transaction whose time is over
-_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.1"}
+_SETTINGS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "1048576",
+    "min.cleanable.dirty.ratio": "0.1",
+}
 """The topic is read whole: what is not compacted yet stays a few segments of a megabyte."""
 
 
@@ -50,7 +54,11 @@ class Marked:
         newest, done = self.batches.get(batch.writer, (None, 0))
         if newest is None:
             return 0
-        same = (newest.number, newest.digest, newest.portions) == (batch.number, batch.digest, batch.portions)
+        same = (newest.number, newest.digest, newest.portions) == (
+            batch.number,
+            batch.digest,
+            batch.portions,
+        )
         return 0 if not same else None if newest.whole else done
 
 
@@ -109,7 +117,9 @@ class Markers:
     def of_batch(self, batch: SinkBatch, done: int) -> dict[str, bytes]:
         """Return the marker of a batch of which `done` portions are sent."""
         names = ("epoch", "number", "generation", "kind", "batch", "rows", "digest", "portions")
-        return self._marker(batch.writer, {name: getattr(batch, name) for name in names} | {"done": done})
+        return self._marker(
+            batch.writer, {name: getattr(batch, name) for name in names} | {"done": done}
+        )
 
     def _settings(self) -> Mapping[str, str] | None:
         """Return the settings of the topic; None if there is none."""
@@ -126,11 +136,15 @@ class Markers:
         policy = (settings or _SETTINGS).get("cleanup.policy")
         if policy != "compact":
             how = f"kafka-configs.sh --alter --topic {self._spec.markers} --add-config cleanup.policy=compact"
-            raise self._unready(f"its cleanup.policy is {policy}, which deletes markers after a while", how)
+            raise self._unready(
+                f"its cleanup.policy is {policy}, which deletes markers after a while", how
+            )
 
     def _values(self, at: int, end: int) -> dict[str, Any]:
         kafka, found = library(), dict[str, Any]()
-        until = time.monotonic() + self._spec.request_timeout + self._spec.transaction_timeout + _SLACK
+        until = (
+            time.monotonic() + self._spec.request_timeout + self._spec.transaction_timeout + _SLACK
+        )
         committed = self._client.reader(self._spec.markers, at)
         try:
             while at < end:
@@ -161,7 +175,10 @@ class Markers:
         return [self._place.lake, self._place.pipeline, self._place.flow, self._place.sink]
 
     def _marker(self, writer: str, value: Mapping[str, Any]) -> dict[str, bytes]:
-        return {"key": json.dumps([*self._mine, writer]).encode(), "value": json.dumps(value).encode()}
+        return {
+            "key": json.dumps([*self._mine, writer]).encode(),
+            "value": json.dumps(value).encode(),
+        }
 
     def _unready(self, found: str, how: str) -> TerminalError:
         return TerminalError(

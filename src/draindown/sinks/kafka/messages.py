@@ -33,7 +33,9 @@ class Message:
 class Messages:
     """Makes the messages of one batch. `place_by`: the columns that place rows without keys; none: their origin."""
 
-    def __init__(self, batch: SinkBatch, columns: Sequence[SinkColumn], place_by: Sequence[str] = ()) -> None:
+    def __init__(
+        self, batch: SinkBatch, columns: Sequence[SinkColumn], place_by: Sequence[str] = ()
+    ) -> None:
         self._names = [column.name for column in columns]
         self._keys = [column.name for column in columns if column.key]
         self._keyed = self._keys != [ORIGIN]
@@ -41,7 +43,9 @@ class Messages:
         place = batch.place
         # with its digest: the rows of a batch that was given up and computed again are other messages
         batch_of_place = (batch.writer, str(batch.number), batch.digest)
-        self._batch = "\x1f".join((place.lake, place.pipeline, place.flow, place.sink, *batch_of_place))
+        self._batch = "\x1f".join(
+            (place.lake, place.pipeline, place.flow, place.sink, *batch_of_place)
+        )
         self._key_at = [self._names.index(name) for name in self._keys]
         self._fields = [f"{JSON(name)}:" for name in self._names]
         self._headers: Headers = [
@@ -78,7 +82,13 @@ class Messages:
         columns = [rows.column(name) for name in self._placing]
         if len(columns) > 1:
             fields = [self._fields[self._names.index(name)] for name in self._placing]
-            parts = [[field + text for text in texts(column)] for field, column in zip(fields, columns, strict=True)]
+            parts = [
+                [field + text for text in texts(column)]
+                for field, column in zip(fields, columns, strict=True)
+            ]
             return [("{" + ",".join(row) + "}").encode() for row in zip(*parts, strict=True)]
         values = ready(columns[0])
-        return [None if one is None else (one if isinstance(one, str) else JSON(one)).encode() for one in values]
+        return [
+            None if one is None else (one if isinstance(one, str) else JSON(one)).encode()
+            for one in values
+        ]

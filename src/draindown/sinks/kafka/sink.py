@@ -24,8 +24,15 @@ if TYPE_CHECKING:
 
 _POLLED = 1_000  # messages between looks at delivery reports
 _WAIT = 0.1  # seconds until the queue of a producer is tried again
-_BROKEN = ("_FATAL", "_STATE")  # what a producer says of any message once another one or a transaction failed
-_CONSEQUENCES = ("_PURGE_QUEUE", "_PURGE_INFLIGHT", "_INVALID_DIFFERENT_RECORD")  # of the same failures, in reports
+_BROKEN = (
+    "_FATAL",
+    "_STATE",
+)  # what a producer says of any message once another one or a transaction failed
+_CONSEQUENCES = (
+    "_PURGE_QUEUE",
+    "_PURGE_INFLIGHT",
+    "_INVALID_DIFFERENT_RECORD",
+)  # of the same failures, in reports
 _SLACK = 5.0  # seconds that delivery reports may come late
 _AROUND = 512  # bytes of a message beside its key and value: headers, lengths
 _PER_COLUMN = 8  # of a value's JSON: quotes, colon, comma, null
@@ -42,7 +49,9 @@ class KafkaTopic(Sink):
 
     records = False
 
-    def __init__(self, spec: KafkaSink, place: SinkPlace, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self, spec: KafkaSink, place: SinkPlace, environ: Mapping[str, str] = os.environ
+    ) -> None:
         self._spec, self._place = spec, place
         self._client = Client(spec, place, environ)
         self._failed: list[tuple[KafkaError, str]] = []
@@ -50,14 +59,23 @@ class KafkaTopic(Sink):
 
     def check(self, columns: Sequence[SinkColumn]) -> None:
         """See `Sink.check`."""
-        keys, names = [column.name for column in columns if column.key], {column.name for column in columns}
+        keys, names = (
+            [column.name for column in columns if column.key],
+            {column.name for column in columns},
+        )
         problems = [] if keys else ["no column is a key"]
-        problems += [f"place_by: no column {name} is sent" for name in self._spec.place_by or () if name not in names]
+        problems += [
+            f"place_by: no column {name} is sent"
+            for name in self._spec.place_by or ()
+            if name not in names
+        ]
         if self._spec.place_by and keys != [ORIGIN]:
             problems.append("place_by: rows of a target with keys are placed by these")
         settings = self._settings()
         if keys == [ORIGIN] and "compact" in settings.get("cleanup.policy", ""):
-            problems.append("the topic is compacted, which would drop rows of a target without keys")
+            problems.append(
+                "the topic is compacted, which would drop rows of a target without keys"
+            )
         if problems:
             raise TerminalError(
                 "sink-unfit",
@@ -84,7 +102,9 @@ class KafkaTopic(Sink):
         del batch
         return None
 
-    def send(self, batch: SinkBatch, columns: Sequence[SinkColumn], rows: Iterable[pyarrow.RecordBatch]) -> None:
+    def send(
+        self, batch: SinkBatch, columns: Sequence[SinkColumn], rows: Iterable[pyarrow.RecordBatch]
+    ) -> None:
         """See `Sink.send`. Returns once the brokers have confirmed every message."""
         messages = Messages(batch, columns, self._spec.place_by or ())
         producer, self._failed = self._client.producer(largest=self._largest()), []
@@ -99,7 +119,9 @@ class KafkaTopic(Sink):
                 producer.flush(_WAIT)
             raise
 
-    def retain(self, batch: SinkBatch, columns: Sequence[SinkColumn], keys: Iterable[pyarrow.RecordBatch]) -> None:
+    def retain(
+        self, batch: SinkBatch, columns: Sequence[SinkColumn], keys: Iterable[pyarrow.RecordBatch]
+    ) -> None:
         """Return None: a topic can't tell what it holds."""
         del batch, columns, keys
 
@@ -135,13 +157,19 @@ class KafkaTopic(Sink):
         while True:
             try:
                 producer.produce(
-                    self._spec.topic, message.value, message.key, headers=message.headers, on_delivery=report
+                    self._spec.topic,
+                    message.value,
+                    message.key,
+                    headers=message.headers,
+                    on_delivery=report,
                 )
                 return
             except BufferError:  # the queue is full until the brokers have confirmed some
                 self._poll(producer, _WAIT)
                 if time.monotonic() > until:
-                    raise self._client.named(library().KafkaError(library().KafkaError._TIMED_OUT)) from None
+                    raise self._client.named(
+                        library().KafkaError(library().KafkaError._TIMED_OUT)
+                    ) from None
             except library().KafkaException as error:
                 if error.args[0].name() not in _BROKEN:
                     raise self._named(error.args[0], message.row) from error
@@ -171,7 +199,14 @@ class KafkaTopic(Sink):
         if found.code != CODE:
             return self._client.named(error, row)
         part = "any part of the batch may be in the topic; the same messages, with the same ids, are sent again"
-        return refused(self._place, tried=found.tried, found=found.found, changed=part, key=row, ways=found.next)
+        return refused(
+            self._place,
+            tried=found.tried,
+            found=found.found,
+            changed=part,
+            key=row,
+            ways=found.next,
+        )
 
 
 def ignored() -> AbstractContextManager[None]:

@@ -74,7 +74,9 @@ class KafkaTransactions(KafkaTopic):
         if marked.epoch is not None and marked.epoch > epoch:
             raise self._client.fenced(f"it has epoch {marked.epoch}, this one {epoch}")
         self._producer = producer
-        self._marked = replace(marked, epoch=epoch, since=epoch if marked.epoch is None else marked.since)
+        self._marked = replace(
+            marked, epoch=epoch, since=epoch if marked.epoch is None else marked.since
+        )
         if marked.epoch != epoch:
             with self._aborting():
                 self._begin()
@@ -94,7 +96,9 @@ class KafkaTransactions(KafkaTopic):
         newest, _ = marked.batches.get(batch.writer, (None, 0))
         return newest
 
-    def send(self, batch: SinkBatch, columns: Sequence[SinkColumn], rows: Iterable[pyarrow.RecordBatch]) -> None:
+    def send(
+        self, batch: SinkBatch, columns: Sequence[SinkColumn], rows: Iterable[pyarrow.RecordBatch]
+    ) -> None:
         """See `Sink.send`. Returns once the last transaction of the batch is committed."""
         first = self._ready(batch).portions(batch)
         if first is None:
@@ -118,7 +122,9 @@ class KafkaTransactions(KafkaTopic):
                 self._begin()
             self._commit_batch(batch, batch.portions)
 
-    def retain(self, batch: SinkBatch, columns: Sequence[SinkColumn], keys: Iterable[pyarrow.RecordBatch]) -> None:
+    def retain(
+        self, batch: SinkBatch, columns: Sequence[SinkColumn], keys: Iterable[pyarrow.RecordBatch]
+    ) -> None:
         """Return None: a topic can't tell what it holds. The end of the fill is recorded."""
         del columns, keys
         if self._ready(batch).portions(batch) is not None:
@@ -154,7 +160,9 @@ class KafkaTransactions(KafkaTopic):
         """Commit, with a marker as the last message: while it is not committed, no reader gets behind it."""
         self._confirm(self._producer)
         with self._client.naming(self._producer):
-            self._producer.produce(self._spec.markers, partition=0, on_delivery=self._marker_delivered, **marker)
+            self._producer.produce(
+                self._spec.markers, partition=0, on_delivery=self._marker_delivered, **marker
+            )
             self._producer.commit_transaction(float(self._spec.transaction_timeout))
 
     def _marker_delivered(self, error: Any, message: Any) -> None:

@@ -36,7 +36,9 @@ class Connection:
     Construction raises TerminalError `sink-client-missing`. Blocks of `step` raise what `failures` names.
     """
 
-    def __init__(self, spec: PostgresSink, place: SinkPlace, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self, spec: PostgresSink, place: SinkPlace, environ: Mapping[str, str] = os.environ
+    ) -> None:
         self._spec, self._place, self._environ = spec, place, environ
         self._client = _library()
         self._open: psycopg.Connection[Any] | None = None
@@ -44,7 +46,9 @@ class Connection:
         self._watch: _Watch | None = None
 
     @contextmanager
-    def step(self, tried: str, changed: str = failures.NOT_BEGUN) -> Iterator[psycopg.Connection[Any]]:
+    def step(
+        self, tried: str, changed: str = failures.NOT_BEGUN
+    ) -> Iterator[psycopg.Connection[Any]]:
         """Give a connection to a block that ends within a bit more than `timeout`.
 
         `changed`: what the table has of a batch if the connection breaks in the block.
@@ -72,7 +76,9 @@ class Connection:
         if self._watch is not None:
             self._watch.begin()
 
-    def named(self, error: psycopg.Error, tried: str, changed: str = failures.NOT_BEGUN) -> DraindownError:
+    def named(
+        self, error: psycopg.Error, tried: str, changed: str = failures.NOT_BEGUN
+    ) -> DraindownError:
         """Return the error that a client's error stands for."""
         return failures.named(error, tried, self._place, self._secrets, changed)
 
@@ -99,7 +105,11 @@ class Connection:
         names = names_in(url)
         whole = url == "${secret:%s}" % (names[0] if names else "")
         values = {name: resolved(f"${{secret:{name}}}", self._environ) for name in names}
-        text = re.sub(r"\$\{secret:(\w+)\}", lambda at: values[at[1]] if whole else quote(values[at[1]], safe=""), url)
+        text = re.sub(
+            r"\$\{secret:(\w+)\}",
+            lambda at: values[at[1]] if whole else quote(values[at[1]], safe=""),
+            url,
+        )
         try:
             if not text.startswith(("postgresql://", "postgres://")):
                 raise ValueError
@@ -113,7 +123,10 @@ class Connection:
             ) from None
         own = (str(found[name]) for name in ("password", "sslpassword") if found.get(name))
         self._secrets = (*values.values(), *own)
-        defaults = {"application_name": "draindown", "connect_timeout": min(_CONNECT, self._spec.timeout)}
+        defaults = {
+            "application_name": "draindown",
+            "connect_timeout": min(_CONNECT, self._spec.timeout),
+        }
         keep = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
         return {**defaults, **keep, **found, "client_encoding": "utf8"}
 
@@ -157,6 +170,9 @@ def _library() -> Any:
         import psycopg
     except ImportError as error:
         raise TerminalError(
-            "sink-client-missing", tried="import psycopg", found=str(error), next="pip install 'draindown[postgres]'"
+            "sink-client-missing",
+            tried="import psycopg",
+            found=str(error),
+            next="pip install 'draindown[postgres]'",
         ) from error
     return psycopg

@@ -25,7 +25,10 @@ class RowRefused(Exception):
 
 
 def attempt(
-    opened: psycopg.Connection[Any], rows: int, work: Callable[[int | None], None], key: Callable[[int], str]
+    opened: psycopg.Connection[Any],
+    rows: int,
+    work: Callable[[int | None], None],
+    key: Callable[[int], str],
 ) -> None:
     """Do `work` of all rows (None), in a transaction; if the server refuses a row, find the first such row.
 
@@ -47,7 +50,9 @@ def attempt(
     opened.execute(f"release savepoint {_BEFORE}")
 
 
-def _first_refused(opened: psycopg.Connection[Any], rows: int, work: Callable[[int | None], None]) -> int:
+def _first_refused(
+    opened: psycopg.Connection[Any], rows: int, work: Callable[[int | None], None]
+) -> int:
     from psycopg import Error
 
     taken, refused = 0, rows

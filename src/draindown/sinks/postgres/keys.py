@@ -81,7 +81,14 @@ def indexes(opened: psycopg.Connection[Any], table: int) -> tuple[UniqueIndex, .
 
 
 def _index(
-    schema: str, name: str, constraint: str | None, of_schema: str, of: str, serves: bool, computes: bool, *columns: Any
+    schema: str,
+    name: str,
+    constraint: str | None,
+    of_schema: str,
+    of: str,
+    serves: bool,
+    computes: bool,
+    *columns: Any,
 ) -> UniqueIndex:
     text = f"{identifier(schema)}.{identifier(name)}"
     drop = f"DROP INDEX {text};"
@@ -97,11 +104,15 @@ def merging_type(column: SinkColumn, found: PostgresType) -> str | None:
     if found.name == "uuid":
         return f"{column.name}: texts that differ may be one uuid, so a key needs a text column"
     if found.name in ("json", "jsonb"):
-        return f"{column.name}: texts that differ may be one JSON value, so a key needs a text column"
+        return (
+            f"{column.name}: texts that differ may be one JSON value, so a key needs a text column"
+        )
     return None
 
 
-def merging_indexes(found: Sequence[UniqueIndex], keys: frozenset[str]) -> Iterator[tuple[str, str]]:
+def merging_indexes(
+    found: Sequence[UniqueIndex], keys: frozenset[str]
+) -> Iterator[tuple[str, str]]:
     """Yield why an index allows one row for keys that differ, with the statement that removes the index."""
     for index in found:
         if index.merges(keys):

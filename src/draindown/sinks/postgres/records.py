@@ -47,7 +47,9 @@ class Records:
             if lacking:
                 grant = f"GRANT {', '.join(_RIGHTS)} ON {self._table} TO {identifier(self._target.user)};"
                 raise self._error(
-                    "sink-denied", f"the user {self._target.user} lacks {', '.join(lacking)} on it", [grant]
+                    "sink-denied",
+                    f"the user {self._target.user} lacks {', '.join(lacking)} on it",
+                    [grant],
                 )
         elif not create:
             raise self._error(
@@ -66,7 +68,9 @@ class Records:
             return
         try:
             opened.execute(self.ddl.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1))
-        except errors.UniqueViolation:  # of the catalog: another connection makes it at the same moment
+        except (
+            errors.UniqueViolation
+        ):  # of the catalog: another connection makes it at the same moment
             if not self._exists(opened):
                 raise
 
@@ -78,16 +82,22 @@ class Records:
             " on conflict do nothing",
             [*place, epoch],
         )
-        row = opened.execute(f"select epoch from {self._table} where {_PLACE} for update", place).fetchone()
+        row = opened.execute(
+            f"select epoch from {self._table} where {_PLACE} for update", place
+        ).fetchone()
         if row is not None and row[0] > epoch:
             raise TransientError(
                 "sink-fenced",
                 tried=f"send to {self._target.place} as the driver with epoch {epoch}",
                 found=f"a driver with epoch {row[0]} sends there since",
-                next=self._place.command("run", "if no other run is at work: it takes a higher epoch"),
+                next=self._place.command(
+                    "run", "if no other run is at work: it takes a higher epoch"
+                ),
             )
         if row is not None and row[0] < epoch:
-            opened.execute(f"update {self._table} set epoch = %s, at = now() where {_PLACE}", [epoch, *place])
+            opened.execute(
+                f"update {self._table} set epoch = %s, at = now() where {_PLACE}", [epoch, *place]
+            )
 
     def newest(self, opened: psycopg.Connection[Any], writer: str) -> SinkBatch | None:
         """Return the newest recorded batch of a writer; None if none is, or nothing is recorded yet."""

@@ -86,7 +86,9 @@ class PostgresTable(Sink):
         with self._connection.step("look for a batch of") as opened:
             return self._records(self._target(opened)).newest(opened, batch.writer)
 
-    def send(self, batch: SinkBatch, columns: Sequence[SinkColumn], rows: Iterable[pyarrow.RecordBatch]) -> None:
+    def send(
+        self, batch: SinkBatch, columns: Sequence[SinkColumn], rows: Iterable[pyarrow.RecordBatch]
+    ) -> None:
         """See `Sink.send`."""
         try:
             self._once(batch, columns, rows, True, Staging.apply)
@@ -101,9 +103,16 @@ class PostgresTable(Sink):
                 ways=failures.ways(refusal.error, self._spec.table),
             ) from refusal.error
 
-    def retain(self, batch: SinkBatch, columns: Sequence[SinkColumn], keys: Iterable[pyarrow.RecordBatch]) -> int:
+    def retain(
+        self, batch: SinkBatch, columns: Sequence[SinkColumn], keys: Iterable[pyarrow.RecordBatch]
+    ) -> int:
         """See `Sink.retain`."""
-        return self._once(batch, [one for one in columns if one.key], keys, False, Staging.delete_others) or 0
+        return (
+            self._once(
+                batch, [one for one in columns if one.key], keys, False, Staging.delete_others
+            )
+            or 0
+        )
 
     def close(self) -> None:
         """See `Sink.close`."""
@@ -130,7 +139,9 @@ class PostgresTable(Sink):
             staging.fill(rows, fates)
             self._reached("staged")
             with self._connection.step("send a batch to", NOT_COMMITTED) as opened:
-                opened.execute(f"set local idle_in_transaction_session_timeout = '{self._spec.timeout}s'")
+                opened.execute(
+                    f"set local idle_in_transaction_session_timeout = '{self._spec.timeout}s'"
+                )
                 records.fence(opened, batch.epoch)
                 self._reached("locked")
                 if self._is_done(opened, records, batch):
@@ -158,7 +169,9 @@ class PostgresTable(Sink):
         with self._connection.step("commit a batch of", UNCERTAIN) as opened:
             opened.execute("commit")
 
-    def _target(self, opened: psycopg.Connection[Any], columns: Sequence[SinkColumn] = ()) -> Target:
+    def _target(
+        self, opened: psycopg.Connection[Any], columns: Sequence[SinkColumn] = ()
+    ) -> Target:
         return look(opened, self._spec.table, self._spec.place, columns)
 
     def _records(self, target: Target) -> Records:

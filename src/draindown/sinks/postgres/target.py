@@ -88,14 +88,24 @@ class Target:
         """Compare with what is sent. Raises TerminalError `sink-unfit` or `sink-denied`."""
         problems, ddl = self._problems(columns)
         if problems:
-            raise self._error("sink-unfit", "; ".join(problems), ddl or ["draindown validate   # correct `columns`"])
+            raise self._error(
+                "sink-unfit",
+                "; ".join(problems),
+                ddl or ["draindown validate   # correct `columns`"],
+            )
         rights = self._lacking(columns)
         if rights:
-            grants = [f"GRANT {right} ON {self.text} TO {identifier(self.user)};" for right in rights]
-            raise self._error("sink-denied", f"the user {self.user} lacks {', '.join(rights)}", grants)
+            grants = [
+                f"GRANT {right} ON {self.text} TO {identifier(self.user)};" for right in rights
+            ]
+            raise self._error(
+                "sink-denied", f"the user {self.user} lacks {', '.join(rights)}", grants
+            )
         if not self.may_stage:
             grant = f"GRANT TEMPORARY ON DATABASE ... TO {identifier(self.user)};"
-            raise self._error("sink-denied", f"the user {self.user} may not make temporary tables", [grant])
+            raise self._error(
+                "sink-denied", f"the user {self.user} may not make temporary tables", [grant]
+            )
 
     def changed_by_trigger(self, key: str) -> TerminalError:
         """Return the error of a row that was sent and is not there under its key, or was deleted and is there."""
@@ -110,12 +120,22 @@ class Target:
         problems = [] if self.kind in _TABLES else [(f"{self.text} is no table", "")]
         for rule in self.rules:
             drop = f"DROP RULE {identifier(rule)} ON {self.text};"
-            problems.append((f"the rule {rule} rewrites statements, and ON CONFLICT does not work with it", drop))
+            problems.append(
+                (
+                    f"the rule {rule} rewrites statements, and ON CONFLICT does not work with it",
+                    drop,
+                )
+            )
         for column in columns:
             problems += self._of_column(column)
         sent = {column.name for column in columns}
-        lacking = [name for name, found in self.columns.items() if found.required and name not in sent]
-        problems += [(f"{name}: NOT NULL without a default, and no column is sent to it", "") for name in lacking]
+        lacking = [
+            name for name, found in self.columns.items() if found.required and name not in sent
+        ]
+        problems += [
+            (f"{name}: NOT NULL without a default, and no column is sent to it", "")
+            for name in lacking
+        ]
         problems += self._of_keys([column.name for column in columns if column.key])
         return [problem for problem, _ in problems], [ddl for _, ddl in problems if ddl]
 
@@ -135,7 +155,12 @@ class Target:
             return [(why, "")]
         if not found.exact:
             why = f"{column.name}: texts that differ may be equal in {found.declared}, so a key needs another collation"
-            return [(why, f'ALTER TABLE {self.text} ALTER COLUMN {name} TYPE {found.type.text} COLLATE "C";')]
+            return [
+                (
+                    why,
+                    f'ALTER TABLE {self.text} ALTER COLUMN {name} TYPE {found.type.text} COLLATE "C";',
+                )
+            ]
         return []
 
     def _of_keys(self, keys: Sequence[str]) -> list[tuple[str, str]]:
@@ -152,14 +177,22 @@ class Target:
 
     def _lacking(self, columns: Sequence[SinkColumn]) -> list[str]:
         sent = [self.columns[column.name] for column in columns]
-        rights = [right for right in ("SELECT", "INSERT", "UPDATE") if not all(one.rights[right] for one in sent)]
+        rights = [
+            right
+            for right in ("SELECT", "INSERT", "UPDATE")
+            if not all(one.rights[right] for one in sent)
+        ]
         return rights + ([] if self.may_delete else ["DELETE"])
 
     def _error(self, code: str, found: str, next: Sequence[str]) -> TerminalError:
-        return TerminalError(code, tried=f"look at {self.place}", found=found, next=next, in_order=True)
+        return TerminalError(
+            code, tried=f"look at {self.place}", found=found, next=next, in_order=True
+        )
 
 
-def look(opened: psycopg.Connection[Any], table: str, place: str, columns: Sequence[SinkColumn] = ()) -> Target:
+def look(
+    opened: psycopg.Connection[Any], table: str, place: str, columns: Sequence[SinkColumn] = ()
+) -> Target:
     """Read the target's catalog. Raises TerminalError `sink-missing`, with the DDL for `columns`."""
     quoted = ".".join(identifier(part) for part in table.split("."))
     row = opened.execute(_TABLE, [quoted]).fetchone()
@@ -167,25 +200,48 @@ def look(opened: psycopg.Connection[Any], table: str, place: str, columns: Seque
         raise _missing(quoted, place, columns)
     oid, schema, name, kind, may_delete, may_stage, may_create, user = row
     found = {
-        text: TargetColumn(PostgresType(base, modifier, form), declared, exact, required, computed, rights)
-        for text, base, modifier, form, required, computed, declared, exact, *may in opened.execute(_COLUMNS, [oid])
+        text: TargetColumn(
+            PostgresType(base, modifier, form), declared, exact, required, computed, rights
+        )
+        for text, base, modifier, form, required, computed, declared, exact, *may in opened.execute(
+            _COLUMNS, [oid]
+        )
         for rights in [dict(zip(("SELECT", "INSERT", "UPDATE"), may, strict=True))]
     }
     rules = tuple(name for (name,) in opened.execute(_RULES, [oid]))
     triggers = tuple(name for (name,) in opened.execute(_TRIGGERS, {"table": oid}))
     unique = indexes(opened, oid)
-    return Target(schema, name, kind, user, may_delete, may_stage, may_create, found, unique, rules, triggers, place)
+    return Target(
+        schema,
+        name,
+        kind,
+        user,
+        may_delete,
+        may_stage,
+        may_create,
+        found,
+        unique,
+        rules,
+        triggers,
+        place,
+    )
 
 
 def _missing(table: str, place: str, columns: Sequence[SinkColumn]) -> TerminalError:
-    keys, long = ", ".join(identifier(column.name) for column in columns if column.key), _too_long(columns)
+    keys, long = (
+        ", ".join(identifier(column.name) for column in columns if column.key),
+        _too_long(columns),
+    )
     parts = [f"{identifier(column.name)} {types.usual(column)}" for column in columns]
     ddl = f"CREATE TABLE {table} ({', '.join([*parts, f'PRIMARY KEY ({keys})'])});"
     return TerminalError(
         "sink-missing",
         tried=f"look at {place}",
         found="; ".join([f"no table {table} that this user can see", *long]),
-        next=[*([ddl] if keys and not long else []), "draindown validate   # or correct `table`, with its schema"],
+        next=[
+            *([ddl] if keys and not long else []),
+            "draindown validate   # or correct `table`, with its schema",
+        ],
     )
 
 
@@ -193,5 +249,6 @@ def _too_long(columns: Sequence[SinkColumn]) -> list[str]:
     """Return what is wrong with names that the server would cut: it then has another column than the one it is sent."""
     names = [column.name for column in columns if len(column.name.encode()) > _LONGEST]
     return [
-        f"{name}: Postgres has names of at most {_LONGEST} bytes; give it a shorter one in `columns`" for name in names
+        f"{name}: Postgres has names of at most {_LONGEST} bytes; give it a shorter one in `columns`"
+        for name in names
     ]

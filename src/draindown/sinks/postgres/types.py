@@ -26,7 +26,13 @@ _HOLDS: Mapping[str, tuple[str, ...]] = {
     "map": ("jsonb", "json"),
     "struct": ("jsonb", "json"),
 }
-_NAMES = {"bool": "boolean", "int2": "smallint", "int4": "integer", "int8": "bigint", "float4": "real"}
+_NAMES = {
+    "bool": "boolean",
+    "int2": "smallint",
+    "int4": "integer",
+    "int8": "bigint",
+    "float4": "real",
+}
 _NAMES |= {"float8": "double precision"}
 _FIRST = {"tinyint": "smallint", "smallint": "smallint", "int": "integer", "bigint": "bigint"}
 _UUID = "^([0-9a-fA-F]{32}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})$"
@@ -68,7 +74,9 @@ def unfit(column: SinkColumn, found: PostgresType) -> str | None:
     if base not in _HOLDS:
         return f"{column.name}: no type of Postgres holds {column.type}; leave it out, or send it as a string"
     if found.name not in _HOLDS[base]:
-        return f"{column.name}: {column.type} doesn't go into {found.text}, but into {_fitting(base)}"
+        return (
+            f"{column.name}: {column.type} doesn't go into {found.text}, but into {_fitting(base)}"
+        )
     digits = found.digits
     if digits and base == "decimal" and digits[1] < _scale(column.type):
         return f"{column.name}: {column.type} would be rounded in {found.text}; make it {usual(column)}"
@@ -115,7 +123,9 @@ def _text(column: SinkColumn, found: PostgresType) -> Mapping[str, str]:
         # the escape of U+0000, which an even number of backslashes precedes
         escape = r"(^|[^\\\\])(\\\\\\\\)*\\\\u0000"
         text = name if column.type == "string" else f"to_json({name})"
-        return {f"nul-in-text: {column.name}": f"contains({text}, chr(0)) or rlike({text}, '{escape}')"}
+        return {
+            f"nul-in-text: {column.name}": f"contains({text}, chr(0)) or rlike({text}, '{escape}')"
+        }
     if column.type != "string":
         return {}
     if found.name == "uuid":

@@ -18,7 +18,9 @@ _GZIP_RATIO = 6.0  # unpacked size / packed size of JSON lines, if the flow has 
 _COLUMNAR_RATIO = 3.0
 
 
-def divided(files: Iterable[Verified], bound: Callable[[], Bound]) -> Generator[list[Verified], None, None]:
+def divided(
+    files: Iterable[Verified], bound: Callable[[], Bound]
+) -> Generator[list[Verified], None, None]:
     """Group files into slices, in their order. A file larger than the bound is a slice of its own.
 
     `bound` is called before each file, so it may change between slices.
@@ -28,7 +30,9 @@ def divided(files: Iterable[Verified], bound: Callable[[], Bound]) -> Generator[
     size = 0
     for file in files:
         most = bound()
-        full = size + file.raw_bytes > most.bytes or (most.units is not None and len(group) >= most.units)
+        full = size + file.raw_bytes > most.bytes or (
+            most.units is not None and len(group) >= most.units
+        )
         if group and (full or len(shapes | {file.shape}) > SHAPES_PER_SLICE):
             yield group
             group, shapes, size = [], set(), 0
@@ -39,16 +43,25 @@ def divided(files: Iterable[Verified], bound: Callable[[], Bound]) -> Generator[
         yield group
 
 
-def forecast(layout: FlowLayout, source: FilesSource, files: Sequence[SourceFile], bound: Bound) -> Forecast:
+def forecast(
+    layout: FlowLayout, source: FilesSource, files: Sequence[SourceFile], bound: Bound
+) -> Forecast:
     """Estimate the slices of files that nobody has read yet, from the unpack ratio of earlier ones."""
     guesses = list(_guesses(layout, source, files))
-    return Forecast(sum(1 for _ in divided(guesses, lambda: bound)), sum(file.raw_bytes for file in guesses))
+    return Forecast(
+        sum(1 for _ in divided(guesses, lambda: bound)), sum(file.raw_bytes for file in guesses)
+    )
 
 
-def _guesses(layout: FlowLayout, source: FilesSource, files: Sequence[SourceFile]) -> Iterator[Verified]:
+def _guesses(
+    layout: FlowLayout, source: FilesSource, files: Sequence[SourceFile]
+) -> Iterator[Verified]:
     if files:
         ratio = catalog.unpack_ratio(layout) or _GZIP_RATIO
-        yield from (Verified(f.path, f.size, f.mtime_ns, raw_bytes=_raw_size(f, source, ratio)) for f in files)
+        yield from (
+            Verified(f.path, f.size, f.mtime_ns, raw_bytes=_raw_size(f, source, ratio))
+            for f in files
+        )
 
 
 def _raw_size(file: SourceFile, source: FilesSource, ratio: float) -> int:

@@ -103,7 +103,9 @@ def outside(layout: FlowLayout, directories: Sequence[str]) -> list[tuple[str, i
 
 def hashes(layout: FlowLayout, paths: Sequence[str]) -> dict[str, str]:
     """Return the hash of each known file's bytes when it was taken in, by path."""
-    rows = _log(layout).rows(f"select unit, sha256 from t where unit in ({', '.join(map(literal, ['', *paths]))})")
+    rows = _log(layout).rows(
+        f"select unit, sha256 from t where unit in ({', '.join(map(literal, ['', *paths]))})"
+    )
     return {row["unit"]: row["sha256"] for row in rows}
 
 
@@ -176,7 +178,11 @@ def _read_cache(layout: FlowLayout, newest: int, table_id: str) -> pa.Table | No
         with pa.memory_map(_cache(layout)) as file:
             table = pa.ipc.open_file(file).read_all()
         facts = table.schema.metadata
-        return table if facts[b"table"].decode() == table_id and int(facts[b"slice"]) <= newest else None
+        return (
+            table
+            if facts[b"table"].decode() == table_id and int(facts[b"slice"]) <= newest
+            else None
+        )
     except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError):
         return None
 

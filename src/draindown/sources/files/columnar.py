@@ -102,7 +102,9 @@ class Parquet:
         """The schema of the footer, with INT96 as instants."""
         import pyarrow.parquet  # 0.1 s that flows of text files don't pay
 
-        with pyarrow.parquet.ParquetFile(path, pre_buffer=False, coerce_int96_timestamp_unit="us") as file:
+        with pyarrow.parquet.ParquetFile(
+            path, pre_buffer=False, coerce_int96_timestamp_unit="us"
+        ) as file:
             leaves = (file.schema.column(at).physical_type for at in range(len(file.schema)))
             return with_instants(file.schema_arrow, leaves)
 
@@ -126,7 +128,9 @@ class Parquet:
         """Whether there are many columns, or one in an encoding that Spark doesn't read, in any of its row groups."""
         import pyarrow.parquet
 
-        return len(self.schema(path)) > _WIDE or bool(_unread_encodings(pyarrow.parquet.read_metadata(path)))
+        return len(self.schema(path)) > _WIDE or bool(
+            _unread_encodings(pyarrow.parquet.read_metadata(path))
+        )
 
 
 class Orc:
@@ -227,7 +231,11 @@ def _row_batches(path: str, shared: Sequence[str] = ()) -> Iterator[Any]:
     import pyarrow.parquet
 
     # INT96 in nanoseconds, the default, wraps round outside of 1677 to 2262
-    options = {"pre_buffer": False, "read_dictionary": list(shared), "coerce_int96_timestamp_unit": "us"}
+    options = {
+        "pre_buffer": False,
+        "read_dictionary": list(shared),
+        "coerce_int96_timestamp_unit": "us",
+    }
     with pyarrow.parquet.ParquetFile(path, **options) as file:
         rows = max(_CELLS // max(len(file.schema), 1), 1)
         yield from file.iter_batches(batch_size=min(rows, _ROWS), use_threads=False)
@@ -263,7 +271,8 @@ def _refuse_long(metadata: Any, limit: int) -> None:
         if chunk.total_uncompressed_size > limit * max(chunk.num_values, 1):
             mean = chunk.total_uncompressed_size // max(chunk.num_values, 1)
             raise Unsupported(
-                "record-too-long", f"column {chunk.path_in_schema} holds values of {mean} bytes on average"
+                "record-too-long",
+                f"column {chunk.path_in_schema} holds values of {mean} bytes on average",
             )
 
 
@@ -281,7 +290,9 @@ def _shared_values(metadata: Any, schema: pyarrow.Schema) -> list[str]:
 
     texts = (pyarrow.types.is_string, pyarrow.types.is_binary)
     names = {field.name for field in schema if any(test(field.type) for test in texts)}
-    return sorted({chunk.path_in_schema for chunk in _chunks(metadata) if chunk.has_dictionary_page} & names)
+    return sorted(
+        {chunk.path_in_schema for chunk in _chunks(metadata) if chunk.has_dictionary_page} & names
+    )
 
 
 def _measure(column: Any) -> tuple[int, int]:
@@ -329,7 +340,9 @@ def _refuse_fields(parent: str, fields: Iterable[pyarrow.Field]) -> None:
     for field in fields:
         path, folded = f"{parent}{field.name}", field.name.lower()
         if folded in seen:
-            raise Unsupported("duplicate-column", f"{seen[folded]} and {path} are one column to Spark; rename one")
+            raise Unsupported(
+                "duplicate-column", f"{seen[folded]} and {path} are one column to Spark; rename one"
+            )
         seen[folded] = path
         if pyarrow.types.is_union(field.type):
             raise _unsupported(path, "union")
@@ -337,4 +350,6 @@ def _refuse_fields(parent: str, fields: Iterable[pyarrow.Field]) -> None:
 
 
 def _unsupported(path: str, kind: str) -> Unsupported:
-    return Unsupported("unsupported-type", f"column {path} is of type {kind}, which Spark can't read")
+    return Unsupported(
+        "unsupported-type", f"column {path} is of type {kind}, which Spark can't read"
+    )

@@ -91,7 +91,10 @@ def unpacked(path: str, size: int, data: FileBytes) -> Iterator[bytes]:
     if named and data.head and not data.head.startswith(_GZIP):
         raise Broken("not-gzip", "is named .gz, but does not begin like gzip")
     if not named and data.head.startswith(_GZIP):
-        raise Broken("gzip-not-named", "begins like gzip, but is not named .gz, by which the engine would know")
+        raise Broken(
+            "gzip-not-named",
+            "begins like gzip, but is not named .gz, by which the engine would know",
+        )
     return _gunzip(data, size) if named else data.chunks()
 
 
@@ -102,17 +105,28 @@ def _gunzip(data: FileBytes, size: int) -> Iterator[bytes]:
         while packed:
             if member is None:
                 if total and not _GZIP.startswith(packed[:2]):
-                    raise Broken("trailing-garbage", f"has bytes that are not gzip after {total} unpacked bytes")
+                    raise Broken(
+                        "trailing-garbage",
+                        f"has bytes that are not gzip after {total} unpacked bytes",
+                    )
                 member = zlib.decompressobj(31)
             try:
                 piece = member.decompress(packed, limits.chunk)
             except zlib.error as error:
-                raise Broken("corrupt-gzip", f"is damaged after {total} unpacked bytes: {error}") from None
+                raise Broken(
+                    "corrupt-gzip", f"is damaged after {total} unpacked bytes: {error}"
+                ) from None
             total += len(piece)
             if total > limits.unpacked:
-                raise Broken("too-large", f"unpacks to more than {limits.unpacked} bytes; deliver smaller files")
+                raise Broken(
+                    "too-large",
+                    f"unpacks to more than {limits.unpacked} bytes; deliver smaller files",
+                )
             if total > max(limits.blown_up, limits.times * size):
-                raise Broken("too-large", f"unpacks to more than {limits.times} times its size; deliver it plain")
+                raise Broken(
+                    "too-large",
+                    f"unpacks to more than {limits.times} times its size; deliver it plain",
+                )
             yield piece
             packed = member.unconsumed_tail
             if member.eof:

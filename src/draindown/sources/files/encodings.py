@@ -24,7 +24,9 @@ def refuse_wide(start: bytes) -> None:
     """Raise Broken if a content that begins with `start` has characters of two or four bytes without a mark."""
     for pattern, name in _WIDE:
         if re.match(pattern, start, re.DOTALL):
-            raise Broken("not-utf-8", f"begins like {name} without a byte order mark: {_convert(name)}")
+            raise Broken(
+                "not-utf-8", f"begins like {name} without a byte order mark: {_convert(name)}"
+            )
 
 
 def header_text(header: bytes, rows: bytes) -> str:
@@ -37,7 +39,10 @@ def header_text(header: bytes, rows: bytes) -> str:
     except UnicodeDecodeError:
         pass
     if _is_other_text(rows):
-        raise Broken("header-not-utf-8", "its header is not UTF-8, and its rows are: have the header written as UTF-8")
+        raise Broken(
+            "header-not-utf-8",
+            "its header is not UTF-8, and its rows are: have the header written as UTF-8",
+        )
     if _is_western(header):
         way = f"it is text in {_WESTERN}: if that is meant, {_convert(_WESTERN)}"
     else:
@@ -65,4 +70,6 @@ def _is_western(header: bytes) -> bool:
         shown = "".join(run.decode("cp1252") for run in runs)
     except UnicodeDecodeError:
         return False
-    return max(map(len, runs)) <= _LONGEST_RUN and all(one.isalpha() or one in _MARKS for one in shown)
+    return max(map(len, runs)) <= _LONGEST_RUN and all(
+        one.isalpha() or one in _MARKS for one in shown
+    )

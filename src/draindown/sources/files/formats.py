@@ -102,10 +102,16 @@ class Columnar:
             raise Broken(error.reason, str(error)) from None
         except (Broken, MemoryError):
             raise
-        except Exception as error:  # of a broken file pyarrow's readers raise whatever they stumble over
-            if isinstance(error, OSError) and error.errno is not None:  # storage failed; a broken file has no errno
+        except (
+            Exception
+        ) as error:  # of a broken file pyarrow's readers raise whatever they stumble over
+            if (
+                isinstance(error, OSError) and error.errno is not None
+            ):  # storage failed; a broken file has no errno
                 raise
-            raise Broken(f"bad-{source.format}", f"{type(error).__name__}: {str(error)[:500]}") from error
+            raise Broken(
+                f"bad-{source.format}", f"{type(error).__name__}: {str(error)[:500]}"
+            ) from error
         return {"records": found.rows, "raw_bytes": found.bytes, "shape": shape}
 
 
@@ -116,9 +122,14 @@ def _refuse_other(start: bytes, form: str) -> None:
 
 def _refuse_bomb(file: SourceFile, found: Measured, limits: Limits) -> None:
     if found.longest > limits.line:
-        raise Broken("record-too-long", f"holds a value of {found.longest} bytes; at most {limits.line}")
+        raise Broken(
+            "record-too-long", f"holds a value of {found.longest} bytes; at most {limits.line}"
+        )
     if found.bytes > max(limits.unpacked, limits.times * file.size):
-        raise Broken("too-large", f"unpacks to more than {limits.times} times its size; deliver smaller files")
+        raise Broken(
+            "too-large",
+            f"unpacks to more than {limits.times} times its size; deliver smaller files",
+        )
 
 
 INSPECTORS: MutableMapping[str, Inspector] = {

@@ -71,7 +71,9 @@ class Skipped:
     trouble: str = ""
 
 
-def verify(file: SourceFile, source: FilesSource, limits: Limits = LIMITS) -> Verified | Unreadable | Skipped:
+def verify(
+    file: SourceFile, source: FilesSource, limits: Limits = LIMITS
+) -> Verified | Unreadable | Skipped:
     """Read the file once, in memory that does not depend on its size.
 
     The result is Skipped if storage or memory fail, or if the file changed after it was listed or while it was read.
@@ -85,7 +87,12 @@ def verify(file: SourceFile, source: FilesSource, limits: Limits = LIMITS) -> Ve
     except (OSError, MemoryError) as error:
         return unread(file.path, error)
     if (found.st_size, mtime_ns(found)) != (file.size, file.mtime_ns):
-        return _skip(file, "unsettled", "changed while it was read", "the next run takes it; `settle` makes runs wait")
+        return _skip(
+            file,
+            "unsettled",
+            "changed while it was read",
+            "the next run takes it; `settle` makes runs wait",
+        )
     return result
 
 
@@ -100,14 +107,20 @@ def unread(path: str, error: OSError | MemoryError) -> Skipped:
     if isinstance(error, MemoryError):
         trouble, then = "not enough memory to read it", "free -m   # the next run looks at it again"
     else:
-        trouble = (error.strerror or str(error)) + (f" ({errno.errorcode[error.errno]})" if error.errno else "")
+        trouble = (error.strerror or str(error)) + (
+            f" ({errno.errorcode[error.errno]})" if error.errno else ""
+        )
         then = f"ls -l {shlex.quote(shown(path))}   # the next run looks at it again"
-    finding = Finding(kind="unread", subject=shown(path), detail=f"left out of this run: {trouble}", next=then)
+    finding = Finding(
+        kind="unread", subject=shown(path), detail=f"left out of this run: {trouble}", next=then
+    )
     return Skipped(path, finding, trouble)
 
 
 def _skip(file: SourceFile, kind: Any, detail: str, next: str) -> Skipped:
-    return Skipped(file.path, Finding(kind=kind, subject=shown(file.path), detail=detail, next=next))
+    return Skipped(
+        file.path, Finding(kind=kind, subject=shown(file.path), detail=detail, next=next)
+    )
 
 
 def _judge(file: SourceFile, source: FilesSource, data: FileBytes) -> Verified | Unreadable:
@@ -115,5 +128,7 @@ def _judge(file: SourceFile, source: FilesSource, data: FileBytes) -> Verified |
         facts = inspector_of(source).inspect(file, source, data)
     except Broken as broken:
         reason, detail = broken.args
-        return Unreadable(file.path, file.size, file.mtime_ns, reason, detail, data.head, data.sha256())
+        return Unreadable(
+            file.path, file.size, file.mtime_ns, reason, detail, data.head, data.sha256()
+        )
     return Verified(file.path, file.size, file.mtime_ns, data.sha256(), **facts)

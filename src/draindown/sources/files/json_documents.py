@@ -36,7 +36,11 @@ class _Document:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._buffer, self._at, self._begun = b"", 0, -1  # where the next byte and the record's first one are
+        self._buffer, self._at, self._begun = (
+            b"",
+            0,
+            -1,
+        )  # where the next byte and the record's first one are
         self._open = bytearray()  # the closing bracket of each one that is open within the record
         self._in_text = False
         self._in_array: bool | None = None  # None: nothing but blanks so far
@@ -149,10 +153,14 @@ class _Document:
 
     def _refuse_long(self, size: int) -> None:
         if size > self._limit:
-            raise Broken("record-too-long", f"record {self._seen + 1} is longer than {self._limit} bytes")
+            raise Broken(
+                "record-too-long", f"record {self._seen + 1} is longer than {self._limit} bytes"
+            )
 
     def _broken(self, at: int) -> Broken:
         shown = self._buffer[at : at + _SHOWN].decode(errors="replace")
         wanted = self._wanted if self._begun < 0 else "another bracket"
         wanted = "an array or an object" if self._in_array is None else wanted
-        return Broken("bad-json", f"{shown!r} follows record {self._seen}, where {wanted} is expected")
+        return Broken(
+            "bad-json", f"{shown!r} follows record {self._seen}, where {wanted} is expected"
+        )

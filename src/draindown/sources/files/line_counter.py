@@ -48,7 +48,9 @@ class LineCounter:
         self._quote = dialect.quote.encode() if dialect and dialect.quote else None
         self._wants_header = header
         self._after_header = b""
-        self._start: bytes | None = b""  # first bytes, until there are enough to detect a byte order mark
+        self._start: bytes | None = (
+            b""  # first bytes, until there are enough to detect a byte order mark
+        )
         self._open: list[bytes] = []  # pieces of the unfinished line
         self._open_size = 0
         self._held = b""  # a final `\r`, which may be half of `\r\n`
@@ -97,7 +99,11 @@ class LineCounter:
         self.lines += lines
         # count the rarer kind, so that a file of blank lines takes no longer than others
         mostly_blank = lines * 2 > len(block)
-        self.blank += lines - len(_FILLED.findall(block)) if mostly_blank else len(_BLANK.findall(b"\n" + block))
+        self.blank += (
+            lines - len(_FILLED.findall(block))
+            if mostly_blank
+            else len(_BLANK.findall(b"\n" + block))
+        )
         if self._dialect and self._quote and not self.multiline and self._quote in block:
             bare, quote = self._dialect.without_escapes(block), self._quote
             self.multiline = any(line.count(quote) & 1 for line in bare.split(b"\n"))

@@ -26,7 +26,18 @@ from draindown.spec.sources import FilesSource
 _MAGIC = re.compile(r"[*?\[{]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _UNREADABLE_NAME = re.compile(r"[:\x00-\x1f\x7f]")
-_TEMPORARY = (".tmp", ".temp", ".part", ".partial", ".crc", ".swp", "~", "._COPYING_", ".filepart", ".crdownload")
+_TEMPORARY = (
+    ".tmp",
+    ".temp",
+    ".part",
+    ".partial",
+    ".crc",
+    ".swp",
+    "~",
+    "._COPYING_",
+    ".filepart",
+    ".crdownload",
+)
 _SHOWN = 10  # findings of one kind before the rest is only counted
 _BOUND = 2**63
 
@@ -57,7 +68,9 @@ def _refuse_unreadable(source: FilesSource, base: Path) -> None:
             "source-unreadable",
             tried=f"list {source.files}",
             found=f"{base}: {error.strerror}",
-            next=[f"ls -ld {shlex.quote(str(base))}   # it needs r and x for the user that runs the tasks"],
+            next=[
+                f"ls -ld {shlex.quote(str(base))}   # it needs r and x for the user that runs the tasks"
+            ],
         ) from error
 
 
@@ -119,7 +132,12 @@ def _part(text: str) -> _Part:
 def _fixed(parts: list[_Part]) -> Path:
     """Return the directory above the first segment that is a pattern, or above the file if none is."""
     return Path(
-        "/", *(part for part in takewhile(lambda part: isinstance(part, str), parts[:-1]) if isinstance(part, str))
+        "/",
+        *(
+            part
+            for part in takewhile(lambda part: isinstance(part, str), parts[:-1])
+            if isinstance(part, str)
+        ),
     )
 
 
@@ -139,7 +157,9 @@ class _Notes:
     _kept: list[Finding] = field(default_factory=list)
     _counts: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def add(self, kind: Literal["ignored", "unsettled"], path: str, detail: str, next: str = "") -> None:
+    def add(
+        self, kind: Literal["ignored", "unsettled"], path: str, detail: str, next: str = ""
+    ) -> None:
         self._counts[kind, detail] += 1
         if self._counts[kind, detail] <= _SHOWN:
             self._kept.append(Finding(kind=kind, subject=shown(path), detail=detail, next=next))
@@ -190,12 +210,18 @@ class _Walk:
                 self._take_matching(directory, _anything, directories=False)
             else:
                 yield directory, at + 1
-            yield from ((path, at) for path in self._directories(directory, _anything, follow=False))
+            yield from (
+                (path, at) for path in self._directories(directory, _anything, follow=False)
+            )
         elif isinstance(part, str):
             path = Path(directory, part)
             if last and os.path.lexists(path):
                 self._take(str(path), part, path)
-            elif not last and path.is_dir() and not (at >= self._depth and self._leads_out(str(path), path)):
+            elif (
+                not last
+                and path.is_dir()
+                and not (at >= self._depth and self._leads_out(str(path), path))
+            ):
                 yield str(path), at + 1
         elif last:
             self._take_matching(directory, part)
@@ -208,7 +234,10 @@ class _Walk:
                 return list(entries)
         except OSError as error:
             self.notes.add(
-                "ignored", directory, f"directory can't be listed: {error.strerror}", "check its permissions"
+                "ignored",
+                directory,
+                f"directory can't be listed: {error.strerror}",
+                "check its permissions",
             )
             return []
 
@@ -217,14 +246,18 @@ class _Walk:
             if not matches(entry.name) or not _is_directory(entry):
                 continue
             if entry.name.startswith((".", "_")):
-                self.notes.add("ignored", entry.path, "hidden directory", "rename it to have it read")
+                self.notes.add(
+                    "ignored", entry.path, "hidden directory", "rename it to have it read"
+                )
             elif entry.is_symlink() and not follow:
                 detail = "link to a directory, which ** doesn't follow"
                 self.notes.add("ignored", entry.path, detail, "name it in `files`")
             elif not self._leads_out(entry.path, entry):
                 yield entry.path
 
-    def _take_matching(self, directory: str, matches: _Matcher, *, directories: bool = True) -> None:
+    def _take_matching(
+        self, directory: str, matches: _Matcher, *, directories: bool = True
+    ) -> None:
         for entry in self._entries(directory):
             if matches(entry.name) and (directories or not _is_directory(entry)):
                 self._take(entry.path, entry.name, entry)
@@ -233,7 +266,12 @@ class _Walk:
         out = entry.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(self._base)
         if out:
             detail = "link that leads out of the source"
-            self.notes.add("ignored", path, detail, "copy or hard-link what it leads to, or name that place in `files`")
+            self.notes.add(
+                "ignored",
+                path,
+                detail,
+                "copy or hard-link what it leads to, or name that place in `files`",
+            )
         return out
 
     def _take(self, path: str, name: str, entry: Path | os.DirEntry[str]) -> None:
@@ -253,12 +291,23 @@ class _Walk:
             self.notes.add("ignored", path, detail, "check what it links to, or its permissions")
             return
         if not stat.S_ISREG(found.st_mode):
-            named = isinstance(entry, Path) and stat.S_ISDIR(found.st_mode)  # `files` ends in a name, not in a pattern
-            then = f"name the files in it: end `files` in {name}/*" if named else "move it out of the source"
+            named = isinstance(entry, Path) and stat.S_ISDIR(
+                found.st_mode
+            )  # `files` ends in a name, not in a pattern
+            then = (
+                f"name the files in it: end `files` in {name}/*"
+                if named
+                else "move it out of the source"
+            )
             self.notes.add("ignored", path, f"{_kind(found.st_mode)}, not a file", then)
         # an mtime slightly in the future is unsettled too, one years ahead is not
         elif abs(self._now - found.st_mtime) < self._settle:
-            self.notes.add("unsettled", path, f"changed less than {self._settle:g} s ago", "the next run takes it")
+            self.notes.add(
+                "unsettled",
+                path,
+                f"changed less than {self._settle:g} s ago",
+                "the next run takes it",
+            )
         else:
             self.files[path] = SourceFile(path, found.st_size, mtime_ns(found))
 
@@ -298,7 +347,11 @@ def _not_text(path: str) -> str:
 
 
 def _kind(mode: int) -> str:
-    for test, name in ((stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket")):
+    for test, name in (
+        (stat.S_ISDIR, "a directory"),
+        (stat.S_ISFIFO, "a pipe"),
+        (stat.S_ISSOCK, "a socket"),
+    ):
         if test(mode):
             return name
     return "a device"

@@ -51,7 +51,9 @@ class Moved:
     def answer(self, layout: FlowLayout, *, same: bool, by: str, note: str, at: datetime) -> None:
         """Record a person's answer: the `same` files, or new deliveries. Call it under the lease."""
         before = self.before if same else ""
-        moves.record(layout, moves.Answer(before, self.now, at.isoformat(timespec="seconds"), by, note))
+        moves.record(
+            layout, moves.Answer(before, self.now, at.isoformat(timespec="seconds"), by, note)
+        )
 
     def __str__(self) -> str:
         return (
@@ -60,7 +62,9 @@ class Moved:
         )
 
 
-def find(layout: FlowLayout, new: Sequence[SourceFile], directories: Collection[Path]) -> Moved | None:
+def find(
+    layout: FlowLayout, new: Sequence[SourceFile], directories: Collection[Path]
+) -> Moved | None:
     """Return the known files among `new` that come from outside of `directories`, the fixed ones of the source.
 
     Compares relative names and sizes of all files, and bytes of a few. None if a person answered, or none is equal.
@@ -76,7 +80,9 @@ def find(layout: FlowLayout, new: Sequence[SourceFile], directories: Collection[
         return None
     here = [str(directory) for directory in directories]
     # files below the old directory of an answer about this one are known already: none of them is new
-    answered_for = [answer.before for answer in answered.answers if answer.before and answer.now in here]
+    answered_for = [
+        answer.before for answer in answered.answers if answer.before and answer.now in here
+    ]
     pairs = list(_pairs(catalog.outside(layout, [*here, *answered_for]), within))
     if not pairs:
         return None

@@ -72,14 +72,19 @@ def latest(layout: FlowLayout) -> dict[str, Event]:
 
 def open_files(layout: FlowLayout) -> list[Event]:
     """Return the files that are parked now, ordered by path."""
-    return sorted((event for event in latest(layout).values() if event.is_open), key=lambda event: event.path)
+    return sorted(
+        (event for event in latest(layout).values() if event.is_open), key=lambda event: event.path
+    )
 
 
 def events(layout: FlowLayout, path: str | None = None) -> list[Event]:
     """The history of one path, or of all, oldest first, without heads."""
     where = "" if path is None else f" where path = {literal(path)}"
     return [
-        Event(**row) for row in log_of(layout, layout.parked).rows(f"select {_BRIEF}, at from t{where} order by at")
+        Event(**row)
+        for row in log_of(layout, layout.parked).rows(
+            f"select {_BRIEF}, at from t{where} order by at"
+        )
     ]
 
 
@@ -107,7 +112,13 @@ def _newest(layout: FlowLayout) -> datetime:
 
 
 def give_up(
-    layout: FlowLayout, paths: Sequence[str], unread: Mapping[str, KnownFile], *, by: str, note: str, at: datetime
+    layout: FlowLayout,
+    paths: Sequence[str],
+    unread: Mapping[str, KnownFile],
+    *,
+    by: str,
+    note: str,
+    at: datetime,
 ) -> None:
     """Keep files out for good: parked ones, and those in `unread`, whose slices no batch has read. Idempotent.
 
@@ -147,7 +158,16 @@ def _unread(file: KnownFile, newest: Event | None, by: str, note: str) -> Event:
     """
     there = file if newest is None or newest.state == "retried" else newest
     detail = f"slice {file.slice} was pinned with it, and no batch reads it"
-    return Event(file.path, there.size, there.mtime_ns, "discarded", reason=_LEFT_OUT, detail=detail, by=by, note=note)
+    return Event(
+        file.path,
+        there.size,
+        there.mtime_ns,
+        "discarded",
+        reason=_LEFT_OUT,
+        detail=detail,
+        by=by,
+        note=note,
+    )
 
 
 def given_up(layout: FlowLayout) -> frozenset[str]:
@@ -161,24 +181,41 @@ def given_up(layout: FlowLayout) -> frozenset[str]:
 
 
 def retry(
-    layout: FlowLayout, paths: Sequence[str] | Callable[[str], bool], *, by: str, note: str, now: datetime
+    layout: FlowLayout,
+    paths: Sequence[str] | Callable[[str], bool],
+    *,
+    by: str,
+    note: str,
+    now: datetime,
 ) -> list[Event]:
     """Have intake inspect parked files again. Return the new events. Raises TerminalError `not-parked`."""
     return _close(layout, paths, "retried", by, note, now)
 
 
 def discard(
-    layout: FlowLayout, paths: Sequence[str] | Callable[[str], bool], *, by: str, note: str, now: datetime
+    layout: FlowLayout,
+    paths: Sequence[str] | Callable[[str], bool],
+    *,
+    by: str,
+    note: str,
+    now: datetime,
 ) -> list[Event]:
     """Keep parked files out for good. Return the new events. Raises TerminalError `not-parked`."""
     return _close(layout, paths, "discarded", by, note, now)
 
 
 def _close(
-    layout: FlowLayout, paths: Sequence[str] | Callable[[str], bool], state: State, by: str, note: str, now: datetime
+    layout: FlowLayout,
+    paths: Sequence[str] | Callable[[str], bool],
+    state: State,
+    by: str,
+    note: str,
+    now: datetime,
 ) -> list[Event]:
     parked = {event.path: event for event in open_files(layout)}
-    wanted = [path for path in parked if paths(path)] if callable(paths) else list(dict.fromkeys(paths))
+    wanted = (
+        [path for path in parked if paths(path)] if callable(paths) else list(dict.fromkeys(paths))
+    )
     unknown = [path for path in wanted if path not in parked]
     if unknown:
         raise TerminalError(

@@ -20,7 +20,14 @@ from draindown.sources.files import catalog
 from draindown.sources.files import parked as files_parked
 from draindown.sources.files.batching import divided, forecast
 from draindown.sources.files.catalog import KnownFile
-from draindown.sources.files.inspection import Skipped, Unreadable, Verified, sha256_of, unread, verify
+from draindown.sources.files.inspection import (
+    Skipped,
+    Unreadable,
+    Verified,
+    sha256_of,
+    unread,
+    verify,
+)
 from draindown.sources.files.listing import Listing, SourceFile
 from draindown.sources.files.parked import Event, State
 from draindown.sources.files.recorded import REDELIVER, difference, finding
@@ -78,8 +85,13 @@ def moved_files(layout: FlowLayout, paths: Sequence[str]) -> dict[str, KnownFile
     """Return the known files of directories that moved, by their path now."""
     moves = Moves.of(layout)
     names = {path: moves.names(path) for path in paths} if moves.answers else {}
-    known = catalog.find(layout, [name for every in names.values() for name in every]) if names else {}
-    found = {path: next((known[name] for name in every if name in known), None) for path, every in names.items()}
+    known = (
+        catalog.find(layout, [name for every in names.values() for name in every]) if names else {}
+    )
+    found = {
+        path: next((known[name] for name in every if name in known), None)
+        for path, every in names.items()
+    }
     return {path: file for path, file in found.items() if file}
 
 
@@ -137,7 +149,11 @@ class FilesPinning:
     @property
     def trouble(self) -> str:
         """Why no file could be read, if the machine kept all that were looked at from it: the first and its error."""
-        return self._run.troubles[0] if self._run.troubles and len(self._run.troubles) == self._run.looked else ""
+        return (
+            self._run.troubles[0]
+            if self._run.troubles and len(self._run.troubles) == self._run.looked
+            else ""
+        )
 
     @property
     def taken(self) -> Taken:
@@ -162,7 +178,9 @@ class _Run:
     troubles: list[str] = field(default_factory=list)
     """Of files that the machine could not read: path and error."""
 
-    def readable(self, files: Sequence[SourceFile], progress: Progress | None) -> Iterator[Verified]:
+    def readable(
+        self, files: Sequence[SourceFile], progress: Progress | None
+    ) -> Iterator[Verified]:
         """Inspect files in their order, a few at a time, and yield the readable ones. Parks the unreadable ones."""
         source = self.flow.source
         done = 0
@@ -180,7 +198,11 @@ class _Run:
         """Return whether a file is unchanged since it was inspected; batches may have run in between."""
         if not difference(file):
             return True
-        self.findings.append(finding("unsettled", file.path, "changed since it was looked at", "the next run takes it"))
+        self.findings.append(
+            finding(
+                "unsettled", file.path, "changed since it was looked at", "the next run takes it"
+            )
+        )
         return False
 
     def look_at_differing(self, pairs: Sequence[tuple[SourceFile, KnownFile]]) -> None:
@@ -225,7 +247,9 @@ class _Run:
                     self.findings.append(finding("parked", result.path, detail, self._advice()))
                     events.append(self._parked(result))
                 case Verified() if (event := self.events.get(result.path)) and event.is_open:
-                    events.append(self._event(result, "retried", note="the file changed and can be read now"))
+                    events.append(
+                        self._event(result, "retried", note="the file changed and can be read now")
+                    )
         files_parked.record(self.flow.layout, events, self.now)
 
     def _skip(self, left_out: Skipped) -> None:
@@ -237,9 +261,18 @@ class _Run:
         return f"deliver it again, put right; see: draindown quarantine list {self.flow.layout.pipeline} --files"
 
     def _parked(self, file: Unreadable) -> Event:
-        return self._event(file, "parked", reason=file.reason, detail=file.detail, sha256=file.sha256, head=file.head)
+        return self._event(
+            file,
+            "parked",
+            reason=file.reason,
+            detail=file.detail,
+            sha256=file.sha256,
+            head=file.head,
+        )
 
-    def _event(self, file: SourceFile | Verified | Unreadable, state: State, **more: object) -> Event:
+    def _event(
+        self, file: SourceFile | Verified | Unreadable, state: State, **more: object
+    ) -> Event:
         return Event(file.path, file.size, file.mtime_ns, state, run_id=self.flow.run_id, **more)  # type: ignore[arg-type]
 
 

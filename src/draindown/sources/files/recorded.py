@@ -60,7 +60,11 @@ def other_form(unit: Unit, source: FilesSource) -> str:
     row, by_line = unit.row, not (source.documents or source.form.columnar)
     if (row["lines"] is not None) != by_line:
         return "as documents or columns" if by_line else "line by line"
-    return "without a header" if source.has_header and row["header"] is None and row["lines"] > row["blank"] else ""
+    return (
+        "without a header"
+        if source.has_header and row["header"] is None and row["lines"] > row["blank"]
+        else ""
+    )
 
 
 def differences(files: Iterable[Recorded], place: Callable[[str], str] = str) -> dict[str, Finding]:

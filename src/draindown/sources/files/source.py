@@ -40,7 +40,9 @@ class Files:
     unit = "file"
     perishable = None
     following = None
-    bringing_back: Sequence[str] = ("put them back as they were (size and content), then try again",)
+    bringing_back: Sequence[str] = (
+        "put them back as they were (size and content), then try again",
+    )
 
     def __init__(self, source: FilesSource, layout: FlowLayout, root: Path, run_id: str) -> None:
         self._flow = FilesOf(source, layout, root, run_id)
@@ -60,7 +62,11 @@ class Files:
     def out_of_reach(self) -> tuple[str, str] | None:
         """Return the directory that holds the files, if it is not there."""
         home = directory_of(self._flow.source, self._flow.root)
-        return None if home.is_dir() else (f"no directory {home} on this machine", f"mkdir -p {shlex.quote(str(home))}")
+        return (
+            None
+            if home.is_dir()
+            else (f"no directory {home} on this machine", f"mkdir -p {shlex.quote(str(home))}")
+        )
 
     def samples(self, most: int) -> list[str]:
         """Return the newest files, which nobody clears away yet. Raises like `look`."""
@@ -90,14 +96,18 @@ class Files:
 
     def _sorted(self, state: FlowLayout, now: datetime) -> Sorted:
         """Return the listed files by whether they are known. A snapshot is asked once."""
-        return once(state, f"{state.intake_of(1)} sorted", lambda: sort_out(state, self._listing(now)))
+        return once(
+            state, f"{state.intake_of(1)} sorted", lambda: sort_out(state, self._listing(now))
+        )
 
     def pin(self, generation: int, now: datetime, progress: Progress | None = None) -> FilesPinning:  # noqa: ARG002
         """Begin to take in what is new. Parks files that changed since they were taken in. Raises like `look`."""
         catalog.create(self._flow.layout)
         listed, seen = self._listing(now), Snapshot.of(self._flow.layout)
         found = sort_out(seen, listed)
-        self._seen = Listing(list(found.new), [])  # files that earlier pinnings were done with are done with
+        self._seen = Listing(
+            list(found.new), []
+        )  # files that earlier pinnings were done with are done with
         last = catalog.last_slice(seen)
         self._pinning = FilesPinning(self._flow, found, listed.findings, now, last, progress)
         return self._pinning
@@ -113,7 +123,11 @@ class Files:
     def moved(self, state: FlowLayout, now: datetime) -> Moved | None:
         """Return the new files that are known ones of another directory, as long as nobody answered."""
         new = self._sorted(state, now).new
-        return moved.find(state, new, directories_of(self._flow.source, self._flow.root)) if new else None
+        return (
+            moved.find(state, new, directories_of(self._flow.source, self._flow.root))
+            if new
+            else None
+        )
 
     def refuse_lost(self, state: FlowLayout, generation: int, first: int) -> None:
         """Files lie where they are, in no order: what was not seen yet can't have been lost."""
@@ -129,7 +143,10 @@ class Files:
         """Refuse files that were taken in under another `format`, `multiline` or `header`: they would be misread."""
         found = {unit.name: form for unit in units if (form := other_form(unit, self._flow.source))}
         if found:
-            layout, shown = self._flow.layout, [f"{path}: {form}" for path, form in list(found.items())[:_SHOWN]]
+            layout, shown = (
+                self._flow.layout,
+                [f"{path}: {form}" for path, form in list(found.items())[:_SHOWN]],
+            )
             more = [f"and {len(found) - _SHOWN:,} more"] if len(found) > _SHOWN else []
             raise TerminalError(
                 "form-changed",
@@ -148,7 +165,11 @@ class Files:
         number = len(parked.open_files(state))
         next_ = f"draindown quarantine list {self._flow.layout.pipeline} --files"
         detail = "can't be read or changed"
-        return [Finding(kind="parked", subject=count(number, "file"), detail=detail, next=next_)] if number else []
+        return (
+            [Finding(kind="parked", subject=count(number, "file"), detail=detail, next=next_)]
+            if number
+            else []
+        )
 
     def refuse_changed(self, units: Sequence[Unit]) -> None:
         """Check that files are as intake recorded them. Raises TerminalError `input-changed`, and as `missing`."""
@@ -173,7 +194,9 @@ class Files:
             ]
         return [f"{back} run {layout.pipeline}", self.leaving_out(changed[:_SHOWN])]
 
-    def refuse_miscounted(self, number: int, units: Sequence[Unit], read: Mapping[str, int]) -> None:
+    def refuse_miscounted(
+        self, number: int, units: Sequence[Unit], read: Mapping[str, int]
+    ) -> None:
         """Compare lines or rows with those that the intake counted, but of files whose records may span lines.
 
         Raises TerminalError `lines-differ`.
@@ -217,7 +240,10 @@ class Files:
                 tried=f"read {count(len(unread), 'file')} that are new to flow {self._flow.layout.flow}",
                 found=f"none of them could be read: {self._pinning.trouble}",
                 changed="none of them was taken in or parked; what was taken in before was drained",
-                next=[*(finding.next for finding in unread[:1]), f"draindown run {self._flow.layout.pipeline}"],
+                next=[
+                    *(finding.next for finding in unread[:1]),
+                    f"draindown run {self._flow.layout.pipeline}",
+                ],
                 in_order=True,
             )
         changed = [finding for finding in findings if finding.kind == "changed"]
@@ -240,9 +266,18 @@ class Files:
         known = moved_files(self._flow.layout, paths)
         return [known[path].path if path in known else path for path in paths]
 
-    def give_up(self, units: Sequence[str], unread: Collection[str], *, by: str, note: str, at: datetime) -> None:
+    def give_up(
+        self, units: Sequence[str], unread: Collection[str], *, by: str, note: str, at: datetime
+    ) -> None:
         """Discard parked files, and files of slices that no batch has read."""
-        parked.give_up(self._flow.layout, units, catalog.find(self._flow.layout, unread), by=by, note=note, at=at)
+        parked.give_up(
+            self._flow.layout,
+            units,
+            catalog.find(self._flow.layout, unread),
+            by=by,
+            note=note,
+            at=at,
+        )
 
     def given_up(self) -> frozenset[str]:
         """Return the files that a person discarded before any batch read them."""
@@ -273,7 +308,10 @@ def _told(findings: Sequence[Finding]) -> str:
 
 def _differing(found: Sorted) -> list[Finding]:
     detail = "its size or mtime is not what was taken in; the drain compares the bytes"
-    return [Finding(kind="changed", subject=file.path, detail=detail) for file, _ in found.differing[:10]]
+    return [
+        Finding(kind="changed", subject=file.path, detail=detail)
+        for file, _ in found.differing[:10]
+    ]
 
 
 def _reasons(found: Sorted, waiting: Waiting) -> list[str]:

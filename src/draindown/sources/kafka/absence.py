@@ -44,13 +44,17 @@ def miscounted(
     the number of records that the lake has of units which it keeps, by partition; None if they have no gaps.
     """
     most: dict[str, int] = defaultdict(int)
-    least: dict[str, int] = defaultdict(int, {name: n for name, n in (kept or {}).items() if name not in gaps})
+    least: dict[str, int] = defaultdict(
+        int, {name: n for name, n in (kept or {}).items() if name not in gaps}
+    )
     for unit in units:
         most[unit.name] += unit.until - unit.start
         if unit.name not in gaps and not (unit.kept and kept is not None):
             least[unit.name] += sum(part.size for part in without(span_of(unit), may_lack))
     found = {name: Miscount(read.get(name, 0), offsets) for name, offsets in most.items()}
-    return {name: one for name, one in found.items() if not least[name] <= one.records <= one.offsets}
+    return {
+        name: one for name, one in found.items() if not least[name] <= one.records <= one.offsets
+    }
 
 
 def lacking(units: Sequence[Unit], wrong: Mapping[str, Miscount]) -> list[Loss]:
@@ -78,18 +82,30 @@ def unexplained(
     wrong, whole = miscounted(units, read, gaps, may_lack), miscounted(units, read, gaps, ())
     if held := [as_kept(span_of(unit)) for unit in units if unit.kept and unit.name in whole]:
         before, wrong = wrong, miscounted(units, read, gaps, may_lack, raw.counts(layout, held))
-        if compacted is not None:  # an audit that comes later may not find them in the lake any more
-            _accept_kept(layout, [one for one in held if one.unit in before and one.unit not in wrong])
+        if (
+            compacted is not None
+        ):  # an audit that comes later may not find them in the lake any more
+            _accept_kept(
+                layout, [one for one in held if one.unit in before and one.unit not in wrong]
+            )
     return wrong if compacted is None else noted(layout, units, wrong, compacted)
 
 
 def _accept_kept(layout: FlowLayout, held: Sequence[raw.Kept]) -> None:
-    found = [Loss("records-absent", of_kept(one), "") for one in (raw.ranges(layout, held) if held else ())]
-    accepted.accept(layout, found, by="draindown", note="as many as were counted when they were kept", at=now())
+    found = [
+        Loss("records-absent", of_kept(one), "")
+        for one in (raw.ranges(layout, held) if held else ())
+    ]
+    accepted.accept(
+        layout, found, by="draindown", note="as many as were counted when they were kept", at=now()
+    )
 
 
 def noted(
-    layout: FlowLayout, units: Sequence[Unit], wrong: dict[str, Miscount], compacted: Callable[[], set[str]]
+    layout: FlowLayout,
+    units: Sequence[Unit],
+    wrong: dict[str, Miscount],
+    compacted: Callable[[], set[str]],
 ) -> dict[str, Miscount]:
     """Write down which ranges lack records, for a person to accept, and return what stays wrong.
 
@@ -102,7 +118,9 @@ def noted(
         and len({loss.span.place for loss in found}) == len(wrong)
         and {x.span.topic for x in found} <= compacted()
     ):
-        accepted.accept(layout, found, by="draindown", note="compacted since it was pinned", at=now())
+        accepted.accept(
+            layout, found, by="draindown", note="compacted since it was pinned", at=now()
+        )
         found, wrong = [], {}
     if found or before:
         mine = list(map(span_of, units))
@@ -112,14 +130,16 @@ def noted(
 
 
 def records_absent(
-    number: int, units: Sequence[Unit], wrong: Mapping[str, Miscount], layout: FlowLayout, changed: str
+    number: int,
+    units: Sequence[Unit],
+    wrong: Mapping[str, Miscount],
+    layout: FlowLayout,
+    changed: str,
 ) -> TerminalError:
     """Return the error for a slice that lacks records."""
     flow = f"{layout.pipeline} --flow {layout.flow}"
     ranges = [f"--range {shlex.quote(loss.span.range)}" for loss in lacking(units, wrong)[:_SHOWN]]
-    accept = (
-        f'draindown accept-loss {flow} {" ".join(ranges)} --reason "..." --yes   # goes on with what is there; ask '
-    )
+    accept = f'draindown accept-loss {flow} {" ".join(ranges)} --reason "..." --yes   # goes on with what is there; ask '
     return TerminalError(
         "records-absent",
         tried=f"read slice {number} of flow {layout.flow}",
@@ -128,6 +148,7 @@ def records_absent(
         next=[
             f"draindown run {layout.pipeline}   # once the source says `transactional: true`, if "
             "producers write in transactions",
-            *[f"{accept}who operates the brokers first (cleanup.policy, DeleteRecords)"] * bool(ranges),
+            *[f"{accept}who operates the brokers first (cleanup.policy, DeleteRecords)"]
+            * bool(ranges),
         ],
     )

@@ -40,7 +40,8 @@ def given_up(layout: FlowLayout, records: Mapping[str, Origin]) -> set[str]:
         id
         for span in accepted(layout)
         for position, id in places.get(span.unit, ())
-        if span.start <= position < span.until and record_id(span.unit, position, span.topic_id) == id
+        if span.start <= position < span.until
+        and record_id(span.unit, position, span.topic_id) == id
     }
 
 

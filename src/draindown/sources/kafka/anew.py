@@ -17,7 +17,11 @@ _OTHER = "a new generation reads no such partition: its topic was created again,
 
 
 def passed_over(
-    units: Iterable[Unit], losses: Sequence[Loss], have: Iterable[Available], pins: Iterable[Span], layout: FlowLayout
+    units: Iterable[Unit],
+    losses: Sequence[Loss],
+    have: Iterable[Available],
+    pins: Iterable[Span],
+    layout: FlowLayout,
 ) -> dict[str, Finding]:
     """Return the pinned ranges that a new generation would not read whole, each with what it reads instead.
 
@@ -28,7 +32,10 @@ def passed_over(
     _refuse_standing_in(losses, layout)
     would = {(span.place, span.topic_id): span for span in pins}
     gaps = _bridges(losses, have, layout)
-    across, first = {(gap.place, gap.topic_id) for gap in gaps}, accepting(gaps, layout, _ACROSS) if gaps else ""
+    across, first = (
+        {(gap.place, gap.topic_id) for gap in gaps},
+        accepting(gaps, layout, _ACROSS) if gaps else "",
+    )
     found = {}
     for unit in units:
         span = span_of(unit)
@@ -37,7 +44,9 @@ def passed_over(
         if without(span, [pin] if pin else []):
             detail = f"a new generation reads offsets {pin.start} to {pin.until}" if pin else _OTHER
             next = first if log in across else ""
-            found[unit.range] = Finding(kind="vanished", subject=str(span), detail=detail, next=next)
+            found[unit.range] = Finding(
+                kind="vanished", subject=str(span), detail=detail, next=next
+            )
     return found
 
 
@@ -45,7 +54,11 @@ _ACROSS = "then the raw records below are read too"
 
 
 def _refuse_standing_in(losses: Iterable[Loss], layout: FlowLayout) -> None:
-    cut = [loss for loss in losses if loss.kind == "log-truncated" and raw.kept_of(layout, [as_kept(loss.span)])]
+    cut = [
+        loss
+        for loss in losses
+        if loss.kind == "log-truncated" and raw.kept_of(layout, [as_kept(loss.span)])
+    ]
     if cut:
         tried = f"read again all that flow {layout.flow} of pipeline {layout.pipeline} has read"
         raise lost(cut, layout, "nothing", tried)

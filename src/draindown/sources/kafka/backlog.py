@@ -24,18 +24,25 @@ def waiting(unread: Iterable[Span], pinned: Iterable[Unit]) -> list[Span]:
     return [replace(span, start=min([span.start, *held[span.unit]])) for span in sorted(unread)]
 
 
-def at_brokers(spans: Iterable[Span], kept: Sequence[Span], have: Mapping[tuple[str, int], Available]) -> list[Span]:
+def at_brokers(
+    spans: Iterable[Span], kept: Sequence[Span], have: Mapping[tuple[str, int], Available]
+) -> list[Span]:
     """Return of each span what follows the offsets that are kept elsewhere and those that brokers no longer hold."""
     found = []
     for span in spans:
         left = (part for part in without(span, kept) if span.place in have)
-        clipped = (replace(part, start=max(part.start, have[part.place].beginning)) for part in left)
+        clipped = (
+            replace(part, start=max(part.start, have[part.place].beginning)) for part in left
+        )
         found += [part for part in clipped if part.size > 0][:1]
     return found
 
 
 def parts(
-    spans: Sequence[Span], units: Mapping[str, int], oldest: Mapping[str, datetime], record_bytes: float
+    spans: Sequence[Span],
+    units: Mapping[str, int],
+    oldest: Mapping[str, datetime],
+    record_bytes: float,
 ) -> Iterator[Part]:
     """Yield every partition with what waits in it.
 
@@ -71,5 +78,7 @@ def reasons(found: Unread, slices: int, held: int, *, begun: bool) -> list[str]:
     elif not begun and found.spans:
         told.append("where the topics begin is to be pinned")
     if held:
-        told.append(f"{count(held, 'record')} pinned for {count(slices, 'batch', 'batches')} yet to be processed")
+        told.append(
+            f"{count(held, 'record')} pinned for {count(slices, 'batch', 'batches')} yet to be processed"
+        )
     return told

@@ -26,7 +26,9 @@ def within(seen: Seen, layout: FlowLayout) -> Seen:
 
     Raises TerminalError `state-damaged`, also in a copy whose lake was deleted with what confined it.
     """
-    spans = kept(layout.bounds, lambda content: [Span(*one) for one in content["spans"]], without=_WITHOUT)
+    spans = kept(
+        layout.bounds, lambda content: [Span(*one) for one in content["spans"]], without=_WITHOUT
+    )
     if spans is None:
         if _mark(layout).exists():
             raise TerminalError(
@@ -42,7 +44,11 @@ def within(seen: Seen, layout: FlowLayout) -> Seen:
         return seen
     inside = {span.place: span for span in spans}
     parts = [
-        replace(one, beginning=max(one.beginning, span.start), end=max(one.beginning, min(one.end, span.until)))
+        replace(
+            one,
+            beginning=max(one.beginning, span.start),
+            end=max(one.beginning, min(one.end, span.until)),
+        )
         for one in seen.partitions
         if (span := inside.get(one.place))
     ]

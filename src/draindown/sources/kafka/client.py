@@ -83,7 +83,14 @@ class Client:
             first = self._offsets([(name, number) for name, number, _ in parts], spec.earliest())
             last = self._offsets([(name, number) for name, number, _ in parts], spec.latest())
             found = [
-                Available(name, number, id, start, max(end, start), None if epoch is None or epoch < 0 else epoch)
+                Available(
+                    name,
+                    number,
+                    id,
+                    start,
+                    max(end, start),
+                    None if epoch is None or epoch < 0 else epoch,
+                )
                 for name, number, id in parts
                 for (start, _), (end, epoch) in [(first[name, number], last[name, number])]
             ]
@@ -94,7 +101,9 @@ class Client:
         with self._named("look at the topics"):
             return {name: _hex(one.topic_id) for name, one in self._described(topics).items()}
 
-    def at_time(self, places: Sequence[tuple[str, int]], at: datetime) -> dict[tuple[str, int], int | None]:
+    def at_time(
+        self, places: Sequence[tuple[str, int]], at: datetime
+    ) -> dict[tuple[str, int], int | None]:
         """Return the first offset written at a time or later, per partition; None if there is none so far."""
         spec = _library("admin").OffsetSpec.for_timestamp(int(at.timestamp() * 1000))
         with self._named("look for a time in the topics"):
@@ -109,7 +118,10 @@ class Client:
         found: dict[tuple[str, int], int] = {}
         silent, library = {span.place for span in spans}, _library()
         with self._named("ask for truncated logs"):
-            places = [library.TopicPartition(s.topic, s.partition, s.until, leader_epoch=s.epoch) for s in spans]
+            places = [
+                library.TopicPartition(s.topic, s.partition, s.until, leader_epoch=s.epoch)
+                for s in spans
+            ]
             for message in self._first(places, _ASKING, time.monotonic() + self._wait):
                 place, error = (message.topic(), message.partition()), message.error()
                 if error is None or error.code() == error._PARTITION_EOF:
@@ -139,7 +151,9 @@ class Client:
                         oldest.setdefault((message.topic(), message.partition()), _moment(at))
         return Sample(oldest, sum(sizes) / len(sizes) if sizes else None)
 
-    def _first(self, places: Sequence[Any], more: Mapping[str, str | bool], until: float) -> Iterator[Any]:
+    def _first(
+        self, places: Sequence[Any], more: Mapping[str, str | bool], until: float
+    ) -> Iterator[Any]:
         """Yield the first messages of each partition, errors included, until each has answered or it is late."""
         if not (silent := {(one.topic, one.partition) for one in places}):
             return
@@ -178,14 +192,18 @@ class Client:
             listed = list(self._admin.list_topics(timeout=self._wait).topics)
         finally:
             self._admin.poll(0)
-        return sorted(name for name in listed if self._source.matches(name) and not name.startswith("__"))
+        return sorted(
+            name for name in listed if self._source.matches(name) and not name.startswith("__")
+        )
 
     def _described(self, topics: Sequence[str]) -> dict[str, Any]:
         """Return what the brokers say of those of `topics` that exist."""
         if not topics:
             return {}
         library = _library()
-        asked = self._admin.describe_topics(library.TopicCollection(list(topics)), request_timeout=self._wait)
+        asked = self._admin.describe_topics(
+            library.TopicCollection(list(topics)), request_timeout=self._wait
+        )
         found: dict[str, Any] = {}
         for name, future in asked.items():
             try:
@@ -195,11 +213,17 @@ class Client:
                     raise
         return found
 
-    def _offsets(self, places: Sequence[tuple[str, int]], spec: Any) -> dict[tuple[str, int], tuple[int, int | None]]:
+    def _offsets(
+        self, places: Sequence[tuple[str, int]], spec: Any
+    ) -> dict[tuple[str, int], tuple[int, int | None]]:
         """Return offset and leader epoch by partition. Those that don't exist never answer: don't ask for them."""
         library = _library()
         codes = library.KafkaError
-        moved = (codes.NOT_LEADER_FOR_PARTITION, codes.UNKNOWN_LEADER_EPOCH, codes.FENCED_LEADER_EPOCH)
+        moved = (
+            codes.NOT_LEADER_FOR_PARTITION,
+            codes.UNKNOWN_LEADER_EPOCH,
+            codes.FENCED_LEADER_EPOCH,
+        )
         leaderless = (*moved, codes.LEADER_NOT_AVAILABLE, codes.UNKNOWN_TOPIC_OR_PART)
         left, found = list(places), {}
         until, pause = time.monotonic() + self._wait, _FRESH
@@ -219,14 +243,18 @@ class Client:
                         raise
                     again.append((where.topic, where.partition))
             if left := again:
-                time.sleep(pause)  # new partitions get their leaders within moments, hundreds of them within seconds
+                time.sleep(
+                    pause
+                )  # new partitions get their leaders within moments, hundreds of them within seconds
                 pause *= 1.5
         return found
 
     def _policies(self, topics: Sequence[str]) -> dict[str, Policy]:
         admin = _library("admin")
         resources = [admin.ConfigResource(admin.ResourceType.TOPIC, name) for name in topics]
-        asked = self._admin.describe_configs(resources, request_timeout=self._wait) if topics else {}
+        asked = (
+            self._admin.describe_configs(resources, request_timeout=self._wait) if topics else {}
+        )
         return {
             where.name: policy({name: one.value for name, one in self._result(future).items()})
             for where, future in asked.items()
@@ -244,7 +272,9 @@ class Client:
     def _refused(self) -> DraindownError | None:
         named = (self._of(one) for one in list(self._heard))
         # a handshake may also break because a broker restarts
-        return next((error for error in named if error is not None and error.code != "kafka-tls"), None)
+        return next(
+            (error for error in named if error is not None and error.code != "kafka-tls"), None
+        )
 
     @contextmanager
     def _named(self, tried: str) -> Iterator[None]:
@@ -260,7 +290,9 @@ class Client:
         library = _library()
         told = error.args[0] if isinstance(error, library.KafkaException) and error.args else None
         kinds = [self._of(one) for one in [*self._heard, *([told] if told is not None else [])]]
-        heard = "; ".join(dict.fromkeys(one.str() for one in self._heard)) or str(told or "no answer")
+        heard = "; ".join(dict.fromkeys(one.str() for one in self._heard)) or str(
+            told or "no answer"
+        )
         worst = next((one for one in kinds if isinstance(one, TerminalError)), None)
         return worst or TransientError(
             "kafka-unreachable",
@@ -278,16 +310,26 @@ class Client:
         codes, text = _library().KafkaError, error.str()
         code = error.code()
         if "SSL handshake failed" in text or code == codes._SSL:
-            return self._error("kafka-tls", text, "check security_protocol, ssl_ca_location and the broker's port")
-        if code in (codes._AUTHENTICATION, codes.SASL_AUTHENTICATION_FAILED, codes.UNSUPPORTED_SASL_MECHANISM):
-            return self._error("kafka-auth", text, "check sasl_mechanism, sasl_username and the secret's value")
+            return self._error(
+                "kafka-tls", text, "check security_protocol, ssl_ca_location and the broker's port"
+            )
+        if code in (
+            codes._AUTHENTICATION,
+            codes.SASL_AUTHENTICATION_FAILED,
+            codes.UNSUPPORTED_SASL_MECHANISM,
+        ):
+            return self._error(
+                "kafka-auth", text, "check sasl_mechanism, sasl_username and the secret's value"
+            )
         if code in (
             codes.TOPIC_AUTHORIZATION_FAILED,
             codes.CLUSTER_AUTHORIZATION_FAILED,
             codes.GROUP_AUTHORIZATION_FAILED,
         ):
             return self._error(
-                "kafka-denied", text, "grant this user DESCRIBE, DESCRIBE_CONFIGS and READ on the topics"
+                "kafka-denied",
+                text,
+                "grant this user DESCRIBE, DESCRIBE_CONFIGS and READ on the topics",
             )
         if code == codes._INVALID_ARG:
             return self._error("kafka-options", text, "correct `kafka` in the pipeline's source")
@@ -295,7 +337,12 @@ class Client:
 
     def _error(self, code: str, found: str, help: str) -> TerminalError:
         text = redacted(found, self._secrets)[:400]
-        return TerminalError(code, tried=f"connect to {self._where}", found=text, next=f"draindown validate   # {help}")
+        return TerminalError(
+            code,
+            tried=f"connect to {self._where}",
+            found=text,
+            next=f"draindown validate   # {help}",
+        )
 
 
 def _truncation(error: KafkaError) -> int | None:

@@ -18,7 +18,13 @@ from draindown.sources.slices import Unit
 from draindown.spec.kafka import KafkaSource
 
 _SHOWN = 5
-_WORST: tuple[LossKind, ...] = ("topic-recreated", "topic-gone", "partition-gone", "log-truncated", "offsets-lost")
+_WORST: tuple[LossKind, ...] = (
+    "topic-recreated",
+    "topic-gone",
+    "partition-gone",
+    "log-truncated",
+    "offsets-lost",
+)
 
 
 def of_pinned(spans: Iterable[Span], have: Mapping[tuple[str, int], Available]) -> Iterator[Loss]:
@@ -28,7 +34,11 @@ def of_pinned(spans: Iterable[Span], have: Mapping[tuple[str, int], Available]) 
         if held is None:
             here = any(topic == span.topic for topic, _ in have)
             what = "partition" if here else "topic"
-            yield Loss("partition-gone" if here else "topic-gone", span, f"there is no such {what} any more")
+            yield Loss(
+                "partition-gone" if here else "topic-gone",
+                span,
+                f"there is no such {what} any more",
+            )
         elif held.topic_id != span.topic_id:
             yield recreated(span)
         elif held.beginning > span.start:
@@ -47,7 +57,9 @@ def by_unit(units: Iterable[Unit], losses: Iterable[Loss]) -> Iterator[tuple[Uni
         held[span.place, span.topic_id].append((span, unit))
     for some in held.values():
         some.sort(key=lambda one: one[0])
-    ends = {log: list(accumulate((span.until for span, _ in some), max)) for log, some in held.items()}
+    ends = {
+        log: list(accumulate((span.until for span, _ in some), max)) for log, some in held.items()
+    }
     for loss in losses:
         log = loss.span.place, loss.span.topic_id
         some, reach = held[log], ends.get(log, [])
@@ -65,14 +77,18 @@ def recreated(span: Span) -> Loss:
 
 
 def lost(
-    losses: Sequence[Loss], layout: FlowLayout, changed: str = "nothing was pinned or read", tried: str = ""
+    losses: Sequence[Loss],
+    layout: FlowLayout,
+    changed: str = "nothing was pinned or read",
+    tried: str = "",
 ) -> TerminalError:
     """Return the error for offsets that were never read and are gone. Its code is the kind of the worst loss."""
     shown = [f"{loss.span}: {loss.detail}" for loss in losses[:_SHOWN]]
     more = [f"and {len(losses) - _SHOWN} more"] if len(losses) > _SHOWN else []
     return TerminalError(
         min((loss.kind for loss in losses), key=_WORST.index),
-        tried=tried or f"read on where flow {layout.flow} of pipeline {layout.pipeline} has read its topics up to",
+        tried=tried
+        or f"read on where flow {layout.flow} of pipeline {layout.pipeline} has read its topics up to",
         found="; ".join(shown + more),
         changed=changed,
         next=_ways_on(losses, layout),
@@ -89,7 +105,9 @@ def _ways_on(losses: Sequence[Loss], layout: FlowLayout) -> list[str]:
         return [*_raw_aside(layout), rebuild]
     accept = accepting([loss.span for loss in losses], layout, "goes on with what is there")
     if not layout.staged and all(loss.kind == "offsets-lost" for loss in losses):
-        return [accept]  # a fresh table would lack what raw records hold below the gap, and has no more than this one
+        return [
+            accept
+        ]  # a fresh table would lack what raw records hold below the gap, and has no more than this one
     return [accept, rebuild]
 
 
@@ -106,7 +124,11 @@ def _raw_aside(layout: FlowLayout) -> list[str]:
     """Return the command after which no raw record stands for one that was written anew at its offset."""
     raw = shlex.quote(layout.raw)
     there = not layout.staged and TableLog(layout.raw).exists
-    return [f"mv {raw} {raw}.before   # it has records of offsets that may be written anew"] if there else []
+    return (
+        [f"mv {raw} {raw}.before   # it has records of offsets that may be written anew"]
+        if there
+        else []
+    )
 
 
 def refuse(losses: Sequence[Loss], layout: FlowLayout) -> None:

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-LossKind = Literal["topic-gone", "topic-recreated", "partition-gone", "offsets-lost", "log-truncated", "records-absent"]
+LossKind = Literal[
+    "topic-gone",
+    "topic-recreated",
+    "partition-gone",
+    "offsets-lost",
+    "log-truncated",
+    "records-absent",
+]
 
 
 @dataclass(frozen=True, order=True)
@@ -76,16 +83,18 @@ class Available:
     @property
     def same_until(self) -> int:
         """The offset up to which the log is the one that was read."""
-        return self.end if self.truncated_to is None else max(self.beginning, min(self.truncated_to, self.end))
+        return (
+            self.end
+            if self.truncated_to is None
+            else max(self.beginning, min(self.truncated_to, self.end))
+        )
 
     @property
     def truncated(self) -> str:
         """What became of the log, for people."""
         if self.truncated_to is None:
             return f"the log ends at {self.end}"
-        return (
-            f"the log was truncated to {self.same_until} and written anew up to {self.end} (leader epoch {self.epoch})"
-        )
+        return f"the log was truncated to {self.same_until} and written anew up to {self.end} (leader epoch {self.epoch})"
 
 
 @dataclass(frozen=True)
@@ -125,7 +134,11 @@ def unread(
     have = {one.place: one for one in available}
     known = {span.place: span for span in pinned}
     topics = {topic for topic, _ in known}
-    anew = {place[0] for place, last in known.items() if place in have and have[place].topic_id != last.topic_id}
+    anew = {
+        place[0]
+        for place, last in known.items()
+        if place in have and have[place].topic_id != last.topic_id
+    }
     here = {topic for topic, _ in have}
     spans: list[Span] = []
     losses: list[Loss] = []
@@ -133,7 +146,9 @@ def unread(
         held, last = have.get(place), known.get(place)
         if held is None:
             assert last is not None, "a place is held or known"
-            spans.append(replace(last, start=last.until))  # also once it was accepted: the same log may come back
+            spans.append(
+                replace(last, start=last.until)
+            )  # also once it was accepted: the same log may come back
             losses += _gone(last, here, accepted)
             continue
         # the loss `topic-recreated` stands for all partitions of a topic that was created again
@@ -165,10 +180,16 @@ def led_anew(available: Iterable[Available], pinned: Iterable[Span]) -> list[Spa
     ]
 
 
-def _start(held: Available, last: Span | None, topic_known: bool, starts: Mapping[tuple[str, int], int]) -> int:
+def _start(
+    held: Available, last: Span | None, topic_known: bool, starts: Mapping[tuple[str, int], int]
+) -> int:
     if last is not None:
         return last.until
-    return 0 if topic_known else min(max(starts.get(held.place, held.beginning), held.beginning), held.end)
+    return (
+        0
+        if topic_known
+        else min(max(starts.get(held.place, held.beginning), held.beginning), held.end)
+    )
 
 
 def _gone(last: Span, here: set[str], accepted: Sequence[Span]) -> list[Loss]:
@@ -176,11 +197,17 @@ def _gone(last: Span, here: set[str], accepted: Sequence[Span]) -> list[Loss]:
     if _is_accepted(rest, accepted):
         return []
     kind: LossKind = "partition-gone" if last.topic in here else "topic-gone"
-    what = "the topic has no such partition any more" if last.topic in here else "there is no such topic any more"
+    what = (
+        "the topic has no such partition any more"
+        if last.topic in here
+        else "there is no such topic any more"
+    )
     return [Loss(kind, rest, f"{what}; offsets from {last.until} on were not read")]
 
 
-def _span(held: Available, last: Span | None, start: int, accepted: Sequence[Span]) -> tuple[Span, list[Loss]]:
+def _span(
+    held: Available, last: Span | None, start: int, accepted: Sequence[Span]
+) -> tuple[Span, list[Loss]]:
     span = Span(held.topic, held.partition, held.topic_id, start, held.end, held.epoch)
     if last is not None and last.topic_id != held.topic_id:
         old = replace(last, start=last.until)
@@ -195,7 +222,9 @@ def _span(held: Available, last: Span | None, start: int, accepted: Sequence[Spa
         span = replace(span, start=held.beginning, until=max(held.end, held.beginning))
         if _is_accepted(lost, accepted):
             return span, []
-        return span, [Loss("offsets-lost", lost, f"the brokers hold offsets from {held.beginning} on")]
+        return span, [
+            Loss("offsets-lost", lost, f"the brokers hold offsets from {held.beginning} on")
+        ]
     if start > held.same_until:
         lost = replace(span, start=held.same_until, until=start)
         return replace(span, until=max(start, held.end)), [
@@ -217,7 +246,10 @@ def without(span: Span, removed: Iterable[Span]) -> list[Span]:
         if not one.same_log(span):
             continue
         around = (
-            (replace(part, until=min(part.until, one.start)), replace(part, start=max(part.start, one.until)))
+            (
+                replace(part, until=min(part.until, one.start)),
+                replace(part, start=max(part.start, one.until)),
+            )
             for part in parts
         )
         parts = [part for pair in around for part in pair if part.size > 0]

@@ -26,11 +26,16 @@ _LOGIN = {
 }
 
 
-def of_librdkafka(cluster: KafkaConnection, environ: Mapping[str, str] = os.environ) -> dict[str, str | int]:
+def of_librdkafka(
+    cluster: KafkaConnection, environ: Mapping[str, str] = os.environ
+) -> dict[str, str | int]:
     """Return the settings of a client without a JVM. Raises TerminalError `secret-missing`."""
     wait = cluster.request_timeout * 1000
     return {
-        **{name.replace("_", "."): resolved(value, environ) for name, value in _given(cluster).items()},
+        **{
+            name.replace("_", "."): resolved(value, environ)
+            for name, value in _given(cluster).items()
+        },
         "socket.timeout.ms": wait,
         "socket.connection.setup.timeout.ms": min(wait, 10_000),
         "client.id": "draindown",
@@ -43,7 +48,9 @@ def secrets_of(cluster: KafkaConnection, environ: Mapping[str, str] = os.environ
 
     Raises TerminalError `secret-missing`.
     """
-    found = {name: resolved(value, environ) for name, value in _given(cluster).items() if names_in(value)}
+    found = {
+        name: resolved(value, environ) for name, value in _given(cluster).items() if names_in(value)
+    }
     return frozenset((*found.values(), *_addresses(found.get("bootstrap_servers", ""))))
 
 
@@ -87,7 +94,9 @@ def of_java(cluster: KafkaConnection, environ: Mapping[str, str] = os.environ) -
 
 
 def _jaas(cluster: KafkaConnection, environ: Mapping[str, str]) -> str:
-    name, word = (resolved(text or "", environ) for text in (cluster.sasl_username, cluster.sasl_password))
+    name, word = (
+        resolved(text or "", environ) for text in (cluster.sasl_username, cluster.sasl_password)
+    )
     return f"{_LOGIN[cluster.sasl_mechanism or '']} required username={_quoted(name)} password={_quoted(word)};"
 
 
@@ -100,5 +109,8 @@ def _read(path: str) -> str:
         return Path(path).read_text(encoding="ascii")
     except (OSError, ValueError) as error:
         raise TerminalError(
-            "kafka-tls", tried=f"read {path}", found=str(error), next=f"ls -l {path}   # it must be a PEM file"
+            "kafka-tls",
+            tried=f"read {path}",
+            found=str(error),
+            next=f"ls -l {path}   # it must be a PEM file",
         ) from error

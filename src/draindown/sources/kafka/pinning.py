@@ -53,7 +53,9 @@ class KafkaPinning:
         """Write at most `most` slices. Return whether offsets are left. Raises TransientError `lease-lost`."""
         most_of_one, before = most_records(bound, self._bytes), self.taken.slices
         # the first slice of a generation is written even without offsets: it says where the partitions begin
-        while (self._any_left or self._begins) and (most is None or self.taken.slices - before < most):
+        while (self._any_left or self._begins) and (
+            most is None or self.taken.slices - before < most
+        ):
             some, self._left = take(self._left, most_of_one)
             self._append(some)
         return self._any_left
@@ -67,7 +69,13 @@ class KafkaPinning:
         return bool(self._left) and self._before + self.taken.slices == 0
 
     def _append(self, spans: Sequence[Span]) -> None:
-        rows = positions.rows(spans, record_bytes=self._bytes, oldest=self._oldest, now=self._now, compacted=self._gaps)
+        rows = positions.rows(
+            spans,
+            record_bytes=self._bytes,
+            oldest=self._oldest,
+            now=self._now,
+            compacted=self._gaps,
+        )
         number = self._before + self.taken.slices + 1
         intake.append(self._layout, self._generation, positions.OWN, rows, self._now, number)
         records = sum(span.size for span in spans)

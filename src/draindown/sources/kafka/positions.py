@@ -74,13 +74,19 @@ def reaching(layout: FlowLayout, generation: int, name: str) -> list[str]:
     if asked is None:
         return [name]
     start, until = int(asked[2]), int(asked[3])
-    pinned = (unit for one in intake.slices(layout, generation) for unit in one.only([asked[1]]).units)
-    return [unit.range for unit in pinned if max(start, unit.start) < min(until, unit.until)] or [name]
+    pinned = (
+        unit for one in intake.slices(layout, generation) for unit in one.only([asked[1]]).units
+    )
+    return [unit.range for unit in pinned if max(start, unit.start) < min(until, unit.until)] or [
+        name
+    ]
 
 
 def of_units(units: Sequence[Unit]) -> list[Span]:
     """Return what the newest slice of units, in order, pins of every partition; none if their rows don't say it."""
-    return next((_spans(text) for unit in reversed(units) if (text := unit.row.get("positions"))), [])
+    return next(
+        (_spans(text) for unit in reversed(units) if (text := unit.row.get("positions"))), []
+    )
 
 
 def rows(

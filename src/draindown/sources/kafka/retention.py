@@ -31,11 +31,16 @@ def policy(settings: Mapping[str, str | None]) -> Policy:
         return value if value >= 0 else None
 
     policies = (settings.get("cleanup.policy") or "delete").split(",")
-    return Policy("compact" in policies, "delete" in policies, bound("retention.ms"), bound("retention.bytes"))
+    return Policy(
+        "compact" in policies, "delete" in policies, bound("retention.ms"), bound("retention.bytes")
+    )
 
 
 def findings(
-    oldest: Mapping[tuple[str, int], datetime], policies: Mapping[str, Policy], now: datetime, run: str
+    oldest: Mapping[tuple[str, int], datetime],
+    policies: Mapping[str, Policy],
+    now: datetime,
+    run: str,
 ) -> list[Finding]:
     """Return a finding for each partition whose oldest unread record has lived most of its time.
 
@@ -47,7 +52,11 @@ def findings(
         for (topic, partition), at in oldest.items()
         if (policy := policies.get(topic)) and policy.deleted and policy.retention_ms is not None
     ]
-    due = sorted((at, topic, partition, keeps) for at, topic, partition, keeps in found if now - at > _NEAR * keeps)
+    due = sorted(
+        (at, topic, partition, keeps)
+        for at, topic, partition, keeps in found
+        if now - at > _NEAR * keeps
+    )
     return [
         Finding(
             kind="retention",
@@ -60,7 +69,9 @@ def findings(
     ]
 
 
-def expires(oldest: Mapping[tuple[str, int], datetime], policies: Mapping[str, Policy]) -> float | None:
+def expires(
+    oldest: Mapping[tuple[str, int], datetime], policies: Mapping[str, Policy]
+) -> float | None:
     """Return when the brokers may delete the first unread record, in seconds since 1970; None if they keep them all.
 
     `oldest`: as for `findings`. What they delete to save space is not foreseen.
@@ -75,5 +86,7 @@ def expires(oldest: Mapping[tuple[str, int], datetime], policies: Mapping[str, P
 
 def keeps(policies: Iterable[Policy]) -> float | None:
     """Return for how many seconds the topic that keeps records shortest keeps them; None if all keep them for ever."""
-    ends = [one.retention_ms / 1000 for one in policies if one.deleted and one.retention_ms is not None]
+    ends = [
+        one.retention_ms / 1000 for one in policies if one.deleted and one.retention_ms is not None
+    ]
     return min(ends, default=None)

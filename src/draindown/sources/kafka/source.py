@@ -20,8 +20,25 @@ from draindown.sources.kafka.absence import records_absent, unexplained
 from draindown.sources.kafka.accepted import absent, accept, accepted
 from draindown.sources.kafka.anew import passed_over
 from draindown.sources.kafka.client import Client, Sample, Seen
-from draindown.sources.kafka.losses import by_unit, lost, not_lost, of_pinned, recreated, refuse, refuse_unknown
-from draindown.sources.kafka.offsets import Available, Loss, Span, Unread, led_anew, reaching_down, unread, without
+from draindown.sources.kafka.losses import (
+    by_unit,
+    lost,
+    not_lost,
+    of_pinned,
+    recreated,
+    refuse,
+    refuse_unknown,
+)
+from draindown.sources.kafka.offsets import (
+    Available,
+    Loss,
+    Span,
+    Unread,
+    led_anew,
+    reaching_down,
+    unread,
+    without,
+)
 from draindown.sources.kafka.options import secrets_of
 from draindown.sources.kafka.pinning import KafkaPinning, forecast
 from draindown.sources.kafka.positions import span_of
@@ -60,8 +77,13 @@ class Kafka:
     def out_of_reach(self) -> tuple[str, str] | None:
         """Return the client or the secret that is not there. The brokers are not asked."""
         if find_spec("confluent_kafka") is None:
-            return "the package confluent-kafka is not installed on this machine", "pip install 'draindown[kafka]'"
-        texts = (value for value in self._source.kafka.model_dump().values() if isinstance(value, str))
+            return (
+                "the package confluent-kafka is not installed on this machine",
+                "pip install 'draindown[kafka]'",
+            )
+        texts = (
+            value for value in self._source.kafka.model_dump().values() if isinstance(value, str)
+        )
         for name in (name for text in texts for name in names_in(text)):
             try:
                 resolved(f"${{secret:{name}}}")
@@ -73,14 +95,21 @@ class Kafka:
         """Compare what the brokers hold with the intake. Raises as `Client.look`, TerminalError `topic-unknown`."""
         found = self._unread(state, generation)
         slices = list(intake.slices(state, generation, first))
-        pinned = [unit for one in slices for unit in self.left_of(one.units) if unit.until > unit.start]
+        pinned = [
+            unit for one in slices for unit in self.left_of(one.units) if unit.until > unit.start
+        ]
         held = sum(unit.until - unit.start for unit in pinned)
         spans = backlog.waiting(found.spans, pinned)
         kept = self._kept_of(spans, generation)
         sample, policies = self._sampled(spans, kept), self._look().policies
-        oldest = {unit.name: unit.arrived_at for unit in reversed(pinned)}  # where the brokers didn't say in time
+        oldest = {
+            unit.name: unit.arrived_at for unit in reversed(pinned)
+        }  # where the brokers didn't say in time
         oldest |= {f"{topic}/{number}": at for (topic, number), at in sample.oldest.items()}
-        oldest |= {unit: min(at, oldest.get(unit, at)) for unit, at in raw.oldest(self._layout, kept).items()}
+        oldest |= {
+            unit: min(at, oldest.get(unit, at))
+            for unit, at in raw.oldest(self._layout, kept).items()
+        }
         weight = self._record_bytes(pinned)
 
         def expected(bound: Bound) -> Forecast:
@@ -95,7 +124,9 @@ class Kafka:
                 sample.oldest, policies, now, f"draindown run {state.pipeline} --flow {state.flow}"
             ),
             pinned=Forecast(len(slices), round(held * weight)) if held else Forecast(),
-            reasons=backlog.reasons(found, len(slices), held, begun=bool(positions.newest(state, generation))),
+            reasons=backlog.reasons(
+                found, len(slices), held, begun=bool(positions.newest(state, generation))
+            ),
             forecast=expected,
             parts=list(backlog.parts(spans, backlog.records(found.spans, pinned), oldest, weight)),
             expires=retention.expires(sample.oldest, policies),
@@ -116,7 +147,9 @@ class Kafka:
             now=now,
             record_bytes=self._record_bytes([]),
             oldest=sample.oldest,
-            gaps=sorted({span.topic for span in spans} if self._source.transactional else self._compacted),
+            gaps=sorted(
+                {span.topic for span in spans} if self._source.transactional else self._compacted
+            ),
             before=intake.newest(self._layout, generation),
         )
 
@@ -144,19 +177,25 @@ class Kafka:
         accept(self._layout, [known[name] for name in ranges], by=by, note=note, at=at)
 
     def _losses(self, generation: int, first: int) -> list[Loss]:
-        waiting = [unit for one in intake.slices(self._layout, generation, first) for unit in one.units]
+        waiting = [
+            unit for one in intake.slices(self._layout, generation, first) for unit in one.units
+        ]
         have = self._compared(positions.newest(self._layout, generation))
         pinned = of_pinned(self._at_brokers(self.left_of(waiting)), have)
         found = [*pinned, *self._unread(self._layout, generation).losses, *self._absent(generation)]
         if cut := [loss for loss in found if loss.kind == "log-truncated"]:
-            raise lost(cut, self._layout, "nothing was given up: other records may come at these offsets")
+            raise lost(
+                cut, self._layout, "nothing was given up: other records may come at these offsets"
+            )
         return found
 
     def _absent(self, generation: int) -> list[Loss]:
         """Return the ranges of a generation in which a batch, of whatever kind, did not find all records."""
         if not (lacking := absent(self._layout)):
             return []
-        mine = [span_of(unit) for one in intake.slices(self._layout, generation) for unit in one.units]
+        mine = [
+            span_of(unit) for one in intake.slices(self._layout, generation) for unit in one.units
+        ]
         return [one for one in lacking if not without(one.span, mine)]
 
     @property
@@ -208,7 +247,9 @@ class Kafka:
         asleep = [replace(span, start=span.until) for span in every if span not in pinned]
         return Unread((*found.spans, *asleep), found.losses)
 
-    def _starts(self, state: FlowLayout, generation: int, seen: Seen) -> Mapping[tuple[str, int], int]:
+    def _starts(
+        self, state: FlowLayout, generation: int, seen: Seen
+    ) -> Mapping[tuple[str, int], int]:
         """Return where partitions begin that the generation has not read.
 
         The first generation begins as the source says. A later one begins where the first one did, as far as the
@@ -218,8 +259,14 @@ class Kafka:
             began = {span.place: span for span in positions.first(state, earlier)}
             if began:
                 ids = {one.place: one.topic_id for one in seen.partitions}
-                return {place: span.start for place, span in began.items() if ids.get(place) == span.topic_id}
-        if self._source.starting == "earliest" or (generation > 1 and self._source.starting_time is None):
+                return {
+                    place: span.start
+                    for place, span in began.items()
+                    if ids.get(place) == span.topic_id
+                }
+        if self._source.starting == "earliest" or (
+            generation > 1 and self._source.starting_time is None
+        ):
             return {}
         ends = {one.place: one.end for one in seen.partitions}
         if self._source.starting_time is None:
@@ -257,7 +304,9 @@ class Kafka:
         return self._located[1]
 
     def _at_brokers(self, units: Sequence[Unit]) -> list[Span]:
-        return [span for unit in self.located(units) if not unit.kept and (span := span_of(unit)).size]
+        return [
+            span for unit in self.located(units) if not unit.kept and (span := span_of(unit)).size
+        ]
 
     def missing(self, units: Iterable[Unit]) -> dict[str, Finding]:
         """Return the pinned ranges of which some offsets can't be read again, at the brokers or in the lake.
@@ -272,7 +321,9 @@ class Kafka:
             found[unit.range] = Finding(kind="vanished", subject=str(loss.span), detail=loss.detail)
         return found
 
-    def missing_anew(self, units: Iterable[Unit], before: int, generation: int) -> dict[str, Finding]:
+    def missing_anew(
+        self, units: Iterable[Unit], before: int, generation: int
+    ) -> dict[str, Finding]:
         """Return what `generation` would not pin of what `before` did, besides what is `missing`.
 
         Raises TerminalError `log-truncated` if raw records would stand for records that were written anew.
@@ -296,7 +347,9 @@ class Kafka:
         if wrong:
             raise lost(list(map(recreated, wrong)), self._layout, _NOTHING)
 
-    def refuse_miscounted(self, number: int, units: Sequence[Unit], read: Mapping[str, int]) -> None:
+    def refuse_miscounted(
+        self, number: int, units: Sequence[Unit], read: Mapping[str, int]
+    ) -> None:
         """Refuse a batch that lacks records which nothing explains. Raises TerminalError `records-absent`.
 
         Transactions leave offsets without a record (markers, aborted ones), and compaction removes records. Where
@@ -318,9 +371,14 @@ class Kafka:
         tried = f"read {count(len(units), 'partition')} of flow {self._layout.flow}"
         found = redacted(failure.text, secrets_of(self._source.kafka))[:500]
         if failure.kind == "refused":
-            return TerminalError("kafka-denied", tried=tried, found=found, changed=_NOTHING, next=_ACCESS)
+            return TerminalError(
+                "kafka-denied", tried=tried, found=found, changed=_NOTHING, next=_ACCESS
+            )
         if failure.kind == "lost":
-            self._seen, self._truncated_to = None, {}  # what was seen before the read is not what the brokers hold now
+            self._seen, self._truncated_to = (
+                None,
+                {},
+            )  # what was seen before the read is not what the brokers hold now
             spans = self._at_brokers(units)
             if wrong := list(of_pinned(spans, self._compared(positions.of_units(units)))):
                 return lost(wrong, self._layout, _NOTHING)

@@ -71,7 +71,9 @@ class Division:
 
     def ends(self, at: int) -> tuple[str | None, str | None]:
         """Return where range `at` begins and ends; None for no bound."""
-        return self.starts[at - 1] if at else None, self.starts[at] if at < len(self.starts) else None
+        return self.starts[at - 1] if at else None, self.starts[at] if at < len(
+            self.starts
+        ) else None
 
 
 def extents(files: Iterable[Mapping[str, Any]], column: str | None) -> list[Extent]:
@@ -79,7 +81,10 @@ def extents(files: Iterable[Mapping[str, Any]], column: str | None) -> list[Exte
     return [
         Extent(
             file.get("num_records") or 0,
-            *(_comparable(file.get(f"partition.{column}", file.get(f"{end}.{column}"))) for end in ("min", "max")),
+            *(
+                _comparable(file.get(f"partition.{column}", file.get(f"{end}.{column}")))
+                for end in ("min", "max")
+            ),
         )
         for file in files
     ]
@@ -150,4 +155,8 @@ def _ranges(file: Extent, starts: Sequence[Any]) -> range:
 
 def _comparable(value: Any) -> Any:
     """Return a time without its zone, in UTC, which is the zone of a derived flow's queries."""
-    return value.astimezone(UTC).replace(tzinfo=None) if isinstance(value, datetime) and value.tzinfo else value
+    return (
+        value.astimezone(UTC).replace(tzinfo=None)
+        if isinstance(value, datetime) and value.tzinfo
+        else value
+    )

@@ -70,7 +70,11 @@ class Followed:
         """Return what is waited for while the table is not ready."""
         pipeline, flow = self.flow
         writer = flow if pipeline == self._layout.pipeline else f"{flow} of pipeline {pipeline}"
-        what = "has published nothing yet" if self._upstream.pointer is None else "has no change feed yet"
+        what = (
+            "has published nothing yet"
+            if self._upstream.pointer is None
+            else "has no change feed yet"
+        )
         detail = f"{what}: this flow waits for the next run of flow {writer}"
         run = f"draindown run {pipeline} --flow {flow}"
         return Finding(kind="waiting", subject=f"table {self.name}", detail=detail, next=run)
@@ -106,7 +110,9 @@ class Followed:
     def since(self, newest: Unit, changes: Changes, now: datetime) -> Piece:
         """Return the piece of `changes` since the newest slice."""
         some, at, number = not changes.only_inserts, changes.oldest or now, len(changes.commits)
-        return Piece(newest.until, self._until(newest), changes.rows, changes.bytes, some, number, at)
+        return Piece(
+            newest.until, self._until(newest), changes.rows, changes.bytes, some, number, at
+        )
 
     def readable(self, unit: Unit) -> int:
         """Return the newest published version with the rows that the table had at a unit's `until`.
@@ -158,13 +164,22 @@ class Followed:
             self._upstream.reopen()
             log = self._upstream.log
         if log.version < newest.until:
-            raise self.lost(f"it ends at version {log.version}, and version {newest.until} was read")
+            raise self.lost(
+                f"it ends at version {log.version}, and version {newest.until} was read"
+            )
         return newest
 
     def committed_ms(self, version: int) -> int | None:
         """Return when a version was committed, by the table's log; None if the log has no such commit any more."""
         log = self._upstream.log
-        return next((one.timestamp for one in log.commits(log.version - version + 1) if one.version == version), None)
+        return next(
+            (
+                one.timestamp
+                for one in log.commits(log.version - version + 1)
+                if one.version == version
+            ),
+            None,
+        )
 
     def lost(self, why: str) -> TerminalError:
         """Return the error for a table that can't be followed."""
@@ -196,7 +211,12 @@ class Followed:
         version = unit.until if is_read or whole else unit.start
         snapshot = whole and not is_read
         return Reader(
-            layout.pipeline, layout.flow, unit.row["table_id"], version, snapshot=snapshot, staged=layout.staged
+            layout.pipeline,
+            layout.flow,
+            unit.row["table_id"],
+            version,
+            snapshot=snapshot,
+            staged=layout.staged,
         )
 
     @cached_property

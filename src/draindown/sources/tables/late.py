@@ -29,7 +29,11 @@ CAME, WENT = "came", "went"
 _CHOSEN = pa.schema(
     [
         *(("late_id", pa.string()), ("source_table", pa.string())),
-        *(("unit", pa.string()), ("position", pa.int64()), ("arrived_at", pa.timestamp("us", "UTC"))),
+        *(
+            ("unit", pa.string()),
+            ("position", pa.int64()),
+            ("arrived_at", pa.timestamp("us", "UTC")),
+        ),
     ]
 )
 """What a decision is about: a row of a table by its origin and arrival.
@@ -44,7 +48,9 @@ _DECISION = pa.schema(
     ]
 )
 _SHOWN = "late_id, source_table, origin, event_time, arrived_at, lateness, window_start, groups, record, state"
-_PLACES = "late_id, source_table, origin['unit'] as unit, origin['position'] as position, arrived_at"
+_PLACES = (
+    "late_id, source_table, origin['unit'] as unit, origin['position'] as position, arrived_at"
+)
 _SEEN = (
     "select * from (select *, row_number() over (partition by late_id order by generation desc, slice desc) as _newest "
     "from t where generation < {generation} or (generation = {generation} and slice < {first})) where _newest = 1"
@@ -68,7 +74,9 @@ class Place:
 def newest(layout: FlowLayout) -> int:
     """Return the number of the newest decision that applied rows; 0 without any."""
     log = log_of(layout, layout.late_decisions)
-    found = log.rows("select max(number) as n from t where action = 'applied'") if log.exists else []
+    found = (
+        log.rows("select max(number) as n from t where action = 'applied'") if log.exists else []
+    )
     return int(found[0]["n"] or 0) if found else 0
 
 
@@ -78,7 +86,9 @@ def applied(layout: FlowLayout, until: int) -> pa.Table:
     names = ("source_table", "unit", "position", "arrived_at")
     if not until or not log.exists:
         return pa.schema([_CHOSEN.field(name) for name in names]).empty_table()
-    return log.query(f"select distinct {', '.join(names)} from t where action = 'applied' and number <= {int(until)}")
+    return log.query(
+        f"select distinct {', '.join(names)} from t where action = 'applied' and number <= {int(until)}"
+    )
 
 
 def listed(
@@ -100,11 +110,15 @@ def counts(place: Place) -> dict[str, int]:
     return dict.fromkeys(get_args(State), 0) | {row["state"]: row["n"] for row in found}
 
 
-def decide(place: Place, rows: pa.Table, action: Action, *, by: str, note: str, at: datetime) -> int:
+def decide(
+    place: Place, rows: pa.Table, action: Action, *, by: str, note: str, at: datetime
+) -> int:
     """Write down a decision about rows, as `chosen` returned them. Call it under the lease. Return its number."""
     layout = place.layout
     log = log_of(layout, layout.late_decisions)
-    number = 1 + (int(log.rows("select coalesce(max(number), 0) as n from t")[0]["n"]) if log.exists else 0)
+    number = 1 + (
+        int(log.rows("select coalesce(max(number), 0) as n from t")[0]["n"]) if log.exists else 0
+    )
     for field, value in zip(_DECISION, (number, action, at, by, note), strict=True):
         rows = rows.append_column(field, pa.repeat(pa.scalar(value, field.type), rows.num_rows))
     if rows.num_rows:

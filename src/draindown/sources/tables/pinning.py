@@ -15,7 +15,12 @@ from draindown.sources.port import Forecast, Taken
 OWN = pa.schema(
     [
         *(("table_id", pa.string()), ("derivation", pa.string()), ("fill", pa.bool_())),
-        *(("changes", pa.bool_()), ("rows", pa.int64()), ("bucket", pa.int64()), ("buckets", pa.int64())),
+        *(
+            ("changes", pa.bool_()),
+            ("rows", pa.int64()),
+            ("bucket", pa.int64()),
+            ("buckets", pa.int64()),
+        ),
         *(("decided_from", pa.int64()), ("decided", pa.int64()), ("division", pa.string())),
         ("committed_ms", pa.int64()),
     ]
@@ -32,13 +37,17 @@ Rows = list[dict[str, Any]]
 class TablesPinning:
     """Pins slices that are known."""
 
-    def __init__(self, layout: FlowLayout, generation: int, slices: list[Rows], now: datetime) -> None:
+    def __init__(
+        self, layout: FlowLayout, generation: int, slices: list[Rows], now: datetime
+    ) -> None:
         self._layout, self._generation, self._now, self._left = layout, generation, now, slices
         self.taken = Taken()
 
     def forecast(self, bound: Bound) -> Forecast:  # noqa: ARG002
         """Return the buckets that are left."""
-        return Forecast(len(self._left), sum(unit["unpacked"] for units in self._left for unit in units))
+        return Forecast(
+            len(self._left), sum(unit["unpacked"] for units in self._left for unit in units)
+        )
 
     def take(self, bound: Bound, most: int | None = None) -> bool:  # noqa: ARG002
         """Pin all buckets, however many: the slices of one range belong together."""
@@ -46,7 +55,9 @@ class TablesPinning:
         for units in self._left:
             number += 1
             intake.append(self._layout, self._generation, OWN, units, self._now, number)
-        self.taken = Taken(self.taken.slices + len(self._left), self.taken.units + sum(map(len, self._left)))
+        self.taken = Taken(
+            self.taken.slices + len(self._left), self.taken.units + sum(map(len, self._left))
+        )
         self._left = []
         return False
 

@@ -75,12 +75,18 @@ def lacking(request: Request, state: FlowLayout) -> str:
     """Return in words what the table lacks for its readers; empty if it lacks nothing, or does not exist yet."""
     names, log = readers(request), log_of(state, state.table)
     lacks = [_TOLD[name] for name in owed(request, log)] if names and log.exists else []
-    return f"the table lacks {' and '.join(lacks)} for {', '.join(map(str, names))}" if lacks else ""
+    return (
+        f"the table lacks {' and '.join(lacks)} for {', '.join(map(str, names))}" if lacks else ""
+    )
 
 
 def lacking_log(log: TableLog) -> Mapping[str, str]:
     """Return the property without which the log does not lead to versions that a reader needs; empty if it is set."""
-    return {} if interval_seconds(log.properties.get(RETENTION), 0) >= _KEPT_DAYS * 86_400 else {RETENTION: _KEPT}
+    return (
+        {}
+        if interval_seconds(log.properties.get(RETENTION), 0) >= _KEPT_DAYS * 86_400
+        else {RETENTION: _KEPT}
+    )
 
 
 def owed(request: Request, log: TableLog) -> Mapping[str, str]:
@@ -89,7 +95,9 @@ def owed(request: Request, log: TableLog) -> Mapping[str, str]:
     owed = {FEED: "true"} if has.get(FEED) != "true" else {}
     owed |= lacking_log(log)
     bounded = has.get(BOUNDED, "").split(",") if has.get(BOUNDED) else []
-    more = [name for name in _read_by(request) if name not in bounded and _has_statistics(log, name)]
+    more = [
+        name for name in _read_by(request) if name not in bounded and _has_statistics(log, name)
+    ]
     return owed | ({BOUNDED: ",".join([*bounded, *more])} if bounded and more else {})
 
 
@@ -102,4 +110,9 @@ def _has_statistics(log: TableLog, name: str) -> bool:
     """Return whether Delta keeps a minimum and maximum of a column, and its property can name it."""
     plain = name.isascii() and name.isidentifier()
     kind = log.column_types.get(name)
-    return plain and isinstance(kind, str) and kind not in _NO_STATISTICS and name not in log.partition_columns
+    return (
+        plain
+        and isinstance(kind, str)
+        and kind not in _NO_STATISTICS
+        and name not in log.partition_columns
+    )

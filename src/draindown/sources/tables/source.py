@@ -75,15 +75,23 @@ class Tables:
             unit=self.unit,
             units=sum(piece.commits for piece in new) + waiting.slices + len(rest),
             bytes=size + waiting.bytes,
-            oldest=min(oldest + [piece.at.timestamp() for piece in new if piece.commits], default=None),
+            oldest=min(
+                oldest + [piece.at.timestamp() for piece in new if piece.commits], default=None
+            ),
             findings=self._findings(newest),
             pinned=Forecast(waiting.slices, waiting.unpacked),
             reasons=reasons,
-            forecast=lambda _: Forecast(len(rest) + (self._division(new).buckets if new else 0), size),
+            forecast=lambda _: Forecast(
+                len(rest) + (self._division(new).buckets if new else 0), size
+            ),
         )
 
     def _findings(self, newest: Slice | None) -> list[Finding]:
-        return [table.finding() for table in self.tables if not table.is_ready] if newest is None else []
+        return (
+            [table.finding() for table in self.tables if not table.is_ready]
+            if newest is None
+            else []
+        )
 
     def _new(self, newest: Slice | None, now: datetime) -> list[Piece]:
         """Return the versions of each table that no slice has; nothing if no row of any changed since the newest one.
@@ -100,11 +108,23 @@ class Tables:
         changes = [table.changes(unit) for table, unit in units]
         if any(one.rebuilt for one in changes):
             return self._fill(now, [unit for _, unit in units])
-        new = [table.since(unit, found, now) for (table, unit), found in zip(units, changes, strict=True)]
+        new = [
+            table.since(unit, found, now)
+            for (table, unit), found in zip(units, changes, strict=True)
+        ]
         if not any(one.rows for one in changes):
-            alone = decided[0] != decided[1]  # a decision alone is one thing to read, and so is a table that is outrun
-            due = [not at if alone else table.is_outrun(unit, now) for at, (table, unit) in enumerate(units)]
-            new = [replace(one, commits=int(is_due)) for one, is_due in zip(new, due, strict=True)] if any(due) else []
+            alone = (
+                decided[0] != decided[1]
+            )  # a decision alone is one thing to read, and so is a table that is outrun
+            due = [
+                not at if alone else table.is_outrun(unit, now)
+                for at, (table, unit) in enumerate(units)
+            ]
+            new = (
+                [replace(one, commits=int(is_due)) for one, is_due in zip(new, due, strict=True)]
+                if any(due)
+                else []
+            )
         return [replace(one, decided=decided) for one in new]
 
     def _fill(self, now: datetime, units: Sequence[Unit | None] = ()) -> list[Piece]:
@@ -112,7 +132,9 @@ class Tables:
         pairs = zip_longest(self.tables, units)
         return [replace(table.fill(now, unit), decided=decided) for table, unit in pairs]
 
-    def refuse_miscounted(self, number: int, units: Sequence[Unit], read: Mapping[str, int]) -> None:
+    def refuse_miscounted(
+        self, number: int, units: Sequence[Unit], read: Mapping[str, int]
+    ) -> None:
         """Not called: a derived batch reads changes, and holds them against its own account."""
 
     def refuse_lost(self, state: FlowLayout, generation: int, first: int) -> None:  # noqa: ARG002
@@ -144,15 +166,24 @@ class Tables:
         """Return in words what the flow derives otherwise than when units were pinned; None if nothing is other."""
         if any(unit.row["derivation"] != self._source.derivation for unit in units):
             return CHANGED
-        read, now = {table_of_unit(unit.name) for unit in units}, {one.table for one in self._source.read}
+        read, now = (
+            {table_of_unit(unit.name) for unit in units},
+            {one.table for one in self._source.read},
+        )
         # the digest of one table under its own names does not say which
-        return None if read == now else f"it was computed from {_listed(read)}, and now its source is {_listed(now)}"
+        return (
+            None
+            if read == now
+            else f"it was computed from {_listed(read)}, and now its source is {_listed(now)}"
+        )
 
     def _refuse_other(self, units: Sequence[Unit]) -> None:
         if found := self._as_pinned(units):
             raise derivation_changed(self._layout, self._source, "go on with", found)
 
-    def pin(self, generation: int, now: datetime, progress: Progress | None = None) -> TablesPinning:  # noqa: ARG002
+    def pin(
+        self, generation: int, now: datetime, progress: Progress | None = None
+    ) -> TablesPinning:  # noqa: ARG002
         """Begin to pin what was published since the newest slice."""
         intake.create(self._layout, generation, OWN)
         newest = _newest(self._layout, generation)
@@ -169,8 +200,14 @@ class Tables:
 
         A rebuild has documents of its own: the live table still needs what it needed before.
         """
-        done = next(intake.slices(self._layout, generation, first - 1), None) if first > FIRST else None
-        for table, unit in zip(self.tables, by_table(self._source, done.units if done else ()), strict=True):
+        done = (
+            next(intake.slices(self._layout, generation, first - 1), None)
+            if first > FIRST
+            else None
+        )
+        for table, unit in zip(
+            self.tables, by_table(self._source, done.units if done else ()), strict=True
+        ):
             if unit is not None:
                 table.advance(unit)
 
@@ -178,25 +215,38 @@ class Tables:
         """Return the slices of the pieces of all tables, one per bucket; none without pieces."""
         division = self._division(pieces) if pieces else Division(parts=(0,))
         return [
-            [self._row(table, piece, bucket, division) for table, piece in zip(self.tables, pieces, strict=True)]
+            [
+                self._row(table, piece, bucket, division)
+                for table, piece in zip(self.tables, pieces, strict=True)
+            ]
             for bucket in range(division.buckets)
         ]
 
     def _division(self, pieces: Sequence[Piece]) -> Division:
         """Return how the keys of all pieces are divided: those of a fill by the files, if that helps."""
-        total, fill = sum(piece.rows for piece in pieces), any(piece.start is None for piece in pieces)
+        total, fill = (
+            sum(piece.rows for piece in pieces),
+            any(piece.start is None for piece in pieces),
+        )
         if not fill or total <= ROWS:
             return divided({}, total, ROWS)
         sought = self._source.sought
-        wanted = [{name for own in sought.values() if (name := own[at])} for at in range(len(pieces))]
-        files = [table.files(piece.until, own) for table, piece, own in zip(self.tables, pieces, wanted, strict=True)]
+        wanted = [
+            {name for own in sought.values() if (name := own[at])} for at in range(len(pieces))
+        ]
+        files = [
+            table.files(piece.until, own)
+            for table, piece, own in zip(self.tables, pieces, wanted, strict=True)
+        ]
         candidates = {
             key: [one for some, name in zip(files, own, strict=True) for one in extents(some, name)]
             for key, own in sought.items()
         }
         return divided(candidates, total, ROWS)
 
-    def _row(self, table: Followed, piece: Piece, bucket: int, division: Division) -> dict[str, Any]:
+    def _row(
+        self, table: Followed, piece: Piece, bucket: int, division: Division
+    ) -> dict[str, Any]:
         buckets = division.buckets
         return {
             "unit": table_unit(table.table),
@@ -229,7 +279,9 @@ class Tables:
         Raises TerminalError `bad-range`, TransientError `range-unfinished`.
         """
         layout = self._layout
-        tried = f"compute again what slices of flow {layout.flow} of pipeline {layout.pipeline} touched"
+        tried = (
+            f"compute again what slices of flow {layout.flow} of pipeline {layout.pipeline} touched"
+        )
         if asked:
             again = f"draindown replay {layout.pipeline} --flow {layout.flow} --from 2026-01-01 --to 2026-01-02"
             raise TerminalError(
@@ -293,8 +345,14 @@ def unfinished(newest: Slice | None) -> list[Rows]:
     if newest is None:
         return []
     first, own = newest.units[0].row, ("slice", "first_seen")
-    rows = [{name: value for name, value in unit.row.items() if name not in own} for unit in newest.units]
-    return [[row | {"bucket": bucket} for row in rows] for bucket in range(first["bucket"] + 1, first["buckets"])]
+    rows = [
+        {name: value for name, value in unit.row.items() if name not in own}
+        for unit in newest.units
+    ]
+    return [
+        [row | {"bucket": bucket} for row in rows]
+        for bucket in range(first["bucket"] + 1, first["buckets"])
+    ]
 
 
 def by_table(source: TableSource, units: Iterable[Unit]) -> list[Unit | None]:

@@ -48,12 +48,17 @@ class Changes:
     @property
     def oldest(self) -> datetime | None:
         """When the oldest of the commits was made; None without any."""
-        return min((datetime.fromtimestamp(one.timestamp / 1000, UTC) for one in self.commits), default=None)
+        return min(
+            (datetime.fromtimestamp(one.timestamp / 1000, UTC) for one in self.commits),
+            default=None,
+        )
 
 
 def _only_inserts(commit: Commit) -> bool:
     if commit.operation == "MERGE":
-        return any(number is not None for number in commit.told_rows) and not any(commit.rows_changed[1:])
+        return any(number is not None for number in commit.told_rows) and not any(
+            commit.rows_changed[1:]
+        )
     return commit.operation == "WRITE"
 
 
@@ -69,7 +74,9 @@ class Upstream:
     """One look at a source table. Its log and its published version are read once."""
 
     def __init__(self, reader: FlowLayout, table: str, pipeline: str, flow: str) -> None:
-        self.layout = replace(reader.live, pipeline=pipeline, flow=flow, table_name=table, own_intakes=False)
+        self.layout = replace(
+            reader.live, pipeline=pipeline, flow=flow, table_name=table, own_intakes=False
+        )
         self.path = self.layout.table
 
     @cached_property
@@ -85,7 +92,9 @@ class Upstream:
     @cached_property
     def log(self) -> TableLog:
         """The table at its newest version, which is none before `pointer`: that is read first."""
-        _ = self._newest_pointer  # the other way round, a version published in between would lack its commits
+        _ = (
+            self._newest_pointer
+        )  # the other way round, a version published in between would lack its commits
         return TableLog(self.path)
 
     def reopen(self) -> None:
@@ -95,16 +104,25 @@ class Upstream:
     @property
     def has_feed(self) -> bool:
         """Whether the published version has the change feed, so that changes after it can be read."""
-        return self.pointer is not None and self.log.at(self.pointer.version).properties.get(FEED) == "true"
+        return (
+            self.pointer is not None
+            and self.log.at(self.pointer.version).properties.get(FEED) == "true"
+        )
 
     def between(self, start: int, until: int) -> Changes:
         """Return what changed after version `start` up to `until`."""
         commits = [one for one in self.log.commits_since(start) if one.version <= until]
         if len(commits) < until - start:
-            return Changes((), lost=f"its log begins after version {start}: commits that were not read are gone")
+            return Changes(
+                (),
+                lost=f"its log begins after version {start}: commits that were not read are gone",
+            )
         changing = [one for one in commits if changes_rows(one)]
         swaps = [one for one in changing if swap_of(one) is not None]
         foreign = next((why for one in changing if one not in swaps and (why := one.replaces)), "")
-        off = any(FEED in str(one.parameters) for one in commits) and self.log.properties.get(FEED) != "true"
+        off = (
+            any(FEED in str(one.parameters) for one in commits)
+            and self.log.properties.get(FEED) != "true"
+        )
         lost = foreign or ("its change feed was switched off" if off else "")
         return Changes(changing, rebuilt=bool(swaps), lost=lost)

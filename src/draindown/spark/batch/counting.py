@@ -30,13 +30,18 @@ def count_batch(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
     goal = batch.writer.flow.target
     computed = _computed(parsed, frame, batch)
     held = partitioning.proven(batch.writer.target, computed)
-    exact = [name for name in computed if name in goal.keys or name in held]  # a key is the same in all rows of a key
+    exact = [
+        name for name in computed if name in goal.keys or name in held
+    ]  # a key is the same in all rows of a key
     good = F.col(WHY).isNull() & ~F.col("_blank")
     most = batch.tuning.named_values
     extra = measures(frame, exact, goal.keys, good, most)
     if goal.sequence_by:
         extra.append(F.max(F.when(good, _sequence(frame, goal.sequence_by[0]))).alias("_s"))
-    drifted = [F.count("_drift").alias("marked"), F.count(F.when(good, F.col("_rescued"))).alias("unknown")]
+    drifted = [
+        F.count("_drift").alias("marked"),
+        F.count(F.when(good, F.col("_rescued"))).alias("unknown"),
+    ]
     groups = (
         frame.groupBy("_unit", "_block", "_blank", F.col(f"{WHY}.reason"), F.col(f"{WHY}.field"))
         .agg(F.count("*").alias("n"), F.min("_id").alias("smallest"), *drifted, *extra)
@@ -52,7 +57,9 @@ def _computed(parsed: DataFrame, frame: DataFrame, batch: Batch) -> dict[str, st
     for name in text_safe(frame.schema, flow.target.partition_by):
         how = transforms.computed_from(frame, name, set(flow.target.keys), parsed)
         if how is not None:  # by the zone, in which times have their days
-            said = json.dumps([frame.schema[name].dataType.simpleString(), flow.source.timezone, how])
+            said = json.dumps(
+                [frame.schema[name].dataType.simpleString(), flow.source.timezone, how]
+            )
             found[name] = hashlib.sha256(said.encode()).hexdigest()[:16]
     return found
 
@@ -83,7 +90,13 @@ def inputs(batch: Batch, counted: Counted) -> list[Input]:
     for unit in batch.input.units:
         ranges.setdefault(unit.name, []).append(unit)
     return [
-        Input(name, min(x.start for x in some), max(x.until for x in some), sum(x.bytes for x in some), records[name])
+        Input(
+            name,
+            min(x.start for x in some),
+            max(x.until for x in some),
+            sum(x.bytes for x in some),
+            records[name],
+        )
         for name, some in ranges.items()
     ]
 
@@ -95,7 +108,11 @@ def _sequence(frame: DataFrame, name: str) -> Column:
     # microseconds, because Python datetimes end with the year 9999, and PySpark converts them to local time, which
     # repeats an hour when clocks go back
     value = (
-        F.unix_micros(column) if isinstance(kind, TimestampType) else column if isinstance(kind, NumericType) else text
+        F.unix_micros(column)
+        if isinstance(kind, TimestampType)
+        else column
+        if isinstance(kind, NumericType)
+        else text
     )
     return F.struct(value.alias("value"), text.alias("text"))
 

@@ -18,7 +18,11 @@ from draindown.flow.schema_drift import Known
 from draindown.spark import cluster
 from draindown.spark.batch import counting
 from draindown.spark.batch.model import Batch, Counted
-from draindown.spark.batch.required_columns import refuse_missing_columns, refuse_missing_values, without_raw
+from draindown.spark.batch.required_columns import (
+    refuse_missing_columns,
+    refuse_missing_values,
+    without_raw,
+)
 from draindown.spark.causes import of_lost_executors, of_memory
 from draindown.spark.contract import guarded_transform, transform_errors, transforms, unreadable
 from draindown.spark.contract.parsing import parse
@@ -28,7 +32,9 @@ from draindown.spark.frames import persisted
 from draindown.spark.session import configured
 
 
-def evaluated(spark: SparkSession, batch: Batch, known: Known, kept: ExitStack) -> tuple[DataFrame, Counted]:
+def evaluated(
+    spark: SparkSession, batch: Batch, known: Known, kept: ExitStack
+) -> tuple[DataFrame, Counted]:
     """Return the batch's rows, persisted until `kept` ends, and their counts.
 
     Raises TerminalError `transform-failed`, `executors-lack-python`, `file-unreadable`, and the errors of reading.
@@ -46,7 +52,9 @@ def evaluated(spark: SparkSession, batch: Batch, known: Known, kept: ExitStack) 
         return _second(spark, batch, known, kept, transform, error)
 
 
-def _counted(spark: SparkSession, batch: Batch, known: Known, kept: ExitStack) -> tuple[DataFrame, Counted]:
+def _counted(
+    spark: SparkSession, batch: Batch, known: Known, kept: ExitStack
+) -> tuple[DataFrame, Counted]:
     parsed = _parsed(spark, batch, known)
     frame = parsed
     if batch.transform is not None:
@@ -55,7 +63,9 @@ def _counted(spark: SparkSession, batch: Batch, known: Known, kept: ExitStack) -
     return _persisted(parsed, refuse_missing_values(frame, batch), batch, kept)
 
 
-def _persisted(parsed: DataFrame, frame: DataFrame, batch: Batch, kept: ExitStack) -> tuple[DataFrame, Counted]:
+def _persisted(
+    parsed: DataFrame, frame: DataFrame, batch: Batch, kept: ExitStack
+) -> tuple[DataFrame, Counted]:
     """Return the frame, persisted until `kept` ends, and its counts. A frame that can't be counted is not kept."""
     with ExitStack() as attempt:
         attempt.enter_context(persisted(frame))
@@ -67,12 +77,20 @@ def _persisted(parsed: DataFrame, frame: DataFrame, batch: Batch, kept: ExitStac
 def _parsed(spark: SparkSession, batch: Batch, known: Known, *, all_raw: bool = False) -> DataFrame:
     flow = batch.writer.flow
     many = batch.counted >= batch.tuning.looked_at
-    reads = [replace(read, many=many) for read in batch.input.read(spark, flow, batch.writer.layout.spool)]
+    reads = [
+        replace(read, many=many)
+        for read in batch.input.read(spark, flow, batch.writer.layout.spool)
+    ]
     return parse(spark, flow, records_of(reads, flow, known), batch.first_seen, all_raw=all_raw)
 
 
 def _second(
-    spark: SparkSession, batch: Batch, known: Known, kept: ExitStack, transform: Transform, first: Exception
+    spark: SparkSession,
+    batch: Batch,
+    known: Known,
+    kept: ExitStack,
+    transform: Transform,
+    first: Exception,
 ) -> tuple[DataFrame, Counted]:
     """Evaluate the batch with rows that the transform can't take refused. `first`: the error without that."""
     with configured(spark, guarded_transform.SETTINGS):
@@ -85,7 +103,9 @@ def _second(
         raise _failed(spark, batch, parsed, transform, first)
 
 
-def _failed(spark: SparkSession, batch: Batch, parsed: DataFrame, transform: Transform, first: Exception) -> Exception:
+def _failed(
+    spark: SparkSession, batch: Batch, parsed: DataFrame, transform: Transform, first: Exception
+) -> Exception:
     """Return the error to raise: that of a unit which can't be read, else `transform-failed`, else `first` itself."""
     flow = batch.writer.flow
     try:

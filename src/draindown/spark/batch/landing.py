@@ -65,7 +65,9 @@ class Landing:
         reached("begun")
         usage, layout = ResourceUsage(spark), self.request.layout
         writer = Writer(layout, self.request.flow_spec, self.generation, number, kind=self.kind)
-        row = process(spark, self._batch(writer, read, usage.beside(self._verifying(spark, read, reached))))
+        row = process(
+            spark, self._batch(writer, read, usage.beside(self._verifying(spark, read, reached)))
+        )
         if load := usage.load(read.unpacked, cluster.workers(spark).memory):
             batch_size.remember(layout, load)
         if requarantine.concerns(writer):

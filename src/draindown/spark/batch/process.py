@@ -80,11 +80,19 @@ class Landed:
         """Raw records, inputs, refused rows, and drift that is seen for the first time."""
         batch, layout, row = self.batch, self.batch.writer.layout, self.row
         inputs, sightings = counting.inputs(batch, self.counted), self.found.sightings
-        writes = [SideWrite("kept", lambda: keep_raw(batch, self.frame))] if keeps_raw(batch) else []
+        writes = (
+            [SideWrite("kept", lambda: keep_raw(batch, self.frame))] if keeps_raw(batch) else []
+        )
         if batch.kind != "quarantine":
             writes.append(SideWrite("inputs", lambda: ledger_inputs.record(layout, row, inputs)))
-        refused = SideWrite("quarantined", lambda: keep_refused(batch, self.frame, self.counted, row))
-        return [*writes, refused, SideWrite("drift", lambda: flow_schema_drift.remember(layout, sightings))]
+        refused = SideWrite(
+            "quarantined", lambda: keep_refused(batch, self.frame, self.counted, row)
+        )
+        return [
+            *writes,
+            refused,
+            SideWrite("drift", lambda: flow_schema_drift.remember(layout, sightings)),
+        ]
 
     def resolve(self) -> AbstractContextManager[Change]:
         """Compute the outcome of each accepted row by the target's strategy."""
@@ -92,12 +100,20 @@ class Landed:
         good = self.found.spread(self.frame.where(F.col(WHY).isNull() & ~F.col("_blank")))
         accepted = _accepted(batch, good, counted, counted.accepted, self.found.columns)
         strategy = strategy_of(batch.writer.flow)
-        delta_target.prepare(good.sparkSession, batch.writer, strategy.stored(accepted).schema, counted.computed)
+        delta_target.prepare(
+            good.sparkSession, batch.writer, strategy.stored(accepted).schema, counted.computed
+        )
         return strategy.resolve(accepted, self.row)
 
 
-def _accepted(batch: Batch, good: DataFrame, counted: Counted, number: int, added: Sequence[str]) -> Accepted:
-    names = [name for name in good.columns if name not in KEPT or name in (*PLACE, ARRIVED, "_rescued", "_delete")]
+def _accepted(
+    batch: Batch, good: DataFrame, counted: Counted, number: int, added: Sequence[str]
+) -> Accepted:
+    names = [
+        name
+        for name in good.columns
+        if name not in KEPT or name in (*PLACE, ARRIVED, "_rescued", "_delete")
+    ]
     return Accepted(
         writer=batch.writer,
         rows=good.select(*[F.col(quoted(name)) for name in names]),
@@ -130,8 +146,12 @@ def restore(spark: SparkSession, batch: Batch, rows: DataFrame) -> BatchRow:
         kept.enter_context(persisted(rows))
         counted, number = Counted((), Pruning(), None), rows.count()
         good = rows.withColumn("_delete", F.lit(False))
-        accepted = _accepted(batch, good, counted, number, delta_target.added_columns(spark, batch.writer))
-        return Restored(batch, accepted, replace(counting.ledger_row(batch, counted), records=number))
+        accepted = _accepted(
+            batch, good, counted, number, delta_target.added_columns(spark, batch.writer)
+        )
+        return Restored(
+            batch, accepted, replace(counting.ledger_row(batch, counted), records=number)
+        )
 
     return apply(spark, batch, read)
 

@@ -15,7 +15,11 @@ from draindown.spec.landing import FlowSpec
 
 _MOST = 0.5  # share of the table's files; if a batch reads more, file skipping does not work
 _NEEDED = 0.25  # share of the files read; if a batch changes more of them, it has to read most of them anyway
-_TOUCHED = ("numTargetFilesRemoved", "numTargetDeletionVectorsAdded", "numTargetDeletionVectorsUpdated")
+_TOUCHED = (
+    "numTargetFilesRemoved",
+    "numTargetDeletionVectorsAdded",
+    "numTargetDeletionVectorsUpdated",
+)
 
 
 @dataclass
@@ -63,7 +67,9 @@ class Skipping:
             f"batch {self.batch} looked for its keys in {self.looked_into} of {self.files} files and changed rows in "
             f"{changed}; every run costs as much as the table is large"
         )
-        return [Finding(kind="pruning-lost", subject=self.layout.table_name, detail=detail, next=advice)]
+        return [
+            Finding(kind="pruning-lost", subject=self.layout.table_name, detail=detail, next=advice)
+        ]
 
     def _changed(self, row: BatchRow) -> int:
         if not row.inserted + row.updated + row.deleted:
@@ -79,9 +85,7 @@ class Skipping:
         missing = [name for name in goal.partition_by if name not in told.values]
         if missing:
             made = f"have the transform make {', '.join(missing)} of columns in `keys` alone, by no UDF"
-            return (
-                f"{made}; if it was changed, or the table is of an earlier version, rows may lie elsewhere; {rebuild}"
-            )
+            return f"{made}; if it was changed, or the table is of an earlier version, rows may lie elsewhere; {rebuild}"
         if not goal.partition_by:
             return (
                 "add what never changes for a row and is alike in a batch, such as the day it was made, to `keys` and "

@@ -27,7 +27,9 @@ def identified(refused: DataFrame, blocks: Sequence[BlockOrigin]) -> DataFrame:
     logs = {one.unit: one.log for one in blocks if one.log}
     if logs:
         known = relation(found.sparkSession, {"_of": TEXT, "_log": TEXT}, list(logs.items()))
-        found = found.join(F.broadcast(known), F.col(f"{ORIGIN}.unit") == F.col("_of"), "left").drop("_of")
+        found = found.join(
+            F.broadcast(known), F.col(f"{ORIGIN}.unit") == F.col("_of"), "left"
+        ).drop("_of")
     else:
         found = found.withColumn("_log", F.lit(None).cast("string"))
     return found.withColumn("quarantine_id", id_of(ORIGIN, F.col("_log"))).drop("_log")
@@ -38,7 +40,10 @@ def id_of(origin: str, log: Column) -> Column:
 
     So a record of a topic that was created again is another one than that which stood at its offset before.
     """
-    return F.sha2(F.concat_ws("\u0001", f"{origin}.unit", F.col(f"{origin}.position").cast("string"), log), 256)
+    return F.sha2(
+        F.concat_ws("\u0001", f"{origin}.unit", F.col(f"{origin}.position").cast("string"), log),
+        256,
+    )
 
 
 def quarantine(
@@ -73,7 +78,9 @@ def quarantine(
     keep(writer, rows, run_id, first_seen, number)
 
 
-def keep(writer: Writer, rows: DataFrame, run_id: str, first_seen: datetime, number: int | None = None) -> None:
+def keep(
+    writer: Writer, rows: DataFrame, run_id: str, first_seen: datetime, number: int | None = None
+) -> None:
     """Write rows into the quarantine for the writer's batch. Idempotent: a retry replaces an earlier attempt's rows.
 
     `rows` has the columns quarantine_id (for a record, a hash of its origin), `_origin`, `_arrived_at`, raw, raw_bytes

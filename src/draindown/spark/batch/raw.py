@@ -23,7 +23,9 @@ def keep_raw(batch: Batch, frame: DataFrame) -> None:
     if fresh:
         raw.create(writer.layout)
         own = {"generation": F.lit(writer.generation), "batch": F.lit(writer.batch).cast("long")}
-        kept = rows(frame, fresh, datetime.now(UTC).date()).withColumns(own | {"kind": F.lit(writer.kind)})
+        kept = rows(frame, fresh, datetime.now(UTC).date()).withColumns(
+            own | {"kind": F.lit(writer.kind)}
+        )
         write_batch(writer, kept, writer.layout.raw, "raw")
 
 

@@ -25,13 +25,22 @@ def keep_refused(batch: Batch, frame: DataFrame, counted: Counted, row: BatchRow
     elif requarantine.concerns(batch.writer):
         blocks = batch.origins(counted)
         bad, units = _refused(frame), batch.input.units
-        fresh = requarantine.quarantine(batch.writer, bad, blocks, units, batch.run_id, batch.first_seen)
+        fresh = requarantine.quarantine(
+            batch.writer, bad, blocks, units, batch.run_id, batch.first_seen
+        )
         if fresh is not None:
-            verify_written(row, batch.writer.layout.quarantine, fresh, "quarantined for the first time")
+            verify_written(
+                row, batch.writer.layout.quarantine, fresh, "quarantined for the first time"
+            )
     elif row.quarantined or batch.writer.holds(batch.writer.layout.quarantine, "quarantine"):
         blocks = batch.origins(counted)
         quarantine_writer.quarantine(
-            batch.writer, _refused(frame), blocks, batch.run_id, batch.first_seen, number=row.quarantined
+            batch.writer,
+            _refused(frame),
+            blocks,
+            batch.run_id,
+            batch.first_seen,
+            number=row.quarantined,
         )
         verify_written(row, batch.writer.layout.quarantine, row.quarantined, "quarantined")
 

@@ -43,8 +43,12 @@ def quarantine(
     """
     held = _held(writer, bad, units)
     ids = quarantine_writer.identified(bad, blocks).select("quarantine_id")
-    _note(writer, run_id, held.join(ids, "quarantine_id", "left_anti") if held is not None else None)
-    fresh = ids.count() - (0 if held is None else ids.join(held, "quarantine_id", "left_semi").count())
+    _note(
+        writer, run_id, held.join(ids, "quarantine_id", "left_anti") if held is not None else None
+    )
+    fresh = ids.count() - (
+        0 if held is None else ids.join(held, "quarantine_id", "left_semi").count()
+    )
     if not fresh and not writer.holds(writer.layout.quarantine, "quarantine"):
         return None
     quarantine_writer.quarantine(writer, bad, blocks, run_id, first_seen, besides=held)
@@ -56,11 +60,17 @@ def _held(writer: Writer, bad: DataFrame, units: Sequence[Unit]) -> DataFrame | 
     if not log_of(writer.layout, writer.layout.quarantine).exists:
         return None
     mine = (
-        (F.col("generation") == writer.generation) & (F.col("batch") == writer.batch) & (F.col("kind") == writer.kind)
+        (F.col("generation") == writer.generation)
+        & (F.col("batch") == writer.batch)
+        & (F.col("kind") == writer.kind)
     )
     first = writer.flow.source.counts_from
-    ranges = [(unit.name, unit.log or None, unit.start + first, unit.until + first) for unit in units]
-    read = relation(bad.sparkSession, {"_name": TEXT, "_log": TEXT, "_first": NUMBER, "_end": NUMBER}, ranges)
+    ranges = [
+        (unit.name, unit.log or None, unit.start + first, unit.until + first) for unit in units
+    ]
+    read = relation(
+        bad.sparkSession, {"_name": TEXT, "_log": TEXT, "_first": NUMBER, "_end": NUMBER}, ranges
+    )
     among = (
         (F.col("origin.unit") == F.col("_name"))
         & (F.col("origin.position") >= F.col("_first"))
@@ -68,7 +78,12 @@ def _held(writer: Writer, bad: DataFrame, units: Sequence[Unit]) -> DataFrame | 
         & (F.col("quarantine_id") == quarantine_writer.id_of("origin", F.col("_log")))
     )
     rows = bad.sparkSession.read.format("delta").load(writer.layout.quarantine)
-    return rows.where(~mine).join(F.broadcast(read), among, "left_semi").select("quarantine_id").distinct()
+    return (
+        rows.where(~mine)
+        .join(F.broadcast(read), among, "left_semi")
+        .select("quarantine_id")
+        .distinct()
+    )
 
 
 def _note(writer: Writer, run_id: str, accepted: DataFrame | None) -> None:

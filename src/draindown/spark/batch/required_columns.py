@@ -50,7 +50,11 @@ def refuse_missing_values(frame: DataFrame, batch: Batch) -> DataFrame:
     found = F.coalesce(*reasons)
     frame = frame.withColumn(WHY, F.coalesce(F.col(WHY), F.when(~F.col("_blank"), found)))
     frame = without_raw(frame, batch)
-    emptied = {name: _emptied(F.col(quoted(name)), name) for name in partitions if name not in goal.essential}
+    emptied = {
+        name: _emptied(F.col(quoted(name)), name)
+        for name in partitions
+        if name not in goal.essential
+    }
     return frame.withColumns(emptied) if emptied and goal.essential else frame
 
 
@@ -64,7 +68,11 @@ def without_raw(frame: DataFrame, batch: Batch) -> DataFrame:
 def _of_essential(name: str, texts: Collection[str], nulled: str | None) -> Column:
     value = F.col(quoted(name))
     absent = F.when(value.isNull(), _reason("missing", name, nulled))
-    return absent.when(~F.is_valid_utf8(value), _reason("type", name, "not valid UTF-8")) if name in texts else absent
+    return (
+        absent.when(~F.is_valid_utf8(value), _reason("type", name, "not valid UTF-8"))
+        if name in texts
+        else absent
+    )
 
 
 def _of_partition(name: str, essential: Collection[str]) -> Column:
@@ -84,4 +92,6 @@ def _emptied(value: Column, name: str) -> Column:
 
 def _reason(reason: str, field: str, detail: str | Column | None = None) -> Column:
     detail = detail if isinstance(detail, Column) else F.lit(detail).cast("string")
-    return F.struct(F.lit(reason).alias("reason"), F.lit(field).alias("field"), detail.alias("detail"))
+    return F.struct(
+        F.lit(reason).alias("reason"), F.lit(field).alias("field"), detail.alias("detail")
+    )

@@ -14,7 +14,16 @@ from pyspark.sql import functions as F
 
 from draindown.base.errors import TerminalError
 from draindown.base.formatting import count, printable
-from draindown.flow.schema_drift import EMPTY, MOST_ADDED, NO_VALUE, UNSEEN, Kind, Sighting, likely, within
+from draindown.flow.schema_drift import (
+    EMPTY,
+    MOST_ADDED,
+    NO_VALUE,
+    UNSEEN,
+    Kind,
+    Sighting,
+    likely,
+    within,
+)
 from draindown.spark.contract import drift_marks
 from draindown.spark.contract.drift_marks import News, Seen
 from draindown.spark.contract.parsing import WHY
@@ -57,22 +66,36 @@ def look(batch: Batch, frame: DataFrame, counted: Counted) -> Found:
     """
     policy = batch.writer.flow.drift
     news = _marked(batch, frame, counted) if counted.sum("marked") else News()
-    if batch.kind == "quarantine":  # chosen records of a file say nothing of what the whole file lacks
+    if (
+        batch.kind == "quarantine"
+    ):  # chosen records of a file say nothing of what the whole file lacks
         news = replace(news, missing=())
-    _refuse(batch, news.new if policy.new == "refuse" else (), news.missing if policy.missing == "refuse" else ())
+    _refuse(
+        batch,
+        news.new if policy.new == "refuse" else (),
+        news.missing if policy.missing == "refuse" else (),
+    )
     if policy.new != "add":
         return Found(_told(batch, counted, news))
     held = delta_target.held_columns(frame.sparkSession, batch.writer)
     own = {name.lower() for name in drift_marks.reserved_in(batch.writer.flow, frame)}
-    others = {name: kind for name, kind in held.items() if name.lower() not in own and not name.startswith("_")}
+    others = {
+        name: kind
+        for name, kind in held.items()
+        if name.lower() not in own and not name.startswith("_")
+    }
     extras = [name for name, kind in others.items() if kind == "string"]
     unknown = counted.sum("unknown") > 0
     if unknown and counted.sum("marked"):
-        more = drift_marks.addable(frame.where(F.col(WHY).isNull() & ~F.col("_blank")), own | set(others))
+        more = drift_marks.addable(
+            frame.where(F.col(WHY).isNull() & ~F.col("_blank")), own | set(others)
+        )
         news = News(news.new, news.missing, more.columns, more.many)
     _refuse_too_many(batch, extras, news.columns)
     columns = sorted([*extras, *(one.name for one in news.columns)], key=str.lower)
-    return Found(_told(batch, counted, news), columns, frozenset(own | (others.keys() - extras)), unknown)
+    return Found(
+        _told(batch, counted, news), columns, frozenset(own | (others.keys() - extras)), unknown
+    )
 
 
 def _marked(batch: Batch, frame: DataFrame, counted: Counted) -> News:
@@ -82,7 +105,9 @@ def _marked(batch: Batch, frame: DataFrame, counted: Counted) -> News:
     for group in counted.groups:
         judged = not group["_blank"] and group["reason"] not in drift_marks.NO_RECORDS
         records[group["_unit"]] += group["n"] if judged else 0
-    return drift_marks.marked(frame, sorted(records, key=lambda unit: age.get(batch.input.name(unit), -1)), records)
+    return drift_marks.marked(
+        frame, sorted(records, key=lambda unit: age.get(batch.input.name(unit), -1)), records
+    )
 
 
 def _told(batch: Batch, counted: Counted, news: News) -> list[Sighting]:
@@ -95,7 +120,12 @@ def _told(batch: Batch, counted: Counted, news: News) -> list[Sighting]:
 
     def told(kind: Kind, one: Seen, *, record: bool = True) -> Sighting:
         at = one.id + places[one.unit, one.block] if record and batch.kind != "quarantine" else None
-        more = {"unit": batch.input.name(one.unit), "position": at, "rows": one.rows, "type": _type(one, batch)}
+        more = {
+            "unit": batch.input.name(one.unit),
+            "position": at,
+            "rows": one.rows,
+            "type": _type(one, batch),
+        }
         with_it = tuple(gone.get(one.unit, ())) if kind.startswith("new") else ()
         return Sighting(kind, one.name, *_of(batch), **more, with_it=with_it)  # type: ignore[arg-type]
 
@@ -119,11 +149,18 @@ def _refuse(batch: Batch, new: Sequence[Seen], missing: Sequence[Seen]) -> None:
         f"field {_name(one)} is new: {count(one.rows, 'record')}, first in {batch.input.name(one.unit)}"
         for one in new[:_SHOWN]
     ]
-    found += [f"column {_name(one)} is in no record of {batch.input.name(one.unit)}" for one in missing[:_SHOWN]]
+    found += [
+        f"column {_name(one)} is in no record of {batch.input.name(one.unit)}"
+        for one in missing[:_SHOWN]
+    ]
     rest = len(new) + len(missing) - len(found)
-    next_ = [f"add {', '.join(_typed(one, batch) for one in new[:_SHOWN])} to columns"] if new else []
+    next_ = (
+        [f"add {', '.join(_typed(one, batch) for one in new[:_SHOWN])} to columns"] if new else []
+    )
     policies = [key for key, seen in (("new: rescue", new), ("missing: accept", missing)) if seen]
-    raise _refused(batch, found + ([f"and {rest} more"] if rest else []), next_, policies, [*new, *missing])
+    raise _refused(
+        batch, found + ([f"and {rest} more"] if rest else []), next_, policies, [*new, *missing]
+    )
 
 
 def _refuse_too_many(batch: Batch, held: Sequence[str], new: Sequence[Seen]) -> None:
@@ -138,7 +175,11 @@ def _refuse_too_many(batch: Batch, held: Sequence[str], new: Sequence[Seen]) -> 
 
 
 def _refused(
-    batch: Batch, found: Sequence[str], more: Sequence[str], policies: Sequence[str], seen: Sequence[Seen]
+    batch: Batch,
+    found: Sequence[str],
+    more: Sequence[str],
+    policies: Sequence[str],
+    seen: Sequence[Seen],
 ) -> TerminalError:
     layout = batch.writer.layout
     flow, run = f"flow {layout.flow}", f"draindown run {layout.pipeline} --flow {layout.flow}"
@@ -167,7 +208,9 @@ def _name(one: Seen) -> str:
 def _typed(one: Seen, batch: Batch) -> str:
     kind = _type(one, batch)
     shown = "TYPE" if kind in (NO_VALUE, EMPTY, UNSEEN) else kind
-    return shlex.quote(f"{printable(one.name, 60)}: {shown}")  # quoted, because the field name comes from the input
+    return shlex.quote(
+        f"{printable(one.name, 60)}: {shown}"
+    )  # quoted, because the field name comes from the input
 
 
 def _type(one: Seen, batch: Batch) -> str:

@@ -68,7 +68,12 @@ def judge(
     verdicts: dict[str, Expectation] = {}
     for scope, frame in frames(changed, table, open_rows):
         items = [item for item in _items(suite, frame.schema, open_rows) if item.scope == scope]
-        rows = _Rows(frame, changed, [key for key in keys if key in frame.columns], proven if scope == "table" else ())
+        rows = _Rows(
+            frame,
+            changed,
+            [key for key in keys if key in frame.columns],
+            proven if scope == "table" else (),
+        )
         try:
             verdicts |= _judge(rows, items)
         except (PySparkException, Py4JJavaError, *_DOUBTS):
@@ -76,7 +81,9 @@ def judge(
     return verdicts
 
 
-def proofs(suite: Mapping[str, Any] | None, schema: StructType, judged: Iterable[Expectation]) -> list[str]:
+def proofs(
+    suite: Mapping[str, Any] | None, schema: StructType, judged: Iterable[Expectation]
+) -> list[str]:
     """Return the ids of the uniqueness questions for which the verdicts prove that the table has no duplicates."""
     whole = [e for e in judged if e.scope == "table" and e.judged_by == "one aggregation"]
     clean = {e.name for e in whole if e.success and not e.unexpected}
@@ -94,12 +101,16 @@ class _Rows:
     proven: Collection[str]
 
 
-def _items(suite: Mapping[str, Any] | None, schema: StructType, open_rows: DataFrame | None = None) -> list[_Item]:
+def _items(
+    suite: Mapping[str, Any] | None, schema: StructType, open_rows: DataFrame | None = None
+) -> list[_Item]:
     named = zip(gate_suite.names(suite), gate_suite.expectations_of(suite), strict=True)
     return [item for name, config in named if (item := _item(name, config, schema, open_rows))]
 
 
-def _item(name: str, config: Mapping[str, Any], schema: StructType, open_rows: DataFrame | None) -> _Item | None:
+def _item(
+    name: str, config: Mapping[str, Any], schema: StructType, open_rows: DataFrame | None
+) -> _Item | None:
     try:
         question = translate.question(config, schema)
     except (Unclear, PySparkException, Py4JJavaError, *_DOUBTS):
@@ -127,7 +138,10 @@ def _counted(frame: DataFrame, questions: Sequence[Question]) -> list[Counted]:
     columns = [F.count(F.lit(1)), *chain.from_iterable(wanted)]
     rows, *values = _only(frame.agg(*[column.alias(f"_{n}") for n, column in enumerate(columns)]))
     left = iter(values)
-    return [question.read(rows, list(islice(left, len(own)))) for question, own in zip(questions, wanted, strict=True)]
+    return [
+        question.read(rows, list(islice(left, len(own))))
+        for question, own in zip(questions, wanted, strict=True)
+    ]
 
 
 def _copies(rows: _Rows, about: Copies, fields: Sequence[str]) -> Counted:
@@ -157,7 +171,11 @@ def _repeated(rows: _Rows, among: Column, fields: Sequence[str]) -> bool:
     few = new.distinct().select(*[F.col(name).alias(_OTHER + name) for name in fields])
     same = [F.col(name).eqNullSafe(F.col(_OTHER + name)) for name in fields]
     near = rows.frame.where(among).where(_range(new, fields))
-    found = near.join(F.broadcast(few), all_of(same), "left_semi").groupBy(*fields).agg(F.count(F.lit(1)).alias(_ROWS))
+    found = (
+        near.join(F.broadcast(few), all_of(same), "left_semi")
+        .groupBy(*fields)
+        .agg(F.count(F.lit(1)).alias(_ROWS))
+    )
     return not found.where(F.col(_ROWS) > 1).isEmpty()
 
 
@@ -166,26 +184,38 @@ def _range(new: DataFrame, fields: Sequence[str]) -> Column:
     ranged = [name for name in fields if isinstance(new.schema[name].dataType, _RANGED)]
     kinds = {name: new.schema[name].dataType for name in ranged}
     ends = [
-        end for name in ranged for end in (F.count(name), *(_shown(of(name), kinds[name]) for of in (F.min, F.max)))
+        end
+        for name in ranged
+        for end in (F.count(name), *(_shown(of(name), kinds[name]) for of in (F.min, F.max)))
     ]
     count, *found = _only(new.agg(F.count(F.lit(1)), *ends))
     within = [F.lit(True)]
     for at, name in enumerate(ranged):
         values, low, high = found[3 * at : 3 * at + 3]
-        if values and values == count:  # a column with NULLs has no range: NULLs may be duplicates too
-            within.append(F.col(name).between(*[F.lit(end).cast(kinds[name]) for end in (low, high)]))
+        if (
+            values and values == count
+        ):  # a column with NULLs has no range: NULLs may be duplicates too
+            within.append(
+                F.col(name).between(*[F.lit(end).cast(kinds[name]) for end in (low, high)])
+            )
     return all_of(within)
 
 
 def _shown(value: Column, kind: DataType) -> Column:
     """Return a date or a time as text, in the session's zone: Python has none beyond 9999, nor py4j before 1000."""
-    return value.cast("string") if isinstance(kind, (DateType, TimestampType, TimestampNTZType)) else value
+    return (
+        value.cast("string")
+        if isinstance(kind, (DateType, TimestampType, TimestampNTZType))
+        else value
+    )
 
 
 def _grouped(frame: DataFrame, among: Column, by: Column) -> Counted:
     groups = frame.groupBy(among.alias(_AMONG), by.alias(_BY)).agg(F.count(F.lit(1)).alias(_ROWS))
     considered = F.when(F.col(_AMONG), F.col(_ROWS))
-    row = _only(groups.agg(F.sum(_ROWS), F.sum(considered), F.sum(F.when(F.col(_ROWS) > 1, considered))))
+    row = _only(
+        groups.agg(F.sum(_ROWS), F.sum(considered), F.sum(F.when(F.col(_ROWS) > 1, considered)))
+    )
     return Counted(*(int(value or 0) for value in row))
 
 
@@ -214,7 +244,9 @@ def _sample(frame: DataFrame, question: Question, keys: Sequence[str]) -> list[A
         case _:
             return []
     shown = list(dict.fromkeys([*keys, *question.fields]))
-    columns = [_shown(F.col(quoted(name)), frame.schema[name].dataType).alias(name) for name in shown]
+    columns = [
+        _shown(F.col(quoted(name)), frame.schema[name].dataType).alias(name) for name in shown
+    ]
     found = rows.select(*columns).limit(SAMPLE).collect()
     return sample(row.asDict() if keys else _values(row, question) for row in found)
 
@@ -222,12 +254,21 @@ def _sample(frame: DataFrame, question: Question, keys: Sequence[str]) -> list[A
 def _values(row: Row, question: Question) -> Any:
     if len(question.fields) == 1:
         return row[question.fields[0]]
-    return row.asDict() if isinstance(question.about, Copies) else [row[name] for name in question.fields]
+    return (
+        row.asDict()
+        if isinstance(question.about, Copies)
+        else [row[name] for name in question.fields]
+    )
 
 
 def _sharing(frame: DataFrame, fields: Sequence[str]) -> DataFrame:
     """Return the rows that share their values with another, for the first SAMPLE such values."""
-    several = frame.groupBy(*fields).agg(F.count(F.lit(1)).alias(_ROWS)).where(F.col(_ROWS) > 1).limit(SAMPLE)
+    several = (
+        frame.groupBy(*fields)
+        .agg(F.count(F.lit(1)).alias(_ROWS))
+        .where(F.col(_ROWS) > 1)
+        .limit(SAMPLE)
+    )
     few = several.select(*[F.col(name).alias(_OTHER + name) for name in fields])
     same = [F.col(name).eqNullSafe(F.col(_OTHER + name)) for name in fields]
     return frame.join(F.broadcast(few), all_of(same), "left_semi")

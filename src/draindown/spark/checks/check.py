@@ -61,8 +61,14 @@ def check(request: Request, spark: SparkSession) -> StepReport:
         return report.of(request, started, "idle", findings=[unpublishable])
     since = state.published.version if state.published else -1
     generation = generations.generation(request.layout)
-    target_log.verify(request.layout, since, state.version, generation)  # a drain beside may not have closed its batch
-    rows = unpublished_rows(spark, request.layout.table, state) if state.pending and state.changed else None
+    target_log.verify(
+        request.layout, since, state.version, generation
+    )  # a drain beside may not have closed its batch
+    rows = (
+        unpublished_rows(spark, request.layout.table, state)
+        if state.pending and state.changed
+        else None
+    )
     rows = rows if rows and _anything(rows, state) else None
     expectations = [] if rows is None else _expectations(request, state, rows)
     share = refused_share.judged(request, state) if state.pending else []
@@ -73,7 +79,9 @@ def check(request: Request, spark: SparkSession) -> StepReport:
         raise refusal.refusal(request.layout, part, keyed=request.declared.target.kind.addressable)
     others = foreign.findings(request.layout, request.declared, state)
     if rows is None:
-        return report.of(request, started, "idle", findings=others, check=_carried(request, state, part))
+        return report.of(
+            request, started, "idle", findings=others, check=_carried(request, state, part)
+        )
     after = published.publish(request.layout, _pointer(request, state, rows, expectations)).version
     done = part.model_copy(update={"published_after": after})
     return report.of(request, started, "done", findings=others, check=done)
@@ -99,12 +107,18 @@ def _part_way(request: Request, state: Unpublished) -> Finding | None:
 def unpublished_rows(spark: SparkSession, path: str, state: Unpublished) -> Rows:
     """Return the rows of version `state.version` of the target at `path`, and those not published yet."""
     table = spark.read.format("delta").option("versionAsOf", state.version).load(path)
-    changed = table if state.since is None else table.where(F.col(CHANGED_AT) > _instant(state.since))
-    found = changed.agg(F.count("*").alias("rows"), F.unix_micros(F.max(CHANGED_AT)).alias("micros")).first()
+    changed = (
+        table if state.since is None else table.where(F.col(CHANGED_AT) > _instant(state.since))
+    )
+    found = changed.agg(
+        F.count("*").alias("rows"), F.unix_micros(F.max(CHANGED_AT)).alias("micros")
+    ).first()
     assert found is not None  # an aggregate without groups has one row
     newest = None if found["micros"] is None else _from_micros(found["micros"])
     before = state.published.changed_at if state.published else None
-    return Rows(table, changed, int(found["rows"]), max((t for t in (newest, before) if t), default=None))
+    return Rows(
+        table, changed, int(found["rows"]), max((t for t in (newest, before) if t), default=None)
+    )
 
 
 def _instant(at: datetime) -> Column:
@@ -125,23 +139,35 @@ def _expectations(request: Request, state: Unpublished, rows: Rows) -> list[Expe
     if not gate_suite.expectations_of(request.suite):
         return []
     changed, table = (frame.drop(ARRIVED_AT, ORIGIN) for frame in (rows.changed, rows.table))
-    _refuse_wrong_suite(request, table, waivers.holding(request.layout, state.table_id, state.version))
+    _refuse_wrong_suite(
+        request, table, waivers.holding(request.layout, state.table_id, state.version)
+    )
     target = request.declared.target
     open_rows = None if target.history is None else table.where(F.col(END_AT).isNull())
-    return judge.judge(request.suite, changed, table, target.row_keys, _proven(rows, state), open_rows)
+    return judge.judge(
+        request.suite, changed, table, target.row_keys, _proven(rows, state), open_rows
+    )
 
 
 def _refuse_wrong_suite(request: Request, table: DataFrame, waived: Collection[str]) -> None:
     """Raise TerminalError `bad-suite` if expectations can't be judged for any rows, unless they are waived."""
     known = suite_validation.kinds() or frozenset()
-    known |= {config["type"] for config in gate_suite.expectations_of(request.suite) if _brought(config["type"], known)}
+    known |= {
+        config["type"]
+        for config in gate_suite.expectations_of(request.suite)
+        if _brought(config["type"], known)
+    }
     names = gate_suite.names(request.suite)
     wrong = [
-        what for at, what in suite_validation.problems(request.suite, table.columns, known) if names[at] not in waived
+        what
+        for at, what in suite_validation.problems(request.suite, table.columns, known)
+        if names[at] not in waived
     ]
     if wrong:
         suite = request.declared.expectations or request.flow
-        raise suite_validation.bad(suite, f"check flow {request.flow} of pipeline {request.spec.pipeline}", wrong)
+        raise suite_validation.bad(
+            suite, f"check flow {request.flow} of pipeline {request.spec.pipeline}", wrong
+        )
 
 
 def _brought(kind: str, known: Collection[str]) -> bool:
@@ -159,7 +185,9 @@ def _proven(rows: Rows, state: Unpublished) -> tuple[str, ...]:
     return before.distinct if before and pays else ()
 
 
-def _part(request: Request, state: Unpublished, changed_rows: int, judged: list[Expectation]) -> CheckPart:
+def _part(
+    request: Request, state: Unpublished, changed_rows: int, judged: list[Expectation]
+) -> CheckPart:
     before = state.published.version if state.published else None
     declared = request.declared
     derived = declared if isinstance(declared, DerivedFlow) else None
@@ -183,7 +211,9 @@ def _carried(request: Request, state: Unpublished, part: CheckPart) -> CheckPart
     return part.model_copy(update={"published_after": after, "page": None})
 
 
-def _pointer(request: Request, state: Unpublished, rows: Rows, judged: list[Expectation]) -> Published:
+def _pointer(
+    request: Request, state: Unpublished, rows: Rows, judged: list[Expectation]
+) -> Published:
     return Published(
         version=state.version,
         table_id=state.table_id,

@@ -106,8 +106,14 @@ def failing(
     item = next(item for item in _items(suite, changed) if item.name == name)
     if item.built is None:
         raise NotJudged(item.broken)
-    if item.scope != "changed" or not isinstance(item.built, _MAPS) or not _row_by_row(type(item.built)):
-        raise NotRowLevel(f"it is about the {'rows together' if item.scope == 'changed' else 'table as a whole'}")
+    if (
+        item.scope != "changed"
+        or not isinstance(item.built, _MAPS)
+        or not _row_by_row(type(item.built))
+    ):
+        raise NotRowLevel(
+            f"it is about the {'rows together' if item.scope == 'changed' else 'table as a whole'}"
+        )
     batch = _batch(_context(), item.scope, changed)
     found = _validate(batch, [item], [mark]).get(name)
     verdict = _verdict(item, found)
@@ -118,7 +124,9 @@ def failing(
     whole = _validate(batch, [item], [mark], _EVERY_ROW).get(name)
     if whole is None or _exception(whole):
         raise NotJudged(_exception(whole) or "GX returned no result")
-    return verdict, [str(row[mark]) for row in (whole.result or {}).get("unexpected_index_list") or ()]
+    return verdict, [
+        str(row[mark]) for row in (whole.result or {}).get("unexpected_index_list") or ()
+    ]
 
 
 class NotRowLevel(Exception):
@@ -142,7 +150,9 @@ def scope_of(config: Mapping[str, Any], open_rows: DataFrame | None = None) -> S
     if chosen is not None:
         return next(scope for scope in known if scope == chosen)
     kind = registry.get_expectation_impl(config["type"])
-    return "changed" if issubclass(kind, _MAPS) and _row_by_row(kind) else scope_in("table", open_rows)
+    return (
+        "changed" if issubclass(kind, _MAPS) and _row_by_row(kind) else scope_in("table", open_rows)
+    )
 
 
 def brings(kind: str) -> bool:
@@ -163,14 +173,18 @@ def _row_by_row(kind: type[GxExpectation]) -> bool:
         _, condition = registry.get_metric_provider(f"{metric}.condition", engine)
     except GreatExpectationsError:
         return False  # it has no row condition, it judges the schema
-    other_rows = getattr(condition, "metric_fn_type", None) == MetricPartialFunctionTypes.WINDOW_CONDITION_FN
+    other_rows = (
+        getattr(condition, "metric_fn_type", None) == MetricPartialFunctionTypes.WINDOW_CONDITION_FN
+    )
     return not other_rows and not any(word in metric for word in _BY_OTHER_ROWS)
 
 
 def _items(suite: Mapping[str, Any] | None, open_rows: DataFrame | None = None) -> list[_Item]:
     return [
         _item(name, config, open_rows)
-        for name, config in zip(gate_suite.names(suite), gate_suite.expectations_of(suite), strict=True)
+        for name, config in zip(
+            gate_suite.names(suite), gate_suite.expectations_of(suite), strict=True
+        )
     ]
 
 
@@ -183,8 +197,13 @@ def _item(name: str, config: Mapping[str, Any], open_rows: DataFrame | None) -> 
     try:
         scope = scope_of(config, open_rows)
         # the name is passed in meta, because GX does not keep the order of expectations
-        meta = {**(config.get("meta") or {}), "draindown": {**gate_suite.options(config), "name": name}}
-        built = ExpectationConfiguration(type=config["type"], kwargs=kwargs, meta=meta).to_domain_obj()
+        meta = {
+            **(config.get("meta") or {}),
+            "draindown": {**gate_suite.options(config), "name": name},
+        }
+        built = ExpectationConfiguration(
+            type=config["type"], kwargs=kwargs, meta=meta
+        ).to_domain_obj()
     except Exception as error:  # noqa: BLE001 - any error of GX or a plug-in must become a failed verdict
         return _Item(name, scope, config, broken=brief(f"{type(error).__name__}: {error}"))
     return _Item(name, scope, config, built)
@@ -261,10 +280,18 @@ def _broken(item: _Item, why: str = "") -> Expectation:
 def _exception(result: ExpectationValidationResult | None) -> str:
     info = (result.exception_info if result is not None else None) or {}
     # either one exception, or a dictionary with one per metric
-    entries = [info] if "raised_exception" in info else [entry for entry in info.values() if isinstance(entry, dict)]
-    messages = [str(entry.get("exception_message")) for entry in entries if entry.get("raised_exception")]
+    entries = (
+        [info]
+        if "raised_exception" in info
+        else [entry for entry in info.values() if isinstance(entry, dict)]
+    )
+    messages = [
+        str(entry.get("exception_message")) for entry in entries if entry.get("raised_exception")
+    ]
     return brief(next(iter(messages), ""))
 
 
 def _sample(found: Mapping[str, Any]) -> list[Any]:
-    return sample(found.get("partial_unexpected_index_list") or found.get("partial_unexpected_list") or ())
+    return sample(
+        found.get("partial_unexpected_index_list") or found.get("partial_unexpected_list") or ()
+    )

@@ -225,7 +225,9 @@ def mostly(share: float) -> Callable[[Counted], tuple[bool, Any]]:
     def conclude(counted: Counted) -> tuple[bool, Any]:
         if not counted.considered:
             return True, None
-        return (float(counted.considered) - float(counted.unexpected)) / float(counted.considered) >= share, None
+        return (float(counted.considered) - float(counted.unexpected)) / float(
+            counted.considered
+        ) >= share, None
 
     return conclude
 

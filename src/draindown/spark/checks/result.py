@@ -22,7 +22,9 @@ def scope_in(default: Scope, open_rows: DataFrame | None) -> Scope:
     return "open" if default == "table" and open_rows is not None else default
 
 
-def frames(changed: DataFrame, table: DataFrame, open_rows: DataFrame | None) -> list[tuple[Scope, DataFrame]]:
+def frames(
+    changed: DataFrame, table: DataFrame, open_rows: DataFrame | None
+) -> list[tuple[Scope, DataFrame]]:
     """Return the rows of each scope. `open_rows`: None if the table is no history."""
     of_table: list[tuple[Scope, DataFrame]] = [("changed", changed), ("table", table)]
     return of_table if open_rows is None else [*of_table, ("open", open_rows)]
@@ -40,13 +42,21 @@ _NAMED_ELSEWHERE = {*NOT_THE_SUITES, "column", "column_A", "column_B", "column_l
 
 def unjudged(name: str, scope: Scope, why: str) -> Expectation:
     """Return the verdict on an expectation that Great Expectations can't judge: it failed."""
-    return Expectation(name=name, success=False, scope=scope, detail=f"{UNJUDGED}{why}", judged_by="Great Expectations")
+    return Expectation(
+        name=name,
+        success=False,
+        scope=scope,
+        detail=f"{UNJUDGED}{why}",
+        judged_by="Great Expectations",
+    )
 
 
 def detail(config: Mapping[str, Any], observed: object = None) -> str:
     """Return the expectation's arguments, as its author wrote them, and the observed value."""
     wanted = {k: v for k, v in (config.get("kwargs") or {}).items() if k not in _NAMED_ELSEWHERE}
-    parts = [f"wants {', '.join(f'{k}={_spelled(v)}' for k, v in wanted.items())}"] if wanted else []
+    parts = (
+        [f"wants {', '.join(f'{k}={_spelled(v)}' for k, v in wanted.items())}"] if wanted else []
+    )
     if observed is not None:
         parts.append(f"observed {_spelled(observed, quote='')}")
     return brief("; ".join(parts))
@@ -72,7 +82,11 @@ def _spelled(value: object, quote: str = "'") -> str:
         return f"{quote}{value}{quote}"
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_spelled, value))}]"
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) >= _LONG_NUMBER:
+    if (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and abs(value) >= _LONG_NUMBER
+    ):
         return f"{value:,}"
     return str(value)
 
@@ -88,7 +102,9 @@ def _plain(value: Any) -> Any:
 
 
 def _is_exact(value: Any) -> bool:
-    within = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    within = (
+        value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    )
     return isinstance(value, Decimal) or any(map(_is_exact, within))
 
 

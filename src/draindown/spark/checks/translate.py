@@ -45,7 +45,14 @@ from draindown.spark.checks.result import NOT_THE_SUITES
 
 _NUMBERS: Sequence[Kind] = ("whole", "fraction", "decimal")
 _TIMES: Sequence[Kind] = ("date", "timestamp")
-_HASHED: Sequence[Kind] = ("text", "whole", "decimal", "date", "timestamp", "boolean")  # no floats: -0.0 equals 0.0
+_HASHED: Sequence[Kind] = (
+    "text",
+    "whole",
+    "decimal",
+    "date",
+    "timestamp",
+    "boolean",
+)  # no floats: -0.0 equals 0.0
 _TYPES: Sequence[type[DataType]] = (*KINDS, BinaryType)
 
 
@@ -53,7 +60,12 @@ def question(config: Mapping[str, Any], schema: StructType) -> Question:
     """Translate an expectation for rows of `schema`. Raises Unclear if GX has to judge it."""
     kwargs, meta = config.get("kwargs") or {}, config.get("meta") or {}
     translate = _TRANSLATIONS.get(config["type"])
-    if translate is None or not isinstance(kwargs, dict) or not isinstance(meta, dict) or suite.unsafe(config):
+    if (
+        translate is None
+        or not isinstance(kwargs, dict)
+        or not isinstance(meta, dict)
+        or suite.unsafe(config)
+    ):
         raise Unclear
     asked = Asked({k: v for k, v in kwargs.items() if k not in NOT_THE_SUITES}, schema)
     found = translate(asked)
@@ -71,9 +83,13 @@ class _Bounds:
     def column(self, column: Column) -> Column:
         parts = []
         if self.low is not None:
-            parts.append(column > _literal(self.low) if self.above else column >= _literal(self.low))
+            parts.append(
+                column > _literal(self.low) if self.above else column >= _literal(self.low)
+            )
         if self.high is not None:
-            parts.append(column < _literal(self.high) if self.below else column <= _literal(self.high))
+            parts.append(
+                column < _literal(self.high) if self.below else column <= _literal(self.high)
+            )
         return all_of(parts)
 
     def hold(self, value: Any) -> bool:
@@ -99,7 +115,10 @@ def _ordered(bound: Any) -> Any:
 
 def _bounds(asked: Asked, of: Callable[[Any], Any]) -> _Bounds:
     """Take the bounds, converted by `of`. Raises Unclear if both are missing, or if the lower one is greater."""
-    low, high = (None if value is None else of(value) for value in (asked.take("min_value"), asked.take("max_value")))
+    low, high = (
+        None if value is None else of(value)
+        for value in (asked.take("min_value"), asked.take("max_value"))
+    )
     sure(not (low is None and high is None))
     sure(low is None or high is None or _ordered(low) <= _ordered(high))
     return _Bounds(low, high, asked.flag("strict_min"), asked.flag("strict_max"))
@@ -147,7 +166,11 @@ def _in_set(asked: Asked, *, wanted: bool) -> Question:
 def _between(asked: Asked) -> Question:
     column, kind = asked.column()
     sure(kind in (*_NUMBERS, *_TIMES))
-    return _each(asked, column, _bounds(asked, _fraction if kind in _NUMBERS else as_time).column(F.col(column)))
+    return _each(
+        asked,
+        column,
+        _bounds(asked, _fraction if kind in _NUMBERS else as_time).column(F.col(column)),
+    )
 
 
 def _regex(asked: Asked, *, wanted: bool) -> Question:
@@ -162,14 +185,22 @@ def _regexes(asked: Asked) -> Question:
     patterns, on = asked.texts("regex_list"), asked.take("match_on", "any")
     sure(kind == "text" and on in ("any", "all"))
     value = F.col(column)
-    found = value.rlike("|".join(patterns)) if on == "any" else all_of(value.rlike(pattern) for pattern in patterns)
+    found = (
+        value.rlike("|".join(patterns))
+        if on == "any"
+        else all_of(value.rlike(pattern) for pattern in patterns)
+    )
     return _each(asked, column, found)
 
 
 def _no_regexes(asked: Asked) -> Question:
     column, kind = asked.column()
     sure(kind == "text")
-    return _each(asked, column, all_of(~F.col(column).rlike(pattern) for pattern in asked.texts("regex_list")))
+    return _each(
+        asked,
+        column,
+        all_of(~F.col(column).rlike(pattern) for pattern in asked.texts("regex_list")),
+    )
 
 
 def _lengths(asked: Asked) -> Question:
@@ -181,14 +212,18 @@ def _lengths(asked: Asked) -> Question:
 def _length(asked: Asked) -> Question:
     column, kind = asked.column()
     sure(kind == "text")
-    return _each(asked, column, F.length(F.col(column)) == F.lit(float(_integer(asked.take("value")))))
+    return _each(
+        asked, column, F.length(F.col(column)) == F.lit(float(_integer(asked.take("value"))))
+    )
 
 
 def _pair(asked: Asked, right: Callable[[Column, Column], Column]) -> Question:
     (a, kind_a), (b, kind_b) = asked.column("column_A"), asked.column("column_B")
     asked.without_condition()
     sure(a != b and kind_a != "other" and (kind_a == kind_b or {kind_a, kind_b} <= set(_NUMBERS)))
-    among = _without_missing(asked.take("ignore_row_if", "both_values_are_missing"), _PAIR_IGNORES, (a, b))
+    among = _without_missing(
+        asked.take("ignore_row_if", "both_values_are_missing"), _PAIR_IGNORES, (a, b)
+    )
     wrong = among & ~right(F.col(a), F.col(b))
     return Question("changed", Each(among, wrong), mostly(asked.mostly()), (a, b))
 
@@ -224,7 +259,9 @@ def _unique(asked: Asked) -> Question:
     asked.without_condition()
     sure(kind != "other")
     among = F.col(column).isNotNull()
-    return Question("table", Copies(among, kind in _HASHED, f"{column} any"), mostly(asked.mostly()), (column,))
+    return Question(
+        "table", Copies(among, kind in _HASHED, f"{column} any"), mostly(asked.mostly()), (column,)
+    )
 
 
 def _compound(asked: Asked) -> Question:
@@ -234,7 +271,11 @@ def _compound(asked: Asked) -> Question:
     sure(len(columns) > 1 and len(set(columns)) == len(columns) and "other" not in kinds)
     ignore = asked.take("ignore_row_if", "all_values_are_missing")
     among = _without_missing(ignore, _LIST_IGNORES, columns)
-    about = Copies(among, all(kind in _HASHED for kind in kinds), f"{','.join(columns)} {_LIST_IGNORES[ignore]}")
+    about = Copies(
+        among,
+        all(kind in _HASHED for kind in kinds),
+        f"{','.join(columns)} {_LIST_IGNORES[ignore]}",
+    )
     return Question("table", about, mostly(asked.mostly()), columns)
 
 
@@ -246,7 +287,11 @@ def _extreme(asked: Asked, of: Callable[[Column], Column]) -> Question:
 
     def conclude(counted: Counted) -> tuple[bool, Any]:
         value = counted.value
-        return (False, None) if value is None or math.isnan(value) else (bounds.hold(value), _shown(value))
+        return (
+            (False, None)
+            if value is None or math.isnan(value)
+            else (bounds.hold(value), _shown(value))
+        )
 
     return Question("table", Whole(of(F.col(column))), conclude, (column,))
 
@@ -302,6 +347,8 @@ _TRANSLATIONS: Mapping[str, Callable[[Asked], Question]] = {
     "expect_table_row_count_to_be_between": _row_count,
     "expect_table_row_count_to_equal": _row_count_equal,
     "expect_column_values_to_be_of_type": lambda asked: _of_types(asked, [asked.text("type_")]),
-    "expect_column_values_to_be_in_type_list": lambda asked: _of_types(asked, asked.texts("type_list")),
+    "expect_column_values_to_be_in_type_list": lambda asked: _of_types(
+        asked, asked.texts("type_list")
+    ),
     "expect_column_to_exist": _exists,
 }

@@ -51,7 +51,9 @@ def _unlogged() -> Iterator[None]:
 
     They must be made by PySpark: it calls them with arguments that a plain logger of that name refuses.
     """
-    loggers = [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
+    loggers = [
+        PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")
+    ]
     before = [logger.disabled for logger in loggers]
     try:
         for logger in loggers:
@@ -68,7 +70,9 @@ def _resolves(spark: SparkSession, flow: FlowSpec) -> bool:
         for part in ("rules", "target"):
             texts = [text for path, text in flow.expressions.items() if path[0] == part]
             if texts:
-                _empty(spark, flow, (part,)).where(reduce(Column.__and__, (_condition(spark, text) for text in texts)))
+                _empty(spark, flow, (part,)).where(
+                    reduce(Column.__and__, (_condition(spark, text) for text in texts))
+                )
     except _REFUSED:
         return False
     return True
@@ -82,7 +86,12 @@ def _problems(spark: SparkSession, flow: FlowSpec) -> Iterator[tuple[tuple[str, 
             frame.where(_condition(spark, text))
         except _REFUSED as error:
             typed = kind is not None and not isinstance(kind, BooleanType)
-            yield path, f"it gives {kind.simpleString()}, no condition" if kind and typed else _reason(error)
+            yield (
+                path,
+                f"it gives {kind.simpleString()}, no condition"
+                if kind and typed
+                else _reason(error),
+            )
 
 
 def _aliases(spark: SparkSession, flow: FlowSpec) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -105,7 +114,9 @@ def _empty(spark: SparkSession, flow: FlowSpec, path: tuple[str, ...]) -> DataFr
     """Return an empty DataFrame with the columns that the expression at `path` of the pipeline file may use."""
     types = {name: column.type for name, column in flow.columns.items()}
     types |= dict.fromkeys(set(flow.names_in_scope(path)) & RESERVED_COLUMNS, "timestamp")
-    return spark.range(0).select(*[F.expr(f"cast(null as {kind})").alias(name) for name, kind in types.items()])
+    return spark.range(0).select(
+        *[F.expr(f"cast(null as {kind})").alias(name) for name, kind in types.items()]
+    )
 
 
 def _place(request: Request, path: tuple[str, ...]) -> str:

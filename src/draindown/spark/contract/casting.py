@@ -89,5 +89,7 @@ def _exact(cell: str, kind: str, wanted: DataType) -> Column:
     if kind in ("string", "binary"):
         return F.col(exact).cast(kind)
     blanks = f"{exact} is null and trim({text}) <> {text}"  # JSON's parser of decimals takes none
-    number = f"if({text_values.is_exact_decimal(text, kind)}, {text_values.narrowed(exact, kind)}, null)"
+    number = (
+        f"if({text_values.is_exact_decimal(text, kind)}, {text_values.narrowed(exact, kind)}, null)"
+    )
     return F.expr(f"if({blanks}, {text_values.from_text(text, kind, 'UTC')}, {number})")

@@ -94,9 +94,14 @@ def _unknown(rows: DataFrame, nested: Mapping[str, Mapping[str, str]], *, exact:
     `exact`: write values with decimals as text. Whoever reads a field of JSON as text gets a number through a double.
     """
     more = rows.select("_more.*").schema if "_more" in rows.columns else StructType()
-    parts = [_rescued(f"_more.{quoted(field.name)}", field.dataType, exact).alias(field.name) for field in more]
+    parts = [
+        _rescued(f"_more.{quoted(field.name)}", field.dataType, exact).alias(field.name)
+        for field in more
+    ]
     for name, paths in nested.items():
-        parts.append(F.when(F.expr(" or ".join(paths.values())), F.col(f"_row.{quoted(name)}")).alias(name))
+        parts.append(
+            F.when(F.expr(" or ".join(paths.values())), F.col(f"_row.{quoted(name)}")).alias(name)
+        )
     if not parts:
         return F.expr(NOTHING)
     unknown = F.to_json(F.struct(*parts), _RESCUED)

@@ -17,7 +17,9 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructTy
 
 from draindown.spark.sql import literal, quoted
 
-_LIKE_NESTED = "(startswith({0}, '{{') and endswith({0}, '}}') or startswith({0}, '[') and endswith({0}, ']'))"
+_LIKE_NESTED = (
+    "(startswith({0}, '{{') and endswith({0}, '}}') or startswith({0}, '[') and endswith({0}, ']'))"
+)
 _Leaf = Callable[[Column], Column]
 
 
@@ -30,7 +32,9 @@ def in_field(line: str, name: str, text: str, options: str) -> Column:
     def is_a(kind: str) -> str:
         return f"from_json({line}, {literal(f'{quoted(name)} {kind}')}, {options}).{quoted(name)} is not null"
 
-    is_nested = f"if(startswith({text}, '{{'), {is_a('map<string,string>')}, {is_a('array<string>')})"
+    is_nested = (
+        f"if(startswith({text}, '{{'), {is_a('map<string,string>')}, {is_a('array<string>')})"
+    )
     return F.expr(f"if({_LIKE_NESTED.format(text)}, {is_nested}, false)")
 
 

@@ -54,7 +54,9 @@ def _records(lines: DataFrame, flow: FlowSpec, header: str | None, known: Known)
     frame = of_lines(lines, flow)
     # a first line that names no column may be a record: it is refused like those after it
     if flow.source.has_header and header is not None and set(names) & set(flow.columns):
-        frame = frame.withColumn("_blank", F.col("_blank") | F.coalesce(_repeats(dialect, header), F.lit(False)))
+        frame = frame.withColumn(
+            "_blank", F.col("_blank") | F.coalesce(_repeats(dialect, header), F.lit(False))
+        )
     frame = frame.withColumn(_CELLS, F.expr(_cells(dialect)))
     named = not wrong and set(names) - set(flow.columns)
     unknown = _unknown(names, flow) if named else F.expr(NOTHING)
@@ -90,7 +92,9 @@ def _repeats(dialect: Dialect, header: str) -> Column:
     cells = f"slice({trimmed}, 1, {len(names)})"
     rest = f"array_remove(slice({trimmed}, {len(names) + 1}, size({trimmed})), '')"
     is_whole = f"array_join({_cells(dialect, value)}, {literal(dialect.delimiter)}) = {value}"
-    wanted = F.from_json(F.lit(json.dumps(names)), "array<string>")  # no SQL text: Spark would replace ${}
+    wanted = F.from_json(
+        F.lit(json.dumps(names)), "array<string>"
+    )  # no SQL text: Spark would replace ${}
     same = F.expr(f"{is_whole} and size({rest}) = 0") & (F.expr(cells) == wanted)
     return F.when(F.expr(is_likely), same).otherwise(F.lit(False))
 
@@ -123,7 +127,9 @@ def _value(dialect: Dialect, cell: str) -> str:
     if dialect.escape is None:
         within = f"replace({inner}, {literal(dialect.quote * 2)}, {literal(dialect.quote)})"
     else:
-        escaped = f"{_pattern(dialect.escape)}([{_pattern(dialect.quote)}{_pattern(dialect.escape)}])"
+        escaped = (
+            f"{_pattern(dialect.escape)}([{_pattern(dialect.quote)}{_pattern(dialect.escape)}])"
+        )
         within = f"regexp_replace({inner}, {literal(escaped)}, '$1')"
     return f"if(startswith({cell}, {literal(dialect.quote)}), {within}, {bare})"
 
@@ -134,7 +140,9 @@ def _broken(dialect: Dialect, width: int, wrong: str | None) -> Column:
     result = F.when(F.lit(wrong is not None), F.lit(wrong))
     if dialect.marks:
         whole = f"array_join({_CELLS}, {literal(dialect.delimiter)}) = value"
-        result = result.when(F.expr(f"({_is_marked(dialect)}) and not {whole}"), _misquoted(dialect))
+        result = result.when(
+            F.expr(f"({_is_marked(dialect)}) and not {whole}"), _misquoted(dialect)
+        )
     # a delimiter at the end is no cell
     surplus = f"slice({_CELLS}, {width + 1}, size({_CELLS}))"
     for empty in dict.fromkeys(("", dialect.null, (dialect.quote or "") * 2)):
@@ -150,7 +158,9 @@ def _misquoted(dialect: Dialect) -> Column:
     quote = literal(dialect.quote)
     odd = F.expr(f"(length(value) - length(replace(value, {quote}, ''))) % 2 = 1")
     held = "a quote or a backslash" if dialect.escape else "a quote"
-    return F.when(odd, F.lit("a quote is not closed")).otherwise(F.lit(f"{held} where none can stand"))
+    return F.when(odd, F.lit("a quote is not closed")).otherwise(
+        F.lit(f"{held} where none can stand")
+    )
 
 
 def _unknown(names: Sequence[str], flow: FlowSpec) -> Column:
@@ -159,6 +169,10 @@ def _unknown(names: Sequence[str], flow: FlowSpec) -> Column:
     # by place, not one expression per name: there may be thousands
     value = _value(flow.source.dialect, f"get({_CELLS}, at)")
     values = f"transform(array({', '.join(map(str, named))}), at -> {value})"
-    keys = F.from_json(F.lit(json.dumps(list(named.values()))), "array<string>")  # no SQL text: Spark would replace ${}
-    unknown = F.to_json(F.map_filter(F.map_from_arrays(keys, F.expr(values)), lambda _, cell: cell.isNotNull()))
+    keys = F.from_json(
+        F.lit(json.dumps(list(named.values()))), "array<string>"
+    )  # no SQL text: Spark would replace ${}
+    unknown = F.to_json(
+        F.map_filter(F.map_from_arrays(keys, F.expr(values)), lambda _, cell: cell.isNotNull())
+    )
     return F.when(unknown != "{}", unknown)

@@ -35,7 +35,11 @@ _SHAPES = (
     ("double", r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?", None),
     ("nested", r"(?s)[{\[].*", None),
     ("date", _DAY, "date"),
-    ("timestamp", _DAY + r"[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?", "timestamp"),
+    (
+        "timestamp",
+        _DAY + r"[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?",
+        "timestamp",
+    ),
 )
 """Shapes of values: name, pattern of the whole text, and the type that must take it; the first that fits counts."""
 _WITNESS = {
@@ -55,14 +59,19 @@ def nothing() -> Column:
 
 
 def of_names(
-    names: Sequence[str], flow: FlowSpec, known: Known, text: Callable[[str], str] = lambda _: "null"
+    names: Sequence[str],
+    flow: FlowSpec,
+    known: Known,
+    text: Callable[[str], str] = lambda _: "null",
 ) -> Column:
     """Return the marks for all records of a unit with the columns `names`. `known`: drift that was reported before.
 
     `text`: returns the text of an unnamed field as a SQL expression. A field without a value so far is a mark of the
     records that have one.
     """
-    new = [name for name in names if name not in flow.columns and name[:LONGEST] not in known.fields]
+    new = [
+        name for name in names if name not in flow.columns and name[:LONGEST] not in known.fields
+    ]
     lacking = [name for name in flow.columns if name not in names and name not in known.columns]
     waiting = [name for name in new if name[:LONGEST] in known.null | known.empty]
     plain = [f"+{name[:LONGEST]}" for name in new if name not in waiting][:_MOST_OF_ONE]
@@ -176,7 +185,9 @@ def marked(frame: DataFrame, units: Sequence[str], records: Mapping[str, int]) -
         *_merged(),
     )
     seen = [(row["_n"][0], _seen(row)) for row in _first(found, 2 * MOST_REMEMBERED)]
-    return News([one for sign, one in seen if sign == "+"], [one for sign, one in seen if sign == "-"])
+    return News(
+        [one for sign, one in seen if sign == "+"], [one for sign, one in seen if sign == "-"]
+    )
 
 
 def addable(good: DataFrame, taken: Collection[str]) -> News:
@@ -187,7 +198,9 @@ def addable(good: DataFrame, taken: Collection[str]) -> News:
     fields = F.from_json("_rescued", _FIELDS)
     held = _array(sorted({name.lower() for name in taken}))
     free = f"map_filter(_m, (k, v) -> {_is_free(held)})"
-    entries = good.where(F.col("_rescued").isNotNull()).select("_unit", "_block", "_id", fields.alias("_m"))
+    entries = good.where(F.col("_rescued").isNotNull()).select(
+        "_unit", "_block", "_id", fields.alias("_m")
+    )
     chosen = F.expr(f"if(size(_m) > {MOST_ADDED}, map('{_MANY}', cast(null as string)), {free})")
     every = entries.select("_unit", "_block", "_id", F.explode(chosen).alias("_k", "_v"))
     found = every.groupBy(F.lower("_k").alias("folded")).agg(
@@ -219,7 +232,9 @@ def spread(good: DataFrame, columns: Sequence[str], reserved: Collection[str]) -
         .withColumn("_e", F.expr(f"if(size(_m) <= {MOST_ADDED}, {free}, null)"))
         .withColumn("_e", F.expr(first))
         .withColumn("_rescued", F.when(F.expr("size(_e) > 0"), rest).otherwise(F.col("_rescued")))
-        .withColumn("_f", F.expr("map_from_entries(transform(_e, e -> struct(lower(e.key), e.value)))"))
+        .withColumn(
+            "_f", F.expr("map_from_entries(transform(_e, e -> struct(lower(e.key), e.value)))")
+        )
     )
     values = {name: F.expr(f"_f[{literal(name.lower())}]") for name in columns}
     return wide.withColumns(values).drop("_m", "_e", "_f")
@@ -227,7 +242,11 @@ def spread(good: DataFrame, columns: Sequence[str], reserved: Collection[str]) -
 
 def empty(good: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Add these columns as NULL, for rows of which none has a field that the contract doesn't name."""
-    return good.withColumns({name: F.lit(None).cast("string") for name in columns}) if columns else good
+    return (
+        good.withColumns({name: F.lit(None).cast("string") for name in columns})
+        if columns
+        else good
+    )
 
 
 def reserved_in(flow: FlowSpec, frame: DataFrame) -> set[str]:
@@ -281,4 +300,6 @@ def _first(found: DataFrame, most: int) -> list[Row]:
 
 def _seen(row: Row, sign: int = 1) -> Seen:
     first = row["first"]
-    return Seen(row["_n"][sign:], row["n"], first["_unit"], first["_block"], first["_id"], _witnesses(row))
+    return Seen(
+        row["_n"][sign:], row["n"], first["_unit"], first["_block"], first["_id"], _witnesses(row)
+    )

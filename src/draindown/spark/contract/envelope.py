@@ -47,7 +47,9 @@ def decoded(text: str) -> Column:
         "cast(regexp_extract(_unit, '/([0-9]+)$', 1) as int) as partition",
         "_id as offset",
     ]
-    return F.expr(f"cast(named_struct({', '.join(_pair(field) for field in fields)}) as {ENVELOPE_FIELDS})")
+    return F.expr(
+        f"cast(named_struct({', '.join(_pair(field) for field in fields)}) as {ENVELOPE_FIELDS})"
+    )
 
 
 def _pair(field: str) -> str:
@@ -87,7 +89,9 @@ def _cells(of_text: Callable[[str], Column], flow: FlowSpec) -> Callable[[str], 
     return cell
 
 
-def _text_cells(of_record: Callable[[str], Column] | None, flow: FlowSpec) -> Callable[[str], Column] | None:
+def _text_cells(
+    of_record: Callable[[str], Column] | None, flow: FlowSpec
+) -> Callable[[str], Column] | None:
     fields = flow.fields
     return of_record and (lambda name: of_record(name) if name in fields else F.lit(True))
 
@@ -104,4 +108,8 @@ def _taken(column: ColumnSpec, place: str) -> Column:
 
 def _text(found: Column, column: ColumnSpec) -> Column:
     """Return bytes as they are for a type that holds bytes, else as the text that is cast to the type."""
-    return found if column.type in _BYTES else F.when(F.is_valid_utf8(found.cast("string")), found.cast("string"))
+    return (
+        found
+        if column.type in _BYTES
+        else F.when(F.is_valid_utf8(found.cast("string")), found.cast("string"))
+    )

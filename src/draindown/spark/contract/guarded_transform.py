@@ -47,17 +47,27 @@ def _unpacked(frame: DataFrame, guarded: DataFrame, names: Sequence[str]) -> Dat
     own = [F.col(f"_g{i}")[0].alias(name) for i, name in enumerate(names)]
     refused = F.lit(None).cast(frame.schema[WHY].dataType)
     for i in reversed(range(len(names))):
-        why = F.struct(F.lit(REASON).alias("reason"), F.lit(names[i]).alias("field"), F.col(f"_w{i}").alias("detail"))
+        why = F.struct(
+            F.lit(REASON).alias("reason"),
+            F.lit(names[i]).alias("field"),
+            F.col(f"_w{i}").alias("detail"),
+        )
         refused = F.when(F.col(f"_g{i}").isNull(), why).otherwise(refused)
     judged = F.coalesce(F.col(f"{ROW}.{WHY}"), F.when(~F.col(f"{ROW}._blank"), refused))
-    kept = [judged.alias(WHY) if name == WHY else F.col(f"{ROW}.{name}") for name in KEPT if name in frame.columns]
+    kept = [
+        judged.alias(WHY) if name == WHY else F.col(f"{ROW}.{name}")
+        for name in KEPT
+        if name in frame.columns
+    ]
     return guarded.select(*own, *kept)
 
 
 def _barrier(frame: DataFrame) -> DataFrame:
     """Return a frame of the same rows whose plan is a leaf: nothing below it is taken for a part of the transform."""
     session, rows = frame._jdf.sparkSession(), frame._jdf.queryExecution().toRdd()
-    return ClassicDataFrame(session.internalCreateDataFrame(rows, frame._jdf.schema(), False), frame.sparkSession)
+    return ClassicDataFrame(
+        session.internalCreateDataFrame(rows, frame._jdf.schema(), False), frame.sparkSession
+    )
 
 
 def _collapsed(given: DataFrame, result: DataFrame) -> list[Any] | None:
@@ -83,10 +93,15 @@ def _tried(given: DataFrame, named: Any) -> Column:
 def _why(given: DataFrame, named: Any) -> Column:
     """Return the columns that an expression reads, with their values, for people."""
     shown = [
-        F.concat(F.lit(f"{name} = "), F.coalesce(F.substring(_text(given, name), 1, _SHOWN), F.lit("NULL")))
+        F.concat(
+            F.lit(f"{name} = "),
+            F.coalesce(F.substring(_text(given, name), 1, _SHOWN), F.lit("NULL")),
+        )
         for name in sorted(_read(named), key=given.columns.index)
     ]
-    return F.concat(F.lit("it fails on "), F.concat_ws(", ", *shown)) if shown else F.lit("it fails")
+    return (
+        F.concat(F.lit("it fails on "), F.concat_ws(", ", *shown)) if shown else F.lit("it fails")
+    )
 
 
 def _text(given: DataFrame, name: str) -> Column:
@@ -122,10 +137,14 @@ def culprit(frame: DataFrame, transform: Transform) -> tuple[str, str]:
     return "", ""
 
 
-def _first_failing(given: DataFrame, transform: Transform, name: str, schema: StructType, rows: Sequence[Row]) -> str:
+def _first_failing(
+    given: DataFrame, transform: Transform, name: str, schema: StructType, rows: Sequence[Row]
+) -> str:
     def fails(some: Sequence[Row]) -> bool:
         held = given.sparkSession.createDataFrame(list(some), schema)
-        missing = {f.name: F.lit(None).cast(f.dataType) for f in given.schema if f.name not in schema.names}
+        missing = {
+            f.name: F.lit(None).cast(f.dataType) for f in given.schema if f.name not in schema.names
+        }
         return _fails(transform(held.withColumns(missing)).select(quoted(name)))
 
     if not rows or not fails(rows):
@@ -137,7 +156,9 @@ def _first_failing(given: DataFrame, transform: Transform, name: str, schema: St
         *[_text(given, name).alias(name) for name in schema.names]
     )
     values = (shown.first() or Row()).asDict()
-    return ", ".join(f"{name} = {'NULL' if text is None else text[:_SHOWN]}" for name, text in values.items())
+    return ", ".join(
+        f"{name} = {'NULL' if text is None else text[:_SHOWN]}" for name, text in values.items()
+    )
 
 
 def _fails(frame: DataFrame) -> bool:

@@ -43,7 +43,9 @@ class JsonDecimals:
         """
         odd = F.expr(f"not ({broken}) and {self._is_odd()}")
         frame = frame.withColumn(_SPELLED, F.when(odd, self._texts.parsed("value", options)))
-        slowly = F.struct(*[self._slowly(name).alias(f"f{at}") for at, name in enumerate(self._kinds)])
+        slowly = F.struct(
+            *[self._slowly(name).alias(f"f{at}") for at, name in enumerate(self._kinds)]
+        )
         quickly = self._fields.parsed(F.col("value"), options)
         found = F.when(F.col(_SPELLED).isNotNull(), slowly).when(~F.expr(broken), quickly)
         return frame.withColumn(COLUMN, found)
@@ -61,4 +63,6 @@ class JsonDecimals:
     def _slowly(self, name: str) -> Column:
         text = self._texts.spelled(_SPELLED, name)
         # a lambda, which Spark interprets: the code of what is seldom needed would be part of a method that is big
-        return F.expr(f"element_at(transform(array({text}), t -> {rounded_decimal('t', self._kinds[name])}), 1)")
+        return F.expr(
+            f"element_at(transform(array({text}), t -> {rounded_decimal('t', self._kinds[name])}), 1)"
+        )

@@ -40,7 +40,12 @@ class JsonRecords:
 
 
 def json_records(
-    lines: DataFrame, flow: FlowSpec, known: Known, *, base64: bool = False, plain: PlainLines | None = None
+    lines: DataFrame,
+    flow: FlowSpec,
+    known: Known,
+    *,
+    base64: bool = False,
+    plain: PlainLines | None = None,
 ) -> Records:
     """Records of lines that hold an object each, its fields as text.
 
@@ -55,7 +60,9 @@ def json_records(
     if nested.texts.names:
         frame = frame.withColumn("_json", nested.texts.parsed("value", STRICT))
     frame = frame.withColumn("_within", nested.unnamed())
-    frame = frame.withColumn("_nested", F.expr("nullif(flatten(_within), cast(array() as array<string>))"))
+    frame = frame.withColumn(
+        "_nested", F.expr("nullif(flatten(_within), cast(array() as array<string>))")
+    )
     names = [literal(name) for name in flow.columns]
     named = " + ".join(f"int(map_contains_key(_m, {name}))" for name in names)
     frame = frame.withColumn("_more", F.expr(f"size(_m) > {named}"))
@@ -64,7 +71,9 @@ def json_records(
     exact = JsonDecimals({name: widened(flow.columns[name].type) for name in decimals})
     if exact:
         frame = exact.parsed(frame, f"_m is null or {_TWICE}", STRICT)
-    written = [name for name in flow.columns if (form := flow.written(name)) and form.pattern is None]
+    written = [
+        name for name in flow.columns if (form := flow.written(name)) and form.pattern is None
+    ]
     numbers = Fields(dict.fromkeys(written, "variant"))
     if numbers:
         frame = frame.withColumn("_kinds", numbers.parsed(F.col("value"), STRICT))
@@ -92,7 +101,9 @@ def _with_fields(frame: DataFrame) -> DataFrame:
     mark = secrets.token_hex(8)
     wrapped = F.concat(F.lit("["), F.col("value"), F.lit(f',{{"{mark}":""}}]'))
     frame = frame.withColumn("_a", F.from_json(wrapped, "array<map<string,string>>", STRICT))
-    return frame.withColumn("_m", F.expr(f"if(size(_a) = 2 and get(_a, 1)['{mark}'] = '', _a[0], null)"))
+    return frame.withColumn(
+        "_m", F.expr(f"if(size(_a) = 2 and get(_a, 1)['{mark}'] = '', _a[0], null)")
+    )
 
 
 def _broken(plain: PlainLines | None) -> Column:
@@ -112,8 +123,13 @@ def _cell(flow: FlowSpec, nested: _Nested, exact: JsonDecimals, name: str) -> Co
         return pair(F.expr(text), nested.value(name))
     if name in exact:
         return pair(F.expr(text), F.expr(exact.of(name)))
-    if column.type in ("string", "binary"):  # to all other types the text of an object or array can't be cast
-        other = in_field("_raw", name, text, _STRICT_SQL) | is_beyond_double("_raw", name, text, _STRICT_SQL)
+    if column.type in (
+        "string",
+        "binary",
+    ):  # to all other types the text of an object or array can't be cast
+        other = in_field("_raw", name, text, _STRICT_SQL) | is_beyond_double(
+            "_raw", name, text, _STRICT_SQL
+        )
         return pair(F.expr(text), F.when(~other, F.expr(text)))
     return F.expr(text)
 
@@ -130,11 +146,22 @@ class _Nested:
 
     def __init__(self, spark: SparkSession, flow: FlowSpec, *, base64: bool) -> None:
         kinds = {name: column.type for name, column in flow.columns.items() if column.is_nested}
-        self._spark, self._kinds = spark, {name: DataType.fromDDL(kind) for name, kind in kinds.items()}
+        self._spark, self._kinds = (
+            spark,
+            {name: DataType.fromDDL(kind) for name, kind in kinds.items()},
+        )
         self.structs = [name for name, kind in kinds.items() if "struct<" in kind]
-        self.texts = JsonText([name for name, column in flow.columns.items() if column.type == "json" or name in kinds])
+        self.texts = JsonText(
+            [
+                name
+                for name, column in flow.columns.items()
+                if column.type == "json" or name in kinds
+            ]
+        )
         # a field within a struct that has no value says nothing of its type, unless any field is refused
-        self._json = NestedJson(self.texts.marks, session_zone(spark), base64, nulls=flow.drift.new == "refuse")
+        self._json = NestedJson(
+            self.texts.marks, session_zone(spark), base64, nulls=flow.drift.new == "refuse"
+        )
 
     @property
     def has_structs(self) -> bool:
@@ -143,7 +170,9 @@ class _Nested:
 
     def value(self, name: str) -> Column:
         """Return the value of a nested column; NULL if it has none of its type."""
-        return try_eval(self._spark, self._json.value(self.texts.marked("_json", name), self._kinds[name]))
+        return try_eval(
+            self._spark, self._json.value(self.texts.marked("_json", name), self._kinds[name])
+        )
 
     def unnamed(self) -> Column:
         """Return the paths of fields that structs do not name: an array for each of `structs`; NULL without structs."""
@@ -159,5 +188,7 @@ def _unknown(names: Sequence[str], nested: _Nested) -> str:
     """Return the JSON of fields without a name in the contract; a column with such a field within is kept whole."""
     kept = [f"not array_contains(array({', '.join(names)}), k)"]
     # not by a path's beginning: a field's name may have points, and be the beginning of another's
-    kept += [f"k = {literal(name)} and size(_within[{at}]) > 0" for at, name in enumerate(nested.structs)]
+    kept += [
+        f"k = {literal(name)} and size(_within[{at}]) > 0" for at, name in enumerate(nested.structs)
+    ]
     return f"to_json(map_filter(_m, (k, v) -> {' or '.join(kept)}))"

@@ -101,12 +101,17 @@ def comparable(value: Column, kind: DataType) -> Column:
         case MapType(valueType=held):
             return F.transform(
                 F.map_entries(value),
-                lambda entry: F.struct(entry.getField("key"), comparable(entry.getField("value"), held)),
+                lambda entry: F.struct(
+                    entry.getField("key"), comparable(entry.getField("value"), held)
+                ),
             )
         case ArrayType(elementType=element):
             return F.transform(value, lambda one: comparable(one, element))
         case StructType():
-            fields = [comparable(value.getField(f.name), f.dataType).alias(f"f{i}") for i, f in enumerate(kind)]
+            fields = [
+                comparable(value.getField(f.name), f.dataType).alias(f"f{i}")
+                for i, f in enumerate(kind)
+            ]
             return F.when(value.isNotNull(), F.struct(*fields))
         case _:
             return value

@@ -19,7 +19,11 @@ from draindown.spark.sql import literal, quoted
 
 BAD = secrets.token_hex(8)
 """The column of corrupt records, which Spark by default gives a name that a field may have."""
-STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false", "columnNameOfCorruptRecord": BAD}
+STRICT = {
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+    "columnNameOfCorruptRecord": BAD,
+}
 """Options of `from_json`: JSON alone."""
 _PAIR = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]"
 _HALF = r"\\u[dD][89a-fA-F]"
@@ -32,7 +36,9 @@ def has_half_pair(line: str) -> Column:
     `line`: SQL expression. What has no such escape is not looked at again. Escaped backslashes and whole pairs give way
     to blanks, so that nothing joins across them.
     """
-    any_escape, *either = (f"contains({line}, {literal(chr(92) + start)})" for start in ("u", "ud", "uD"))
+    any_escape, *either = (
+        f"contains({line}, {literal(chr(92) + start)})" for start in ("u", "ud", "uD")
+    )
     escapes = f"{any_escape} and ({' or '.join(either)})"
     plain = f"replace({line}, {literal(chr(92) * 2)}, '  ')"
     rest = f"regexp_replace({plain}, {literal(_PAIR)}, ' ')"

@@ -31,7 +31,11 @@ from draindown.spark.sql import bytes_of, ddl, quoted, tried
 
 LOST = "_lost"
 """Why a row can't be read as it was kept; NULL for one that can."""
-_JSON = {**TIMES, "ignoreNullFields": "false", "timeZone": "UTC"}  # the offsets of zones may have seconds
+_JSON = {
+    **TIMES,
+    "ignoreNullFields": "false",
+    "timeZone": "UTC",
+}  # the offsets of zones may have seconds
 _OPENING = '{"row":'
 REPLACED = "it holds U+FFFD, in the place of bytes that were no UTF-8: deliver the row again"
 _OTHER = "its values can't be read from JSON as they were: deliver the row again"
@@ -116,7 +120,9 @@ def _with_text_keys(kind: DataType) -> DataType:
         case ArrayType():
             return ArrayType(_with_text_keys(kind.elementType))
         case StructType():
-            return StructType([StructField(field.name, _with_text_keys(field.dataType)) for field in kind])
+            return StructType(
+                [StructField(field.name, _with_text_keys(field.dataType)) for field in kind]
+            )
         case _:
             return kind
 
@@ -128,7 +134,9 @@ def _with_own_keys(value: Column, kind: DataType) -> Column:
     match kind:
         case MapType():
             keys = F.transform(F.map_keys(value), lambda key: _key(key, kind.keyType))
-            items = F.transform(F.map_values(value), lambda item: _with_own_keys(item, kind.valueType))
+            items = F.transform(
+                F.map_values(value), lambda item: _with_own_keys(item, kind.valueType)
+            )
             return F.map_from_arrays(keys, items)
         case ArrayType():
             return F.transform(value, lambda item: _with_own_keys(item, kind.elementType))

@@ -18,7 +18,9 @@ from draindown.spark.contract.typed_values import failure, is_nested, map_of, or
 from draindown.spark.sql import ddl, literal
 
 _STRICT = "map('allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false')"
-_FAILFAST = "map('mode', 'FAILFAST', 'allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false')"
+_FAILFAST = (
+    "map('mode', 'FAILFAST', 'allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false')"
+)
 _NAMES = "array<string>"
 
 
@@ -53,13 +55,17 @@ class NestedJson:
         """Return the value of type `kind` that a text holds as JSON, with nothing after it, or an error."""
         end = literal(f',"{self.marks.string}"]')
         only = f"get(from_json(concat('[', {text}, {end}), '{_NAMES}', {_STRICT}), 1) = '{self.marks.string}'"
-        value = self._bound(self.marks.marked(text), lambda marked: self._parsed(marked, kind, self._cast))
+        value = self._bound(
+            self.marks.marked(text), lambda marked: self._parsed(marked, kind, self._cast)
+        )
         failed = f"if({text} is null, null, {failure(ddl(kind))})"
         return f"cast(if({only}, {value}, {failed}) as {ddl(kind)})"
 
     def unnamed(self, marked: str, kind: DataType, path: str) -> str:
         """Return the paths of fields within marked JSON that structs of `kind` do not name, as an array."""
-        return self._parsed(marked, kind, lambda value, own: self._unnamed(value, own, path), _NAMES)
+        return self._parsed(
+            marked, kind, lambda value, own: self._unnamed(value, own, path), _NAMES
+        )
 
     def _parsed(self, marked: str, kind: DataType, use: _Use, result: str = "") -> str:
         """Return what `use` makes of marked JSON that is parsed; an error if it is no value of a nested type."""
@@ -80,10 +86,15 @@ class NestedJson:
                 keys = self._each(lambda key: self._leaf(self._plain(key), kind.keyType))
                 values = self._each(lambda one: self._cast(one, kind.valueType))
                 of_values = f"transform(map_values({value}), {values})"
-                made = self._bound(f"transform(map_keys({value}), {keys})", lambda own: map_of(own, of_values, kind))
+                made = self._bound(
+                    f"transform(map_keys({value}), {keys})",
+                    lambda own: map_of(own, of_values, kind),
+                )
                 return self._once(value, made, kind)
             case StructType():
-                parts = (f"{literal(f.name)}, {self._field(value, f.name, f.dataType)}" for f in kind)
+                parts = (
+                    f"{literal(f.name)}, {self._field(value, f.name, f.dataType)}" for f in kind
+                )
                 return self._once(value, f"named_struct({', '.join(parts)})", kind)
             case _:
                 return self._text(value, kind)
@@ -106,7 +117,9 @@ class NestedJson:
             return text
         if name == "binary":
             return f"unbase64({text})" if self.base64 else f"cast({text} as binary)"
-        return self._bound(text, lambda one: or_fail(one, text_values.from_text(one, name, self.zone), name))
+        return self._bound(
+            text, lambda one: or_fail(one, text_values.from_text(one, name, self.zone), name)
+        )
 
     def _once(self, value: str, result: str, kind: DataType) -> str:
         """Return a result, or an error if a key stands twice in the JSON."""
@@ -133,11 +146,15 @@ class NestedJson:
         mark = self.marks.string
         known = ", ".join(literal(mark + name) for name in kind.names)
         others = f"filter(map_keys({value}), {self._each(lambda key: self._is_unnamed(value, known, key))})"
-        shown = self._each(lambda key: f"concat({literal(path + '.')}, substring({key}, {len(mark) + 1}))")
+        shown = self._each(
+            lambda key: f"concat({literal(path + '.')}, substring({key}, {len(mark) + 1}))"
+        )
         found = [f"transform({others}, {shown})"]
         for one in kind:
             if "struct<" in one.dataType.simpleString():
-                inner = self.unnamed(f"{value}[{literal(mark + one.name)}]", one.dataType, f"{path}.{one.name}")
+                inner = self.unnamed(
+                    f"{value}[{literal(mark + one.name)}]", one.dataType, f"{path}.{one.name}"
+                )
                 found.append(f"coalesce({inner}, cast(array() as {_NAMES}))")
         return found
 
@@ -147,7 +164,9 @@ class NestedJson:
 
     def _plain(self, marked: str) -> str:
         marks = self.marks
-        is_marked = f"startswith({marked}, '{marks.string}') or startswith({marked}, '{marks.number}')"
+        is_marked = (
+            f"startswith({marked}, '{marks.string}') or startswith({marked}, '{marks.number}')"
+        )
         return f"if({is_marked}, substring({marked}, {len(marks.string) + 1}), {marked})"
 
     def _each(self, use: Callable[[str], str]) -> str:

@@ -42,14 +42,19 @@ def arrived(frame: DataFrame, blocks: Sequence[BlockOrigin]) -> DataFrame:
         return frame.withColumn(ARRIVED_AT, F.timestamp_micros(ARRIVED)).drop(*PLACE, ARRIVED)
     rows: list[tuple[str | int, ...]] = sorted({(one.spelled, one.arrived_us) for one in blocks})
     by: Sequence[str] = PLACE[:1]
-    if len(rows) > len({one.spelled for one in blocks}):  # records of a unit that did not arrive together
+    if len(rows) > len(
+        {one.spelled for one in blocks}
+    ):  # records of a unit that did not arrive together
         by, rows = PLACE[:2], [(one.spelled, one.block, one.arrived_us) for one in blocks]
     found = _looked_up(frame, by, {"_us": NUMBER}, rows)
     return found.withColumn(ARRIVED_AT, F.timestamp_micros("_us")).drop(*PLACE, "_us")
 
 
 def _looked_up(
-    frame: DataFrame, by: Sequence[str], columns: Mapping[str, pa.DataType], rows: Sequence[tuple[str | int, ...]]
+    frame: DataFrame,
+    by: Sequence[str],
+    columns: Mapping[str, pa.DataType],
+    rows: Sequence[tuple[str | int, ...]],
 ) -> DataFrame:
     """Add `columns`, whose values depend on the columns `by`. `rows`: values of `by`, then those of `columns`."""
     values = {name: [row[len(by) + i] for row in rows] for i, name in enumerate(columns)}
@@ -59,10 +64,14 @@ def _looked_up(
         return frame.join(F.broadcast(relation(frame.sparkSession, kinds, rows)), list(by))
     ordered = sorted(rows, key=lambda row: [_order(part) for part in row[: len(by)]])
     found = {
-        name: F.lit(next(iter(values[name]), None)) if name in same else _searched(by, ordered, len(by) + i)
+        name: F.lit(next(iter(values[name]), None))
+        if name in same
+        else _searched(by, ordered, len(by) + i)
         for i, name in enumerate(columns)
     }
-    return frame.withColumns({name: column.cast(_SQL[columns[name]]) for name, column in found.items()})
+    return frame.withColumns(
+        {name: column.cast(_SQL[columns[name]]) for name, column in found.items()}
+    )
 
 
 def _searched(by: Sequence[str], rows: Sequence[tuple[str | int, ...]], at: int) -> Column:
@@ -76,7 +85,9 @@ def _searched(by: Sequence[str], rows: Sequence[tuple[str | int, ...]], at: int)
     starts = [i for i in range(1, len(rows)) if rows[i][first] != rows[i - 1][first]]
     middle = min(starts, key=lambda start: abs(2 * start - len(rows)))
     lower = F.col(by[first]) < F.lit(rows[middle][first])
-    return F.when(lower, _searched(by, rows[:middle], at)).otherwise(_searched(by, rows[middle:], at))
+    return F.when(lower, _searched(by, rows[:middle], at)).otherwise(
+        _searched(by, rows[middle:], at)
+    )
 
 
 def _order(part: str | int) -> bytes | int:

@@ -32,11 +32,18 @@ KEPT = ("_rescued", "_drift", "_delete", "_blank", WHY, "_raw", ENVELOPE, SHAPE,
 """
 _DETAIL = 200
 _MOMENTS = ("timestamp", "timestamp_ntz")
-_TOO_EXACT = " has more than microseconds, which a timestamp can't hold: the order of changes would be lost"
+_TOO_EXACT = (
+    " has more than microseconds, which a timestamp can't hold: the order of changes would be lost"
+)
 
 
 def parse(
-    spark: SparkSession, flow: FlowSpec, records: Sequence[Records], arrived_at: datetime, *, all_raw: bool = False
+    spark: SparkSession,
+    flow: FlowSpec,
+    records: Sequence[Records],
+    arrived_at: datetime,
+    *,
+    all_raw: bool = False,
 ) -> DataFrame:
     """Return one row per record or blank line: the contract's columns (typed, NULL if refused) and KEPT.
 
@@ -53,9 +60,13 @@ def _typed(flow: FlowSpec, records: Records) -> Records:
     cells = [records.cell(name).alias(f"_t{i}") for i, name in enumerate(flow.columns)]
     frame = records.frame.withColumns({f"_t{i}": cell for i, cell in enumerate(cells)})
     texts = written_forms.rewritten(flow, replace(records, frame=frame))
-    frame = frame.withColumns({f"{cell}w": text for cell, text in texts.items()}) if texts else frame
+    frame = (
+        frame.withColumns({f"{cell}w": text for cell, text in texts.items()}) if texts else frame
+    )
     values = {
-        name: _value(records, frame, f"_t{i}", f"_t{i}w" if f"_t{i}" in texts else "", name, column.stored)
+        name: _value(
+            records, frame, f"_t{i}", f"_t{i}w" if f"_t{i}" in texts else "", name, column.stored
+        )
         for i, (name, column) in enumerate(flow.columns.items())
     }
     for name, value in records.plain.items():
@@ -63,7 +74,9 @@ def _typed(flow: FlowSpec, records: Records) -> Records:
     return replace(records, frame=frame.withColumns(values))
 
 
-def _value(records: Records, frame: DataFrame, cell: str, rewritten: str, name: str, kind: str) -> Column:
+def _value(
+    records: Records, frame: DataFrame, cell: str, rewritten: str, name: str, kind: str
+) -> Column:
     """Return a cell as a value of its column: `rewritten` names its text where that has a form of its own."""
     if not rewritten:
         return typed(frame, cell, kind)
@@ -73,7 +86,9 @@ def _value(records: Records, frame: DataFrame, cell: str, rewritten: str, name: 
     return F.when(records.is_text(name), value).otherwise(typed(frame, cell, kind))
 
 
-def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: datetime, all_kept: bool) -> DataFrame:
+def _judge(
+    spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: datetime, all_kept: bool
+) -> DataFrame:
     frame = records.frame.withColumn("_delete", _is_delete(spark, flow, records))
     if "arrived_at" not in flow.columns:
         at = next((name for name in (FIRST_SEEN, ARRIVED) if name in frame.columns), None)
@@ -105,7 +120,9 @@ def _judge(spark: SparkSession, flow: FlowSpec, records: Records, arrived_at: da
 
 
 def _why(flow: FlowSpec, frame: DataFrame, refusals: Sequence[_Refusal]) -> Column:
-    code = F.coalesce(F.col("_code"), F.lit(1))  # the optimizer fails on an array index that is always NULL
+    code = F.coalesce(
+        F.col("_code"), F.lit(1)
+    )  # the optimizer fails on an array index that is always NULL
 
     def told(values: Sequence[str | None]) -> Column:
         return F.element_at(F.array(*[F.lit(value).cast("string") for value in values]), code)
@@ -120,7 +137,9 @@ def _why(flow: FlowSpec, frame: DataFrame, refusals: Sequence[_Refusal]) -> Colu
     for number, refusal in enumerate(refusals, 1):
         if refusal.found is not None:
             detail = detail.when(code == number, refusal.found)
-    detail = detail.when(reason == "type", F.concat(F.substring(cell, 1, _DETAIL), F.lit(" is no "), static))
+    detail = detail.when(
+        reason == "type", F.concat(F.substring(cell, 1, _DETAIL), F.lit(" is no "), static)
+    )
     return F.struct(
         reason.alias("reason"),
         told([r.field for r in refusals]).alias("field"),
@@ -129,7 +148,11 @@ def _why(flow: FlowSpec, frame: DataFrame, refusals: Sequence[_Refusal]) -> Colu
 
 
 def _called(kind: str, zone: str, written: Written | None) -> str:
-    called = kind if kind != "timestamp" or one_moment(zone) else f"{kind} that clocks in {zone} show once"
+    called = (
+        kind
+        if kind != "timestamp" or one_moment(zone)
+        else f"{kind} that clocks in {zone} show once"
+    )
     if written is None:
         return called
     number = f"1{written.thousands or ''}234{written.decimal}5"
@@ -139,7 +162,10 @@ def _called(kind: str, zone: str, written: Written | None) -> str:
 def may_be_refused_later(flow: FlowSpec) -> bool:
     """Whether a row that is good so far may still lose its key to the transform, or have no place in its partition."""
     goal = flow.target
-    in_texts = any(name not in flow.columns or flow.columns[name].type == "string" for name in goal.partition_by)
+    in_texts = any(
+        name not in flow.columns or flow.columns[name].type == "string"
+        for name in goal.partition_by
+    )
     return in_texts or (bool(goal.essential) and flow.transform is not None)
 
 
@@ -190,7 +216,9 @@ def _refusals(spark: SparkSession, flow: FlowSpec, records: Records) -> Iterator
         value, spared = F.col(quoted(name)), F.lit(False) if name in essential else F.col("_delete")
         if can_clash(records.frame, f"_t{i}", column.stored):
             clash = ~spared & value.isNull() & is_there(records.frame, f"_t{i}")
-            yield _Refusal(clash, "type", name, _called(column.type, flow.source.timezone, flow.written(name)))
+            yield _Refusal(
+                clash, "type", name, _called(column.type, flow.source.timezone, flow.written(name))
+            )
         if not column.nullable or name in essential:
             yield _Refusal(~spared & value.isNull(), "missing", name)
         if name in flow.target.sequence_by and column.type in _MOMENTS:

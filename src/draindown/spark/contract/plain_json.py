@@ -52,7 +52,11 @@ _PATTERNS: Mapping[str, str] = {
     "date": f'"{_YEARS}{_DAY}"',
     "timestamp_ntz": f'"{_YEARS}{_DAY}{_CLOCK}"',
 }
-_PARSED_AS = {"tinyint": "int", "float": "double", **dict.fromkeys(("binary", *text_values.TIMES), "string")}
+_PARSED_AS = {
+    "tinyint": "int",
+    "float": "double",
+    **dict.fromkeys(("binary", *text_values.TIMES), "string"),
+}
 """Types that are cast from another. Of a tinyint 200 Jackson makes -56; a float is the cast of a double's text."""
 
 
@@ -64,25 +68,40 @@ class PlainLines:
     """
 
     def __init__(
-        self, flow: FlowSpec, names: Sequence[str], texts: Collection[str], zone: str, blank: str, *, complete: bool
+        self,
+        flow: FlowSpec,
+        names: Sequence[str],
+        texts: Collection[str],
+        zone: str,
+        blank: str,
+        *,
+        complete: bool,
     ) -> None:
         self._flow, self._texts, self._zone = flow, frozenset(texts), zone
         lacking = "" if complete else "?+"
         fields = [
-            f'(?:"{re.escape(name)}":{blank}(?:{self._pattern(name)}|null)(?:,{blank})?+){lacking}' for name in names
+            f'(?:"{re.escape(name)}":{blank}(?:{self._pattern(name)}|null)(?:,{blank})?+){lacking}'
+            for name in names
         ]
         self.pattern = rf"\{{{''.join(fields)}\}}"
         """Of a whole line. Commas too few or too many are left to the parser."""
         kinds = {name: column.type for name, column in flow.columns.items()}
-        parsed = {name: "string" if name in texts else _PARSED_AS.get(kind, kind) for name, kind in kinds.items()}
+        parsed = {
+            name: "string" if name in texts else _PARSED_AS.get(kind, kind)
+            for name, kind in kinds.items()
+        }
         self._fields = Fields({**parsed, BAD: "string"})
 
     @classmethod
     def of(cls, lines: DataFrame, flow: FlowSpec, known: Known) -> PlainLines | None:
         """Return how to read plain lines; None if a column has no plain form, or a sample has too few such lines."""
-        if not 0 < len(flow.columns) <= _MOST or not all(_is_plain(flow, name) for name in flow.columns):
+        if not 0 < len(flow.columns) <= _MOST or not all(
+            _is_plain(flow, name) for name in flow.columns
+        ):
             return None
-        first = lines.select(F.when(F.octet_length("value") <= _LONGEST, F.col("value")).alias("value")).limit(_SAMPLE)
+        first = lines.select(
+            F.when(F.octet_length("value") <= _LONGEST, F.col("value")).alias("value")
+        ).limit(_SAMPLE)
         try:
             sample = [row["value"] for row in first.collect()]
         except (PySparkException, Py4JError):  # told by the batch, which reads these lines too
@@ -90,7 +109,9 @@ class PlainLines:
         return cls.like(sample, flow, known, session_zone(lines.sparkSession))
 
     @classmethod
-    def like(cls, sample: Sequence[str | None], flow: FlowSpec, known: Known, zone: str) -> PlainLines | None:
+    def like(
+        cls, sample: Sequence[str | None], flow: FlowSpec, known: Known, zone: str
+    ) -> PlainLines | None:
         """Return how to read lines that are like those of a sample; None if too few of these are plain."""
         objects = [one for one in map(_object, sample) if one is not None]
         if not objects:
@@ -100,7 +121,9 @@ class PlainLines:
         texts = {name for one in objects for name, value in one.items() if isinstance(value, str)}
         blank = " " if any(line and '": ' in line for line in sample) else ""
         # a column that a line lacks is drift to report
-        found = cls(flow, list(names), texts & flow.columns.keys(), zone, blank, complete=known.all_records)
+        found = cls(
+            flow, list(names), texts & flow.columns.keys(), zone, blank, complete=known.all_records
+        )
         plain = sum(bool(line and re.fullmatch(found.pattern, line)) for line in sample)
         return found if plain >= _LEAST * len(sample) else None
 
@@ -108,8 +131,12 @@ class PlainLines:
         """Return a frame of lines, `value`, with PLAIN and the columns `cells`."""
         whole = literal(rf"\A{self.pattern}\z")
         is_alike = F.expr(f"value rlike {whole}")
-        frame = frame.withColumn(_PARSED, F.when(is_alike, self._fields.parsed(F.col("value"), STRICT)))
-        values = {_cell(at): F.expr(self._value(name)) for at, name in enumerate(self._flow.columns)}
+        frame = frame.withColumn(
+            _PARSED, F.when(is_alike, self._fields.parsed(F.col("value"), STRICT))
+        )
+        values = {
+            _cell(at): F.expr(self._value(name)) for at, name in enumerate(self._flow.columns)
+        }
         frame = frame.withColumns(values)
         return frame.withColumn(PLAIN, F.coalesce(reduce(and_, self._proof()), F.lit(False)))
 
@@ -125,7 +152,9 @@ class PlainLines:
     def _is_text(self, name: str) -> bool:
         """Whether a column may have any text, which is cast as in every other line."""
         kind = self._flow.columns[name].type
-        return kind in ("string", "binary") or (name in self._texts and kind not in text_values.TIMES)
+        return kind in ("string", "binary") or (
+            name in self._texts and kind not in text_values.TIMES
+        )
 
     def _pattern(self, name: str) -> str:
         """Return the pattern of a value that is not null."""
@@ -134,7 +163,9 @@ class PlainLines:
             return _TEXT
         if kind.startswith("decimal"):
             return _decimal(kind)
-        if kind == "timestamp":  # without an offset, a time may be none in a zone whose clocks change
+        if (
+            kind == "timestamp"
+        ):  # without an offset, a time may be none in a zone whose clocks change
             offset = f"{_OFFSET}?" if text_values.one_moment(self._zone) else _OFFSET
             return f'"{_YEARS}{_DAY}{_CLOCK}{offset}"'
         return _PATTERNS[kind]
@@ -154,9 +185,16 @@ class PlainLines:
 
     def _proof(self) -> list[Column]:
         """Return the conditions under which a line that the pattern matches is plain: it is JSON of such values."""
-        values = [(_cell(at), self._fields.of(_PARSED, name)) for at, name in enumerate(self._flow.columns)]
+        values = [
+            (_cell(at), self._fields.of(_PARSED, name))
+            for at, name in enumerate(self._flow.columns)
+        ]
         cast = [F.expr(f"{cell} is not null or {parsed} is null") for cell, parsed in values]
-        return [F.col(_PARSED).isNotNull(), F.expr(f"{self._fields.of(_PARSED, BAD)} is null"), *cast]
+        return [
+            F.col(_PARSED).isNotNull(),
+            F.expr(f"{self._fields.of(_PARSED, BAD)} is null"),
+            *cast,
+        ]
 
 
 def _cell(at: int) -> str:
@@ -166,7 +204,9 @@ def _cell(at: int) -> str:
 def _is_plain(flow: FlowSpec, name: str) -> bool:
     """Return whether a column may have a plain form. A name that JSON has to escape has none."""
     kind = flow.columns[name].type
-    is_known = kind in _PATTERNS or kind in ("string", "binary", "timestamp") or kind.startswith("decimal")
+    is_known = (
+        kind in _PATTERNS or kind in ("string", "binary", "timestamp") or kind.startswith("decimal")
+    )
     return is_known and flow.written(name) is None and not {'"', "\\"} & set(name)
 
 

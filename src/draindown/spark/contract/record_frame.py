@@ -66,8 +66,15 @@ def of_lines(lines: DataFrame, flow: FlowSpec) -> DataFrame:
     return frame.withColumn("value", F.when(fits, F.col("value")))
 
 
-def finish(frame: DataFrame, broken: Column, unknown: Column, drift: Column, *keep: str) -> DataFrame:
+def finish(
+    frame: DataFrame, broken: Column, unknown: Column, drift: Column, *keep: str
+) -> DataFrame:
     """The columns of a `Records` frame, and those that `keep` names for its cells."""
     marks = F.when(~F.col("_blank"), drift).alias("_drift")
-    as_is = ["_raw", "_blank", *PLACE, *(name for name in frame.columns if name in (FIRST_SEEN, ARRIVED, ENVELOPE))]
+    as_is = [
+        "_raw",
+        "_blank",
+        *PLACE,
+        *(name for name in frame.columns if name in (FIRST_SEEN, ARRIVED, ENVELOPE)),
+    ]
     return frame.select(*as_is, broken.alias("_broken"), unknown.alias("_unknown"), marks, *keep)

@@ -26,13 +26,18 @@ READERS: MutableMapping[str, RecordReader] = {
 _NOTHING_KNOWN = Known()
 
 
-def records_of(reads: Iterable[Read], flow: FlowSpec, known: Known = _NOTHING_KNOWN) -> list[Records]:
+def records_of(
+    reads: Iterable[Read], flow: FlowSpec, known: Known = _NOTHING_KNOWN
+) -> list[Records]:
     """Return the records of what was read, one entry per plan. Arguments as in `RecordReader.records`."""
     recorded = flow.as_recorded
     found = (READERS[flow.source.format].records(read, recorded, known) for read in reads)
     if any(name != field for name, field in flow.fields.items()):
         found = (_by_column(records, flow.fields) for records in found)
-    return [enveloped(records, flow, known) if ENVELOPE in records.frame.columns else records for records in found]
+    return [
+        enveloped(records, flow, known) if ENVELOPE in records.frame.columns else records
+        for records in found
+    ]
 
 
 def _by_column(records: Records, fields: Mapping[str, str]) -> Records:
@@ -40,4 +45,6 @@ def _by_column(records: Records, fields: Mapping[str, str]) -> Records:
     is_text = records.is_text
     named = None if is_text is None else lambda name: is_text(fields[name])
     plain = {name: records.plain[field] for name, field in fields.items() if field in records.plain}
-    return replace(records, cell=lambda name: records.cell(fields[name]), is_text=named, plain=plain)
+    return replace(
+        records, cell=lambda name: records.cell(fields[name]), is_text=named, plain=plain
+    )

@@ -122,7 +122,9 @@ def within_years(value: str, kind: str) -> str:
 def is_cut(text: str) -> str:
     """Return the condition that a time is written with more than microseconds, which a timestamp can't hold."""
     seventh = f"substring({text}, instr({text}, '.') + 7, 1) between '0' and '9'"
-    return f"if(instr({text}, '.') > 0 and {seventh}, {text} rlike '[.][0-9]{{6}}[0-9]*[1-9]', false)"
+    return (
+        f"if(instr({text}, '.') > 0 and {seventh}, {text} rlike '[.][0-9]{{6}}[0-9]*[1-9]', false)"
+    )
 
 
 def one_moment(zone: str) -> bool:
@@ -149,7 +151,10 @@ def local_micros(text: str) -> str:
 
     Spark takes a zone only behind seconds, so these are added where they are missing.
     """
-    casts = (f"try_cast(concat(rtrim({text}), '{missing}Z') as timestamp)" for missing in ("", ":00", ":00:00"))
+    casts = (
+        f"try_cast(concat(rtrim({text}), '{missing}Z') as timestamp)"
+        for missing in ("", ":00", ":00:00")
+    )
     return f"unix_micros(coalesce({', '.join(casts)}))"
 
 
@@ -172,7 +177,9 @@ def _is_number(text: str, least: str) -> str:
 
 def _is_decimal(text: str) -> str:
     """Return the condition that a text begins and ends as a number, is short, and has no digits of other scripts."""
-    return f"({_is_number(text, '.')} and octet_length({text}) = length({text}) and {is_short(text)})"
+    return (
+        f"({_is_number(text, '.')} and octet_length({text}) = length({text}) and {is_short(text)})"
+    )
 
 
 def _floating(text: str, kind: str) -> str:
@@ -205,7 +212,9 @@ def _ends_with_digit(text: str) -> str:
 
 def _is_bare_date(text: str) -> str:
     """Return the condition that nothing follows the day. Spark ignores anything after a blank or a T."""
-    short = f"length(trim({text})) <= 10 and instr(trim({text}), ' ') = 0 and instr({text}, 'T') = 0"
+    short = (
+        f"length(trim({text})) <= 10 and instr(trim({text}), ' ') = 0 and instr({text}, 'T') = 0"
+    )
     return f"{_ends_with_digit(text)} and {short}"
 
 
@@ -227,7 +236,9 @@ def _is_clear(text: str, zone: str) -> str:
     if one_moment(zone):
         return f"{known} and {there}"
     moment = _cast(text, "timestamp")
-    here = f"if({local_micros(text)} is null, true, {once(moment, local_micros(text), literal(zone))})"
+    here = (
+        f"if({local_micros(text)} is null, true, {once(moment, local_micros(text), literal(zone))})"
+    )
     return f"{known} and {there} and {here}"
 
 

@@ -22,8 +22,18 @@ Transform = Callable[[DataFrame], DataFrame]
 
 def not_imported(path: Path, error: BaseException) -> TerminalError:
     """Return TerminalError `transform-failed` for a module that can't be imported."""
-    inside = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    line = getattr(error, "lineno", None) if isinstance(error, SyntaxError) else inside[-1] if inside else 1
+    inside = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == str(path)
+    ]
+    line = (
+        getattr(error, "lineno", None)
+        if isinstance(error, SyntaxError)
+        else inside[-1]
+        if inside
+        else 1
+    )
     return TerminalError(
         "transform-failed",
         tried=f"import {path}",
@@ -32,7 +42,9 @@ def not_imported(path: Path, error: BaseException) -> TerminalError:
     )
 
 
-def failed(dotted: str, transform: Transform, error: BaseException, column: str = "", value: str = "") -> TerminalError:
+def failed(
+    dotted: str, transform: Transform, error: BaseException, column: str = "", value: str = ""
+) -> TerminalError:
     """Return TerminalError `transform-failed`. `column`, `value`: what fails, and on which input, if that is known."""
     where = _where(transform, error)
     found = f"{where}: {_message(error)}"
@@ -53,7 +65,11 @@ def _where(transform: Transform, error: BaseException) -> str:
     function = inspect.unwrap(transform)
     code = getattr(function, "__code__", None)
     path, line = (code.co_filename, code.co_firstlineno) if code else ("?", 0)
-    inside = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    inside = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == path
+    ]
     text = said(error)
     lines = (*_PYTHON.findall(text), *_QUERY.findall(text))
     told = [int(at) for file, at in lines if Path(file).name == Path(path).name]
@@ -64,9 +80,17 @@ def _message(error: BaseException) -> str:
     """Return what is wrong in one line: of an error in Python code the last line of its trace."""
     text = said(error)
     if "Traceback (most recent call last)" in text:
-        lines = [line.strip() for line in text.partition("JVM stacktrace")[0].splitlines() if line.strip()]
-        python = [line for line in lines if re.match(r"[A-Za-z_.]*(Error|Exception|Warning)\b", line)]
+        lines = [
+            line.strip()
+            for line in text.partition("JVM stacktrace")[0].splitlines()
+            if line.strip()
+        ]
+        python = [
+            line for line in lines if re.match(r"[A-Za-z_.]*(Error|Exception|Warning)\b", line)
+        ]
         if python:
             return shortened(python[-1])
-    line = _STATE.sub("", _CODE.sub("", next(iter(re.findall(r"\[[A-Z0-9_.]+\][^\n]*", text)), first_line(error))))
+    line = _STATE.sub(
+        "", _CODE.sub("", next(iter(re.findall(r"\[[A-Z0-9_.]+\][^\n]*", text)), first_line(error)))
+    )
     return shortened(f"{type(error).__name__}: {line}")

@@ -89,7 +89,9 @@ def apply(frame: DataFrame, transform: Transform, name: str) -> DataFrame:
     given = packed(frame)
     result = _called(transform, given, name)
     if not isinstance(result, DataFrame) or ROW not in result.columns:
-        raise _not_columns(name, f"it must return a DataFrame that still has `{ROW}`: keep it in your select")
+        raise _not_columns(
+            name, f"it must return a DataFrame that still has `{ROW}`: keep it in your select"
+        )
     _hold_to_columns(result, given, name)
     _hold_to_names(result.schema, name)
     own = [F.col(quoted(c)) for c in result.columns if c != ROW]
@@ -118,10 +120,16 @@ def _hold_to_columns(result: DataFrame, given: DataFrame, name: str) -> None:
     for node in _above(result._jdf.queryExecution().analyzed(), bottom):
         kind = node.getClass().getSimpleName()
         if kind not in _ALLOWED:
-            raise _not_columns(name, f"it does a {kind}; only columns may be added, renamed, retyped or computed")
+            raise _not_columns(
+                name, f"it does a {kind}; only columns may be added, renamed, retyped or computed"
+            )
         if node.subqueries().size():
-            raise _not_columns(name, "it asks another table in a subquery; a replay would find other rows there")
-        unstable = sorted({f"{word}()" for word in _UNSTABLE.findall(node.simpleString(10_000).lower())})
+            raise _not_columns(
+                name, "it asks another table in a subquery; a replay would find other rows there"
+            )
+        unstable = sorted(
+            {f"{word}()" for word in _UNSTABLE.findall(node.simpleString(10_000).lower())}
+        )
         if unstable or not all(e.deterministic() for e in items(node.expressions())):
             raise TerminalError(
                 "transform-unstable",
@@ -132,7 +140,9 @@ def _hold_to_columns(result: DataFrame, given: DataFrame, name: str) -> None:
 
 
 def _hold_to_names(schema: StructType, name: str) -> None:
-    twice = sorted(column for column, times in Counter(map(caseless, schema.names)).items() if times > 1)
+    twice = sorted(
+        column for column, times in Counter(map(caseless, schema.names)).items() if times > 1
+    )
     reserved = [column for column in schema.names if column.startswith("_") and column != ROW]
     found = [f"column {column} stands there twice (case doesn't count)" for column in twice]
     found += [f"column {column} begins with _, which is draindown's own" for column in reserved]
@@ -164,7 +174,9 @@ def _not_columns(name: str, found: str) -> TerminalError:
     )
 
 
-def computed_from(result: DataFrame, column: str, keys: set[str], given: DataFrame) -> list[str] | None:
+def computed_from(
+    result: DataFrame, column: str, keys: set[str], given: DataFrame
+) -> list[str] | None:
     """Return how the plan between `given` and `result` computes `column` from `keys` alone; None if it does not.
 
     If it does, the value can't change for a key as long as the same expressions compute it, and a predicate on it may
@@ -194,7 +206,9 @@ def computed_from(result: DataFrame, column: str, keys: set[str], given: DataFra
 def _runs_code(expression: Any) -> bool:
     """Return whether a value is computed by code that the plan does not show."""
     name = str(expression.getClass().getName())
-    is_code = name.endswith("UDF") or not name.startswith("org.apache.spark.sql.catalyst.expressions.")
+    is_code = name.endswith("UDF") or not name.startswith(
+        "org.apache.spark.sql.catalyst.expressions."
+    )
     return is_code or any(map(_runs_code, items(expression.children())))
 
 

@@ -91,14 +91,18 @@ def _nested(value: str, held: DataType, kind: DataType, zone: str, depth: int) -
         case ArrayType(), ArrayType():
             return f"transform({value}, {one} -> {inside(one, held.elementType, kind.elementType)})"
         case MapType(), MapType():
-            keys = f"transform(map_keys({value}), {one} -> {inside(one, held.keyType, kind.keyType)})"
+            keys = (
+                f"transform(map_keys({value}), {one} -> {inside(one, held.keyType, kind.keyType)})"
+            )
             values = f"transform(map_values({value}), {one} -> {inside(one, held.valueType, kind.valueType)})"
             # bound: Spark would evaluate keys that stand there thrice before, and an error there ends the batch
             made = map_of(f"k{depth}", values, kind)
             return f"element_at(transform(array({keys}), k{depth} -> {made}), 1)"
         case StructType(), MapType(keyType=StringType()):  # what pandas makes of a dict
             names = ", ".join(literal(name) for name in held.names)
-            values = ", ".join(inside(f"{value}.{quoted(f.name)}", f.dataType, kind.valueType) for f in held)
+            values = ", ".join(
+                inside(f"{value}.{quoted(f.name)}", f.dataType, kind.valueType) for f in held
+            )
             entries = f"map_from_arrays(array({names}), array({values}))"
             return f"if({value} is null, null, map_filter({entries}, (k, v) -> v is not null))"
         case StructType(), StructType():
@@ -131,7 +135,11 @@ def _scalar(value: str, held: DataType, kind: DataType, zone: str) -> str:
     if held == kind:
         return text_values.within_years(value, name) if name in text_values.TIMES else value
     if name == "string":
-        return _valid(f"cast({value} as string)") if isinstance(held, BinaryType) else f"cast({value} as string)"
+        return (
+            _valid(f"cast({value} as string)")
+            if isinstance(held, BinaryType)
+            else f"cast({value} as string)"
+        )
     if name in text_values.TIMES:
         return _time(value, held, name, zone)
     if isinstance(held, NumericType) and isinstance(kind, NumericType):
@@ -147,7 +155,11 @@ def _number(value: str, held: DataType, name: str) -> str:
     """Return a whole number or a decimal; NULL if its cast back is another number."""
     cast = f"try_cast({value} as {name})"
     # Spark casts 2^63 to the greatest bigint, which it casts back to 2^63
-    bounds = f"abs({value}) < 9223372036854775808D and " if held.simpleString() in text_values.FINITE else ""
+    bounds = (
+        f"abs({value}) < 9223372036854775808D and "
+        if held.simpleString() in text_values.FINITE
+        else ""
+    )
     back = f"try_cast({cast} as {held.simpleString()})"  # 999.995 is 1000.00 as decimal(10,2): no decimal(6,3)
     return f"if({bounds}{back} = {value}, {cast}, null)"
 

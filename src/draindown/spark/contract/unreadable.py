@@ -62,7 +62,10 @@ def _among(spark: SparkSession, flow: FlowSpec, layout: FlowLayout, read: Input)
     # two partitions: a single one is not shuffled, and writes nothing to the scratch directory
     if _fails(lambda: spark.range(0, 2, 1, 2).select(F.max(F.xxhash64("id"))).collect()):
         return {}
-    tried = {unit.name: _fails(partial(_read, spark, flow, layout.spool, read.alone(unit))) for unit in read.units}
+    tried = {
+        unit.name: _fails(partial(_read, spark, flow, layout.spool, read.alone(unit)))
+        for unit in read.units
+    }
     return {name: why for name, why in tried.items() if why}
 
 
@@ -70,7 +73,9 @@ def _read(spark: SparkSession, flow: FlowSpec, spool: str, alone: Input) -> None
     """Read a unit: through the contract if it can be left out whatever is wrong with it, else as it comes."""
     records = records_of(alone.read(spark, flow, spool), flow)
     if alone.by_name:
-        parse(spark, flow, records, _SOME_TIME, all_raw=True).write.format("noop").mode("overwrite").save()
+        parse(spark, flow, records, _SOME_TIME, all_raw=True).write.format("noop").mode(
+            "overwrite"
+        ).save()
         return
     for part in records:
         part.frame.select(F.max(F.xxhash64(part.raw))).collect()

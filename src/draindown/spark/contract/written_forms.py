@@ -55,8 +55,12 @@ def canonical(text: str, written: Written, kind: str) -> str:
 
 
 def _number(text: str, written: Written) -> str:
-    grouped = f"[0-9]{{1,3}}(?:{_exactly(written.thousands)}[0-9]{{3}})+|" if written.thousands else ""
-    regex = rf"\A[+-]?(?:{grouped}[0-9]*)(?:{_exactly(written.decimal)}[0-9]*)?(?:[eE][+-]?[0-9]+)?\z"
+    grouped = (
+        f"[0-9]{{1,3}}(?:{_exactly(written.thousands)}[0-9]{{3}})+|" if written.thousands else ""
+    )
+    regex = (
+        rf"\A[+-]?(?:{grouped}[0-9]*)(?:{_exactly(written.decimal)}[0-9]*)?(?:[eE][+-]?[0-9]+)?\z"
+    )
     plain = f"translate({text}, {literal(written.decimal + (written.thousands or ''))}, '.')"
     return f"if({text} rlike {literal(regex)}, {plain}, null)"
 
@@ -79,7 +83,9 @@ class _Form:
         for part in parts:
             if not part.letter:
                 regex += _exactly(part.text)
-            elif kind == "date" and part.letter not in "yMd":  # a day holds no time of day but its first instant
+            elif (
+                kind == "date" and part.letter not in "yMd"
+            ):  # a day holds no time of day but its first instant
                 zeros = "0{1,2}" if part.open_ended else f"0{{{part.width}}}"
                 regex += _MIDNIGHT.get((part.letter, part.width), zeros)
             else:
@@ -90,7 +96,11 @@ class _Form:
     def result(self, text: str) -> str:
         """Return the SQL expression of the canonical text, of a `text` that the expression matches."""
         pieces = list(self._pieces(text))
-        joined = [f"regexp_replace({text}, {literal(self.regex)}, {literal(one)})" for one in pieces if one[:1] != "("]
+        joined = [
+            f"regexp_replace({text}, {literal(self.regex)}, {literal(one)})"
+            for one in pieces
+            if one[:1] != "("
+        ]
         plain = iter(joined)
         return f"concat({', '.join(one if one[:1] == '(' else next(plain) for one in pieces)})"
 

@@ -43,19 +43,28 @@ def again_of(work: Work, at: int) -> Again:
     table, rows = work.batch.slice.tables[at], work.sources[at]
     if isinstance(work.scope, Standing) and not work.scope.went.number:
         nothing = rows.where(F.lit(False))
-        return Again(nothing, Pruning(), Size(0, 0), (0, len(TableLog(table.path, table.at).files())))
+        return Again(
+            nothing, Pruning(), Size(0, 0), (0, len(TableLog(table.path, table.at).files()))
+        )
     relation, scope = work.resolved.kind.relations[at], work.scope
     possible = relation.source_pruning(scope.pruning)
     if isinstance(scope, Touched) and scope.earliest is not None:
         possible = replace(possible, since=relation.since(rows, scope.earliest))
-    files = TableLog(table.path, table.at).files([*possible.values, *possible.ranges, *possible.since])
+    files = TableLog(table.path, table.at).files(
+        [*possible.values, *possible.ranges, *possible.since]
+    )
     pruning = possible.narrowed(rows.schema, files)
     found = pruning.files(rows.schema, files)
-    size = Size(sum(file.get("num_records") or 0 for file in found), sum(file["size_bytes"] for file in found))
+    size = Size(
+        sum(file.get("num_records") or 0 for file in found),
+        sum(file["size_bytes"] for file in found),
+    )
     return Again(rows, pruning, size, (len(found), len(files)))
 
 
-def settings_of(spark: SparkSession, work: Work, held: Held | None, read: Sequence[Again]) -> Mapping[str, str]:
+def settings_of(
+    spark: SparkSession, work: Work, held: Held | None, read: Sequence[Again]
+) -> Mapping[str, str]:
     """Return the session settings by the size of what is read again and of what it is compared with."""
     tuning = work.batch.tuning
     again = Size(sum(one.size.rows for one in read), sum(one.size.bytes for one in read))
@@ -65,5 +74,7 @@ def settings_of(spark: SparkSession, work: Work, held: Held | None, read: Sequen
     found = dict(tuning.evaluation(again.rows, size.rows if size else 0)) | dict(
         tuning.shuffling(weight, tasks, partitions)
     )
-    found |= dict(tuning.adapting(weight)) | dict(tuning.estimating(size, *(one.size for one in read)))
+    found |= dict(tuning.adapting(weight)) | dict(
+        tuning.estimating(size, *(one.size for one in read))
+    )
     return found | dict(tuning.writing(size, again, work.batch.flow.maintenance.copy_on_write))

@@ -36,10 +36,14 @@ def in_query(sql: str, analyzed: Node) -> tuple[str, list[str]]:
     """
     found = {str(one.name()): plans.span(function) for one, function in _floats(analyzed)}
     told = list[str]()
-    for name, place in sorted(((name, place) for name, place in found.items() if place), key=lambda one: -one[1][0]):
+    for name, place in sorted(
+        ((name, place) for name, place in found.items() if place), key=lambda one: -one[1][0]
+    ):
         start, stop = place
         if scale := _scale(sql[start:stop]):
-            sql = f"{sql[:start]}struct({sql[start:stop]} as {VALUE}, {scale} as {SCALE}){sql[stop:]}"
+            sql = (
+                f"{sql[:start]}struct({sql[start:stop]} as {VALUE}, {scale} as {SCALE}){sql[stop:]}"
+            )
             told.append(name)
     return sql, told
 
@@ -48,9 +52,16 @@ def _floats(plan: Node) -> Iterator[tuple[Node, Node]]:
     """Yield the columns of an aggregate that are one sum or average of doubles, each with that function."""
     for one in items(plan.aggregateExpressions()) if kind(plan) == "Aggregate" else ():
         inner = one.child() if kind(one) == "Alias" else one
-        if kind(inner) == "AggregateExpression" and not inner.isDistinct() and inner.filter().isEmpty():
+        if (
+            kind(inner) == "AggregateExpression"
+            and not inner.isDistinct()
+            and inner.filter().isEmpty()
+        ):
             function = inner.aggregateFunction()
-            if kind(function) in ("Sum", "Average") and str(function.child().dataType().simpleString()) in _FLOATS:
+            if (
+                kind(function) in ("Sum", "Average")
+                and str(function.child().dataType().simpleString()) in _FLOATS
+            ):
                 yield one, function
 
 

@@ -37,7 +37,10 @@ def exact_query(sql: str, analyzed: Node) -> str:
 def _averages(plan: Node) -> Iterator[Node]:
     for node in plans.nodes(plan):
         for one in plans.expressions(node):
-            if plans.kind(one) == "Average" and str(one.child().dataType().simpleString()) == "bigint":
+            if (
+                plans.kind(one) == "Average"
+                and str(one.child().dataType().simpleString()) == "bigint"
+            ):
                 yield one
 
 

@@ -87,24 +87,33 @@ class Deriving:
         own = read.units[0].row
         pairs = (by_table(source, one.units) for one in (read, newest))
         tables = [
-            _versions(layout, one, last.until if newest is read else Followed(table, layout).readable(last))
+            _versions(
+                layout,
+                one,
+                last.until if newest is read else Followed(table, layout).readable(last),
+            )
             for table, one, last in zip(source.read, *pairs, strict=True)
             if one and last
         ]
         decided = own["decided_from"], newest.units[0].row["decided"]
-        return TableSlice(read.number, tables, bucket_of(own, self.flow.derivation.scope_keys), decided)
+        return TableSlice(
+            read.number, tables, bucket_of(own, self.flow.derivation.scope_keys), decided
+        )
 
     def _newest(self) -> Slice | None:
         layout, generation = self.request.layout, self.generation
-        return next(intake.slices(layout, generation, generations.first_unread(layout, generation) - 1), None)
+        return next(
+            intake.slices(layout, generation, generations.first_unread(layout, generation) - 1),
+            None,
+        )
 
 
 def _late(row: BatchRow, *, is_fill: bool) -> Finding:
-    detail = "came later than the flow accepts, or went; they are left out until someone applies them"
+    detail = (
+        "came later than the flow accepts, or went; they are left out until someone applies them"
+    )
     if is_fill and 2 * row.late > row.records:
-        detail += (
-            f". They are most of the {count(row.records, 'row')} there: is `accept` shorter than its files are old?"
-        )
+        detail += f". They are most of the {count(row.records, 'row')} there: is `accept` shorter than its files are old?"
     where = f"draindown late list {row.pipeline} --flow {row.flow}"
     return Finding(kind="late", subject=count(row.late, "late row"), detail=detail, next=where)
 
@@ -113,7 +122,11 @@ def bucket_of(own: Mapping[str, Any], keys: Sequence[str]) -> Bucket:
     """Return the bucket that a row of the intake pins."""
     division = Division.of(own["division"])
     at, number = division.place(own["bucket"])
-    within = KeyRange(keys.index(division.by), division.kind, *division.ends(at)) if division.starts else None
+    within = (
+        KeyRange(keys.index(division.by), division.kind, *division.ends(at))
+        if division.starts
+        else None
+    )
     return Bucket(number, division.parts[at], within)
 
 

@@ -46,8 +46,13 @@ class Difference:
             return rows.withColumns({name: F.lit(None).cast("boolean") for name in was})
         own = [F.col(quoted(key)).alias(f"_held_{at}") for at, key in enumerate(self.work.row_keys)]
         before = self.held.rows.select(*own, *[judged.alias(name) for name, judged in was.items()])
-        same = [F.col(quoted(key)).eqNullSafe(F.col(f"_held_{at}")) for at, key in enumerate(self.work.row_keys)]
-        return rows.join(before, reduce(Column.__and__, same), "left").drop(*[f"_held_{at}" for at in range(len(own))])
+        same = [
+            F.col(quoted(key)).eqNullSafe(F.col(f"_held_{at}"))
+            for at, key in enumerate(self.work.row_keys)
+        ]
+        return rows.join(before, reduce(Column.__and__, same), "left").drop(
+            *[f"_held_{at}" for at in range(len(own))]
+        )
 
     def write(self, row: BatchRow) -> None:
         """Commit the difference, or an empty commit with the ledger row if there is none."""

@@ -25,7 +25,15 @@ from draindown.spark.derived import difference, failing, history, images, notes,
 from draindown.spark.derived.again import Again, again_of, settings_of
 from draindown.spark.derived.batch import DeriveBatch
 from draindown.spark.derived.change import Difference
-from draindown.spark.derived.difference import BEFORE, DELETE, FATE, INSERT, UNCHANGED, UPDATE, Counts
+from draindown.spark.derived.difference import (
+    BEFORE,
+    DELETE,
+    FATE,
+    INSERT,
+    UNCHANGED,
+    UPDATE,
+    Counts,
+)
 from draindown.spark.derived.kind import key_names
 from draindown.spark.derived.late import Sieve, keep, keep_none, sieves
 from draindown.spark.derived.registry import kind_of
@@ -70,9 +78,19 @@ def opened(spark: SparkSession, batch: DeriveBatch, kept: ExitStack) -> Opened:
     kept.enter_context(configured(spark, SETTINGS))
     kept.enter_context(history.kept(layout, {one.path: one.at for one in tables}))
     count = sieves(spark, layout, batch.flow, batch.slice.decided, kind_of(batch.flow).relations)
-    rows = [images.at(spark, one.path, one.at, sieve.own) for one, sieve in zip(tables, count, strict=True)]
+    rows = [
+        images.at(spark, one.path, one.at, sieve.own)
+        for one, sieve in zip(tables, count, strict=True)
+    ]
     sources = [sieve.counting(one) for one, sieve in zip(rows, count, strict=True)]
-    resolved = resolve(batch.flow, sources, _tried(batch), remedies.once_corrected(batch), batch.places, batch.tuning)
+    resolved = resolve(
+        batch.flow,
+        sources,
+        _tried(batch),
+        remedies.once_corrected(batch),
+        batch.places,
+        batch.tuning,
+    )
     return Opened(count, rows, sources, resolved)
 
 
@@ -82,11 +100,15 @@ def read(spark: SparkSession, batch: DeriveBatch, kept: ExitStack) -> Derivation
     found = opened(spark, batch, kept)
     with configured(spark, batch.tuning.evaluation(batch.slice.rows)):
         try:
-            return Derivation(touched(found.count, batch, found.rows, found.sources, found.resolved, kept))
+            return Derivation(
+                touched(found.count, batch, found.rows, found.sources, found.resolved, kept)
+            )
         except failing.ERRORS as error:
             if not failing.is_of_data(error):
                 raise
-            raise remedies.not_computed(batch, f"the key of a row: {failing.reason(error)}") from error
+            raise remedies.not_computed(
+                batch, f"the key of a row: {failing.reason(error)}"
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -111,7 +133,9 @@ class Derivation:
         work, writer = self.work, self.work.batch.writer
         spark = work.sources[0].sparkSession
         with remedies.source_types_named(work):
-            delta_target.prepare(spark, writer, StructType(list(work.resolved.schema)).add(CHANGED_AT, "timestamp"))
+            delta_target.prepare(
+                spark, writer, StructType(list(work.resolved.schema)).add(CHANGED_AT, "timestamp")
+            )
         with ExitStack() as kept:
             work, held, again = prepared(spark, work, kept)
             work = replace(work, row=replace(work.row, reread=sum(one.size.rows for one in again)))
@@ -119,7 +143,9 @@ class Derivation:
             yield _recomputed(work, held, again, kept)
 
 
-def prepared(spark: SparkSession, work: Work, kept: ExitStack) -> tuple[Work, Held | None, list[Again]]:
+def prepared(
+    spark: SparkSession, work: Work, kept: ExitStack
+) -> tuple[Work, Held | None, list[Again]]:
     """Return the work as narrowed, the table's rows, and what is read again of each source.
 
     The session has the settings of the comparison until `kept` closes.
@@ -150,7 +176,9 @@ def narrowed(work: Work, held: Held | None, kept: ExitStack) -> Work:
         return work
     if kind.absorbs:
         (relation,), (netted,), (table,) = kind.relations, work.netted, work.batch.slice.tables
-        return replace(work, scope=standing(relation, scope, netted, held.rows, kept, changes=table.changes))
+        return replace(
+            work, scope=standing(relation, scope, netted, held.rows, kept, changes=table.changes)
+        )
     if kind.span is None:
         return work
     return replace(work, scope=spanned(scope, kind.span, held.rows, work.scope_keys, kept))
@@ -169,24 +197,32 @@ def _keep_late(work: Work) -> None:
         keep_none(batch.writer, work.sources[0].sparkSession)
 
 
-def _recomputed(work: Work, held: Held | None, again: Sequence[Again], kept: ExitStack) -> Difference:
+def _recomputed(
+    work: Work, held: Held | None, again: Sequence[Again], kept: ExitStack
+) -> Difference:
     """Recompute the keys and compare them with the table. Frames stay persisted until `kept` closes."""
     kind, sources = work.resolved.kind, [one.possible for one in again]
     keyed = recompute.keyed(kind, sources, work.scope)
-    fresh, remembered = (kind.result(*keyed), None) if kind.memory is None else kind.memory.recomputed(keyed, kept)
+    fresh, remembered = (
+        (kind.result(*keyed), None) if kind.memory is None else kind.memory.recomputed(keyed, kept)
+    )
     fated = recompute.compared(kind, fresh, work.scope, None if held is None else held.rows)
     counts = Counts({}, 0, 0, 0)
     if work.batch.slice.is_fill or work.row.touched:  # else nothing changed of what the query reads
         kept.enter_context(persisted(fated))
         parts, schema = work.batch.flow.target.partition_by, work.resolved.schema
         texts = [name for name in parts if schema[name].dataType.typeName() == "string"]
-        counts = difference.count(fated, kind.row_keys, kind.counted, texts, kind.scope_keys, kind.found)
+        counts = difference.count(
+            fated, kind.row_keys, kind.counted, texts, kind.scope_keys, kind.found
+        )
         notes.missed(work.batch, counts)
         _refuse_blank(work, counts.blank)
         _refuse_twice(work, held, counts.twice)
     else:
         remembered = None
-    acts = fated.where(F.col(FATE).isin(*difference.ACTS)).withColumn(CHANGED_AT, F.lit(work.batch.changed_at))
+    acts = fated.where(F.col(FATE).isin(*difference.ACTS)).withColumn(
+        CHANGED_AT, F.lit(work.batch.changed_at)
+    )
     return Difference(work, acts.drop(BEFORE), _output(work, counts), held, remembered)
 
 
@@ -203,11 +239,14 @@ def _group_named(work: Work, again: Sequence[Again]) -> Iterator[None]:
             raise
         kind, sources = work.resolved.kind, [one.possible for one in again]
         names = key_names(kind)
-        every = (relation.keyed(rows) for relation, rows in zip(kind.relations, sources, strict=True))
+        every = (
+            relation.keyed(rows) for relation, rows in zip(kind.relations, sources, strict=True)
+        )
         keyed = work.scope.within(next(one for one in every if {*names} <= {*one.columns}), names)
         whole = partial(recompute.result, kind, sources, work.scope)
         found = (
-            failing.named(error) or f"{failing.failing(whole, work.scope_keys, keyed, names)}: {failing.reason(error)}"
+            failing.named(error)
+            or f"{failing.failing(whole, work.scope_keys, keyed, names)}: {failing.reason(error)}"
         )
         raise remedies.not_computed(work.batch, found) from error
 
@@ -228,7 +267,9 @@ def _output(work: Work, counts: Counts) -> BatchRow:
     row = replace(row, touched=touched, absent=absent)
     wrong = ["more keys than were touched"] if row.absent < 0 else []
     if row.kind == "source":  # what a replay touches may be gone from the source and from the table
-        gone = row.deleted if work.batch.slice.is_fill else 0  # of these keys the source may have no row
+        gone = (
+            row.deleted if work.batch.slice.is_fill else 0
+        )  # of these keys the source may have no row
         wrong += work.resolved.kind.wrong(replace(row, touched=touched - gone))
     if wrong:
         raise not_adding_up(row, wrong)
@@ -241,13 +282,22 @@ def _refuse_twice(work: Work, held: Held | None, number: int) -> None:
     """Refuse keys with several rows, of the query or of the table. Raises TerminalError `result-not-unique`."""
     if not number:
         return
-    whose, mended = f"the query returns several rows for {number}", remedies.once_corrected(work.batch)
+    whose, mended = (
+        f"the query returns several rows for {number}",
+        remedies.once_corrected(work.batch),
+    )
     if held is not None:
-        by_key = work.scope.within(held.rows, work.scope_keys).groupBy(*map(quoted, work.row_keys)).count()
+        by_key = (
+            work.scope.within(held.rows, work.scope_keys)
+            .groupBy(*map(quoted, work.row_keys))
+            .count()
+        )
         if doubled := by_key.where("count > 1").count():
             whose = f"somebody wrote them or the keys were others before: the table has several rows for {doubled}"
             mended = [_rebuild(work, "")]
-    raise _refused(work, "result-not-unique", f"{whose} of them; keys are {', '.join(work.row_keys)}", mended)
+    raise _refused(
+        work, "result-not-unique", f"{whose} of them; keys are {', '.join(work.row_keys)}", mended
+    )
 
 
 def _refuse_blank(work: Work, blank: Mapping[str, int]) -> None:
@@ -256,7 +306,9 @@ def _refuse_blank(work: Work, blank: Mapping[str, int]) -> None:
     `blank`: their number by column and reason. Raises TerminalError `partition-empty`.
     """
     if blank:
-        found = "; ".join(f"in {count(number, 'key')} partition column {what}" for what, number in blank.items())
+        found = "; ".join(
+            f"in {count(number, 'key')} partition column {what}" for what, number in blank.items()
+        )
         named = " or ".join(dict.fromkeys(what.partition(" has ")[0] for what in blank))
         when = f"   # once {named} is out of partition_by, or NULL in the source where it is such a text"
         raise _refused(work, "partition-empty", found, _rebuild(work, when))

@@ -48,9 +48,17 @@ def compare(
     new = fresh.select(F.struct(*map(quoted, fresh.columns)).alias("_new"))
     same = [_field("_new", key).eqNullSafe(_field(_OLD, key)) for key in keys]
     paired = new.join(old, reduce(Column.__and__, same), "full_outer")
-    near = [name for name in names if _is_float(fresh, name) and (computed is None or name in computed)]
-    differs = [_differs(name, near=name in near, scale=scales.get(name)) for name in names if name not in keys]
-    changed = reduce(Column.__or__, [*differs, *(_field(_OLD, name).isNotNull() for name in left)], F.lit(False))
+    near = [
+        name for name in names if _is_float(fresh, name) and (computed is None or name in computed)
+    ]
+    differs = [
+        _differs(name, near=name in near, scale=scales.get(name))
+        for name in names
+        if name not in keys
+    ]
+    changed = reduce(
+        Column.__or__, [*differs, *(_field(_OLD, name).isNotNull() for name in left)], F.lit(False)
+    )
     fate = (
         F.when(F.col(_OLD).isNull(), INSERT)
         .when(F.col("_new").isNull(), DELETE)
@@ -58,8 +66,12 @@ def compare(
     )
     kept = [F.coalesce(_field("_new", key), _field(_OLD, key)).alias(key) for key in keys]
     rest = [_field("_new", name).alias(name) for name in names if name not in keys]
-    before = (F.lit(None).cast("bigint") if counted is None else _field(_OLD, counted)).alias(BEFORE)
-    return paired.select(*kept, *rest, before, fate.alias(FATE)).select(*map(quoted, names), BEFORE, FATE)
+    before = (F.lit(None).cast("bigint") if counted is None else _field(_OLD, counted)).alias(
+        BEFORE
+    )
+    return paired.select(*kept, *rest, before, fate.alias(FATE)).select(
+        *map(quoted, names), BEFORE, FATE
+    )
 
 
 @dataclass(frozen=True)
@@ -97,7 +109,11 @@ def count(
     `texts`: partition columns of type string. `scope_keys`: those of `keys` that name a scope; empty for all. `found`:
     the column of `fresh` that says whether a row was found that it looks up.
     """
-    why = {f"{name} has {what}": wrong for name in texts for what, wrong in reasons(name, F.col(quoted(name))).items()}
+    why = {
+        f"{name} has {what}": wrong
+        for name in texts
+        for what, wrong in reasons(name, F.col(quoted(name))).items()
+    }
     blank = {f"blank{at}": F.count_if(wrong) for at, wrong in enumerate(why.values())}
     fresh = F.lit(0) if counted is None else F.sum(quoted(counted))
     missed = F.lit(0) if found is None else F.count_if(~F.col(quoted(found)))
@@ -107,15 +123,25 @@ def count(
     )
     numbers = {fate: F.count_if(F.col(FATE) == fate) for fate in (*ACTS, UNCHANGED)}
     numbers |= {"twice": F.count_if(F.col("_rows") > 1), "scopes": F.count("*"), **blank}
-    numbers |= {name: F.coalesce(F.sum(f"_{name}"), F.lit(0)) for name in ("fresh", "old", "missed")}
-    if list(scope_keys or keys) != list(keys):  # first by scope, in the same pass; a scope's column may be named `old`
-        by_key = by_key.groupBy(*map(quoted, scope_keys)).agg(*(one.alias(f"_{name}") for name, one in numbers.items()))
-        numbers = {name: F.coalesce(F.sum(f"_{name}"), F.lit(0)) for name in numbers} | {"scopes": F.count("*")}
+    numbers |= {
+        name: F.coalesce(F.sum(f"_{name}"), F.lit(0)) for name in ("fresh", "old", "missed")
+    }
+    if list(scope_keys or keys) != list(
+        keys
+    ):  # first by scope, in the same pass; a scope's column may be named `old`
+        by_key = by_key.groupBy(*map(quoted, scope_keys)).agg(
+            *(one.alias(f"_{name}") for name, one in numbers.items())
+        )
+        numbers = {name: F.coalesce(F.sum(f"_{name}"), F.lit(0)) for name in numbers} | {
+            "scopes": F.count("*")
+        }
     row = by_key.agg(*(one.alias(name) for name, one in numbers.items())).first()
     assert row is not None  # an aggregate without groups has one row
     by_fate = {fate: row[fate] for fate in (*ACTS, UNCHANGED) if row[fate]}
     blanks = {what: row[name] for what, name in zip(why, blank, strict=True) if row[name]}
-    return Counts(by_fate, row["twice"], row["fresh"], row["old"], blanks, row["scopes"], row["missed"])
+    return Counts(
+        by_fate, row["twice"], row["fresh"], row["old"], blanks, row["scopes"], row["missed"]
+    )
 
 
 def _field(side: str, name: str) -> Column:

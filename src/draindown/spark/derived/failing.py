@@ -25,7 +25,9 @@ _NAMED = re.compile(re.escape(FAILED) + r" ([^\n]*)")
 """How the fold of a processor says which key it can't fold, and why."""
 _STATE = re.compile(r"SQLSTATE: 22[0-9A-Z]{3}|java\.lang\.ArithmeticException|" + re.escape(FAILED))
 """SQLSTATE class 22 is `data exception`: an error of a value, not of the query or the machine."""
-_SAID = re.compile(r"\[[A-Z0-9_.]+\] [^\n]*?(?= SQLSTATE|\n|$)|java\.lang\.ArithmeticException: [^\n]*")
+_SAID = re.compile(
+    r"\[[A-Z0-9_.]+\] [^\n]*?(?= SQLSTATE|\n|$)|java\.lang\.ArithmeticException: [^\n]*"
+)
 _MOST_BITS, _SECONDS = 30, 120
 
 
@@ -59,7 +61,10 @@ def reason(error: BaseException) -> str:
 
 
 def failing(
-    result: Callable[[Column], DataFrame], keys: Sequence[str], rows: DataFrame, names: Sequence[str]
+    result: Callable[[Column], DataFrame],
+    keys: Sequence[str],
+    rows: DataFrame,
+    names: Sequence[str],
 ) -> Failing:
     """Find a group that fails. `result`: the query over the rows of the keys that a condition on `names` admits.
 
@@ -68,7 +73,11 @@ def failing(
     mark = F.xxhash64(*map(F.col, names))
     part, key = _halved(result, mark, rows, names)
     found = result(part)
-    columns = [name for name in found.columns if name not in keys and _fails(found.select(*map(quoted, (*keys, name))))]
+    columns = [
+        name
+        for name in found.columns
+        if name not in keys and _fails(found.select(*map(quoted, (*keys, name))))
+    ]
     return Failing(dict(zip(keys, key, strict=True)) if key else {}, columns)
 
 
@@ -77,7 +86,9 @@ def _halved(
 ) -> tuple[Column, Sequence[object]]:
     """Return the condition for a part of the keys that fails, and its key, as text, if it is one."""
     part, rest, until = F.lit(True), 0, time.monotonic() + _SECONDS
-    texts = [F.col(name).cast("string").alias(name) for name in names]  # Python has no years beyond 9999
+    texts = [
+        F.col(name).cast("string").alias(name) for name in names
+    ]  # Python has no years beyond 9999
     for bits in range(_MOST_BITS):
         left = rows.where(part).select(*names).distinct().limit(2).select(*texts).collect()
         if len(left) == 1:

@@ -27,7 +27,9 @@ class Histories(WholeScopes):
     @property
     def relations(self) -> Sequence[KeyedTable]:
         """The one source, of which only rows with a sequence belong to a scope."""
-        return [KeyedTable(self.table, self.scope_keys, self.scope_keys, needed=self.spec.sequence_by)]
+        return [
+            KeyedTable(self.table, self.scope_keys, self.scope_keys, needed=self.spec.sequence_by)
+        ]
 
     def wrong(self, row: BatchRow) -> list[str]:
         """A key that changes touch has events now, or had some: where none deletes, it is in the table."""
@@ -39,15 +41,23 @@ class Histories(WholeScopes):
         (rows,), spec = keyed, self.spec
         names = [name for name in rows.columns if name not in key_names(self)]
         others = [name for name in names if name not in self.scope_keys]
-        content = [one.column for one in total_order(spec, names) if one.column not in spec.sequence_by]
+        content = [
+            one.column for one in total_order(spec, names) if one.column not in spec.sequence_by
+        ]
         ascending = [F.col(quoted(name)).asc_nulls_first() for name in content]
         at = folding.sequence(spec.sequence_by).alias(folding.AT)
         events = rows.select(*map(quoted, names), at, self._deletes(rows).alias(folding.GONE))
         counted = folding.counting(events, self.scope_keys, ascending)
-        ended = folding.bounded(counted, self.scope_keys, [F.col(quoted(name)) for name in spec.tracked(names)])
+        ended = folding.bounded(
+            counted, self.scope_keys, [F.col(quoted(name)) for name in spec.tracked(names)]
+        )
         kept = ended.where(~F.col(folding.GONE) & F.col(folding.ENDS))
         return kept.select(*map(quoted, (*self.scope_keys, *spec.made, *others)))
 
     def _deletes(self, rows: DataFrame) -> Column:
         said = self.spec.apply_as_deletes
-        return F.lit(False) if said is None else F.coalesce(try_eval(rows.sparkSession, said), F.lit(False))
+        return (
+            F.lit(False)
+            if said is None
+            else F.coalesce(try_eval(rows.sparkSession, said), F.lit(False))
+        )

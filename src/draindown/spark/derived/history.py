@@ -34,12 +34,13 @@ def kept(layout: FlowLayout, read: Mapping[str, int]) -> Iterator[None]:
         raise
     except Exception as error:
         if _RESHAPED in str(error):
-            code, found = "source-replaced", "somebody renamed or dropped columns, or gave them other types, since then"
+            code, found = (
+                "source-replaced",
+                "somebody renamed or dropped columns, or gave them other types, since then",
+            )
         elif any(mark in str(error) for mark in _GONE):
             code = "history-gone"
-            found = (
-                "files of that version, or of changes before it, are not there: VACUUM removed them, or a person did"
-            )
+            found = "files of that version, or of changes before it, are not there: VACUUM removed them, or a person did"
         else:
             raise
         raise _unread(code, layout, _named(read, str(error)), found) from error

@@ -22,7 +22,9 @@ def at(spark: SparkSession, path: str, version: int, own: Sequence[str] = ()) ->
     return found.select(*map(quoted, _names(found)), *own)
 
 
-def between(spark: SparkSession, path: str, start: int, until: int, own: Sequence[str] = ()) -> DataFrame:
+def between(
+    spark: SparkSession, path: str, start: int, until: int, own: Sequence[str] = ()
+) -> DataFrame:
     """Return the images of the changes after version `start` up to `until`, with SIGN.
 
     The columns are those of the table's newest version, with those of `own` that it has. The feed of an append table is
@@ -44,7 +46,9 @@ def net(images: DataFrame, columns: Sequence[str], *, changes: bool) -> DataFram
     kept = images.select(*map(quoted, columns), SIGN)
     if not changes or not all(_groups(kept.schema[name].dataType) for name in columns):
         return kept.withColumns({NET: F.col(SIGN), IMAGES: F.lit(1).cast("bigint")}).drop(SIGN)
-    return kept.groupBy(*map(quoted, columns)).agg(F.sum(SIGN).alias(NET), F.count("*").alias(IMAGES))
+    return kept.groupBy(*map(quoted, columns)).agg(
+        F.sum(SIGN).alias(NET), F.count("*").alias(IMAGES)
+    )
 
 
 def _names(frame: DataFrame) -> list[str]:

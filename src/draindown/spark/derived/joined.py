@@ -65,12 +65,19 @@ class _Side(KeyedTable):
         if not self.time:
             return F.when(self.belongs(), bucket.has(self.home()).cast("int")).otherwise(0)
         step = F.lit(self.length * _SECOND).cast("bigint")
-        first, last = (F.floor((micros(self.time) + one * _SECOND) / step) for one in (self.first, self.last))
+        first, last = (
+            F.floor((micros(self.time) + one * _SECOND) / step) for one in (self.first, self.last)
+        )
         number = (last - first).cast("int") + 1
         if bucket != WHOLE:
-            starts = F.transform(F.sequence(F.lit(0), F.coalesce(number, F.lit(1)) - 1), lambda at: (first + at) * step)
+            starts = F.transform(
+                F.sequence(F.lit(0), F.coalesce(number, F.lit(1)) - 1),
+                lambda at: (first + at) * step,
+            )
             keys = super().home()
-            number = F.size(F.filter(starts, lambda start: bucket.has([*keys, F.timestamp_micros(start)])))
+            number = F.size(
+                F.filter(starts, lambda start: bucket.has([*keys, F.timestamp_micros(start)]))
+            )
         return F.when(self.belongs(), F.coalesce(number, F.lit(1))).otherwise(0)
 
     def near(self, own: KeyRange) -> Column:
@@ -94,13 +101,17 @@ class _Side(KeyedTable):
         ranges = {own[name]: some for name, some in keys.ranges.items() if name in own}
         spans = [self._span(one) for one in keys.ranges.get(Join.BUCKET, ())] if self.time else []
         known = [one for one in spans if one is not None]
-        return Pruning(values, {**ranges, **({self.time: known} if known and len(known) == len(spans) else {})})
+        return Pruning(
+            values, {**ranges, **({self.time: known} if known and len(known) == len(spans) else {})}
+        )
 
     def _span(self, starts: Range) -> Range | None:
         """Return the times that match a left time in buckets that start in a range; None beyond the years 1 to 9999."""
         try:
             low, high = map(datetime.fromisoformat, starts)
-            return str(low - timedelta(seconds=self.last)), str(high + timedelta(seconds=self.length - self.first))
+            return str(low - timedelta(seconds=self.last)), str(
+                high + timedelta(seconds=self.length - self.first)
+            )
         except (ValueError, OverflowError):
             return None
 
@@ -140,7 +151,9 @@ class Joined(WholeScopes):
         keys in others.
         """
         is_counted = row.used > 0 or bool(self.spec.times)
-        return ["keys were recomputed that no image touched"] if row.touched and not is_counted else []
+        return (
+            ["keys were recomputed that no image touched"] if row.touched and not is_counted else []
+        )
 
     def result(self, *keyed: DataFrame) -> DataFrame:
         """Pair the rows of each scope whose times are within the bound."""
@@ -154,4 +167,12 @@ class Joined(WholeScopes):
         )
         low, high = (F.lit(one * _SECOND) for one in spec.bound)
         apart = F.col(_TIMES[1]) - F.col(_TIMES[0])
-        return paired(spec, left, right, names, apart.between(low, high), {Join.BUCKET: F.col(names[-1])}, _TIMES)
+        return paired(
+            spec,
+            left,
+            right,
+            names,
+            apart.between(low, high),
+            {Join.BUCKET: F.col(names[-1])},
+            _TIMES,
+        )

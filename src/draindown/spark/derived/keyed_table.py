@@ -43,7 +43,9 @@ class KeyedTable(Direct):
     def keyed(self, rows: DataFrame) -> DataFrame:
         """Return the rows that belong to a scope, with their own key columns."""
         rows = rows.where(self.belongs()) if self.needed else rows
-        return rows.select("*", *(key.alias(name) for key, name in zip(self.home(), key_names(self), strict=True)))
+        return rows.select(
+            "*", *(key.alias(name) for key, name in zip(self.home(), key_names(self), strict=True))
+        )
 
     def home(self) -> Sequence[Column]:
         """Return the key columns."""
@@ -59,7 +61,9 @@ class KeyedTable(Direct):
 
     def belongs(self) -> Column:
         """Return whether a row has all columns that it needs."""
-        return reduce(Column.__and__, [F.col(quoted(name)).isNotNull() for name in self.needed], F.lit(True))
+        return reduce(
+            Column.__and__, [F.col(quoted(name)).isNotNull() for name in self.needed], F.lit(True)
+        )
 
     def source_pruning(self, keys: Pruning) -> Pruning:
         """Return the same predicates, on the table's own key columns."""

@@ -163,14 +163,23 @@ class Kind(Protocol):
 class Memory(Protocol):
     """What a kind keeps beside its table. It is a function of the source's rows, and only spares work."""
 
-    def narrowed(self, spark: SparkSession, writer: TableWriter, touched: Touched, kept: ExitStack) -> Scope:
+    def narrowed(
+        self, spark: SparkSession, writer: TableWriter, touched: Touched, kept: ExitStack
+    ) -> Scope:
         """Return what of touched scopes has to be read again. Frames stay persisted until `kept` closes."""
 
-    def recomputed(self, keyed: Sequence[DataFrame], kept: ExitStack) -> tuple[DataFrame, DataFrame]:
+    def recomputed(
+        self, keyed: Sequence[DataFrame], kept: ExitStack
+    ) -> tuple[DataFrame, DataFrame]:
         """Return the rows of `Kind.result`, and what is to be kept of the scopes, both from one evaluation."""
 
     def keep(
-        self, spark: SparkSession, writer: TableWriter, scope: Scope, fresh: DataFrame | None, changed_at: datetime
+        self,
+        spark: SparkSession,
+        writer: TableWriter,
+        scope: Scope,
+        fresh: DataFrame | None,
+        changed_at: datetime,
     ) -> None:
         """Replace what is kept of the scopes by `fresh`, or leave it as it is if that is None. Idempotent.
 

@@ -44,7 +44,11 @@ class Sieve:
     @property
     def own(self) -> Sequence[str]:
         """Draindown's own columns of the source: those that decide what is late, and those that the query reads."""
-        return self.read if self.flow.accept is None else tuple(dict.fromkeys((ARRIVED_AT, ORIGIN, *self.read)))
+        return (
+            self.read
+            if self.flow.accept is None
+            else tuple(dict.fromkeys((ARRIVED_AT, ORIGIN, *self.read)))
+        )
 
     @property
     def _unread(self) -> Sequence[str]:
@@ -63,7 +67,9 @@ class Sieve:
         if self.decided[0] == self.decided[1]:
             return found
         fresh = self._applied(*self.decided)
-        known = rows.where(self._is_late()).join(fresh, _same(fresh), "left_semi").drop(*self._unread)
+        known = (
+            rows.where(self._is_late()).join(fresh, _same(fresh), "left_semi").drop(*self._unread)
+        )
         return found.unionByName(known.withColumn(SIGN, F.lit(1)))
 
     def late(self, changed: DataFrame, *, fill: bool) -> DataFrame | None:
@@ -96,7 +102,9 @@ class Sieve:
         """Return whether a row came later than accepted. One without a time or an arrival did not."""
         assert self.flow.accept is not None
         arrived = F.unix_micros(ARRIVED_AT)
-        return F.coalesce(F.unix_micros(self.time) < arrived - F.lit(self.flow.accept * 1_000_000), F.lit(False))
+        return F.coalesce(
+            F.unix_micros(self.time) < arrived - F.lit(self.flow.accept * 1_000_000), F.lit(False)
+        )
 
     @property
     def time(self) -> Column:
@@ -108,14 +116,22 @@ class Sieve:
     def _applied(self, after: int, until: int) -> DataFrame:
         """Return the rows that decisions after number `after` up to `until` were the first to apply, by their place."""
         decisions = self.spark.read.format("delta").load(self.layout.late_decisions)
-        own = decisions.where((F.col("action") == "applied") & (F.col("source_table") == self.table))
+        own = decisions.where(
+            (F.col("action") == "applied") & (F.col("source_table") == self.table)
+        )
         names = zip(("unit", "position", "arrived_at"), _PLACE, strict=True)
-        found = own.groupBy(*(F.col(one).alias(name) for one, name in names)).agg(F.min("number").alias("_number"))
+        found = own.groupBy(*(F.col(one).alias(name) for one, name in names)).agg(
+            F.min("number").alias("_number")
+        )
         return found.where((F.col("_number") > after) & (F.col("_number") <= until)).drop("_number")
 
 
 def sieves(
-    spark: SparkSession, layout: FlowLayout, flow: DerivedFlow, decided: tuple[int, int], relations: Sequence[Relation]
+    spark: SparkSession,
+    layout: FlowLayout,
+    flow: DerivedFlow,
+    decided: tuple[int, int],
+    relations: Sequence[Relation],
 ) -> list[Sieve]:
     """Return what counts of each source table, in their order."""
     tables = zip(flow.source.read, relations, strict=True)
@@ -141,7 +157,9 @@ class Late:
         sieve, time, arrived = self.sieve, self.sieve.time, F.col(ARRIVED_AT)
         # a topic that was created again has rows of the same unit and position, which arrived later
         own = (F.col(f"{ORIGIN}.position"), F.unix_micros(ARRIVED_AT))
-        place = F.concat_ws("\u0001", F.lit(sieve.table), f"{ORIGIN}.unit", *(one.cast("string") for one in own))
+        place = F.concat_ws(
+            "\u0001", F.lit(sieve.table), f"{ORIGIN}.unit", *(one.cast("string") for one in own)
+        )
         content = [name for name in self.images.columns if not name.startswith("_")]
         missed = dict(zip(kind.scope_keys, self.relation.home(), strict=True))
         start = missed.pop(Window.START, F.lit(None).cast("timestamp"))
@@ -167,7 +185,9 @@ def keep(writer: TableWriter, late: Sequence[Late], kind: Kind, number: int, run
     """
     told = reduce(DataFrame.unionByName, (one.told(kind) for one in late))
     names = [name for name in told.columns if name not in (SIGN, "late_id")]
-    net = told.groupBy("late_id").agg(F.sum(SIGN).alias(SIGN), *(F.max(name).alias(name) for name in names))
+    net = told.groupBy("late_id").agg(
+        F.sum(SIGN).alias(SIGN), *(F.max(name).alias(name) for name in names)
+    )
     rows = net.where(F.col(SIGN) != 0).select(
         "late_id",
         *names,

@@ -103,7 +103,10 @@ class _LookedUp(Direct):
 
     def _left_rows(self, changed: DataFrame, sources: Sequence[DataFrame]) -> DataFrame:
         """Return the left rows with values of `on` of changed rows, read by literal predicates on these."""
-        named = [F.col(quoted(own)).alias(name) for own, name in zip(self.columns, self.kept, strict=True)]
+        named = [
+            F.col(quoted(own)).alias(name)
+            for own, name in zip(self.columns, self.kept, strict=True)
+        ]
         values = changed.where(self.belongs()).select(*named).distinct()
         return self._among(sources[self.left], values).join(values, list(self.kept), "left_semi")
 
@@ -127,7 +130,10 @@ class _History(_LookedUp):
         """Return the left rows with values of `on` of changed rows at whose time another row is valid, or none."""
         rows = changed.where(self.belongs())
         moved = valid_at.stretches(rows, self.columns, valid_at.values_of(changed, self.columns))
-        named = [F.col(quoted(own)).alias(name) for own, name in zip(self.columns, self.kept, strict=True)]
+        named = [
+            F.col(quoted(own)).alias(name)
+            for own, name in zip(self.columns, self.kept, strict=True)
+        ]
         left, time = self._among(sources[self.left], moved.select(*named)), F.col(quoted(self.time))
         left = reduce(DataFrame.where, valid_at.narrowing(moved, time), left)
         moved = with_on(moved, self.columns).drop(*self.columns)
@@ -171,14 +177,24 @@ class LookedUp(WholeScopes):
         """Give each left row the columns of the row that has its values of `on`, and whether there is one."""
         spec = self.spec
         left, right = (keyed[spec.place_of(side, self.tables)] for side in (0, 1))
-        left, hits = with_on(left.drop(*key_names(self)), spec.own(0)), right.withColumn(_HIT, F.lit(True))
+        left, hits = (
+            with_on(left.drop(*key_names(self)), spec.own(0)),
+            right.withColumn(_HIT, F.lit(True)),
+        )
         made, condition, beside = {spec.found: F.col(_HIT).isNotNull()}, None, [_HIT]
         if spec.time:
             left, hits = left.withColumn(_TIME, F.col(quoted(spec.time))), valid_at.bounded(hits)
-            condition, beside = valid_at.is_valid(F.col(_TIME)), [_HIT, _TIME, valid_at.FROM, valid_at.UNTIL]
-        return paired(spec, left, hits, [f"_on{at}" for at in range(len(spec.on))], condition, made, beside)
+            condition, beside = (
+                valid_at.is_valid(F.col(_TIME)),
+                [_HIT, _TIME, valid_at.FROM, valid_at.UNTIL],
+            )
+        return paired(
+            spec, left, hits, [f"_on{at}" for at in range(len(spec.on))], condition, made, beside
+        )
 
 
 def with_on(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Return the rows with the columns `_on0`, `_on1` ..., which have the values of `columns`."""
-    return rows.select("*", *(F.col(quoted(name)).alias(f"_on{at}") for at, name in enumerate(columns)))
+    return rows.select(
+        "*", *(F.col(quoted(name)).alias(f"_on{at}") for at, name in enumerate(columns))
+    )

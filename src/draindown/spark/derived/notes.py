@@ -30,11 +30,17 @@ def missed(batch: DeriveBatch, counts: Counts) -> None:
     found += f", which have no row in table {lookup.table}{when}: {lookup.found} is false"
     layout = batch.writer.layout
     where = f"draindown report {layout.pipeline} --flow {layout.flow}"
-    batch.note(Finding(kind="lookup-missed", subject=count(counts.missed, "row"), detail=found, next=where))
+    batch.note(
+        Finding(kind="lookup-missed", subject=count(counts.missed, "row"), detail=found, next=where)
+    )
 
 
 def amplified(
-    batch: DeriveBatch, kind: Kind, row: BatchRow, netted: Sequence[DataFrame], sources: Sequence[DataFrame]
+    batch: DeriveBatch,
+    kind: Kind,
+    row: BatchRow,
+    netted: Sequence[DataFrame],
+    sources: Sequence[DataFrame],
 ) -> None:
     """Tell which changed row touches the most keys, where a batch touches very many for each changed row."""
     touched = row.touched

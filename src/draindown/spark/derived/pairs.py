@@ -43,7 +43,9 @@ def paired(
     first, columns = _renamed(spec, 0, left, keys, beside)
     second, others = _renamed(spec, 1, right, keys, beside)
     same = [F.col(key) == F.col(f"_right{key}") for key in keys]
-    second = second.select(*(F.col(name).alias(f"_right{name}" if name in keys else name) for name in second.columns))
+    second = second.select(
+        *(F.col(name).alias(f"_right{name}" if name in keys else name) for name in second.columns)
+    )
     on = reduce(Column.__and__, [*same, *([] if condition is None else [condition])])
     found = {**made, **columns, **others}
     ordered = [*spec.keys, *(name for name in found if name not in spec.keys)]

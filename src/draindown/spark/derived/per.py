@@ -34,7 +34,10 @@ class PerKey(WholeScopes):
     @property
     def relations(self) -> Sequence[KeyedTable]:
         """The tables, each with its own key columns."""
-        return [KeyedTable(one.table, self.spec.keys, self.spec.sought(one), one.row_keys) for one in self.tables]
+        return [
+            KeyedTable(one.table, self.spec.keys, self.spec.sought(one), one.row_keys)
+            for one in self.tables
+        ]
 
     @property
     def computed(self) -> None:
@@ -42,7 +45,9 @@ class PerKey(WholeScopes):
 
     def wrong(self, row: BatchRow) -> list[str]:
         """Return whether keys were counted that no image touched. A query may leave out any key."""
-        return ["keys were recomputed that no image touched"] if row.touched and not row.used else []
+        return (
+            ["keys were recomputed that no image touched"] if row.touched and not row.used else []
+        )
 
     def result(self, *keyed: DataFrame) -> DataFrame:
         """Run the query over the rows.
@@ -57,7 +62,10 @@ class PerKey(WholeScopes):
                 seen.enter_context(_seen_as(one, relation.name))
             spark, names = rows[0].sparkSession, [one.name for one in relations]
             found, sql = _exactly(spark, self.spec.sql, names)
-            named = {one.name.lower(): per_plan.Relation(one.keys_by_column, one.row_keys) for one in relations}
+            named = {
+                one.name.lower(): per_plan.Relation(one.keys_by_column, one.row_keys)
+                for one in relations
+            }
             per_plan.refuse(found, self.spec.keys, named)
             found = _scaled(spark, sql, names, found) if self.scaled else found
         others = [name for name in found.columns if name not in self.spec.keys]
@@ -67,9 +75,13 @@ class PerKey(WholeScopes):
 def _refuse_types(relations: Sequence[KeyedTable], keyed: Sequence[DataFrame]) -> None:
     """Refuse keys that have another type in another table: rows of one key would have several hashes."""
     first = relations[0]
-    of = [[rows.schema[name].dataType.simpleString() for name in key_names(first)] for rows in keyed]
+    of = [
+        [rows.schema[name].dataType.simpleString() for name in key_names(first)] for rows in keyed
+    ]
     for relation, kinds in zip(relations[1:], of[1:], strict=True):
-        for own, kind, other, wanted in zip(relation.columns, kinds, first.columns, of[0], strict=True):
+        for own, kind, other, wanted in zip(
+            relation.columns, kinds, first.columns, of[0], strict=True
+        ):
             if kind != wanted:
                 raise plans.Refused(
                     f"key {own} of {relation.name} is {kind}, and {other} of {first.name} is {wanted}: "
@@ -99,7 +111,10 @@ def _scaled(spark: SparkSession, sql: str, tables: Sequence[str], found: DataFra
     scaled, summed = amounts.in_query(sql, plans.analyzed(found))
     if not summed:
         return found
-    values = [f"{quoted(name)}.{amounts.VALUE}" if name in summed else quoted(name) for name in found.columns]
+    values = [
+        f"{quoted(name)}.{amounts.VALUE}" if name in summed else quoted(name)
+        for name in found.columns
+    ]
     columns = [F.col(value).alias(name) for value, name in zip(values, found.columns, strict=True)]
     scales = [F.col(f"{quoted(name)}.{amounts.SCALE}").alias(scale_of(name)) for name in summed]
     return _run(spark, scaled, tables).select(*columns, *scales)
@@ -113,7 +128,9 @@ def _run(spark: SparkSession, sql: str, tables: Sequence[str]) -> DataFrame:
     plan = _parsed(spark, sql)
     per_plan.refuse_others(plan, tables)
     jvm: Any = spark._jvm
-    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
+    return DataFrame(
+        jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark
+    )
 
 
 def _parsed(spark: SparkSession, sql: str) -> Any:

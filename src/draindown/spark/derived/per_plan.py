@@ -21,13 +21,29 @@ _MADE = re.compile(r"_we?\d+")
 """Spark's names for what it works out beneath a window function, of columns that are its input, too."""
 Carried = Mapping[str, str]
 """Key columns by the id of an attribute that has their value."""
-_TIES_DECIDE = frozenset({"RowNumber", "NTile", "Lag", "Lead", "NthValue", "First", "Last", "AnyValue"})
+_TIES_DECIDE = frozenset(
+    {"RowNumber", "NTile", "Lag", "Lead", "NthValue", "First", "Last", "AnyValue"}
+)
 _COMMANDS = frozenset(
-    {"UnresolvedRelation", "UnresolvedTableValuedFunction", "UnresolvedInlineTable", "OneRowRelation"}
+    {
+        "UnresolvedRelation",
+        "UnresolvedTableValuedFunction",
+        "UnresolvedInlineTable",
+        "OneRowRelation",
+    }
 )
 _PARSED = frozenset(
     {
-        *("Project", "Filter", "UnresolvedHaving", "Aggregate", "Join", "Union", "Distinct", "SubqueryAlias"),
+        *(
+            "Project",
+            "Filter",
+            "UnresolvedHaving",
+            "Aggregate",
+            "Join",
+            "Union",
+            "Distinct",
+            "SubqueryAlias",
+        ),
         *("WithWindowDefinition", "UnresolvedRelation", "UnresolvedSubqueryColumnAliases"),
     }
 )
@@ -123,14 +139,20 @@ class _Judge:
 
     def _aggregate(self, node: Node) -> Carried:
         below = self.carried(children(node)[0])
-        grouped = {below.get(identity(one)) for one in items(node.groupingExpressions()) if _is_attribute(one)}
+        grouped = {
+            below.get(identity(one))
+            for one in items(node.groupingExpressions())
+            if _is_attribute(one)
+        }
         self._refuse_without(grouped, "an aggregate must group by all keys")
         return _through(items(node.aggregateExpressions()), below)
 
     def _join(self, node: Node) -> Carried:
         how = str(node.joinType())
         if how not in ("Inner", "LeftOuter"):
-            raise Refused(f"has a join of type {how}: only INNER and LEFT joins that are equal on all keys work")
+            raise Refused(
+                f"has a join of type {how}: only INNER and LEFT joins that are equal on all keys work"
+            )
         left, right = (self.carried(child) for child in children(node))
         equal = set()
         for one, other in _equalities(node):
@@ -163,10 +185,16 @@ class _Judge:
         below = self.carried(child)
         by = {below.get(identity(one)) for one in items(node.partitionSpec()) if _is_attribute(one)}
         self._refuse_without(by, "a window function must be partitioned by all keys")
-        ordered = {identity(one.child()) for one in items(node.orderSpec()) if _is_attribute(one.child())}
+        ordered = {
+            identity(one.child()) for one in items(node.orderSpec()) if _is_attribute(one.child())
+        }
         parted = {identity(one) for one in items(node.partitionSpec()) if _is_attribute(one)}
         named = ordered | parted
-        loose = [name for one, name in plans.output(child).items() if one not in named and not _MADE.fullmatch(name)]
+        loose = [
+            name
+            for one, name in plans.output(child).items()
+            if one not in named and not _MADE.fullmatch(name)
+        ]
         telling = row_keys.of(child, lambda view: _relation(view, self._tables).row_keys)
         if loose and not (telling is not None and telling <= named):
             _refuse_ties(node, loose)
@@ -213,14 +241,18 @@ def _equalities(join: Node) -> Iterator[tuple[str, str]]:
 def _refuse_subqueries(node: Node) -> None:
     for one in plans.expressions(node):
         if plans.is_subquery(one):
-            raise Refused(f"has a subquery within an expression ({kind(one)}), which looks beyond the keys")
+            raise Refused(
+                f"has a subquery within an expression ({kind(one)}), which looks beyond the keys"
+            )
 
 
 def _refuse_chance(node: Node) -> None:
     for one in items(node.expressions()):
         if not one.deterministic():
             inner = [each for each in plans.within(one) if not each.deterministic()][-1]
-            raise Refused(f"{inner.prettyName()}() is not determined by the rows, or depends on their order")
+            raise Refused(
+                f"{inner.prettyName()}() is not determined by the rows, or depends on their order"
+            )
     for one in plans.expressions(node):
         if kind(one) == "AggregateExpression" and (name := _function(one)) in BY_ORDER:
             raise Refused(f"{name}() depends on the order of rows")
@@ -250,7 +282,10 @@ def _ties_decide(expression: Node) -> bool:
     frame = expression.windowSpec().frameSpecification()
     if kind(frame) != "SpecifiedWindowFrame" or kind(frame.frameType()) != "RowFrame":
         return False
-    return (kind(frame.lower()), kind(frame.upper())) != ("UnboundedPreceding", "UnboundedFollowing")
+    return (kind(frame.lower()), kind(frame.upper())) != (
+        "UnboundedPreceding",
+        "UnboundedFollowing",
+    )
 
 
 def _unknown(node: Node) -> str:

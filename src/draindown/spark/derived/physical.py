@@ -63,7 +63,9 @@ def physical(spark: SparkSession, batch: DeriveBatch) -> Physical:
         work = _work(spark, batch, kept)
         work, held, again = derive.prepared(spark, work, kept)
         sources = [one.possible for one in again]
-        fated = recompute.difference(work.resolved.kind, sources, work.scope, None if held is None else held.rows)
+        fated = recompute.difference(
+            work.resolved.kind, sources, work.scope, None if held is None else held.rows
+        )
         tree, pushed = marked(_formatted(fated))
         reads = [
             Reads(str(table), *one.files, one.size.rows)
@@ -77,7 +79,9 @@ def _work(spark: SparkSession, batch: DeriveBatch, kept: ExitStack) -> Work:
     if not batch.slice.is_fill:
         return derive.read(spark, batch, kept).work
     found = derive.opened(spark, batch, kept)
-    scope = Everything(batch.slice.bucket, batch.slice.bucket.pruning(found.resolved.kind.scope_keys))
+    scope = Everything(
+        batch.slice.bucket, batch.slice.bucket.pruning(found.resolved.kind.scope_keys)
+    )
     return Work(batch, found.sources, found.resolved, scope, batch.ledger_row("derive"), [], 0, [])
 
 
@@ -85,7 +89,9 @@ def _formatted(frame: DataFrame) -> str:
     jvm = frame.sparkSession._jvm
     assert jvm is not None  # a classic session has one
     with configured(frame.sparkSession, _WHOLE):
-        return str(jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), "formatted"))  # as DataFrame.explain
+        return str(
+            jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), "formatted")
+        )  # as DataFrame.explain
 
 
 _WHOLE = {"spark.sql.debug.maxToStringFields": "10000"}
@@ -107,7 +113,11 @@ def marked(text: str) -> tuple[str, list[str]]:
             mark = _BROADCAST
         elif "Exchange" in name and not name.startswith("Reused"):
             mark = _SHUFFLE
-        elif node and name.startswith("Scan") and (found := _filters(details.get(node["number"], ()))):
+        elif (
+            node
+            and name.startswith("Scan")
+            and (found := _filters(details.get(node["number"], ())))
+        ):
             mark = f"   <- pushed: {found}"
             pushed.append(found)
         tree.append(f"{line.rstrip()}{mark}")

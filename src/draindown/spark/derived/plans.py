@@ -10,7 +10,14 @@ from pyspark.sql import DataFrame
 Node = Any
 """A Java object: a logical plan, or an expression of one."""
 _SUBQUERIES = frozenset(
-    {"ScalarSubquery", "ListQuery", "Exists", "LateralSubquery", "InSubquery", "DynamicPruningSubquery"}
+    {
+        "ScalarSubquery",
+        "ListQuery",
+        "Exists",
+        "LateralSubquery",
+        "InSubquery",
+        "DynamicPruningSubquery",
+    }
 )
 
 
@@ -95,7 +102,9 @@ def read(plan: Node) -> set[str]:
     referred = {identity(one) for one in items(plan.output())}
     for node in nodes(plan):
         if children(node):
-            referred |= {identity(one) for one in expressions(node) if kind(one) == "AttributeReference"}
+            referred |= {
+                identity(one) for one in expressions(node) if kind(one) == "AttributeReference"
+            }
         else:
             names |= output(node)
     return {name for one, name in names.items() if one in referred}

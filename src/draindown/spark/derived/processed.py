@@ -67,7 +67,11 @@ class Processed(WholeScopes):
     def relations(self) -> Sequence[_Folded]:
         """The one source, of which only rows with a time belong to a scope."""
         spec = self.spec
-        return [_Folded(self.table, spec.by, spec.by, needed=[spec.time], time=spec.time, start=spec.START)]
+        return [
+            _Folded(
+                self.table, spec.by, spec.by, needed=[spec.time], time=spec.time, start=spec.START
+            )
+        ]
 
     @property
     def span(self) -> Span:
@@ -81,29 +85,39 @@ class Processed(WholeScopes):
 
     def wrong(self, row: BatchRow) -> list[str]:
         """Return whether keys were counted that no image touched. A fold may give no row for any key."""
-        return ["keys were recomputed that no image touched"] if row.touched and not row.used else []
+        return (
+            ["keys were recomputed that no image touched"] if row.touched and not row.used else []
+        )
 
     def result(self, *keyed: DataFrame) -> DataFrame:
         """Return the rows that the fold gives. Columns: the key, segment and position, then those declared."""
         return self._rows(self._folded(*keyed))
 
-    def recomputed(self, keyed: Sequence[DataFrame], kept: ExitStack) -> tuple[DataFrame, DataFrame]:
+    def recomputed(
+        self, keyed: Sequence[DataFrame], kept: ExitStack
+    ) -> tuple[DataFrame, DataFrame]:
         """Return the same rows, and the states to keep. The fold runs once; it is persisted until `kept` closes."""
         folded = self._folded(*keyed)
         kept.enter_context(persisted(folded))
         kind = keyed[0].schema[self.spec.time].dataType
         times = [_moment(START, kind).alias(self.spec.START), _moment(AT, kind).alias(AT)]
-        states = folded.where(IS_STATE).select(*self._by(), *times, NUMBER, POSITION, STAYS, SNAPSHOT)
+        states = folded.where(IS_STATE).select(
+            *self._by(), *times, NUMBER, POSITION, STAYS, SNAPSHOT
+        )
         return self._rows(folded), states
 
     def _rows(self, folded: DataFrame) -> DataFrame:
         spec, kind = self.spec, folded.schema[_KIND].dataType
         start = _moment(START, kind).alias(spec.START)
         columns = [F.col(f"{ROW}.{quoted(name)}") for name in spec.columns]
-        return folded.where(~F.col(IS_STATE)).select(*self._by(), start, F.col(POSITION).alias(spec.POSITION), *columns)
+        return folded.where(~F.col(IS_STATE)).select(
+            *self._by(), start, F.col(POSITION).alias(spec.POSITION), *columns
+        )
 
     def _by(self) -> list[Column]:
-        return [F.col(own).alias(name) for own, name in zip(key_names(self), self.spec.by, strict=True)]
+        return [
+            F.col(own).alias(name) for own, name in zip(key_names(self), self.spec.by, strict=True)
+        ]
 
     def _folded(self, rows: DataFrame) -> DataFrame:
         """Return what `stream` gives: rows and states, with the key, and a column with the type of the time."""
@@ -112,12 +126,19 @@ class Processed(WholeScopes):
         state, width = _state(spec), len(keys)
         resumed = F.col(RESUMED) if RESUMED in rows.columns else F.lit(None)
         given = rows.select(
-            *keys, resumed.cast(state).alias(RESUMED), micros(spec.time).alias(MICROS), *map(quoted, names)
+            *keys,
+            resumed.cast(state).alias(RESUMED),
+            micros(spec.time).alias(MICROS),
+            *map(quoted, names),
         )
         order = [F.col(quoted(one.column)).asc_nulls_last() for one in total_order(spec, names)]
-        placed = [F.col(key).desc() if self.tuning.keys_descending else F.col(key).asc() for key in keys]
+        placed = [
+            F.col(key).desc() if self.tuning.keys_descending else F.col(key).asc() for key in keys
+        ]
         first = [*placed, F.col(RESUMED).isNull().asc(), F.col(MICROS).asc(), *order]
-        schema = StructType([*(StructField(key, rows.schema[key].dataType) for key in keys), *_made(spec)])
+        schema = StructType(
+            [*(StructField(key, rows.schema[key].dataType) for key in keys), *_made(spec)]
+        )
         shape = spec.shape(_loaded(spec.root, spec.of, spec.code))
         shape = replace(shape, every=self.tuning.kept_every or shape.every)
         fold = stream.folding(shape, width, to_arrow_schema(schema))
@@ -155,7 +176,9 @@ def _made(spec: Processor) -> list[StructField]:
 
 
 def _struct(columns: Any) -> StructType:
-    return StructType([StructField(name, DataType.fromDDL(one.type)) for name, one in columns.items()])
+    return StructType(
+        [StructField(name, DataType.fromDDL(one.type)) for name, one in columns.items()]
+    )
 
 
 @lru_cache(maxsize=8)

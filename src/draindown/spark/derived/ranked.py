@@ -36,7 +36,9 @@ class _Ranked(WholeScopes):
 
     def wrong(self, row: BatchRow) -> list[str]:
         """A scope that changes touch has rows now, or had some, and so is in the table."""
-        return [f"{row.absent} touched keys without rows are not in the table"] if row.absent else []
+        return (
+            [f"{row.absent} touched keys without rows are not in the table"] if row.absent else []
+        )
 
     def _placed(self, keyed: Sequence[DataFrame], by: Iterable[Order], name: str) -> DataFrame:
         """Return the source's rows with their number, from 1, in the total order within their scope."""
@@ -55,7 +57,9 @@ class FirstPerKey(_Ranked):
     def result(self, *keyed: DataFrame) -> DataFrame:
         """Return the least row of each key, or the greatest."""
         names = [name for name in keyed[0].columns if name not in key_names(self)]
-        placed = self._placed(keyed, total_order(self.spec, names, descending=self.spec.keep == "last"), _PLACE)
+        placed = self._placed(
+            keyed, total_order(self.spec, names, descending=self.spec.keep == "last"), _PLACE
+        )
         others = [name for name in names if name not in self.spec.keys]
         return placed.where(F.col(_PLACE) == 1).select(*map(quoted, (*self.spec.keys, *others)))
 
@@ -75,7 +79,9 @@ class TopOfGroup(_Ranked):
             within = Window.partitionBy(*map(quoted, spec.by)).orderBy(*map(_sorted, spec.order))
             placed, last = placed.withColumn(spec.RANK, F.rank().over(within)), spec.RANK
         others = [name for name in names if name not in spec.by]
-        return placed.where(F.col(last) <= spec.rows).select(*map(quoted, (*spec.by, *spec.made, *others)))
+        return placed.where(F.col(last) <= spec.rows).select(
+            *map(quoted, (*spec.by, *spec.made, *others))
+        )
 
 
 def _sorted(one: Order) -> Column:

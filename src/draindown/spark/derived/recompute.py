@@ -15,7 +15,9 @@ from draindown.spark.derived.scope import HIGH, LOW, WENT, Bucket, Part, Scope, 
 from draindown.spark.sql import quoted
 
 
-def touched(kind: Kind, netted: Sequence[DataFrame], bucket: Bucket, sources: Sequence[DataFrame] = ()) -> DataFrame:
+def touched(
+    kind: Kind, netted: Sequence[DataFrame], bucket: Bucket, sources: Sequence[DataFrame] = ()
+) -> DataFrame:
     """Return the keys of a bucket that changes concern, once each, with the columns `key_names`.
 
     Of a kind with a time LOW and HIGH follow: the times of the earliest and the latest changed row of a key. Of a kind
@@ -24,11 +26,18 @@ def touched(kind: Kind, netted: Sequence[DataFrame], bucket: Bucket, sources: Se
     """
     names, pairs = key_names(kind), zip(kind.relations, netted, strict=True)
     more = [one.alias(LOW) for one in _times(kind)] or [(F.col(NET) < 0).alias(WENT)] * kind.absorbs
-    found = [relation.touched(rows.where(F.col(NET) != 0), sources).select(*names, *more) for relation, rows in pairs]
+    found = [
+        relation.touched(rows.where(F.col(NET) != 0), sources).select(*names, *more)
+        for relation, rows in pairs
+    ]
     keys = reduce(DataFrame.unionAll, found).where(bucket.has([F.col(name) for name in names]))
     if kind.absorbs:
         return keys.groupBy(*names).agg(F.max(WENT).alias(WENT))
-    return keys.groupBy(*names).agg(F.min(LOW).alias(LOW), F.max(LOW).alias(HIGH)) if more else keys.distinct()
+    return (
+        keys.groupBy(*names).agg(F.min(LOW).alias(LOW), F.max(LOW).alias(HIGH))
+        if more
+        else keys.distinct()
+    )
 
 
 def _times(kind: Kind) -> list[Column]:
@@ -37,7 +46,9 @@ def _times(kind: Kind) -> list[Column]:
     return span if kind.asked is None else [F.col(quoted(kind.asked))]
 
 
-def difference(kind: Kind, sources: Sequence[DataFrame], scope: Scope, held: DataFrame | None) -> DataFrame:
+def difference(
+    kind: Kind, sources: Sequence[DataFrame], scope: Scope, held: DataFrame | None
+) -> DataFrame:
     """Return the rows of the keys of `scope` with their fate: the query over `sources` compared with the table.
 
     `sources`: at least all rows of these keys, of each source. `held`: at least all rows of the table of these keys;
@@ -52,7 +63,9 @@ def compared(kind: Kind, fresh: DataFrame, scope: Scope, held: DataFrame | None)
     return compare(fresh, own, kind.row_keys, kind.counted, kind.computed)
 
 
-def result(kind: Kind, sources: Sequence[DataFrame], scope: Scope, part: Column | None = None) -> DataFrame:
+def result(
+    kind: Kind, sources: Sequence[DataFrame], scope: Scope, part: Column | None = None
+) -> DataFrame:
     """Return the query over the rows of the keys of `scope`. `part`: a condition on `key_names`, or None for all."""
     return kind.result(*keyed(kind, sources, scope if part is None else Part(scope, part)))
 

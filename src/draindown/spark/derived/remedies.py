@@ -20,7 +20,10 @@ def once_corrected(batch: DeriveBatch) -> list[str]:
     if batch.writer.layout.staged:
         return [f"{_anew(batch)}   # once it is corrected, then begin the rebuild anew"]
     if _can_be_void(batch):
-        return [f"{_run(batch)}   # once the file is corrected", f"{_anew(batch)}   # once the source is corrected"]
+        return [
+            f"{_run(batch)}   # once the file is corrected",
+            f"{_anew(batch)}   # once the source is corrected",
+        ]
     return [f"{_anew(batch)}   # once the file or the source is corrected"]
 
 
@@ -29,7 +32,13 @@ def not_computed(batch: DeriveBatch, found: str) -> TerminalError:
     layout = batch.writer.layout
     read = " and ".join(one.path for one in batch.slice.tables)
     rebuild = f"draindown rebuild {layout.pipeline} --flow {layout.flow}"
-    edited = _run(batch) if _can_be_void(batch) else f"{_anew(batch)}, and begin anew" if layout.staged else rebuild
+    edited = (
+        _run(batch)
+        if _can_be_void(batch)
+        else f"{_anew(batch)}, and begin anew"
+        if layout.staged
+        else rebuild
+    )
     return TerminalError(
         "group-not-computed",
         tried=f"recompute the keys of flow {layout.flow} of pipeline {layout.pipeline} from {read}",

@@ -72,7 +72,11 @@ def resolve(
     if found:
         told = "; ".join(_placed(one, flow, places) for one in found)
         raise TerminalError(
-            "invalid-derivation", tried=tried, found=told, changed="nothing was read or written", next=next
+            "invalid-derivation",
+            tried=tried,
+            found=told,
+            changed="nothing was read or written",
+            next=next,
         )
     return Resolved(kind, _used(kind, sources), result.schema)
 
@@ -131,7 +135,9 @@ def _condition_problems(flow: DerivedFlow, source: DataFrame) -> Iterator[str]:
 def _type_problems(flow: DerivedFlow, kind: Kind, schema: StructType) -> Iterator[str]:
     refused = f"{UNSTORED_WHY}; give it another with AS"
     yield from (f"column {path}: {refused}" for path in unstored(schema))
-    keys = set(kind.row_keys) - {START_AT}  # of several columns it is a struct, whose parts are checked as sequences
+    keys = set(kind.row_keys) - {
+        START_AT
+    }  # of several columns it is a struct, whose parts are checked as sequences
     for field in schema:
         text = field.dataType.simpleString()
         declared = flow.columns.get(field.name)
@@ -144,14 +150,18 @@ def _type_problems(flow: DerivedFlow, kind: Kind, schema: StructType) -> Iterato
         elif declared is not None and declared.stored != text:
             yield f"column {field.name} is {text}, and columns says {declared.stored}"
     yield from (
-        f"column {name} is declared, and the result has none" for name in flow.columns if name not in schema.names
+        f"column {name} is declared, and the result has none"
+        for name in flow.columns
+        if name not in schema.names
     )
 
 
 def query(kind: Kind, sources: Sequence[DataFrame]) -> DataFrame:
     """Return the whole query over the rows of its sources."""
     every = Everything(WHOLE)
-    return kind.result(*(one.within(rows, every) for one, rows in zip(kind.relations, sources, strict=True)))
+    return kind.result(
+        *(one.within(rows, every) for one, rows in zip(kind.relations, sources, strict=True))
+    )
 
 
 def _used(kind: Kind, sources: Sequence[DataFrame]) -> list[list[str]]:
@@ -160,9 +170,16 @@ def _used(kind: Kind, sources: Sequence[DataFrame]) -> list[list[str]]:
     A row's keys are always among them: Spark may find that a result does not depend on a joined table at all.
     """
     unread = [_unread(at, source) for at, source in enumerate(sources)]
-    keyed = [_beside(one.keyed(rows), rows) for one, rows in zip(kind.relations, unread, strict=True)]
-    named = set().union(*(plans.read(plans.optimized(one)) for one in (query(kind, unread), *keyed)))
-    return [[name for name in source.columns if f"{at}:{name}" in named] for at, source in enumerate(sources)]
+    keyed = [
+        _beside(one.keyed(rows), rows) for one, rows in zip(kind.relations, unread, strict=True)
+    ]
+    named = set().union(
+        *(plans.read(plans.optimized(one)) for one in (query(kind, unread), *keyed))
+    )
+    return [
+        [name for name in source.columns if f"{at}:{name}" in named]
+        for at, source in enumerate(sources)
+    ]
 
 
 def _beside(keyed: DataFrame, rows: DataFrame) -> DataFrame:
@@ -173,7 +190,9 @@ def _beside(keyed: DataFrame, rows: DataFrame) -> DataFrame:
 def _unread(at: int, source: DataFrame) -> DataFrame:
     """Return a frame with the columns of source number `at`, whose leaf has names of its own."""
     spark, fields = source.sparkSession, source.schema.fields
-    schema = StructType([StructField(f"{at}:{one.name}", one.dataType, one.nullable) for one in fields])
+    schema = StructType(
+        [StructField(f"{at}:{one.name}", one.dataType, one.nullable) for one in fields]
+    )
     # neither the table, whose files the optimizer would list, nor rows that it knows to be none, with which it folds
     return spark.createDataFrame(spark.sparkContext.emptyRDD(), schema).toDF(*source.columns)
 

@@ -24,7 +24,10 @@ def of(node: Node, row_keys: Callable[[Node], Sequence[str]]) -> Keys:
         case "Aggregate":
             grouped = items(node.groupingExpressions())
             known = all(kind(one) == "AttributeReference" for one in grouped)
-            return _renamed(frozenset(map(identity, grouped)) if known else None, items(node.aggregateExpressions()))
+            return _renamed(
+                frozenset(map(identity, grouped)) if known else None,
+                items(node.aggregateExpressions()),
+            )
         case "Distinct":
             return frozenset(plans.output(node))
         case "Join":

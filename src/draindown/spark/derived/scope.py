@@ -19,7 +19,9 @@ from draindown.spark.targets.pruning import Pruning, Range, joined, text_safe
 
 _SENT = 500_000  # touched keys; more of them are not broadcast
 _MOST_VALUES = 200
-_COLLECTED = 2_000  # rows of each task whose values are collected before it is known how many there are
+_COLLECTED = (
+    2_000  # rows of each task whose values are collected before it is known how many there are
+)
 _DAY = 86_400
 
 
@@ -63,7 +65,11 @@ class Bucket:
     def has(self, key: Sequence[Column]) -> Column:
         """Return the condition that a key is in the bucket."""
         within = F.lit(True) if self.range is None else self.range.has(key)
-        return within if self.of == 1 else within & (F.pmod(F.xxhash64(*key), F.lit(self.of)) == self.number)
+        return (
+            within
+            if self.of == 1
+            else within & (F.pmod(F.xxhash64(*key), F.lit(self.of)) == self.number)
+        )
 
     def pruning(self, keys: Sequence[str]) -> Pruning:
         """Return predicates on the key columns `keys` that every key of the bucket satisfies."""
@@ -160,7 +166,9 @@ class Touched:
         own = [f"_touched{at}" for at in range(len(names))]
         keys = self.keys.toDF(*own, *self.keys.columns[len(own) :])
         keys = F.broadcast(keys) if self.number <= _SENT else keys
-        same = [F.col(quoted(name)).eqNullSafe(F.col(key)) for name, key in zip(names, own, strict=True)]
+        same = [
+            F.col(quoted(name)).eqNullSafe(F.col(key)) for name, key in zip(names, own, strict=True)
+        ]
         return keys, reduce(Column.__and__, same)
 
 
@@ -185,7 +193,9 @@ class Spanned:
         return rows.join(keys, same & (at >= F.col(LOW)) & (at <= F.col(HIGH)), "left_semi")
 
 
-def spanned(touched: Touched, span: Span, held: DataFrame, names: Sequence[str], kept: ExitStack) -> Spanned:
+def spanned(
+    touched: Touched, span: Span, held: DataFrame, names: Sequence[str], kept: ExitStack
+) -> Spanned:
     """Return the span of each touched key: its changed rows, and the runs of the table within a gap of them.
 
     One step is enough: two runs of a key are more than a gap apart, so what lies beyond depends on nothing within.
@@ -208,9 +218,13 @@ def spanned(touched: Touched, span: Span, held: DataFrame, names: Sequence[str],
         *own, F.least(LOW, _FIRST).alias(LOW), F.greatest(HIGH, _LAST).alias(HIGH)
     )
     kept.enter_context(persisted(found))
-    bounds = found.agg(*(F.timestamp_micros(one).cast("string") for one in (F.min(LOW), F.max(HIGH)))).first()
+    bounds = found.agg(
+        *(F.timestamp_micros(one).cast("string") for one in (F.min(LOW), F.max(HIGH)))
+    ).first()
     assert bounds is not None  # an aggregate without groups has one row
-    known = all(text and text[0].isdigit() for text in bounds)  # years before 1 and beyond 9999 have a sign
+    known = all(
+        text and text[0].isdigit() for text in bounds
+    )  # years before 1 and beyond 9999 have a sign
     times: Mapping[str, Sequence[Range]] = {span.start: [(bounds[0], bounds[1])]} if known else {}
     pruning = Pruning(touched.pruning.values, {**touched.pruning.ranges, **times})
     return Spanned(Touched(found, touched.number, touched.pruning), span, pruning)
@@ -228,9 +242,17 @@ def pruning_of(keys: DataFrame, names: Sequence[str]) -> tuple[int, Pruning]:
     pass, and another one for a column that may have few values in a frame of very many rows.
     """
     named = list(enumerate(names))
-    sums = [one.alias(f"{what}{at}") for at, name in named for what, one in _measures(keys, name).items()]
-    numbered = keys.withColumn(_ROW, F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW_OF_TASK)))
-    row = numbered.agg(F.count("*").alias("all"), F.count_if(~_is_early()).alias("later"), *sums).first()
+    sums = [
+        one.alias(f"{what}{at}")
+        for at, name in named
+        for what, one in _measures(keys, name).items()
+    ]
+    numbered = keys.withColumn(
+        _ROW, F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW_OF_TASK))
+    )
+    row = numbered.agg(
+        F.count("*").alias("all"), F.count_if(~_is_early()).alias("later"), *sums
+    ).first()
     assert row is not None  # an aggregate without groups has one row
     found = Pruning()
     for at, name in named:
@@ -245,7 +267,9 @@ def pruning_of(keys: DataFrame, names: Sequence[str]) -> tuple[int, Pruning]:
 _WHAT = ("some", "days", "low", "high", "odd")
 _ROW = "_row"
 """Column: the number of a row among those of its task, from 0."""
-_ROW_OF_TASK = (1 << 33) - 1  # the bits in which `monotonically_increasing_id` counts the rows of a task
+_ROW_OF_TASK = (
+    1 << 33
+) - 1  # the bits in which `monotonically_increasing_id` counts the rows of a task
 
 
 def _is_early() -> Column:
@@ -262,7 +286,11 @@ def _measures(keys: DataFrame, name: str) -> dict[str, Column]:
     column, kind = F.col(quoted(name)), keys.schema[name].dataType.typeName()
     value = F.when(_is_early(), F.struct(_text(name)))  # in a struct, since sets drop NULL
     is_time, is_safe = kind.startswith("timestamp"), bool(text_safe(keys.schema, [name]))
-    day = F.floor(F.unix_seconds(column.cast("timestamp")) / _DAY) if is_time else F.lit(None).cast("bigint")
+    day = (
+        F.floor(F.unix_seconds(column.cast("timestamp")) / _DAY)
+        if is_time
+        else F.lit(None).cast("bigint")
+    )
     odd = column.isNull() | (~F.is_valid_utf8(column) if kind == "string" else F.lit(False))
     ends = column if is_time or kind in _RANGED else F.lit(None).cast("string")
     return {
@@ -290,7 +318,11 @@ def _by_day(ends: Range, days: Sequence[int]) -> list[Range]:
     """Return a range of times for each day, the first from the start of `ends`, the last up to their end."""
     dates = [(EPOCH + timedelta(days=day)).date().isoformat() for day in days]
     starts = [ends[0], *(f"{one} 00:00:00" for one in dates[1:])]
-    return list(zip(starts, [*(f"{one} 23:59:59.999999" for one in dates[:-1]), ends[1]], strict=True)) if days else []
+    return (
+        list(zip(starts, [*(f"{one} 23:59:59.999999" for one in dates[:-1]), ends[1]], strict=True))
+        if days
+        else []
+    )
 
 
 _RANGED = ("byte", "short", "integer", "long", "date", "decimal", "string")

@@ -41,7 +41,11 @@ class Sessions:
     def relations(self) -> Sequence[TimedTable]:
         """The one source, of which only rows with a time belong to a scope."""
         spec = self.spec
-        return [TimedTable(self.table, spec.by, spec.by, needed=[spec.time], time=spec.time, start=spec.START)]
+        return [
+            TimedTable(
+                self.table, spec.by, spec.by, needed=[spec.time], time=spec.time, start=spec.START
+            )
+        ]
 
     @property
     def span(self) -> Span:
@@ -80,7 +84,11 @@ class Sessions:
 
     def wrong(self, row: BatchRow) -> list[str]:
         """A scope that changes touch has sessions now, or had some, and so is in the table."""
-        return [f"{row.absent} touched keys without sessions are not in the table"] if row.absent else []
+        return (
+            [f"{row.absent} touched keys without sessions are not in the table"]
+            if row.absent
+            else []
+        )
 
     def result(self, *keyed: DataFrame) -> DataFrame:
         """Aggregate per session."""
@@ -91,7 +99,9 @@ class Sessions:
         first = F.when(at - F.lag(at).over(within) <= gap, 0).otherwise(1)
         # by range, as without a frame: rows of one instant are of one session, in whichever order they are sorted
         numbered = timed.withColumn(_FIRST, first).withColumn(_SESSION, F.sum(_FIRST).over(within))
-        measures = [F.expr(exact_measure(text, rows)).alias(name) for name, text in spec.measures.items()]
+        measures = [
+            F.expr(exact_measure(text, rows)).alias(name) for name, text in spec.measures.items()
+        ]
         grouped = numbered.groupBy(
             *(F.col(own).alias(name) for own, name in zip(names, spec.by, strict=True)), _SESSION
         )

@@ -58,14 +58,18 @@ class Resumed:
             at, state = micros(self.span.start), F.col(_STATE)
             later = F.col(Processor.POSITION) > state[POSITION]
             after = (at > state[START]) | ((at == state[START]) & later)
-        return rows.join(keys, same & _or_none(after, LOW) & _or_none(at <= F.col(HIGH), HIGH), "left_semi")
+        return rows.join(
+            keys, same & _or_none(after, LOW) & _or_none(at <= F.col(HIGH), HIGH), "left_semi"
+        )
 
     def kept(self, states: DataFrame, names: Sequence[str]) -> DataFrame:
         """Return the states of the table that the fold gives again or no more, with that which it goes on from."""
         keys, same = self.touched.matching(names)
         at = micros(AT)
         return states.join(
-            keys, same & _or_none(at >= F.col(LOW), LOW) & _or_none(at <= F.col(HIGH), HIGH), "left_semi"
+            keys,
+            same & _or_none(at >= F.col(LOW), LOW) & _or_none(at <= F.col(HIGH), HIGH),
+            "left_semi",
         )
 
     def states(self, names: Sequence[str], name: str) -> DataFrame:
@@ -91,7 +95,9 @@ class Snapshots:
     span: Span
     recomputed: Callable[[Sequence[DataFrame], ExitStack], tuple[DataFrame, DataFrame]]
 
-    def narrowed(self, spark: SparkSession, writer: TableWriter, touched: Touched, kept: ExitStack) -> Scope:
+    def narrowed(
+        self, spark: SparkSession, writer: TableWriter, touched: Touched, kept: ExitStack
+    ) -> Scope:
         """Return what of the touched keys has to be folded again. It is persisted until `kept` closes.
 
         `touched` has LOW and HIGH, the times of the earliest and the latest changed row of a key. What is read begins
@@ -105,7 +111,14 @@ class Snapshots:
         by, gap = self.spec.by, self.spec.expire * 1_000_000
         keys, same = touched.matching(by)
         states = held.rows.where(F.col(GENERATION) == writer.generation)
-        state = F.struct(micros(self.span.start).alias(START), micros(AT).alias(AT), NUMBER, POSITION, STAYS, SNAPSHOT)
+        state = F.struct(
+            micros(self.span.start).alias(START),
+            micros(AT).alias(AT),
+            NUMBER,
+            POSITION,
+            STAYS,
+            SNAPSHOT,
+        )
         found = states.select(*map(quoted, by), state.alias(_STATE))
         start, at = F.col(_STATE)[START], F.col(_STATE)[AT]
         near, before = (start <= F.col(HIGH) + gap) & (at + gap >= F.col(LOW)), at < F.col(LOW)
@@ -115,7 +128,9 @@ class Snapshots:
             .agg(
                 F.max(F.when(before, at)).alias(LOW),
                 # a key without states is folded whole: nobody knows where its segments end
-                F.when(F.count(at) > 0, F.greatest(F.max(HIGH), F.max(F.when(near, at)))).alias(HIGH),
+                F.when(F.count(at) > 0, F.greatest(F.max(HIGH), F.max(F.when(near, at)))).alias(
+                    HIGH
+                ),
                 F.max_by(F.when(before, F.col(_STATE)), F.when(before, at)).alias(_STATE),
             )
         )
@@ -136,18 +151,32 @@ class Snapshots:
         return Pruning(pruning.values, {**pruning.ranges, **times})
 
     def keep(
-        self, spark: SparkSession, writer: TableWriter, scope: Scope, fresh: DataFrame | None, changed_at: datetime
+        self,
+        spark: SparkSession,
+        writer: TableWriter,
+        scope: Scope,
+        fresh: DataFrame | None,
+        changed_at: datetime,
     ) -> None:
         """Replace the states of the keys of `scope` by `fresh`, in one commit. Idempotent: equal ones stay.
 
         A batch that changes none commits its transaction alone, by which later ones see that no state is missing: if
         one is, that stays to be seen.
         """
-        if not (lack_newest(writer) if fresh is None else self._replaced(spark, writer, scope, fresh, changed_at)):
+        if not (
+            lack_newest(writer)
+            if fresh is None
+            else self._replaced(spark, writer, scope, fresh, changed_at)
+        ):
             _leave(spark, writer)
 
     def _replaced(
-        self, spark: SparkSession, writer: TableWriter, scope: Scope, fresh: DataFrame, changed_at: datetime
+        self,
+        spark: SparkSession,
+        writer: TableWriter,
+        scope: Scope,
+        fresh: DataFrame,
+        changed_at: datetime,
     ) -> bool:
         """Replace the states of the keys, and return whether any differed."""
         by, fresh = self.spec.by, fresh.withColumn(GENERATION, F.lit(writer.generation))
@@ -161,22 +190,40 @@ class Snapshots:
             nothing.option("overwriteSchema", "true").save(path)
         held, mine = self._held(spark, writer, scope.pruning.only(by)), None
         if held is not None:
-            mine = scope.kept(held.rows, by) if isinstance(scope, Resumed) else scope.within(held.rows, by)
+            mine = (
+                scope.kept(held.rows, by)
+                if isinstance(scope, Resumed)
+                else scope.within(held.rows, by)
+            )
         keys = [*by, self.span.start, AT]
-        fated = difference.compare(fresh, mine, keys).drop(BEFORE).where(F.col(FATE).isin(*difference.ACTS))
-        with configured(spark, TUNING.estimating(None if held is None else held.size)), persisted(fated):
+        fated = (
+            difference.compare(fresh, mine, keys)
+            .drop(BEFORE)
+            .where(F.col(FATE).isin(*difference.ACTS))
+        )
+        with (
+            configured(spark, TUNING.estimating(None if held is None else held.size)),
+            persisted(fated),
+        ):
             acted = {row[FATE] for row in fated.select(FATE).distinct().collect()}
             if not acted:
                 return False
             acts = fated.withColumn(CHANGED_AT, F.lit(changed_at))
             on = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
-            clauses = Clauses(*(f"s.{FATE} = '{one}'" if one in acted else None for one in (DELETE, UPDATE, INSERT)))
+            clauses = Clauses(
+                *(
+                    f"s.{FATE} = '{one}'" if one in acted else None
+                    for one in (DELETE, UPDATE, INSERT)
+                )
+            )
             pruning = Pruning() if held is None else held.pruning
             delta_target.merge(writer, acts, on, clauses, pruning, None, (path, _PURPOSE))
         return True
 
     def _held(self, spark: SparkSession, writer: TableWriter, pruning: Pruning) -> Held | None:
-        return delta_target.held_rows(spark, TableLog(writer.layout.snapshots), pruning, narrow=True, beside=True)
+        return delta_target.held_rows(
+            spark, TableLog(writer.layout.snapshots), pruning, narrow=True, beside=True
+        )
 
 
 def lack_newest(writer: TableWriter) -> bool:
@@ -195,7 +242,11 @@ def lack_newest(writer: TableWriter) -> bool:
         return -1 if found is None else found
 
     # a row of the ledger does not say which replay a batch is of: that whose newest batch has its number
-    return all(last(states, _PURPOSE, one) < newest.batch for one in kinds if last(table, "rows", one) == newest.batch)
+    return all(
+        last(states, _PURPOSE, one) < newest.batch
+        for one in kinds
+        if last(table, "rows", one) == newest.batch
+    )
 
 
 def _leave(spark: SparkSession, writer: TableWriter) -> None:

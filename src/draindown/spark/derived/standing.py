@@ -51,7 +51,13 @@ class StandingTable(KeyedTable):
 
 
 def standing(
-    relation: Relation, touched: Touched, netted: DataFrame, held: DataFrame, kept: ExitStack, *, changes: bool = True
+    relation: Relation,
+    touched: Touched,
+    netted: DataFrame,
+    held: DataFrame,
+    kept: ExitStack,
+    *,
+    changes: bool = True,
 ) -> Standing:
     """Return the touched keys, and what stands for the source's rows of those that no row went from.
 
@@ -59,14 +65,23 @@ def standing(
     the touched keys, with these columns. `changes`: whether rows may have gone. The keys to read again are persisted
     until `kept` closes.
     """
-    names, columns = key_names(relation), [name for name in netted.columns if name not in (NET, IMAGES)]
+    names, columns = (
+        key_names(relation),
+        [name for name in netted.columns if name not in (NET, IMAGES)],
+    )
     gone = touched.keys.where(F.col(WENT)).select(*names)
     went = Touched(gone, 0, Pruning())
     if changes:
         kept.enter_context(persisted(gone))
-        named = [F.col(own).alias(name) for own, name in zip(names, relation.scope_keys, strict=True)]
+        named = [
+            F.col(own).alias(name) for own, name in zip(names, relation.scope_keys, strict=True)
+        ]
         went = Touched(gone, *pruning_of(gone.select(*named), relation.scope_keys))
-    stays = Touched(touched.keys.where(~F.col(WENT)).select(*names), touched.number, touched.pruning)
-    came = netted.where(F.col(NET) > 0).withColumn(NET, F.explode(F.array_repeat(F.lit(0), F.col(NET).cast("int"))))
+    stays = Touched(
+        touched.keys.where(~F.col(WENT)).select(*names), touched.number, touched.pruning
+    )
+    came = netted.where(F.col(NET) > 0).withColumn(
+        NET, F.explode(F.array_repeat(F.lit(0), F.col(NET).cast("int")))
+    )
     rows = held.select(*map(quoted, columns)).unionByName(came.select(*map(quoted, columns)))
     return Standing(touched, went, stays.within(relation.keyed(rows), names))

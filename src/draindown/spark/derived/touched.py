@@ -63,7 +63,9 @@ def touched(
 ) -> Work:
     """Find the keys to recompute, and count the images of the input. `rows`: those of `sources`, and late ones."""
     piece, kind = batch.slice, resolved.kind
-    changed = [_changed(batch.writer.layout, *one) for one in zip(sieves, piece.tables, rows, strict=True)]
+    changed = [
+        _changed(batch.writer.layout, *one) for one in zip(sieves, piece.tables, rows, strict=True)
+    ]
     looked = [_late(*one, batch, kept) for one in zip(sieves, kind.relations, changed, strict=True)]
     late, numbers = [one for one, _ in looked if one is not None], [number for _, number in looked]
     if piece.is_fill:
@@ -72,14 +74,18 @@ def touched(
         return Work(batch, sources, resolved, scope, *_counted(batch, kind, whole, numbers), late)
     netted = [
         images.net(sieve.images(images_of, now), used, changes=table.changes)
-        for sieve, table, images_of, now, used in zip(sieves, piece.tables, changed, rows, resolved.used, strict=True)
+        for sieve, table, images_of, now, used in zip(
+            sieves, piece.tables, changed, rows, resolved.used, strict=True
+        )
     ]
     for one in netted:
         kept.enter_context(persisted(one))
     row, read, came = _counted(batch, kind, netted, numbers)
     keys = recompute.touched(kind, netted, piece.bucket, sources)
     kept.enter_context(persisted(keys))
-    named = [F.col(own).alias(name) for own, name in zip(key_names(kind), kind.scope_keys, strict=True)]
+    named = [
+        F.col(own).alias(name) for own, name in zip(key_names(kind), kind.scope_keys, strict=True)
+    ]
     # a replay reads rows as they are now, whose times the changes that it repeats don't show
     is_bounded = kind.asked is not None and batch.writer.ledger_kind == "source"
     earliest = valid_at.earliest(keys) if is_bounded else None
@@ -118,7 +124,11 @@ def _late(
 
     None without any. A replay has none: the batch that it repeats kept them.
     """
-    found = sieve.late(changed, fill=batch.slice.is_fill) if batch.writer.ledger_kind == "source" else None
+    found = (
+        sieve.late(changed, fill=batch.slice.is_fill)
+        if batch.writer.ledger_kind == "source"
+        else None
+    )
     if found is None:
         return None, 0
     found = found.where(batch.slice.bucket.has(relation.home()))
@@ -137,9 +147,17 @@ def _counted(
     """
     piece, inputs, used, came = batch.slice, list[Input](), 0, 0
     nothing_decided = piece.decided[0] == piece.decided[1]
-    for table, relation, rows, left_out in zip(piece.tables, kind.relations, netted, late, strict=True):
-        found = (0, 0, 0) if table.is_only_read and nothing_decided else _images(relation, rows, piece.bucket)
-        inputs.append(Input(table.unit or table.path, *table.pinned, table.bytes, found[0] + left_out))
+    for table, relation, rows, left_out in zip(
+        piece.tables, kind.relations, netted, late, strict=True
+    ):
+        found = (
+            (0, 0, 0)
+            if table.is_only_read and nothing_decided
+            else _images(relation, rows, piece.bucket)
+        )
+        inputs.append(
+            Input(table.unit or table.path, *table.pinned, table.bytes, found[0] + left_out)
+        )
         used, came = used + found[1], came + found[2]
     records = sum(one.records for one in inputs)
     row = batch.ledger_row(
@@ -163,6 +181,8 @@ def _images(relation: Relation, netted: DataFrame, bucket: Bucket) -> tuple[int,
         "used": F.when(is_home & F.col(NET).cast("boolean") & relation.belongs(), F.col(IMAGES)),
         "came": F.col(NET) * relation.places(bucket),
     }
-    found = netted.agg(*(F.coalesce(F.sum(one), F.lit(0)).alias(name) for name, one in sums.items())).first()
+    found = netted.agg(
+        *(F.coalesce(F.sum(one), F.lit(0)).alias(name) for name, one in sums.items())
+    ).first()
     assert found is not None  # an aggregate without groups has one row
     return int(found["records"]), int(found["used"]), int(found["came"])

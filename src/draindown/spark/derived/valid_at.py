@@ -40,11 +40,18 @@ def stretches(changed: DataFrame, keys: Sequence[str], values: Sequence[str]) ->
     `changed`: rows of a history that came and went, with NET. At a time at which as many rows with the same values came
     as went, nothing changed: so a row that got an end counts from that end on only.
     """
-    edges = [F.struct(F.col(at).alias(_AT), by.alias(_BY)) for at, by in ((FROM, F.col(NET)), (UNTIL, -F.col(NET)))]
+    edges = [
+        F.struct(F.col(at).alias(_AT), by.alias(_BY))
+        for at, by in ((FROM, F.col(NET)), (UNTIL, -F.col(NET)))
+    ]
     columns = [*map(quoted, keys), *map(quoted, values)]
     every = bounded(changed).select(*columns, F.explode(F.array(*edges)).alias(_EDGE))
     at = F.col(f"{_EDGE}.{_AT}")
-    moved = every.where(at.isNotNull()).groupBy(*columns, at.alias(LOW)).agg(F.sum(f"{_EDGE}.{_BY}").alias(_BY))
+    moved = (
+        every.where(at.isNotNull())
+        .groupBy(*columns, at.alias(LOW))
+        .agg(F.sum(f"{_EDGE}.{_BY}").alias(_BY))
+    )
     within = Window.partitionBy(*columns).orderBy(LOW)
     held = moved.withColumns({HIGH: F.lead(LOW).over(within), _HELD: F.sum(_BY).over(within)})
     return held.where(F.col(_HELD) != 0).select(*map(quoted, keys), LOW, HIGH).distinct()
@@ -61,7 +68,10 @@ def narrowing(stretches: DataFrame, time: Column) -> list[Column]:
     last = F.when(F.count_if(F.col(HIGH).isNull()) == 0, F.max(HIGH))
     ends = stretches.agg(F.min(LOW).cast("string"), last.cast("string")).first()
     assert ends is not None  # an aggregate without groups has one row
-    low, high = (None if text is None or not _is_literal(kind, text) else F.lit(text).cast(kind) for text in ends)
+    low, high = (
+        None if text is None or not _is_literal(kind, text) else F.lit(text).cast(kind)
+        for text in ends
+    )
     return [*([] if low is None else [time >= low]), *([] if high is None else [time < high])]
 
 

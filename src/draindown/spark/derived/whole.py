@@ -35,7 +35,12 @@ from draindown.spec.session import Session
 from draindown.spec.window import Window
 
 _PARTS = 1_000_000
-_WHAT: dict[str, What] = {INSERT: "missing", DELETE: "unexpected", UPDATE: "wrong", UNCHANGED: "doubled"}
+_WHAT: dict[str, What] = {
+    INSERT: "missing",
+    DELETE: "unexpected",
+    UPDATE: "wrong",
+    UNCHANGED: "doubled",
+}
 
 
 def prove(
@@ -61,9 +66,13 @@ def prove(
         chosen = Share(share)
         keyed = [one.within(own, chosen) for one, own in zip(kind.relations, rows, strict=True)]
         expected = _scaled(kind, rows[0]).result(*keyed)
-        scales = {name: scale_of(name) for name in expected.columns if scale_of(name) in expected.columns}
+        scales = {
+            name: scale_of(name) for name in expected.columns if scale_of(name) in expected.columns
+        }
         held = chosen.within(images.at(spark, table.path, table.version), kind.scope_keys)
-        fated = difference.compare(expected, held, kind.row_keys, computed=kind.computed, scales=scales)
+        fated = difference.compare(
+            expected, held, kind.row_keys, computed=kind.computed, scales=scales
+        )
         with persisted(fated):
             differing, falsehoods = _falsehoods(fated, kind)
             keys = difference.count(fated, kind.row_keys).keys
@@ -126,7 +135,9 @@ def _falsehoods(fated: DataFrame, kind: Kind) -> tuple[int, list[Falsehood]]:
     keys = [F.col(quoted(key)) for key in kind.row_keys]
     by_key = fated.groupBy(*keys).agg(F.min(FATE).alias(FATE), F.count("*").alias("rows"))
     wrong = by_key.where((F.col(FATE) != UNCHANGED) | (F.col("rows") > 1))
-    return wrong.count(), [_falsehood(row, kind) for row in wrong.orderBy(*keys).limit(SHOWN).collect()]
+    return wrong.count(), [
+        _falsehood(row, kind) for row in wrong.orderBy(*keys).limit(SHOWN).collect()
+    ]
 
 
 def _falsehood(row: Row, kind: Kind) -> Falsehood:

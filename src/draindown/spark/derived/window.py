@@ -66,7 +66,9 @@ class Windows(Direct):
         """Return each row once for each window that it lies in. Spark's `window` drops rows without a time."""
         windowed = self._windowed(rows)
         values = [F.col(f"{_WINDOW}.start"), *map(_column, self.spec.group_by)]
-        return windowed.select("*", *(value.alias(name) for value, name in zip(values, key_names(self), strict=True)))
+        return windowed.select(
+            "*", *(value.alias(name) for value, name in zip(values, key_names(self), strict=True))
+        )
 
     def _windowed(self, rows: DataFrame) -> DataFrame:
         """Return each row with a time once for each window that it lies in, as _WINDOW: a struct of start and end."""
@@ -76,7 +78,10 @@ class Windows(Direct):
             window = F.window(time, f"{spec.seconds} seconds", f"{spec.step} seconds", begin)
             return rows.select("*", window.alias(_WINDOW))
         kind, first = rows.schema[spec.time].dataType, _first_of(time, spec.months)
-        window = F.struct(first.cast(kind).alias("start"), F.add_months(first, spec.months).cast(kind).alias("end"))
+        window = F.struct(
+            first.cast(kind).alias("start"),
+            F.add_months(first, spec.months).cast(kind).alias("end"),
+        )
         return rows.where(self.belongs()).select("*", window.alias(_WINDOW))
 
     def home(self) -> Sequence[Column]:
@@ -90,19 +95,25 @@ class Windows(Direct):
             own = F.lit(True) if bucket == WHOLE else bucket.has(self.home())
             return F.when(self.belongs() & own, 1).otherwise(0)
         newest, groups = self._newest(), list(map(_column, self.spec.group_by))
-        step = F.lit(self.spec.step * 1_000_000).cast("bigint")  # a product of two integers could overflow
+        step = F.lit(self.spec.step * 1_000_000).cast(
+            "bigint"
+        )  # a product of two integers could overflow
         oldest = self._micros() - F.lit(self.spec.seconds * 1_000_000) + 1
         number = F.floor((newest - oldest) / step).cast("int") + 1
         if bucket != WHOLE:
             starts = F.transform(F.sequence(F.lit(0), number - 1), lambda at: newest - at * step)
-            number = F.size(F.filter(starts, lambda start: bucket.has([F.timestamp_micros(start), *groups])))
+            number = F.size(
+                F.filter(starts, lambda start: bucket.has([F.timestamp_micros(start), *groups]))
+            )
         return F.when(self.belongs(), number).otherwise(0)
 
     def near(self, own: KeyRange) -> Column:
         """Return the condition that a row's group or time is in the range; a time, up to `size` after its end."""
         if own.at:
             return own.has(self.home())
-        return own.between(_column(self.spec.time).cast("timestamp"), f"{self.spec.seconds} seconds")
+        return own.between(
+            _column(self.spec.time).cast("timestamp"), f"{self.spec.seconds} seconds"
+        )
 
     def _micros(self) -> Column:
         return F.unix_micros(_column(self.spec.time).cast("timestamp"))
@@ -135,13 +146,21 @@ class Windows(Direct):
 
     def wrong(self, row: BatchRow) -> list[str]:
         """A window that changes touch has rows now, or had some, and so is in the table."""
-        return [f"{row.absent} touched windows without rows are not in the table"] if row.absent else []
+        return (
+            [f"{row.absent} touched windows without rows are not in the table"]
+            if row.absent
+            else []
+        )
 
     def result(self, *keyed: DataFrame) -> DataFrame:
         """Aggregate per window and group."""
         (rows,), spec = keyed, self.spec
-        keys = [F.col(own).alias(name) for own, name in zip(key_names(self), spec.keys, strict=True)]
-        measures = [F.expr(exact_measure(text, rows)).alias(name) for name, text in spec.measures.items()]
+        keys = [
+            F.col(own).alias(name) for own, name in zip(key_names(self), spec.keys, strict=True)
+        ]
+        measures = [
+            F.expr(exact_measure(text, rows)).alias(name) for name, text in spec.measures.items()
+        ]
         found = rows.groupBy(*keys, F.col(f"{_WINDOW}.end").alias(spec.END)).agg(*measures)
         return found.select(*map(quoted, (*spec.keys, spec.END, *spec.measures)))
 

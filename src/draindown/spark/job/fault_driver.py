@@ -60,7 +60,9 @@ _BEFORE_DATA = "read"
 class PlannedFault:
     """One fault in one drain, which happens once."""
 
-    def __init__(self, spark: SparkSession, request: Request, home: Path, entry: Mapping[str, Any]) -> None:
+    def __init__(
+        self, spark: SparkSession, request: Request, home: Path, entry: Mapping[str, Any]
+    ) -> None:
         self._jvm = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
         self._layout, self._home = request.layout, home
         place: Sequence[Any] = entry.get("place") or ("", 0)
@@ -174,17 +176,30 @@ def done(spark: SparkSession, request: Request, home: Path, entry: Mapping[str, 
     is_drain = request.step == "drain"
     work = _drain(spark, request, home, entry) if is_drain else partial(steps.work, request, spark)
     report, code = attempt(request, work)
-    said = {"outcome": report.outcome, "code": int(code), "error": (report.error or {}).get("code", "")}
+    said = {
+        "outcome": report.outcome,
+        "code": int(code),
+        "error": (report.error or {}).get("code", ""),
+    }
     (home / "outcome.json").write_text(json.dumps(said))
     return code
 
 
-def _drain(spark: SparkSession, request: Request, home: Path, entry: Mapping[str, Any]) -> Callable[[Stop], StepReport]:
+def _drain(
+    spark: SparkSession, request: Request, home: Path, entry: Mapping[str, Any]
+) -> Callable[[Stop], StepReport]:
     fault, tuning = PlannedFault(spark, request, home, entry), Tuning(**entry.get("tuning", {}))
 
     def work(stop: Stop) -> StepReport:
         with fault.armed(stop):
-            return drain(request, spark, stop=stop, progress=fault.progress, reached=fault.reached, tuning=tuning)
+            return drain(
+                request,
+                spark,
+                stop=stop,
+                progress=fault.progress,
+                reached=fault.reached,
+                tuning=tuning,
+            )
 
     return work
 
@@ -192,7 +207,9 @@ def _drain(spark: SparkSession, request: Request, home: Path, entry: Mapping[str
 def main(plan: Sequence[Mapping[str, Any]]) -> int:
     """Do the entries of the plan in turn. Returns the exit code of the first that failed, or of the last."""
     spark = session("draindown fault", size="small")
-    codes = (done(spark, Request.decode(entry["request"]), Path(entry["home"]), entry) for entry in plan)
+    codes = (
+        done(spark, Request.decode(entry["request"]), Path(entry["home"]), entry) for entry in plan
+    )
     return next((code for code in codes if code), Exit.DONE)
 
 

@@ -17,7 +17,14 @@ from pyspark import SparkContext
 
 from draindown.base import panics
 from draindown.base.clock import now
-from draindown.base.errors import Crash, DraindownError, TerminalError, TransientError, first_line, said
+from draindown.base.errors import (
+    Crash,
+    DraindownError,
+    TerminalError,
+    TransientError,
+    first_line,
+    said,
+)
 from draindown.base.exits import Exit, exit_for
 from draindown.base.findings import Finding
 from draindown.base.formatting import printable_lines, shortened
@@ -105,7 +112,9 @@ def _died(before: Unfinished) -> Finding:
     return Finding(kind="died", subject="an earlier start", detail=str(before))
 
 
-def _left(request: Request, result: StepReport, code: Exit, make_room: Callable[[], None]) -> tuple[StepReport, Exit]:
+def _left(
+    request: Request, result: StepReport, code: Exit, make_room: Callable[[], None]
+) -> tuple[StepReport, Exit]:
     """Write the report. If that fails, as on a full disk, return one with an error, for a step that succeeded too.
 
     `make_room` gives back what was kept for this.
@@ -114,9 +123,13 @@ def _left(request: Request, result: StepReport, code: Exit, make_room: Callable[
         _write(request, result, make_room)
     except OSError as error:
         _say(f"draindown: the report could not be written: {error}")
-        refused = storage.refusal(error, request.layout, tried=_tried(request), changed=_WHOLE, again=request.resume)
+        refused = storage.refusal(
+            error, request.layout, tried=_tried(request), changed=_WHOLE, again=request.resume
+        )
         why = refused or _crash(error, request, logged(error, request))
-        return result.model_copy(update={"error": result.error or why.as_dict()}), code or exit_for(why)
+        return result.model_copy(update={"error": result.error or why.as_dict()}), code or exit_for(
+            why
+        )
     with contextlib.suppress(OSError):  # the next step does it
         store.forget_old(request.layout)
     return result, code
@@ -136,7 +149,9 @@ def _with_sums(request: Request, result: StepReport) -> StepReport:
         [summed] = starts.with_sums(request.layout, [result])
     except Exception as error:  # noqa: BLE001 - a bug in the sums must not cost the report
         logged(error, request)
-        return result.model_copy(update={"findings": [*result.findings, _incomplete(request, error)]})
+        return result.model_copy(
+            update={"findings": [*result.findings, _incomplete(request, error)]}
+        )
     return summed
 
 
@@ -174,7 +189,9 @@ def _foreseen(error: Exception, request: Request, stop: Stop, log: str) -> Drain
     """Return the error that names the cause of a foreign one; `crash` if the cause is not known."""
     if any(map(of_memory, storage.causes(error))) or _ended(error) == HEAP_EXHAUSTED:
         return _out_of_memory(error, request)
-    refused = storage.refusal(error, request.layout, tried=_tried(request), changed=_WHOLE, again=request.resume)
+    refused = storage.refusal(
+        error, request.layout, tried=_tried(request), changed=_WHOLE, again=request.resume
+    )
     if refused is not None:
         return refused
     ended = _stopped(error, request, stop) or _jvm_gone(error, request, log)
@@ -233,7 +250,9 @@ def _out_of_memory(error: Exception, request: Request) -> TerminalError:
     heap = spark_settings.heap()
     more = f"export DRAINDOWN_DRIVER_MEMORY={2 * spark_settings.heap_bytes(heap) // 1024**2}m && {request.resume}"
     where = f"a heap of {heap}"
-    if (there := cluster.described()) and any("Lost task" in said(one) for one in storage.causes(error)):
+    if (there := cluster.described()) and any(
+        "Lost task" in said(one) for one in storage.causes(error)
+    ):
         where, more = (
             f"executors of {there}",
             f"set spark.executor.memory in spark-defaults.conf higher, {request.resume}",
@@ -276,7 +295,9 @@ def _done_so_far(request: Request) -> tuple[DrainPart | None, list[Finding]]:
     try:
         of_run = ledger_table.of_run(request.layout, request.run_id)
         # drift that a batch met is kept before its commit, which may have failed
-        told = schema_drift.findings(request.layout, request.declared, "", {row.place for row in of_run})
+        told = schema_drift.findings(
+            request.layout, request.declared, "", {row.place for row in of_run}
+        )
         rows = [row for row in of_run if row.start == request.start]
         part, refused = drain_part.part(request, rows[-1].generation if rows else 0, rows)
     except Exception as error:  # noqa: BLE001 - the error of the step must be reported whatever else fails

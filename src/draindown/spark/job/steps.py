@@ -100,8 +100,15 @@ def _follow(request: Request, session_of: Callable[[Request], SparkSession], sto
 
 
 def _ended(request: Request, session_of: Callable[[Request], SparkSession], stop: Stop) -> Exit:
-    report, code = main.attempt(request, lambda stop: work(request, session_of(request), stop), stop=stop)
-    told = {"step": report.step, "outcome": report.outcome, "run_id": report.run_id, "error": report.error}
+    report, code = main.attempt(
+        request, lambda stop: work(request, session_of(request), stop), stop=stop
+    )
+    told = {
+        "step": report.step,
+        "outcome": report.outcome,
+        "run_id": report.run_id,
+        "error": report.error,
+    }
     print(line(told), flush=True)
     return code
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from draindown.base import formatting
 from draindown.ledger.rows import BatchRow
 
-_TELLING_RATE = 100  # rows per second; a lower rate measures the batch's fixed cost and is not shown
+_TELLING_RATE = (
+    100  # rows per second; a lower rate measures the batch's fixed cost and is not shown
+)
 
 
 def told(row: BatchRow, unit: str) -> str:
@@ -25,7 +27,9 @@ def _landed(row: BatchRow, unit: str) -> str:
 
 
 def _derived(row: BatchRow) -> str:
-    fates = ", ".join(f"{getattr(row, name):,} {name}" for name in ("inserted", "updated", "deleted", "unchanged"))
+    fates = ", ".join(
+        f"{getattr(row, name):,} {name}" for name in ("inserted", "updated", "deleted", "unchanged")
+    )
     images = f"{formatting.count(row.records, 'image')}, {row.irrelevant:,} irrelevant"
     keys = formatting.count(row.touched, "key")
     return f"batch {row.batch}: {images} → {keys}: {fates} in {formatting.age(row.seconds)}"

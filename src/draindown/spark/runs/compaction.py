@@ -47,7 +47,9 @@ class Rewritten:
 
     def __add__(self, other: Rewritten) -> Rewritten:
         return Rewritten(
-            self.files_before + other.files_before, self.files_after + other.files_after, self.bytes + other.bytes
+            self.files_before + other.files_before,
+            self.files_after + other.files_after,
+            self.bytes + other.bytes,
         )
 
 
@@ -95,8 +97,13 @@ def rewrite(
 ) -> Rewritten:
     """Compact small files and purge deleted rows in the partitions that `table` lists. `check`: before each commit."""
     if table.apart:
-        files = OpenAndClosed(spark, table.path, target_file_size, 0 if force else compaction.DELETED_RATIO)
-        return sum((Rewritten(*files.rewrite(predicate(some))) for some in _chunks(_each(table), check)), Rewritten())
+        files = OpenAndClosed(
+            spark, table.path, target_file_size, 0 if force else compaction.DELETED_RATIO
+        )
+        return sum(
+            (Rewritten(*files.rewrite(predicate(some))) for some in _chunks(_each(table), check)),
+            Rewritten(),
+        )
     sizes = {
         # skip files of at least half the target size: rewriting them costs much and gains little
         "spark.databricks.delta.optimize.minFileSize": str(target_file_size // 2),
@@ -122,7 +129,9 @@ def _chunks(partitions: Sequence[Partition], check: Check) -> Iterable[Sequence[
 def _optimize(spark: SparkSession, path: str, partitions: Sequence[Partition]) -> Rewritten:
     builder = DeltaTable.forPath(spark, path).optimize()
     condition = predicate(partitions)
-    return _metrics((builder.where(condition) if condition else builder).executeCompaction().first())
+    return _metrics(
+        (builder.where(condition) if condition else builder).executeCompaction().first()
+    )
 
 
 def _purge(spark: SparkSession, path: str, partitions: Sequence[Partition]) -> Rewritten:
@@ -133,7 +142,11 @@ def _purge(spark: SparkSession, path: str, partitions: Sequence[Partition]) -> R
 
 def _metrics(row: Any) -> Rewritten:
     metrics = row["metrics"]
-    return Rewritten(metrics["numFilesRemoved"], metrics["numFilesAdded"], metrics["filesAdded"]["totalSize"] or 0)
+    return Rewritten(
+        metrics["numFilesRemoved"],
+        metrics["numFilesAdded"],
+        metrics["filesAdded"]["totalSize"] or 0,
+    )
 
 
 def predicate(partitions: Sequence[Partition]) -> str:
@@ -224,7 +237,10 @@ def _refuse_below_floor(path: str, retain: int) -> None:
 
 def _retain(spark: SparkSession, path: str, retain: int) -> None:
     # Delta requires a log retention of at least the retention of removed files
-    log = max(interval_seconds(TableLog(path).properties.get(_LOG_RETENTION), _DEFAULT_LOG_RETENTION), retain)
+    log = max(
+        interval_seconds(TableLog(path).properties.get(_LOG_RETENTION), _DEFAULT_LOG_RETENTION),
+        retain,
+    )
     spark.sql(
         f"ALTER TABLE {_table(path)} SET TBLPROPERTIES "
         f"('{compaction.RETENTION}' = 'interval {retain} seconds', '{_LOG_RETENTION}' = 'interval {log} seconds')"

@@ -46,7 +46,10 @@ from draindown.spec.landing import FlowSpec
 Progress = Callable[[str], None]
 """Called with a line of text for people after each long operation."""
 _FEW = 2  # full batches; a larger backlog is pinned in portions
-_GROWTH, _LARGEST = 4, 16  # portions of 1, 4 and then 16 slices: few queries, and few slices with an outdated size
+_GROWTH, _LARGEST = (
+    4,
+    16,
+)  # portions of 1, 4 and then 16 slices: few queries, and few slices with an outdated size
 
 
 class _Stopped(Exception):
@@ -99,7 +102,10 @@ def _collected(references: DataFrame) -> Slice:
     """Return the slice whose rows Spark hands to a batch."""
     # Spark returns naive local times; an aware one is unambiguous in the hour that a clock change repeats
     rows = [
-        {name: value.astimezone() if isinstance(value, datetime) else value for name, value in row.asDict().items()}
+        {
+            name: value.astimezone() if isinstance(value, datetime) else value
+            for name, value in row.asDict().items()
+        }
         for row in references.collect()
     ]
     (found,) = slices_of(sorted(rows, key=lambda row: row["unit"]))
@@ -165,7 +171,9 @@ def under_lease(
     batches = batches_of(request, source, generation, tuning=tuning)
     without = generations.without(layout, generation)
     resume.forget_void(layout, generation, source)
-    state = _Drain(layout, source, batches, generation, _bounds(request, stop), progress, reached, without)
+    state = _Drain(
+        layout, source, batches, generation, _bounds(request, stop), progress, reached, without
+    )
     if not request.declared.target.kind.idempotent:
         moved.refuse(request, source, layout, started)
     counting = _counting(progress, f"{source.unit}s looked at")
@@ -192,10 +200,14 @@ def under_lease(
         parked=left.kept_out,
         bound=why if bounded is None else f"{why}; stopped by {bounded}",
     )
-    told = schema_drift.findings(layout, request.declared, request.run_id, {row.place for row in state.rows})
+    told = schema_drift.findings(
+        layout, request.declared, request.run_id, {row.place for row in state.rows}
+    )
     stale = [] if layout.staged else sink_columns.findings(request, layout)
     findings = [*refused, *taken.findings, *told, *batches.findings, *stale]
-    return report.of(request, started, _outcome(before, bounded), findings=findings, drain=part), left
+    return report.of(
+        request, started, _outcome(before, bounded), findings=findings, drain=part
+    ), left
 
 
 def _drained(
@@ -239,7 +251,9 @@ def _drop_raw(request: Request, at: datetime) -> None:
 
 def _bounds(request: Request, stop: Stop) -> Bounds:
     flow = request.declared
-    return Bounds(stop, _least(request.max_batches, flow.max_batches), _least(request.deadline, flow.deadline))
+    return Bounds(
+        stop, _least(request.max_batches, flow.max_batches), _least(request.deadline, flow.deadline)
+    )
 
 
 def _outcome(before: Backlog, bounded: str | None) -> Outcome:
@@ -278,7 +292,9 @@ def _python_errors(state: _Drain) -> Iterator[None]:
     except (StreamingQueryException, Py4JJavaError, TransientError):
         if isinstance(state.failure, _Stopped):
             return
-        if state.failure is not None:  # Spark's error wraps the text of the Python exception in a Java stack trace
+        if (
+            state.failure is not None
+        ):  # Spark's error wraps the text of the Python exception in a Java stack trace
             raise state.failure from (state.failure.__cause__ or state.failure.__context__)
         raise
 
@@ -310,5 +326,7 @@ def _switch_on_feed(request: Request, spark: SparkSession, layout: FlowLayout) -
 def set_properties(spark: SparkSession, path: str, properties: Mapping[str, str]) -> None:
     """Set properties of a table. No-op without any."""
     if properties:
-        said = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
+        said = ", ".join(
+            f"{literal(name)} = {literal(value)}" for name, value in properties.items()
+        )
         spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ({said})")

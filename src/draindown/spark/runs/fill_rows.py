@@ -48,7 +48,13 @@ class FillRows:
         return _Upserts(self, files)
 
     def compared(
-        self, bases: Sequence[int], version: int, keys: Sequence[str], kept: ExitStack, *, sent: Sequence[str] | None
+        self,
+        bases: Sequence[int],
+        version: int,
+        keys: Sequence[str],
+        kept: ExitStack,
+        *,
+        sent: Sequence[str] | None,
     ) -> list[Portions]:
         """Return what differs between earlier versions and `version`, deletes first: a unique index may guard values.
 
@@ -58,10 +64,16 @@ class FillRows:
         """
         table = self._matching(self._version(version))
         every = [self._version(base) for base in bases]
-        every = [rows for rows in every if set(keys) <= set(rows.columns)]  # of others the sink knows no key
+        every = [
+            rows for rows in every if set(keys) <= set(rows.columns)
+        ]  # of others the sink knows no key
         if not every:
             return []
-        found = deleted(every, table, keys) if sent is None else changed(self._matching(every[0]), table, keys, sent)
+        found = (
+            deleted(every, table, keys)
+            if sent is None
+            else changed(self._matching(every[0]), table, keys, sent)
+        )
         kept.enter_context(persisted(found))
         return [HashedRows(found.where(F.col(FATE) == fate), keys) for fate in ("delete", "upsert")]
 

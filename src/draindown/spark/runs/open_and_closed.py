@@ -28,7 +28,10 @@ class OpenAndClosed:
     def __init__(self, spark: SparkSession, path: str, target_file_size: int, ratio: float) -> None:
         self._spark, self._size, self._ratio = spark, target_file_size, ratio
         jvm: Any = spark._jvm
-        self._jvm, self._log = jvm, jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
+        self._jvm, self._log = (
+            jvm,
+            jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path),
+        )
 
     def rewrite(self, predicate: str) -> tuple[int, int, int]:
         """Rewrite the files that `worth_rewriting` names. `predicate`: SQL over the partition columns; empty for all.
@@ -44,7 +47,10 @@ class OpenAndClosed:
             added += self._written(transaction, chosen) if chosen else []
         if removed:
             at, nothing = int(time() * 1000), self._seq([])
-            actions = [*(one.add.removeWithTimestamp(at, False) for one in removed), *map(_unchanged, added)]
+            actions = [
+                *(one.add.removeWithTimestamp(at, False) for one in removed),
+                *map(_unchanged, added),
+            ]
             optimize = self._jvm.org.apache.spark.sql.delta.DeltaOperations.Optimize
             transaction.commit(self._seq(actions), optimize(nothing, nothing, False, none, False))
         return len(removed), len(added), sum(one.size() for one in added)
@@ -56,7 +62,9 @@ class OpenAndClosed:
         paths = {one.path() for one in self._list(transaction.filterFiles(wanted, False))}
         end = end_path(json.loads(transaction.metadata().schemaString())["fields"])
         found: dict[str, list[HistoryFile]] = defaultdict(list)
-        for add in transaction.snapshot().allFiles().collectAsList():  # those of `filterFiles` have no statistics
+        for add in (
+            transaction.snapshot().allFiles().collectAsList()
+        ):  # those of `filterFiles` have no statistics
             if add.path() in paths:
                 found[str(add.partitionValues())].append(_file(add, end or ()))
         return found.values()
@@ -68,7 +76,9 @@ class OpenAndClosed:
         """
         none, weight = self._jvm.scala.Option.empty(), sum(one.size for one in files)
         listed = self._seq([one.add for one in files])
-        rows = DataFrame(self._log.createDataFrame(transaction.snapshot(), listed, False, none), self._spark)
+        rows = DataFrame(
+            self._log.createDataFrame(transaction.snapshot(), listed, False, none), self._spark
+        )
         end, open_ = F.col(quoted(END_AT)), sum(one.size * one.open for one in files)
         keys = [F.col(quoted(name)) for name in rows.columns[: rows.columns.index(START_AT)]]
         found = list[Any]()
@@ -105,4 +115,9 @@ def _file(add: Any, end: Sequence[str]) -> HistoryFile:
 def _unchanged(add: Any) -> Any:
     """Return an added file as one that only holds rows which the table had."""
     names = [add.productElementName(at) for at in range(add.productArity())]
-    return add.copy(*(False if name == "dataChange" else add.productElement(at) for at, name in enumerate(names)))
+    return add.copy(
+        *(
+            False if name == "dataChange" else add.productElement(at)
+            for at, name in enumerate(names)
+        )
+    )

@@ -31,7 +31,9 @@ class _Driver:
         cluster.refuse_unfit(self.spark, self.request)
         lease.hand_to_jvm(self.spark._jvm)
 
-    def restore_properties(self, layout: FlowLayout, flow: FlowSpec | DerivedFlow, source: str) -> None:
+    def restore_properties(
+        self, layout: FlowLayout, flow: FlowSpec | DerivedFlow, source: str
+    ) -> None:
         """Set what the swap sets once its rows are there."""
         swap.take_properties(self.spark, layout.table, source, flow)
 

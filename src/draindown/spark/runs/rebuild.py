@@ -60,12 +60,18 @@ def rebuild(
         live, reached = flow.layout, flow.guard(reached)
         if request.declared.also_to:
             sink_state.refuse_in_flight(live)
-        begun = rebuild_plan.begin(request, by=request.owner, accept_missing=accept_missing, drop_foreign=drop_foreign)
+        begun = rebuild_plan.begin(
+            request, by=request.owner, accept_missing=accept_missing, drop_foreign=drop_foreign
+        )
         staged = _staged(request, begun)
         number, until = _resumed(live, begun, staged), stop or Stop()
-        drained, _ = under_lease(staged, spark, number, progress=progress, stop=until, reached=reached)
+        drained, _ = under_lease(
+            staged, spark, number, progress=progress, stop=until, reached=reached
+        )
         if drained.outcome != "bounded":
-            progress(f"generation {begun.generation} has read everything; it takes the live table's place")
+            progress(
+                f"generation {begun.generation} has read everything; it takes the live table's place"
+            )
             rebuild_plan.refuse_later_foreign(request, begun)
             _swap(staged, spark, reached)
             swap.finish(live, by=request.owner, reached=reached)
@@ -74,7 +80,12 @@ def rebuild(
         named.refuse_findings(drained.findings)
     # a rebuild that resumes right before the swap has nothing to read, but is not idle
     outcome = "bounded" if drained.outcome == "bounded" else "done"
-    whole = {"started_at": started, "finished_at": now(), "outcome": outcome, "drain": _part(drained, begun)}
+    whole = {
+        "started_at": started,
+        "finished_at": now(),
+        "outcome": outcome,
+        "drain": _part(drained, begun),
+    }
     return drained.model_copy(update=whole)
 
 
@@ -90,14 +101,18 @@ def _resumed(live: FlowLayout, begun: Rebuild, staged: Request) -> int:
     try:
         return resume.resume(staged.layout)
     except TerminalError as error:
-        raise rebuild_plan.damaged_staging(live, begun.generation, f"{error.code}: {error.found}") from error
+        raise rebuild_plan.damaged_staging(
+            live, begun.generation, f"{error.code}: {error.found}"
+        ) from error
 
 
 def _swap(staged: Request, spark: SparkSession, reached: StepHook) -> None:
     said, layout = swap.swap(staged), staged.layout
     reached("staged")
     table = TableLog(layout.live.table)
-    if staged.declared.also_to and table.exists:  # they are compared with the version from before, by the log
+    if (
+        staged.declared.also_to and table.exists
+    ):  # they are compared with the version from before, by the log
         set_properties(spark, table.path, readers.lacking_log(table))
     writer = TableWriter(layout, staged.declared, layout.staged, said.batches - 1)
     targets_swap.swap(spark, writer, said.as_metadata())
@@ -114,7 +129,11 @@ def _read_up_to(request: Request) -> None:
 def _part(drained: StepReport, begun: Rebuild) -> DrainPart:
     assert drained.drain is not None, "a drain reports what it did"
     stopped = drained.outcome == "bounded"
-    how = "the live table is as it was; the same command goes on" if stopped else "it is in the table's place"
+    how = (
+        "the live table is as it was; the same command goes on"
+        if stopped
+        else "it is in the table's place"
+    )
     return drained.drain.model_copy(
         update={"bound": f"rebuild of generation {begun.generation}: {how}", "rebuilt": not stopped}
     )
@@ -122,4 +141,9 @@ def _part(drained: StepReport, begun: Rebuild) -> DrainPart:
 
 def _finished(request: Request, finished: Rebuild) -> StepReport:
     what = f"rebuild of generation {finished.generation}: it was in the table's place before; what follows is done now"
-    return report.of(request, now(), "done", drain=DrainPart(generation=finished.generation, rebuilt=True, bound=what))
+    return report.of(
+        request,
+        now(),
+        "done",
+        drain=DrainPart(generation=finished.generation, rebuilt=True, bound=what),
+    )

@@ -53,7 +53,9 @@ def replay(
         replay_plan.refuse_gone(source, layout, wanted.left)
         flow.check()
         replay_plan.pin(request, wanted)
-        progress(f"replay {wanted.id}: {count(len(wanted.left), 'batch', 'batches')} to do, {wanted.done} done before")
+        progress(
+            f"replay {wanted.id}: {count(len(wanted.left), 'batch', 'batches')} to do, {wanted.done} done before"
+        )
         batches = batches_of(
             request,
             source,
@@ -66,7 +68,9 @@ def replay(
         for part in wanted.left:
             if bounds.reached(len(rows)):
                 break
-            row = batches.run(spark, part.batch, replay_plan.read_of(source, part), flow.guard(reached))
+            row = batches.run(
+                spark, part.batch, replay_plan.read_of(source, part), flow.guard(reached)
+            )
             progress(f"read again, {batch_lines.told(row, source.unit)}")
             rows.append(row)
     return _report(request, wanted, rows, started, bounds.reached(len(rows)))
@@ -87,8 +91,13 @@ def _report(
     )
     told = schema_drift.findings(request.layout, request.declared, request.run_id)
     if left:
-        again = f"draindown replay {request.spec.pipeline} --flow {request.flow} {wanted.options} --yes"
+        again = (
+            f"draindown replay {request.spec.pipeline} --flow {request.flow} {wanted.options} --yes"
+        )
         detail = f"{count(left, 'batch', 'batches')} of it left, which no other run does"
-        told = [*told, Finding(kind="stopped", subject=f"replay {wanted.id}", detail=detail, next=again)]
+        told = [
+            *told,
+            Finding(kind="stopped", subject=f"replay {wanted.id}", detail=detail, next=again),
+        ]
     outcome: Outcome = "bounded" if left else "done" if rows else "idle"
     return report.of(request, started, outcome, drain=part, findings=told)

@@ -77,7 +77,11 @@ def replay(request: Request, spark: SparkSession) -> StepReport:
 
 
 def _replayed(
-    request: Request, spark: SparkSession, flow: OpenFlow, rows: Sequence[dict[str, Any]], started: datetime
+    request: Request,
+    spark: SparkSession,
+    flow: OpenFlow,
+    rows: Sequence[dict[str, Any]],
+    started: datetime,
 ) -> list[BatchRow]:
     """Apply a portion of the rows, and return the ledger rows of its batches."""
     layout, generation, reached = request.layout, flow.generation, flow.guard()
@@ -88,11 +92,19 @@ def _replayed(
     done = list[BatchRow]()
     for some in _of_one_log(refused):
         batch = replace(_batch(request, generation, some, started), reached=reached)
-        done.append(process(spark, replace(batch, input=GivenRecords(_reads(spark, request, some)))))
+        done.append(
+            process(spark, replace(batch, input=GivenRecords(_reads(spark, request, some))))
+        )
         release_applied(layout, by=request.owner, reached=reached)
     if restored is not None:
         batch = replace(_batch(request, generation, taken_out, started), reached=reached)
-        done.append(restore(spark, replace(batch, releases=[row["quarantine_id"] for row in taken_out]), restored))
+        done.append(
+            restore(
+                spark,
+                replace(batch, releases=[row["quarantine_id"] for row in taken_out]),
+                restored,
+            )
+        )
         release_applied(layout, by=request.owner, reached=reached)
     return done
 
@@ -101,7 +113,9 @@ def _chosen(request: Request, wanted: Sequence[str]) -> list[dict[str, Any]]:
     rows = quarantine.whole(request.layout, wanted)
     layout = request.layout
     if any(row["kind"] == GATE for row in rows):
-        refuse_begun(layout, f"put withdrawn rows back into flow {layout.flow} of pipeline {layout.pipeline}")
+        refuse_begun(
+            layout, f"put withdrawn rows back into flow {layout.flow} of pipeline {layout.pipeline}"
+        )
     partial = [row for row in rows if row["value"] is None]
     if partial:
         raise TerminalError(
@@ -147,7 +161,9 @@ def _refuse_unread(request: Request, generation: int, chosen: Sequence[Mapping[s
     rows = [row for row in chosen if row["kind"] != GATE]
     if request.flow_spec.target.kind.idempotent:
         return
-    unread = discards.not_read(request.layout, generation, {row["quarantine_id"]: _origin(row) for row in rows})
+    unread = discards.not_read(
+        request.layout, generation, {row["quarantine_id"]: _origin(row) for row in rows}
+    )
     if unread:
         raise TerminalError(
             "rows-not-read",
@@ -174,11 +190,17 @@ def _of_one_log(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     return batches
 
 
-def _batch(request: Request, generation: int, rows: Sequence[Mapping[str, Any]], started: datetime) -> Batch:
+def _batch(
+    request: Request, generation: int, rows: Sequence[Mapping[str, Any]], started: datetime
+) -> Batch:
     writer = Writer(request.layout, request.flow_spec, generation, 0, kind="quarantine")
     last = log_of(request.layout, request.layout.table).last(writer.app("rows"))
     writer = Writer(
-        request.layout, request.flow_spec, generation, 1 + (-1 if last is None else last), kind="quarantine"
+        request.layout,
+        request.flow_spec,
+        generation,
+        1 + (-1 if last is None else last),
+        kind="quarantine",
     )
     dotted = request.flow_spec.transform
     ids = [(_origin(row), row["quarantine_id"]) for row in rows]
@@ -201,7 +223,9 @@ def _batch(request: Request, generation: int, rows: Sequence[Mapping[str, Any]],
     )
 
 
-def _restored(request: Request, spark: SparkSession, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+def _restored(
+    request: Request, spark: SparkSession, rows: Sequence[Mapping[str, Any]]
+) -> DataFrame:
     """Return the withdrawn rows with the target's columns, except `_changed_at`.
 
     Raises TerminalError `rows-not-restorable` if the table is absent or its columns changed.
@@ -212,7 +236,9 @@ def _restored(request: Request, spark: SparkSession, rows: Sequence[Mapping[str,
     schema = spark.read.format("delta").load(path).schema
     # a column of a type that JSON can't represent was added after the withdrawal, so it is NULL in these rows
     without = {CHANGED_AT, *json_rows.unwritable(schema)}
-    if request.flow_spec.target.history is not None:  # kept are the events of a row, not its start and end
+    if (
+        request.flow_spec.target.history is not None
+    ):  # kept are the events of a row, not its start and end
         without |= {*History.made}
     without.add(SEQUENCES)  # a row that was withdrawn before its table was merged has none
     held = StructType([field for field in schema if field.name not in without])
@@ -224,7 +250,9 @@ def _restored(request: Request, spark: SparkSession, rows: Sequence[Mapping[str,
     finally:
         whole.unpersist()
     if lost:
-        raise _not_restorable(request, lost, f"the columns of {path} are not those they were taken from")
+        raise _not_restorable(
+            request, lost, f"the columns of {path} are not those they were taken from"
+        )
     return whole.select(json_rows.decode(F.col("raw"), held).alias("row")).select("row.*")
 
 
@@ -255,7 +283,15 @@ def _reads(spark: SparkSession, request: Request, rows: Sequence[Mapping[str, An
     for (header, shape), group in groupby(sorted(rows, key=form_of), key=form_of):
         some = list(group)
         data = [
-            (row["value"], unit, 0, position, row["envelope"], micros(row["arrived_at"]), micros(row["first_seen"]))
+            (
+                row["value"],
+                unit,
+                0,
+                position,
+                row["envelope"],
+                micros(row["arrived_at"]),
+                micros(row["first_seen"]),
+            )
             for row in some
             for unit, position in (_origin(row),)
         ]
@@ -264,7 +300,9 @@ def _reads(spark: SparkSession, request: Request, rows: Sequence[Mapping[str, An
         frame = frame.withColumn("value", F.col("value").cast("string"))
         if shape:
             frame = frame.withColumn(CUT, kept_rows.cut("_kept"))
-        elif any(row["envelope"] for row in some):  # rules took the record's own time when it was first read
+        elif any(
+            row["envelope"] for row in some
+        ):  # rules took the record's own time when it was first read
             frame = frame.withColumn(ENVELOPE, decoded("_kept")).drop(FIRST_SEEN)
         reads.append(Read(frame.drop("_kept"), header or None, shape or None))
     return reads

@@ -91,7 +91,9 @@ class _Work:
     def judged(self, rows: DataFrame, kept: ExitStack) -> tuple[Judged, Share]:
         """Return the rows of a portion, and what the sink gets of it: each delete is of a row that it may have."""
         was = was_of({self.name: self.wanted.spec}, rows.sparkSession)
-        judged = Judged(rows.withColumns({name: F.col(FATE) == "delete" for name in was}), [self.wanted], kept)
+        judged = Judged(
+            rows.withColumns({name: F.col(FATE) == "delete" for name in was}), [self.wanted], kept
+        )
         (share,) = judged.shares()
         return judged, share
 
@@ -99,7 +101,9 @@ class _Work:
         """Return the identity of a portion; the number after the last one is that of the end."""
         place, generation = place_of(self.request, self.name), self.flow.generation
         writer = sink_state.fill_writer(self.request.layout, self.name, self.fill.number)
-        return SinkBatch(place, writer, number, generation, FILL, number, self.epoch, rows, digest, portions)
+        return SinkBatch(
+            place, writer, number, generation, FILL, number, self.epoch, rows, digest, portions
+        )
 
     def guarded(self, judged: Judged, share: Share) -> Iterator[pa.RecordBatch]:
         """Yield the rows that are sent while the lease is held. Raises TransientError `lease-lost`."""
@@ -133,7 +137,11 @@ def fill(
     `history-gone`, and the errors of resuming a flow and of the sink.
     """
     sink = request.declared.also_to[name]
-    with open_flow(request, spark, Needs.RESUMED) as flow, configured(spark, zoned(request)), ExitStack() as kept:
+    with (
+        open_flow(request, spark, Needs.RESUMED) as flow,
+        configured(spark, zoned(request)),
+        ExitStack() as kept,
+    ):
         sink_state.refuse_in_flight(flow.layout)
         holds = holds_of(request, sink)
         epoch = sink_identity.next_epoch(flow.layout, flow.check)
@@ -142,17 +150,26 @@ def fill(
         rows = FillRows(request, sink, spark)
         every = rows.every(files)
         types = {field.name: field.dataType.simpleString() for field in every.portion(0).schema}
-        columns = columns_of(request, sink, {column: kind for column, kind in types.items() if column != FATE})
+        columns = columns_of(
+            request, sink, {column: kind for column, kind in types.items() if column != FATE}
+        )
         refuse_unresolved(request, {name: sink}, every.portion(0))
-        asked = _asked(request, name, target, Fill(epoch, version, 0, holds.fingerprint), accept_missing)
+        asked = _asked(
+            request, name, target, Fill(epoch, version, 0, holds.fingerprint), accept_missing
+        )
         target.fence(epoch)
         target.check(list(columns.values()))
         parts = list[Portions]()
         if asked.bases:
-            keys, sent = [n for n, column in columns.items() if column.key], None if asked.whole else list(columns)
+            keys, sent = (
+                [n for n, column in columns.items() if column.key],
+                None if asked.whole else list(columns),
+            )
             parts += rows.compared(asked.bases, version, keys, kept, sent=sent)
         parts += [every] if asked.whole else []
-        begun = _going_on(request, name, replace(asked, portions=sum(part.portions for part in parts)))
+        begun = _going_on(
+            request, name, replace(asked, portions=sum(part.portions for part in parts))
+        )
         _begin(request, name, begun)
         skips = SinkState.read(flow.layout, name).skipped(FILL, sink_state.ALL_PORTIONS)
         one = wanted(name, sink, columns, target, skips)
@@ -164,7 +181,9 @@ def _asked(request: Request, name: str, target: Sink, new: Fill, accept_missing:
     state = SinkState.read(request.layout, name)
     known = () if request.declared.also_to[name].is_of_refused else state.bases
     command = fill_command(request, name)
-    bases = tuple(sink_bases.readable(request.layout, known, accept_missing=accept_missing, fill=command))
+    bases = tuple(
+        sink_bases.readable(request.layout, known, accept_missing=accept_missing, fill=command)
+    )
     is_of_base = state.is_of_base and state.filled == new.fingerprint and bases == state.bases
     whole = not is_of_base or any(behind(request, request.layout, name, target))
     return replace(new, bases=bases, whole=whole)
@@ -211,7 +230,9 @@ def _send(work: _Work, progress: Callable[[str], None]) -> Filled:
             judged, share = work.judged(work.part(portion), kept)
             work.flow.check()
             if share.counts["unsendable"]:
-                keep_misfits(replace(writer, batch=portion), judged.misfits(share), work.request.run_id)
+                keep_misfits(
+                    replace(writer, batch=portion), judged.misfits(share), work.request.run_id
+                )
             if share.rows:
                 own = work.batch(portion, share.rows, share.digest, share.portions)
                 with refusals.of_fill(fill_command(work.request, work.name)):
@@ -221,13 +242,20 @@ def _send(work: _Work, progress: Callable[[str], None]) -> Filled:
         work.flow.check()
         state = SinkState.read(layout, work.name)
         replace(state, fill=replace(work.fill, done=portion + 1)).write(layout, work.name)
-        progress(f"portion {portion + 1} of {work.fill.portions}: {count(rows, 'row')} sent, {gone:,} deleted")
+        progress(
+            f"portion {portion + 1} of {work.fill.portions}: {count(rows, 'row')} sent, {gone:,} deleted"
+        )
     work.flow.check()
     end = work.batch(work.fill.portions, 0, "")
     deleted = _end(work, end)
     work.flow.check()
     recorded = work.target.records
-    _ended(work, Sending(end.writer, end.number, FILL, rows + gone, end.digest, sent=True, recorded=recorded))
+    _ended(
+        work,
+        Sending(
+            end.writer, end.number, FILL, rows + gone, end.digest, sent=True, recorded=recorded
+        ),
+    )
     fill = work.fill
     return Filled(work.name, fill.version, rows, unsendable, deleted, fill.bases, fill.whole, gone)
 
@@ -245,7 +273,15 @@ def _ended(work: _Work, end: Sending) -> None:
     """Write down that the sink is as the table. What it got before the fill does not count any more."""
     layout = work.request.layout
     state = SinkState.read(layout, work.name)
-    left = replace(state, filled=work.fill.fingerprint, stale="", fill=None, skips=(), sendings=(end,), bases=())
+    left = replace(
+        state,
+        filled=work.fill.fingerprint,
+        stale="",
+        fill=None,
+        skips=(),
+        sendings=(end,),
+        bases=(),
+    )
     left.write(layout, work.name)
     if state.bases:
         sink_bases.keep(layout)

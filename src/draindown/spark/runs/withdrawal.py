@@ -110,13 +110,20 @@ def withdraw(
     """
     started, layout, done = now(), request.layout, list[BatchRow]()
     refuse_impossible(request, expectation)
-    with open_flow(request, spark, Needs.RESUMED) as flow, _failing(request, spark, expectation) as found:
+    with (
+        open_flow(request, spark, Needs.RESUMED) as flow,
+        _failing(request, spark, expectation) as found,
+    ):
         if found is None:
             agreed(Plan(layout.pipeline, layout.flow, expectation))
         elif agreed(found.plan):
-            refuse_begun(layout, f"withdraw rows of flow {layout.flow} of pipeline {layout.pipeline}")
+            refuse_begun(
+                layout, f"withdraw rows of flow {layout.flow} of pipeline {layout.pipeline}"
+            )
             done = [_take_out(request, spark, flow.generation, found, started, flow.guard(reached))]
-    part, _ = drain_part.part(request, flow.generation, done, bound=f"unpublished rows that make {expectation} fail")
+    part, _ = drain_part.part(
+        request, flow.generation, done, bound=f"unpublished rows that make {expectation} fail"
+    )
     return report.of(request, started, "done" if done else "idle", drain=part)
 
 
@@ -124,7 +131,9 @@ def withdraw(
 def _failing(request: Request, spark: SparkSession, expectation: str) -> Iterator[_Found | None]:
     """Yield the unpublished rows that fail the expectation; None if no row fails."""
     state = published.unpublished(request.layout)
-    judged = _judged(request, spark, expectation, state) if state is not None and state.pending else None
+    judged = (
+        _judged(request, spark, expectation, state) if state is not None and state.pending else None
+    )
     if state is None or judged is None:
         yield None
         return
@@ -151,7 +160,9 @@ def _judged(
 
     None if the expectation succeeds.
     """
-    from draindown.spark.checks import gx  # imported late: importing GX takes seconds, and refusals don't need it
+    from draindown.spark.checks import (
+        gx,
+    )  # imported late: importing GX takes seconds, and refusals don't need it
 
     keys = request.flow_spec.target.row_keys
     changed = unpublished_rows(spark, request.layout.table, state).changed
@@ -170,11 +181,20 @@ def _judged(
     return changed, verdict, marks
 
 
-def _plan(request: Request, expectation: str, verdict: Expectation, state: Unpublished, rows: DataFrame) -> Plan:
+def _plan(
+    request: Request, expectation: str, verdict: Expectation, state: Unpublished, rows: DataFrame
+) -> Plan:
     goal, layout = request.flow_spec.target, request.layout
     shown = dict.fromkeys([*goal.row_keys, *goal.sequence_by, *_columns(request, expectation)])
-    columns = [F.col(quoted(name)).cast("string").alias(name) for name in shown if name in rows.columns]
-    first = rows.orderBy(*[F.col(quoted(key)) for key in goal.row_keys]).select(*columns).limit(_SHOWN).collect()
+    columns = [
+        F.col(quoted(name)).cast("string").alias(name) for name in shown if name in rows.columns
+    ]
+    first = (
+        rows.orderBy(*[F.col(quoted(key)) for key in goal.row_keys])
+        .select(*columns)
+        .limit(_SHOWN)
+        .collect()
+    )
     return Plan(
         pipeline=layout.pipeline,
         flow=layout.flow,
@@ -188,7 +208,12 @@ def _plan(request: Request, expectation: str, verdict: Expectation, state: Unpub
 
 
 def _take_out(
-    request: Request, spark: SparkSession, generation: int, found: _Found, started: datetime, reached: StepHook
+    request: Request,
+    spark: SparkSession,
+    generation: int,
+    found: _Found,
+    started: datetime,
+    reached: StepHook,
 ) -> BatchRow:
     layout, plan = request.layout, found.plan
     _refuse_moved(request, plan)
@@ -209,10 +234,17 @@ def _take_out(
         started_at=started,
     )
     outlets, stamp = outlets_of(request), row.changed_at or started
-    sending = BaseBatch(writer=writer, run_id=request.run_id, changed_at=stamp, started_at=started, reached=reached)
+    sending = BaseBatch(
+        writer=writer, run_id=request.run_id, changed_at=stamp, started_at=started, reached=reached
+    )
     rows, strategy = found.rows.drop(_RAW), strategy_of(request.flow_spec)
-    with outlets.opened(sending), strategy.withdrawal(writer, rows, row, _pruning(request, rows)) as change:
-        quarantine_writer.keep(writer, _as_kept(request, writer, plan, change.kept), request.run_id, started)
+    with (
+        outlets.opened(sending),
+        strategy.withdrawal(writer, rows, row, _pruning(request, rows)) as change,
+    ):
+        quarantine_writer.keep(
+            writer, _as_kept(request, writer, plan, change.kept), request.run_id, started
+        )
         verify_written(change.row, layout.quarantine, change.row.records, "withdrawn")
         reached("quarantined")
         change.remember()
@@ -225,7 +257,12 @@ def _take_out(
 def _as_kept(request: Request, writer: Writer, plan: Plan, rows: DataFrame) -> DataFrame:
     """Return the rows in the quarantine's columns. The id includes the batch, because a row can be withdrawn again."""
     own, name = request.flow_spec.target.essential, plan.expectation
-    parts = [F.lit(GATE), F.lit(str(writer.generation)), F.lit(str(writer.batch)), json_rows.encode(own)]
+    parts = [
+        F.lit(GATE),
+        F.lit(str(writer.generation)),
+        F.lit(str(writer.batch)),
+        json_rows.encode(own),
+    ]
     return rows.withColumn(_RAW, json_rows.encode(rows.columns)).select(
         # can't collide with the id of a refused record, whose hash input begins with a path and so with a slash
         F.sha2(F.concat_ws("\u0001", *parts), 256).alias("quarantine_id"),
@@ -269,12 +306,19 @@ def refuse_impossible(request: Request, expectation: str) -> None:
             "withdraw-needs-keys",
             tried=f"withdraw rows of flow {request.flow} of pipeline {request.spec.pipeline}",
             found=kind.inseparable,
-            next=[_waive(request, expectation), "add a rule to the contract: it refuses such rows from now on"],
+            next=[
+                _waive(request, expectation),
+                "add a rule to the contract: it refuses such rows from now on",
+            ],
         )
-    waivers.refuse_unknown(request.layout, expectation, gate_suite.names(request.suite), _tried(request, expectation))
+    waivers.refuse_unknown(
+        request.layout, expectation, gate_suite.names(request.suite), _tried(request, expectation)
+    )
 
 
-def _refuse_unclear(request: Request, rows: DataFrame, verdict: Expectation, marks: list[str]) -> None:
+def _refuse_unclear(
+    request: Request, rows: DataFrame, verdict: Expectation, marks: list[str]
+) -> None:
     number = rows.count()
     if not number == verdict.unexpected == len(set(marks)):
         raise TerminalError(
@@ -293,7 +337,11 @@ def _refuse_inexact(request: Request, rows: DataFrame, table: DataFrame) -> None
     odd = json_rows.unwritable(table.schema)
     lost = 0 if odd else rows.where(~json_rows.comes_back(F.col(_RAW), table.schema)).count()
     if odd or lost:
-        what = f"the type of {', '.join(odd)} has none" if odd else f"{count(lost, 'row')} would come back changed"
+        what = (
+            f"the type of {', '.join(odd)} has none"
+            if odd
+            else f"{count(lost, 'row')} would come back changed"
+        )
         raise TerminalError(
             "row-not-exact",
             tried=f"keep rows of {request.layout.table} as JSON",
@@ -327,7 +375,9 @@ def _too_many(request: Request, expectation: str, verdict: Expectation) -> Termi
     )
 
 
-def _refusal(request: Request, expectation: str, code: str, found: str, next: str | None = None) -> TerminalError:
+def _refusal(
+    request: Request, expectation: str, code: str, found: str, next: str | None = None
+) -> TerminalError:
     return TerminalError(
         code,
         tried=_tried(request, expectation),
@@ -341,9 +391,7 @@ def _tried(request: Request, expectation: str) -> str:
 
 
 def _waive(request: Request, expectation: str) -> str:
-    return (
-        f"draindown gate waive {request.spec.pipeline} {shlex.quote(expectation)} --flow {request.flow} --reason TEXT"
-    )
+    return f"draindown gate waive {request.spec.pipeline} {shlex.quote(expectation)} --flow {request.flow} --reason TEXT"
 
 
 def _again(request: Request, expectation: str) -> str:

@@ -53,7 +53,14 @@ def make(target: Path | None = None) -> Path:
             submit += ["--conf", f"{name}={value}"]
         command = [*submit, __file__, "exercise", scratch]
         env = os.environ | spark_settings.spark_python()
-        subprocess.run(command, check=True, text=True, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        subprocess.run(
+            command,
+            check=True,
+            text=True,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
         with fresh.open("rb") as written:
             os.fsync(written.fileno())  # a JVM does not start with a truncated archive
         if (found := jvm.tried(fresh)) in ("ignored", "fatal"):
@@ -96,7 +103,9 @@ def exercise(spark: SparkSession, scratch: Path) -> None:
 def _marking(spec: PipelineSpec) -> PipelineSpec:
     """Return the pipeline with copy-on-write off, as for large tables."""
     flows = {
-        name: flow.model_copy(update={"maintenance": flow.maintenance.model_copy(update={"copy_on_write": 0})})
+        name: flow.model_copy(
+            update={"maintenance": flow.maintenance.model_copy(update={"copy_on_write": 0})}
+        )
         for name, flow in spec.flows.items()
     }
     return spec.model_copy(update={"flows": flows})

@@ -57,7 +57,10 @@ def verify(target: Path | None = None, lock: Path | None = None) -> tuple[Locked
     absent = [jar.file_name for jar in jars if not (directory / jar.file_name).is_file()]
     if absent:
         raise TerminalError(
-            "jars-missing", tried=f"verify the jars in {directory}", found=f"no {', '.join(absent)}", next="make setup"
+            "jars-missing",
+            tried=f"verify the jars in {directory}",
+            found=f"no {', '.join(absent)}",
+            next="make setup",
         )
     for jar in jars:
         _require_hash(directory / jar.file_name, jar, from_where=str(directory))
@@ -65,7 +68,11 @@ def verify(target: Path | None = None, lock: Path | None = None) -> tuple[Locked
 
 
 def fetch(
-    lock: Path, target: Path | None = None, *, resolve: Resolver | None = None, say: Callable[[str], None] = print
+    lock: Path,
+    target: Path | None = None,
+    *,
+    resolve: Resolver | None = None,
+    say: Callable[[str], None] = print,
 ) -> tuple[LockedJar, ...]:
     """Install every locked jar into `target`, and return the jars. Idempotent.
 
@@ -82,7 +89,9 @@ def fetch(
             _place(_cached(jar), directory / jar.file_name)
     missing = [jar for jar in jars if not jar.is_at(directory / jar.file_name)]
     if missing:
-        say(f"fetching {len(missing)} jars ({sum(jar.size for jar in missing) / 1e6:.0f} MB) with Spark's resolver")
+        say(
+            f"fetching {len(missing)} jars ({sum(jar.size for jar in missing) / 1e6:.0f} MB) with Spark's resolver"
+        )
         _fetch_missing(missing, directory, resolve or spark_resolver)
     _drop_unlocked(directory, jars)
     _place(lock, directory / LOCK_NAME)
@@ -96,7 +105,11 @@ def _fetch_missing(missing: Sequence[LockedJar], directory: Path, resolve: Resol
         if absent:
             raise _unresolved(absent, "the resolver left no file")
         for jar in missing:  # verify all before the first is placed: a bad mirror changes nothing
-            _require_hash(found[jar], jar, from_where="Spark's resolver, which looks in ~/.m2/repository first")
+            _require_hash(
+                found[jar],
+                jar,
+                from_where="Spark's resolver, which looks in ~/.m2/repository first",
+            )
         for jar in missing:
             _place(found[jar], directory / jar.file_name)
             with suppress(OSError):  # the cache is optional
@@ -145,10 +158,17 @@ def proxy_options(environ: Mapping[str, str]) -> list[str]:
         value = environ.get(f"{scheme}_proxy") or environ.get(f"{scheme.upper()}_PROXY")
         proxy = urlsplit(value if value and "://" in value else f"//{value or ''}")
         if proxy.hostname:
-            options += [f"-D{scheme}.proxyHost={proxy.hostname}", f"-D{scheme}.proxyPort={proxy.port or 80}"]
+            options += [
+                f"-D{scheme}.proxyHost={proxy.hostname}",
+                f"-D{scheme}.proxyPort={proxy.port or 80}",
+            ]
     direct = environ.get("no_proxy") or environ.get("NO_PROXY")
     if options and direct:
-        hosts = [f"*{host}" if host.startswith(".") else host for host in re.split(r"[,\s]+", direct.strip()) if host]
+        hosts = [
+            f"*{host}" if host.startswith(".") else host
+            for host in re.split(r"[,\s]+", direct.strip())
+            if host
+        ]
         options.append(f"-Dhttp.nonProxyHosts={'|'.join(hosts)}")
     return options
 
@@ -181,7 +201,9 @@ def _require_hash(path: Path, jar: LockedJar, *, from_where: str) -> None:
             found=f"{path.stat().st_size} bytes with SHA-256 {sha256_of(path)}, "
             f"{LOCK_NAME} says {jar.size} bytes and {jar.sha256}",
             changed="no unverified jar was put in place",
-            next=["make setup   # after removing the wrong file from the mirror, or from ~/.m2/repository"],
+            next=[
+                "make setup   # after removing the wrong file from the mirror, or from ~/.m2/repository"
+            ],
         )
 
 
@@ -217,7 +239,9 @@ def main(arguments: Sequence[str]) -> int:
     verb, *rest = arguments or ("",)
     lock = Path(rest[0]) if rest else None
     if verb not in ("fetch", "verify") or len(rest) > 1:
-        print("usage: python -m draindown.spark.setup.jars fetch|verify [jars.lock]", file=sys.stderr)
+        print(
+            "usage: python -m draindown.spark.setup.jars fetch|verify [jars.lock]", file=sys.stderr
+        )
         return Exit.USAGE
     try:
         jars = verify(lock=lock) if verb == "verify" else fetch(lock or Path(LOCK_NAME))

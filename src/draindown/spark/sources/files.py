@@ -33,15 +33,31 @@ class FilesReader:
 
     settings = SETTINGS
 
-    def read(self, spark: SparkSession, flow: FlowSpec, units: Sequence[Unit], spool: str) -> list[Read]:
+    def read(
+        self, spark: SparkSession, flow: FlowSpec, units: Sequence[Unit], spool: str
+    ) -> list[Read]:
         """Read lines, one plan per distinct header, or rows, one plan per distinct schema."""
         files, form = [InputFile.of(unit) for unit in units], flow.source.form
         if form.columnar:
-            return [Read(rows) for rows in columnar_groups(spark, files, form.name, flow.as_recorded.columns, spool)]
+            return [
+                Read(rows)
+                for rows in columnar_groups(
+                    spark, files, form.name, flow.as_recorded.columns, spool
+                )
+            ]
         if not files:
-            return [Read(relation(spark, {"value": TEXT, "_unit": TEXT, "_block": NUMBER, "_id": NUMBER}, ()))]
+            return [
+                Read(
+                    relation(
+                        spark, {"value": TEXT, "_unit": TEXT, "_block": NUMBER, "_id": NUMBER}, ()
+                    )
+                )
+            ]
         if form.delimited:
-            return [Read(_cells(spark, flow, group, spool), header) for header, group in by_header(files)]
+            return [
+                Read(_cells(spark, flow, group, spool), header)
+                for header, group in by_header(files)
+            ]
         if flow.source.documents:
             return [Read(read_documents(spark, files, flow.source.max_record_bytes, spool))]
         return [Read(read_text(spark, files))]
@@ -64,7 +80,9 @@ class FilesReader:
         """Explain nothing: which file can't be read is found by reading each alone."""
 
 
-def _cells(spark: SparkSession, flow: FlowSpec, files: Sequence[InputFile], spool: str) -> DataFrame:
+def _cells(
+    spark: SparkSession, flow: FlowSpec, files: Sequence[InputFile], spool: str
+) -> DataFrame:
     """Return delimited records; files in which quotes hold line ends are split record by record.
 
     Without quotes no record spans lines, whatever a file was taken in as while cells had some.
@@ -74,5 +92,7 @@ def _cells(spark: SparkSession, flow: FlowSpec, files: Sequence[InputFile], spoo
     folded = [file for file in files if file.multiline and has_quotes]
     frames = [read_text(spark, plain)] if plain else []
     if folded:
-        frames.append(read_multiline(spark, folded, flow.source.dialect, flow.source.max_record_bytes, spool))
+        frames.append(
+            read_multiline(spark, folded, flow.source.dialect, flow.source.max_record_bytes, spool)
+        )
     return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])

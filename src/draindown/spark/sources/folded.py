@@ -23,7 +23,9 @@ def lines_of(path: str) -> Iterator[str]:
             yield line if number else line.removeprefix("\xef\xbb\xbf")
 
 
-def split_records(lines: Iterable[str], dialect: Dialect = _RFC, limit: int = 8 * 1024**2) -> Iterator[str]:
+def split_records(
+    lines: Iterable[str], dialect: Dialect = _RFC, limit: int = 8 * 1024**2
+) -> Iterator[str]:
     """Yield records without their line end, from lines with theirs, decoded as Latin-1.
 
     If an opening quote is not properly closed within `limit` characters, its line becomes a record of its own, and the
@@ -47,7 +49,9 @@ def split_records(lines: Iterable[str], dialect: Dialect = _RFC, limit: int = 8 
             yield line.rstrip(_ENDS)
 
 
-def _until_closed(line: str, take: Callable[[], str | None], scanner: _Scanner, limit: int) -> tuple[list[str], bool]:
+def _until_closed(
+    line: str, take: Callable[[], str | None], scanner: _Scanner, limit: int
+) -> tuple[list[str], bool]:
     """Return the line plus the lines up to the one that closes its quote, and whether the quote closes properly."""
     held, size = [line], len(line)
     while size <= limit and (more := take()) is not None:

@@ -68,12 +68,18 @@ class SliceInput:
 
     @cached_property
     def _pinned(self) -> Mapping[str, str]:
-        return {place: unit.name for unit in self.units if (place := self._place(unit.name)) != unit.name}
+        return {
+            place: unit.name
+            for unit in self.units
+            if (place := self._place(unit.name)) != unit.name
+        }
 
     def origins(self, blocks: Sequence[Block]) -> list[BlockOrigin]:
         """Return the origin of every block: positions by the reader's offsets, arrivals as the intake has them."""
         latest_first = sorted(self.units, key=lambda unit: unit.arrived_at, reverse=True)
-        arrived = {unit.name: micros(unit.arrived_at) for unit in latest_first}  # of several ranges: the earliest
+        arrived = {
+            unit.name: micros(unit.arrived_at) for unit in latest_first
+        }  # of several ranges: the earliest
         logs = {unit.name: unit.log for unit in self.units}
         named = [(at, self.name(at[0])) for at in self.reader.offsets(blocks)]
         return [BlockOrigin(*at, unit, arrived[unit], logs[unit]) for at, unit in named]

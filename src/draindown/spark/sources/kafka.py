@@ -42,7 +42,9 @@ class KafkaReader:
 
     settings: Mapping[str, str] = MappingProxyType({})
 
-    def read(self, spark: SparkSession, flow: FlowSpec, units: Sequence[Unit], spool: str) -> list[Read]:  # noqa: ARG002
+    def read(
+        self, spark: SparkSession, flow: FlowSpec, units: Sequence[Unit], spool: str
+    ) -> list[Read]:  # noqa: ARG002
         """Read the pinned offsets: one task per partition, and one plan more where a partition has several ranges."""
         assert isinstance(flow.source, KafkaSource), "the registry chose this reader"
         spans = [span for unit in units if (span := span_of(unit)).size]
@@ -57,8 +59,13 @@ class KafkaReader:
             found.append(Read(_records(rows, first_seen)))
         return found
 
-    def _options(self, source: KafkaSource, wanted: Mapping[str, Mapping[int, tuple[int, int]]]) -> dict[str, str]:
-        ends = [{t: {p: ends[at] for p, ends in parts.items()} for t, parts in wanted.items()} for at in (0, 1)]
+    def _options(
+        self, source: KafkaSource, wanted: Mapping[str, Mapping[int, tuple[int, int]]]
+    ) -> dict[str, str]:
+        ends = [
+            {t: {p: ends[at] for p, ends in parts.items()} for t, parts in wanted.items()}
+            for at in (0, 1)
+        ]
         return {
             **_OPTIONS,
             "kafkaConsumer.pollTimeoutMs": str(3000 * source.kafka.request_timeout),
@@ -78,14 +85,18 @@ class KafkaReader:
     def failure(self, error: BaseException) -> Failure | None:
         """Understand the errors of Spark's connector and of Kafka's client, wherever they stand in the chain."""
         chain = list(causes(error))
-        lost = next((text for condition, _, text in chain if condition.startswith("KAFKA_DATA_LOSS")), None)
+        lost = next(
+            (text for condition, _, text in chain if condition.startswith("KAFKA_DATA_LOSS")), None
+        )
         if lost is not None:
             return Failure("lost", lost)
         kafka = [(name, text) for _, name, text in chain if name.startswith(_KAFKA)]
         if not kafka:
             return None
         name, text = kafka[-1]
-        return Failure("refused" if name.endswith(_REFUSED) else "away", f"{name.rpartition('.')[2]}: {text}")
+        return Failure(
+            "refused" if name.endswith(_REFUSED) else "away", f"{name.rpartition('.')[2]}: {text}"
+        )
 
 
 def _records(rows: DataFrame, first_seen: int) -> DataFrame:
@@ -103,4 +114,6 @@ def _records(rows: DataFrame, first_seen: int) -> DataFrame:
 def _nothing(spark: SparkSession) -> DataFrame:
     kinds = {"value": "string", ENVELOPE: ENVELOPE_FIELDS, ARRIVED: "bigint"}
     kinds |= {"_unit": "string", "_block": "bigint", "_id": "bigint"}
-    return spark.range(0).select(*[F.expr(f"cast(null as {kind})").alias(name) for name, kind in kinds.items()])
+    return spark.range(0).select(
+        *[F.expr(f"cast(null as {kind})").alias(name) for name, kind in kinds.items()]
+    )

@@ -18,7 +18,9 @@ from draindown.spark.sql import literal, quoted
 Leaf = Callable[[str, pa.DataType, DataType], str | None]
 
 
-def moments(value: str, written: pa.DataType, held: DataType, form: str = "parquet", depth: int = 0) -> str | None:
+def moments(
+    value: str, written: pa.DataType, held: DataType, form: str = "parquet", depth: int = 0
+) -> str | None:
     """Return a SQL expression of a value with its times as they are in the file, to microseconds; None if it has none.
 
     `value`: SQL expression. `written`: the type in the file. `held`: the type as which Spark reads it. `form`: the
@@ -38,10 +40,15 @@ def moments(value: str, written: pa.DataType, held: DataType, form: str = "parqu
     return _LEAVES[form](value, written, held) if kinds.is_timestamp(written) else None
 
 
-def _struct(value: str, written: pa.DataType, held: StructType, form: str, depth: int) -> str | None:
+def _struct(
+    value: str, written: pa.DataType, held: StructType, form: str, depth: int
+) -> str | None:
     own = {f.name: f.type for f in (written.field(at) for at in range(written.num_fields))}
     parts = {one.name: f"{value}.{quoted(one.name)}" for one in held}
-    found = {one.name: moments(parts[one.name], own[one.name], one.dataType, form, depth + 1) for one in held}
+    found = {
+        one.name: moments(parts[one.name], own[one.name], one.dataType, form, depth + 1)
+        for one in held
+    }
     if not any(found.values()):
         return None
     fields = ", ".join(f"{literal(name)}, {found[name] or part}" for name, part in parts.items())
@@ -78,7 +85,10 @@ def is_nanoseconds(kind: pa.DataType) -> bool:
 
 def in_micros(kind: pa.DataType) -> pa.DataType:
     """Return the type of what `cut` makes of values of a type."""
-    inner = [one.with_type(in_micros(one.type)) for one in (kind.field(at) for at in range(kind.num_fields))]
+    inner = [
+        one.with_type(in_micros(one.type))
+        for one in (kind.field(at) for at in range(kind.num_fields))
+    ]
     if is_nanoseconds(kind):
         return pa.timestamp("us", kind.tz)
     if kinds.is_struct(kind):
@@ -102,15 +112,21 @@ def cut(values: pa.Array) -> pa.Array:
     if kinds.is_map(kind):
         entries = pa.struct([kind.key_field, kind.item_field])
         offsets, pairs = _flat(values.cast(pa.list_(entries)))
-        return pa.MapArray.from_arrays(offsets, pairs.field(0), pairs.field(1), type=wanted, mask=values.is_null())
+        return pa.MapArray.from_arrays(
+            offsets, pairs.field(0), pairs.field(1), type=wanted, mask=values.is_null()
+        )
     offsets, items = _flat(values)
-    return pa.ListArray.from_arrays(offsets.cast(pa.int32()), items, type=wanted, mask=values.is_null())
+    return pa.ListArray.from_arrays(
+        offsets.cast(pa.int32()), items, type=wanted, mask=values.is_null()
+    )
 
 
 def _flat(values: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Return where each list begins, and the items of all, cut."""
     lengths = pc.fill_null(pc.list_value_length(values), 0)
-    return pa.concat_arrays([pa.array([0], lengths.type), pc.cumulative_sum(lengths)]), cut(values.flatten())
+    return pa.concat_arrays([pa.array([0], lengths.type), pc.cumulative_sum(lengths)]), cut(
+        values.flatten()
+    )
 
 
 def _divided(values: pa.Array) -> tuple[pa.Array, pa.Array]:

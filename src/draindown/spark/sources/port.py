@@ -47,7 +47,9 @@ class SliceReader(Protocol):
     def settings(self) -> Mapping[str, str]:
         """Settings of the session while a batch reads."""
 
-    def read(self, spark: SparkSession, flow: FlowSpec, units: Sequence[Unit], spool: str) -> list[Read]:
+    def read(
+        self, spark: SparkSession, flow: FlowSpec, units: Sequence[Unit], spool: str
+    ) -> list[Read]:
         """Return the records of units, one entry per plan; an empty frame without units.
 
         `spool`: directory for copies that are read in place of units until the batch is done.

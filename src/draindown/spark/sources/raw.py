@@ -65,7 +65,9 @@ def rows(frame: DataFrame, units: Sequence[Unit], day: date) -> DataFrame:
     return records.unionByName(ranges, allowMissingColumns=True).withColumn("day", F.lit(day))
 
 
-def _within(frame: DataFrame, units: Sequence[Unit], unit: str, position: str, log: Column | None = None) -> DataFrame:
+def _within(
+    frame: DataFrame, units: Sequence[Unit], unit: str, position: str, log: Column | None = None
+) -> DataFrame:
     """Return the rows that lie in a range of their unit, and of their `log` if it is known, with the log as `_LOG`.
 
     Few ranges become one flat expression, others a broadcast join: a tree of thousands overflows the planner's stack.
@@ -74,7 +76,9 @@ def _within(frame: DataFrame, units: Sequence[Unit], unit: str, position: str, l
         logs = [F.when(_in_range(one, unit, position, log), F.lit(one.log)) for one in units]
         return frame.withColumn(_LOG, F.coalesce(*logs)).where(F.col(_LOG).isNotNull())
     kinds = {"_of": TEXT, _LOG: TEXT, "_start": NUMBER, "_until": NUMBER}
-    ranges = relation(frame.sparkSession, kinds, [(one.name, one.log, one.start, one.until) for one in units])
+    ranges = relation(
+        frame.sparkSession, kinds, [(one.name, one.log, one.start, one.until) for one in units]
+    )
     at = F.col(position)
     inside = (F.col(unit) == F.col("_of")) & (at >= F.col("_start")) & (at < F.col("_until"))
     inside = inside if log is None else inside & (log == F.col(_LOG))
@@ -91,5 +95,7 @@ def _bounds(units: Sequence[Unit]) -> Column:
 
 
 def _in_range(one: Unit, unit: str, position: str, log: Column | None) -> Column:
-    inside = (F.col(unit) == one.name) & (F.col(position) >= one.start) & (F.col(position) < one.until)
+    inside = (
+        (F.col(unit) == one.name) & (F.col(position) >= one.start) & (F.col(position) < one.until)
+    )
     return inside if log is None else inside & (log == one.log)

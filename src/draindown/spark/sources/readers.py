@@ -80,30 +80,52 @@ def columnar_groups(
     """
     filled = [file for file in files if file.counted]
     groups = _by(filled, lambda file: COLUMNAR[form].shape(file.path))
-    return [_rows(spark, group, form, known, spool) for group in groups] or [relation(spark, _NO_ROWS, ())]
+    return [_rows(spark, group, form, known, spool) for group in groups] or [
+        relation(spark, _NO_ROWS, ())
+    ]
 
 
-_NO_ROWS = {"_row": pa.struct({"_none": TEXT}), "_size": NUMBER, "_unit": TEXT, "_block": NUMBER, "_id": NUMBER}
+_NO_ROWS = {
+    "_row": pa.struct({"_none": TEXT}),
+    "_size": NUMBER,
+    "_unit": TEXT,
+    "_block": NUMBER,
+    "_id": NUMBER,
+}
 
 
-def _rows(spark: SparkSession, files: Sequence[InputFile], form: str, known: Collection[str], spool: str) -> DataFrame:
+def _rows(
+    spark: SparkSession, files: Sequence[InputFile], form: str, known: Collection[str], spool: str
+) -> DataFrame:
     first, columnar = files[0].path, COLUMNAR[form]
     if columnar.needs_copy(first):
         return _respooled(spark, files, form, known, spool)
     rows = spark.read.format(form).load([hadoop_path(file.path) for file in files])
     own = {name: F.col(quoted(name)) for name in rows.columns}
     kinds = {field.name: field.type for field in columnar.schema(first)}
-    found = {field.name: moments(quoted(field.name), kinds[field.name], field.dataType, form) for field in rows.schema}
+    found = {
+        field.name: moments(quoted(field.name), kinds[field.name], field.dataType, form)
+        for field in rows.schema
+    }
     own |= {name: F.expr(text).alias(name) for name, text in found.items() if text}
-    cut = [name for name in rows.columns if found[name] and isinstance(rows.schema[name].dataType, LongType)]
+    cut = [
+        name
+        for name in rows.columns
+        if found[name] and isinstance(rows.schema[name].dataType, LongType)
+    ]
     return rows.select(
-        F.struct(*own.values()).alias("_row"), *_besides(rows.schema, known, own), *_cut(cut), *_place(rows)
+        F.struct(*own.values()).alias("_row"),
+        *_besides(rows.schema, known, own),
+        *_cut(cut),
+        *_place(rows),
     )
 
 
 def _cut(nanos: Sequence[str]) -> list[Column]:
     """Return the column CUT, if there are columns of nanoseconds."""
-    names = ", ".join(f"if(pmod({quoted(name)}, 1000) > 0, {literal(name)}, null)" for name in nanos)
+    names = ", ".join(
+        f"if(pmod({quoted(name)}, 1000) > 0, {literal(name)}, null)" for name in nanos
+    )
     return [F.expr(f"array_compact(array({names}))").alias(CUT)] if nanos else []
 
 
@@ -131,7 +153,9 @@ def _respooled(
                 # files of one shape may have other types to pyarrow, which follows what their writer noted
                 out.write_table(_copied(rows.cast(schema), kinds, _uri(file), before))
                 before += rows.num_rows
-    spark.conf.set(_NESTED, "false")  # it allocates 4,096 rows per nested field: thousands of fields fill the heap
+    spark.conf.set(
+        _NESTED, "false"
+    )  # it allocates 4,096 rows per nested field: thousands of fields fill the heap
     return spark.read.parquet(hadoop_path(str(copy)))
 
 
@@ -140,14 +164,20 @@ def _copied_kinds(schema: pa.Schema, known: Collection[str]) -> pa.Schema:
     row = [field.with_type(in_micros(field.type)) for field in schema]
     more = [field for field in row if field.name not in known]
     kinds = [("_row", pa.struct(row)), ("_size", pa.int64()), ("_unit", pa.string())]
-    kinds += [("_block", pa.int64()), ("_id", pa.int64()), *([("_more", pa.struct(more))] if more else [])]
+    kinds += [
+        ("_block", pa.int64()),
+        ("_id", pa.int64()),
+        *([("_more", pa.struct(more))] if more else []),
+    ]
     is_cut = any(is_nanoseconds(field.type) for field in schema if field.name in known)
     return pa.schema([*kinds, *([(CUT, pa.list_(pa.string()))] if is_cut else [])])
 
 
 def _copied(found: pa.RecordBatch, kinds: pa.Schema, unit: str, before: int) -> pa.Table:
     """Return what a copy holds of some rows of a unit. `before`: the number of rows before these."""
-    rows = pa.RecordBatch.from_arrays([cut(one) for one in found.columns], schema=pa.schema(kinds.field("_row").type))
+    rows = pa.RecordBatch.from_arrays(
+        [cut(one) for one in found.columns], schema=pa.schema(kinds.field("_row").type)
+    )
     more = [field.name for field in kinds.field("_more").type] if "_more" in kinds.names else []
     held = {
         "_row": rows.to_struct_array(),
@@ -186,12 +216,17 @@ def read_multiline(
     """
 
     def records(file: InputFile) -> Iterator[bytes]:
-        return (record.encode("latin-1") for record in split_records(lines_of(file.path), dialect, limit))
+        return (
+            record.encode("latin-1")
+            for record in split_records(lines_of(file.path), dialect, limit)
+        )
 
     return _spooled(spark, files, records, spool)
 
 
-def read_documents(spark: SparkSession, files: Sequence[InputFile], limit: int, spool: str) -> DataFrame:
+def read_documents(
+    spark: SparkSession, files: Sequence[InputFile], limit: int, spool: str
+) -> DataFrame:
     """Return the records of JSON documents as `value`, plus PLACE (one block per file).
 
     The driver splits them into a file, as `read_multiline` does: Spark's own reader holds a whole document as one row.
@@ -199,16 +234,28 @@ def read_documents(spark: SparkSession, files: Sequence[InputFile], limit: int, 
 
     def records(file: InputFile) -> Iterator[bytes]:
         with _opened(file) as data:
-            yield from json_documents.records(iter(partial(data.read, _READ), b""), max(limit, LIMITS.line))
+            yield from json_documents.records(
+                iter(partial(data.read, _READ), b""), max(limit, LIMITS.line)
+            )
 
     return _spooled(spark, files, records, spool)
 
 
 def _spooled(
-    spark: SparkSession, files: Sequence[InputFile], records: Callable[[InputFile], Iterator[bytes]], spool: str
+    spark: SparkSession,
+    files: Sequence[InputFile],
+    records: Callable[[InputFile], Iterator[bytes]],
+    spool: str,
 ) -> DataFrame:
     copy = new_file(spool)
-    schema = pa.schema([("value", pa.binary()), ("_unit", pa.string()), ("_block", pa.int64()), ("_id", pa.int64())])
+    schema = pa.schema(
+        [
+            ("value", pa.binary()),
+            ("_unit", pa.string()),
+            ("_block", pa.int64()),
+            ("_id", pa.int64()),
+        ]
+    )
     with pq.ParquetWriter(copy, schema) as out:
         for file in files:
             for chunk in _chunks(records(file)):

@@ -15,7 +15,10 @@ from draindown.spec.kafka import KafkaSource
 from draindown.spec.landing import FlowSpec
 from draindown.spec.sources import FilesSource
 
-READERS: MutableMapping[str, SliceReader] = {FilesSource.kind: FilesReader(), KafkaSource.kind: KafkaReader()}
+READERS: MutableMapping[str, SliceReader] = {
+    FilesSource.kind: FilesReader(),
+    KafkaSource.kind: KafkaReader(),
+}
 
 
 def input_of(flow: FlowSpec, source: Source, pinned: Slice) -> SliceInput:

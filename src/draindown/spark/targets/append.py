@@ -53,7 +53,9 @@ class Appended:
 
     def changes(self, was: Mapping[str, Column]) -> DataFrame:
         """Return every row, as an upsert: no row of the table was there before."""
-        return self.rows.withColumns({FATE: F.lit("upsert"), **{name: F.lit(False) for name in was}})
+        return self.rows.withColumns(
+            {FATE: F.lit("upsert"), **{name: F.lit(False) for name in was}}
+        )
 
     def write(self, row: BatchRow) -> None:
         """Append the rows in one commit. Idempotent."""

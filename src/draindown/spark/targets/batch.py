@@ -130,7 +130,9 @@ class ReadBatch(Protocol):
         """Compute the outcome of each row. Creates the target if it is absent, and writes nothing else."""
 
 
-def apply(spark: SparkSession, batch: BaseBatch, read: Callable[[ExitStack], ReadBatch]) -> BatchRow:
+def apply(
+    spark: SparkSession, batch: BaseBatch, read: Callable[[ExitStack], ReadBatch]
+) -> BatchRow:
     """Apply one batch and return its ledger row. Idempotent: no-op if the target already contains the batch.
 
     `read` reads and counts the input; its frames stay persisted until the given stack closes. Calls `batch.reached`

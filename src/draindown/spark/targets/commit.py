@@ -25,7 +25,9 @@ def close(writer: TableWriter, row: BatchRow, reached: StepHook) -> BatchRow:
     found = ledger_rows.closed(commit)
     if found is None or found.place != row.place:
         row = replace(row, table_version=commit.version)
-        raise ledger_rows.not_adding_up(row, [f"version {commit.version} of the table is not this batch's commit"])
+        raise ledger_rows.not_adding_up(
+            row, [f"version {commit.version} of the table is not this batch's commit"]
+        )
     ledger_table.record(writer.layout, [found])
     reached("recorded")
     return found

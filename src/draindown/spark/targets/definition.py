@@ -28,7 +28,10 @@ def last_definition(writer: Writer, form: str) -> dict[str, list[str]] | None:
 def differing(was: Mapping[str, Sequence[str]], now: Mapping[str, Sequence[str]]) -> str:
     """Return which columns differ, by what they are for, in words; empty if none do."""
     changed = [name for name in now if sorted(was[name]) != sorted(now[name])]
-    return "; ".join(f"{name}: {', '.join(was[name])} before, {', '.join(now[name]) or 'none'} now" for name in changed)
+    return "; ".join(
+        f"{name}: {', '.join(was[name])} before, {', '.join(now[name]) or 'none'} now"
+        for name in changed
+    )
 
 
 def ways_on(writer: Writer, again: str) -> list[str]:

@@ -123,7 +123,10 @@ class Held:
 
         Includes rows that deletion vectors mark as deleted. A file without a row count counts as `_LARGE_FILE` rows.
         """
-        return sum(_LARGE_FILE if file.get("num_records") is None else file["num_records"] for file in self.files)
+        return sum(
+            _LARGE_FILE if file.get("num_records") is None else file["num_records"]
+            for file in self.files
+        )
 
     @property
     def size(self) -> Size:
@@ -136,7 +139,10 @@ def held_columns(spark: SparkSession, writer: TableWriter) -> dict[str, str]:
     path = writer.layout.table
     if not TableLog(path).exists:
         return {}
-    return {field.name: field.dataType.simpleString() for field in DeltaTable.forPath(spark, path).toDF().schema}
+    return {
+        field.name: field.dataType.simpleString()
+        for field in DeltaTable.forPath(spark, path).toDF().schema
+    }
 
 
 def added_columns(spark: SparkSession, writer: Writer) -> list[str]:
@@ -149,7 +155,10 @@ def added_columns(spark: SparkSession, writer: Writer) -> list[str]:
 
 
 def prepare(
-    spark: SparkSession, writer: TableWriter, schema: StructType, computed: Mapping[str, str] = MappingProxyType({})
+    spark: SparkSession,
+    writer: TableWriter,
+    schema: StructType,
+    computed: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Create the target, or add the columns that it lacks. `computed`: as `partitioning.proven` takes it.
 
@@ -194,7 +203,9 @@ def create(
     builder = _new_table(spark, path, schema)
     if flow.target.partition_by:
         builder = builder.partitionedBy(*flow.target.partition_by)
-    builder = builder.property("delta.enableDeletionVectors", "true").property("delta.checkpointInterval", "50")
+    builder = builder.property("delta.enableDeletionVectors", "true").property(
+        "delta.checkpointInterval", "50"
+    )
     if statistics:
         builder = builder.property(delta.BOUNDED, statistics)
     if computed:
@@ -266,7 +277,9 @@ def merge(
     for possible in pruning.conditions(schema, "t"):
         condition = possible & condition
     given = {f.name: F.col(f"s.{quoted(f.name)}") for f in schema if f.name in source.columns}
-    values: dict[str, str | Column] = {quoted(f.name): given.get(f.name, F.lit(None).cast(f.dataType)) for f in schema}
+    values: dict[str, str | Column] = {
+        quoted(f.name): given.get(f.name, F.lit(None).cast(f.dataType)) for f in schema
+    }
     # Delta would skip a retry whose first attempt wrote other rows beside the target
     settings = {} if side and writer.holds(path, purpose) else writer.settings(purpose, metadata)
     with configured(source.sparkSession, settings), restricted.named(writer.layout, path):
@@ -283,12 +296,20 @@ def merge(
 def withdraw(writer: Writer, rows: DataFrame, pruning: Pruning, metadata: str) -> None:
     """Delete the target's rows that equal `rows`, one per key, in keys and sequence. `metadata`: the ledger row."""
     # null-safe: a column that was added to `sequence_by` later is NULL in older rows
-    on = " AND ".join(f"t.{quoted(name)} <=> s.{quoted(name)}" for name in writer.flow.target.essential)
+    on = " AND ".join(
+        f"t.{quoted(name)} <=> s.{quoted(name)}" for name in writer.flow.target.essential
+    )
     merge(writer, rows, on, Clauses(delete=""), pruning, metadata)
 
 
 def write_batch(
-    writer: TableWriter, rows: DataFrame, path: str, purpose: str, *, own: str = "", number: int | None = None
+    writer: TableWriter,
+    rows: DataFrame,
+    path: str,
+    purpose: str,
+    *,
+    own: str = "",
+    number: int | None = None,
 ) -> None:
     """Write this batch's rows of a side table. Idempotent: a retry replaces the rows of an earlier attempt.
 
@@ -309,7 +330,12 @@ def write_batch(
 
 
 def held_rows(
-    spark: SparkSession, log: TableLog, pruning: Pruning, *, narrow: bool = False, beside: bool = False
+    spark: SparkSession,
+    log: TableLog,
+    pruning: Pruning,
+    *,
+    narrow: bool = False,
+    beside: bool = False,
 ) -> Held | None:
     """Return the rows of a table that match `pruning`. None if the table is absent or empty.
 

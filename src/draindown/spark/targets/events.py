@@ -121,9 +121,13 @@ def hidden_since(
         needed = F.when(at < F.col(_SINCE), at).otherwise(F.col(START_AT))
         first = rows.groupBy(*map(quoted, shape.keys)).agg(F.min(needed).alias("_first"))
         earlier = F.when(F.col("_first") < F.col(_SINCE), F.col("_first")).otherwise(F.col(_SINCE))
-        bounds = times.join(first, list(shape.keys), "left").withColumn(_SINCE, earlier).drop("_first")
+        bounds = (
+            times.join(first, list(shape.keys), "left").withColumn(_SINCE, earlier).drop("_first")
+        )
     near = hidden.join(F.broadcast(bounds) if few else bounds, list(shape.keys))
-    return near.where(folding.sequence(shape.sequence_by) >= F.col(_SINCE)).select(*map(quoted, hidden.columns))
+    return near.where(folding.sequence(shape.sequence_by) >= F.col(_SINCE)).select(
+        *map(quoted, hidden.columns)
+    )
 
 
 def _as_known(events: DataFrame, *, hidden: bool, stands_in: bool = False) -> DataFrame:
@@ -135,7 +139,10 @@ def _as_known(events: DataFrame, *, hidden: bool, stands_in: bool = False) -> Da
 def _beginning(rows: DataFrame, shape: Shape) -> DataFrame:
     """Return an event where a row begins, of rows whose earlier hidden events `hidden_since` leaves out."""
     at, single = folding.sequence(shape.sequence_by), len(shape.sequence_by) == 1
-    start = {name: F.col(START_AT) if single else F.col(f"{START_AT}.{quoted(name)}") for name in shape.sequence_by}
+    start = {
+        name: F.col(START_AT) if single else F.col(f"{START_AT}.{quoted(name)}")
+        for name in shape.sequence_by
+    }
     begun = rows.where((at < F.col(_SINCE)) & (F.col(START_AT) < at))
     columns = [start.get(name, F.col(quoted(name))).alias(name) for name in shape.columns]
     return begun.select(*columns, F.lit(False).alias(GONE))
@@ -148,7 +155,10 @@ def _ending(rows: DataFrame, shape: Shape) -> DataFrame:
         F.col(END_AT).isNotNull() & ~F.col(END_AT).eqNullSafe(F.col("_next"))
     )
     single = len(shape.sequence_by) == 1
-    at = {name: F.col(END_AT) if single else F.col(f"{END_AT}.{quoted(name)}") for name in shape.sequence_by}
+    at = {
+        name: F.col(END_AT) if single else F.col(f"{END_AT}.{quoted(name)}")
+        for name in shape.sequence_by
+    }
 
     def value(name: str) -> Column:
         if name in shape.keys:
@@ -159,7 +169,12 @@ def _ending(rows: DataFrame, shape: Shape) -> DataFrame:
 
 
 def judged(
-    before: DataFrame | None, new: DataFrame, shape: Shape, withheld: DataFrame | None = None, *, released: bool = False
+    before: DataFrame | None,
+    new: DataFrame,
+    shape: Shape,
+    withheld: DataFrame | None = None,
+    *,
+    released: bool = False,
 ) -> DataFrame:
     """Return all events with AT, FATE, and whether one counts: it is the greatest at its sequence, and not withheld.
 
@@ -173,9 +188,13 @@ def judged(
         released: `new` are events that were withheld until now, which the hidden ones may have.
     """
     events = _as_new(new, shape, before)
-    every = [one for one in (before, events, _as_withheld(withheld, events, shape)) if one is not None]
+    every = [
+        one for one in (before, events, _as_withheld(withheld, events, shape)) if one is not None
+    ]
     frame = reduce(DataFrame.unionByName, every).withColumn(AT, folding.sequence(shape.sequence_by))
-    content = [comparable(frame.schema[name].dataType, F.col(quoted(name))) for name in shape.content]
+    content = [
+        comparable(frame.schema[name].dataType, F.col(quoted(name))) for name in shape.content
+    ]
     ordered = folding.by(shape.keys).orderBy(AT, GONE, *content)
     finer = folding.by(shape.keys).orderBy(AT, GONE, *content, *_SOURCES)
     equal = F.struct(GONE, *(one.alias(f"c{at}") for at, one in enumerate(content)))
@@ -192,10 +211,12 @@ def judged(
     peers = ordered.rangeBetween(Window.currentRow, Window.currentRow)
     frame = frame.withColumn("_top", F.max(~F.col("_beaten")).over(peers))
     same = F.when(F.col("_top"), "applied" if released else "duplicate").otherwise("superseded")
-    fate = F.when(out, "superseded").when(~beaten, "applied").when(twin, same).otherwise("superseded")
-    return frame.withColumns({FATE: F.when(~F.col(_KNOWN), fate), _COUNTS: F.col(_STANDS_IN) | (~beaten & ~out)}).drop(
-        "_beaten", "_twin", "_out", "_top"
+    fate = (
+        F.when(out, "superseded").when(~beaten, "applied").when(twin, same).otherwise("superseded")
     )
+    return frame.withColumns(
+        {FATE: F.when(~F.col(_KNOWN), fate), _COUNTS: F.col(_STANDS_IN) | (~beaten & ~out)}
+    ).drop("_beaten", "_twin", "_out", "_top")
 
 
 def _out(withheld: DataFrame | None, ordered: WindowSpec) -> Column:
@@ -209,7 +230,9 @@ def _as_new(new: DataFrame, shape: Shape, before: DataFrame | None) -> DataFrame
     """Return new events with the columns of known ones, whose types they take where they lack one."""
     kinds = (new if before is None else before).schema
     has = {name: F.col(quoted(name)) for name in new.columns}
-    columns = [has.get(name, F.lit(None).cast(kinds[name].dataType)).alias(name) for name in shape.columns]
+    columns = [
+        has.get(name, F.lit(None).cast(kinds[name].dataType)).alias(name) for name in shape.columns
+    ]
     sources = [F.lit(False).alias(name) for name in _SOURCES]
     return new.select(*columns, F.col("_delete").alias(GONE), *sources, *LOSERS)
 
@@ -218,7 +241,10 @@ def _as_withheld(withheld: DataFrame | None, like: DataFrame, shape: Shape) -> D
     if withheld is None:
         return None
     has = {name: F.col(quoted(name)) for name in withheld.columns}
-    columns = [has.get(name, F.lit(None)).cast(like.schema[name].dataType).alias(name) for name in shape.columns]
+    columns = [
+        has.get(name, F.lit(None)).cast(like.schema[name].dataType).alias(name)
+        for name in shape.columns
+    ]
     sources = {_KNOWN: True, _HIDDEN: False, _WITHHELD: True, _STANDS_IN: False}
     flags = [F.lit(value).alias(name) for name, value in sources.items()]
     losers = [F.lit(0).cast("long").alias(name) for name in LOSERS]
@@ -228,7 +254,12 @@ def _as_withheld(withheld: DataFrame | None, like: DataFrame, shape: Shape) -> D
 def fates(judged_events: DataFrame) -> dict[str, int]:
     """Return the number of records by fate: new events, and those that lost to one of them in their own batch."""
     sums = [F.sum(name).alias(name) for name in LOSERS]
-    rows = judged_events.where(F.col(FATE).isNotNull()).groupBy(FATE).agg(F.count("*").alias("n"), *sums).collect()
+    rows = (
+        judged_events.where(F.col(FATE).isNotNull())
+        .groupBy(FATE)
+        .agg(F.count("*").alias("n"), *sums)
+        .collect()
+    )
     found = {row[FATE]: row["n"] for row in rows}
     twins, beaten = (sum(row[name] for row in rows) for name in LOSERS)
     return {
@@ -242,7 +273,9 @@ def folded(judged_events: DataFrame, shape: Shape) -> DataFrame:
     """Return the events that count, with the bounds of their runs and UNSEEN."""
     counting = judged_events.where(_COUNTS).drop(FATE, _COUNTS, _WITHHELD, _STANDS_IN, *LOSERS)
     kinds = judged_events.schema
-    tracked = [comparable(kinds[name].dataType, F.col(quoted(name))).alias(name) for name in shape.tracked]
+    tracked = [
+        comparable(kinds[name].dataType, F.col(quoted(name))).alias(name) for name in shape.tracked
+    ]
     bounded = folding.bounded(counting, shape.keys, tracked)
     within = folding.by(shape.keys).orderBy(AT)
     so_far = within.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -277,15 +310,23 @@ def difference(folded_events: DataFrame, rows: DataFrame | None, shape: Shape) -
     kind = folded_events.select(run.alias("x")).schema["x"].dataType
     assert isinstance(kind, StructType)
     alive = folded_events.where(~F.col(GONE))
-    runs = alive.where(ENDS).select(*keys, START_AT, run.alias(_NEW), F.lit(True).alias("_is_row"), _FRESH)
+    runs = alive.where(ENDS).select(
+        *keys, START_AT, run.alias(_NEW), F.lit(True).alias("_is_row"), _FRESH
+    )
     inner = alive.where(~F.col(BEGINS)).select(
-        *keys, F.col(AT).alias(START_AT), F.lit(None).cast(kind).alias(_NEW), F.lit(False).alias("_is_row"), _FRESH
+        *keys,
+        F.col(AT).alias(START_AT),
+        F.lit(None).cast(kind).alias(_NEW),
+        F.lit(False).alias("_is_row"),
+        _FRESH,
     )
     found = runs.unionByName(inner)
     if rows is None:
         paired = found.withColumn(_OLD, F.lit(None).cast(kind))
     else:
-        paired = found.join(rows.select(*keys, START_AT, run.alias(_OLD)), shape.row_keys, "full_outer")
+        paired = found.join(
+            rows.select(*keys, START_AT, run.alias(_OLD)), shape.row_keys, "full_outer"
+        )
     return _classified(paired, kind, shape)
 
 
@@ -295,7 +336,10 @@ def _classified(paired: DataFrame, kind: StructType, shape: Shape) -> DataFrame:
     ended, ends = (F.col(f"{side}.{END_AT}").isNotNull() for side in (_OLD, _NEW))
     why = (
         F.when(is_row & ~was, F.when(F.col(_FRESH), "opened").otherwise("split"))
-        .when(is_row & differs, F.when(ends & ~ended, "closed").when(ended & ~ends, "reopened").otherwise("changed"))
+        .when(
+            is_row & differs,
+            F.when(ends & ~ended, "closed").when(ended & ~ends, "reopened").otherwise("changed"),
+        )
         .when(~is_row & was, F.when(F.col("_is_row").isNull(), "removed").otherwise("joined"))
     )
     act = F.create_map(*(F.lit(text) for pair in WHYS.items() for text in pair))
@@ -305,14 +349,18 @@ def _classified(paired: DataFrame, kind: StructType, shape: Shape) -> DataFrame:
 
 
 def _differs(name: str, kind: StructType) -> Column:
-    old, new = (comparable(kind[name].dataType, F.col(f"{side}.{quoted(name)}")) for side in (_OLD, _NEW))
+    old, new = (
+        comparable(kind[name].dataType, F.col(f"{side}.{quoted(name)}")) for side in (_OLD, _NEW)
+    )
     return ~old.eqNullSafe(new)
 
 
 def account(different: DataFrame, folded_events: DataFrame) -> tuple[dict[str, int], int]:
     """Return the number of rows by WHY, each of WHYS, and the number of events to be hidden, in one job."""
     rows = different.groupBy(WHY).agg(F.count("*").alias("n"))
-    hidden = folded_events.where(UNSEEN).agg(F.lit(None).cast("string").alias(WHY), F.count("*").alias("n"))
+    hidden = folded_events.where(UNSEEN).agg(
+        F.lit(None).cast("string").alias(WHY), F.count("*").alias("n")
+    )
     found = {row[WHY]: row["n"] for row in rows.unionAll(hidden).collect()}
     number = found.pop(None)
     return dict.fromkeys(WHYS, 0) | found, number

@@ -52,4 +52,6 @@ def bounded(events: DataFrame, keys: Sequence[str], tracked: Sequence[Column]) -
     follows = F.lead(F.col(BEGINS) | F.col(GONE)).over(within)
     compared = events.withColumn(_TRACKED, F.struct(*tracked) if tracked else F.lit(True))
     begun = compared.withColumn(BEGINS, ~F.col(GONE) & differs).drop(_TRACKED)
-    return begun.withColumns({START_AT: start, END_AT: F.lead(AT).over(within), ENDS: F.coalesce(follows, F.lit(True))})
+    return begun.withColumns(
+        {START_AT: start, END_AT: F.lead(AT).over(within), ENDS: F.coalesce(follows, F.lit(True))}
+    )

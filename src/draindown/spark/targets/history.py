@@ -28,7 +28,13 @@ from draindown.spark.targets import delta_target, events, folding, memory, resol
 from draindown.spark.targets.definition import differing, last_definition, ways_on
 from draindown.spark.targets.delta_target import Clauses, Writer
 from draindown.spark.targets.events import WHY, Shape
-from draindown.spark.targets.neighbourhood import Neighbourhood, candidates, joining, neighbourhood, settings
+from draindown.spark.targets.neighbourhood import (
+    Neighbourhood,
+    candidates,
+    joining,
+    neighbourhood,
+    settings,
+)
 from draindown.spark.targets.pruning import Pruning
 from draindown.spark.targets.resolution import FATE
 from draindown.spark.targets.strategy import Accepted
@@ -51,7 +57,10 @@ class Historical:
 
     def stored(self, accepted: Accepted) -> DataFrame:
         """Return the accepted rows as a history has them: the keys, start and end, the other columns, `_changed_at`."""
-        goal, rows = accepted.writer.flow.target, arrived(accepted.rows, accepted.blocks).drop("_delete")
+        goal, rows = (
+            accepted.writer.flow.target,
+            arrived(accepted.rows, accepted.blocks).drop("_delete"),
+        )
         at = folding.sequence(goal.sequence_by)
         timed = rows.withColumn(START_AT, at).withColumn(END_AT, F.when(F.lit(False), at))
         others = [name for name in rows.columns if name not in goal.keys]
@@ -64,18 +73,25 @@ class Historical:
         shape = _shape(accepted)
         row = replace(row, form="history", history=_definition(shape))
         near = neighbourhood(accepted, row)
-        with configured(accepted.rows.sparkSession, settings(accepted, row, near)), ExitStack() as kept:
+        with (
+            configured(accepted.rows.sparkSession, settings(accepted, row, near)),
+            ExitStack() as kept,
+        ):
             by = [*shape.keys, *shape.sequence_by]
             arrivals = arrived(accepted.rows, accepted.blocks)
             new = _kept(resolution.newest(arrivals, by, [], shape.content), kept)
             known = _known(accepted, shape, near, new, folding.sequence(shape.sequence_by), kept)
             out = _withheld(accepted, shape, accepted.releases)
-            judged = _kept(events.judged(known.events, new, shape, out, released=bool(accepted.releases)), kept)
+            judged = _kept(
+                events.judged(known.events, new, shape, out, released=bool(accepted.releases)), kept
+            )
             row = replace(row, **_by_fate(events.fates(judged)))
             yield _folded(accepted, shape, row, near, judged, known, kept)
 
     @contextmanager
-    def withdrawal(self, writer: Writer, rows: DataFrame, row: BatchRow, pruning: Pruning) -> Iterator[Folded]:
+    def withdrawal(
+        self, writer: Writer, rows: DataFrame, row: BatchRow, pruning: Pruning
+    ) -> Iterator[Folded]:
         """Withhold all events of the rows, and fold the others of their keys: neighbours may join."""
         assert row.changed_at is not None, "each batch has a stamp"
         accepted = Accepted(writer, rows, (), row.records, 0, pruning, row.changed_at, TUNING)
@@ -94,14 +110,31 @@ class Historical:
             both = leaving if out is None else leaving.unionByName(out)
             judged = _kept(events.judged(before, none, shape, both), kept)
             number = leaving.count()
-            row = replace(row, form="history", history=_definition(shape), records=number, events=number, deleted=0)
+            row = replace(
+                row,
+                form="history",
+                history=_definition(shape),
+                records=number,
+                events=number,
+                deleted=0,
+            )
             yield replace(_folded(accepted, shape, row, near, judged, known, kept), leaving=leaving)
 
 
-def _known(accepted: Accepted, shape: Shape, near: Neighbourhood, of: DataFrame, at: Column, kept: ExitStack) -> _Known:
+def _known(
+    accepted: Accepted,
+    shape: Shape,
+    near: Neighbourhood,
+    of: DataFrame,
+    at: Column,
+    kept: ExitStack,
+) -> _Known:
     """Return what the events of `of` can change. `at`: their sequence. The rows stay persisted until `kept` closes."""
     times, bound = events.since(of, at, shape), _bound(of, at)
-    rows, hidden = candidates(accepted, near, near.held), None if near.memory is None else near.memory.rows
+    rows, hidden = (
+        candidates(accepted, near, near.held),
+        None if near.memory is None else near.memory.rows,
+    )
     if rows is not None:
         rows = rows if bound is None else rows.where(_ends_after(END_AT, bound))
         rows = _kept(events.rows_since(rows, times, shape), kept)
@@ -115,7 +148,9 @@ def _known(accepted: Accepted, shape: Shape, near: Neighbourhood, of: DataFrame,
 def _bound(of: DataFrame, at: Column) -> str | None:
     """Return the least sequence as a literal of SQL, by which Delta skips files; None for a type without one."""
     kind = of.select(at.alias("at")).schema["at"].dataType
-    if isinstance(kind, TimestampType):  # not as text, of which an hour stands for two when clocks go back
+    if isinstance(
+        kind, TimestampType
+    ):  # not as text, of which an hour stands for two when clocks go back
         found = of.agg(F.min(F.unix_micros(at))).collect()[0][0]
         return None if found is None else f"timestamp_micros({found})"
     if kind.typeName() not in _EXACT:
@@ -165,7 +200,9 @@ def _folded(
     """Fold judged events, and compare them with the table's rows. Frames stay persisted until `kept` closes."""
     folded = _kept(events.folded(judged, shape), kept)
     stamp = F.lit(accepted.changed_at)
-    different = _kept(events.difference(folded, known.rows, shape).withColumn(CHANGED_AT, stamp), kept)
+    different = _kept(
+        events.difference(folded, known.rows, shape).withColumn(CHANGED_AT, stamp), kept
+    )
     steps, remembered = events.account(different, folded)
     row = replace(row, **_by_step(steps), remembered=remembered)
     return Folded(accepted, shape, folded, different, row, near.is_large, known.bound)
@@ -185,7 +222,9 @@ def _shape(accepted: Accepted) -> Shape:
         return _shape_of_table(accepted)
     part = accepted.writer.flow.target.history
     assert part is not None, "the kind of the target is history"
-    own = [name for name in accepted.rows.columns if not is_own(name) and name not in accepted.added]
+    own = [
+        name for name in accepted.rows.columns if not is_own(name) and name not in accepted.added
+    ]
     _refuse_unknown(accepted, part, own)
     shape = _shaped(accepted, part.tracked(own))
     _refuse_changed(accepted.writer, shape, last_definition(accepted.writer, "history"))
@@ -230,7 +269,12 @@ def _refuse_unknown(accepted: Accepted, part: History, columns: list[str]) -> No
 def _definition(shape: Shape) -> str:
     """Return what the fold depends on, as JSON."""
     rest = [name for name in shape.content if name not in shape.tracked]
-    said = {"keys": shape.keys, "sequence_by": shape.sequence_by, "tracked": shape.tracked, "untracked": rest}
+    said = {
+        "keys": shape.keys,
+        "sequence_by": shape.sequence_by,
+        "tracked": shape.tracked,
+        "untracked": rest,
+    }
     return json.dumps(said, separators=(",", ":"))
 
 
@@ -257,7 +301,11 @@ def _refuse_changed(writer: Writer, shape: Shape, was: Mapping[str, Sequence[str
 
 
 def _by_fate(fates: Mapping[str, int]) -> dict[str, Any]:
-    return {"events": fates["applied"], "superseded": fates["superseded"], "duplicate": fates["duplicate"]}
+    return {
+        "events": fates["applied"],
+        "superseded": fates["superseded"],
+        "duplicate": fates["duplicate"],
+    }
 
 
 def _by_step(steps: Mapping[str, int]) -> dict[str, Any]:
@@ -265,7 +313,12 @@ def _by_step(steps: Mapping[str, int]) -> dict[str, Any]:
     acts = dict.fromkeys(("insert", "update", "delete"), 0)
     for why, number in steps.items():
         acts[events.WHYS[why]] += number
-    return {**steps, "inserted": acts["insert"], "updated": acts["update"], "deleted": acts["delete"]}
+    return {
+        **steps,
+        "inserted": acts["insert"],
+        "updated": acts["update"],
+        "deleted": acts["delete"],
+    }
 
 
 @dataclass(frozen=True)
@@ -295,14 +348,18 @@ class Folded:
         """Append the events that no row holds whole after the batch. Idempotent."""
         writer, number = self.accepted.writer, self.row.remembered
         if number or writer.holds(writer.layout.hidden, "hidden"):
-            hidden = events.unseen(self.events, self.shape).withColumnRenamed(folding.GONE, "_delete")
+            hidden = events.unseen(self.events, self.shape).withColumnRenamed(
+                folding.GONE, "_delete"
+            )
             memory.append(writer, hidden, self.accepted.changed_at)
             verify_written(self.row, writer.layout.hidden, number, "hidden events")
 
     def changes(self, was: Mapping[str, Column]) -> DataFrame:
         """Return the rows that differ. Not used: a pipeline file with a history has no sink of rows."""
         act = F.when(F.col(FATE) == "delete", "delete").otherwise("upsert")
-        rows = self.different.withColumn("_act", act).drop(FATE, WHY).withColumnRenamed("_act", SENT)
+        rows = (
+            self.different.withColumn("_act", act).drop(FATE, WHY).withColumnRenamed("_act", SENT)
+        )
         return rows.withColumns({name: F.lit(None).cast("boolean") for name in was})
 
     def write(self, row: BatchRow) -> None:
@@ -310,10 +367,16 @@ class Folded:
         writer, spark = self.accepted.writer, self.different.sparkSession
         with configured(spark, joining(self.accepted, spark) if self.is_large else {}):
             if row.inserted or row.updated or row.deleted:
-                on = " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in self.shape.row_keys)
+                on = " AND ".join(
+                    f"t.{quoted(name)} = s.{quoted(name)}" for name in self.shape.row_keys
+                )
                 on += "" if self.bound is None else f" AND {_ends_after(f't.{END_AT}', self.bound)}"
-                clauses = Clauses(*(f"s.{FATE} = '{act}'" for act in ("delete", "update", "insert")))
-                delta_target.merge(writer, self.different, on, clauses, self.accepted.pruning, row.as_metadata())
+                clauses = Clauses(
+                    *(f"s.{FATE} = '{act}'" for act in ("delete", "update", "insert"))
+                )
+                delta_target.merge(
+                    writer, self.different, on, clauses, self.accepted.pruning, row.as_metadata()
+                )
             else:
                 nothing = self.different.where(F.lit(False)).drop(FATE, WHY)
                 delta_target.append(writer, nothing, row.as_metadata())

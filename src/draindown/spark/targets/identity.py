@@ -25,7 +25,9 @@ def stored(flow: FlowSpec | DerivedFlow) -> str | None:
     """Return the property of a table that a flow makes; None where batches append, or write down what they go by."""
     if not isinstance(flow, FlowSpec) or flow.target.kind is not UPSERT:
         return None
-    return json.dumps({"keys": list(flow.target.keys), "sequence_by": list(flow.target.sequence_by)})
+    return json.dumps(
+        {"keys": list(flow.target.keys), "sequence_by": list(flow.target.sequence_by)}
+    )
 
 
 def is_known(table: TableLog) -> bool:
@@ -63,4 +65,6 @@ def take(spark: SparkSession, path: str, source: str) -> None:
     if said is None and held is not None:
         spark.sql(f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES IF EXISTS ('{PROPERTY}')")
     elif said is not None and said != held:
-        spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('{PROPERTY}' = {literal(said)})")
+        spark.sql(
+            f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('{PROPERTY}' = {literal(said)})"
+        )

@@ -21,7 +21,9 @@ FEW_HELD = 10_000
 """Most tombstones of a table that are read without Spark."""
 
 
-def append(writer: Writer, rows: DataFrame, changed_at: datetime, number: int | None = None) -> None:
+def append(
+    writer: Writer, rows: DataFrame, changed_at: datetime, number: int | None = None
+) -> None:
     """Append what the batch remembers, with `_generation`, `_batch`, `_kind` and `_changed_at`. Idempotent.
 
     `number`: how many rows there are, if it is known.
@@ -65,7 +67,9 @@ def held(spark: SparkSession, writer: Writer, pruning: Pruning) -> Held | None:
 
 def _number(files: Sequence[Mapping[str, Any]]) -> float:
     """Return the number of rows in these files; infinite if the log does not say it of one."""
-    return sum(float("inf") if file.get("num_records") is None else file["num_records"] for file in files)
+    return sum(
+        float("inf") if file.get("num_records") is None else file["num_records"] for file in files
+    )
 
 
 def _read(spark: SparkSession, writer: Writer, log: TableLog, held: DataFrame) -> DataFrame:
@@ -77,4 +81,6 @@ def _read(spark: SparkSession, writer: Writer, log: TableLog, held: DataFrame) -
     names = ", ".join(map(identifier, writer.flow.target.essential))
     found = log.query(f"select {names} from t where not ({mine})")
     schema = held.schema
-    return spark.createDataFrame(found, StructType([schema[name] for name in writer.flow.target.essential]))
+    return spark.createDataFrame(
+        found, StructType([schema[name] for name in writer.flow.target.essential])
+    )

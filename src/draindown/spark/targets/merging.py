@@ -107,13 +107,19 @@ class _Merge:
     table: StructType
 
     def beside(
-        self, records: DataFrame, held: DataFrame | None, tombstones: DataFrame | None, withheld: DataFrame | None
+        self,
+        records: DataFrame,
+        held: DataFrame | None,
+        tombstones: DataFrame | None,
+        withheld: DataFrame | None,
     ) -> DataFrame:
         """Return the records beside the row of their key and its tombstone. A delete has no content."""
         shape, own = self.shape, set(records.columns)
         kinds = {name: self.table[name].dataType for name in shape.content}
         content = {
-            name: F.when(~F.col("_delete"), F.col(quoted(name))) if name in own else F.lit(None).cast(kind)
+            name: F.when(~F.col("_delete"), F.col(quoted(name)))
+            if name in own
+            else F.lit(None).cast(kind)
             for name, kind in kinds.items()
         }
         frame = records.withColumns(content).withColumn(_OUT, F.lit(False))
@@ -132,12 +138,17 @@ class _Merge:
         def content() -> Column:
             names = [*self.shape.keys, *self.shape.sequence_by, *self.shape.content]
             return F.struct(
-                *[self._comparable(name, F.col(quoted(name))).alias(f"c{i}") for i, name in enumerate(names)]
+                *[
+                    self._comparable(name, F.col(quoted(name))).alias(f"c{i}")
+                    for i, name in enumerate(names)
+                ]
             )
 
         out = withheld.select(content().alias("_print")).distinct().withColumn(_OUT, F.lit(True))
         known = frame.withColumn("_own", content())
-        marked = known.join(F.broadcast(out), known["_own"].eqNullSafe(out["_print"]), "left").drop("_own", "_print")
+        marked = known.join(F.broadcast(out), known["_own"].eqNullSafe(out["_print"]), "left").drop(
+            "_own", "_print"
+        )
         return marked.withColumn(_OUT, F.coalesce(_OUT, F.lit(False)) & ~F.col("_delete"))
 
     def ranked(self, frame: DataFrame) -> DataFrame:
@@ -170,7 +181,9 @@ class _Merge:
         for i in range(len(self.shape.partial) + 1):
             given = F.struct(at, *self._values(i), *([F.col(ARRIVED_AT)] if i == 0 else []))
             order = F.struct(at, *self._ordered(i, ""), *([first] if i == 0 else []))
-            found[f"{_TOP}{i}"] = F.max_by(F.when(self._gives(i), given), F.when(self._gives(i), order)).over(by)
+            found[f"{_TOP}{i}"] = F.max_by(
+                F.when(self._gives(i), given), F.when(self._gives(i), order)
+            ).over(by)
         return found
 
     def outcome(self) -> dict[str, Column]:
@@ -187,11 +200,17 @@ class _Merge:
     def fate(self) -> Column:
         """Return what became of a record."""
         groups, at, killed = range(len(self.shape.partial) + 1), self.shape.at, F.col(_KILLED)
-        gave = [self._gives(i) & F.col(f"{_GAINS}{i}") & self._is_at(i, f"{_TOP}{i}") for i in groups]
+        gave = [
+            self._gives(i) & F.col(f"{_GAINS}{i}") & self._is_at(i, f"{_TOP}{i}") for i in groups
+        ]
         # the sequence of the row alone is no content: it tells records apart that give nothing else
-        some = reduce(Column.__or__, [F.col(quoted(name)).isNotNull() for name in self.shape.partial])
+        some = reduce(
+            Column.__or__, [F.col(quoted(name)).isNotNull() for name in self.shape.partial]
+        )
         there = [
-            ~self._gives(i) | (F.col(f"{_STAYS}{i}") & ~F.col(f"{_GAINS}{i}") & self._is_at(i, _HELD)) for i in groups
+            ~self._gives(i)
+            | (F.col(f"{_STAYS}{i}") & ~F.col(f"{_GAINS}{i}") & self._is_at(i, _HELD))
+            for i in groups
         ]
         if not self.shape.whole:
             there[0] = there[0] | some
@@ -210,13 +229,21 @@ class _Merge:
         """Return the outcome per key, of frames with one record each."""
         shape, held = self.shape, F.col(_HELD)
         groups = range(len(shape.partial) + 1)
-        values = {name: self._result(0, name, _AT) for name in shape.sequence_by if name not in shape.keys}
+        values = {
+            name: self._result(0, name, _AT) for name in shape.sequence_by if name not in shape.keys
+        }
         values |= {name: self._result(0, name) for name in shape.whole}
         values |= {name: self._result(i, name) for i, name in enumerate(shape.partial, 1)}
         gains = reduce(Column.__or__, [F.col(f"{_GAINS}{i}") for i in groups])
-        cleared = reduce(Column.__or__, [self._held_at(i).isNotNull() & ~F.col(f"{_STAYS}{i}") for i in groups])
+        cleared = reduce(
+            Column.__or__, [self._held_at(i).isNotNull() & ~F.col(f"{_STAYS}{i}") for i in groups]
+        )
         exists = F.col(f"{_STAYS}0") | F.col(f"{_TOP}0").isNotNull()
-        fate = F.when(held.isNull(), F.when(exists, "insert")).when(~exists, "delete").when(gains | cleared, "update")
+        fate = (
+            F.when(held.isNull(), F.when(exists, "insert"))
+            .when(~exists, "delete")
+            .when(gains | cleared, "update")
+        )
         buries = F.when(F.col(_DEAD).isNull() | (F.col(_KILLED) > F.col(_DEAD)), F.col(_KILLED))
         return last.select(
             *map(quoted, shape.keys),
@@ -231,13 +258,17 @@ class _Merge:
     def _result(self, group: int, name: str, inside: str = "") -> Column:
         top = F.col(f"{_TOP}{group}")
         given = (top.getField(inside) if inside else top).getField(name)
-        return F.when(F.col(f"{_GAINS}{group}"), given).when(F.col(f"{_STAYS}{group}"), F.col(_HELD).getField(name))
+        return F.when(F.col(f"{_GAINS}{group}"), given).when(
+            F.col(f"{_STAYS}{group}"), F.col(_HELD).getField(name)
+        )
 
     def _sequences(self) -> Column:
         pairs = []
         for i, name in enumerate(self.shape.partial, 1):
             given = self.shape.stored(F.col(f"{_TOP}{i}").getField(_AT))
-            at = F.when(F.col(f"{_GAINS}{i}"), given).when(F.col(f"{_STAYS}{i}"), self.shape.stored(self._held_at(i)))
+            at = F.when(F.col(f"{_GAINS}{i}"), given).when(
+                F.col(f"{_STAYS}{i}"), self.shape.stored(self._held_at(i))
+            )
             pairs += [F.lit(name), at]
         return F.map_filter(F.create_map(*pairs), lambda _name, at: at.isNotNull())
 
@@ -253,7 +284,11 @@ class _Merge:
     def _gives(self, group: int) -> Column:
         """Return whether a record writes a group."""
         alive = F.col(_LIVE)
-        return alive if group == 0 else alive & F.col(quoted(self.shape.partial[group - 1])).isNotNull()
+        return (
+            alive
+            if group == 0
+            else alive & F.col(quoted(self.shape.partial[group - 1])).isNotNull()
+        )
 
     def _names(self, group: int) -> Sequence[str]:
         return self.shape.whole if group == 0 else [self.shape.partial[group - 1]]

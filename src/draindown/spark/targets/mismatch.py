@@ -14,7 +14,11 @@ from draindown.spec.landing import FlowSpec
 
 
 def refuse_mismatch(
-    layout: FlowLayout, flow: FlowSpec | DerivedFlow, log: TableLog, held: StructType, schema: StructType
+    layout: FlowLayout,
+    flow: FlowSpec | DerivedFlow,
+    log: TableLog,
+    held: StructType,
+    schema: StructType,
 ) -> None:
     """Refuse to write rows of `schema` to the target, of schema `held`, or to what is remembered beside it.
 
@@ -26,7 +30,9 @@ def refuse_mismatch(
     differing += other_form(held, schema) if isinstance(flow, FlowSpec) else ()
     partitions = log.partition_columns
     if partitions != flow.target.partition_by:
-        differing.append(f"the table is partitioned by {partitions}, the spec by {flow.target.partition_by}")
+        differing.append(
+            f"the table is partitioned by {partitions}, the spec by {flow.target.partition_by}"
+        )
     differing += identity.differing(log, flow)
     if not identity.is_known(log):
         differing += _not_remembered(layout, flow)
@@ -50,4 +56,8 @@ def _not_remembered(layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> list[st
         return []
     held = log.column_types
     lacking = [name for name in flow.target.essential if name not in held]
-    return [f"deletes are remembered without {', '.join(lacking)}, which keys or sequence name"] if lacking else []
+    return (
+        [f"deletes are remembered without {', '.join(lacking)}, which keys or sequence name"]
+        if lacking
+        else []
+    )

@@ -65,7 +65,10 @@ def _planning(accepted: Accepted, spark: SparkSession, near: Neighbourhood) -> M
     Adaptive execution is decided by estimated row sizes too, because files may be much smaller.
     """
     tuning, batch = accepted.tuning, usage.persisted(spark).bytes
-    weight, tasks = batch + (near.size.bytes if near.size else 0), spark.sparkContext.defaultParallelism
+    weight, tasks = (
+        batch + (near.size.bytes if near.size else 0),
+        spark.sparkContext.defaultParallelism,
+    )
     found = dict(tuning.shuffling(weight, tasks, int(str(spark.conf.get(PARTITIONS)))))
     return found | dict(tuning.adapting(max(weight, batch + near.rows * tuning.row_bytes)))
 

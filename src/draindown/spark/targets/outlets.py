@@ -72,13 +72,21 @@ def refuse_unresolved(request: Request, sinks: Mapping[str, FlowSink], rows: Dat
             raise TerminalError(
                 "sink-condition",
                 tried=f"resolve `where` of sink {name}: {sink.where}",
-                found=" ".join(filter(None, (request.places.get(f"also_to.{name}.where"), first_line(error)))),
+                found=" ".join(
+                    filter(None, (request.places.get(f"also_to.{name}.where"), first_line(error)))
+                ),
                 changed="nothing of this batch is in a sink or in the table",
                 next=f"draindown run {where}   # once the file is corrected",
             ) from error
 
 
-def wanted(name: str, sink: FlowSink, columns: Mapping[str, SinkColumn], target: Sink, skips: Sequence[Skip]) -> Wanted:
+def wanted(
+    name: str,
+    sink: FlowSink,
+    columns: Mapping[str, SinkColumn],
+    target: Sink,
+    skips: Sequence[Skip],
+) -> Wanted:
     """Return how a batch has to serve a sink, by what the sink can hold and what of the batch was given up."""
     every = list(columns.values())
     of_keys = target.unsendable([column for column in every if column.key])
@@ -87,7 +95,9 @@ def wanted(name: str, sink: FlowSink, columns: Mapping[str, SinkColumn], target:
 
 def keyed_by_origin(rows: DataFrame) -> DataFrame:
     """Return the rows of an append table with their origin as text: `unit:position`."""
-    return rows.withColumn(ORIGIN, F.concat_ws(":", f"{ORIGIN}.unit", F.col(f"{ORIGIN}.position").cast("string")))
+    return rows.withColumn(
+        ORIGIN, F.concat_ws(":", f"{ORIGIN}.unit", F.col(f"{ORIGIN}.position").cast("string"))
+    )
 
 
 @dataclass(frozen=True)
@@ -134,7 +144,10 @@ class FlowOutlets:
 
     def send(self, spark: SparkSession, batch: BaseBatch, change: Change) -> BatchRow:
         """Send what the batch applied, and what it refused for the first time."""
-        row, applied = change.row, {name: sink for name, sink in self.sinks.items() if not sink.is_of_refused}
+        row, applied = (
+            change.row,
+            {name: sink for name, sink in self.sinks.items() if not sink.is_of_refused},
+        )
         refused = {name: sink for name, sink in self.sinks.items() if sink.is_of_refused}
         with configured(spark, zoned(self.request)), ExitStack() as kept:
             groups = []
@@ -150,7 +163,9 @@ class FlowOutlets:
                 groups.append(self._judged(batch, refused, rows, QUARANTINED, kept))
             if groups:
                 self._keep_misfits(batch, groups)
-            counts = {name: own for group in groups for name, own in self._sent(batch, group).items()}
+            counts = {
+                name: own for group in groups for name, own in self._sent(batch, group).items()
+            }
         nothing = dict.fromkeys(SINK_FATES, 0)
         return replace(row, sinks={name: counts.get(name, nothing) for name in self.sinks})
 
@@ -163,7 +178,9 @@ class FlowOutlets:
 
     def _whole(self, rows: DataFrame, types: dict[str, str]) -> DataFrame:
         """Return the rows with all columns of the table, and their origin as a key. Changes `types` alike."""
-        absent: dict[str, Column] = {n: F.lit(None).cast(kind) for n, kind in types.items() if n not in rows.columns}
+        absent: dict[str, Column] = {
+            n: F.lit(None).cast(kind) for n, kind in types.items() if n not in rows.columns
+        }
         rows = rows.withColumns(absent) if absent else rows
         if self.request.declared.target.row_keys:
             return rows
@@ -264,9 +281,13 @@ def _refused(spark: SparkSession, writer: TableWriter) -> DataFrame:
     layout: FlowLayout = writer.layout
     if not log_of(layout, layout.quarantine).exists:
         types = {**QUARANTINED, FATE: "string"}
-        return spark.range(0).select(*[F.lit(None).cast(kind).alias(name) for name, kind in types.items()])
+        return spark.range(0).select(
+            *[F.lit(None).cast(kind).alias(name) for name, kind in types.items()]
+        )
     rows = spark.read.format("delta").load(layout.quarantine)
     mine = (
-        (F.col("generation") == writer.generation) & (F.col("batch") == writer.batch) & (F.col("kind") == writer.kind)
+        (F.col("generation") == writer.generation)
+        & (F.col("batch") == writer.batch)
+        & (F.col("kind") == writer.kind)
     )
     return refused_rows(rows.where(mine))

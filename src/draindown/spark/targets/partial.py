@@ -59,9 +59,13 @@ class Merging:
             held = None if is_apart else candidates(accepted, near, near.held)
             dead = None if near.memory is None else near.memory.rows
             known = [*shape.keys, *shape.sequence_by, *shape.content]
-            out = withheld.rows(spark, writer, StructType([table[name] for name in known]), accepted.releases)
+            out = withheld.rows(
+                spark, writer, StructType([table[name] for name in known]), accepted.releases
+            )
             records = arrived(accepted.rows, accepted.blocks)
-            records = records.select(*[quoted(n) for n in (*known, ARRIVED_AT, "_delete") if n in records.columns])
+            records = records.select(
+                *[quoted(n) for n in (*known, ARRIVED_AT, "_delete") if n in records.columns]
+            )
             found = merging.merged(records, held, dead, shape, table, out).withColumn(
                 CHANGED_AT, F.lit(accepted.changed_at)
             )
@@ -81,13 +85,19 @@ def _shape(accepted: Accepted, table: StructType) -> Shape:
     goal, part = writer.flow.target, writer.flow.target.partial
     assert part is not None, "the kind of the target is partial"
     added = accepted.added or delta_target.added_columns(accepted.rows.sparkSession, writer)
-    order = [name for name in resolution.order(table.names, added) if name not in (*goal.essential, SEQUENCES)]
+    order = [
+        name
+        for name in resolution.order(table.names, added)
+        if name not in (*goal.essential, SEQUENCES)
+    ]
     missing = [name for _, name in part.named if name not in table.names]
     if missing:
         raise _lacking(writer, missing, [name for name in order if not is_own(name)])
     was = last_definition(writer, "partial")
     merged = set(part.columns([name for name in order if name in table.names]))
-    gone = set(order).difference(accepted.rows.columns, added) if was else set()  # left `columns`: as it was before
+    gone = (
+        set(order).difference(accepted.rows.columns, added) if was else set()
+    )  # left `columns`: as it was before
     merged = (merged - gone) | gone.intersection(was["partial"] if was else ())
     partial = [name for name in order if name in merged]
     whole = [name for name in order if name in table.names and name not in merged]
@@ -107,7 +117,12 @@ def _lacking(writer: Writer, missing: Sequence[str], columns: Sequence[str]) -> 
 
 def _definition(shape: Shape) -> str:
     """Return what the merge depends on, as JSON."""
-    said = {"keys": shape.keys, "sequence_by": shape.sequence_by, "partial": shape.partial, "whole": shape.whole}
+    said = {
+        "keys": shape.keys,
+        "sequence_by": shape.sequence_by,
+        "partial": shape.partial,
+        "whole": shape.whole,
+    }
     return json.dumps(said, separators=(",", ":"))
 
 
@@ -139,7 +154,12 @@ def _counted(found: DataFrame) -> dict[str, Any]:
     acts = [F.count_if(fate == act).alias(act) for act in ACTS]
     beside = F.count_if(buries & ~fate.eqNullSafe(F.lit("delete"))).alias("remember")
     (row,) = found.agg(*[F.sum(name).alias(name) for name in COUNTS], *acts, beside).collect()
-    names = {"_applied": "events", "_superseded": "superseded", "_duplicate": "duplicate", "remember": "remembered"}
+    names = {
+        "_applied": "events",
+        "_superseded": "superseded",
+        "_duplicate": "duplicate",
+        "remember": "remembered",
+    }
     names |= dict(zip(ACTS, ("inserted", "updated", "deleted"), strict=True))
     return {to: int(row[name] or 0) for name, to in names.items()}
 
@@ -171,11 +191,18 @@ class Merged:
     def changes(self, was: Mapping[str, Column]) -> DataFrame:
         """Return the rows that differ from the table's, with all of their columns."""
         act = F.when(F.col(FATE) == "delete", "delete").otherwise("upsert")
-        rows = self._acts().withColumn("_act", act).drop(FATE, BURIES, *COUNTS).withColumnRenamed("_act", SENT)
+        rows = (
+            self._acts()
+            .withColumn("_act", act)
+            .drop(FATE, BURIES, *COUNTS)
+            .withColumnRenamed("_act", SENT)
+        )
         if not was or self.held is None:
             return rows.withColumns({name: F.lit(None).cast("boolean") for name in was})
         keys = self.accepted.writer.flow.target.keys
-        before = self.held.select(*map(quoted, keys), *[judged.alias(name) for name, judged in was.items()])
+        before = self.held.select(
+            *map(quoted, keys), *[judged.alias(name) for name, judged in was.items()]
+        )
         return rows.join(before, list(keys), "left")
 
     def _acts(self) -> DataFrame:
@@ -186,9 +213,15 @@ class Merged:
         writer, spark = self.accepted.writer, self.merged.sparkSession
         with configured(spark, joining(self.accepted, spark) if self.is_large else {}):
             if row.inserted or row.updated or row.deleted:
-                on = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in writer.flow.target.keys)
-                clauses = Clauses(*(f"s.{FATE} = '{act}'" for act in ("delete", "update", "insert")))
-                delta_target.merge(writer, self._acts(), on, clauses, self.accepted.pruning, row.as_metadata())
+                on = " AND ".join(
+                    f"t.{quoted(key)} = s.{quoted(key)}" for key in writer.flow.target.keys
+                )
+                clauses = Clauses(
+                    *(f"s.{FATE} = '{act}'" for act in ("delete", "update", "insert"))
+                )
+                delta_target.merge(
+                    writer, self._acts(), on, clauses, self.accepted.pruning, row.as_metadata()
+                )
             else:
                 nothing = self.merged.where(F.lit(False)).drop(FATE, BURIES, *COUNTS)
                 delta_target.append(writer, nothing, row.as_metadata())

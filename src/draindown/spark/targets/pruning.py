@@ -49,7 +49,9 @@ class Pruning:
 
     def without(self, column: str) -> Pruning:
         """Return the predicates on other columns."""
-        return self.only(name for name in (*self.values, *self.ranges, *self.since) if name != column)
+        return self.only(
+            name for name in (*self.values, *self.ranges, *self.since) if name != column
+        )
 
     def exact(self, schema: StructType) -> Pruning:
         """Return the predicates on types whose statistics are exact, whoever wrote them; those of decimals are not.
@@ -71,13 +73,17 @@ class Pruning:
         return self
 
     def _narrowed(self, schema: StructType, files: Sequence[Mapping[str, Any]]) -> Pruning:
-        partitions = {name for name in self.values if any(f"partition.{name}" in file for file in files)}
+        partitions = {
+            name for name in self.values if any(f"partition.{name}" in file for file in files)
+        }
         beside = [name for name in self.values if name not in partitions]
         found, probe = self, self._as_ranges(beside)
         number = len(probe.files(schema, files))
         for name in [*self.ranges, *beside, *partitions]:
             fewer = probe.without(name)
-            if (name not in beside or name in probe.ranges) and len(fewer.files(schema, files)) == number:
+            if (name not in beside or name in probe.ranges) and len(
+                fewer.files(schema, files)
+            ) == number:
                 found, probe = found.without(name), fewer
         return found
 
@@ -85,9 +91,13 @@ class Pruning:
         """Return the values of some columns as ranges, as Delta holds them against statistics; NULL lies in none."""
         told = {name: self.values[name] for name in columns}
         single = {
-            name: [(one, one) for one in some if one is not None] for name, some in told.items() if None not in some
+            name: [(one, one) for one in some if one is not None]
+            for name, some in told.items()
+            if None not in some
         }
-        return Pruning({n: v for n, v in self.values.items() if n not in columns}, {**self.ranges, **single})
+        return Pruning(
+            {n: v for n, v in self.values.items() if n not in columns}, {**self.ranges, **single}
+        )
 
     def conditions(self, schema: StructType, alias: str = "") -> list[Column]:
         """Return the predicates as Spark columns for a table with `schema` and the query alias `alias`.
@@ -98,10 +108,17 @@ class Pruning:
         def column(name: str) -> Column:
             return F.col(f"{alias}.{quoted(name)}" if alias else quoted(name))
 
-        found = [_among(column(name), schema[name].dataType, values) for name, values in self.values.items()]
-        found += [_within(column(name), schema[name].dataType, ranges) for name, ranges in self.ranges.items()]
+        found = [
+            _among(column(name), schema[name].dataType, values)
+            for name, values in self.values.items()
+        ]
+        found += [
+            _within(column(name), schema[name].dataType, ranges)
+            for name, ranges in self.ranges.items()
+        ]
         return found + [
-            column(name).isNull() | (column(name) >= F.lit(low).cast(_comparable(schema[name].dataType)))
+            column(name).isNull()
+            | (column(name) >= F.lit(low).cast(_comparable(schema[name].dataType)))
             for name, low in self.since.items()
         ]
 
@@ -115,7 +132,9 @@ class Pruning:
         except ValueError:  # a date after the year 9999 has no order here
             return False
 
-    def files(self, schema: StructType, files: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    def files(
+        self, schema: StructType, files: Iterable[Mapping[str, Any]]
+    ) -> list[Mapping[str, Any]]:
         """Return the candidate files: those whose partition values and min/max statistics match the predicates.
 
         `schema` is the table's; `files` is what `TableLog.files` returned. A file without a statistic is kept, as in
@@ -137,9 +156,15 @@ class Pruning:
         def concerned(file: Mapping[str, Any]) -> bool:
             for name, order, first in firsts:
                 greatest = _ends(file, name)[1]
-                if file.get(f"null_count.{name}") == 0 and greatest is not None and order(_bound(greatest)) < first:
+                if (
+                    file.get(f"null_count.{name}") == 0
+                    and greatest is not None
+                    and order(_bound(greatest)) < first
+                ):
                     return False
-            if any(name in file and _text(file[name]) not in every for name, every in values.items()):
+            if any(
+                name in file and _text(file[name]) not in every for name, every in values.items()
+            ):
                 return False
             for name, order, every in ranges:
                 least, greatest = _ends(file, name)
@@ -158,7 +183,11 @@ def text_safe(schema: StructType, names: Iterable[str]) -> list[str]:
 
 
 def measures(
-    frame: DataFrame, exact: Sequence[str], keys: Sequence[str], good: Column, most: int = TUNING.named_values
+    frame: DataFrame,
+    exact: Sequence[str],
+    keys: Sequence[str],
+    good: Column,
+    most: int = TUNING.named_values,
 ) -> list[Column]:
     """Return the aggregates that `pruning` needs: distinct values of `exact` columns, min and max of those and `keys`.
 
@@ -169,7 +198,9 @@ def measures(
     `collect_set` drops NULL.
     """
     sets = [
-        F.slice(F.collect_set(F.when(good, F.struct(F.col(quoted(name)).cast("string")))), 1, most + 1).alias(f"_p{i}")
+        F.slice(
+            F.collect_set(F.when(good, F.struct(F.col(quoted(name)).cast("string")))), 1, most + 1
+        ).alias(f"_p{i}")
         for i, name in enumerate(exact)
     ]
     ends = []
@@ -178,7 +209,10 @@ def measures(
         value, odd = F.when(good, column), column.isNull()
         if frame.schema[name].dataType.typeName() == "string":
             odd = odd | ~F.is_valid_utf8(column)  # invalid UTF-8 does not sort as its text does
-        ends += [F.min(value).cast("string").alias(f"_lo{i}"), F.max(value).cast("string").alias(f"_hi{i}")]
+        ends += [
+            F.min(value).cast("string").alias(f"_lo{i}"),
+            F.max(value).cast("string").alias(f"_hi{i}"),
+        ]
         ends.append(F.count_if(good & odd).alias(f"_odd{i}"))
     if ends and not sets:
         # min/max of strings alone makes Spark use a sort aggregate; with `collect_set` it uses an object hash aggregate
@@ -200,14 +234,19 @@ def pruning(
     """
     values: dict[str, Sequence[str | None]] = {}
     for i, name in enumerate(exact):
-        own = sorted({value for group in groups for (value,) in group[f"_p{i}"]}, key=lambda v: (v is not None, v))
+        own = sorted(
+            {value for group in groups for (value,) in group[f"_p{i}"]},
+            key=lambda v: (v is not None, v),
+        )
         if len(own) <= most:
             values[name] = own
     ranges: dict[str, Sequence[Range]] = {}
     for i, name in enumerate(_ranged(schema, exact, keys)):
         if name in values:
             continue
-        ends = [(group[f"_lo{i}"], group[f"_hi{i}"]) for group in groups if group[f"_lo{i}"] is not None]
+        ends = [
+            (group[f"_lo{i}"], group[f"_hi{i}"]) for group in groups if group[f"_lo{i}"] is not None
+        ]
         found = joined(ends, schema[name].dataType.typeName())
         if found and not any(group[f"_odd{i}"] for group in groups):  # NULL lies in no range
             ranges[name] = found
@@ -229,7 +268,9 @@ def joined(ends: Iterable[Range], kind: str) -> list[Range]:
     if any(len(text) > _LONGEST for both in ends for text in both):
         return []
     try:
-        wanted = sorted(((order(low), order(high), low, high) for low, high in ends), key=lambda r: r[:2])
+        wanted = sorted(
+            ((order(low), order(high), low, high) for low, high in ends), key=lambda r: r[:2]
+        )
     except ValueError:
         return []
     apart: list[Any] = []
@@ -247,7 +288,9 @@ def _fewer(apart: list[Any]) -> list[Any]:
         return apart
     gaps: list[int] = []
     if not isinstance(apart[0][0], bytes):
-        by_width = sorted(range(1, len(apart)), key=lambda at: apart[at][0] - apart[at - 1][1], reverse=True)
+        by_width = sorted(
+            range(1, len(apart)), key=lambda at: apart[at][0] - apart[at - 1][1], reverse=True
+        )
         gaps = sorted(by_width[: _MOST_RANGES - 1])
     starts, stops = [0, *gaps], [*gaps, len(apart)]
     return [

@@ -39,7 +39,9 @@ def order(columns: Sequence[str], added: Collection[str]) -> list[str]:
     return [*own, *sorted(added, key=str.lower), "_rescued"]
 
 
-def newest(rows: DataFrame, keys: Sequence[str], sequence: Sequence[str], order: Sequence[str]) -> DataFrame:
+def newest(
+    rows: DataFrame, keys: Sequence[str], sequence: Sequence[str], order: Sequence[str]
+) -> DataFrame:
     """Deduplicate: return the newest row per key, with the columns of `rows` plus LOSERS.
 
     A delete keeps only keys and sequence; its other columns are NULL. Of equal rows, the earliest `_arrived_at` stays.
@@ -50,9 +52,13 @@ def newest(rows: DataFrame, keys: Sequence[str], sequence: Sequence[str], order:
     of the key, and its `rank` minus one is the number of rows that sort before the first equal row.
     """
     content = [name for name in order if name in rows.columns and name not in {*keys, *sequence}]
-    bare = rows.withColumns({name: F.when(~F.col("_delete"), F.col(quoted(name))) for name in content})
+    bare = rows.withColumns(
+        {name: F.when(~F.col("_delete"), F.col(quoted(name))) for name in content}
+    )
     compared = [comparable(bare.schema[name].dataType, F.col(quoted(name))) for name in content]
-    ascending = Window.partitionBy(*_columns(keys)).orderBy(*_columns(sequence), "_delete", *compared)
+    ascending = Window.partitionBy(*_columns(keys)).orderBy(
+        *_columns(sequence), "_delete", *compared
+    )
     # rows with the same order, in the frame of the same sort: a second window would sort or buffer the rows again
     equal = ascending.rangeBetween(Window.currentRow, Window.currentRow)
     ranked = bare.withColumns(
@@ -65,7 +71,9 @@ def newest(rows: DataFrame, keys: Sequence[str], sequence: Sequence[str], order:
     )
     duplicates, superseded = F.col("_rows") - F.col("_first"), F.col("_first") - 1
     lost = zip(LOSERS, (duplicates, superseded), strict=True)
-    return ranked.where("_is_last").select(*_columns(rows.columns), *[n.cast("long").alias(name) for name, n in lost])
+    return ranked.where("_is_last").select(
+        *_columns(rows.columns), *[n.cast("long").alias(name) for name, n in lost]
+    )
 
 
 def among(target: DataFrame, rows: DataFrame, keys: Sequence[str]) -> DataFrame:
@@ -114,7 +122,9 @@ def compare(
     return frame.withColumn(FATE, fate).drop("_held", "_deleted", "_withheld")
 
 
-def settle_ties(fated: DataFrame, target: DataFrame, keys: Sequence[str], order: Sequence[str]) -> DataFrame:
+def settle_ties(
+    fated: DataFrame, target: DataFrame, keys: Sequence[str], order: Sequence[str]
+) -> DataFrame:
     """Return `fated` with every `tie` resolved to `update`, `duplicate` or `superseded`, by content in `order`."""
     columns = [c for c in order if c in fated.columns and c in target.columns]
     held = target.select(*_columns(keys), _content(target, columns).alias("_other"))
@@ -130,12 +140,18 @@ def settle_ties(fated: DataFrame, target: DataFrame, keys: Sequence[str], order:
             .otherwise("superseded"),
         )
     )
-    return fated.where(F.col(FATE) != _TIE).unionByName(decided.select(*[F.col(quoted(c)) for c in fated.columns]))
+    return fated.where(F.col(FATE) != _TIE).unionByName(
+        decided.select(*[F.col(quoted(c)) for c in fated.columns])
+    )
 
 
 def count(fated: DataFrame) -> Mapping[str, int]:
     """Return the number of rows per value of FATE, and the sum of each of LOSERS."""
-    rows = fated.groupBy(FATE).agg(F.count("*").alias("n"), *[F.sum(name).alias(name) for name in LOSERS]).collect()
+    rows = (
+        fated.groupBy(FATE)
+        .agg(F.count("*").alias("n"), *[F.sum(name).alias(name) for name in LOSERS])
+        .collect()
+    )
     counts = {row[FATE]: row["n"] for row in rows}
     return counts | {name: sum(row[name] for row in rows) for name in LOSERS}
 
@@ -146,27 +162,40 @@ def has_ties(counts: Mapping[str, int]) -> bool:
 
 
 def beside(
-    frame: DataFrame, other: DataFrame | None, keys: Sequence[str], sequence: Sequence[str], name: str
+    frame: DataFrame,
+    other: DataFrame | None,
+    keys: Sequence[str],
+    sequence: Sequence[str],
+    name: str,
 ) -> DataFrame:
     """Return `frame` with the sequence that `other`, one row per key, has of each key: a struct `name`, or NULL."""
     if other is None:
-        kinds = ", ".join(f"{quoted(c)}: {frame.schema[c].dataType.simpleString()}" for c in sequence)
+        kinds = ", ".join(
+            f"{quoted(c)}: {frame.schema[c].dataType.simpleString()}" for c in sequence
+        )
         return frame.withColumn(name, F.lit(None).cast(f"struct<{kinds}>"))
     held = other.select(*_columns(keys), F.struct(*_columns(sequence)).alias(name))
     return frame.join(held, list(keys), "left")
 
 
-def latest(tombstones: DataFrame | None, keys: Sequence[str], sequence: Sequence[str]) -> DataFrame | None:
+def latest(
+    tombstones: DataFrame | None, keys: Sequence[str], sequence: Sequence[str]
+) -> DataFrame | None:
     """Return the greatest sequence of each key."""
     if tombstones is None:
         return None
-    latest = tombstones.groupBy(*_columns(keys)).agg(F.max(F.struct(*_columns(sequence))).alias("_s"))
+    latest = tombstones.groupBy(*_columns(keys)).agg(
+        F.max(F.struct(*_columns(sequence))).alias("_s")
+    )
     return latest.select(*_columns(keys), *[F.col(f"_s.{quoted(c)}").alias(c) for c in sequence])
 
 
 def _content(frame: DataFrame, columns: Sequence[str]) -> Column:
     return F.struct(
-        *[comparable(frame.schema[c].dataType, F.col(quoted(c))).alias(f"c{i}") for i, c in enumerate(columns)]
+        *[
+            comparable(frame.schema[c].dataType, F.col(quoted(c))).alias(f"c{i}")
+            for i, c in enumerate(columns)
+        ]
     )
 
 
@@ -188,11 +217,17 @@ def _in_order(value: Column, kind: DataType) -> Column:
             return value
         case MapType(keyType=key, valueType=held):
             is_plain = isinstance(key, AtomicType) and not isinstance(key, BinaryType)
-            if is_plain and not _holds_map(held):  # without a lambda: windows over lambdas share no sort
+            if is_plain and not _holds_map(
+                held
+            ):  # without a lambda: windows over lambdas share no sort
                 return F.map_from_entries(F.sort_array(F.map_entries(value)))
 
             def entry(one: Column) -> Column:
-                name = one["key"] if is_plain else F.to_json(F.struct(one["key"].alias("k")), dict(TIMES))
+                name = (
+                    one["key"]
+                    if is_plain
+                    else F.to_json(F.struct(one["key"].alias("k")), dict(TIMES))
+                )
                 return F.struct(name.alias("key"), _in_order(one["value"], held).alias("value"))
 
             entries = F.array_sort(F.transform(F.map_entries(value), entry), _by_key)

@@ -23,7 +23,9 @@ def named(layout: FlowLayout, path: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        refusals = [(condition, text) for condition, _, text in causes(error) if condition in _WAYS_OUT]
+        refusals = [
+            (condition, text) for condition, _, text in causes(error) if condition in _WAYS_OUT
+        ]
         if not refusals:
             raise
         condition, text = refusals[-1]
@@ -32,7 +34,10 @@ def named(layout: FlowLayout, path: str) -> Iterator[None]:
             tried=f"write a batch to {path}",
             found=shortened(" ".join(text.split())),
             changed="nothing of this batch is in the table",
-            next=[_lifted(path, condition, text), f"draindown run {layout.pipeline} --flow {layout.flow}"],
+            next=[
+                _lifted(path, condition, text),
+                f"draindown run {layout.pipeline} --flow {layout.flow}",
+            ],
             in_order=True,
         ) from error
 

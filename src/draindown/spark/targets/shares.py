@@ -89,7 +89,9 @@ class Judged:
 
     def __init__(self, changes: DataFrame, wanted: Sequence[Wanted], kept: ExitStack) -> None:
         self._wanted, self._names = wanted, list(changes.columns)
-        fated = changes.withColumns({_to(at): _fate(changes, at, one) for at, one in enumerate(wanted)})
+        fated = changes.withColumns(
+            {_to(at): _fate(changes, at, one) for at, one in enumerate(wanted)}
+        )
         plain = [F.col(quoted(name)).alias(_own(at)) for at, name in enumerate(changes.columns)]
         rows = fated.select(*plain, *[_to(at) for at in range(len(wanted))])
         for at, one in enumerate(wanted):
@@ -103,11 +105,15 @@ class Judged:
         is_delete = F.col(_to(at)) == "delete"
         reasons = [F.when(~is_delete & F.expr(said), why) for why, said in one.unsendable.items()]
         reasons += [F.when(is_delete & F.expr(said), why) for why, said in one.of_keys.items()]
-        reasons += [F.when(_is_key(rows.withColumns(named), skip.key), given_up(skip)) for skip in one.skips]
+        reasons += [
+            F.when(_is_key(rows.withColumns(named), skip.key), given_up(skip)) for skip in one.skips
+        ]
         why = F.coalesce(*reasons, F.lit(None)) if reasons else F.lit(None).cast("string")
         wide = rows.withColumns(named) if reasons else rows
         found = wide.withColumn(_why(at), F.when(F.col(_to(at)).isNotNull(), why).cast("string"))
-        return found.drop(*[name for name in named if name not in rows.columns]) if reasons else found
+        return (
+            found.drop(*[name for name in named if name not in rows.columns]) if reasons else found
+        )
 
     def _column(self, name: str) -> Column:
         return F.col(_own(self._names.index(name)))
@@ -130,7 +136,9 @@ class Judged:
         hashed = [to]
         for name in wanted.columns:
             kind = self._rows.schema[_own(self._names.index(name))].dataType
-            if not any(word in kind.simpleString() for word in _FLOATS):  # a sum of doubles depends on its order
+            if not any(
+                word in kind.simpleString() for word in _FLOATS
+            ):  # a sum of doubles depends on its order
                 value = _hashable(self._column(name), kind)
                 hashed += [value.isNull(), value]
         counted = fits | F.startswith(F.col(_why(at)), F.lit(GIVEN_UP))
@@ -152,10 +160,14 @@ class Judged:
         """
         wanted = self._wanted[share.at]
         own = self._rows.where(F.col(_to(share.at)).isNotNull() & F.col(_why(share.at)).isNull())
-        keys = [_own(self._names.index(name)) for name, column in wanted.columns.items() if column.key]
+        keys = [
+            _own(self._names.index(name)) for name, column in wanted.columns.items() if column.key
+        ]
         live = F.col(_to(share.at)) == "upsert"
         chosen = [
-            (self._column(name) if column.key else F.when(live, self._column(name))).alias(column.name)
+            (self._column(name) if column.key else F.when(live, self._column(name))).alias(
+                column.name
+            )
             for name, column in wanted.columns.items()
         ]
         for portion in range(share.portions):
@@ -167,7 +179,11 @@ class Judged:
     def misfits(self, share: Share) -> DataFrame:
         """Return the rows that a sink can't hold: `sink`, `key` as JSON, `reason`, `fate`."""
         wanted = self._wanted[share.at]
-        keys = [self._column(name).alias(column.name) for name, column in wanted.columns.items() if column.key]
+        keys = [
+            self._column(name).alias(column.name)
+            for name, column in wanted.columns.items()
+            if column.key
+        ]
         rows = self._rows.where(F.col(_why(share.at)).isNotNull())
         key = F.to_json(F.struct(*keys), {**json_rows.TIMES, "ignoreNullFields": "false"})
         return rows.select(

@@ -41,7 +41,11 @@ def written(rows: DataFrame, path: str, app: tuple[WriterId, int], number: int) 
 
 def _takes(path: str, columns: Sequence[str], writer: WriterId, version: int) -> bool:
     log = TableLog(path)
-    if not log.exists or log.table.protocol().min_writer_version > _PLAIN or set(columns) != set(log.column_types):
+    if (
+        not log.exists
+        or log.table.protocol().min_writer_version > _PLAIN
+        or set(columns) != set(log.column_types)
+    ):
         return False
     held = log.last(writer)
     return held is None or held < version

@@ -25,17 +25,26 @@ def swap(spark: SparkSession, writer: TableWriter, metadata: str) -> None:
     if not TableLog(path).exists:
         delta_target.create(spark, path, rows.schema, flow)
     statistics = bounded(rows.schema, flow)
-    if TableLog(path).properties.get(delta.BOUNDED, "") != statistics:  # it may name columns that the overwrite drops
-        spark.sql(f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES IF EXISTS ('{delta.BOUNDED}')")
+    if (
+        TableLog(path).properties.get(delta.BOUNDED, "") != statistics
+    ):  # it may name columns that the overwrite drops
+        spark.sql(
+            f"ALTER TABLE delta.{quoted(path)} UNSET TBLPROPERTIES IF EXISTS ('{delta.BOUNDED}')"
+        )
     partitioning.forget(spark, path, writer.layout.table)
     how = {"overwriteSchema": "true", "partitionOverwriteMode": "static", "optimizeWrite": "true"}
-    with configured(spark, writer.settings("rows", metadata)), restricted.named(writer.layout, path):
+    with (
+        configured(spark, writer.settings("rows", metadata)),
+        restricted.named(writer.layout, path),
+    ):
         written = rows.write.format("delta").mode("overwrite").options(**how)
         written.partitionBy(*flow.target.partition_by).save(path)
     take_properties(spark, path, writer.layout.table, flow)
 
 
-def take_properties(spark: SparkSession, path: str, source: str, flow: FlowSpec | DerivedFlow) -> None:
+def take_properties(
+    spark: SparkSession, path: str, source: str, flow: FlowSpec | DerivedFlow
+) -> None:
     """Say of the table at `path` what is said of the rebuilt one at `source`, whose rows it has. Idempotent."""
     partitioning.take(spark, path, source)
     identity.take(spark, path, source)
@@ -46,4 +55,6 @@ def keep_bounds(spark: SparkSession, path: str, flow: FlowSpec | DerivedFlow) ->
     """Set the table's statistics columns to keys, sequence and `_changed_at`. No-op if they are set already."""
     statistics = bounded(spark.read.format("delta").load(path).schema, flow)
     if statistics and TableLog(path).properties.get(delta.BOUNDED) != statistics:
-        spark.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('{delta.BOUNDED}' = '{statistics}')")
+        spark.sql(
+            f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('{delta.BOUNDED}' = '{statistics}')"
+        )

@@ -38,14 +38,19 @@ class TableFiles:
         files = self._snapshot.allFiles().filter(within._jc).collectAsList()
         listed = jvm.scala.jdk.javaapi.CollectionConverters.asScala(files).toSeq()
         return DataFrame(
-            self._log.createDataFrame(self._snapshot, listed, False, jvm.scala.Option.empty()), self._spark
+            self._log.createDataFrame(self._snapshot, listed, False, jvm.scala.Option.empty()),
+            self._spark,
         )
 
     def _divided(self, rows: int) -> list[tuple[str, str]]:
         """Return the first and the last path of each portion, in the order of paths."""
         files = DataFrame(self._snapshot.allFiles().toDF(), self._spark)
         number = F.get_json_object("stats", "$.numRecords").cast("bigint")
-        listed = files.select("path", F.coalesce(number, F.lit(rows)).alias("rows")).orderBy("path").collect()
+        listed = (
+            files.select("path", F.coalesce(number, F.lit(rows)).alias("rows"))
+            .orderBy("path")
+            .collect()
+        )
         ends, held = list[tuple[str, str]](), 0
         for path, number in listed:
             if ends and held + number <= rows:

@@ -18,7 +18,10 @@ def differences(held: StructType, schema: StructType) -> Iterator[str]:
 
     Nullability is ignored at every depth: Spark derives it from the plan of a batch, and plans differ.
     """
-    kinds, spelled = {f.name: f.dataType for f in nullable(held)}, {name.lower(): name for name in held.names}
+    kinds, spelled = (
+        {f.name: f.dataType for f in nullable(held)},
+        {name.lower(): name for name in held.names},
+    )
     for name, kind in ((f.name, f.dataType) for f in nullable(schema)):
         if kinds.get(name, kind) != kind:
             yield f"column {name} is {kinds[name].simpleString()} in the table and {kind.simpleString()} in the spec"
@@ -35,7 +38,9 @@ def other_form(held: StructType, schema: StructType) -> Iterator[str]:
     if ORIGIN in held.names and ORIGIN not in schema.names:
         yield "the table's rows were appended without keys, and the spec has keys"
     if (START_AT in held.names) != (START_AT in schema.names):
-        has, says = ("a history", "single rows") if START_AT in held.names else ("single rows", "a history")
+        has, says = (
+            ("a history", "single rows") if START_AT in held.names else ("single rows", "a history")
+        )
         yield f"the table holds {has}, the spec says {says} (stored_as_scd_type)"
     if (SEQUENCES in held.names) != (SEQUENCES in schema.names):
         merged = SEQUENCES in held.names
@@ -55,8 +60,14 @@ def bounded(schema: StructType, flow: FlowSpec | DerivedFlow) -> str:
     """
     names = [*flow.target.statistics, CHANGED_AT]
     # Delta refuses to create a table that asks for statistics of a partition column or of a type without min/max
-    odd = {field.name for field in schema if any(kind in ddl(field.dataType) for kind in ("boolean", "binary"))}
-    statistics = [name for name in names if name not in flow.target.partition_by and name not in odd]
+    odd = {
+        field.name
+        for field in schema
+        if any(kind in ddl(field.dataType) for kind in ("boolean", "binary"))
+    }
+    statistics = [
+        name for name in names if name not in flow.target.partition_by and name not in odd
+    ]
     return ",".join(dict.fromkeys(statistics)) if all(_is_bare(c) for c in statistics) else ""
 
 

@@ -21,7 +21,13 @@ from draindown.spark.session import configured
 from draindown.spark.sql import CHANGED_AT, quoted
 from draindown.spark.targets import delta_target, memory, resolution, withheld
 from draindown.spark.targets.delta_target import Clauses, Writer
-from draindown.spark.targets.neighbourhood import Neighbourhood, candidates, joining, neighbourhood, settings
+from draindown.spark.targets.neighbourhood import (
+    Neighbourhood,
+    candidates,
+    joining,
+    neighbourhood,
+    settings,
+)
 from draindown.spark.targets.pruning import Pruning
 from draindown.spark.targets.strategy import Accepted
 from draindown.spark.targets.withdrawn import Withdrawn
@@ -33,14 +39,19 @@ class Upsert:
     def stored(self, accepted: Accepted) -> DataFrame:
         """Return the accepted rows with `_arrived_at` and `_changed_at`."""
         return (
-            arrived(accepted.rows, accepted.blocks).drop("_delete").withColumn(CHANGED_AT, F.lit(accepted.changed_at))
+            arrived(accepted.rows, accepted.blocks)
+            .drop("_delete")
+            .withColumn(CHANGED_AT, F.lit(accepted.changed_at))
         )
 
     @contextmanager
     def resolve(self, accepted: Accepted, row: BatchRow) -> Iterator[Upserted]:
         """Deduplicate by key, compare with the target and count the outcomes."""
         near = neighbourhood(accepted, row)
-        with configured(accepted.rows.sparkSession, settings(accepted, row, near)), ExitStack() as kept:
+        with (
+            configured(accepted.rows.sparkSession, settings(accepted, row, near)),
+            ExitStack() as kept,
+        ):
             is_apart = near.held is not None and near.held.is_apart
             rows = None if is_apart else candidates(accepted, near, near.held)
             fated, counts = _fated(accepted, near, rows, kept)
@@ -48,7 +59,9 @@ class Upsert:
             yield Upserted(accepted, stamped, _by_fate(row, counts), near.is_large, rows)
 
     @contextmanager
-    def withdrawal(self, writer: Writer, rows: DataFrame, row: BatchRow, pruning: Pruning) -> Iterator[Withdrawn]:
+    def withdrawal(
+        self, writer: Writer, rows: DataFrame, row: BatchRow, pruning: Pruning
+    ) -> Iterator[Withdrawn]:
         """Delete the rows: no older change of their keys is there."""
         yield Withdrawn(writer, rows, row, pruning)
 
@@ -107,7 +120,9 @@ class Upserted:
 
     def _deletes(self) -> DataFrame:
         deletes = self.fated.where(F.col(resolution.FATE).isin(*resolution.DELETES))
-        return deletes.select(*[F.col(quoted(name)) for name in self.accepted.writer.flow.target.essential])
+        return deletes.select(
+            *[F.col(quoted(name)) for name in self.accepted.writer.flow.target.essential]
+        )
 
     def changes(self, was: Mapping[str, Column]) -> DataFrame:
         """Return inserts, updates and deletes. A remembered delete changes nothing of the table."""
@@ -117,7 +132,9 @@ class Upserted:
         rows = rows.withColumn(FATE, act).drop("_delete", *resolution.LOSERS)
         if not was or self.held is None:
             return rows.withColumns({name: F.lit(None).cast("boolean") for name in was})
-        before = self.held.select(*map(quoted, keys), *[judged.alias(name) for name, judged in was.items()])
+        before = self.held.select(
+            *map(quoted, keys), *[judged.alias(name) for name, judged in was.items()]
+        )
         return rows.join(before, list(keys), "left")
 
     def write(self, row: BatchRow) -> None:
@@ -126,10 +143,16 @@ class Upserted:
         with configured(spark, joining(self.accepted, spark) if self.is_large else {}):
             if row.inserted or row.updated or row.deleted:
                 acts = self.fated.where(F.col(resolution.FATE).isin(*resolution.ACTS))
-                on = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in writer.flow.target.keys)
-                delta_target.merge(writer, acts, on, self._clauses(), self.accepted.pruning, row.as_metadata())
+                on = " AND ".join(
+                    f"t.{quoted(key)} = s.{quoted(key)}" for key in writer.flow.target.keys
+                )
+                delta_target.merge(
+                    writer, acts, on, self._clauses(), self.accepted.pruning, row.as_metadata()
+                )
             else:
-                nothing = self.fated.where(F.lit(False)).drop("_delete", resolution.FATE, *resolution.LOSERS)
+                nothing = self.fated.where(F.lit(False)).drop(
+                    "_delete", resolution.FATE, *resolution.LOSERS
+                )
                 delta_target.append(writer, nothing, row.as_metadata())
 
     def _clauses(self) -> Clauses:
@@ -142,5 +165,9 @@ class Upserted:
         # join of the batch. An insert-only MERGE would sort the table.
         if not (row.updated or row.deleted or self.is_large):
             return Clauses(insert="NOT s._delete")
-        own, held = (f"struct({', '.join(f'{a}.{quoted(name)}' for name in sequence)})" for a in "st")
-        return Clauses(f"s._delete AND {own} >= {held}", f"NOT s._delete AND {own} >= {held}", "NOT s._delete")
+        own, held = (
+            f"struct({', '.join(f'{a}.{quoted(name)}' for name in sequence)})" for a in "st"
+        )
+        return Clauses(
+            f"s._delete AND {own} >= {held}", f"NOT s._delete AND {own} >= {held}", "NOT s._delete"
+        )

@@ -29,28 +29,42 @@ class HashedRows:
         return self._rows.where(F.pmod(F.xxhash64(*self._keys), F.lit(self.portions)) == number)
 
 
-def changed(base: DataFrame, table: DataFrame, keys: Sequence[str], sent: Sequence[str]) -> DataFrame:
+def changed(
+    base: DataFrame, table: DataFrame, keys: Sequence[str], sent: Sequence[str]
+) -> DataFrame:
     """Return what a sink with the rows of `base` lacks to have those of `table`: columns of `table`, and FATE.
 
     A key that only `base` has is a delete, with NULL in all other columns. A row with another value of a `sent` column,
     or with a key that `base` lacks, is an upsert. Values of a column that has another type now are taken as others.
     """
     values = [name for name in sent if name not in keys]
-    before = {name: _value(base, name) for name in values if _type(base, name) == _type(table, name)}
+    before = {
+        name: _value(base, name) for name in values if _type(base, name) == _type(table, name)
+    }
     old = base.select(
-        *[_key(base, key, table.schema[key].dataType).alias(_old(at)) for at, key in enumerate(keys)],
+        *[
+            _key(base, key, table.schema[key].dataType).alias(_old(at))
+            for at, key in enumerate(keys)
+        ],
         *[value.alias(_old(len(keys) + at)) for at, value in enumerate(before.values())],
         F.lit(True).alias(_WAS),
     )
     same_key = [F.col(quoted(key)).eqNullSafe(F.col(_old(at))) for at, key in enumerate(keys)]
-    both = table.withColumn(_IS, F.lit(True)).join(old, reduce(Column.__and__, same_key), "full_outer")
-    same = [_value(table, name).eqNullSafe(F.col(_old(len(keys) + at))) for at, name in enumerate(before)]
+    both = table.withColumn(_IS, F.lit(True)).join(
+        old, reduce(Column.__and__, same_key), "full_outer"
+    )
+    same = [
+        _value(table, name).eqNullSafe(F.col(_old(len(keys) + at)))
+        for at, name in enumerate(before)
+    ]
     is_same = reduce(Column.__and__, same, F.lit(len(before) == len(values)))
     gone, new = F.col(_IS).isNull(), F.col(_WAS).isNull()
     fate = F.when(gone, "delete").when(new | ~is_same, "upsert")
     own = {key: F.coalesce(F.col(quoted(key)), F.col(_old(at))) for at, key in enumerate(keys)}
     found = both.withColumn(FATE, fate).where(F.col(FATE).isNotNull())
-    return found.select(*[own.get(name, F.col(quoted(name))).alias(name) for name in table.columns], FATE)
+    return found.select(
+        *[own.get(name, F.col(quoted(name))).alias(name) for name in table.columns], FATE
+    )
 
 
 def deleted(bases: Sequence[DataFrame], table: DataFrame, keys: Sequence[str]) -> DataFrame:

@@ -20,7 +20,9 @@ from draindown.spark.frames import TEXT, relation
 from draindown.spark.targets.delta_target import Writer
 
 
-def keys(spark: SparkSession, writer: Writer, schema: StructType, besides: Sequence[str] = ()) -> DataFrame | None:
+def keys(
+    spark: SparkSession, writer: Writer, schema: StructType, besides: Sequence[str] = ()
+) -> DataFrame | None:
     """Return keys and sequence of every withdrawn, unreleased row. None if no row was ever withdrawn.
 
     Column types are those of `schema`. `besides`: quarantine ids of rows that this batch releases; they are excluded.
@@ -29,7 +31,9 @@ def keys(spark: SparkSession, writer: Writer, schema: StructType, besides: Seque
     return rows(spark, writer, StructType(wanted), besides)
 
 
-def rows(spark: SparkSession, writer: Writer, wanted: StructType, besides: Sequence[str] = ()) -> DataFrame | None:
+def rows(
+    spark: SparkSession, writer: Writer, wanted: StructType, besides: Sequence[str] = ()
+) -> DataFrame | None:
     """Return the `wanted` columns of every withdrawn, unreleased row. None if no row was ever withdrawn."""
     live = writer.layout.live  # withdrawals from the live table apply to a rebuilt one as well
     if not withdrawals.ever(live):
