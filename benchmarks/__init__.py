@@ -1,1 +1,3 @@
-"""Measurements of draindown beside other ways to the same table: `python -m benchmarks.bench --help`."""
+"""Measurements of draindown beside other ways to the same table: `python -m benchmarks.bench
+--help`.
+"""

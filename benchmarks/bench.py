@@ -1,9 +1,9 @@
 """Measure draindown beside other ways to the same table: same files, same machine, turn by turn.
 
-Every run is timed as a whole process: start-up, work and exit, with the CPU time of every process it started. An oracle
-then counts the wrong rows of each result. Results go to `benchmarks/results/` as JSON with every sample, to
-`docs/benchmark-results.md` as tables, some to `docs/pictures/` as pictures. Exit 1 if a result of draindown is wrong
-or a run failed.
+Every run is timed as a whole process: start-up, work and exit, with the CPU time of every process
+it started. An oracle then counts the wrong rows of each result. Results go to `benchmarks/results/`
+as JSON with every sample, to `docs/benchmark-results.md` as tables, some to `docs/pictures/` as
+pictures. Exit 1 if a result of draindown is wrong or a run failed.
 """
 
 from __future__ import annotations

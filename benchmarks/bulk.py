@@ -1,7 +1,8 @@
-"""Large loads of one shape, deterministic: many changes of few keys, without a wrong line, in one file or in many.
+"""Large loads of one shape, deterministic: many changes of few keys, without a wrong line, in one
+file or in many.
 
-DuckDB writes the files, and says what must come of them. Of one key the newest sequence wins; each row has a sequence
-of its own.
+DuckDB writes the files, and says what must come of them. Of one key the newest sequence wins; each
+row has a sequence of its own.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ _TEXTS = "* replace (strftime(updated_at, '%Y-%m-%dT%H:%M:%SZ') as updated_at)"
 
 
 def write(landing: Path, form: str, rows: int, files: int) -> None:
-    """Write the rows in order of their sequence, as many to each file. Their times of change are in that order."""
+    """Write the rows in order of their sequence, as many to each file. Their times of change are in
+    that order.
+    """
     landing.mkdir(parents=True)
     how = {"json": "format json", "csv": "format csv, header", "parquet": "format parquet"}[form]
     columns = "*" if form == "parquet" else _TEXTS
@@ -54,7 +57,9 @@ def write(landing: Path, form: str, rows: int, files: int) -> None:
 
 
 def compare(table: Path, rows: int, *, appended: bool) -> Verdict:
-    """Hold a Delta table against the rows: all of them if they are `appended`, else the newest of each key."""
+    """Hold a Delta table against the rows: all of them if they are `appended`, else the newest of
+    each key.
+    """
     names = ", ".join(COLUMNS)
     with duckdb.connect() as db:
         db.execute(

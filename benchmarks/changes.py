@@ -1,8 +1,8 @@
 """Change events of a shop's orders, deterministic: gzipped JSON lines in order of arrival.
 
-A *feed* builds a table from nothing, as W1 has it: 60 % updates, 5 % deletes, 2 % lines that come twice, 3 % that come
-after a newer change of their order, 0.1 % that can't be read, the rest new orders. A *batch* changes a table that was
-seeded with a known row for every id (`seed_columns`).
+A *feed* builds a table from nothing, as W1 has it: 60 % updates, 5 % deletes, 2 % lines that come
+twice, 3 % that come after a newer change of their order, 0.1 % that can't be read, the rest new
+orders. A *batch* changes a table that was seeded with a known row for every id (`seed_columns`).
 """
 
 from __future__ import annotations
@@ -146,7 +146,9 @@ def event(
 
 
 def feed(landing: Path, sizes: Sequence[int], seed: int = 90) -> list[Path]:
-    """Write one file of each size (lines) to `landing`, over 90 days of orders; the files in order of arrival."""
+    """Write one file of each size (lines) to `landing`, over 90 days of orders; the files in order
+    of arrival.
+    """
     source = Feed(seed)
     files = []
     for number, size in enumerate(sizes):
@@ -189,7 +191,9 @@ def batch(
 
 
 def write(landing: Path, number: int, lines: Iterator[str]) -> Path:
-    """One file of events; its time of change is its number, so that order of arrival is the same everywhere."""
+    """One file of events; its time of change is its number, so that order of arrival is the same
+    everywhere.
+    """
     landing.mkdir(parents=True, exist_ok=True)
     path = landing / f"events-{number:05}.json.gz"
     path.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode(), 6, mtime=0))
@@ -198,7 +202,9 @@ def write(landing: Path, number: int, lines: Iterator[str]) -> Path:
 
 
 def seed_columns(seeded: Seeded, divide: str) -> str:
-    """The row of every `id` below `seeded.rows` as a select list; `divide`: how the engine writes integer division."""
+    """The row of every `id` below `seeded.rows` as a select list; `divide`: how the engine writes
+    integer division.
+    """
     statuses = " ".join(f"when {at} then '{status}'" for at, status in enumerate(STATUSES))
     return (
         f"id as order_id, date '{FIRST_DAY}' + cast(id {divide} {max(1, seeded.daily)} as int) as event_date, "

@@ -37,7 +37,9 @@ class Contender:
     keeps_refused: bool = False
     """Whether it has a quarantine (and `_rescued`), so that the oracle asks for it."""
     standing: Callable[[Place], AbstractContextManager[None]] | None = None
-    """Servers that must stand at the place while it runs; their start and end are in nobody's cost."""
+    """Servers that must stand at the place while it runs; their start and end are in nobody's
+    cost.
+    """
 
     @property
     def ours(self) -> bool:
@@ -66,7 +68,9 @@ def submit(script: str, conf: Mapping[str, str], *flags: str) -> list[str]:
 
 
 def draindown(place: Place, *flags: str) -> list[str]:
-    """`draindown run` of the place's pipeline, whose lake is begun on purpose: each place has its own."""
+    """`draindown run` of the place's pipeline, whose lake is begun on purpose: each place has its
+    own.
+    """
     lake = Lake.look(str(place.lake), place.shape.root, place.shape.name)
     if lake.answer in ("absent", "elsewhere"):
         lake.accept("benchmark")

@@ -1,8 +1,10 @@
-"""Visits of users and orders after them, in tables of days, and the oracle of what is derived from both.
+"""Visits of users and orders after them, in tables of days, and the oracle of what is derived from
+both.
 
-Visits are numbered in order of time, as many on every day, four after each other of one user. Every third has an order,
-up to 45 minutes later. Of those that come after the first fill, three in a hundred of either are late by up to five
-days, evenly: by a watermark of two days a stream drops some of them.
+Visits are numbered in order of time, as many on every day, four after each other of one user. Every
+third has an order, up to 45 minutes later. Of those that come after the first fill, three in a
+hundred of either are late by up to five days, evenly: by a watermark of two days a stream drops
+some of them.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ _MEMORY = "4GB"
 
 @dataclass(frozen=True)
 class Found:
-    """What the oracle says of a table. `lost`: visits or pairs that it lacks; `waiting`: those that may yet come."""
+    """What the oracle says of a table. `lost`: visits or pairs that it lacks; `waiting`: those that
+    may yet come.
+    """
 
     verdict: Verdict
     lost: int = 0
@@ -41,7 +45,9 @@ class Found:
 
 
 def _columns(visit: str, late_from: int, after: str, salt: int) -> str:
-    """Columns that visits and orders share. `visit`: its number; `after`: seconds from it to the row's own time."""
+    """Columns that visits and orders share. `visit`: its number; `after`: seconds from it to the
+    row's own time.
+    """
     drawn, of_user = (
         f"pmod(xxhash64({visit}, {salt}), 1000000007)",
         f"pmod(xxhash64({visit} div {_IN_A_ROW}), 1000000007)",
@@ -55,18 +61,24 @@ def _columns(visit: str, late_from: int, after: str, salt: int) -> str:
 
 
 def visits(late_from: int) -> str:
-    """The visit of every `id` as a select list of Spark; those from number `late_from` on may be late."""
+    """The visit of every `id` as a select list of Spark; those from number `late_from` on may be
+    late.
+    """
     return f"id as visit_id, {_columns('id', late_from, '0', 1)}"
 
 
 def orders(late_from: int) -> str:
-    """The order of every `id`, after visit `id` * ORDERED, as a select list. `late_from`: as for `visits`."""
+    """The order of every `id`, after visit `id` * ORDERED, as a select list. `late_from`: as for
+    `visits`.
+    """
     visit = f"(id * {ORDERED})"
     return f"id as order_id, {_columns(visit, late_from, f'pmod(xxhash64({visit}, 3), {_LONGEST})', 2)}"
 
 
 def land_first(landing: Path, rows: int = 10) -> None:
-    """Write a file of visits and one of orders of the day before the first: what is drained makes the tables."""
+    """Write a file of visits and one of orders of the day before the first: what is drained makes
+    the tables.
+    """
     for table, key in (("visits", "visit_id"), ("orders", "order_id")):
         (landing / table).mkdir(parents=True, exist_ok=True)
         lines = []

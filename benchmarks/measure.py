@@ -1,4 +1,6 @@
-"""What a run costs: wall time, CPU time of all it started, and the memory of its largest process."""
+"""What a run costs: wall time, CPU time of all it started, and the memory of its largest
+process.
+"""
 
 from __future__ import annotations
 
@@ -41,17 +43,21 @@ def apart(work: Callable[..., Result], *args: object, **more: object) -> Result:
 
 
 def measured(command: list[str], env: Mapping[str, str], home: Path) -> Cost:
-    """Run a command to its end, orphans included; what it prints goes to `out.txt` and `err.txt` in `home`."""
+    """Run a command to its end, orphans included; what it prints goes to `out.txt` and `err.txt` in
+    `home`.
+    """
     metered = [sys.executable, "-I", meter.__file__, str(home), *command]
     done = subprocess.run(metered, env=env, check=True, stdout=subprocess.PIPE, text=True)
     return Cost(**json.loads(done.stdout))
 
 
 def watched(work: Callable[[], int]) -> Cost:
-    """What the processes below this one spend while `work` goes on, which gives an exit code; this one's own is free.
+    """What the processes below this one spend while `work` goes on, which gives an exit code; this
+    one's own is free.
 
-    For work that others do who stand already. Their orphans must become ours (`meter.adopt_orphans`), or the CPU time
-    of those is missing. Memory is looked at twice a second.
+    For work that others do who stand already. Their orphans must become ours
+    (`meter.adopt_orphans`), or the CPU time of those is missing. Memory is looked at twice a
+    second.
     """
     seen, ended = [0], threading.Event()
     watcher = threading.Thread(target=_watch, args=(seen, ended))
@@ -76,7 +82,9 @@ def _watch(seen: list[int], ended: threading.Event) -> None:
 
 
 def _cpu() -> float:
-    """CPU seconds of all processes below this one that live, with those of children they waited for, as we did."""
+    """CPU seconds of all processes below this one that live, with those of children they waited
+    for, as we did.
+    """
     while True:
         below = psutil.Process().children(recursive=True)
         try:

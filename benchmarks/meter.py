@@ -1,7 +1,9 @@
-"""Run a command to its end and print as JSON what it cost: `python benchmarks/meter.py HOME COMMAND...`.
+"""Run a command to its end and print as JSON what it cost: `python benchmarks/meter.py HOME
+COMMAND...`.
 
-A process of its own for each run: what it waits for is the command and what that leaves behind, nothing else. And it
-holds next to nothing, as Linux counts the memory of the one who starts a process as that process's own.
+A process of its own for each run: what it waits for is the command and what that leaves behind,
+nothing else. And it holds next to nothing, as Linux counts the memory of the one who starts a
+process as that process's own.
 """
 
 from __future__ import annotations
@@ -18,13 +20,17 @@ _LINGER = 30.0  # seconds an orphan may take to end
 
 
 def adopt_orphans() -> None:
-    """Make orphaned grandchildren ours: a JVM whose parent left without waiting must not be missing from the bill."""
+    """Make orphaned grandchildren ours: a JVM whose parent left without waiting must not be missing
+    from the bill.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
 def spent(home: str, command: list[str]) -> dict[str, float]:
-    """Wall time of the command; CPU time of all it started, orphans included; the peak of the largest; exit code."""
+    """Wall time of the command; CPU time of all it started, orphans included; the peak of the
+    largest; exit code.
+    """
     with open(f"{home}/out.txt", "wb") as out, open(f"{home}/err.txt", "wb") as err:  # noqa: PTH123  pathlib is large
         started = time.monotonic()
         main = subprocess.Popen(command, cwd=home, stdout=out, stderr=err)

@@ -1,9 +1,9 @@
 """What must become of the change events, worked out from the bytes of their files by DuckDB alone.
 
-Shares nothing with the engine. The contract: a line is refused if it is no JSON object, lacks key, sequence or
-operation, or has a value of another type or an unknown operation; of one key the newest sequence wins; of equally new
-changes a delete, then the greater content, column by column, null least; a key whose newest change is a delete has no
-row.
+Shares nothing with the engine. The contract: a line is refused if it is no JSON object, lacks key,
+sequence or operation, or has a value of another type or an unknown operation; of one key the newest
+sequence wins; of equally new changes a delete, then the greater content, column by column, null
+least; a key whose newest change is a delete has no row.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ class Verdict:
 def compare(
     table: Path, files: Path, *, quarantine: Path | None, seeded: Seeded = NOTHING
 ) -> Verdict:
-    """Hold a Delta table against the events in `files` on top of the seeded rows. Raises nothing about the data.
+    """Hold a Delta table against the events in `files` on top of the seeded rows. Raises nothing
+    about the data.
 
     Args:
         table: the Delta table.
         files: directory of the events.
-        quarantine: Delta table of refused rows, where the contender has one: it must hold as many as are refused.
-        seeded: the orders that the table had before.
+        quarantine: Delta table of refused rows, where the contender has one: it must hold as many
+        as are refused. seeded: the orders that the table had before.
     """
     try:
         # in a file, so that tables of many millions of rows need not fit into memory
@@ -65,7 +66,9 @@ def compare(
 
 
 def compare_appended(table: Path, files: Path, *, quarantine: Path | None) -> Verdict:
-    """Hold an append table against the events in `files`: each that is not refused is a row. Arguments as `compare`."""
+    """Hold an append table against the events in `files`: each that is not refused is a row.
+    Arguments as `compare`.
+    """
     try:
         with TemporaryDirectory() as scratch, duckdb.connect(f"{scratch}/oracle.db") as con:
             con.execute(
@@ -142,7 +145,9 @@ def _expect(con: duckdb.DuckDBPyConnection, files: Path, seeded: Seeded) -> None
 
 
 def _read(con: duckdb.DuckDBPyConnection, name: str, path: Path, columns: list[str]) -> None:
-    """Copy columns of a Delta table, by the one reader of deltalake that honours deletion vectors."""
+    """Copy columns of a Delta table, by the one reader of deltalake that honours deletion
+    vectors.
+    """
     from deltalake import DeltaTable, QueryBuilder
 
     rows = (
@@ -168,7 +173,9 @@ def _count(con: duckdb.DuckDBPyConnection, relation: str) -> int:
 
 
 def _verdict(con: duckdb.DuckDBPyConnection, kept: int | None) -> Verdict:
-    """Tell rows that are missing, extra or different; `kept`: rows in the quarantine, None where there is none."""
+    """Tell rows that are missing, extra or different; `kept`: rows in the quarantine, None where
+    there is none.
+    """
     differs = " or ".join(f"e.{name} is distinct from f.{name}" for name in COLUMNS)
     keys = "order_id, event_date"
     missing = _count(con, f"(select 1 from expected anti join found using ({keys}))")

@@ -1,7 +1,7 @@
 """Small SVG charts: lines over run numbers, and bars in groups. Readable on light and dark pages.
 
-Jinja is what the environment has that can write SVG: Altair is there too, but writes it only with a converter or a
-browser that are not.
+Jinja is what the environment has that can write SVG: Altair is there too, but writes it only with a
+converter or a browser that are not.
 """
 
 from __future__ import annotations
@@ -177,7 +177,9 @@ def _wrapped(text: str, wide: float) -> list[str]:
 
 
 def _marks(known: Sequence[float], across: Callable[[float], float]) -> list[float]:
-    """Which places on the axis have a label: the first, the last, and multiples of five that leave them room."""
+    """Which places on the axis have a label: the first, the last, and multiples of five that leave
+    them room.
+    """
     first, last = known[0], known[-1]
     room = 24.0
     inner = [

@@ -62,7 +62,9 @@ class Place:
             shutil.copy2(file, self.files)
 
     def environment(self) -> dict[str, str]:
-        """What a process finds in its environment: that of an ordinary machine, where Python keeps its byte code."""
+        """What a process finds in its environment: that of an ordinary machine, where Python keeps
+        its byte code.
+        """
         ours = {
             name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
         }

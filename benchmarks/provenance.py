@@ -1,4 +1,6 @@
-"""Where numbers come from: the commit and the versions that were measured. Names no place of this machine."""
+"""Where numbers come from: the commit and the versions that were measured. Names no place of this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def provenance() -> dict[str, str]:
 
 
 def commit(root: Path) -> str:
-    """The commit, and which of the directories that matter were changed since: those of the results don't."""
+    """The commit, and which of the directories that matter were changed since: those of the results
+    don't.
+    """
     described = _said(["git", "describe", "--always", "--tags"], root).strip()
     if not described:
         return "unknown"

@@ -71,7 +71,9 @@ def section(work: Work, samples: Sequence[Sample], facts: Mapping[str, object]) 
 
 
 def publish(work: Work, samples: Sequence[Sample], facts: Mapping[str, object]) -> None:
-    """Write the JSON with all samples, the pictures, and the section of docs/benchmark-results.md, which links both."""
+    """Write the JSON with all samples, the pictures, and the section of docs/benchmark-results.md,
+    which links both.
+    """
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{work.name}.json").write_text(_kept(work, samples, facts))
     linked = f"Every run: [{work.name}.json](../benchmarks/results/{work.name}.json)."
@@ -130,7 +132,9 @@ def _picture(name: str, svg: str) -> str:
 
 
 def replace_section(page: Path, name: str, text: str) -> None:
-    """Put text between a section's two marks, which are added at the end of the page if they are not there."""
+    """Put text between a section's two marks, which are added at the end of the page if they are
+    not there.
+    """
     begin, end = f"<!-- bench {name}: begin -->", f"<!-- bench {name}: end -->"
     before = page.read_text()
     if begin not in before:

@@ -17,7 +17,9 @@ _UNCOUNTED = "end"  # kind of the run that is there for the oracle only
 
 @dataclass(frozen=True)
 class Sample:
-    """One run, measured. `kind`: which of the work's kinds of run; `facts`: numbers that the run told of itself."""
+    """One run, measured. `kind`: which of the work's kinds of run; `facts`: numbers that the run
+    told of itself.
+    """
 
     contender: str
     kind: str
@@ -49,7 +51,9 @@ def ratio(over: float | None, under: float | None, digits: int = 2) -> float | N
 
 
 def last_first(group: Sequence[Sample], ends: int = _ENDS) -> float | None:
-    """Median wall time of the last runs of a series over that of the first; None for a short series."""
+    """Median wall time of the last runs of a series over that of the first; None for a short
+    series.
+    """
     if len(group) < 2 * ends:
         return None
     return ratio(median(group[-ends:], "wall_s"), median(group[:ends], "wall_s"))
@@ -73,7 +77,9 @@ def contenders(samples: Sequence[Sample]) -> list[str]:
 
 
 def summary(samples: Sequence[Sample]) -> list[Row]:
-    """One row per kind of run and contender: medians, and their ratios to the baseline of the same kind."""
+    """One row per kind of run and contender: medians, and their ratios to the baseline of the same
+    kind.
+    """
     pairs = [
         (kind, name)
         for kind in kinds(samples)

@@ -1,8 +1,9 @@
 """An Airflow that stands at a place, and runs of the pipeline's DAG in it.
 
-Its settings are those of `make up`; api-server, scheduler and dag-processor are a process each, as docker-compose.yaml
-deploys them, on SQLite, and only the api-server listens, on the loopback interface. A project is laid out as a team has
-it: DAGs, jobs, the pipeline, its suite. How runs went is read from Airflow's database, which costs Airflow nothing.
+Its settings are those of `make up`; api-server, scheduler and dag-processor are a process each, as
+docker-compose.yaml deploys them, on SQLite, and only the api-server listens, on the loopback
+interface. A project is laid out as a team has it: DAGs, jobs, the pipeline, its suite. How runs
+went is read from Airflow's database, which costs Airflow nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ _LOOK = 0.1  # seconds between two looks at the database; how exact wall times a
 
 
 def airflow(place: Place) -> contextlib.AbstractContextManager[None]:
-    """Airflow over the place's pipeline, from when it has read the DAG. Leaves no process behind. Raises Failed."""
+    """Airflow over the place's pipeline, from when it has read the DAG. Leaves no process behind.
+    Raises Failed.
+    """
     return _standing(place, _project(place))
 
 
@@ -75,7 +78,8 @@ def _standing(place: Place, project: Path) -> Iterator[None]:
 
 
 def dag_run(place: Place) -> Cost:
-    """One run of the pipeline's DAG in the Airflow that stands, from the trigger until Airflow says that it ended.
+    """One run of the pipeline's DAG in the Airflow that stands, from the trigger until Airflow says
+    that it ended.
 
     Raises Failed if it does not end within an hour.
     """
@@ -174,7 +178,9 @@ def _ready(place: Place, parts: list[subprocess.Popen[bytes]]) -> bool:
 
 
 def _end(parts: list[subprocess.Popen[bytes]]) -> None:
-    """Ask every part to end, the server last, and kill what is left of them or of what they started."""
+    """Ask every part to end, the server last, and kill what is left of them or of what they
+    started.
+    """
     below = [one for part in parts for one in _tree(part.pid)]
     until = time.monotonic() + _DOWN_SECONDS
     for part in reversed(parts):

@@ -1,7 +1,9 @@
-"""Statuses of things as they change, as files of events, and the oracle of the history of each thing.
+"""Statuses of things as they change, as files of events, and the oracle of the history of each
+thing.
 
-Every event is one of a thing drawn at random, which gets one of five statuses and one of three amounts, or in one of
-fifty cases its end. Of those that come after the first fill, three in a hundred are late by up to a fifth of all.
+Every event is one of a thing drawn at random, which gets one of five statuses and one of three
+amounts, or in one of fifty cases its end. Of those that come after the first fill, three in a
+hundred are late by up to a fifth of all.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ _MEMORY = "2GB"
 def write(
     directory: Path, start: int, rows: int, things: int = THINGS, late_from: int | None = None
 ) -> None:
-    """Write events number `start` and following as files of 10,000. From `late_from` on some are late."""
+    """Write events number `start` and following as files of 10,000. From `late_from` on some are
+    late.
+    """
     late = "false" if late_from is None else f"i >= {late_from} and hash(i, 5) % 100 < {_LATE}"
     back = "(hash(i, 6) % greatest(1, i // 5))::bigint * 10"
     columns = f"""(hash(i, 1) % {things})::bigint as thing, i * 10 - if({late}, {back} + 1 + i % 9, 0) as seq,
@@ -48,7 +52,9 @@ def _copy(directory: Path, start: int, rows: int, columns: str) -> None:
 
 
 def closed(things: int) -> str:
-    """A closed row of every `id` as a select list of Spark, before all events: things have as many each."""
+    """A closed row of every `id` as a select list of Spark, before all events: things have as many
+    each.
+    """
     start = f"-1000000000 + id div {things} * 2"
     return (
         f"id % {things} as thing, {start} as __START_AT, {start} + 1 as __END_AT, {start} as seq, 'old' as status, "

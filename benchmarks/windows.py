@@ -1,7 +1,8 @@
 """Events of an app in a table of days, the five-minute windows over them, and the oracle of these.
 
-Events are numbered in order of time, as many on every day. Of those that come after the first fill, three in a hundred
-are late by up to five days, evenly: by a watermark of two days a stream drops some of them.
+Events are numbered in order of time, as many on every day. Of those that come after the first fill,
+three in a hundred are late by up to five days, evenly: by a watermark of two days a stream drops
+some of them.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def columns(late_from: int) -> str:
 
 
 def land_first(landing: Path, rows: int = 10) -> None:
-    """Write one file of events of the day before the first: what the landing flow drains makes its table."""
+    """Write one file of events of the day before the first: what the landing flow drains makes its
+    table.
+    """
     landing.mkdir(parents=True, exist_ok=True)
     lines = []
     for at in range(rows):
@@ -64,7 +67,9 @@ def land_first(landing: Path, rows: int = 10) -> None:
 
 
 def judge(table: Path, events: Path, *, exact: bool) -> Found:
-    """Hold a table of windows against the events. `exact`: the numbers of users are counts, not estimates."""
+    """Hold a table of windows against the events. `exact`: the numbers of users are counts, not
+    estimates.
+    """
     from deltalake import DeltaTable, QueryBuilder
 
     compared = ["events", "amount", *(["users"] if exact else [])]

@@ -120,7 +120,9 @@ class Bench:
         samples[at] = self.judged(contender, place, samples[at])
 
     def seed(self, place: Place) -> None:
-        """Append the place's seeded rows to its table, which is made if it is not there. Raises Failed."""
+        """Append the place's seeded rows to its table, which is made if it is not there. Raises
+        Failed.
+        """
         flags = ["--table", str(place.table), "--rows", str(place.seeded.rows)]
         columns = changes.seed_columns(place.seeded, "div")
         command = submit(

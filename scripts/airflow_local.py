@@ -1,10 +1,11 @@
-"""A local Airflow for development: SQLite, one process tree, loopback only, state under `.work/airflow`.
+"""A local Airflow for development: SQLite, one process tree, loopback only, state under
+`.work/airflow`.
 
     python scripts/airflow_local.py up | down | serve | env
 
-`up` starts `serve` in the background: Airflow in the foreground, until SIGINT or SIGTERM. `env` prints the settings for
-a shell: `eval "$(python scripts/airflow_local.py env)"`. The DAGs are those of the project in DRAINDOWN_ROOT, by
-default of this clone.
+`up` starts `serve` in the background: Airflow in the foreground, until SIGINT or SIGTERM. `env`
+prints the settings for a shell: `eval "$(python scripts/airflow_local.py env)"`. The DAGs are those
+of the project in DRAINDOWN_ROOT, by default of this clone.
 """
 
 from __future__ import annotations
@@ -47,10 +48,12 @@ PARTS: dict[str, tuple[str, ...]] = {
     "scheduler": ("--skip-serve-logs",),
     "dag-processor": (),
 }
-"""The Airflow processes that run DAGs, with their flags, as in docker-compose.yaml. Without its flag
-the scheduler would serve logs on every interface; only the API server listens."""
+"""The Airflow processes that run DAGs, with their flags, as in docker-compose.yaml. Without its
+flag the scheduler would serve logs on every interface; only the API server listens."""
 SHOWN: dict[str, tuple[str, ...]] = {"triggerer": ("--skip-serve-logs",)}
-"""Processes that draindown's DAGs don't need, as no task defers. Without them Airflow's home page shows "unhealthy"."""
+"""Processes that draindown's DAGs don't need, as no task defers. Without them Airflow's home page
+shows "unhealthy".
+"""
 _COMPONENTS = ("metadatabase", "scheduler")
 _ALL_COMPONENTS = (*_COMPONENTS, "dag_processor", "triggerer")
 _REPORT_SECONDS = 10.0
@@ -67,7 +70,9 @@ def home(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def env(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the settings of the local Airflow. Creates missing secrets, readable by this user only."""
+    """Return the settings of the local Airflow. Creates missing secrets, readable by this user
+    only.
+    """
     place, port = home(environ), environ.get(PORT_VARIABLE) or "8080"
     place.mkdir(parents=True, exist_ok=True)
     project = Path(environ.get("DRAINDOWN_ROOT") or ROOT).resolve()
@@ -87,8 +92,8 @@ def env(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
         "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{port}",
         "AIRFLOW__API_AUTH__JWT_SECRET": _secret(place / "jwt-secret"),
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": 10,
-        # After a restart, adopt the tasks of a killed scheduler within half a minute, not five, without using up a try
-        # because the server starts more slowly than the scheduler.
+        # After a restart, adopt the tasks of a killed scheduler within half a minute, not five,
+        # without using up a try because the server starts more slowly than the scheduler.
         "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": 30,
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": 90,
         "AIRFLOW__WORKERS__EXECUTION_API_RETRIES": 12,
@@ -98,7 +103,8 @@ def env(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
         "AIRFLOW_CONN_SPARK_DEFAULT": environ.get("AIRFLOW_CONN_SPARK_DEFAULT")
         or json.dumps({"conn_type": "spark", "host": "local[*]"}),
         "DRAINDOWN_ROOT": project,
-        # what runs here is asked for without a proxy, also by tasks, whose client takes it from these
+        # what runs here is asked for without a proxy, also by tasks, whose client takes it from
+        # these
         **dict.fromkeys(_NO_PROXY, _past_proxy(environ)),
     }
     if project == ROOT:
@@ -218,7 +224,9 @@ def _started_by_up() -> dict[str, str]:
 
 
 def serve() -> None:
-    """Run Airflow's processes until a signal. Raises TerminalError `airflow-ended` if one of them ends by itself."""
+    """Run Airflow's processes until a signal. Raises TerminalError `airflow-ended` if one of them
+    ends by itself.
+    """
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGINT, _leave)
     airflow = [sys.executable, "-m", "airflow"]
@@ -311,7 +319,9 @@ def _running() -> int | None:
 
 
 def _gone(pid: int, seconds: float, tell: Callable[..., None] = lambda *_, **__: None) -> bool:
-    """Return whether the process ends in time. While waiting, call `tell` with the tasks that still run."""
+    """Return whether the process ends in time. While waiting, call `tell` with the tasks that still
+    run.
+    """
     began = reported = time.monotonic()
     tasks: list[str] = []
     while _running() == pid:
@@ -336,7 +346,9 @@ def _waits_for(tasks: Sequence[str]) -> str:
 
 
 def drivers(pid: int) -> list[str]:
-    """Return the names of the Spark applications below a process, such as `flights.flights drain`."""
+    """Return the names of the Spark applications below a process, such as `flights.flights
+    drain`.
+    """
     try:
         below = psutil.Process(pid).children(recursive=True)
     except psutil.Error:

@@ -1,7 +1,8 @@
 """The processes of one local Airflow, also after the process that started them died.
 
-Each inherits a variable and an open file. Airflow's workers write their title over their environment, so the variable
-alone does not identify them. A program that a task starts closes inherited files, so the file alone does not.
+Each inherits a variable and an open file. Airflow's workers write their title over their
+environment, so the variable alone does not identify them. A program that a task starts closes
+inherited files, so the file alone does not.
 """
 
 from __future__ import annotations
@@ -19,13 +20,17 @@ _HELD = "held-open"
 
 
 def held(environ: Mapping[str, str]) -> tuple[int, ...]:
-    """Open the file that Airflow's parts inherit, for `pass_fds`. None if the variable is not set: by `up` only."""
+    """Open the file that Airflow's parts inherit, for `pass_fds`. None if the variable is not set:
+    by `up` only.
+    """
     home = environ.get(VARIABLE)
     return (os.open(Path(home) / _HELD, os.O_RDONLY | os.O_CREAT, 0o600),) if home else ()
 
 
 def left(home: Path) -> list[psutil.Process]:
-    """Return the running processes of this user that the Airflow in `home` started, by process id."""
+    """Return the running processes of this user that the Airflow in `home` started, by process
+    id.
+    """
     return [
         process
         for process in psutil.process_iter()
@@ -45,7 +50,9 @@ def _belongs(process: psutil.Process, home: Path) -> bool:
 
 
 def end(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.Process]:
-    """Send SIGTERM, and SIGKILL to those that run after `seconds`. Return those that still run after `seconds` more."""
+    """Send SIGTERM, and SIGKILL to those that run after `seconds`. Return those that still run
+    after `seconds` more.
+    """
     running = list(processes)
     for send in (psutil.Process.terminate, psutil.Process.kill):
         for process in running:

@@ -1,7 +1,8 @@
-"""The demo: drain a year of real flights through the Airflow DAG, verify every row, show the result.
+"""The demo: drain a year of real flights through the Airflow DAG, verify every row, show the
+result.
 
-`DRAINDOWN_DEMO_FRACTION` (0 to 1) is the share of the flights; `DRAINDOWN_DEMO_HOME` is the directory of landing and
-lake.
+`DRAINDOWN_DEMO_FRACTION` (0 to 1) is the share of the flights; `DRAINDOWN_DEMO_HOME` is the
+directory of landing and lake.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ CLUSTER = "--cluster"
 
 
 def main(arguments: list[str]) -> int:
-    """Run the whole demo, with `--cluster` on a Spark cluster. Return 0 only if the oracle finds every row correct."""
+    """Run the whole demo, with `--cluster` on a Spark cluster. Return 0 only if the oracle finds
+    every row correct.
+    """
     try:
         with _cluster() if CLUSTER in arguments else nullcontext({}) as settings:
             again = "make demo-cluster" if settings else "make demo"
@@ -125,7 +128,9 @@ def _questions(layouts: Mapping[str, FlowLayout]) -> list[Question]:
 
 
 def proven(run: DemoRun, started: float) -> int:
-    """Compare tables and quarantine with what an independent implementation computes from the landing files."""
+    """Compare tables and quarantine with what an independent implementation computes from the
+    landing files.
+    """
     say("Every row against the oracle, which reads the landing files by itself")
     found = compare(LAKE, LANDING, derived=True)
     print(found.as_text())

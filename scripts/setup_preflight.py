@@ -1,4 +1,6 @@
-"""Requirements of set-up, checked before it changes anything: Python, Java, disk space. Standard library only."""
+"""Requirements of set-up, checked before it changes anything: Python, Java, disk space. Standard
+library only.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def choose_python(version=sys.version_info[:2], which=shutil.which):
 
 
 def _outside_environments():
-    """Return this Python's real path. In an activated `.venv` its `python3` is a link that set-up replaces."""
+    """Return this Python's real path. In an activated `.venv` its `python3` is a link that set-up
+    replaces.
+    """
     return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
 
 

@@ -1,8 +1,9 @@
 """Print the shape of the code from its imports, and fail where it outgrows its measures.
 
-A room is a package, or a module directly under `src/draindown`; each folder outside of it that imports draindown is one
-room. An arrow is an import of one room by another, imports for types included. A floor is the longest chain of imports
-below a room. The measures are upper bounds; raise one only with a decision that says why.
+A room is a package, or a module directly under `src/draindown`; each folder outside of it that
+imports draindown is one room. An arrow is an import of one room by another, imports for types
+included. A floor is the longest chain of imports below a room. The measures are upper bounds; raise
+one only with a decision that says why.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ MOST = {"floors": 13, "arrows per room": 7, "circles": 0, MODULE: 500, FUNCTION:
 
 
 def room_of(module: str, packages: frozenset[str]) -> str:
-    """Return the package that holds a module; a module directly under draindown is a room of its own."""
+    """Return the package that holds a module; a module directly under draindown is a room of its
+    own.
+    """
     parts = module.split(".")
     if module in packages or len(parts) == 2:
         return module

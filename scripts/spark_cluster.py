@@ -2,8 +2,8 @@
 
     python scripts/spark_cluster.py HOME [WORKERS]     start it, print its address, and end it with Ctrl-C
 
-It runs as this user, listens on 127.0.0.1 only and ends with the process that started it. Spark submits without a
-login, so nothing but loopback will do.
+It runs as this user, listens on 127.0.0.1 only and ends with the process that started it. Spark
+submits without a login, so nothing but loopback will do.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 @dataclass
 class SparkCluster:
-    """A standalone cluster whose work and logs are below `home`. `memory`: MiB of each worker, which has one core."""
+    """A standalone cluster whose work and logs are below `home`. `memory`: MiB of each worker,
+    which has one core.
+    """
 
     home: Path
     memory: int = 1024
@@ -57,7 +59,8 @@ class SparkCluster:
         return f"spark://127.0.0.1:{self._ports[0]}"
 
     def start(self, workers: int = 2, *, under: Sequence[str] = ()) -> SparkCluster:
-        """Start the master and workers, and wait until all are alive. `under`: the command that runs a worker's.
+        """Start the master and workers, and wait until all are alive. `under`: the command that
+        runs a worker's.
 
         Raises TerminalError `cluster-not-up`.
         """
@@ -89,7 +92,9 @@ class SparkCluster:
         ]
 
     def spent(self) -> float:
-        """Return the CPU seconds of all executors that have ended, with what they started, once none is left."""
+        """Return the CPU seconds of all executors that have ended, with what they started, once
+        none is left.
+        """
         self._await("end executors", lambda: not self.executors())
         times = [psutil.Process(worker.pid).cpu_times() for worker in self._workers]
         return float(sum(one.children_user + one.children_system for one in times))
@@ -182,14 +187,17 @@ def _below(pid: int) -> list[psutil.Process]:
 
 
 def _words(process: psutil.Process) -> list[str]:
-    """Return a process's command line; of one that has ended nothing, whether its parent has waited for it or not."""
+    """Return a process's command line; of one that has ended nothing, whether its parent has waited
+    for it or not.
+    """
     with suppress(psutil.NoSuchProcess):
         return process.cmdline()
     return []
 
 
 def blind_to(place: Path) -> Sequence[str]:
-    """Return the command under which a worker sees an empty directory there, as on a host without the mount.
+    """Return the command under which a worker sees an empty directory there, as on a host without
+    the mount.
 
     It takes the right to mount.
     """

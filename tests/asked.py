@@ -1,4 +1,6 @@
-"""Rows that ask a history, at random: what happens to both in a step, and what a plain loop over the events answers."""
+"""Rows that ask a history, at random: what happens to both in a step, and what a plain loop over
+the events answers.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ Events = dict[str, dict[tuple[datetime, int], Event]]
 
 @dataclass
 class Cell:
-    """One step of both tables: before, after, and the images of what changed between, +1 for one that is."""
+    """One step of both tables: before, after, and the images of what changed between, +1 for one
+    that is.
+    """
 
     before: tuple[Sequence[Asking], Sequence[Run]]
     after: tuple[Sequence[Asking], Sequence[Run]]
@@ -60,7 +64,9 @@ class Cell:
 
 
 def cells(draw: Random, histories: int, *, two: bool) -> Iterator[Cell]:
-    """Yield the steps of some histories, each with a number of its own. `two`: the sequence has two columns."""
+    """Yield the steps of some histories, each with a number of its own. `two`: the sequence has two
+    columns.
+    """
     number = 0
     for _ in range(histories):
         rows, events = list[Asking](), Events()
@@ -159,7 +165,9 @@ def _runs(number: int, events: Events, *, two: bool) -> list[Run]:
 
 
 def _answers(rows: Sequence[Asking], events: Events) -> dict[tuple[int, int], tuple[Any, ...]]:
-    """What all events up to a row's time say of its key then: by row, whether there is an answer, and v and u of it."""
+    """What all events up to a row's time say of its key then: by row, whether there is an answer,
+    and v and u of it.
+    """
     found = {}
     for row in rows:
         answer: tuple[Any, ...] = (False, None, None)

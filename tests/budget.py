@@ -1,8 +1,10 @@
-"""CPU seconds of a tier, checked at the end of `pytest -p tests.budget --budget NAME`; the names are in budget.toml.
+"""CPU seconds of a tier, checked at the end of `pytest -p tests.budget --budget NAME`; the names
+are in budget.toml.
 
-Counted are the processes of the tests, their workers, and whatever these start: JVMs, brokers, Airflow. CPU seconds are
-not wall time, so a busy machine costs nothing; a slow one is allowed as much more as a fixed computation takes longer.
-A tier without tests of the kind that was asked for passes.
+Counted are the processes of the tests, their workers, and whatever these start: JVMs, brokers,
+Airflow. CPU seconds are not wall time, so a busy machine costs nothing; a slow one is allowed as
+much more as a fixed computation takes longer. A tier without tests of the kind that was asked for
+passes.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ BUDGETS = Path(__file__).with_name("budget.toml")
 REFERENCE = 0.021
 """CPU seconds of `computation` on an idle core of the machine whose seconds the budgets are.
 
-On a busy one it takes up to 1.8 times as long, and so do tests: two threads of one core share its caches. So it is
-measured while the tests run.
+On a busy one it takes up to 1.8 times as long, and so do tests: two threads of one core share its
+caches. So it is measured while the tests run.
 """
 EVERY = 10.0
 """Seconds between two measurements."""
@@ -86,7 +88,9 @@ class _Tier:
 
 
 def verdict(name: str, seconds: float, budget: float, slower: float) -> tuple[str, bool]:
-    """Return one line about a tier, and whether it keeps its budget. `slower`: how much slower this machine is."""
+    """Return one line about a tier, and whether it keeps its budget. `slower`: how much slower this
+    machine is.
+    """
     allowed = budget * slower
     line = f"{name}: {seconds:.0f} CPU seconds of {allowed:.0f}"
     if seconds <= allowed:
@@ -98,12 +102,16 @@ def verdict(name: str, seconds: float, budget: float, slower: float) -> tuple[st
 
 
 def used() -> float:
-    """Return the CPU seconds of this process, of its children that ended, and of all its descendants that live."""
+    """Return the CPU seconds of this process, of its children that ended, and of all its
+    descendants that live.
+    """
     return sum(os.times()[:4]) + _living(os.getpid())
 
 
 def slowness(seconds: Sequence[float]) -> float:
-    """Return how many times longer than on the reference machine a computation took, at least 1: by the median."""
+    """Return how many times longer than on the reference machine a computation took, at least 1: by
+    the median.
+    """
     return max(1.0, median(seconds) / REFERENCE)
 
 
@@ -115,7 +123,9 @@ def computation() -> float:
 
 
 def _living(process: int) -> float:
-    """Return the CPU seconds of the descendants of a process, their ended children included. 0 without /proc."""
+    """Return the CPU seconds of the descendants of a process, their ended children included. 0
+    without /proc.
+    """
     stats = dict(filter(None, map(_stat, Path("/proc").glob("[0-9]*"))))
     children: dict[int, list[int]] = {}
     for child, (parent, _) in stats.items():

@@ -1,4 +1,5 @@
-"""What all tiers share: the Spark session of a test process, and the settings of generated examples.
+"""What all tiers share: the Spark session of a test process, and the settings of generated
+examples.
 
 Jars: `$DRAINDOWN_JARS` or where set-up put them.
 """
@@ -21,10 +22,11 @@ settings.load_profile("tests")
 
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
-    """A session with all jars and one core, the other being that of the tests beside it; it ends with the tests.
+    """A session with all jars and one core, the other being that of the tests beside it; it ends
+    with the tests.
 
-    Without the long tests it compiles no plans, which takes longer than to interpret them, and shuffles into one
-    partition; with them, it works as that of a job does.
+    Without the long tests it compiles no plans, which takes longer than to interpret them, and
+    shuffles into one partition; with them, it works as that of a job does.
     """
     from draindown.spark.session import INTERPRETED, session  # tests without Spark don't load it
 

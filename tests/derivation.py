@@ -1,4 +1,6 @@
-"""A derived flow over a source table that a test changes with SQL: derive slice after slice, and compare."""
+"""A derived flow over a source table that a test changes with SQL: derive slice after slice, and
+compare.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +47,11 @@ Rows = Sequence[tuple[Any, ...]]
 
 
 class Derivation:
-    """Flow `d` over table `source`, and what was derived so far. `parts`: those of the flow, its source if it has more.
+    """Flow `d` over table `source`, and what was derived so far. `parts`: those of the flow, its
+    source if it has more.
 
-    `appended`: the source has no keys. `beside`: landing flows of other tables. `notes` are findings of its batches.
+    `appended`: the source has no keys. `beside`: landing flows of other tables. `notes` are
+    findings of its batches.
     """
 
     def __init__(
@@ -132,7 +136,9 @@ class Derivation:
         fill: bool = False,
         reached: StepHook = ignore_step,
     ) -> list[BatchRow]:
-        """Derive what changed since the last call, in so many batches, or in these. The first call fills."""
+        """Derive what changed since the last call, in so many batches, or in these. The first call
+        fills.
+        """
         until, start = self.version, None if fill else self.consumed
         some = (
             [Bucket(at, buckets) for at in range(buckets)] if isinstance(buckets, int) else buckets

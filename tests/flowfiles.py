@@ -155,7 +155,9 @@ def commit(
 
 
 def count_as_spark(path: str) -> None:
-    """Name the rows of a table's newest commit as Spark names them; deltalake names them otherwise."""
+    """Name the rows of a table's newest commit as Spark names them; deltalake names them
+    otherwise.
+    """
     log = Path(path, "_delta_log", f"{TableLog(path).version:020}.json")
     actions = [json.loads(line) for line in log.read_text().splitlines()]
     for action in actions:
@@ -219,7 +221,9 @@ def restore(asked: Request, version: int) -> None:
 
 
 def clean_log(asked: Request, since: int | None = None) -> None:
-    """Do what Delta does once commits are old: only those from a version on stay; by default one that wrote nothing."""
+    """Do what Delta does once commits are old: only those from a version on stay; by default one
+    that wrote nothing.
+    """
     table = DeltaTable(asked.layout.table)
     table.alter.set_table_properties({"x.y": "z"}, raise_if_not_exists=False)
     table.create_checkpoint()

@@ -1,4 +1,6 @@
-"""The history of events in plain Python: a loop over the events of a key with one open row, by the rules in words."""
+"""The history of events in plain Python: a loop over the events of a key with one open row, by the
+rules in words.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ def fold(
     tracked: Sequence[str],
     deletes: Callable[[Row], bool] = lambda event: False,
 ) -> list[Row]:
-    """Return the rows of the history: the columns of the events, `start` and `end`, each a tuple of the sequence."""
+    """Return the rows of the history: the columns of the events, `start` and `end`, each a tuple of
+    the sequence.
+    """
     found: list[Row] = []
     moments: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Row]]] = defaultdict(
         lambda: defaultdict(list)

@@ -1,4 +1,6 @@
-"""A landing flow of JSON files as drains leave it, without Spark: table, tombstones, quarantine, inputs, ledger."""
+"""A landing flow of JSON files as drains leave it, without Spark: table, tombstones, quarantine,
+inputs, ledger.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ _TOMBSTONES = pa.schema(
 
 @dataclass(frozen=True)
 class Told:
-    """A record as the lake's maker knows it: its file and line, its change; None for one that is refused."""
+    """A record as the lake's maker knows it: its file and line, its change; None for one that is
+    refused.
+    """
 
     file: Path
     line: int

@@ -1,4 +1,6 @@
-"""A landing flow in a directory of its own: deliver files, drain them, and look at everything it keeps."""
+"""A landing flow in a directory of its own: deliver files, drain them, and look at everything it
+keeps.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,9 @@ class Landing:
         self.spec = PipelineSpec.model_validate(self.document)
 
     def copied(self, home: Path) -> Landing:
-        """The same flow in another directory, with a lake as it stands now; what it has read stays where it is."""
+        """The same flow in another directory, with a lake as it stands now; what it has read stays
+        where it is.
+        """
         content = dict(self.document["flows"]["f"])
         source = content.pop("source")
         other = Landing(home, self.spark, pipeline=self.spec.pipeline, source=source, **content)
@@ -156,10 +160,11 @@ class Landing:
         reached: StepHook | None = None,
         **more: Any,
     ) -> StepReport:
-        """Pin what is new and run each batch that is not in the ledger, without lease, stream and checkpoint.
-
-        For tests of what a batch does; it costs a third less than a drain, which can't follow it: it would miss the
+        """Pin what is new and run each batch that is not in the ledger, without lease, stream and
         checkpoint.
+
+        For tests of what a batch does; it costs a third less than a drain, which can't follow it:
+        it would miss the checkpoint.
         """
         request, started, layout = self.request(**more), now(), self.layout
         source, generation = source_of(request), generations.generation(layout)
@@ -196,7 +201,9 @@ class Landing:
         return max((row.batch for row in done if row.generation == generation), default=-1)
 
     def forget_last_batch(self) -> None:
-        """Delete what the checkpoint says of its newest batch being done, and of one planned after it."""
+        """Delete what the checkpoint says of its newest batch being done, and of one planned after
+        it.
+        """
         home = Path(self.layout.checkpoint(generations.generation(self.layout)))
         newest = max(int(path.name) for path in (home / "commits").iterdir() if path.name.isdigit())
         for path in (home / "commits" / str(newest), home / "offsets" / str(newest + 1)):
@@ -237,8 +244,8 @@ class Landing:
     def totals(self) -> Mapping[str, int]:
         """Sums over the ledger, after checking that every batch adds up and stands there once.
 
-        `lines` are those that the inputs have, with the header of a CSV file and every line of a record; `blank` are
-        lines that are no record.
+        `lines` are those that the inputs have, with the header of a CSV file and every line of a
+        record; `blank` are lines that are no record.
         """
         rows, read = self.ledger(), inputs.by_batch(self.layout)
         assert len({(row["generation"], row["kind"], row["batch"]) for row in rows}) == len(rows)
@@ -270,7 +277,9 @@ class Landing:
         }
 
     def sums(self) -> Mapping[str, int]:
-        """The same, after holding them against the tables as well: of a flow whose input nobody decided about."""
+        """The same, after holding them against the tables as well: of a flow whose input nobody
+        decided about.
+        """
         sums = self.totals()
         assert sums["quarantined"] == len(self.refused())
         assert sums["inserted"] - sums["deleted"] == len(self.rows("1"))

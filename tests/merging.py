@@ -1,4 +1,6 @@
-"""Records merged column by column in plain Python: a loop over each column of a key, by the rules in words."""
+"""Records merged column by column in plain Python: a loop over each column of a key, by the rules
+in words.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def merge(
     partial: Sequence[str],
     deletes: Callable[[Row], bool],
 ) -> list[tuple[Row, dict[str, Any]]]:
-    """Return the rows, each with the sequence that every partial column is from, whatever the order of the records."""
+    """Return the rows, each with the sequence that every partial column is from, whatever the order
+    of the records.
+    """
     by_key: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for record in records:
         by_key[tuple(record[name] for name in keys)].append(record)

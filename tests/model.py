@@ -1,4 +1,6 @@
-"""The result that every test of the drain is held against: what a set of changes means, folded in plain Python."""
+"""The result that every test of the drain is held against: what a set of changes means, folded in
+plain Python.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ Value = str | int | float | None
 
 @dataclass(frozen=True)
 class Change:
-    """One good row: its key, its place in the order of the key's changes, and its columns in the table's order.
+    """One good row: its key, its place in the order of the key's changes, and its columns in the
+    table's order.
 
     `withheld`: it stands for a row that a person keeps out, whatever its content is.
     """
@@ -25,7 +28,9 @@ class Change:
 
     @property
     def rank(self) -> tuple[object, ...]:
-        """A delete wins at equal sequence, then a withheld row, then the greater content by column, NULL smallest."""
+        """A delete wins at equal sequence, then a withheld row, then the greater content by column,
+        NULL smallest.
+        """
         content = () if self.delete else tuple((v is not None, v) for v in self.content.values())
         return self.sequence, self.delete, self.withheld, content
 
@@ -41,7 +46,9 @@ def newest(changes: Iterable[Change]) -> Change | None:
 
 
 def fate(change: Change, before: Iterable[Change]) -> str:
-    """What becomes of the newest row of a key in a batch, given every change of that key before the batch."""
+    """What becomes of the newest row of a key in a batch, given every change of that key before the
+    batch.
+    """
     held = newest(before)
     if held is None or change.rank > held.rank:
         live = held is not None and held.is_live
@@ -54,7 +61,8 @@ def fate(change: Change, before: Iterable[Change]) -> str:
 
 
 def arrivals(batches: Iterable[Iterable[Change]]) -> dict[tuple[Value, ...], int]:
-    """When the live row of every key arrived: as a batch applied it, the earliest of its copies in that batch.
+    """When the live row of every key arrived: as a batch applied it, the earliest of its copies in
+    that batch.
 
     A copy that a later batch brings is a duplicate and changes nothing.
     """

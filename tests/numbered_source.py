@@ -1,7 +1,9 @@
-"""A source that only tests know: lists of JSON texts, kept in a document beside the lake. A unit is a range of a list.
+"""A source that only tests know: lists of JSON texts, kept in a document beside the lake. A unit is
+a range of a list.
 
-Positions count from 0, as offsets of a log do, and one list is in many slices. Everything that draindown needs of it is
-here: a model of its part of the pipeline file, a `Source`, a `SliceReader`, and an entry in each registry.
+Positions count from 0, as offsets of a log do, and one list is in many slices. Everything that
+draindown needs of it is here: a model of its part of the pipeline file, a `Source`, a
+`SliceReader`, and an entry in each registry.
 """
 
 from __future__ import annotations

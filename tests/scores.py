@@ -1,4 +1,5 @@
-"""Scores of bad input: what was recorded of each case, and the table that says so in docs/guarantees.md.
+"""Scores of bad input: what was recorded of each case, and the table that says so in
+docs/guarantees.md.
 
      1    everything held
      0.5  it was loud, and the documented command put it right
@@ -30,8 +31,8 @@ ABOUT = ("sources/files", "spark/batch", "spark/contract", "spark/sources", "spa
 class Trial:
     """One case at one place (a format, a process). `fired` is the proof that the input was met.
 
-    `held` and `wrong` are promises by name; `loud`: whether something red or named told of what went wrong;
-    `after`: what is still wrong after the documented command.
+    `held` and `wrong` are promises by name; `loud`: whether something red or named told of what
+    went wrong; `after`: what is still wrong after the documented command.
     """
 
     case: str
@@ -45,7 +46,9 @@ class Trial:
     seconds: float = 0.0
 
     def promise(self, words: str, holds: object, *, mended: object = False) -> None:
-        """Note whether something holds; `mended`: whether it did in the end, once a documented command was typed."""
+        """Note whether something holds; `mended`: whether it did in the end, once a documented
+        command was typed.
+        """
         (self.held if holds else self.wrong).append(words)
         if not holds and not mended:
             self.after.append(words)
@@ -82,7 +85,8 @@ def score(trials: Sequence[Mapping[str, Any]]) -> float:
 
 
 def table(found: Mapping[str, Sequence[Mapping[str, Any]]], commits: Mapping[str, str]) -> str:
-    """The table, its average in the last line. A case counts as its worst trial; one that was not tried says so.
+    """The table, its average in the last line. A case counts as its worst trial; one that was not
+    tried says so.
 
     `commits`: which commits the results of a case are of.
     """

@@ -16,7 +16,9 @@ NOON = base64.b64decode(
     "3i5YY8u9SOQLoeEsC0AE0vMTC9+tzl419upweYX+4IR8xPpkkyTQhyHhPyrcEn4JAHPoAAlQtJAEGXgSYOB8Yao99hisi2GGKAj5ARAFGICAEC"
     "ICAAwoZDAJgvQDA09SQxg="
 )
-"""`id`: 0, 1. `at`: noon of 1 July 2026, UTC-4, and an hour later. `st`: array of a struct of a map of noon."""
+"""`id`: 0, 1. `at`: noon of 1 July 2026, UTC-4, and an hour later. `st`: array of a struct of a map
+of noon.
+"""
 TWICE = base64.b64decode(
     "T1JDEQAACgYSBAgBUAArAAAKEwoDAAAAEgwIARIGCAAQABgAUABFAAAKIAoGAAAAAAAAEhYIAUoQGIC30suyaCCAt9LLsmgwAVAABwAAQAAADQ"
     "AAdgAsg/QQBwAAQAAAnQAACgYIBhAAGAsKBggGEAEYGAoGCAYQAhglCgYIARABGAYKBggBEAIYCQoGCAUQAhgGEgIIABICCAISAggCGhBBbWVy"

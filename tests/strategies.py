@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from tests.model import Change, Value
 
 IDS = ("k", "k1", "k2", "ä2", "K1", "z")
-"""A digit that stands second is the partition that a transform derives; without one it is empty, for z NULL."""
+"""A digit that stands second is the partition that a transform derives; without one it is empty,
+for z NULL.
+"""
 
 BAD: tuple[tuple[bytes, str], ...] = (
     (b"not json", "malformed"),
@@ -28,7 +30,9 @@ BAD: tuple[tuple[bytes, str], ...] = (
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a file. `change` if it is good, `reason` if it is refused, neither if it is blank."""
+    """One line of a file. `change` if it is good, `reason` if it is refused, neither if it is
+    blank.
+    """
 
     raw: bytes
     change: Change | None = None
@@ -39,8 +43,8 @@ class Line:
 class Drain:
     """One delivery and how it is drained: `files` arrive, then a drain.
 
-    `fault`: the step at which its first batch dies before it is drained again; `replay`: whether its last batch is run
-    once more because the checkpoint forgot it.
+    `fault`: the step at which its first batch dies before it is drained again; `replay`: whether
+    its last batch is run once more because the checkpoint forgot it.
     """
 
     files: tuple[tuple[Line, ...], ...] = field(repr=False)
@@ -80,11 +84,12 @@ _MORE_BAD = (b'{"id": "k1", "region": "", "part": "p1", "seq": 1}', "missing:reg
 
 @st.composite
 def cases(draw: st.DrawFn, keys: tuple[str, ...] = ("id",), cells: int = 40) -> Case:
-    """Many small histories at once, each of keys of its own, dealt to the same few files and drains.
+    """Many small histories at once, each of keys of its own, dealt to the same few files and
+    drains.
 
-    A drain costs seconds, however little is in it: `cells` histories share one, each as independent as if it were
-    alone. Rows and whole files come twice now and then. The simplest case, which hypothesis tries first, is two files
-    in a drain each, the second of which dies at `remembered`.
+    A drain costs seconds, however little is in it: `cells` histories share one, each as independent
+    as if it were alone. Rows and whole files come twice now and then. The simplest case, which
+    hypothesis tries first, is two files in a drain each, the second of which dies at `remembered`.
     """
     rng = Random(draw(st.integers(0, 2**32 - 1)))
     counts = draw(st.lists(st.integers(1, 3), min_size=2, max_size=3))
@@ -107,7 +112,9 @@ def cases(draw: st.DrawFn, keys: tuple[str, ...] = ("id",), cells: int = 40) -> 
 
 
 def _history(rng: Random, cell: int, keys: tuple[str, ...]) -> list[Line]:
-    """Up to 40 lines about a few keys: changes, refused and blank ones, some of them more than once."""
+    """Up to 40 lines about a few keys: changes, refused and blank ones, some of them more than
+    once.
+    """
     names = rng.sample(IDS, rng.randint(1, len(IDS)))
     found = [
         _any_line(rng, [f"{name}-{cell}" for name in names], keys)

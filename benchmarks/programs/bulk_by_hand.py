@@ -1,7 +1,8 @@
-"""The job a careful engineer writes by hand for a large load: a stream of files, then append or MERGE.
+"""The job a careful engineer writes by hand for a large load: a stream of files, then append or
+MERGE.
 
-    spark-submit --conf spark.driver.extraClassPath=JARS benchmarks/programs/bulk_by_hand.py --form json \\
-        --mode upsert --shape bulk --landing landing --lake lake
+    spark-submit --conf spark.driver.extraClassPath=JARS benchmarks/programs/bulk_by_hand.py --form
+        json \\ --mode upsert --shape bulk --landing landing --lake lake
 
 As `hand_written.py`, with default settings, for any format.
 """

@@ -1,6 +1,8 @@
-"""A large load without Spark: DuckDB reads the files and takes the newest of each key, delta-rs writes them.
+"""A large load without Spark: DuckDB reads the files and takes the newest of each key, delta-rs
+writes them.
 
-    python benchmarks/programs/bulk_delta_rs.py --form json --mode upsert --landing landing --lake lake
+    python benchmarks/programs/bulk_delta_rs.py --form json --mode upsert --landing landing --lake
+    lake
 
 The limit of one machine: no MERGE into what is there, no accounting, nothing refused.
 """

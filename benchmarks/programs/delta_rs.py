@@ -1,9 +1,11 @@
-"""The same job without Spark: DuckDB reads and folds the files, delta-rs merges, a manifest remembers what was read.
+"""The same job without Spark: DuckDB reads and folds the files, delta-rs merges, a manifest
+remembers what was read.
 
     python benchmarks/programs/delta_rs.py --shape changes --landing landing --lake lake
 
-As short as is sensible: broken lines are dropped, deleted keys forgotten. A crash between MERGE and manifest repeats a
-MERGE, which changes nothing. Everything of one chunk of files must fit into memory.
+As short as is sensible: broken lines are dropped, deleted keys forgotten. A crash between MERGE and
+manifest repeats a MERGE, which changes nothing. Everything of one chunk of files must fit into
+memory.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""The job a careful engineer writes by hand for change events: read, drop what is broken, newest row wins, MERGE.
+"""The job a careful engineer writes by hand for change events: read, drop what is broken, newest
+row wins, MERGE.
 
     spark-submit --conf spark.driver.extraClassPath=JARS benchmarks/programs/hand_written.py \\
         --shape flights --landing landing --lake lake
 
-It is the yardstick, so it is as short as is sensible: no quarantine, no memory of deleted keys, no ledger, and no
-partitions, which made it slower. A table that is there already is taken as it is.
-`--tuned` is the same job with the settings that help a small machine; its JVM flags are in `benchmarks/contenders.py`.
+It is the yardstick, so it is as short as is sensible: no quarantine, no memory of deleted keys, no
+ledger, and no partitions, which made it slower. A table that is there already is taken as it is.
+`--tuned` is the same job with the settings that help a small machine; its JVM flags are in
+`benchmarks/contenders.py`.
 """
 
 from __future__ import annotations
@@ -114,7 +116,9 @@ def newest(batch: DataFrame, shape: Shape) -> DataFrame:
 
 
 def conditions(shape: Shape) -> dict[str, str]:
-    """Of a MERGE of `s` into `t`: when rows match, and when a match is deleted, updated, and another row inserted."""
+    """Of a MERGE of `s` into `t`: when rows match, and when a match is deleted, updated, and
+    another row inserted.
+    """
     return {
         "match": " and ".join(f"t.{key} = s.{key}" for key in shape.keys),
         "delete": f"{shape.gone} and s.{shape.sequence} >= t.{shape.sequence}",
@@ -124,7 +128,9 @@ def conditions(shape: Shape) -> dict[str, str]:
 
 
 def upsert(batch: DataFrame, table: str, shape: Shape, partition: str | None = None) -> None:
-    """MERGE the newest row of each key, of which the table is told the partitions, if it has any."""
+    """MERGE the newest row of each key, of which the table is told the partitions, if it has
+    any.
+    """
     on = conditions(shape)
     if partition:
         batch = batch.persist()
@@ -143,7 +149,9 @@ def upsert(batch: DataFrame, table: str, shape: Shape, partition: str | None = N
 
 
 def drain(rows: DataFrame, lake: str, table: str, shape: Shape, mode: str) -> None:
-    """Write a stream of rows into a table, which is made if it is not there: `append`, or MERGE of each batch."""
+    """Write a stream of rows into a table, which is made if it is not there: `append`, or MERGE of
+    each batch.
+    """
     written = rows.writeStream.option("checkpointLocation", f"{lake}/_checkpoint").trigger(
         availableNow=True
     )

@@ -1,6 +1,7 @@
 """The DAG that a careful engineer writes around `hand_written.py`: one task that submits it.
 
-Airflow parses it in the place of a project's DAGs (benchmarks/standing.py), and finds the rest in its environment.
+Airflow parses it in the place of a project's DAGs (benchmarks/standing.py), and finds the rest in
+its environment.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The job a careful engineer writes by hand for a topic of change events: a stream, `from_json`, append or MERGE.
+"""The job a careful engineer writes by hand for a topic of change events: a stream, `from_json`,
+append or MERGE.
 
-    spark-submit --conf spark.driver.extraClassPath=JARS benchmarks/programs/kafka_job.py --mode upsert \\
-        --servers HOST:PORT --topic changes --offsets 250000 --shape changes --landing - --lake lake
+    spark-submit --conf spark.driver.extraClassPath=JARS benchmarks/programs/kafka_job.py --mode
+        upsert \\ --servers HOST:PORT --topic changes --offsets 250000 --shape changes --landing -
+        --lake lake
 
 As `hand_written.py` it has no quarantine, no memory of deleted keys, no ledger and no raw records.
 """

@@ -1,10 +1,13 @@
-"""Sessions, pairs and newest rows over tables of visits and orders, as a careful engineer writes them by hand.
+"""Sessions, pairs and newest rows over tables of visits and orders, as a careful engineer writes
+them by hand.
 
-    spark-submit --conf ... benchmarks/programs/kinds_by_hand.py sessions --lake lake --table sessions_by_hand
+    spark-submit --conf ... benchmarks/programs/kinds_by_hand.py sessions --lake lake --table
+    sessions_by_hand
 
-Streams with AvailableNow, RocksDB and a watermark of two days. Sessions are `session_window`, which has append mode
-only: one is written once the watermark has passed its end. Pairs are an inner join of two streams within half an hour.
-Newest rows are numbered per batch, and merged where they are newer.
+Streams with AvailableNow, RocksDB and a watermark of two days. Sessions are `session_window`, which
+has append mode only: one is written once the watermark has passed its end. Pairs are an inner join
+of two streams within half an hour. Newest rows are numbered per batch, and merged where they are
+newer.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""The hand-written job again, with the reader of Spark and the writers of koheesio, an ETL framework on Spark.
+"""The hand-written job again, with the reader of Spark and the writers of koheesio, an ETL
+framework on Spark.
 
     spark-submit --conf spark.driver.extraClassPath=JARS benchmarks/programs/koheesio_job.py \\
         --shape changes --landing landing --lake lake
 
-The framework has steps and writers, and keeps no account; which row of a key is newest is the user's to say.
+The framework has steps and writers, and keeps no account; which row of a key is newest is the
+user's to say.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Ask several Delta tables the same questions, turn by turn; prints milliseconds as JSON: {question: {table: median}}.
+"""Ask several Delta tables the same questions, turn by turn; prints milliseconds as JSON:
+{question: {table: median}}.
 
 spark-submit --conf ... benchmarks/programs/queries.py --repeat 15 grown=PATH fresh=PATH
 """

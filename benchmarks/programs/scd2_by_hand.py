@@ -1,9 +1,12 @@
-"""The history of things by the MERGE of Delta's documentation, in `foreachBatch` over files of events.
+"""The history of things by the MERGE of Delta's documentation, in `foreachBatch` over files of
+events.
 
-    spark-submit --conf ... benchmarks/programs/scd2_by_hand.py --landing landing/statuses --lake lake --table by_hand
+    spark-submit --conf ... benchmarks/programs/scd2_by_hand.py --landing landing/statuses --lake
+    lake --table by_hand
 
-Of a batch the newest event of each thing counts. It closes the open row of its thing if it differs or deletes, and is
-inserted once more under no key, which no row matches. Events between, and those that come late, are lost.
+Of a batch the newest event of each thing counts. It closes the open row of its thing if it differs
+or deletes, and is inserted once more under no key, which no row matches. Events between, and those
+that come late, are lost.
 """
 
 from __future__ import annotations

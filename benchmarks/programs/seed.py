@@ -1,10 +1,12 @@
-"""Give a Delta table one row for every id, fast: rows as a SQL select list over `id`, appended by Spark.
+"""Give a Delta table one row for every id, fast: rows as a SQL select list over `id`, appended by
+Spark.
 
-    spark-submit --conf ... benchmarks/programs/seed.py --table PATH --rows 1000000 --columns "id as order_id, ..."
+    spark-submit --conf ... benchmarks/programs/seed.py --table PATH --rows 1000000 --columns "id as
+    order_id, ..."
 
-Options may be repeated, for several tables. A table that is there keeps its schema: columns that the list lacks are
-NULL, and `_changed_at` is long ago, so that the rows count as published. Otherwise the table is made, by day, with
-deletion vectors.
+Options may be repeated, for several tables. A table that is there keeps its schema: columns that
+the list lacks are NULL, and `_changed_at` is long ago, so that the rows count as published.
+Otherwise the table is made, by day, with deletion vectors.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ def main() -> None:
 def append(
     spark: SparkSession, table: str, columns: str, start: int, number: int, parts: int
 ) -> None:
-    """Append a row for every id of so many from `start` on to a table, which is made if it is not there."""
+    """Append a row for every id of so many from `start` on to a table, which is made if it is not
+    there.
+    """
     spark.range(start, start + number, 1, parts).createOrReplaceTempView("ids")
     rows = spark.sql(f"select {columns} from ids")
     if DeltaTable.isDeltaTable(spark, table):

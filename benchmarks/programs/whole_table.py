@@ -1,6 +1,8 @@
-"""Great Expectations over a whole Delta table, as its documentation has it; prints {position in the suite: success}.
+"""Great Expectations over a whole Delta table, as its documentation has it; prints {position in the
+suite: success}.
 
-spark-submit --conf ... benchmarks/programs/whole_table.py --table PATH --suite expectations/changes.json
+spark-submit --conf ... benchmarks/programs/whole_table.py --table PATH --suite
+expectations/changes.json
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Five-minute windows over a table of events, as a careful engineer writes them by hand.
 
-    spark-submit --conf ... benchmarks/programs/windows_by_hand.py --lake lake --table windows_by_state
-    spark-submit --conf ... benchmarks/programs/windows_by_hand.py --lake lake --table windows_whole --whole
+    spark-submit --conf ... benchmarks/programs/windows_by_hand.py --lake lake --table
+    windows_by_state spark-submit --conf ... benchmarks/programs/windows_by_hand.py --lake lake
+    --table windows_whole --whole
 
-A stream keeps the windows in state: AvailableNow, a watermark of two days, RocksDB, update mode, and a MERGE per batch
-whose condition names the batch's days. Spark counts no distinct users in a stream, so it estimates them. `--whole`
-computes the table from all events and overwrites it.
+A stream keeps the windows in state: AvailableNow, a watermark of two days, RocksDB, update mode,
+and a MERGE per batch whose condition names the batch's days. Spark counts no distinct users in a
+stream, so it estimates them. `--whole` computes the table from all events and overwrites it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from pyspark.sql import functions as F
 
 DELAY = "2 days"
 _KEYS = ("window_start", "day", "type")
-_COLUMNS = "window_start timestamp, day date, type string, window_end timestamp, events bigint, amount bigint, users bigint"
+_COLUMNS = (
+    "window_start timestamp, day date, type string, window_end timestamp, events "
+    "bigint, amount bigint, users bigint"
+)
 _ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 

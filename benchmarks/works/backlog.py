@@ -13,7 +13,9 @@ from benchmarks.work import FILE_ROWS, Asked, Bench, Finding, Work
 
 _TINY_ROWS = 100
 _PATIENCE = 1000
-"""Tiny files that jobs by hand are given: they merge for each ten or fifty, and ten times the files take them hours."""
+"""Tiny files that jobs by hand are given: they merge for each ten or fifty, and ten times the files
+take them hours.
+"""
 
 
 def _backlog(bench: Bench) -> list[Sample]:
@@ -54,7 +56,9 @@ def _drained(bench: Bench, kind: str, sizes: Sequence[int], number: int) -> list
 
 
 def _findings(samples: Sequence[Sample]) -> list[Finding]:
-    """Per contender and size: cost of a row and memory, and both over those of the next smaller size."""
+    """Per contender and size: cost of a row and memory, and both over those of the next smaller
+    size.
+    """
     rows: list[Row] = []
     for name in contenders(samples):
         before: list[Sample] = []
@@ -76,7 +80,9 @@ def _findings(samples: Sequence[Sample]) -> list[Finding]:
 
 
 def _tiny_findings(samples: Sequence[Sample]) -> list[Finding]:
-    """What took all files, over what the job by hand took for the fewest: it can take no less for more."""
+    """What took all files, over what the job by hand took for the fewest: it can take no less for
+    more.
+    """
     least = of(samples, kinds(samples)[0], HAND_WRITTEN.name)
     rows: list[Row] = [
         {

@@ -1,4 +1,6 @@
-"""A large load into nothing: one file that is one batch, and many files; each format, with keys and without."""
+"""A large load into nothing: one file that is one batch, and many files; each format, with keys and
+without.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +136,9 @@ def _pipeline(place: Place, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _findings(samples: Sequence[Sample]) -> list[Finding]:
-    """Per kind and contender: rows a second, and wall, CPU and memory over the hand-written job's."""
+    """Per kind and contender: rows a second, and wall, CPU and memory over the hand-written
+    job's.
+    """
     rows: list[Row] = []
     for kind in kinds(samples):
         base = of(samples, kind, HAND.name)

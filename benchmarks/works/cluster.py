@@ -1,7 +1,8 @@
-"""A landing and a derived flow on Spark clusters of one and two workers of one core each, beside one machine (W13).
+"""A landing and a derived flow on Spark clusters of one and two workers of one core each, beside
+one machine (W13).
 
-Driver, master, workers and executors share this machine, so that with two cores the second worker competes with the
-driver: what two workers gain is a lower bound.
+Driver, master, workers and executors share this machine, so that with two cores the second worker
+competes with the driver: what two workers gain is a lower bound.
 """
 
 from __future__ import annotations
@@ -121,7 +122,9 @@ def _findings(samples: Sequence[Sample]) -> list[Finding]:
 
 
 def _parts(group: Sequence[Sample]) -> Row:
-    """Return which part of the work more workers can share, and which stays that of the driver, in CPU seconds."""
+    """Return which part of the work more workers can share, and which stays that of the driver, in
+    CPU seconds.
+    """
     spent, whole = median(group, _EXECUTORS), median(group, "cpu_s")
     if spent is None or whole is None:
         return {}

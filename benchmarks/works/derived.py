@@ -1,4 +1,6 @@
-"""A table of windows kept equal to a table of events (W11): the first fill, then more events, some of them late."""
+"""A table of windows kept equal to a table of events (W11): the first fill, then more events, some
+of them late.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A backlog drained from nothing: the demo's year of flights, and a hundred files of change events (W1)."""
+"""A backlog drained from nothing: the demo's year of flights, and a hundred files of change events
+(W1).
+"""
 
 from __future__ import annotations
 

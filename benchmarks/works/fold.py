@@ -1,4 +1,6 @@
-"""A sessionizer as a class (`processor`), against the same sessions by SQL (`session`): of many users, and of one."""
+"""A sessionizer as a class (`processor`), against the same sessions by SQL (`session`): of many
+users, and of one.
+"""
 
 from __future__ import annotations
 

@@ -43,9 +43,9 @@ _FACTS = {
 def grown(bench: Bench, contender: Contender, name: str, seeded: Seeded) -> Place:
     """A place whose table holds the `seeded` rows and one small batch.
 
-    A contender of ours makes the table by draining that batch, rows are appended to it, and the gate publishes them:
-    what came by other hands it judges whole, once. For the others the table is made of the rows. Either way it is
-    partitioned by day, one file per day, with deletion vectors.
+    A contender of ours makes the table by draining that batch, rows are appended to it, and the
+    gate publishes them: what came by other hands it judges whole, once. For the others the table is
+    made of the rows. Either way it is partitioned by day, one file per day, with deletion vectors.
     """
     place = bench.place(name, BY_DAY, seeded=seeded)
     first = replace(ALL, name=contender.name) if contender.ours else contender
@@ -88,7 +88,9 @@ def _longer(bench: Bench) -> list[Sample]:
 def _batches(
     bench: Bench, tables: Mapping[str, Seeded], chosen: Mapping[str, float]
 ) -> list[Sample]:
-    """Into each table, by what it is called, the batches of each of the series, by the share of newest days."""
+    """Into each table, by what it is called, the batches of each of the series, by the share of
+    newest days.
+    """
     samples = []
     for table, seeded in tables.items():
         places = {

@@ -1,6 +1,8 @@
-"""A topic of change events drained from its beginning: append and upsert, with raw records in the lake and without.
+"""A topic of change events drained from its beginning: append and upsert, with raw records in the
+lake and without.
 
-And topics of different sizes in batches of one size: the memory of a drain follows the batch, not the backlog.
+And topics of different sizes in batches of one size: the memory of a drain follows the batch, not
+the backlog.
 """
 
 from __future__ import annotations
@@ -149,7 +151,9 @@ def _standing(home: Path) -> Iterator[str]:
 
 
 def _delivered(address: str, files: list[Path]) -> tuple[str, int]:
-    """Write each line of the files as a record, unless the topic has them. Return the topic and their number."""
+    """Write each line of the files as a record, unless the topic has them. Return the topic and
+    their number.
+    """
     topic = files[0].parent.parent.name
     admin = _admin.AdminClient({"bootstrap.servers": address})
     lines = 0
@@ -189,7 +193,9 @@ def _drain(
     topic: str,
     bound: int | None = None,
 ) -> list[str]:
-    """Write the pipeline, with `bound` as its `max_offsets_per_trigger`, and return the command that drains it."""
+    """Write the pipeline, with `bound` as its `max_offsets_per_trigger`, and return the command
+    that drains it.
+    """
     content = yaml.safe_load((ROOT / "benchmarks" / "pipelines" / "changes.yaml").read_text())
     flow = content["flows"]["changes"]
     flow["source"] = {"kafka": {"topics": [topic], "bootstrap_servers": address}, "format": "json"}

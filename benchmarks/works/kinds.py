@@ -1,4 +1,6 @@
-"""Sessions, a join within half an hour, and newest rows (W12): the first fill, then more rows, some of them late."""
+"""Sessions, a join within half an hour, and newest rows (W12): the first fill, then more rows, some
+of them late.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,9 @@ def _land(bench: Bench, place: Place) -> None:
 
 
 def _append(bench: Bench, place: Place, start: int, rows: int, late_from: int) -> None:
-    """Append visits and their orders to the source tables, each in one commit that is published. Raises Failed."""
+    """Append visits and their orders to the source tables, each in one commit that is published.
+    Raises Failed.
+    """
     flags = ["--parts", str(max(1, rows // DAILY))]
     for table, (columns, each) in SOURCES.items():
         first, last = -(-start // each), -(-(start + rows) // each)
@@ -128,7 +132,9 @@ def _append(bench: Bench, place: Place, start: int, rows: int, late_from: int) -
 
 
 def _judge(place: Place, contender: Contender, table: str, samples: list[Sample]) -> None:
-    """Put what the oracle says of a table into the contender's samples of it, what it lacks into the newest one."""
+    """Put what the oracle says of a table into the contender's samples of it, what it lacks into
+    the newest one.
+    """
     tables = place.lake / "tables"
     found = apart(kinds.judge, table, tables / _own(contender, table), tables)
     say(f"    oracle, {contender.name}, {table}: {found.verdict.text}")

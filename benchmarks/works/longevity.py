@@ -1,7 +1,9 @@
-"""Many runs on one table (W6): run time by run number, the table's queries against a fresh table, and refreshes.
+"""Many runs on one table (W6): run time by run number, the table's queries against a fresh table,
+and refreshes.
 
-A machine changes its pace within the half hour that many runs take. So the last runs take turns with those of a table
-that is as young as the first one was: both meet the same pace, and only the table's age is left between them.
+A machine changes its pace within the half hour that many runs take. So the last runs take turns
+with those of a table that is as young as the first one was: both meet the same pace, and only the
+table's age is left between them.
 """
 
 from __future__ import annotations
@@ -67,7 +69,9 @@ def _run(
 
 
 def _asked(bench: Bench, contender: Contender, grown_old: Place, files: Sequence[Path]) -> Sample:
-    """The same questions to the table of many runs, and to one with the same rows that one run made."""
+    """The same questions to the table of many runs, and to one with the same rows that one run
+    made.
+    """
     fresh = bench.place(f"longevity-{contender.name}-fresh")
     fresh.deliver(files)
     found = bench.judged(contender, fresh, bench.must(contender, fresh, "fresh table"))

@@ -1,4 +1,6 @@
-"""Histories that records land in (SCD type 2): the first fill, more events, and what grows beside them."""
+"""Histories that records land in (SCD type 2): the first fill, more events, and what grows beside
+them.
+"""
 
 from __future__ import annotations
 

@@ -55,10 +55,11 @@ def _measure(bench: Bench) -> list[Sample]:
 
 
 def _pretend(place: Place, files: int) -> None:
-    """Have the intake say that so many files more were taken in, and the checkpoint that they were drained.
+    """Have the intake say that so many files more were taken in, and the checkpoint that they were
+    drained.
 
-    They never were: what is measured is what it costs to know of them. They are not in the landing directory, as if
-    they had been moved away once they were read.
+    They never were: what is measured is what it costs to know of them. They are not in the landing
+    directory, as if they had been moved away once they were read.
     """
     os.environ.update(place.environment())
     layout = loader.load(Path(place.shape.pipeline), os.environ).layout(place.shape.name)

@@ -1,4 +1,6 @@
-"""What a sink adds to a batch of 100,000 rows: a table of Postgres, a topic, one by transactions, table and topic."""
+"""What a sink adds to a batch of 100,000 rows: a table of Postgres, a topic, one by transactions,
+table and topic.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ class _Servers:
     broker: str
 
     def sinks(self, contender: Contender, name: str) -> dict[str, Any]:
-        """Make what the contender's sinks write to, and return them as the pipeline file has them."""
+        """Make what the contender's sinks write to, and return them as the pipeline file has
+        them.
+        """
         table = {
             "postgres": {"url": self.postgres.url(), "table": name, "create": True},
             "columns": _COLUMNS,
@@ -95,7 +99,9 @@ class _Servers:
         return " and ".join(found)
 
     def _folded(self, name: str) -> dict[Any, Any]:
-        """Return the rows of the topic, as a consumer that reads committed messages from its beginning has them."""
+        """Return the rows of the topic, as a consumer that reads committed messages from its
+        beginning has them.
+        """
         settings = {
             "bootstrap.servers": self.broker,
             "group.id": "bench",

@@ -22,7 +22,9 @@ STANDING = "servers, a minute idle"
 
 
 def measure(bench: Bench) -> list[Sample]:
-    """Who needs servers is alone with them, as what they burn would be in everybody's runs; commands take turns."""
+    """Who needs servers is alone with them, as what they burn would be in everybody's runs;
+    commands take turns.
+    """
     files = bench.feed([bench.rows()] * FILES_BEFORE + [bench.rows(ROWS)] * bench.asked.repeat)
     commands = [c for c in bench.contenders if not c.standing]
     # first: servers that don't start are no loss of an hour then

@@ -1,4 +1,6 @@
-"""Check and compaction on grown tables (W7): the gate's changed rows against Great Expectations over all rows."""
+"""Check and compaction on grown tables (W7): the gate's changed rows against Great Expectations
+over all rows.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,9 @@ def _idle(bench: Bench, place: Place, kind: str, number: int) -> Sample:
 
 
 def _findings(samples: Sequence[Sample]) -> list[Finding]:
-    """Per size of table: the check over Great Expectations, and each over its own on the smallest table."""
+    """Per size of table: the check over Great Expectations, and each over its own on the smallest
+    table.
+    """
     sizes = [kind for kind in kinds(samples) if kind.startswith("check, ")]
     rows: list[Row] = []
     for kind in sizes:

@@ -4,7 +4,9 @@ from datetime import timedelta
 
 
 class Sessionizer:
-    """One row per session. It is running while `session_end` lies ahead: more events may change it until then."""
+    """One row per session. It is running while `session_end` lies ahead: more events may change it
+    until then.
+    """
 
     GAP = timedelta(minutes=30)
 

@@ -1,13 +1,15 @@
 """The stable face of the spark-submit mains: what a project's `jobs/*.py` import, and nothing else.
 
-Each main reads `--request <encoded request>`, runs its step in a Spark session, leaves a report and exits by its code.
+Each main reads `--request <encoded request>`, runs its step in a Spark session, leaves a report and
+exits by its code.
 """
 
 from __future__ import annotations
 
 
 def drain_main() -> None:
-    """Run the drain step: drain what waits, or read input or refused rows again, as the request says.
+    """Run the drain step: drain what waits, or read input or refused rows again, as the request
+    says.
 
     Then, in the same session, the steps that the request names: each leaves its own report.
     """

@@ -27,7 +27,8 @@ Row = Mapping[str, Any]
 
 
 class Processor:
-    """A class of jobs/processors/ with what the pipeline file says of it, under the same names and in the same words.
+    """A class of jobs/processors/ with what the pipeline file says of it, under the same names and
+    in the same words.
 
     Raises ValueError where the file would be refused.
     """
@@ -52,10 +53,12 @@ class Processor:
         self._shape = self._part.shape(make)
 
     def rows(self, given: Iterable[Row]) -> list[dict[str, Any]]:
-        """Return the rows of the table, sorted by their keys as text, for rows of the source in any order.
+        """Return the rows of the table, sorted by their keys as text, for rows of the source in any
+        order.
 
-        Times are datetimes with a time zone for `timestamp`, without for `timestamp_ntz`. Raises `fold.Failed` with the
-        reason for rows that the class can't take, and for values that it may not give.
+        Times are datetimes with a time zone for `timestamp`, without for `timestamp_ntz`. Raises
+        `fold.Failed` with the reason for rows that the class can't take, and for values that it may
+        not give.
         """
         return self._sorted(
             plain.by_key(
@@ -64,10 +67,11 @@ class Processor:
         )
 
     def check(self, given: Iterable[Row], rounds: int = 20, seed: int = 0) -> None:
-        """Fold rows in other divisions and orders, and from snapshots. Raises AssertionError if one differs.
+        """Fold rows in other divisions and orders, and from snapshots. Raises AssertionError if one
+        differs.
 
-        It finds classes that keep something elsewhere than in the snapshot, whose result depends on how many rows a
-        call gets, or whose snapshot does not hold all that they need.
+        It finds classes that keep something elsewhere than in the snapshot, whose result depends on
+        how many rows a call gets, or whose snapshot does not hold all that they need.
         """
         rows, draw = list(given), Random(seed)
         expected = self.rows(rows)

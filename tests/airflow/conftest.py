@@ -1,4 +1,5 @@
-"""Airflow of its own for these tests: a home, a database and a project in a temporary directory, no network.
+"""Airflow of its own for these tests: a home, a database and a project in a temporary directory, no
+network.
 
 Everything Airflow reads at import is set here, before any test module imports it.
 """
@@ -80,7 +81,9 @@ os.environ |= {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Airflow warns about itself in ways no change here can silence; its start-up takes its time."""
+    """Airflow warns about itself in ways no change here can silence; its start-up takes its
+    time.
+    """
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings("default"))
@@ -119,7 +122,9 @@ def project(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def _await_driver_logs() -> None:
-    """Wait for the threads that write the logs of drivers: a file they open again would survive its lake."""
+    """Wait for the threads that write the logs of drivers: a file they open again would survive its
+    lake.
+    """
     for thread in threading.enumerate():
         if thread.name == "driver log":
             thread.join(30)
@@ -128,7 +133,9 @@ def _await_driver_logs() -> None:
 
 @pytest.fixture(autouse=True)
 def process_restored() -> Iterator[None]:
-    """Puts back what a DAG run changes in its process: variables, the import path, handlers of signals."""
+    """Puts back what a DAG run changes in its process: variables, the import path, handlers of
+    signals.
+    """
     environ, path = dict(os.environ), list(sys.path)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield

@@ -1,11 +1,13 @@
-"""Stands in for spark-submit: keeps its command line, writes the step's report, ends with the code it is told.
+"""Stands in for spark-submit: keeps its command line, writes the step's report, ends with the code
+it is told.
 
-Then it does the steps that the request names, as the job does. `calls` lists the steps for which a driver was started,
-`did` all that drivers did. `FAKE_SUBMIT` names a directory: `<flow>.<step>.code` holds the exit code,
-`<flow>.<step>.error` the error's code, `<flow>.<step>.outcome` its outcome, `<flow>.<step>.sleep` makes it hang with a
-child of its own; it leaves no report where there is `<flow>.<step>.silent`, and commits 200,000 rows where there is
-`<flow>.<step>.committed`. It is killed within a step with `<flow>.<step>.dies`, and compacts after a drain with
-`<flow>.joins`.
+Then it does the steps that the request names, as the job does. `calls` lists the steps for which a
+driver was started, `did` all that drivers did. `FAKE_SUBMIT` names a directory:
+`<flow>.<step>.code` holds the exit code, `<flow>.<step>.error` the error's code,
+`<flow>.<step>.outcome` its outcome, `<flow>.<step>.sleep` makes it hang with a child of its own; it
+leaves no report where there is `<flow>.<step>.silent`, and commits 200,000 rows where there is
+`<flow>.<step>.committed`. It is killed within a step with `<flow>.<step>.dies`, and compacts after
+a drain with `<flow>.joins`.
 """
 
 from __future__ import annotations

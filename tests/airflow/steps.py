@@ -1,4 +1,6 @@
-"""The operators of a DAG one by one, in this process and without a scheduler: for whatever is the operator's alone."""
+"""The operators of a DAG one by one, in this process and without a scheduler: for whatever is the
+operator's alone.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from draindown.airflow.outcome import StepFailed
 
 
 class Steps:
-    """The tasks of one DAG run. `states`, `errors`: how each ended; `events`: the extra of each asset event.
+    """The tasks of one DAG run. `states`, `errors`: how each ended; `events`: the extra of each
+    asset event.
 
     `skipped`: the tasks that others skipped.
     """
@@ -29,7 +32,8 @@ class Steps:
         self._returned: dict[str, Any] = {}
 
     def run(self, *tasks: str) -> dict[str, str]:
-        """Execute these tasks, each whatever became of those before, or all in order, but for those that are skipped.
+        """Execute these tasks, each whatever became of those before, or all in order, but for those
+        that are skipped.
 
         Return the state of each.
         """

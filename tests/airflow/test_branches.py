@@ -1,4 +1,6 @@
-"""The flow graph as a DAG: a flow runs after the check of those that it reads, and a failure stops its branch alone."""
+"""The flow graph as a DAG: a flow runs after the check of those that it reads, and a failure stops
+its branch alone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A project in a DAG bundle: what would lie in the directory of one version is refused before anything is written."""
+"""A project in a DAG bundle: what would lie in the directory of one version is refused before
+anything is written.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Steps that the driver of a drain does after it: taken over once, whatever is cleared, retried or killed."""
+"""Steps that the driver of a drain does after it: taken over once, whatever is cleared, retried or
+killed.
+"""
 
 from __future__ import annotations
 
@@ -184,7 +186,9 @@ def test_what_a_check_announced_or_a_person_published_is_not_announced_again(
 def test_an_event_with_the_numbers_of_one_run_announces_nothing_of_another(
     told: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver of a later run publishes before the task of this run's check takes over what its driver did."""
+    """The driver of a later run publishes before the task of this run's check takes over what its
+    driver did.
+    """
     steps.run(DRAIN)
     _publish(told, 3, rows=7)
     other = Steps(steps.dag, run_id="manual__2")
@@ -199,7 +203,9 @@ def test_an_event_with_the_numbers_of_one_run_announces_nothing_of_another(
 
 
 def _publish(told: Path, version: int, *, rows: int, start: str | None = None) -> Request:
-    """Do what the newest driver's check does that passes its gate. Return the request of its drain."""
+    """Do what the newest driver's check does that passes its gate. Return the request of its
+    drain.
+    """
     drain = Request.decode(json.loads((told / f"{DRAIN}.argv").read_text())[-1])
     assert drain.announces
     left = store.read(drain.layout, drain.run_id, "check")

@@ -1,4 +1,6 @@
-"""The steps as Airflow runs them, in one real DAG run and by themselves, with a script in the place of spark-submit."""
+"""The steps as Airflow runs them, in one real DAG run and by themselves, with a script in the place
+of spark-submit.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +102,9 @@ def log_of(request: Request, step: Step) -> Path:
 def test_a_dag_run_does_what_the_plan_says_stops_a_branch_that_fails_and_shows_no_secret(
     told: Path, plans: Plans, project: Path, monkeypatch: Any, capfd: Any, database: None
 ) -> None:
-    """S8, and what a scheduler adds to the steps: order, skips that do not cascade, branches, asset events."""
+    """S8, and what a scheduler adds to the steps: order, skips that do not cascade, branches, asset
+    events.
+    """
     canary = "canary-4f1d8a3b"
     connection: dict[str, Any] = {
         "conn_type": "spark",

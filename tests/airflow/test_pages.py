@@ -327,7 +327,9 @@ def plugin() -> Any:
 
 @pytest.fixture(scope="module")
 def client(database: None) -> Iterator[TestClient]:
-    """Airflow's own API server with the plugin's app mounted as Airflow mounts it, once for all who ask it."""
+    """Airflow's own API server with the plugin's app mounted as Airflow mounts it, once for all who
+    ask it.
+    """
     from airflow.api_fastapi.app import create_app
     from fastapi.testclient import TestClient  # warns when it is imported
 

@@ -1,4 +1,6 @@
-"""One look at all flows: those without work are skipped at once, and no flow that the run may bring something."""
+"""One look at all flows: those without work are skipped at once, and no flow that the run may bring
+something.
+"""
 
 from __future__ import annotations
 

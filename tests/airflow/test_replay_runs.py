@@ -183,7 +183,9 @@ def test_a_run_of_a_backfill_replays_its_interval(
 
 
 def _backfill(dag: DAG, monkeypatch: pytest.MonkeyPatch) -> list[datetime]:
-    """Have Airflow make a backfill of two days, and `dag.test` run its runs instead of ones of its own."""
+    """Have Airflow make a backfill of two days, and `dag.test` run its runs instead of ones of its
+    own.
+    """
     from airflow.models import dagrun
     from airflow.models.backfill import ReprocessBehavior, _create_backfill
     from airflow.utils.state import DagRunState

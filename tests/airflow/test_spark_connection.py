@@ -1,4 +1,6 @@
-"""Which connection to Spark a task uses, and what keeps work for a cluster from beginning on a worker."""
+"""Which connection to Spark a task uses, and what keeps work for a cluster from beginning on a
+worker.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A pipeline of four flows, three of which read one another: daily reads hourly, which reads events."""
+"""A pipeline of four flows, three of which read one another: daily reads hourly, which reads
+events.
+"""
 
 FLOWS = ("daily", "events", "hourly", "other")
 # daily is written before what it reads, and reads what hourly publishes

@@ -1,4 +1,5 @@
-"""Run a part of the campaign, add what it found to results.jsonl, and write the tables of docs/guarantees.md.
+"""Run a part of the campaign, add what it found to results.jsonl, and write the tables of
+docs/guarantees.md.
 
     python -m tests.campaign 3      part 3; `next`: the one that was not run for longest
     python -m tests.campaign list   the parts, and when each was run

@@ -1,4 +1,6 @@
-"""Skip each test that would begin after `DRAINDOWN_UNTIL`, in seconds since 1970, and list it in `DRAINDOWN_LEFT`."""
+"""Skip each test that would begin after `DRAINDOWN_UNTIL`, in seconds since 1970, and list it in
+`DRAINDOWN_LEFT`.
+"""
 
 from __future__ import annotations
 

@@ -59,7 +59,9 @@ def filled(page: str, texts: Mapping[str, str]) -> str:
 
 
 def wrong(lines: Sequence[Line]) -> list[str]:
-    """Return what keeps the campaign from passing: cases that are missing, or score less than they must."""
+    """Return what keeps the campaign from passing: cases that are missing, or score less than they
+    must.
+    """
     cases = results.by_case(lines)
     return [
         *score.verdict({case: cases[case] for case in CASES}),

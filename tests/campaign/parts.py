@@ -85,7 +85,9 @@ def chosen(word: str, runs: Sequence[Mapping[str, Any]]) -> int:
 
 
 def command(number: int, left: Sequence[str]) -> list[str]:
-    """Return pytest's arguments for a part, with those files first that its last run had no time for."""
+    """Return pytest's arguments for a part, with those files first that its last run had no time
+    for.
+    """
     part = PARTS[number - 1]
     files = (
         sorted(part.tests, key=lambda name: name not in left)

@@ -1,7 +1,9 @@
-"""Results of the campaign, a line each in results.jsonl. The file is committed, so runs and machines add up.
+"""Results of the campaign, a line each in results.jsonl. The file is committed, so runs and
+machines add up.
 
-A line names the commit that it is of, and a digest of the packages that its case is about. A case is stale once these
-packages hold other code. The newest run of a test replaces what earlier runs of it found.
+A line names the commit that it is of, and a digest of the packages that its case is about. A case
+is stale once these packages hold other code. The newest run of a test replaces what earlier runs of
+it found.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ def about(case: str) -> tuple[str, ...]:
 
 
 def digest(packages: Iterable[str], source: Path = SOURCE) -> str:
-    """Return a digest of all files of packages but compiled ones. It doesn't depend on Git: clones may be shallow."""
+    """Return a digest of all files of packages but compiled ones. It doesn't depend on Git: clones
+    may be shallow.
+    """
     content = hashlib.sha256()
     for package in sorted(packages):
         for path in sorted((source / package).rglob("*")):
@@ -65,7 +69,9 @@ def _exit(code: int) -> str:
 
 
 def added(kept: Sequence[Line], found: Iterable[Line], commit: str) -> list[Line]:
-    """Return all lines that count after tests recorded what they found at a commit. Soaks add up."""
+    """Return all lines that count after tests recorded what they found at a commit. Soaks add
+    up.
+    """
     fresh = [brief(one) | {"commit": commit} for one in found]
     newest = {
         (one.get("case"), one.get("place"), one.get("soak") and json.dumps(one)): one
@@ -97,7 +103,9 @@ def commits(results: Sequence[Line]) -> str:
 
 
 def by_case(lines: Iterable[Line]) -> dict[str, list[Line]]:
-    """Return the results of each case of either campaign, in the order of the cases; none where none was tried."""
+    """Return the results of each case of either campaign, in the order of the cases; none where
+    none was tried.
+    """
     found: dict[str, list[Line]] = defaultdict(list)
     for line in lines:
         if "case" in line:

@@ -1,4 +1,6 @@
-"""After the evening on call: a table of its actions by the truths that were looked at, with the lies found."""
+"""After the evening on call: a table of its actions by the truths that were looked at, with the
+lies found.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`make demo` as a user types it, with a few of the flights: through Airflow and spark-submit, twice."""
+"""`make demo` as a user types it, with a few of the flights: through Airflow and spark-submit,
+twice.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`make demo-cluster` as a user types it, with a few of the flights: drivers of tasks, executors of the cluster."""
+"""`make demo-cluster` as a user types it, with a few of the flights: drivers of tasks, executors of
+the cluster.
+"""
 
 from __future__ import annotations
 

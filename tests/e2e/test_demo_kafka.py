@@ -1,4 +1,6 @@
-"""`make demo-kafka` as a user types it, with a few of the events: a broker, Airflow and spark-submit, twice."""
+"""`make demo-kafka` as a user types it, with a few of the events: a broker, Airflow and
+spark-submit, twice.
+"""
 
 from __future__ import annotations
 

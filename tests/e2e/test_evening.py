@@ -1,4 +1,6 @@
-"""An evening on call, on a real Airflow: whatever is done or breaks, the tables are right and what is told is true."""
+"""An evening on call, on a real Airflow: whatever is done or breaks, the tables are right and what
+is told is true.
+"""
 
 from __future__ import annotations
 

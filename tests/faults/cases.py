@@ -1,4 +1,6 @@
-"""The faults of the campaign, one case each. Numbers stay; a case is scored by what its trials record."""
+"""The faults of the campaign, one case each. Numbers stay; a case is scored by what its trials
+record.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ class Case:
 
     @property
     def about(self) -> tuple[str, ...]:
-        """The packages that decide whether it holds. Its results are stale once these have changed."""
+        """The packages that decide whether it holds. Its results are stale once these have
+        changed.
+        """
         return next(packages for cases, packages in _ABOUT.items() if self.id in cases.split())
 
 
@@ -89,9 +93,11 @@ CASES = {
 }  # fmt: skip
 
 DECIDED = frozenset(("F8", "F17", "F18", "F20", "F22", "F23", "F29", "F38"))
-"""Cases in which the next run can't know what is right: input or state is gone, or was changed by other hands.
+"""Cases in which the next run can't know what is right: input or state is gone, or was changed by
+other hands.
 
-They end red, and a person types the command that the error names: 0.5. All other cases must score 1.
+They end red, and a person types the command that the error names: 0.5. All other cases must score
+1.
 """
 
 

@@ -20,7 +20,8 @@ from tests.workers import together
 def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """A session with Delta and two cores; a task may fail three times before its job does.
 
-    The campaign keeps it for an hour, so there it is one that becomes fast, not one that starts fast.
+    The campaign keeps it for an hour, so there it is one that becomes fast, not one that starts
+    fast.
     """
     size: RunSize = "small" if "not campaign" in request.config.option.markexpr else "medium"
     started = session("draindown-faults", master="local[2,4]", size=size)

@@ -1,7 +1,8 @@
-"""Airflow as docker-compose.yaml deploys it, on SQLite: api-server, scheduler and dag-processor, a process each.
+"""Airflow as docker-compose.yaml deploys it, on SQLite: api-server, scheduler and dag-processor, a
+process each.
 
-Its settings are those of `make up`; DAGs, database and logs are under a directory of the test. What Airflow knows is
-read from its database, so that it can be asked while nothing of it runs.
+Its settings are those of `make up`; DAGs, database and logs are under a directory of the test. What
+Airflow knows is read from its database, so that it can be asked while nothing of it runs.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ _PATIENCE = 240
 
 
 class Airflow:
-    """Airflow over the pipelines of some landings; the first one's home is the project. Leaves no process behind."""
+    """Airflow over the pipelines of some landings; the first one's home is the project. Leaves no
+    process behind.
+    """
 
     look_seconds = 0.05
 
@@ -79,7 +82,9 @@ class Airflow:
         self.signal({*left, *self.drivers()}, signal.SIGCONT, signal.SIGKILL)
 
     def start(self, *names: str) -> None:
-        """Start these parts, or all, and wait until Airflow says that it is well; what ran before was told to end."""
+        """Start these parts, or all, and wait until Airflow says that it is well; what ran before
+        was told to end.
+        """
         for name in names or airflow_local.PARTS:
             if name in self._parts:
                 self._parts[name].wait(60)
@@ -111,15 +116,21 @@ class Airflow:
         return {self._parts[name].pid for name in names or self._parts}
 
     def processes(self) -> set[int]:
-        """Every process of Airflow that was started here and lives, down to those that tasks run in; no drivers."""
+        """Every process of Airflow that was started here and lives, down to those that tasks run
+        in; no drivers.
+        """
         return {pid for pid in _all() if _session(pid) in self._sessions}
 
     def tasks(self) -> set[int]:
-        """The processes that tasks run in: Airflow gives each a process group, in the scheduler's session."""
+        """The processes that tasks run in: Airflow gives each a process group, in the scheduler's
+        session.
+        """
         return {pid for pid in self.processes() - self.leaders() if os.getpgid(pid) == pid}
 
     def drivers(self) -> set[int]:
-        """JVM and Python of each driver at work for this project, by the job in their command line."""
+        """JVM and Python of each driver at work for this project, by the job in their command
+        line.
+        """
         jobs = str(self.project / "jobs").encode()
         return {
             pid
@@ -170,7 +181,9 @@ class Airflow:
         return ", ".join(f"{dag} try {number} {state}" for dag, number, state in rows)
 
     def until(self, true: Callable[[], bool], what: str, patience: float = _PATIENCE) -> None:
-        """Wait for something to become true; if it does not, AssertionError with the end of every log."""
+        """Wait for something to become true; if it does not, AssertionError with the end of every
+        log.
+        """
         until = time.monotonic() + patience
         while not true():
             assert time.monotonic() < until, f"not {what}: {self.history()}\n{self.logs()}"
@@ -202,7 +215,9 @@ def lay_out(project: Path) -> Path:
 
 
 def run_once(project: Path, dag: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    """Run a project's DAG once, task by task in one process, without servers. stdout has what its tasks logged."""
+    """Run a project's DAG once, task by task in one process, without servers. stdout has what its
+    tasks logged.
+    """
     environ = _environ(project / "airflow", project) | settings
     airflow, said = (
         [sys.executable, "-m", "airflow"],

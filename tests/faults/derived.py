@@ -1,4 +1,6 @@
-"""Derived flows under faults: random histories, a model of their source in Python, their queries in DuckDB."""
+"""Derived flows under faults: random histories, a model of their source in Python, their queries in
+DuckDB.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ FOLDED = {
         },
     }
 }
-"""A processor over the landing table: a row for each second one of a segment, and one for its end."""
+"""A processor over the landing table: a row for each second one of a segment, and one for its
+end.
+"""
 GAPS = ("intake", "begun", "read", "data")
 ENDS = ("commit", "merged", "recorded", "committed")
 """Of a batch: gaps before its commit, in their order; and the commit with those after it."""
@@ -141,7 +145,9 @@ class History:
             self.it.run()
 
     def change(self) -> None:
-        """Deliver new rows, late ones, updates that move rows, deletes, and changes older than what is there."""
+        """Deliver new rows, late ones, updates that move rows, deletes, and changes older than what
+        is there.
+        """
         draw, rows = self.draw, []
         for at in range(draw.randint(6, 12)):
             number = draw.randrange(25) if at else 1000 + len(self.rows)  # one is new
@@ -257,7 +263,9 @@ def next_batch(it: Chain, name: str) -> int:
 
 
 def hold(trial: Trial, history: History, *names: str) -> None:
-    """Hold derived tables against DuckDB over the model, and their ledgers and doctor against both accounts."""
+    """Hold derived tables against DuckDB over the model, and their ledgers and doctor against both
+    accounts.
+    """
     for name in names:
         trial.promise(
             f"{name} equals its query over the model", history.found(name) == history.expected(name)

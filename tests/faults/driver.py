@@ -1,13 +1,15 @@
-"""A driver that dies, waits or is told to end where it is asked to. `driver.py PLAN`, a JSON list of entries:
+"""A driver that dies, waits or is told to end where it is asked to. `driver.py PLAN`, a JSON list
+of entries:
 
     home     of the lake                      flow    what `Landing` takes
     place    [step, batch] or none            act     kill | wait | term
     step     drain (default), compact, check  beside  drain this lake's witness in another thread at the same time
     notes    directory for the files below (default: home)
 
-Entries are done in turn by `main.attempt`. Places and marks are those of `draindown.spark.job.fault_driver`, with
-<notes> for its home, and: `start` before the step; `judging` inside the gate; `logged` when version batch + 1 of the
-target is in the log; `data` of a compaction when a data file of it appears. <notes>/ready says that Spark runs.
+Entries are done in turn by `main.attempt`. Places and marks are those of
+`draindown.spark.job.fault_driver`, with <notes> for its home, and: `start` before the step;
+`judging` inside the gate; `logged` when version batch + 1 of the target is in the log; `data` of a
+compaction when a data file of it appears. <notes>/ready says that Spark runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Lakes that were struck by a fault, beside one that was not; drivers at work on them; and what should be in them."""
+"""Lakes that were struck by a fault, beside one that was not; drivers at work on them; and what
+should be in them.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ _HISTORY = ("_changed_at", "_arrived_at", "_origin")
 
 
 def lake(home: Path, batches: int = BATCHES, flow: dict[str, Any] = FLOW) -> Landing:
-    """A landing flow with files waiting, one batch each: changes, deletes, ties, refused rows in all of them."""
+    """A landing flow with files waiting, one batch each: changes, deletes, ties, refused rows in
+    all of them.
+    """
     landing = Landing(home, **flow)
     for batch in range(1, batches + 1):
         deliver(landing, batch)
@@ -60,14 +64,17 @@ def deliver(landing: Landing, batch: int, name: str | None = None) -> Path:
 
 
 def witness(home: Path) -> Landing:
-    """A flow beside that of the lake at `home`, over the same files: it appends, so nothing done twice can hide."""
+    """A flow beside that of the lake at `home`, over the same files: it appends, so nothing done
+    twice can hide.
+    """
     source = FLOW["source"] | {"files": str(home / "landing" / "*")}
     return Landing(home / "witness", pipeline="w", **(FLOW | {"source": source, "target": {}}))
 
 
 @dataclass(frozen=True)
 class Oracle:
-    """What the raw files mean, in plain Python: live rows (id: seq, a, b), dead keys, refused lines.
+    """What the raw files mean, in plain Python: live rows (id: seq, a, b), dead keys, refused
+    lines.
 
     `appended`: what the witness holds: rows, and their sums of seq and a.
     """
@@ -119,7 +126,9 @@ def against_oracle(landing: Landing, beside: Landing | None = None) -> list[str]
 
 
 def memory(landing: Landing) -> dict[str, int]:
-    """When each dead key died. What else is remembered depends on the order of batches: a delete that lost at once."""
+    """When each dead key died. What else is remembered depends on the order of batches: a delete
+    that lost at once.
+    """
     live, dead = {row["id"] for row in landing.rows("id")}, {}
     for row in landing.tombstones():
         if row["id"] not in live:
@@ -128,7 +137,9 @@ def memory(landing: Landing) -> dict[str, int]:
 
 
 def contents(landing: Landing) -> dict[str, Any]:
-    """The tables without what differs from run to run, nor by how often or in which order the input was read."""
+    """The tables without what differs from run to run, nor by how often or in which order the input
+    was read.
+    """
     rows = Counter(
         tuple((k, v) for k, v in row.items() if k not in _HISTORY) for row in landing.rows()
     )
@@ -154,7 +165,9 @@ def state(landing: Landing) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Control:
-    """A lake that nothing ever happened to: what it and its witness hold, and each whole state of either."""
+    """A lake that nothing ever happened to: what it and its witness hold, and each whole state of
+    either.
+    """
 
     home: Path
     keyed: dict[str, Any]
@@ -201,7 +214,9 @@ def _findings(landing: Landing) -> list[str]:
 def hold(
     trial: Trial, landing: Landing, to: Control, *, again: bool = False, beside: bool = False
 ) -> None:
-    """Hold a lake that recovered against the control. `again`: all input was read again by a new generation."""
+    """Hold a lake that recovered against the control. `again`: all input was read again by a new
+    generation.
+    """
     _equal(trial, landing, to.contents if again else to.keyed)
     if beside:
         _equal(trial, witness(landing.home), to.appended, "witness: ")
@@ -277,7 +292,9 @@ class Driver:
         self.until(lambda: (self.homes[0] / "ready").exists())
 
     def until(self, true: Callable[[], bool]) -> None:
-        """Wait for something to become true while the driver lives; one that takes too long is ended."""
+        """Wait for something to become true while the driver lives; one that takes too long is
+        ended.
+        """
         until = time.monotonic() + _PATIENCE
         while not true():
             ended = self.process.poll() is not None and not true()

@@ -1,4 +1,6 @@
-"""A rebuild that dies where it is told: at the n-th time of a step, or as version n of the live table appears."""
+"""A rebuild that dies where it is told: at the n-th time of a step, or as version n of the live
+table appears.
+"""
 
 from __future__ import annotations
 

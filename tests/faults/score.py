@@ -1,7 +1,8 @@
-"""The score of the campaign: its table, what soaks found, and what keeps it from passing (tests/campaign writes them).
+"""The score of the campaign: its table, what soaks found, and what keeps it from passing
+(tests/campaign writes them).
 
-A case is as good as its worst trial. A case that could not be tried here is named, with the reason, and counts for
-nothing.
+A case is as good as its worst trial. A case that could not be tried here is named, with the reason,
+and counts for nothing.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ def _worst(results: Sequence[Result]) -> str:
 
 
 def table(cases: Mapping[str, Sequence[Result]], commits: Mapping[str, str]) -> str:
-    """The table, with a line about all of it. `commits`: which commits the results of a case are of."""
+    """The table, with a line about all of it. `commits`: which commits the results of a case are
+    of.
+    """
     lines = [
         "| # | fault | injected | trials | proof, of one trial | how it ended | held | recovery | score | of commit |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",

@@ -1,6 +1,8 @@
-"""Drain one lake in a process of its own and measure its memory: `sizes.py HOME`, its flow in HOME/flow.json.
+"""Drain one lake in a process of its own and measure its memory: `sizes.py HOME`, its flow in
+HOME/flow.json.
 
-Writes HOME/taken.json: exit code, error, seconds, and the most memory that Python and the JVM had at once, in bytes.
+Writes HOME/taken.json: exit code, error, seconds, and the most memory that Python and the JVM had
+at once, in bytes.
 """
 
 from __future__ import annotations

@@ -29,7 +29,9 @@ Blow = Callable[[Airflow, Landing, Trial], None]
 
 
 def _everything(airflow: Airflow, landing: Landing, trial: Trial) -> None:
-    """Also the processes that tasks run in, as when a container goes down; of two drivers one can't die for now."""
+    """Also the processes that tasks run in, as when a container goes down; of two drivers one can't
+    die for now.
+    """
     drivers, frozen = airflow.drivers(), _session(landing)
     os.killpg(frozen, signal.SIGSTOP)  # it might wait for a disk
     stuck = {pid for pid in drivers if os.getsid(pid) == frozen}
@@ -52,7 +54,8 @@ def _all_but_tasks(airflow: Airflow, landing: Landing, trial: Trial) -> None:
     drivers, left = airflow.drivers(), airflow.tasks()
     airflow.signal(airflow.processes() - left, signal.SIGKILL)
     airflow.start()
-    # each ends once its driver has something to tell, which is after its batch; until then its next try waits
+    # each ends once its driver has something to tell, which is after its batch; until then its next
+    # try waits
     trial.promise("tasks that nobody looks after end", all(gone(task, 240) for task in left))
     trial.promise("drivers end with their tasks", all(map(gone, drivers)))
 
@@ -64,7 +67,9 @@ def _scheduler(airflow: Airflow, landing: Landing, trial: Trial) -> None:
 
 
 def _told_to_end(airflow: Airflow, landing: Landing, trial: Trial) -> None:
-    """All at once, as when a host goes down: no server takes what a task reports; what outlasts the grace is killed."""
+    """All at once, as when a host goes down: no server takes what a task reports; what outlasts the
+    grace is killed.
+    """
     airflow.signal(airflow.leaders(), signal.SIGTERM)
     airflow.ended(_GRACE)
     airflow.signal(airflow.processes(), signal.SIGKILL)
@@ -132,6 +137,8 @@ def test_runs_end_well_after_airflow_was_restarted(
 
 
 def _session(landing: Landing) -> int:
-    """The session of the driver that holds the lease, which is a process group too; its JVM leads it."""
+    """The session of the driver that holds the lease, which is a process group too; its JVM leads
+    it.
+    """
     owner = json.loads(Path(landing.layout.lease, "owner.json").read_text())
     return os.getsid(owner["pid"])

@@ -1,4 +1,6 @@
-"""Maintenance beside drains and readers, alive and killed: no row changes, no reader is cut off (F11 to F13)."""
+"""Maintenance beside drains and readers, alive and killed: no row changes, no reader is cut off
+(F11 to F13).
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def _files(landing: Landing) -> int:
 def test_optimize_by_other_hands_beside_a_batch(
     tmp_path: Path, spark: SparkSession, control: Control
 ) -> None:
-    """Begun before each MERGE and left to run beside it, in the same JVM: Delta decides who wins."""
+    """Begun before each MERGE and left to run beside it, in the same JVM: Delta decides who
+    wins.
+    """
     trials = []
     for batch, place in enumerate(lakes.PLACES):
         landing = lakes.lake(tmp_path / place)

@@ -1,4 +1,6 @@
-"""Clocks that jump, and an hour that comes twice (F27). Python's clock: the JVM's own only dates Delta's commits."""
+"""Clocks that jump, and an hour that comes twice (F27). Python's clock: the JVM's own only dates
+Delta's commits.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def _judged(trial: Trial, landing: Landing, spark: SparkSession) -> None:
-    """Check publishes the newest version, having seen the rows of the batches since: none is hidden by its stamp."""
+    """Check publishes the newest version, having seen the rows of the batches since: none is hidden
+    by its stamp.
+    """
     found = trial.run(landing, spark, "check").check
     expected = {row["id"] for row in landing.rows() if row["_changed_at"] is not None}
     trial.promise("all of the table is published", found and found.published_after == found.version)

@@ -1,4 +1,6 @@
-"""Drivers on a standalone Spark cluster of two workers: what they write, and what becomes of it when a part is lost."""
+"""Drivers on a standalone Spark cluster of two workers: what they write, and what becomes of it
+when a part is lost.
+"""
 
 from __future__ import annotations
 
@@ -68,10 +70,11 @@ def no_driver_is_left() -> Iterator[None]:
 
 
 class Project:
-    """A pipeline of some flows of one input, and drivers that run it: keyed, appended, from a topic, and windows.
+    """A pipeline of some flows of one input, and drivers that run it: keyed, appended, from a
+    topic, and windows.
 
-    `transform`: the module that the keyed flow's rows go through, with a function `changed`. `GATED` notes that a task
-    reached it, and waits for `go`. `broker`: has the topic.
+    `transform`: the module that the keyed flow's rows go through, with a function `changed`.
+    `GATED` notes that a task reached it, and waits for `go`. `broker`: has the topic.
     """
 
     def __init__(
@@ -118,7 +121,9 @@ class Project:
         self.spec = PipelineSpec.model_validate(document)
 
     def deliver(self, files: int = 1) -> list[dict[str, Any]]:
-        """Write files of changes of 50 keys, and send them. Return all rows that were ever delivered."""
+        """Write files of changes of 50 keys, and send them. Return all rows that were ever
+        delivered.
+        """
         start = len(list((self.home / "landing").iterdir()))
         for number in range(start, start + files):
             rows = [
@@ -166,7 +171,9 @@ class Project:
         return ended(self.start(master, **environ))
 
     def refused(self, master: str, **environ: str) -> tuple[int, str, dict[str, Any]]:
-        """Run what must fail. Return its exit code, and its error's code and all of it; the lake has no table then."""
+        """Run what must fail. Return its exit code, and its error's code and all of it; the lake
+        has no table then.
+        """
         exit_code, card = self.run(master, **environ)
         error = error_of(card)
         assert not TableLog(self.spec.layout("keyed").table).exists, error
@@ -176,7 +183,9 @@ class Project:
         return TableLog(self.spec.layout(table).table).rows("select * from t")
 
     def hold(self, delivered: list[dict[str, Any]]) -> None:
-        """Compare the tables with a fold in plain Python. Audit what records land in, whose ledger has each once."""
+        """Compare the tables with a fold in plain Python. Audit what records land in, whose ledger
+        has each once.
+        """
         newest = {row["id"]: row for row in sorted(delivered, key=lambda row: row["seq"])}
         expected = {"events": delivered} | {
             name: list(newest.values()) for name in ("keyed", "topic")
@@ -356,7 +365,9 @@ def test_a_part_of_the_cluster_that_is_lost_within_a_batch_costs_no_row(
 def _at_gate(
     tmp_path: Path, cluster: SparkCluster
 ) -> tuple[Project, list[dict[str, Any]], subprocess.Popen[str]]:
-    """Return a project, what was delivered, and a driver of which a task is within the first of two batches."""
+    """Return a project, what was delivered, and a driver of which a task is within the first of two
+    batches.
+    """
     project = Project(tmp_path / "p", *_KEYED, transform=GATED, max_files_per_trigger=1)
     delivered = project.deliver(2)
     driver = project.start(cluster.address)

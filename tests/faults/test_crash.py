@@ -1,4 +1,6 @@
-"""kill -9 anywhere: the next run is right, and nobody saw half of anything (F1 to F6, F9; one kill: test_starts)."""
+"""kill -9 anywhere: the next run is right, and nobody saw half of anything (F1 to F6, F9; one kill:
+test_starts).
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def _recover(
 
 
 def _struck_again_and_again(home: Path, step: str) -> list[Trial]:
-    """One lake, killed in its first batch, in the middle one by the next driver, in the last one by the third."""
+    """One lake, killed in its first batch, in the middle one by the next driver, in the last one by
+    the third.
+    """
     case, words = _GAPS[step]
     trials = [Trial(case, f"{place} batch, {step}", words) for place in lakes.PLACES]
     for batch, trial in enumerate(trials):
@@ -126,7 +130,8 @@ def _killed_twice(home: Path, seeds: tuple[int, ...], seconds: float) -> list[Tr
 def test_run_after_kill_at_random_times_is_right(
     tmp_path: Path, spark: SparkSession, control: Control
 ) -> None:
-    # a driver of its own takes longer than the session here, which is warm: so much is measured once
+    # a driver of its own takes longer than the session here, which is warm: so much is measured
+    # once
     lakes.lake(tmp_path / "pace")
     driver = Driver(tmp_path / "pace", {"home": str(tmp_path / "pace"), "beside": True})
     assert driver.wait() == 0, driver.log.read_text()[-4000:]

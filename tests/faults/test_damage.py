@@ -1,4 +1,6 @@
-"""Checkpoints, tables and logs that are gone, older, torn (F17, F18, F20): refused, and put right by command."""
+"""Checkpoints, tables and logs that are gone, older, torn (F17, F18, F20): refused, and put right
+by command.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""kill -9 in every gap of a derive batch, upstream histories at random: the next run is right (F37)."""
+"""kill -9 in every gap of a derive batch, upstream histories at random: the next run is right
+(F37).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ _TOGETHER = 4
 
 
 def _gaps(seed: int, number: int) -> tuple[str, ...]:
-    """Two gaps before the commit and one after, so that each flow meets each gap among any four seeds in turn."""
+    """Two gaps before the commit and one after, so that each flow meets each gap among any four
+    seeds in turn.
+    """
     first, second = sorted(((seed + number) % 4, (seed + number + 1 + seed // 4 % 3) % 4))
     return GAPS[first], GAPS[second], ENDS[(seed + number) % 4]
 
@@ -33,7 +37,8 @@ def _play(
     spark: SparkSession,
     every: Mapping[str, Any] = FLOWS,
 ) -> None:
-    """Per seed and flow: change the source, kill the flow's driver in gap after gap, run it, and hold its table.
+    """Per seed and flow: change the source, kill the flow's driver in gap after gap, run it, and
+    hold its table.
 
     `every`: the derived flows that there are.
     """

@@ -1,4 +1,6 @@
-"""What happens to a table as a whole under its derived flows: they follow, or end red by name; never silent (F38)."""
+"""What happens to a table as a whole under its derived flows: they follow, or end red by name;
+never silent (F38).
+"""
 
 from __future__ import annotations
 
@@ -135,7 +137,9 @@ def _pending(where: Path, spark: SparkSession, seed: int) -> History:
 
 
 def _goes_on(trial: Trial, history: History) -> None:
-    """Run the derived flows, type what a red one names, and hold them against what their source published."""
+    """Run the derived flows, type what a red one names, and hold them against what their source
+    published.
+    """
     it = history.it
     for name in READERS:
         if derived.drained(trial, it, name, it.spark):

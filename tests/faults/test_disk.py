@@ -1,4 +1,6 @@
-"""The disk is full, at every step that writes (F21). Needs the right to mount a tmpfs; says so where it is missing."""
+"""The disk is full, at every step that writes (F21). Needs the right to mount a tmpfs; says so
+where it is missing.
+"""
 
 from __future__ import annotations
 

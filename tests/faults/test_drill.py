@@ -1,4 +1,6 @@
-"""The drill as a user types it: real drivers are killed on copies, and the pipeline's own lake stays as it is."""
+"""The drill as a user types it: real drivers are killed on copies, and the pipeline's own lake
+stays as it is.
+"""
 
 from __future__ import annotations
 

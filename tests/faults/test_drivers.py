@@ -40,7 +40,9 @@ def _end_right(
 
 
 def _refused(trial: Trial, landing: Landing, step: Step = "drain") -> str:
-    """What a second driver is told. It is given no Spark session: it must leave before it wants one."""
+    """What a second driver is told. It is given no Spark session: it must leave before it wants
+    one.
+    """
     before = _everything(landing)
     request = landing.request(run_id="second").model_copy(update={"step": step})
     none = cast(Any, None)
@@ -236,7 +238,9 @@ def test_jvm_that_outlives_its_python_commits_nothing(
 def test_driver_that_lost_its_lease_can_not_commit(
     tmp_path: Path, spark: SparkSession, control: Control
 ) -> None:
-    """Someone removed the lock files, as nobody may: another driver gets in, and the first one's MERGE is fenced."""
+    """Someone removed the lock files, as nobody may: another driver gets in, and the first one's
+    MERGE is fenced.
+    """
     landings = [lakes.lake(tmp_path / place) for place in lakes.PLACES]
     driver = Driver(
         tmp_path, *[_entry(landing, "remembered", i, "wait") for i, landing in enumerate(landings)]
@@ -270,7 +274,9 @@ def test_driver_that_lost_its_lease_can_not_commit(
 def test_driver_on_another_host_that_was_followed_commits_nothing(
     tmp_path: Path, spark: SparkSession, control: Control
 ) -> None:
-    """A shared lease: its host freezes, the next driver follows it and drains everything, then it wakes."""
+    """A shared lease: its host freezes, the next driver follows it and drains everything, then it
+    wakes.
+    """
     flow = lakes.FLOW | {"lease": {"form": "shared", "expires": 5}}
     landings = [lakes.lake(tmp_path / place, flow=flow) for place in lakes.PLACES]
     places = enumerate(landings)

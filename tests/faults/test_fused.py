@@ -1,4 +1,6 @@
-"""A driver that dies, is told to end, or finds the disk full after its drain, when it checks what it drained."""
+"""A driver that dies, is told to end, or finds the disk full after its drain, when it checks what
+it drained.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""kill -9 in every gap of a batch of a history, or of rows that ask it, events at random: the next run is right."""
+"""kill -9 in every gap of a batch of a history, or of rows that ask it, events at random: the next
+run is right.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ _NAMES = ("seq", "op", "carrier", "at", "delay", "noise")
 
 
 class Changes:
-    """A chain whose append table gets random events of few keys: early, late, equal in sequence, delivered twice."""
+    """A chain whose append table gets random events of few keys: early, late, equal in sequence,
+    delivered twice.
+    """
 
     def __init__(self, home: Path, spark: SparkSession, seed: int) -> None:
         flows = {"flights": EVENTS, "statuses": HISTORY, "asked": ASKED}
@@ -82,7 +86,9 @@ class Changes:
         derived.hold_accounts(trial, self.it, "statuses")
 
     def hold_asked(self, trial: Trial) -> None:
-        """Compare what each event was told with the runs of the same loop, and the ledger with its accounts."""
+        """Compare what each event was told with the runs of the same loop, and the ledger with its
+        accounts.
+        """
         runs = fold(
             self.events,
             ["id"],
@@ -113,7 +119,9 @@ def _gaps(seed: int) -> tuple[str, ...]:
 
 
 def _play(where: Path, seeds: range, spark: SparkSession, flow: str) -> None:
-    """Per seed: more events, the flow's driver killed in gap after gap, the next run, and once more without a fault."""
+    """Per seed: more events, the flow's driver killed in gap after gap, the next run, and once more
+    without a fault.
+    """
     stories = {seed: Changes(where / str(seed), spark, seed) for seed in seeds}
     trials = {}
     for seed, story in stories.items():

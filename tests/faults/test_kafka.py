@@ -1,4 +1,6 @@
-"""Faults around Kafka: what brokers lose, repeat, or are away for (F22 to F25, F34 to F36); drivers that die (F33)."""
+"""Faults around Kafka: what brokers lose, repeat, or are away for (F22 to F25, F34 to F36); drivers
+that die (F33).
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def begun(
 
 
 def holds(trial: Trial, flow: KafkaFlow, numbers: list[int]) -> None:
-    """Promise that the table has these numbers, each once, and that the ledger and the audit agree with it."""
+    """Promise that the table has these numbers, each once, and that the ledger and the audit agree
+    with it.
+    """
     trial.promise(
         "each record that was left is there once",
         sorted(row["n"] for row in flow.rows("n")) == numbers,

@@ -1,4 +1,6 @@
-"""kill -9 in every gap of a batch of events that land in a history, at random: the next run is right (F3, F4)."""
+"""kill -9 in every gap of a batch of events that land in a history, at random: the next run is
+right (F3, F4).
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ def play(
     kind: type[Events] = Events,
     name: str = "history",
 ) -> None:
-    """Per seed: a batch, more events, a driver killed in gap after gap, the next run, and one more batch."""
+    """Per seed: a batch, more events, a driver killed in gap after gap, the next run, and one more
+    batch.
+    """
     stories = {seed: kind(where / str(seed), seed) for seed in seeds}
     trials = {
         seed: Trial(

@@ -1,4 +1,6 @@
-"""kill -9 in every gap of a batch that is merged column by column, at random: the next run is right (F3, F4)."""
+"""kill -9 in every gap of a batch that is merged column by column, at random: the next run is right
+(F3, F4).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The gate fails, dies, or judges while the next run writes (F32): nothing is published that was not judged."""
+"""The gate fails, dies, or judges while the next run writes (F32): nothing is published that was
+not judged.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""kill -9 in every gap of a rebuild: until the swap the old table stands whole, and the same command ends it right."""
+"""kill -9 in every gap of a rebuild: until the swap the old table stands whole, and the same
+command ends it right.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def _entry(home: Path, flow: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def _do(where: Path, homes: Iterable[Path], flow: dict[str, Any]) -> None:
-    """Drain the lakes, or rebuild them under the new contract, in one process that nothing happens to."""
+    """Drain the lakes, or rebuild them under the new contract, in one process that nothing happens
+    to.
+    """
     assert lakes.Driver(where / "driver", *[_entry(home, flow) for home in homes]).wait() == 0
 
 

@@ -1,5 +1,5 @@
-"""`draindown drill shuffle`: an honest pipeline holds; a transform that depends on the order is found, and a processor
-that keeps something in its class.
+"""`draindown drill shuffle`: an honest pipeline holds; a transform that depends on the order is
+found, and a processor that keeps something in its class.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ _PIPELINE: dict[str, Any] = {
     },
 }
 _FOLDS = {"Kept": "at", "ByKey": "at", "OfAll": "at", "Begun": "day"}
-"""Classes that number rows, and the time of these: the first keeps the number in its snapshot, the others in the class.
+"""Classes that number rows, and the time of these: the first keeps the number in its snapshot, the
+others in the class.
 """
 _FOLDED: dict[str, Any] = {
     **_PIPELINE,
@@ -182,7 +183,10 @@ class Begun:
         return [{"n": row["n"], "number": number} for row in rows], {"rows": number}
 """
 _FILES, _DAY = 9, "2026-03-01T"
-_HONEST = "from pyspark.sql import functions as F\n\n\ndef shape(df):\n    return df.withColumn('size', F.length('g'))\n"
+_HONEST = (
+    "from pyspark.sql import functions as F\n\n\ndef shape(df):\n    return "
+    "df.withColumn('size', F.length('g'))\n"
+)
 _BY_ORDER = """\
 from pyspark.sql import functions as F
 
@@ -230,10 +234,11 @@ def _changing() -> Iterator[list[Row]]:
 
 
 def _begun_elsewhere() -> Iterator[list[Row]]:
-    """Yield the rows of files: each has one of each group, of which each begins in a file of its own.
+    """Yield the rows of files: each has one of each group, of which each begins in a file of its
+    own.
 
-    So whatever files come after others, a group whose first row is not among them goes on from a row that it had. By
-    `day`, which is one, each group begins anew.
+    So whatever files come after others, a group whose first row is not among them goes on from a
+    row that it had. By `day`, which is one, each group begins anew.
     """
     for number in range(_FILES):
         minutes = [0 if group == number else 1 + number for group in range(_FILES)]
@@ -287,9 +292,10 @@ def test_a_processor_that_keeps_something_in_its_class_is_found(
 ) -> None:
     """It is found for any seed.
 
-    In the last round folds go on from states, for which see `_begun_elsewhere`. There `ByKey` counts from 1 again, and
-    `OfAll` never counts up to the number of all rows. `Begun` numbers all keys anew in each batch, as they come: in the
-    control the greatest of a partition is last, in the copy it is first.
+    In the last round folds go on from states, for which see `_begun_elsewhere`. There `ByKey`
+    counts from 1 again, and `OfAll` never counts up to the number of all rows. `Begun` numbers all
+    keys anew in each batch, as they come: in the control the greatest of a partition is last, in
+    the copy it is first.
     """
     monkeypatch.setenv("DRAINDOWN_MASTER", "local[2]")
     home, scratch = tmp_path / "project", tmp_path / "scratch"

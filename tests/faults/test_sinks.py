@@ -1,4 +1,6 @@
-"""Flows with sinks: drivers that die (F39) or stand still (F40) in a gap, servers that fail in a batch (F41)."""
+"""Flows with sinks: drivers that die (F39) or stand still (F40) in a gap, servers that fail in a
+batch (F41).
+"""
 
 from __future__ import annotations
 

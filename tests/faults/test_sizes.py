@@ -1,4 +1,6 @@
-"""Input larger than memory: parked or refused, never held. Each drain is a process of its own, whose peak is read."""
+"""Input larger than memory: parked or refused, never held. Each drain is a process of its own,
+whose peak is read.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Rounds of ingest, drain, check, compact and vacuum, a random fault in each; tables equal the oracle after each."""
+"""Rounds of ingest, drain, check, compact and vacuum, a random fault in each; tables equal the
+oracle after each.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ class Soak:
         self.fired: Counter[str] = Counter()
 
     def deliver(self) -> None:
-        """One to three files: new rows, old rows, deletes, refused rows, blank lines, now and then one twice."""
+        """One to three files: new rows, old rows, deletes, refused rows, blank lines, now and then
+        one twice.
+        """
         for _ in range(self.random.randint(1, 3)):
             lines = [self._line() for _ in range(self.random.randint(1, 40))]
             self.delivered += 1
@@ -87,7 +91,9 @@ class Soak:
             assert len(codes) < _ATTEMPTS, (self.round, self.trial.runs[-_ATTEMPTS:])
 
     def fault(self) -> None:
-        """One of them, at random; those that need a process or much work come around at fixed rounds."""
+        """One of them, at random; those that need a process or much work come around at fixed
+        rounds.
+        """
         kinds: list[Callable[[], str]] = [
             self._raise,
             self._raise,

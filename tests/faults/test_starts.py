@@ -1,4 +1,6 @@
-"""kill -9 between MERGE and ledger: the next start is right, tells what the killed one did; nobody saw half of it."""
+"""kill -9 between MERGE and ledger: the next start is right, tells what the killed one did; nobody
+saw half of it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Workers and tasks that die, and too little memory (F7, F8); what a driver says of it: tests/unit/test_runner.py."""
+"""Workers and tasks that die, and too little memory (F7, F8); what a driver says of it:
+tests/unit/test_runner.py.
+"""
 
 from __future__ import annotations
 
@@ -170,7 +172,9 @@ def test_a_command_whose_jvm_is_killed_says_so_and_the_next_is_right(tmp_path: P
 def test_jvm_that_the_kernel_kills_is_red_and_the_next_run_right(
     tmp_path: Path, spark: SparkSession, control: Control
 ) -> None:
-    """What a memory limit of a container does: SIGKILL for the process that grew, here at the sight of its size."""
+    """What a memory limit of a container does: SIGKILL for the process that grew, here at the sight
+    of its size.
+    """
     trials = []
     for batch, place in enumerate(lakes.PLACES):
         landing = lakes.lake(tmp_path / place)

@@ -1,7 +1,7 @@
 """kill -9 in every gap of a withdrawal: it counts nowhere or entirely, and the next one is right.
 
-As a program, `test_withdrawal_crash.py STEP HOME...`: drain each lake and withdraw what fails; at STEP (none: `-`) JVM
-and Python die at once, and HOME/fired names the JVM.
+As a program, `test_withdrawal_crash.py STEP HOME...`: drain each lake and withdraw what fails; at
+STEP (none: `-`) JVM and Python die at once, and HOME/fired names the JVM.
 """
 
 from __future__ import annotations

@@ -38,7 +38,9 @@ _NAMED = {Exit.GATE_FAILED, Exit.TRY_AGAIN, Exit.NEEDS_PERSON}
 
 @dataclass(frozen=True)
 class Run:
-    """How one process or step ended: exit code (negative: signal), error code, the commands it named, seconds."""
+    """How one process or step ended: exit code (negative: signal), error code, the commands it
+    named, seconds.
+    """
 
     code: int
     error: str | None = None
@@ -48,7 +50,9 @@ class Run:
 
 @dataclass
 class Trial:
-    """One fault at one place. `fired` is the proof that it struck; `runs` follow in order, the struck one first."""
+    """One fault at one place. `fired` is the proof that it struck; `runs` follow in order, the
+    struck one first.
+    """
 
     case: str
     place: str
@@ -83,7 +87,9 @@ class Trial:
         return report
 
     def follow(self, landing: Landing, verb: str) -> None:
-        """Type the command with that verb which the newest error names; one that it doesn't name is surgery."""
+        """Type the command with that verb which the newest error names; one that it doesn't name is
+        surgery.
+        """
         named = [
             command
             for step in self.runs[-1].next

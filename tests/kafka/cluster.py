@@ -33,7 +33,9 @@ _WAIT = 20.0
 
 
 class Secured:
-    """Settings of a broker with a SASL and a TLS listener beside the plain one, made once in a directory."""
+    """Settings of a broker with a SASL and a TLS listener beside the plain one, made once in a
+    directory.
+    """
 
     def __init__(self, home: Path) -> None:
         self.ca, self.keystore, ports = home / "ca.pem", home / "keystore.pem", home / "ports.json"
@@ -79,7 +81,9 @@ class Cluster:
     def shared(
         cls, home: Path, at_end: Callable[[Callable[[], None]], object]
     ) -> Iterator[Cluster]:
-        """One broker for all workers of a test run. The first starts it, and ends it `at_end` once no other uses it."""
+        """One broker for all workers of a test run. The first starts it, and ends it `at_end` once
+        no other uses it.
+        """
         home.mkdir(exist_ok=True)
         place, up = home / "broker", home / "up"
         with (home / "users").open("w") as users:
@@ -110,7 +114,9 @@ class Cluster:
         return f"t{os.getpid()}n{next(self._numbers)}"
 
     def create(self, topic: str, partitions: int = 1, **settings: object) -> None:
-        """Create a topic. Settings in snake case. It keeps records for ever: retention goes by their own timestamps."""
+        """Create a topic. Settings in snake case. It keeps records for ever: retention goes by
+        their own timestamps.
+        """
         config = {
             name.replace("_", "."): str(value)
             for name, value in {"retention_ms": -1, **settings}.items()
@@ -142,7 +148,9 @@ class Cluster:
             future.result(_WAIT)
 
     def restart(self, *topics: str) -> None:
-        """Stop the broker as it should be and start it. It leads these topics again, in later epochs."""
+        """Stop the broker as it should be and start it. It leads these topics again, in later
+        epochs.
+        """
         self.broker.stop()
         self.start_again(*topics)
 
@@ -165,7 +173,9 @@ class Cluster:
         self.until(led)
 
     def truncate(self, topic: str, partition: int, end: int) -> None:
-        """Cut the log of a dead broker's partition to an offset at which a batch of records begins."""
+        """Cut the log of a dead broker's partition to an offset at which a batch of records
+        begins.
+        """
         (directory,) = self.broker.home.rglob(f"{topic}-{partition}")
         (log,) = directory.glob("*.log")
         raw, at = log.read_bytes(), 0

@@ -37,7 +37,9 @@ KEYED: dict[str, Any] = {
 
 
 class KafkaFlow(Landing):
-    """Flow `f` of pipeline `p`, which appends unless its target says otherwise. `source`: fields of its source."""
+    """Flow `f` of pipeline `p`, which appends unless its target says otherwise. `source`: fields of
+    its source.
+    """
 
     def __init__(
         self, home: Path, spark: SparkSession | None, cluster: Cluster, topic: str, **flow: Any
@@ -83,7 +85,9 @@ class KafkaFlow(Landing):
         return fired
 
     def offsets(self) -> list[tuple[int, int]]:
-        """(partition, offset) of the table's rows, in order: one that is there twice shows twice."""
+        """(partition, offset) of the table's rows, in order: one that is there twice shows
+        twice.
+        """
         return sorted((row["part"], row["offset"]) for row in self.rows())
 
 

@@ -1,4 +1,6 @@
-"""Random histories of a topic, drivers that are killed while they drain it, and what must be in the lake in the end."""
+"""Random histories of a topic, drivers that are killed while they drain it, and what must be in the
+lake in the end.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ GAPS = (
     *("intake", "begun", "read", "kept", "quarantined", "remembered"),
     *("data", "commit", "merged", "recorded", "committed"),
 )
-"""Where a driver can die: the steps of a batch, and what `fault_driver` watches for between them."""
+"""Where a driver can die: the steps of a batch, and what `fault_driver` watches for between
+them.
+"""
 _START = datetime(2026, 9, 21, tzinfo=UTC)
 _PATIENCE = 240.0
 
@@ -46,7 +50,9 @@ class History:
     written: dict[int, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
 
     def write(self, cluster: Cluster, records: int) -> None:
-        """Write random records: changes of few keys, deletes, copies, and what is no record of the contract."""
+        """Write random records: changes of few keys, deletes, copies, and what is no record of the
+        contract.
+        """
         made = [self._record() for _ in range(records)]
         cluster.send(self.topic, made)
         for record in made:
@@ -111,7 +117,9 @@ def _is_broken(value: bytes | None) -> bool:
 
 
 def hold(history: History, flow: KafkaFlow) -> list[str]:
-    """Return what table, tombstones, quarantine, raw records and ledger have other than the records mean."""
+    """Return what table, tombstones, quarantine, raw records and ledger have other than the records
+    mean.
+    """
     found = []
     good = [(*place, one) for *place, one in history.records() if history.reason(one) is None]
     refused = Counter(
@@ -204,9 +212,11 @@ def _ledger(history: History, flow: KafkaFlow, refused: int) -> Iterator[str]:
 
 
 def struck(flow: KafkaFlow, gap: str, later: int = 0) -> str:
-    """Have a driver of its own drain the flow, and kill it with its JVM in a gap of a batch that none has begun.
+    """Have a driver of its own drain the flow, and kill it with its JVM in a gap of a batch that
+    none has begun.
 
-    `later`: so many new batches are done before. Return the proof. Raises AssertionError if it did not die there.
+    `later`: so many new batches are done before. Return the proof. Raises AssertionError if it did
+    not die there.
     """
     layout, home = flow.layout, flow.home / "driver"
     home.mkdir(exist_ok=True)
@@ -238,7 +248,8 @@ def struck(flow: KafkaFlow, gap: str, later: int = 0) -> str:
 def play(
     home: Path, spark: SparkSession, cluster: Cluster, topic: str, seed: int, gaps: Sequence[str]
 ) -> tuple[History, KafkaFlow, list[str]]:
-    """Write a random history and drain it by drivers that die in each of `gaps`. Return the proofs of the deaths.
+    """Write a random history and drain it by drivers that die in each of `gaps`. Return the proofs
+    of the deaths.
 
     What is left waits for a drain.
     """
@@ -260,7 +271,9 @@ def play(
 
 
 def dealt(seed: int, seeds: int) -> list[str]:
-    """Return the gaps that a seed dies in: of `seeds` in a row each gap has one turn; of many, for either table."""
+    """Return the gaps that a seed dies in: of `seeds` in a row each gap has one turn; of many, for
+    either table.
+    """
     turns = max(2, -(-len(GAPS) // seeds))
     if seeds * turns < 2 * len(GAPS):
         return list(GAPS[seed * turns : (seed + 1) * turns])

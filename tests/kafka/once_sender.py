@@ -1,9 +1,11 @@
-"""A driver that sends batches of a sink exactly once, in a process of its own, which may be killed or frozen.
+"""A driver that sends batches of a sink exactly once, in a process of its own, which may be killed
+or frozen.
 
     python -m tests.kafka.once_sender ADDRESS TOPIC EPOCH [BATCH:PART:SIGNAL]
 
-Batches from 0 come in portions of two record batches each. At BATCH:PART, once the brokers have what was sent before of
-the open transaction, the process sends itself the signal. It prints what it did; its exit code is that of a job.
+Batches from 0 come in portions of two record batches each. At BATCH:PART, once the brokers have
+what was sent before of the open transaction, the process sends itself the signal. It prints what it
+did; its exit code is that of a job.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A flow with four sinks: two tables of Postgres, a topic that gets batches at least once, and one that gets them once.
+"""A flow with four sinks: two tables of Postgres, a topic that gets batches at least once, and one
+that gets them once.
 
-`differences` says in what they are not as the table. Drivers that die or wait in a gap of a batch have a process of
-their own.
+`differences` says in what they are not as the table. Drivers that die or wait in a gap of a batch
+have a process of their own.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ def postgres() -> Iterator[PostgresServer]:
 def flow_of(
     home: Path, cluster: Cluster, topic: str, postgres: PostgresServer, **more: Any
 ) -> Landing:
-    """A flow whose sinks are all named by `topic`. Three files wait in `deliver`ed order, a batch each."""
+    """A flow whose sinks are all named by `topic`. Three files wait in `deliver`ed order, a batch
+    each.
+    """
     for name in (topic, f"{topic}-once"):
         cluster.create(name, 1)
     for name in ("alerts", "mirror"):
@@ -78,7 +81,9 @@ def flow_of(
 
 
 def deliver(flow: Landing, chance: random.Random, number: int) -> None:
-    """Each row is another state of its key; in every batch a row enters and leaves what is sent to alerts."""
+    """Each row is another state of its key; in every batch a row enters and leaves what is sent to
+    alerts.
+    """
     rows = [
         (id_, chance.choice(["u", "u", "u", "d"]), chance.randrange(100))
         for id_ in chance.sample(range(KEYS), 6)
@@ -111,7 +116,9 @@ def killed(flow: Landing, notes: Path, place: tuple[str, int] | None) -> int:
 
 
 def by_sql(postgres: PostgresServer, messages: Sequence[Any]) -> dict[bytes, Any]:
-    """Apply messages as the page has it for SQL. A second pass over the same messages finds nothing new."""
+    """Apply messages as the page has it for SQL. A second pass over the same messages finds nothing
+    new.
+    """
     (text,) = re.findall(r"```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     made, once = text.strip().split(";\n", 1)
     schema = postgres.new_name()
@@ -139,7 +146,9 @@ def by_sql(postgres: PostgresServer, messages: Sequence[Any]) -> dict[bytes, Any
 
 
 def differences(flow: Landing, cluster: Cluster, topic: str, postgres: PostgresServer) -> list[str]:
-    """Return in what the sinks and the ledger are not as the table. The first topic is read by its recipes."""
+    """Return in what the sinks and the ledger are not as the table. The first topic is read by its
+    recipes.
+    """
     table = {row["id"]: row["amount"] for row in flow.rows("id, amount")}
     rows = [row | {"sinks": json.loads(row["sinks"])} for row in flow.ledger()]
     wanted = {str(id_).encode(): {"id": id_, "amount": amount} for id_, amount in table.items()}

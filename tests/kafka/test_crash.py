@@ -1,4 +1,6 @@
-"""kill -9 in any gap of a batch that reads Kafka: table, raw, ledger and quarantine are what the records mean."""
+"""kill -9 in any gap of a batch that reads Kafka: table, raw, ledger and quarantine are what the
+records mean.
+"""
 
 from __future__ import annotations
 

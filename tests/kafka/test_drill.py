@@ -1,4 +1,6 @@
-"""A drill of a flow of Kafka: copies read the same records of the topic, and the flow itself stays as it is."""
+"""A drill of a flow of Kafka: copies read the same records of the topic, and the flow itself stays
+as it is.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Drivers that die or stand still between the steps of batches with four sinks: table, sinks and ledger agree.
+"""Drivers that die or stand still between the steps of batches with four sinks: table, sinks and
+ledger agree.
 
-The topic that gets batches at least once is read by the recipes of docs/kafka-sink.md, the other one without.
+The topic that gets batches at least once is read by the recipes of docs/kafka-sink.md, the other
+one without.
 """
 
 from __future__ import annotations
@@ -73,7 +75,9 @@ def test_a_driver_that_thaws_after_another_one_took_over_changes_nothing(
     postgres: PostgresServer,
     gap: str,
 ) -> None:
-    """A shared lease: the host freezes, the lease runs out, a driver on another host drains all, the first thaws."""
+    """A shared lease: the host freezes, the lease runs out, a driver on another host drains all,
+    the first thaws.
+    """
     lease = {"form": "shared", "expires": 5}
     flow = sinks.flow_of(tmp_path / "project", cluster, topic, postgres, lease=lease)
     for number in range(BATCHES):

@@ -1,4 +1,6 @@
-"""What can be lost at the brokers is red, by name, and never a green run with fewer or other rows."""
+"""What can be lost at the brokers is red, by name, and never a green run with fewer or other
+rows.
+"""
 
 from __future__ import annotations
 

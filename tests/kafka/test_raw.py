@@ -1,4 +1,6 @@
-"""Raw records in the lake: kept once, before all else, and read again when the topic no longer has them."""
+"""Raw records in the lake: kept once, before all else, and read again when the topic no longer has
+them.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def places(rows: Iterable[dict[str, Any]]) -> list[tuple[str, int]]:
 
 
 def audited(flow: KafkaFlow, records: int, *, unlooked: Sequence[str] = ()) -> None:
-    """Audit a flow: nothing is wrong, all raw records are recounted, and all that was not looked at is named."""
+    """Audit a flow: nothing is wrong, all raw records are recounted, and all that was not looked at
+    is named.
+    """
     found = audit(flow.spec, "f", root=flow.home)
     assert found.residues == [] and found.seen["raw records"] == records
     assert len(found.unlooked) == len(unlooked) and all(

@@ -1,4 +1,6 @@
-"""The same records through files and through Kafka give the same table, and the same reasons in quarantine."""
+"""The same records through files and through Kafka give the same table, and the same reasons in
+quarantine.
+"""
 
 from __future__ import annotations
 

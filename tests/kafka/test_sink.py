@@ -27,7 +27,9 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/kafka-sink.md"
 
 
 def read(cluster: Cluster, topic: str, *, committed: bool = False) -> list[Any]:
-    """Return the messages of a topic, partition by partition: all, or those up to the first open transaction."""
+    """Return the messages of a topic, partition by partition: all, or those up to the first open
+    transaction.
+    """
     level = "read_committed" if committed else "read_uncommitted"
     options = {"group.id": "tests", "enable.partition.eof": True, "isolation.level": level}
     reader = Consumer({"bootstrap.servers": cluster.address, **options})

@@ -1,4 +1,6 @@
-"""The pipelines of examples/sinks, as a user runs them: topics and table are what an independent fold computes."""
+"""The pipelines of examples/sinks, as a user runs them: topics and table are what an independent
+fold computes.
+"""
 
 from __future__ import annotations
 

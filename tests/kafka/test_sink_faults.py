@@ -1,4 +1,6 @@
-"""Brokers that are killed, restarted, frozen or full, or want SASL or TLS: each ends by name, the next run right."""
+"""Brokers that are killed, restarted, frozen or full, or want SASL or TLS: each ends by name, the
+next run right.
+"""
 
 from __future__ import annotations
 

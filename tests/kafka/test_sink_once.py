@@ -1,4 +1,6 @@
-"""A topic that gets each batch exactly once: its contract, and senders that are killed and frozen."""
+"""A topic that gets each batch exactly once: its contract, and senders that are killed and
+frozen.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,9 @@ def sender(
 
 
 def assert_once(cluster: Cluster, topic: str) -> None:
-    """0 doubled, 0 missing, 0 torn: a reader of committed messages has each row of each batch once, batch by batch."""
+    """0 doubled, 0 missing, 0 torn: a reader of committed messages has each row of each batch once,
+    batch by batch.
+    """
     messages = read(cluster, topic, committed=True)
     found = Counter((json.loads(one.value())["name"], one.key()) for one in messages)
     keys = [key for part in range(PARTS) for key in once_sender.keys(part)]

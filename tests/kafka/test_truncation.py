@@ -1,4 +1,6 @@
-"""Logs that lost records and grew again, and leaders that only moved, with a broker that was really cut."""
+"""Logs that lost records and grew again, and leaders that only moved, with a broker that was really
+cut.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def source(cluster: Cluster, home: Path) -> Kafka:
 
 
 def pin(cluster: Cluster, home: Path) -> dict[tuple[str, int], tuple[int, int | None]]:
-    """Pin all that is unread. Return position and epoch of each partition that has a position above 0."""
+    """Pin all that is unread. Return position and epoch of each partition that has a position above
+    0.
+    """
     made = source(cluster, home)
     made.pin(1, NOW).take(Bound(1024**3, None, "all"))
     newest = positions.newest(made._layout, 1)

@@ -1,4 +1,6 @@
-"""What every sink must do, as functions over a `Bench`: a sink's server with one empty target for each test."""
+"""What every sink must do, as functions over a `Bench`: a sink's server with one empty target for
+each test.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ PLACE = SinkPlace("lake-1", "pay", "payments", "alerts")
 
 
 def place_of(name: str) -> SinkPlace:
-    """The place of a sink of its own: two of one place exclude each other, also those of tests at once."""
+    """The place of a sink of its own: two of one place exclude each other, also those of tests at
+    once.
+    """
     return replace(PLACE, sink=name)
 
 

@@ -1,4 +1,6 @@
-"""A sink in memory that keeps to the port: what its server holds outlives the sinks that send to it."""
+"""A sink in memory that keeps to the port: what its server holds outlives the sinks that send to
+it.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,11 @@ Key = tuple[Any, ...]
 
 @dataclass
 class FakeServer:
-    """What a sink in memory holds: rows by key, the newest batch of each writer, and the epoch of each place.
+    """What a sink in memory holds: rows by key, the newest batch of each writer, and the epoch of
+    each place.
 
-    `fault` is called with the name of each step: reach, read, applied, recorded. What it raises ends the step, and
-    nothing of the batch is kept.
+    `fault` is called with the name of each step: reach, read, applied, recorded. What it raises
+    ends the step, and nothing of the batch is kept.
     """
 
     rows: dict[Key, dict[str, Any]] = field(default_factory=dict)

@@ -1,4 +1,6 @@
-"""What each batch of a drain costs: jobs and plans of Spark, logs opened by this process, commits and files."""
+"""What each batch of a drain costs: jobs and plans of Spark, logs opened by this process, commits
+and files.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class Cost:
 
 
 class Counter:
-    """Counts from Spark's own listeners, and what deltalake opens, while batches write below `lake`."""
+    """Counts from Spark's own listeners, and what deltalake opens, while batches write below
+    `lake`.
+    """
 
     def __init__(self, spark: SparkSession, lake: str | Path) -> None:
         self._spark, self._lake, self._opens, self._marks = spark, Path(lake), 0, list[Cost]()
@@ -41,7 +45,9 @@ class Counter:
             self._marks.append(self._now())
 
     def counting(self, work: Callable[[StepHook], object]) -> list[Cost]:
-        """Do some work that is given `reached`, and return the cost of each batch after the first."""
+        """Do some work that is given `reached`, and return the cost of each batch after the
+        first.
+        """
         counted = self._counted()
         with (
             mock.patch.object(table_log, "opened", counted),

@@ -1,7 +1,7 @@
 """Bad input by number (B1 to B38): the bytes, and by hand what must become of every record in them.
 
-Nothing here asks draindown. A delivery says which ids land, which positions are refused and why, and whether the file
-is kept out; `records` counts what its bytes hold, and both must agree.
+Nothing here asks draindown. A delivery says which ids land, which positions are refused and why,
+and whether the file is kept out; `records` counts what its bytes hold, and both must agree.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ MALFORMED, MISSING, LARGE = ("malformed", None), ("missing", "id"), ("too_large"
 
 @dataclass(frozen=True)
 class Delivery:
-    """One file: what must land (id, and what its row holds), what is refused by position, or why it is kept out.
+    """One file: what must land (id, and what its row holds), what is refused by position, or why it
+    is kept out.
 
-    `parked`: reason of a file that can't be read; `told`: words of the finding about one that isn't looked into.
-    `repaired`: name and bytes by which it is right afterwards, and the ids that land then. `header`, `folded`: lines
-    that are no records, and line ends inside quotes.
+    `parked`: reason of a file that can't be read; `told`: words of the finding about one that isn't
+    looked into. `repaired`: name and bytes by which it is right afterwards, and the ids that land
+    then. `header`, `folded`: lines that are no records, and line ends inside quotes.
     """
 
     case: str
@@ -788,7 +789,9 @@ def _late(seconds: int) -> datetime:
 
 
 def keyed_files(now: datetime) -> list[Delivery]:
-    """In the order in which they are drained, seven in the first batch. `lands` is the table in the end."""
+    """In the order in which they are drained, seven in the first batch. `lands` is the table in the
+    end.
+    """
     soon, far = now + timedelta(hours=1), now + timedelta(days=30)
     new_york = [
         change("gap", "2024-03-10T02:30:00", n=0),

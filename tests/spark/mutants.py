@@ -1,4 +1,6 @@
-"""Good files of every format with a few bytes changed, each by its seed alone, and what plain Python finds in them."""
+"""Good files of every format with a few bytes changed, each by its seed alone, and what plain
+Python finds in them.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,8 @@ _SPLICES = [
 
 @dataclass(frozen=True)
 class Found:
-    """What is in a file: lines with blank ones and, where plain Python can judge, the keys of rows that must land.
+    """What is in a file: lines with blank ones and, where plain Python can judge, the keys of rows
+    that must land.
 
     `lines` is None for a file that can't be read whole.
     """
@@ -72,7 +75,9 @@ class Found:
 
 
 def mutant(form: str, seed: int) -> tuple[str, bytes]:
-    """Name and bytes of one file: a good one with 1 to 8 changes, in the packed bytes if it is packed."""
+    """Name and bytes of one file: a good one with 1 to 8 changes, in the packed bytes if it is
+    packed.
+    """
     chance = random.Random(f"{form} {seed}")
     if form in ("parquet", "orc"):
         return f"{seed:04d}.{form}", _mutated(chance, _columnar(chance, form), columnar=True)

@@ -1,4 +1,6 @@
-"""What another engine does to a table, and the printed commands that help, with Spark as that engine."""
+"""What another engine does to a table, and the printed commands that help, with Spark as that
+engine.
+"""
 
 from __future__ import annotations
 

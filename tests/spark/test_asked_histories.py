@@ -1,7 +1,9 @@
-"""Lookups in a history at a time, computed again where changes touch, equal the query, over thousands of histories.
+"""Lookups in a history at a time, computed again where changes touch, equal the query, over
+thousands of histories.
 
-Each step of each history is a cell with keys of its own, so that all are one batch. A plain loop over the
-events knows the answers, which tests/tables/test_proof_asked.py compares with DuckDB's ASOF join.
+Each step of each history is a cell with keys of its own, so that all are one batch. A plain loop
+over the events knows the answers, which tests/tables/test_proof_asked.py compares with DuckDB's
+ASOF join.
 """
 
 from __future__ import annotations
@@ -153,7 +155,9 @@ def _fated(
 def _within(
     times: dict[tuple[Any, ...], tuple[Any, ...]], some: Sequence[Cell], *, append: bool
 ) -> None:
-    """A touched row's time lies between those that changes show of its key: what ended before is not needed."""
+    """A touched row's time lies between those that changes show of its key: what ended before is
+    not needed.
+    """
     met = 0
     for row in (row for cell in some for row in cell.after[0]):
         low, high = times.get(

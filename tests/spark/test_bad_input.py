@@ -1,4 +1,6 @@
-"""Bad JSON and bad files: what is refused, where it came from, and that the rest lands. B1-B22, B28, B29."""
+"""Bad JSON and bad files: what is refused, where it came from, and that the rest lands. B1-B22,
+B28, B29.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ MALFORMED, TYPE = ("malformed", None), lambda field: ("type", field)
 
 @dataclass(frozen=True)
 class Case:
-    """One file: its bytes, and for each position what became of the record (GOOD: an id that lands)."""
+    """One file: its bytes, and for each position what became of the record (GOOD: an id that
+    lands).
+    """
 
     content: bytes
     refused: Mapping[int, tuple[str, str | None]]
@@ -57,7 +61,9 @@ class Case:
 
 
 def lines(*records: tuple[bytes, Any], end: bytes = b"\n") -> Case:
-    """A file of records with what is expected of each: an id that lands, a refusal, or `...` for a blank line."""
+    """A file of records with what is expected of each: an id that lands, a refusal, or `...` for a
+    blank line.
+    """
     wanted = dict(enumerate((expected for _, expected in records), 1))
     return Case(
         end.join(raw for raw, _ in records) + end,
@@ -257,7 +263,9 @@ def content_of(name: str) -> bytes:
 
 @pytest.fixture(scope="module")
 def drained(landing: Callable[[Mapping[str, Any]], Any]) -> Any:
-    """Every case as a file of its own, drained at once; then drained again, which must find nothing to do."""
+    """Every case as a file of its own, drained at once; then drained again, which must find nothing
+    to do.
+    """
     here = landing(
         {
             "source": {

@@ -1,4 +1,6 @@
-"""Values that Spark can't compare, made comparable: maps by their entries, whatever the order of these."""
+"""Values that Spark can't compare, made comparable: maps by their entries, whatever the order of
+these.
+"""
 
 from __future__ import annotations
 

@@ -305,7 +305,9 @@ def _hold_against_gx(
 
 
 def _is_beyond_gx(config: Mapping[str, Any]) -> bool:
-    """Whether a bound is of year 1, which py4j miswrites, or both are times of two types, which Python cannot order."""
+    """Whether a bound is of year 1, which py4j miswrites, or both are times of two types, which
+    Python cannot order.
+    """
     bounds = (config["kwargs"].get(name) for name in ("min_value", "max_value"))
     texts = [text for text in bounds if isinstance(text, str)]
     forms = {
@@ -374,7 +376,9 @@ def test_samples_of_every_type_are_those_of_gx(spark: SparkSession, keys: list[s
 
 @pytest.mark.campaign
 def test_new_rows_are_held_against_all_others(spark: SparkSession) -> None:
-    """Where the other rows are known to have no copies, looking up the changed ones says what GX says."""
+    """Where the other rows are known to have no copies, looking up the changed ones says what GX
+    says.
+    """
     columns = [["t"], ["m"], ["at"], ["d"], ["u", "day"]]
     suite = {
         "expectations": [

@@ -1,4 +1,6 @@
-"""Jobs, plans, log opens, commits and files of a batch: what a small run costs, whatever its rows are."""
+"""Jobs, plans, log opens, commits and files of a batch: what a small run costs, whatever its rows
+are.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,8 @@ def new(batch: int) -> list[str]:
     return [json.dumps({"id": f"k{batch:03}{n:03}", "seq": 1, "a": n}) for n in range(50)]
 
 
-# What a batch cost when its side rows, its tombstones and its slice still went through Spark: 18 jobs and 30 plans, 10
-# and 16, 4 and 9, as many commits and files.
+# What a batch cost when its side rows, its tombstones and its slice still went through Spark: 18
+# jobs and 30 plans, 10 and 16, 4 and 9, as many commits and files.
 KINDS: dict[str, Any] = {
     "changes": (changes, {}, Cost(jobs=14, plans=21, opens=13, commits=5, files=5)),
     "new keys": (new, {}, Cost(jobs=6, plans=12, opens=5, commits=3, files=3)),

@@ -1,4 +1,6 @@
-"""Derive batches over real tables: fill, increments, buckets, crashes, accounts, and what is refused."""
+"""Derive batches over real tables: fill, increments, buckets, crashes, accounts, and what is
+refused.
+"""
 
 from __future__ import annotations
 

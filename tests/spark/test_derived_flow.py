@@ -1,4 +1,6 @@
-"""Derived flows as they run: landing, gate, derive, gate, through real streams; crashes, resets and idle runs."""
+"""Derived flows as they run: landing, gate, derive, gate, through real streams; crashes, resets and
+idle runs.
+"""
 
 from __future__ import annotations
 
@@ -347,7 +349,9 @@ _STEPS = ("begun", "read", "inputs", "merged", "recorded")
 def test_changes_whose_drain_died_are_in_each_kind_of_table_once(
     chain: Callable[..., Chain], step: str
 ) -> None:
-    """Of each kind, a drain of changes that move, split and delete rows dies at a step; the next one is right."""
+    """Of each kind, a drain of changes that move, split and delete rows dies at a step; the next
+    one is right.
+    """
     it = chain(
         **{kind: {"source": {"table": "flights"}, kind: part} for kind, part in _KINDS.items()}
     )

@@ -1,7 +1,8 @@
 """Touched keys recomputed equal the whole query, over thousands of histories in one job of Spark.
 
-A history is what happens to one source: step after step, rows that come, change, go and come twice. Each step of each
-history is a cell with keys of its own, so that all cells are one batch. A model in plain Python knows the whole query.
+A history is what happens to one source: step after step, rows that come, change, go and come twice.
+Each step of each history is a cell with keys of its own, so that all cells are one batch. A model
+in plain Python knows the whole query.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ Source = tuple[int, str | None, datetime | None, int | None, float | None, Decim
 
 @dataclass(frozen=True)
 class Cell:
-    """One step of one history: the source before and after, and the images of what changed between."""
+    """One step of one history: the source before and after, and the images of what changed
+    between.
+    """
 
     number: int
     before: Sequence[Source]
@@ -82,7 +85,9 @@ def _cells(draw: Random, histories: int) -> Iterator[Cell]:
 
 
 def _change(draw: Random, rows: list[Source], changes: list[tuple[Source, int]]) -> None:
-    """Insert, duplicate, update or delete a row; some updates change only a column that the query does not read."""
+    """Insert, duplicate, update or delete a row; some updates change only a column that the query
+    does not read.
+    """
     what = draw.random() if rows else 0.0
     if what < 0.5:
         new = draw.choice(rows) if rows and draw.random() < 0.2 else _row(draw)
@@ -121,7 +126,9 @@ Result = dict[tuple[Any, ...], tuple[Any, ...]]
 
 
 def _windows(size: int, step: int, rows: Iterable[Source]) -> Result:
-    """Count, sum, sum of doubles, sum of decimals, minimum and distinct of the rows of each window and group."""
+    """Count, sum, sum of doubles, sum of decimals, minimum and distinct of the rows of each window
+    and group.
+    """
     found: dict[tuple[Any, ...], list[Source]] = defaultdict(list)
     for row in rows:
         if row[2] is None:
@@ -135,7 +142,9 @@ def _windows(size: int, step: int, rows: Iterable[Source]) -> Result:
 
 
 def _sessions(gap: int, rows: Iterable[Source]) -> Result:
-    """End, seconds and measures of each run of rows of a cell and key that follow each other within a gap."""
+    """End, seconds and measures of each run of rows of a cell and key that follow each other within
+    a gap.
+    """
     groups: dict[tuple[Any, ...], list[tuple[datetime, Source]]] = defaultdict(list)
     for row in rows:
         if row[2] is not None:
@@ -172,7 +181,9 @@ def _measures(rows: Sequence[Source]) -> tuple[Any, ...]:
 
 
 def _per_key(rows: Iterable[Source]) -> Result:
-    """The measures per cell and key, of the rows with a number, for keys with two of them or more."""
+    """The measures per cell and key, of the rows with a number, for keys with two of them or
+    more.
+    """
     found: dict[tuple[Any, ...], list[Source]] = defaultdict(list)
     for row in rows:
         if row[3] is not None:
@@ -277,7 +288,9 @@ def _of_history() -> Histories:
 
 
 def _same(kind: Kind, one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Whether rows are equal, doubles that the kind computes within 1e-9, those that pass through exactly."""
+    """Whether rows are equal, doubles that the kind computes within 1e-9, those that pass through
+    exactly.
+    """
     near = 1e-9 if _computes(kind) else 0
     return len(one) == len(other) and all(
         a == b
@@ -295,7 +308,9 @@ def _computes(kind: Kind) -> bool:
 
 
 def _held(kind: Kind, result: Result) -> list[tuple[Any, ...]]:
-    """The rows of the table: results, with sums a little off, as another order of rows gives, which is no change."""
+    """The rows of the table: results, with sums a little off, as another order of rows gives, which
+    is no change.
+    """
     off = 1 + 2e-16 if _computes(kind) else 1
     return [
         (*key, *(one * off if isinstance(one, float) else one for one in values))

@@ -1,4 +1,6 @@
-"""Rows that come later than a flow accepts: kept apart by their own times, in any order, cut and crash; applied."""
+"""Rows that come later than a flow accepts: kept apart by their own times, in any order, cut and
+crash; applied.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,8 @@ def windows(rows: list[Event]) -> Counter[tuple[Any, ...]]:
 
 
 class World:
-    """Sources whose rows a test appends and withdraws, and the batches of a flow over them, without streams.
+    """Sources whose rows a test appends and withdraws, and the batches of a flow over them, without
+    streams.
 
     `of`: which source; empty for the first one.
     """
@@ -164,7 +167,8 @@ class World:
         until: int | None = None,
         edited: DerivedFlow | None = None,
     ) -> list[BatchRow]:
-        """Derive what changed and was decided since the last call; with `dying`, each batch dies there once.
+        """Derive what changed and was decided since the last call; with `dying`, each batch dies
+        there once.
 
         `edited`: the flow as somebody has edited it by the second attempt.
         """
@@ -233,7 +237,9 @@ class World:
         )
 
     def apart(self, of: str = "") -> Counter[int]:
-        """Ids of the rows that lie apart, by the signs of all batches of the newest fill and after."""
+        """Ids of the rows that lie apart, by the signs of all batches of the newest fill and
+        after.
+        """
         own = f"slice >= {self.filled} and source_table = '{of or next(iter(self.paths))}'"
         found: Counter[int] = Counter()
         for row in TableLog(self.layout.late).rows(f"select record, change from t where {own}"):
@@ -296,7 +302,9 @@ def test_the_table_depends_on_the_rows_alone(
 def test_rows_that_an_attempt_found_late_are_not_listed_once_the_flow_accepts_them(
     spark: SparkSession, tmp_path: Path, accept: int | None
 ) -> None:
-    """The first fill wrote them down and failed; another `accept` voids its slices, and the same batch runs anew."""
+    """The first fill wrote them down and failed; another `accept` voids its slices, and the same
+    batch runs anew.
+    """
     it, base = World(tmp_path, spark), START.replace(tzinfo=UTC)
     rows = [(at, "A", base, 1, ("u", at), base + ACCEPT * 2) for at in range(2)]
     it.insert(*rows)

@@ -1,7 +1,9 @@
-"""Random histories through real streams in one JVM: in whatever order flows run, their tables equal their queries.
+"""Random histories through real streams in one JVM: in whatever order flows run, their tables equal
+their queries.
 
-A history delivers rows that come late, twice, change and go. Flows run at random between deliveries, their fills and
-changes divided into few rows a batch or not at all. DuckDB computes the queries from a model of the source in Python.
+A history delivers rows that come late, twice, change and go. Flows run at random between
+deliveries, their fills and changes divided into few rows a batch or not at all. DuckDB computes the
+queries from a model of the source in Python.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Every kind of derived table through real streams: random histories, and replay, rebuild and reset in between.
+"""Every kind of derived table through real streams: random histories, and replay, rebuild and reset
+in between.
 
-Histories lie side by side in one lake, each with keys of its own. Flows run in random order, divided into
-few keys a batch or not at all, and some drains die. A model in plain Python and DuckDB say what the tables should be.
+Histories lie side by side in one lake, each with keys of its own. Flows run in random order,
+divided into few keys a batch or not at all, and some drains die. A model in plain Python and DuckDB
+say what the tables should be.
 """
 
 from __future__ import annotations
@@ -154,7 +156,9 @@ Found = Counter[tuple[Any, ...]]
 
 
 class World(Chain):
-    """Landing flows of flights and gates, with all events of the flights beside, and derived flows over them."""
+    """Landing flows of flights and gates, with all events of the flights beside, and derived flows
+    over them.
+    """
 
     def __init__(self, home: Path, spark: SparkSession, *kinds: str) -> None:
         beside = dict(_BESIDE[kind] for kind in kinds if kind in _BESIDE)
@@ -274,7 +278,9 @@ def _visits(flights: Sequence[Row], _gates: Sequence[Row], _: Sequence[Row]) -> 
 
 
 def _baskets(flights: Sequence[Row], _gates: Sequence[Row], _: Sequence[Row]) -> Found:
-    """Every second row of a run gives one, with the sum of it and the row before; the run's end gives one more."""
+    """Every second row of a run gives one, with the sum of it and the row before; the run's end
+    gives one more.
+    """
     found: Found = Counter()
     for carrier, own in _by_carrier(flights):
         rows = sorted(
@@ -400,7 +406,9 @@ _MODELS: dict[str, Callable[[Sequence[Row], Sequence[Row], Sequence[Row]], Found
 
 
 class History:
-    """What happens to the keys of one history: rows that come late, change, move to other times and keys, and go."""
+    """What happens to the keys of one history: rows that come late, change, move to other times and
+    keys, and go.
+    """
 
     def __init__(self, it: World, number: int, seed: int) -> None:
         self._it, self._number, self._draw = it, number, Random(seed)
@@ -431,7 +439,9 @@ class History:
 
 
 def _change(it: World, histories: Sequence[History], draw: Random, most: int) -> None:
-    """Deliver changes of all histories in any order, some a file later, and perhaps a file a second time."""
+    """Deliver changes of all histories in any order, some a file later, and perhaps a file a second
+    time.
+    """
     flights, gates = it.held
     for one in histories:
         some, others = one.rows(most)

@@ -1,4 +1,6 @@
-"""Maintenance of a source between the runs of its reader: what the reader needs stays, what nobody needs goes."""
+"""Maintenance of a source between the runs of its reader: what the reader needs stays, what nobody
+needs goes.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from tests.spark.test_derived_flow import CARRIERS, HOURLY, Chain
 
 
 def maintain(it: Chain, *, days: int = 8) -> int:
-    """Let days pass, then compact the source, purge it and VACUUM. The number of files that this removed."""
+    """Let days pass, then compact the source, purge it and VACUUM. The number of files that this
+    removed.
+    """
     layout = it.layout("flights")
     age(layout.table, days=days)
     it.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
@@ -39,7 +43,9 @@ def files(it: Chain) -> set[str]:
 
 
 def right(it: Chain) -> bool:
-    """Whether both tables are what their queries give over the source as it is now, all read by deltalake."""
+    """Whether both tables are what their queries give over the source as it is now, all read by
+    deltalake.
+    """
     source, carriers = TableLog(it.layout("flights").table), TableLog(it.layout("carriers").table)
     expected = source.rows(
         "select carrier, count(*) as c, avg(delay) as d from t group by carrier order by carrier"

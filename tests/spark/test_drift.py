@@ -1,4 +1,6 @@
-"""What the contract doesn't name and what files lack, by policy: told once, made columns in any order, or refused."""
+"""What the contract doesn't name and what files lack, by policy: told once, made columns in any
+order, or refused.
+"""
 
 from __future__ import annotations
 
@@ -241,7 +243,9 @@ def test_a_record_without_a_value_lacks_every_column_where_it_deletes(spark: Spa
 @pytest.mark.full
 @pytest.mark.parametrize("new", ["refuse", pytest.param("rescue", marks=pytest.mark.long)])
 def test_a_header_that_can_t_be_used_names_no_fields(landing: Make, new: str) -> None:
-    """The first line of a csv without a header is data: a finding would show it as names of fields that were kept."""
+    """The first line of a csv without a header is data: a finding would show it as names of fields
+    that were kept.
+    """
     here = landing(flow("csv", drift={"new": new}))
     here.land("1", b"k1,1,u,Jane Doe\n")
     here.land("2", b"id,seq,op,more,more\nk2,1,u,x,y\n")
@@ -305,7 +309,9 @@ def test_a_row_of_a_file_that_has_the_column_is_released_under_missing_refuse(
 
 
 def _folded(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
-    """The table that `drift: {new: add}` makes of these records: contract, then added by name, then `_rescued`."""
+    """The table that `drift: {new: add}` makes of these records: contract, then added by name, then
+    `_rescued`.
+    """
     reserved = {*COLUMNS, "arrived_at"}
     split = []
     for record in records:
@@ -349,7 +355,9 @@ def _folded(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
 
 
 def _delivered(chance: random.Random) -> list[list[dict[str, Any]]]:
-    """Files of records with few keys and sequences, so that many tie, and fields that come and go."""
+    """Files of records with few keys and sequences, so that many tie, and fields that come and
+    go.
+    """
     odd = ["new", "New", "other", "user-id", "_own", "ID", "arrived_at", "größe", "a b", "zz"]
     files = []
     for _ in range(4):

@@ -1,4 +1,6 @@
-"""Engine behaviour that the drain relies on. A failure here means: read the release notes before anything else."""
+"""Engine behaviour that the drain relies on. A failure here means: read the release notes before
+anything else.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,9 @@ def test_configured_puts_back_what_was_there(spark: SparkSession) -> None:
 def test_second_writer_of_a_transaction_fences_the_first(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """A driver that lost its lease computes on, but can't commit: its successor has committed the same batch."""
+    """A driver that lost its lease computes on, but can't commit: its successor has committed the
+    same batch.
+    """
     path = str(tmp_path / "t")
     spark.range(3).write.format("delta").save(path)
     gate = tmp_path / "gate"

@@ -1,7 +1,9 @@
-"""Histories kept batch by batch equal the fold of all events, over thousands of them in a few jobs of Spark.
+"""Histories kept batch by batch equal the fold of all events, over thousands of them in a few jobs
+of Spark.
 
-Each history gets its events in batches at random, late and twice; rows are withdrawn between them and released again.
-The model is plain Python: it holds every event and folds them anew after each step.
+Each history gets its events in batches at random, late and twice; rows are withdrawn between them
+and released again. The model is plain Python: it holds every event and folds them anew after each
+step.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Which row of a key wins, and what becomes of the others, over thousands of histories in one job of Spark.
+"""Which row of a key wins, and what becomes of the others, over thousands of histories in one job
+of Spark.
 
-A history is what happens to one key: batch after batch, and rows that a person takes out in between. Each batch of each
-history is judged against all that came before it, which the model in plain Python knows.
+A history is what happens to one key: batch after batch, and rows that a person takes out in
+between. Each batch of each history is judged against all that came before it, which the model in
+plain Python knows.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ _HISTORIES = 4_000
 
 @dataclass(frozen=True)
 class _Cell:
-    """One batch of one history: with all changes of its key before, its tombstones, and its rows that are kept out."""
+    """One batch of one history: with all changes of its key before, its tombstones, and its rows
+    that are kept out.
+    """
 
     key: tuple[Value, ...]
     batch: Sequence[Change]
@@ -50,7 +54,9 @@ class _Cell:
 
     @property
     def expected(self) -> tuple[Any, ...]:
-        """Sequence, content, fate and arrival of the row that wins, and how many rows are equal and lose to it."""
+        """Sequence, content, fate and arrival of the row that wins, and how many rows are equal and
+        lose to it.
+        """
         won = self.winner
         arrivals = [change.arrived for change in self.batch if change.rank == won.rank]
         equal = len(arrivals)

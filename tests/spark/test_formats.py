@@ -1,4 +1,6 @@
-"""CSV, Parquet, ORC and text: by header, by file schema, by line; what doesn't fit the contract is refused by row."""
+"""CSV, Parquet, ORC and text: by header, by file schema, by line; what doesn't fit the contract is
+refused by row.
+"""
 
 from __future__ import annotations
 
@@ -238,7 +240,9 @@ def test_csv_without_header_and_with_another_delimiter(landing: Make) -> None:
 def test_cells_that_turn_out_never_to_be_quoted_are_read_line_by_line(
     landing: Make, spark: SparkSession
 ) -> None:
-    """A refused record's hint says to declare it; files that were taken in before hold an odd number of quotes."""
+    """A refused record's hint says to declare it; files that were taken in before hold an odd
+    number of quotes.
+    """
     columns = {"id": "int not null", "s": "string"}
     here = landing({"source": {"format": "csv"}, "columns": columns})
     here.land("a.csv", b'id,s\n1,5" disk\n\n2,x\n3,"y\n4,z"\n')
@@ -574,13 +578,17 @@ PLACES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"use_dictionary": False, "column_encoding": {"d": "BYTE_STREAM_SPLIT"}},
     ),
 }
-"""Columns and options of Parquet files: one that Spark reads itself, and two that are read through a copy."""
+"""Columns and options of Parquet files: one that Spark reads itself, and two that are read through
+a copy.
+"""
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("old", [True, False], ids=["int96", "nanoseconds"])
 def test_times_are_the_same_whether_their_file_is_copied_or_not(landing: Make, old: bool) -> None:
-    """INT96 is an instant of any year; of nanoseconds the digits beyond microseconds are cut, before 1970 too."""
+    """INT96 is an instant of any year; of nanoseconds the digits beyond microseconds are cut,
+    before 1970 too.
+    """
     zones = {"timezone": "America/New_York"}
     columns = {
         "id": "int not null",
@@ -623,7 +631,9 @@ NOON = datetime(2026, 7, 1, 12)
 
 @pytest.mark.parametrize("zone", [pytest.param("UTC", marks=pytest.mark.full), "America/New_York"])
 def test_times_of_orc_are_what_clocks_of_the_flow_s_zone_showed(landing: Make, zone: str) -> None:
-    """Whether Spark reads their file or a copy, at any depth, and in an hour that the clocks of the zone skip."""
+    """Whether Spark reads their file or a copy, at any depth, and in an hour that the clocks of the
+    zone skip.
+    """
     here = landing(
         {"source": {"format": "orc", "timezone": zone}, "columns": {"id": "int not null", **CLOCKS}}
     )

@@ -1,8 +1,11 @@
-"""A thousand mutated files of every format: each record is accounted for, nothing crashes, the audit is clean.
+"""A thousand mutated files of every format: each record is accounted for, nothing crashes, the
+audit is clean.
 
-A columnar file that pyarrow reads and Spark doesn't ends red; the command that the error names must put it right.
+A columnar file that pyarrow reads and Spark doesn't ends red; the command that the error names must
+put it right.
 
-Files of one format are drained together. When that goes wrong, halves of them are, until the seeds are known.
+Files of one format are drained together. When that goes wrong, halves of them are, until the seeds
+are known.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A file that was taken in and lost before it was read is given up; its batch goes on without it."""
+"""A file that was taken in and lost before it was read is given up; its batch goes on without
+it.
+"""
 
 from __future__ import annotations
 

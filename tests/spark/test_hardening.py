@@ -1,4 +1,6 @@
-"""What a real drain leaves open: directories, sockets, pickles, and a Delta log that somebody planted."""
+"""What a real drain leaves open: directories, sockets, pickles, and a Delta log that somebody
+planted.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ def test_s4_s7_s14_hostile_values_stay_values_and_what_is_left_is_private(
 def test_s4_names_and_values_that_look_like_variables_stay_as_they_are(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Fields come with their names: in SQL text Spark would put what its environment holds in their place."""
+    """Fields come with their names: in SQL text Spark would put what its environment holds in their
+    place.
+    """
     odd, columns = "${env:HOME}", {"id": "string not null", "seq": "int not null"}
     target = {"keys": ["id"], "sequence_by": ["seq"]}
     text = Landing(tmp_path / "text", columns=columns, target=target)
@@ -105,7 +109,9 @@ def test_s13_nothing_listens_beyond_this_machine(spark: SparkSession) -> None:
 
 
 def _connections(process: psutil.Process) -> Sequence[Any]:
-    """Those of a process; none if it has ended meanwhile, as one that Spark started for a moment."""
+    """Those of a process; none if it has ended meanwhile, as one that Spark started for a
+    moment.
+    """
     try:
         return process.net_connections("inet")
     except psutil.NoSuchProcess:

@@ -1,4 +1,6 @@
-"""The fold of events into a history: Spark, DuckDB and plain Python agree on thousands of histories in one job."""
+"""The fold of events into a history: Spark, DuckDB and plain Python agree on thousands of histories
+in one job.
+"""
 
 from __future__ import annotations
 
@@ -163,7 +165,9 @@ def _plain(value: Any, *, is_sequence: bool) -> Any:
 
 @pytest.mark.parametrize("order", ["as sent", "backwards"])
 def test_events_of_sparks_own_failing_cases_fold_right(spark: SparkSession, order: str) -> None:
-    """Those of SPARK-58937: a no-op update in between, and a delete that comes after later events."""
+    """Those of SPARK-58937: a no-op update in between, and a delete that comes after later
+    events.
+    """
     events = [
         ("alice", 39, 1, None),
         ("alice", 41, 2, None),

@@ -1,4 +1,6 @@
-"""The kind `history` over real tables and streams: late, deleted and withdrawn events, crashes, resets, proofs."""
+"""The kind `history` over real tables and streams: late, deleted and withdrawn events, crashes,
+resets, proofs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A history that records land in, over real tables: late and repeated events, crashes, replays, resets, rebuilds."""
+"""A history that records land in, over real tables: late and repeated events, crashes, replays,
+resets, rebuilds.
+"""
 
 from __future__ import annotations
 
@@ -209,7 +211,9 @@ def test_random_events_survive_a_crash_in_every_gap(
 def test_fifty_histories_in_four_batches_equal_the_fold_of_their_events(
     landing: Callable[..., Landing], spark: SparkSession
 ) -> None:
-    """Some come in order, and change nothing for days; others late. The audit folds them in DuckDB, by its own code."""
+    """Some come in order, and change nothing for days; others late. The audit folds them in DuckDB,
+    by its own code.
+    """
     draw, it, came = Random(50), landing(), list[str]()
     for day in range(4):
         lines = [line(f"k{key:02}", 100 + day, 1, b=f"day {day}") for key in range(25)]
@@ -290,7 +294,9 @@ def test_a_history_is_replayed_reset_and_rebuilt(
 def test_a_history_that_is_put_aside_begins_anew_by_another_contract(
     landing: Callable[..., Landing], spark: SparkSession
 ) -> None:
-    """Hidden events of the old one have values that no record gives any more, and some of a file that is gone."""
+    """Hidden events of the old one have values that no record gives any more, and some of a file
+    that is gone.
+    """
     it = landing(target=HISTORY | {"track_history": ["b"]})
     lost = it.deliver(line("k", 5, b="x"), line("k", 6, b="x"), delete("k", 7))
     it.deliver(line("k", 3, b="x"), line("k", 4, b="x"), delete("j", 4))

@@ -1,4 +1,6 @@
-"""A batch is applied once and its numbers add up, or it ends red: any count that is off is noticed."""
+"""A batch is applied once and its numbers add up, or it ends red: any count that is off is
+noticed.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +127,9 @@ _AFTER: dict[str, tuple[Corrupt, str]] = {
         for metric in ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
     },
 }
-"""Noticed in the target's commit. What stands in it stays wrong, and so does every later run until someone looked."""
+"""Noticed in the target's commit. What stands in it stays wrong, and so does every later run until
+someone looked.
+"""
 
 
 @pytest.fixture(scope="module")

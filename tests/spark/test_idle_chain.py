@@ -26,7 +26,9 @@ WEEKLY: dict[str, Any] = {
 
 
 class Typed:
-    """`draindown run` as a process whose Java notes each start. `starts`: of the newest run; `seconds`: its time."""
+    """`draindown run` as a process whose Java notes each start. `starts`: of the newest run;
+    `seconds`: its time.
+    """
 
     def __init__(self, home: Path) -> None:
         self._home, self._notes = home, home / "starts"

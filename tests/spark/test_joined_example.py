@@ -1,4 +1,6 @@
-"""examples/flights/beside.yaml over the demo's flights: their weather and airline, aircraft's days, worst delays."""
+"""examples/flights/beside.yaml over the demo's flights: their weather and airline, aircraft's days,
+worst delays.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Joins and lookups as they run, through real streams: either side moves, crashes between, append sides."""
+"""Joins and lookups as they run, through real streams: either side moves, crashes between, append
+sides.
+"""
 
 from __future__ import annotations
 
@@ -297,7 +299,8 @@ def test_a_lookup_follows_both_tables_and_tells_what_it_missed(
         (4, None, False),
     ]
     assert it.proven("joined")
-    # a change of one looked-up row touches its left rows; one misses no more, another moves to a row without a name
+    # a change of one looked-up row touches its left rows; one misses no more, another moves to a
+    # row without a name
     monkeypatch.setattr(notes, "MANY", 2)
     monkeypatch.setattr(notes, "TIMES", 1)
     it.measure(airline("AA", "American Airlines"), airline("B6", "JetBlue"))
@@ -384,7 +387,8 @@ def test_a_lookup_at_a_time_follows_events_of_the_history_that_come_late(
     it.run("flights", "weather")
     it.run()  # the feeds are on from the end of the first drains
     assert names() == [(1, "-"), (2, "American"), (3, "American"), (4, "-"), (5, "-"), (6, "-")]
-    # a late event splits the run, and one before it begins another: rows outside of the times between stay as they are
+    # a late event splits the run, and one before it begins another: rows outside of the times
+    # between stay as they are
     it.measure(
         airline("AA", 70, "American Airlines"), airline("AA", 10, None), airline("UA", 0, "United")
     )
@@ -401,7 +405,8 @@ def test_a_lookup_at_a_time_follows_events_of_the_history_that_come_late(
     assert (row.touched, row.updated, row.unchanged) == (1, 1, 0) and it.proven("joined")
     if not moves:
         return
-    # a row of either side moves, in one batch: to another time, to another key, and what a run is ended by
+    # a row of either side moves, in one batch: to another time, to another key, and what a run is
+    # ended by
     it.deliver(it.row(1, 20), it.row(6, 60, "UA"))
     it.measure(airline("UA", 60, None, op="d"))
     it.run("weather", "flights")

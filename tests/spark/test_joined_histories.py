@@ -1,7 +1,9 @@
-"""Joins and lookups computed again where changes touch equal the query, over thousands of histories in one job.
+"""Joins and lookups computed again where changes touch equal the query, over thousands of histories
+in one job.
 
-A history is what happens to two tables: step after step rows come, change, move and go on either side. Each step of
-each history is a cell with keys of its own, so that all cells are one batch. A model in plain Python knows the query.
+A history is what happens to two tables: step after step rows come, change, move and go on either
+side. Each step of each history is a cell with keys of its own, so that all cells are one batch. A
+model in plain Python knows the query.
 """
 
 from __future__ import annotations
@@ -100,7 +102,9 @@ def _row(draw: Random, number: int) -> Source:
 
 
 def _joined(bound: tuple[int, int] | None, *, outer: bool, append: bool) -> Any:
-    """The pairs of rows of a cell whose keys are equal and whose times are within the bound, in seconds."""
+    """The pairs of rows of a cell whose keys are equal and whose times are within the bound, in
+    seconds.
+    """
 
     def whole(left: Sequence[Source], right: Sequence[Source]) -> Result:
         found: Result = {}
@@ -209,7 +213,9 @@ def _frame(
     side: str,
     more: str = "",
 ) -> DataFrame:
-    """Rows of a side, each with its origin if the flow reads it. `more`: a further column at their end."""
+    """Rows of a side, each with its origin if the flow reads it. `more`: a further column at their
+    end.
+    """
     if not _has_origin(flow, side):
         return spark.createDataFrame(rows, _COLUMNS + more)
     placed = [(*row[:5], (f"{side}{row[0]}", row[3]), *row[5:]) for row in rows]

@@ -1,4 +1,6 @@
-"""A job's JVM takes classes from the class-data archive of set-up, and one that it can't take disturbs nothing."""
+"""A job's JVM takes classes from the class-data archive of set-up, and one that it can't take
+disturbs nothing.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ def test_a_whole_class_archive_is_taken_for_its_own_class_path_alone(
 
 @pytest.mark.long
 def test_the_exercise_derives_a_table_too(spark: SparkSession, tmp_path: Path) -> None:
-    """Or the JVM of a derived flow would load from its jars the classes that a landing flow does not need."""
+    """Or the JVM of a derived flow would load from its jars the classes that a landing flow does
+    not need.
+    """
     class_archive.exercise(spark, tmp_path)
     layout = FlowLayout(str(tmp_path / "project" / "lake"), "exercise", "hours", "hours")
     rows = recent(layout, 9)

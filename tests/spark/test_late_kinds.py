@@ -1,4 +1,6 @@
-"""Sessions and joins that accept rows for a while: what is late follows from the rows alone, of each side."""
+"""Sessions and joins that accept rows for a while: what is late follows from the rows alone, of
+each side.
+"""
 
 from __future__ import annotations
 
@@ -145,7 +147,9 @@ class Late:
         )
 
     def hold(self) -> None:
-        """Compare the table with the model, its proofs, and what lies apart with what is late, of each side."""
+        """Compare the table with the model, its proofs, and what lies apart with what is late, of
+        each side.
+        """
         it = self.it
         names = _COLUMNS[self.flow]
         found = TableLog(it.layout.table).rows(f"select {names} from t")

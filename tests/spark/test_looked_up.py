@@ -1,4 +1,6 @@
-"""A lookup over real tables, as batches: what was not found is counted, and a row that touches very many is named."""
+"""A lookup over real tables, as batches: what was not found is counted, and a row that touches very
+many is named.
+"""
 
 from __future__ import annotations
 

@@ -253,7 +253,9 @@ def test_vacuum_removes_old_files_once_a_day_and_remembers(spark: SparkSession, 
 def test_each_write_of_a_compaction_comes_right_after_the_lease_was_looked_at(
     spark: SparkSession, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between two looks at the lease is one write at most, so none begins after the look that finds it lost."""
+    """Between two looks at the lease is one write at most, so none begins after the look that finds
+    it lost.
+    """
     asked = request(lake, {"retain": "8 days"})
     path = asked.layout.table
     for day, files in (("old", 1), ("a", 1), ("b", 8), ("c", 8)):

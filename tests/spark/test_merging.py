@@ -1,7 +1,8 @@
-"""Rows merged column by column equal the fold of each column, over thousands of keys in a few jobs of Spark.
+"""Rows merged column by column equal the fold of each column, over thousands of keys in a few jobs
+of Spark.
 
-Each key gets records with random subsets of columns, in batches at random, late and twice. The model is plain Python:
-it has every record and folds each column anew after each batch.
+Each key gets records with random subsets of columns, in batches at random, late and twice. The
+model is plain Python: it has every record and folds each column anew after each batch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A format that only this test knows: an entry in each registry, and no other line, lets it through drain and audit."""
+"""A format that only this test knows: an entry in each registry, and no other line, lets it through
+drain and audit.
+"""
 
 from __future__ import annotations
 

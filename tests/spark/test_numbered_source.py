@@ -1,4 +1,6 @@
-"""A source that only tests know goes through everything that a source of files does, with no line for it under src."""
+"""A source that only tests know goes through everything that a source of files does, with no line
+for it under src.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ class Lists:
         return TableLog(path).rows(f"select {columns} from t")
 
     def agrees(self) -> None:
-        """The table holds the newest row of each key, quarantine each refused record once, the ledger each batch."""
+        """The table holds the newest row of each key, quarantine each refused record once, the
+        ledger each batch.
+        """
         layout = self.asked.layout
         assert {row["id"]: row["n"] for row in self.rows(layout.table, "id, n")} == self.wanted
         assert len(self.rows(layout.table, "id")) == len(self.wanted)
@@ -234,7 +238,9 @@ def test_a_rebuild_reads_everything_into_a_fresh_table(flow: Lists, deaths: Sequ
 def test_appended_records_keep_origin_and_arrival(
     tmp_path: Path, spark: SparkSession, flow: Lists, deaths: Sequence[str]
 ) -> None:
-    """A record is there once, by list and position, also when a replay lets it in that came with another slice."""
+    """A record is there once, by list and position, also when a replay lets it in that came with
+    another slice.
+    """
     appending = Lists(
         tmp_path, spark, flow.asked.flow_spec.source.kind, target={}, rules={"few": "n < 5"}
     )

@@ -1,4 +1,6 @@
-"""Compaction of a history: open and closed rows lie in different files, no row changes, and readers leave files out."""
+"""Compaction of a history: open and closed rows lie in different files, no row changes, and readers
+leave files out.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class History:
         )
 
     def add(self, start: int, number: int, *, closed: int, p: str = "a") -> None:
-        """Append a file with a row of each key from `start` at the time of its key, of which some have ended."""
+        """Append a file with a row of each key from `start` at the time of its key, of which some
+        have ended.
+        """
         self.spark.sql(
             f"insert into delta.`{self.path}` select /*+ coalesce(1) */ cast(id as int), {self._at('id')}, "
             f"if(id < {start + closed}, {self._at('id + 1')}, null), cast(id as string), '{p}' "
@@ -51,7 +55,9 @@ class History:
         return text if self.at == _PLAIN else f"named_struct('at', {text}, 'seq', 1)"
 
     def files(self) -> list[tuple[int, int]]:
-        """Rows without an end, and the others, of each file, as they lie in Parquet: deleted ones too."""
+        """Rows without an end, and the others, of each file, as they lie in Parquet: deleted ones
+        too.
+        """
         found = []
         for path in DeltaTable(self.path).file_uris():
             ends = pq.read_table(path, columns=["__END_AT"]).column(0)
@@ -68,7 +74,9 @@ class History:
         return len(rows.where(condition).inputFiles())
 
     def compact(self, size: int = SIZE, *, force: bool = False) -> tuple[int, int]:
-        """Rewrite what is due. Returns the number of files before and after of those that were rewritten."""
+        """Rewrite what is due. Returns the number of files before and after of those that were
+        rewritten.
+        """
         found = compaction.assess("table", TableLog(self.path), size, force=force)
         done = rewrite(self.spark, found, size, lambda: None, force=force) if found else None
         return (0, 0) if done is None else (done.files_before, done.files_after)

@@ -140,7 +140,9 @@ def test_a_drain_that_lost_its_lease_after_its_last_batch_writes_nothing_more(
     step: str,
     written: list[str],
 ) -> None:
-    """What follows the batches: the table's change feed, what the source must still keep, and days of raw records."""
+    """What follows the batches: the table's change feed, what the source must still keep, and days
+    of raw records.
+    """
     landing, found = flow(tmp_path), list[str]()
     monkeypatch.setattr(drain_step, "_switch_on_feed", lambda *_: found.append("feed"))
     following = SimpleNamespace(

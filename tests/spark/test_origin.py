@@ -1,4 +1,6 @@
-"""Where a record came from and when it arrived, whether that is a literal or a join, and what the tables keep of it."""
+"""Where a record came from and when it arrived, whether that is a literal or a join, and what the
+tables keep of it.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def test_an_mtime_at_the_end_of_time_is_later() -> None:
 )
 @pytest.mark.parametrize("same", [True, False], ids=["one arrival", "several"])
 def test_every_record_gets_its_own(spark: SparkSession, files: int, same: bool) -> None:
-    """Two blocks a file: up to 16 files are literals, more are a join. Texts are not sorted as UTF-16 sorts them."""
+    """Two blocks a file: up to 16 files are literals, more are a join. Texts are not sorted as
+    UTF-16 sorts them.
+    """
     blocks = [
         BlockOrigin(_named(f), b, 10 * b - f, f"/{f}", 0 if same else f)
         for f in range(files)

@@ -1,4 +1,6 @@
-"""The contract without a drain: order of reasons, casts, times where clocks change, one parse per line."""
+"""The contract without a drain: order of reasons, casts, times where clocks change, one parse per
+line.
+"""
 
 from __future__ import annotations
 
@@ -364,7 +366,8 @@ _NUMBERS = (
 def _fitting(text: str, precision: int, scale: int, *, is_read_whole: bool) -> Decimal | None:
     """The number, if it has no more digits than that before and after its point: plain Python.
 
-    Of a number that isn't read whole, digits past the 38th don't count: those that the type has before its point are.
+    Of a number that isn't read whole, digits past the 38th don't count: those that the type has
+    before its point are.
     """
     plenty, number = Context(prec=500), Decimal(text)
     if not is_read_whole and number.adjusted() < 38:
@@ -380,7 +383,8 @@ def _fitting(text: str, precision: int, scale: int, *, is_read_whole: bool) -> D
 def _expected(text: str, precision: int, scale: int, form: str) -> Decimal | None:
     if form != "number" and "e" not in text.lower():
         return _fitting(text, precision, scale, is_read_whole=True)
-    # a number of JSON has a text too, which passed through a double; Java writes it without an exponent in this range
+    # a number of JSON has a text too, which passed through a double; Java writes it without an
+    # exponent in this range
     if form == "number" and 1e-3 <= abs(float(text)) < 1e7:
         spelled = repr(float(text))
         if _fitting(spelled, precision, scale, is_read_whole=True) is None:

@@ -1,4 +1,6 @@
-"""Rows that are merged column by column, over real tables: late, repeated and partial records, crashes, recovery."""
+"""Rows that are merged column by column, over real tables: late, repeated and partial records,
+crashes, recovery.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ def folded(it: Landing, lines: Sequence[str]) -> list[str]:
 
 
 def accounts(it: Landing) -> list[BatchRow]:
-    """The ledger's rows, each of which adds up; their rows are those of the table and of the tombstones."""
+    """The ledger's rows, each of which adds up; their rows are those of the table and of the
+    tombstones.
+    """
     rows = [conserve(BatchRow.from_dict(row)) for row in it.ledger()]
     assert sum(row.inserted - row.deleted for row in rows) == len(it.rows("1"))
     buried = it.tombstones() if TableLog(it.layout.tombstones).exists else []

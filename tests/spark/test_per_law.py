@@ -1,4 +1,6 @@
-"""The law of `per` queries: key by key, a query gives what it gives over all rows; what breaks the law is refused."""
+"""The law of `per` queries: key by key, a query gives what it gives over all rows; what breaks the
+law is refused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a batch keeps in memory stays there until the batch is done: it is parsed once and compared once."""
+"""What a batch keeps in memory stays there until the batch is done: it is parsed once and compared
+once.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def held(made: Landing, tmp_path: Path) -> Landing:
 
 
 def _stored(spark: SparkSession) -> set[int]:
-    """Ids of what is persisted, with all partitions computed, but for what Delta keeps of its logs."""
+    """Ids of what is persisted, with all partitions computed, but for what Delta keeps of its
+    logs.
+    """
     found = spark.sparkContext._jsc.sc().getRDDStorageInfo()
     own = [one for one in found if not str(one.name()).startswith("Delta Table State")]
     return {one.id() for one in own if one.numCachedPartitions() == one.numPartitions()}
@@ -97,7 +101,9 @@ def test_the_writes_of_a_batch_throw_nothing_away_that_it_still_reads(
 def test_a_table_that_nobody_wrote_to_for_long_is_compared_as_it_stands(
     held: Landing, spark: SparkSession
 ) -> None:
-    """Delta refuses to read versions that are older than what VACUUM keeps; the newest one is none of them."""
+    """Delta refuses to read versions that are older than what VACUUM keeps; the newest one is none
+    of them.
+    """
     landing = held
     for path in (landing.layout.table, landing.layout.tombstones):
         age(path, days=400)
@@ -157,8 +163,8 @@ def test_a_small_batch_is_compared_with_many_rows_by_compiled_code(
 def test_a_small_batch_is_sent_to_a_table_that_is_much_larger_and_hashed_by_its_merge(
     tmp_path: Path, spark: SparkSession
 ) -> None:
-    """Adaptive execution, which the bound is for, is on throughout; so small a table would be broadcast, or written
-    anew by another join.
+    """Adaptive execution, which the bound is for, is on throughout; so small a table would be
+    broadcast, or written anew by another join.
     """
     landing = Landing(tmp_path, maintenance={"copy_on_write": 0})
     landing.deliver(*[_line(key, 1) for key in "abcdefghijkl"])
@@ -217,7 +223,9 @@ def _files(table: str) -> list[dict[str, Any]]:
 def test_little_files_are_written_anew_and_rows_are_marked_in_others(
     held: Landing, spark: SparkSession
 ) -> None:
-    """What every reader would pay for, rows marked as deleted and files beside them, does not come to be."""
+    """What every reader would pay for, rows marked as deleted and files beside them, does not come
+    to be.
+    """
     landing = held
     landing.deliver(_line("a", 2), _line("f", 2))
     landing.apply(spark, tuning=Tuning(copied=3))
@@ -257,7 +265,9 @@ def test_files_with_marks_are_written_anew_without_them(
 def test_a_batch_of_new_keys_adds_a_file_and_looks_for_no_rows_to_change(
     tmp_path: Path, spark: SparkSession
 ) -> None:
-    """Unless the table is so large that it would be sorted for the keys. Its files wait for compaction."""
+    """Unless the table is so large that it would be sorted for the keys. Its files wait for
+    compaction.
+    """
     landing = Landing(tmp_path)
     batches = (("ab", 12), ("cd", 12), ("be", 12), ("fz", 5), ("gy", 12))
     for seq, (keys, little) in enumerate(batches, 1):

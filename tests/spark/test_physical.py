@@ -1,4 +1,6 @@
-"""The physical plan that `explain` shows is that of the next batch: it reads the same, and writes nothing."""
+"""The physical plan that `explain` shows is that of the next batch: it reads the same, and writes
+nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Lines of JSON that are read by one typed parse: as those that are read by a map of their fields."""
+"""Lines of JSON that are read by one typed parse: as those that are read by a map of their
+fields.
+"""
 
 from __future__ import annotations
 
@@ -323,7 +325,9 @@ def test_a_plain_line_is_read_as_by_a_map_of_its_fields(
 def _judged(
     spark: SparkSession, spec: FlowSpec, frame: DataFrame, known: Known, plain: PlainLines | None
 ) -> list[str]:
-    """All that is known of each line, as text: Python has no dates before the year 1, and -0.0 equals 0.0."""
+    """All that is known of each line, as text: Python has no dates before the year 1, and -0.0
+    equals 0.0.
+    """
     records = [json_records(frame, spec, known, plain=plain)]
     found = parse(spark, spec, records, SEEN, all_raw=True).withColumn(
         "_refused", F.col(WHY).isNotNull()

@@ -1,4 +1,6 @@
-"""Much input goes into the table portion by portion, and what each batch weighs sizes the next ones."""
+"""Much input goes into the table portion by portion, and what each batch weighs sizes the next
+ones.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Processors through real batches: thousands of histories, kept states, errors, and changed code."""
+"""Processors through real batches: thousands of histories, kept states, errors, and changed
+code.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,9 @@ def _at(draw: Random) -> datetime | None:
 
 
 class Histories:
-    """Keys side by side in one source, each with a history of its own: rows that come, change, move and go."""
+    """Keys side by side in one source, each with a history of its own: rows that come, change, move
+    and go.
+    """
 
     def __init__(self, number: int, seed: int) -> None:
         self.rows: dict[int, Row] = {}

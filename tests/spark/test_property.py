@@ -1,4 +1,6 @@
-"""Whatever is delivered in whatever way, the table is the fold of its rows and the ledger closes."""
+"""Whatever is delivered in whatever way, the table is the fold of its rows and the ledger
+closes.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,9 @@ def _play(landing: Landing, spark: SparkSession, drain: Drain, tuning: Tuning = 
 
 
 def _mtime(number: int) -> int:
-    """The mtime of a file, in nanoseconds: each fourth lies far ahead, the others long ago and in another order."""
+    """The mtime of a file, in nanoseconds: each fourth lies far ahead, the others long ago and in
+    another order.
+    """
     return (
         4_102_444_800 * 10**9
         if number % 4 == 0
@@ -103,7 +107,9 @@ def _mtime(number: int) -> int:
 
 
 def _batches(landing: Landing, case: Case) -> list[list[Change]]:
-    """The changes of each batch, by the intake: each with the earlier of when its file was seen and its mtime."""
+    """The changes of each batch, by the intake: each with the earlier of when its file was seen and
+    its mtime.
+    """
     files = [file for drain in case.drains for file in drain.files]
     found: dict[int, list[Change]] = {}
     for row in landing.read(landing.layout.intake_of(1)):
@@ -295,7 +301,9 @@ def _lowered(case: Case) -> Case:
 
 
 def _without_deletes(case: Case) -> Case:
-    """The case as an append flow sees it: a delete is a row like any other, and held to its contract."""
+    """The case as an append flow sees it: a delete is a row like any other, and held to its
+    contract.
+    """
     return _each_line(case, _plain)
 
 

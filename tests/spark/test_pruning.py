@@ -1,4 +1,6 @@
-"""A batch looks only into files of the target that can hold its keys: others may as well not be there."""
+"""A batch looks only into files of the target that can hold its keys: others may as well not be
+there.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Raw records as rows: those of a batch's ranges are kept, and read again from the files that may hold them."""
+"""Raw records as rows: those of a batch's ranges are kept, and read again from the files that may
+hold them.
+"""
 
 from __future__ import annotations
 

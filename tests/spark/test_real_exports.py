@@ -26,7 +26,9 @@ DAY = date(2010, 12, 1)
 
 @dataclass(frozen=True)
 class Export:
-    """A file, how it is declared, the rows that must be in the table, and the refused records: position and reason."""
+    """A file, how it is declared, the rows that must be in the table, and the refused records:
+    position and reason.
+    """
 
     name: str
     content: bytes

@@ -1,5 +1,5 @@
-"""Rebuilds: the table is what a fresh flow would have made, readers see the old one or the new one, a crash changes
-nothing of that."""
+"""Rebuilds: the table is what a fresh flow would have made, readers see the old one or the new one,
+a crash changes nothing of that."""
 
 from __future__ import annotations
 
@@ -62,11 +62,16 @@ NEW: dict[str, Any] = OLD | {
     "target": KEYED | {"partition_by": ["zone"]},
 }
 TIDY_OLD = "def tidy(df):\n    return df.withColumn('twice', F.col('a') * 3)\n"
-TIDY_NEW = "def tidy(df):\n    return df.withColumn('twice', F.col('a') * 2).withColumn('zone', F.pmod('id', F.lit(2)))\n"
+TIDY_NEW = (
+    "def tidy(df):\n    return df.withColumn('twice', F.col('a') * "
+    "2).withColumn('zone', F.pmod('id', F.lit(2)))\n"
+)
 
 
 def land(landing: Landing, *numbers: int) -> None:
-    """Files of changes, deletes and rows that the old rule refuses, the new one, or both contracts."""
+    """Files of changes, deletes and rows that the old rule refuses, the new one, or both
+    contracts.
+    """
     for batch in numbers:
         rows: list[dict[str, Any]] = [
             {
@@ -131,7 +136,9 @@ def rebuilt(
 
 @contextmanager
 def polling(path: str) -> Iterator[list[Counter[str]]]:
-    """Read the table again and again meanwhile; the states that were seen, each once, in their order."""
+    """Read the table again and again meanwhile; the states that were seen, each once, in their
+    order.
+    """
     seen: list[Counter[str]] = []
     errors: list[BaseException] = []
     done = threading.Event()
@@ -441,7 +448,9 @@ def test_a_request_of_a_rebuild_survives_its_job(tmp_path: Path) -> None:
 def test_rows_of_another_writer_are_on_the_card_and_dropped_by_a_word(
     tmp_path: Path, spark: SparkSession
 ) -> None:
-    """A table that was there before, of a MERGE by hand: two of its rows are of keys that no input has."""
+    """A table that was there before, of a MERGE by hand: two of its rows are of keys that no input
+    has.
+    """
     it = Landing(tmp_path, columns={"id": "string not null", "seq": "int not null", "op": "string"})
     old = spark.sql("select cast(id as string) as id, cast(9 as int) as seq from range(2, 5)")
     old.write.format("delta").save(it.layout.table)

@@ -1,4 +1,6 @@
-"""A run that refuses what came in: the drain lands what was good, and the check is red until someone decides."""
+"""A run that refuses what came in: the drain lands what was good, and the check is red until
+someone decides.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def flow(home: Path, target: dict[str, Any], **more: Any) -> Landing:
 def run(
     landing: Landing, spark: SparkSession, run_id: str
 ) -> tuple[StepReport, StepReport | None, Exit]:
-    """Drain and check as a run does: a check only where the plan made after the drain finds it due."""
+    """Drain and check as a run does: a check only where the plan made after the drain finds it
+    due.
+    """
     request = landing.request(run_id)
     drained, code = attempt(request, lambda _: landing.drain(spark, run_id=run_id))
     assert code == Exit.DONE, drained.error

@@ -26,7 +26,9 @@ def test_no_row_is_a_frame_too(spark: SparkSession) -> None:
 
 
 def test_few_are_part_of_the_plan_and_many_are_shared_out(spark: SparkSession) -> None:
-    """Of a list it would make an RDD that starts Python workers: processes that import Spark, for seconds."""
+    """Of a list it would make an RDD that starts Python workers: processes that import Spark, for
+    seconds.
+    """
     many = relation(spark, {"n": NUMBER}, [(number,) for number in range(20_000)])
     assert many.count() == 20_000
     assert many._jdf.queryExecution().executedPlan().nodeName() == "LocalTableScan"

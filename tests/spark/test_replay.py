@@ -1,4 +1,6 @@
-"""Generations and replays: whatever was lost, the documented command brings the table back, and nothing is doubled."""
+"""Generations and replays: whatever was lost, the documented command brings the table back, and
+nothing is doubled.
+"""
 
 from __future__ import annotations
 

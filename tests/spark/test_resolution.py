@@ -1,4 +1,6 @@
-"""Expressions that only Spark can judge end a drain before it reads or writes; what needs no Spark, it refuses too."""
+"""Expressions that only Spark can judge end a drain before it reads or writes; what needs no Spark,
+it refuses too.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,9 @@ def test_a_name_for_the_result_is_no_part_of_a_condition(
 
 
 def test_the_loggers_that_are_silenced_are_pysparks_own() -> None:
-    """In a process that has logged nothing yet: PySpark calls them with arguments that another logger refuses."""
+    """In a process that has logged nothing yet: PySpark calls them with arguments that another
+    logger refuses.
+    """
     code = (
         "import logging; from draindown.spark.contract import analysis; from pyspark.logger import PySparkLogger\n"
         "with analysis._unlogged(): pass\n"
@@ -178,7 +182,9 @@ _SIGNS = (
 
 @pytest.mark.long
 def test_every_operator_and_predicate_of_spark_is_taken(spark: SparkSession) -> None:
-    """Each word of Spark in each place around operands: where Spark reads more than a name for the result."""
+    """Each word of Spark in each place around operands: where Spark reads more than a name for the
+    result.
+    """
     parser = spark._jsparkSession.sessionState().sqlParser()  # type: ignore[attr-defined]
     symbols = spark._jvm.org.apache.spark.sql.catalyst.parser.SqlBaseLexer.VOCABULARY  # type: ignore[union-attr]
     tokens = {symbols.getSymbolicName(at) for at in range(symbols.getMaxTokenType() + 1)} - {None}

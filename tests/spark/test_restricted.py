@@ -1,4 +1,6 @@
-"""What a table can't hold: partitions that Delta stores as others, and writes that somebody forbade it."""
+"""What a table can't hold: partitions that Delta stores as others, and writes that somebody forbade
+it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ Make = Callable[[Mapping[str, Any]], Any]
 COLUMNS = {"id": "int not null", "n": "int not null", "p": "string", "gone": "boolean"}
 KEYED = {"keys": ["id"], "sequence_by": ["n"], "apply_as_deletes": "gone"}
 LONGEST = {"plain": "x" * 253, "two bytes": "é" * 126, "escaped": "/" * 84}
-"""As long as the name of a directory `p=...` can be: 255 bytes, and three for a character that is escaped."""
+"""As long as the name of a directory `p=...` can be: 255 bytes, and three for a character that is
+escaped.
+"""
 NONE = {
     "nothing": "",
     "what stands for NULL": "__HIVE_DEFAULT_PARTITION__",

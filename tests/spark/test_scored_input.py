@@ -1,4 +1,6 @@
-"""Bad input by number, a lake per format: drained, repaired, drained again, looked at with `deltalake`, and scored."""
+"""Bad input by number, a lake per format: drained, repaired, drained again, looked at with
+`deltalake`, and scored.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ STRAYS = ("k=1/not-mine.json", "loop.json", "directory.json", "pipe.json")
 
 @dataclass
 class Seen:
-    """A lake at one moment: rows by id (each as often as it stands there), refused records, parked files."""
+    """A lake at one moment: rows by id (each as often as it stands there), refused records, parked
+    files.
+    """
 
     rows: list[dict[str, Any]]
     refused: dict[tuple[str, int], tuple[str, str | None]]
@@ -38,7 +42,9 @@ class Seen:
 
 @dataclass
 class Story:
-    """What happened to a lake: how its drains ended, what they told, and what was there after the first and last."""
+    """What happened to a lake: how its drains ended, what they told, and what was there after the
+    first and last.
+    """
 
     name: str
     here: Any
@@ -96,7 +102,9 @@ def _strays(here: Any) -> None:
 
 
 def _repair(story: Story) -> None:
-    """What the documents say: put the right file there; then have it looked at again, or discard the old name."""
+    """What the documents say: put the right file there; then have it looked at again, or discard
+    the old name.
+    """
     here = story.here
     for delivery in story.deliveries:
         if delivery.repaired:
@@ -237,7 +245,9 @@ def _repaired(story: Story, seen: Seen, found: list[Delivery]) -> bool:
 
 
 def _sums(story: Story) -> bool:
-    """The ledger's sums close, and its records are those in the bytes: of each file read, and of each repaired one."""
+    """The ledger's sums close, and its records are those in the bytes: of each file read, and of
+    each repaired one.
+    """
     sums = story.here.sums()
     raw = sum(delivery.records for delivery in story.deliveries)
     again = sum(len(delivery.repaired[2]) for delivery in story.deliveries if delivery.repaired)

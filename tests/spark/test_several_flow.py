@@ -1,4 +1,6 @@
-"""A flow over two tables as it runs, through real streams; replays of earlier slices, and a rebuild beside."""
+"""A flow over two tables as it runs, through real streams; replays of earlier slices, and a rebuild
+beside.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ class Two(Chain):
         path.write_text("".join(json.dumps({"seq": self.files} | row) + "\n" for row in rows))
 
     def right(self) -> bool:
-        """Whether the table is what DuckDB computes from both tables, and what Spark proves it to be."""
+        """Whether the table is what DuckDB computes from both tables, and what Spark proves it to
+        be.
+        """
         found = TableLog(self.layout("owned").table).rows("select carrier, n, owner from t")
         with duckdb.connect() as db:
             for name in ("flights", "owners"):

@@ -1,4 +1,6 @@
-"""Queries over several tables: touched keys recomputed equal what DuckDB computes, whichever table changed."""
+"""Queries over several tables: touched keys recomputed equal what DuckDB computes, whichever table
+changed.
+"""
 
 from __future__ import annotations
 
@@ -245,7 +247,9 @@ def test_histories_of_both_tables_equal_what_another_engine_computes(
 
 Rows = list[tuple[Any, ...]]
 Cell = tuple[list[Rows], list[Rows], list[Rows]]
-"""One step of one history, with keys of its own: of both tables the rows before, the rows after, and signed images."""
+"""One step of one history, with keys of its own: of both tables the rows before, the rows after,
+and signed images.
+"""
 
 
 def _cells(draw: Random, histories: int) -> Iterator[Cell]:
@@ -475,7 +479,10 @@ def test_the_law_holds_for_several_tables(spark: SparkSession, each: int) -> Non
         for other in others
         for same in ("x.k = y.i", "y.i <=> x.k")
     ][::each]:
-        sql = f"select k, count(*) c, sum(b) s from (select x.k, y.b from {side} x {how} {other} y on {same}) group by k"
+        sql = (
+            f"select k, count(*) c, sum(b) s from (select x.k, y.b from {side} x {how} "
+            f"{other} y on {same}) group by k"
+        )
         kind = PerKey(Per.model_construct(keys=["k"], sql=sql), TABLES)
         with configured(spark, INTERPRETED):
             whole = query(kind, frames)

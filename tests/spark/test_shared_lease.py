@@ -1,4 +1,6 @@
-"""A driver that lost a shared lease: what it has in flight can't be committed, and what follows it is right."""
+"""A driver that lost a shared lease: what it has in flight can't be committed, and what follows it
+is right.
+"""
 
 from __future__ import annotations
 
@@ -148,7 +150,9 @@ def test_merge_in_flight_is_fenced_and_the_flow_goes_on(
 def test_driver_that_was_followed_stops_at_its_next_step(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Before the first batch is committed too: the fence says that nothing is there yet, and the batch is no replay."""
+    """Before the first batch is committed too: the fence says that nothing is there yet, and the
+    batch is no replay.
+    """
     landing = SharedLanding(tmp_path)
     landing.deliver('{"id": "x", "seq": 1, "a": 1}')
     landing.deliver('{"id": "x", "seq": 2, "a": 2}')

@@ -1,6 +1,8 @@
-"""Batches that go to sinks too: the table, the sinks and the ledger say the same, wherever the driver dies.
+"""Batches that go to sinks too: the table, the sinks and the ledger say the same, wherever the
+driver dies.
 
-The sinks are in memory. What they should hold is the table as deltalake reads it, filtered in Python.
+The sinks are in memory. What they should hold is the table as deltalake reads it, filtered in
+Python.
 """
 
 from __future__ import annotations
@@ -167,7 +169,9 @@ def test_a_keyed_flow_its_sinks_and_its_ledger_agree_wherever_it_dies(
 def test_older_rows_that_are_replayed_change_nothing_at_the_sinks(
     spark: SparkSession, landing: Callable[..., Landing], servers: dict[str, FakeServer], fault: str
 ) -> None:
-    """A rule refused one row at first; a replay without that rule brings it, beside rows that were superseded."""
+    """A rule refused one row at first; a replay without that rule brings it, beside rows that were
+    superseded.
+    """
     target = {"keys": ["id"], "sequence_by": ["seq"], "apply_as_deletes": "op = 'd'"}
     flow = landing({"target": target, "also_to": ALSO_TO, "rules": {"sane": "a is null or a >= 0"}})
     flow.deliver(
@@ -542,7 +546,9 @@ def _dying(fault: str) -> Callable[[str], None]:
 def test_the_fate_of_a_row_at_a_sink_follows_from_the_row_before_and_after(
     spark: SparkSession,
 ) -> None:
-    """All combinations, in one query. A row is what the sink holds if, and only if, it matches after the batch."""
+    """All combinations, in one query. A row is what the sink holds if, and only if, it matches
+    after the batch.
+    """
     cases = [
         (fate, was, matches)
         for fate in ("upsert", "delete", None)

@@ -1,4 +1,6 @@
-"""Sinks of joins, lookups, sessions and histories: what names a row there, and that the sink follows the table."""
+"""Sinks of joins, lookups, sessions and histories: what names a row there, and that the sink
+follows the table.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,9 @@ def test_a_sink_follows_a_join_whose_batches_are_run_again(
     monkeypatch: pytest.MonkeyPatch,
     step: str,
 ) -> None:
-    """Each row moves to another scope, whose batch is another one than that of the scope which it leaves."""
+    """Each row moves to another scope, whose batch is another one than that of the scope which it
+    leaves.
+    """
     it = Paired(tmp_path / "project", spark, joined={**JOINED, "also_to": ALSO_TO})
     it.deliver(*(it.row(number, 60 * number) for number in range(8)))
     it.measure(*(it.station(number, 60 * number + 5) for number in range(8)))

@@ -1,4 +1,6 @@
-"""A flow over a real Postgres: the sink holds what its condition says of the table, wherever the driver dies."""
+"""A flow over a real Postgres: the sink holds what its condition says of the table, wherever the
+driver dies.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Sinks after a rebuild took the table's place: they are compared with the version from before.
 
-The sinks are topics in memory, which can't delete what the table does not have, and a table in memory, which can.
+The sinks are topics in memory, which can't delete what the table does not have, and a table in
+memory, which can.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ from tests.spark.test_sinks import record, sink, table
 
 
 class Logged(FakeSink):
-    """Notes what it is sent. One whose table is named `topic…` can't delete what the flow's table does not have."""
+    """Notes what it is sent. One whose table is named `topic…` can't delete what the flow's table
+    does not have.
+    """
 
     def __init__(
         self, server: FakeServer, place: Any, log: list[tuple[str, str]], is_topic: bool
@@ -248,7 +251,9 @@ def test_a_sink_that_was_stale_before_or_twice_rebuilt_gets_every_row_and_what_i
 
 
 def test_what_differs_between_two_versions_is_what_a_model_says(spark: SparkSession) -> None:
-    """2,000 keys with NULL among them, in both versions, one or none; values that are NULL, NaN, equal or not."""
+    """2,000 keys with NULL among them, in both versions, one or none; values that are NULL, NaN,
+    equal or not.
+    """
     chance = random.Random(40)
     values = [None, 0.0, 1.5, float("nan")]
 

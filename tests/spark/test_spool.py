@@ -1,4 +1,6 @@
-"""Files that Spark can't read as they are: copies of them lie where every host sees them, and only during a batch."""
+"""Files that Spark can't read as they are: copies of them lie where every host sees them, and only
+during a batch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A drain and its check in one process: one after the other, the second judged anew by a driver of its own."""
+"""A drain and its check in one process: one after the other, the second judged anew by a driver of
+its own.
+"""
 
 from __future__ import annotations
 

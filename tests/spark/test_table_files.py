@@ -1,4 +1,6 @@
-"""A version of a Delta table in portions of files: each row once, whatever was deleted, appended or compacted since."""
+"""A version of a Delta table in portions of files: each row once, whatever was deleted, appended or
+compacted since.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from draindown.spark.targets.table_files import TableFiles
 
 @pytest.fixture(scope="module")
 def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A table that is empty as of version 1, has 38 rows as of version 6, and lost some of these since."""
+    """A table that is empty as of version 1, has 38 rows as of version 6, and lost some of these
+    since.
+    """
     path = str(tmp_path_factory.mktemp("files") / "t")
     spark.sql(f"create table delta.`{path}` (id bigint, p string) using delta partitioned by (p)")
     spark.sql(

@@ -1,4 +1,6 @@
-"""A transform is held to columns of its own row, to answers that a replay gives again, and to names of its own."""
+"""A transform is held to columns of its own row, to answers that a replay gives again, and to names
+of its own.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +124,9 @@ def test_names_that_no_table_has_or_draindown_has_are_refused(
 def test_a_column_of_what_is_never_null_may_be_added_and_stays(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The nested fields of a column that is added to a table are nullable, those of a struct of literals are not."""
+    """The nested fields of a column that is added to a table are nullable, those of a struct of
+    literals are not.
+    """
     landing = Landing(tmp_path, transform="own.made")
     added = "{'one': F.struct(F.lit(1).alias('x')), 'all': F.array(F.struct(F.lit(2).alias('y')))}"
     for batch, made in enumerate(("{}", added, added)):

@@ -1,4 +1,6 @@
-"""What is a value of a type, and what is none: each scalar on its own, in JSON and CSV, and at any depth of a value."""
+"""What is a value of a type, and what is none: each scalar on its own, in JSON and CSV, and at any
+depth of a value.
+"""
 
 from __future__ import annotations
 
@@ -250,7 +252,9 @@ def test_text_is_a_value_or_refused_at_any_depth(spark: SparkSession, kind: str)
 
 
 def _shown(kind: str, at: str) -> Any:
-    """The value that lies within a nested one: times as microseconds, since Python's have another zone."""
+    """The value that lies within a nested one: times as microseconds, since Python's have another
+    zone.
+    """
     path = {
         "column": at,
         "array": f"{at}[1]",
@@ -634,7 +638,9 @@ def test_a_sequence_of_another_form_is_not_cut(
 
 
 def test_a_sequence_that_is_taken_from_another_field_is_not_cut(spark: SparkSession) -> None:
-    """What was cut is known by the names of fields, and a text in a file with nanoseconds is looked at as any other."""
+    """What was cut is known by the names of fields, and a text in a file with nanoseconds is looked
+    at as any other.
+    """
     seen = "timestamp'2026-07-01 12:00:00.123456'"
     rows = spark.sql(
         f"select id, named_struct('id', 1, 'event_time', {seen}, 'at', {seen}, 'said', concat('2026-07-01 12:00:00.', "
@@ -806,7 +812,9 @@ IN_FILE: Mapping[str, Sequence[Any]] = {
 def test_a_refused_row_of_a_columnar_file_is_replayed_as_it_was_read(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Each value alone in its row: what is good when read is the same when replayed, and so is what is refused."""
+    """Each value alone in its row: what is good when read is the same when replayed, and so is what
+    is refused.
+    """
     pairs = [(value, kind) for value, kinds in IN_FILE.items() for kind in kinds]
     fields = ", ".join(
         f"'p{at}', if(id = {at}, {value}, null)" for at, (value, _) in enumerate(pairs)

@@ -1,4 +1,6 @@
-"""`draindown why` of a drained lake: the places that it prints, read raw by this test, make the row or its absence."""
+"""`draindown why` of a drained lake: the places that it prints, read raw by this test, make the row
+or its absence.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ _FLOWS: Mapping[str, Any] = {
 
 
 class Lake:
-    """A chain that drained random changes in three batches, with all kinds of derivations behind them."""
+    """A chain that drained random changes in three batches, with all kinds of derivations behind
+    them.
+    """
 
     def __init__(self, home: Path, spark: SparkSession) -> None:
         self.it, self.draw = Chain(home, spark, **_FLOWS), Random(45)
@@ -218,7 +222,9 @@ def test_two_hundred_keys_lead_to_the_records_that_made_them(
 
 
 def _absent(lake: Lake) -> int:
-    """Hold what is said of keys that no row has against all raw files. Return how many were asked for."""
+    """Hold what is said of keys that no row has against all raw files. Return how many were asked
+    for.
+    """
     records = [
         (str(file), at, json.loads(line))
         for file in sorted((lake.it.home / "landing").iterdir())

@@ -1,4 +1,6 @@
-"""Rows that fail the gate are withdrawn: out of the table, kept out and kept whole, until somebody decides."""
+"""Rows that fail the gate are withdrawn: out of the table, kept out and kept whole, until somebody
+decides.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +128,9 @@ class Gated(Landing):
         return [one["quarantine_id"] for one in rows if json.loads(one["raw"])["id"] == key]
 
     def model(self) -> dict[str, Row]:
-        """The newest row of each key that nobody keeps out; a delete wins over a row of its sequence."""
+        """The newest row of each key that nobody keeps out; a delete wins over a row of its
+        sequence.
+        """
         newest: dict[str, Row] = {}
         for one in self.seen:
             out, dead = self.kept_out.get(one["id"], -1), one.get("op") == "d"
@@ -139,8 +143,8 @@ class Gated(Landing):
     def right(self, *, whole: bool = True, lost: bool = False) -> None:
         """The table is the model's, the ledger closes, and neither audit nor doctor finds anything.
 
-        `whole`: the ledger's rows are those of this table, no more and no fewer; `lost`: the table was made anew, and
-        nothing of it is published yet.
+        `whole`: the ledger's rows are those of this table, no more and no fewer; `lost`: the table
+        was made anew, and nothing of it is published yet.
         """
         held = {
             one["id"]: {name: one[name] for name in ("id", "seq", "a", "b")} for one in self.rows()
@@ -433,7 +437,9 @@ EVERY_TYPE = {
 
 
 def content(flow: Gated) -> str:
-    """All rows as text, to the last digit, without their stamp. Spark's own: Python has no year 10000."""
+    """All rows as text, to the last digit, without their stamp. Spark's own: Python has no year
+    10000.
+    """
     rows = flow.spark.read.format("delta").load(flow.layout.table).drop("_changed_at", "odd")
     found = rows.selectExpr(
         *(f"cast(`{name}` as string) as `{name}`" for name in rows.columns)

@@ -1,4 +1,6 @@
-"""Dates, times and numbers in forms of their own: what the engine reads, and the audit's reader of its own code."""
+"""Dates, times and numbers in forms of their own: what the engine reads, and the audit's reader of
+its own code.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`draindown as-of`: the rows of a history at any time are those of a plain loop over its events."""
+"""`draindown as-of`: the rows of a history at any time are those of a plain loop over its
+events.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +127,9 @@ def _events(draw: Random, kind: str) -> list[Row]:
 
 
 def _in_force(rows: list[Row], at: Any, key: str | None = None) -> list[tuple[Any, ...]]:
-    """Key and value of each row in force: it began, and what ends it is later, by the first sequence column."""
+    """Key and value of each row in force: it began, and what ends it is later, by the first
+    sequence column.
+    """
     valid = (
         row for row in rows if row["start"][0] <= at and (row["end"] is None or row["end"][0] > at)
     )
@@ -372,7 +376,8 @@ def test_the_sql_for_duckdb_in_the_docs_is_true(
     ]
     rows = it.write(events)
     with closing(duckdb.connect()) as db:
-        # the extension that reads Delta in DuckDB is not among the packages: its function reads the same rows here
+        # the extension that reads Delta in DuckDB is not among the packages: its function reads the
+        # same rows here
         held = TableLog(it.layout.table).query("select * from t")
         db.register("held", held)
         db.execute("create macro delta_scan(path) as table select * from held")

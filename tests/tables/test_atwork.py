@@ -1,4 +1,6 @@
-"""A step without a report is at work, died, or never began; each is told apart and says what to type."""
+"""A step without a report is at work, died, or never began; each is told apart and says what to
+type.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ def test_a_spark_that_never_came_up_is_told_from_a_step_that_nobody_began(tmp_pa
 def test_a_drain_whose_report_could_not_be_written_is_not_called_one_that_never_began(
     tmp_path: Path,
 ) -> None:
-    """As on a full disk: its note is gone as after every end in order, its log and its batches are there."""
+    """As on a full disk: its note is gone as after every end in order, its log and its batches are
+    there.
+    """
     asked = drained(tmp_path)
     asked = asked.model_copy(update={"start": new_start()})
     with (

@@ -1,4 +1,6 @@
-"""The audit finds each number and row that was made wrong, by name, and nothing where all is right."""
+"""The audit finds each number and row that was made wrong, by name, and nothing where all is
+right.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ FIRST = (
 
 @dataclass
 class World:
-    """A flow that drained two files in two batches, every part of which a test may falsify before it is written."""
+    """A flow that drained two files in two batches, every part of which a test may falsify before
+    it is written.
+    """
 
     root: Path
     keyed: bool = True
@@ -1162,7 +1166,9 @@ _BY_TIME = {"keys": ["n"], "sequence_by": ["at"]}
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
 def test_times_of_96_bits_are_instants_of_any_year(tmp_path: Path, zone: str) -> None:
-    """As Spark has them. pyarrow's nanoseconds without a zone wrap round outside of 1677 to 2262."""
+    """As Spark has them. pyarrow's nanoseconds without a zone wrap round outside of 1677 to
+    2262.
+    """
     times = [
         datetime(year, 6, 1, 12, 30, 0, 250_000, tzinfo=UTC)
         for year in (1600, 1969, 2024, 2300, 9999)

@@ -1,4 +1,6 @@
-"""The audit of a history agrees with a plain loop over thousands of histories, and finds each table that does not."""
+"""The audit of a history agrees with a plain loop over thousands of histories, and finds each table
+that does not.
+"""
 
 from __future__ import annotations
 

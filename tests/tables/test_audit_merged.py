@@ -1,4 +1,6 @@
-"""The audit of merged rows agrees with a plain loop over thousands of keys, and finds each table that does not."""
+"""The audit of merged rows agrees with a plain loop over thousands of keys, and finds each table
+that does not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The audit of a flow without raw files: inputs against what was pinned, with and without accepted losses."""
+"""The audit of a flow without raw files: inputs against what was pinned, with and without accepted
+losses.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ LOST = Span("t", 0, "x", 0, 2)
 
 
 def flow(root: Path, read: list[list[Input]], *, held: list[int] | None = None) -> Request:
-    """A flow that appended its two slices. `held`: offsets of the last row of each batch, if not as read."""
+    """A flow that appended its two slices. `held`: offsets of the last row of each batch, if not as
+    read.
+    """
     asked = about(root, {"source": SOURCE, "columns": {"n": "int"}, "target": {}})
     intake.create(asked.layout, 1, positions.OWN)
     for number, spans in enumerate(SLICES, 1):

@@ -1,4 +1,6 @@
-"""The audit of a flow that keeps raw records: every record has its place, and each falsehood is found by name."""
+"""The audit of a flow that keeps raw records: every record has its place, and each falsehood is
+found by name.
+"""
 
 from __future__ import annotations
 
@@ -61,9 +63,9 @@ def appended(places: Sequence[tuple[Place, int]]) -> pa.Table:
 class World:
     """A flow that drained two slices, every part of which a test may falsify before it is written.
 
-    `records`: key and value by place. `target`: keys and the offset that won, or, of an append table, places, each with
-    its batch where that is not the first that read it.
-    `kept`: ranges of raw. `later`: raw records of the topic that came after, whose id is y: all ranges, or none.
+    `records`: key and value by place. `target`: keys and the offset that won, or, of an append
+    table, places, each with its batch where that is not the first that read it. `kept`: ranges of
+    raw. `later`: raw records of the topic that came after, whose id is y: all ranges, or none.
     `refused_by`: the batch of each refused record. `generations`: that of each slice and its batch.
     `started`: when the batches began.
     """
@@ -511,7 +513,9 @@ def test_a_refused_record_of_the_topic_before_does_not_stand_for_that_of_the_new
 
 
 def _reset_onto_another_topic(root: Path) -> World:
-    """Generation 1 read the topic that was before, generation 2 that of today: each refused its record 1."""
+    """Generation 1 read the topic that was before, generation 2 that of today: each refused its
+    record 1.
+    """
     world = _created_again(root)
     world.keyed, world.generations, world.cuts = True, [1, 2], [1, 1]
     world.target, world.tombstones = [("a", 3), ("b", 2), ("z", 0)], [("c", 8)]

@@ -64,7 +64,8 @@ def drained(asked: Request, *, offsets: int, commits: int) -> None:
     for batch in range(commits):
         (home / f"commits/{batch}").write_text("v1\n{}")
     done = Transaction(app_id(asked.layout, 1, "rows"), commits - 1)
-    # before anything is published or recorded: an empty commit that says which batches the target holds
+    # before anything is published or recorded: an empty commit that says which batches the target
+    # holds
     nothing, held = (
         pa.table({"a": pa.array([], pa.int64())}),
         CommitProperties(app_transactions=[done]),
@@ -86,7 +87,9 @@ def batch(number: int, **more: Any) -> BatchRow:
 
 
 def commit(asked: Request, row: BatchRow, rows: int = 1) -> None:
-    """A batch in the target, as the engine commits it; what it inserted stands in metrics that only Spark writes."""
+    """A batch in the target, as the engine commits it; what it inserted stands in metrics that only
+    Spark writes.
+    """
     properties = CommitProperties(custom_metadata={"userMetadata": row.as_metadata()})
     data = pa.table({"a": [row.batch] * rows})
     write_deltalake(asked.layout.table, data, mode="append", commit_properties=properties)
@@ -186,7 +189,9 @@ FILES = st.lists(st.tuples(st.integers(0, 300), st.integers(600, 900)), max_size
 def test_a_plan_says_as_many_batches_as_a_drain_makes(
     bounds: dict[str, int], files: list[tuple[int, int]], later: list[tuple[int, int]]
 ) -> None:
-    """Before files are pinned and after, beside those that were drained, whatever bounds a batch."""
+    """Before files are pinned and after, beside those that were drained, whatever bounds a
+    batch.
+    """
     with tempfile.TemporaryDirectory() as root:
         asked = request(Path(root), **bounds)
         made = 0

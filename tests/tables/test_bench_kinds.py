@@ -1,4 +1,6 @@
-"""The oracle of the derived kinds' benchmark against loops in plain Python, on right and on spoilt tables."""
+"""The oracle of the derived kinds' benchmark against loops in plain Python, on right and on spoilt
+tables.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What commands cost: logs opened, existence checks, documents read, listings and rows read, as exact numbers.
+"""What commands cost: logs opened, existence checks, documents read, listings and rows read, as
+exact numbers.
 
 On an object store each of them is a request or several: what no timing on a local disk would show.
 """
@@ -53,8 +54,8 @@ UNMADE = ("hidden", "snapshots", "raw", "late", "late_decisions")
 
 @dataclass
 class Costs:
-    """How often each table's log was opened and looked for, each document read, and how many rows of each table; how
-    often was listed. Documents go by their paths under the flow's home.
+    """How often each table's log was opened and looked for, each document read, and how many rows
+    of each table; how often was listed. Documents go by their paths under the flow's home.
     """
 
     opened: Counter[str] = field(default_factory=Counter)
@@ -214,8 +215,8 @@ def test_what_only_looks_opens_each_log_once(
 def test_what_only_looks_reads_each_document_once(
     asked: Request, costs: Costs, command: str, again: dict[str, int]
 ) -> None:
-    """All but the end of the newest batch, which `generations.refuse_lost` reads after the tables, and the lease, which
-    others take and release meanwhile. The identity of a lake never changes.
+    """All but the end of the newest batch, which `generations.refuse_lost` reads after the tables,
+    and the lease, which others take and release meanwhile. The identity of a lake never changes.
     """
     main(["--root", asked.root, *command.split()])
     assert {key: times for key, times in costs.documents.items() if times > 1} == again
@@ -276,7 +277,9 @@ def test_a_snapshot_stays_as_it_was_and_a_layout_does_not(asked: Request) -> Non
 def test_a_drain_at_work_loses_nothing_in_the_eyes_of_who_looks(
     asked: Request, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
-    """Whichever log is opened next when a batch is made: its deletes, its commit, and its cut seem to be there."""
+    """Whichever log is opened next when a batch is made: its deletes, its commit, and its cut seem
+    to be there.
+    """
     state, opened = FlowState.of(asked.layout), list[str]()
 
     class Racing(deltalake.DeltaTable):

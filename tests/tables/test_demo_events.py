@@ -1,4 +1,6 @@
-"""The demo's data is what its manifest says; the oracle, the generator and a plain fold agree on what comes of it."""
+"""The demo's data is what its manifest says; the oracle, the generator and a plain fold agree on
+what comes of it.
+"""
 
 from __future__ import annotations
 

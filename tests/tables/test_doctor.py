@@ -1,4 +1,6 @@
-"""Each thing that can be wrong is named by doctor, with the command that helps; what agrees is not."""
+"""Each thing that can be wrong is named by doctor, with the command that helps; what agrees is
+not.
+"""
 
 from __future__ import annotations
 
@@ -439,7 +441,9 @@ def test_what_can_t_be_looked_at_is_no_verdict(
 
 @pytest.fixture
 def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Jars as set-up leaves them, and a Java that starts no Spark: what a class archive is worth can't be told."""
+    """Jars as set-up leaves them, and a Java that starts no Spark: what a class archive is worth
+    can't be told.
+    """
     home = tmp_path / "jars"
     home.mkdir()
     java = tmp_path / "java/bin/java"

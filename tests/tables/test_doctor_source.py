@@ -1,4 +1,6 @@
-"""What doctor says of a flow of Kafka: the brokers, what they will delete, and the raw records in the lake."""
+"""What doctor says of a flow of Kafka: the brokers, what they will delete, and the raw records in
+the lake.
+"""
 
 from __future__ import annotations
 
@@ -193,7 +195,9 @@ def test_a_range_that_was_read_on_a_day_that_is_kept_and_is_not_there_is_noted(
 def test_a_range_whose_day_is_over_does_not_lack_because_a_later_generation_read_it_from_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str, told: list[str]
 ) -> None:
-    """Raw records keep the day on which they were read first: generation 1, ten days before the oldest that is kept."""
+    """Raw records keep the day on which they were read first: generation 1, ten days before the
+    oldest that is kept.
+    """
     world = World(tmp_path, keyed=True, source={"keep_raw": "36500 days"})
     world.slices = [SLICES[0], [Span("t", 0, "x", 0, 6), Span("t", 1, "x", 7, 9)]]
     world.generations, world.cuts = [1, 2], [1, 1]

@@ -1,4 +1,6 @@
-"""What a drill finds: every way in which a copy can differ from the control, and every change beside its copies."""
+"""What a drill finds: every way in which a copy can differ from the control, and every change
+beside its copies.
+"""
 
 from __future__ import annotations
 

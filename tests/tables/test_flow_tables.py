@@ -1,4 +1,6 @@
-"""The list of a flow's tables: it is complete, and whoever treats all of them takes them from it."""
+"""The list of a flow's tables: it is complete, and whoever treats all of them takes them from
+it.
+"""
 
 from __future__ import annotations
 

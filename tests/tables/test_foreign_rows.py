@@ -241,7 +241,9 @@ def test_an_acceptance_excuses_what_it_saw(
     images: list[tuple[int, int]],
     residues: set[str],
 ) -> None:
-    """`raw`, `held`: sequences of one key; `images`: sequences and numbers, negative first, of one commit each pair."""
+    """`raw`, `held`: sequences of one key; `images`: sequences and numbers, negative first, of one
+    commit each pair.
+    """
     recount = KeyRecount(PipelineSpec.model_validate(PIPELINE).flow("f"), tmp_path)
     for name, sequence in (("raw", raw), ("target", held)):
         if sequence is not None:

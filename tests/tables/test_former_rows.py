@@ -1,4 +1,6 @@
-"""Source rows that were behind a row of each kind of derivation, and are not any more, are those of plain loops."""
+"""Source rows that were behind a row of each kind of derivation, and are not any more, are those of
+plain loops.
+"""
 
 from __future__ import annotations
 

@@ -190,7 +190,9 @@ def _garbled(file: Path) -> None:
 def test_a_torn_data_file_is_named_and_a_reset_puts_its_table_aside(
     tmp_path: Path, name: str, damage: Callable[[Path], None]
 ) -> None:
-    """Its log is whole, so nothing looks torn until the file is read. The reset that doctor names must help too."""
+    """Its log is whole, so nothing looks torn until the file is read. The reset that doctor names
+    must help too.
+    """
     asked = drained(tmp_path)
     path = table_of(asked.layout, name)
     if name in ("tombstones", "quarantine"):
@@ -505,7 +507,9 @@ def test_an_undo_that_lost_its_lease_writes_nothing_more(tmp_path: Path, steps: 
 
 
 def test_a_damaged_checkpoint_is_named_before_what_it_says_of_the_intake(tmp_path: Path) -> None:
-    """A copy of the intake from before would not help: the checkpoint has to be put back, or given up, first."""
+    """A copy of the intake from before would not help: the checkpoint has to be put back, or given
+    up, first.
+    """
     asked = drained(tmp_path)
     (Path(asked.layout.checkpoint(1)) / "metadata").unlink()
     _new_intake(asked)
@@ -972,7 +976,9 @@ def _replayed(asked: Request, found: replay_plan.Replay, batch: int) -> None:
 
 
 def test_a_replay_once_more_is_not_done_twice_by_one_run(tmp_path: Path) -> None:
-    """A drain is retried after its replay was over, as where its driver died in the check that followed."""
+    """A drain is retried after its replay was over, as where its driver died in the check that
+    followed.
+    """
     base = drained(tmp_path)
 
     def asks(run: str, *, more: bool = True) -> Request:

@@ -1,4 +1,6 @@
-"""Taking files in: each whole file is in exactly one cut, each broken one is parked, whatever happens in between."""
+"""Taking files in: each whole file is in exactly one cut, each broken one is parked, whatever
+happens in between.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Recovery of a flow of Kafka whose brokers no longer hold what it would read again, without a JVM."""
+"""Recovery of a flow of Kafka whose brokers no longer hold what it would read again, without a
+JVM.
+"""
 
 from __future__ import annotations
 
@@ -258,7 +260,9 @@ def _pinned_anew(asked: Request) -> list[tuple[str, int, int]]:
 def test_what_a_new_generation_does_not_read_is_missing_whatever_happened(
     tmp_path: Path, seed: int
 ) -> None:
-    """Each offset that was read is pinned again, or is in a range that is named; and no other range is."""
+    """Each offset that was read is pinned again, or is in a range that is named; and no other range
+    is.
+    """
     draw = random.Random(seed)
     layout = FlowLayout(str(tmp_path / "lake"), "p", "f", "f", own_intakes=True)
     brokers, kept, lives = Brokers({"t": ("0", [[0, 4], [0, 4]])}), list[Span](), 0

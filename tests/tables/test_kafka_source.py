@@ -1,4 +1,6 @@
-"""The Kafka source over its intake, with a cluster that lives in memory: pinning, positions, losses, decisions."""
+"""The Kafka source over its intake, with a cluster that lives in memory: pinning, positions,
+losses, decisions.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ SMALL = Bound(1024**2, 10, "10 records")
 
 @dataclass
 class Brokers:
-    """What brokers hold: (id, [beginning, end] per partition) by topic. Answers as `Client` does."""
+    """What brokers hold: (id, [beginning, end] per partition) by topic. Answers as `Client`
+    does.
+    """
 
     topics: dict[str, tuple[str, list[list[int]]]] = field(default_factory=dict)
     compacted: frozenset[str] = frozenset()

@@ -1,4 +1,6 @@
-"""Whether the states of a fold go up to the newest batch of their table, whatever was lost or put back of them."""
+"""Whether the states of a fold go up to the newest batch of their table, whatever was lost or put
+back of them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ _ROW = pa.table({"a": [1]})
 
 
 class Lake:
-    """A flow whose batches commit to the states, to the table and to the ledger, each of which can be put back."""
+    """A flow whose batches commit to the states, to the table and to the ledger, each of which can
+    be put back.
+    """
 
     def __init__(self, layout: FlowLayout) -> None:
         self.layout, self.kept = layout, list[tuple[int, str, int]]()
@@ -57,7 +61,9 @@ class Lake:
         self.committed = (generation, kind, batch)
 
     def has(self, generation: int, kind: str, batch: int) -> bool:
-        """Whether the states have this batch, or a later one of its kind, which saw whether it was missing."""
+        """Whether the states have this batch, or a later one of its kind, which saw whether it was
+        missing.
+        """
         return any(one[:2] == (generation, kind) and one[2] >= batch for one in self.kept)
 
     def lose(self, commits: int) -> None:

@@ -1,4 +1,6 @@
-"""Late rows on disk, and decisions about them: which are in the source, what was decided, what counts from when."""
+"""Late rows on disk, and decisions about them: which are in the source, what was decided, what
+counts from when.
+"""
 
 from __future__ import annotations
 
@@ -179,7 +181,9 @@ def test_a_fill_counts_once_all_of_its_buckets_are_read(layout: FlowLayout) -> N
 
 
 def test_a_decision_is_about_the_row_of_one_table(layout: FlowLayout) -> None:
-    """Two tables may have read the same record: each has a late row of the same place and arrival."""
+    """Two tables may have read the same record: each has a late row of the same place and
+    arrival.
+    """
     of_t, of_u = (
         seen(1, 3),
         seen(2, 3) | {"source_table": "u", "origin": {"unit": "file", "position": 1}},
@@ -369,8 +373,8 @@ _KINDS: dict[str, Any] = {
 def _proves(home: Path, kind: str, decided: int, *found: tuple[Any, ...]) -> bool:
     """Whether rows of a session (start, end, number) or a join (left and right position) prove.
 
-    Of three rows of each table, an hour apart, the second and the third came late; of the third ones a person applied
-    that of table `t`.
+    Of three rows of each table, an hour apart, the second and the third came late; of the third
+    ones a person applied that of table `t`.
     """
     flows = {"t": _APPEND, "u": _APPEND, "d": _KINDS[kind] | {"accept": "2 hours"}}
     spec = PipelineSpec.model_validate(

@@ -1,4 +1,6 @@
-"""Decisions about late rows while others decide and batches find rows, or see them go: what was shown is decided."""
+"""Decisions about late rows while others decide and batches find rows, or see them go: what was
+shown is decided.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ class World(Accepting):
 
 
 def racing(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
-    """Have `act` happen right before the next opening of the flow gets its lease: its holder did it."""
+    """Have `act` happen right before the next opening of the flow gets its lease: its holder did
+    it.
+    """
     real, left = opening.open_flow, [act]
 
     @contextmanager
@@ -138,7 +142,9 @@ def test_what_was_applied_stays_applied_whoever_discards_at_the_same_moment(
 def test_nothing_is_decided_while_a_drain_is_at_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:
-    """A slice pins the newest decision under the lease, so none gets a number while a slice is pinned."""
+    """A slice pins the newest decision under the lease, so none gets a number while a slice is
+    pinned.
+    """
     it = World(tmp_path)
     with lease_of(it.layout, it.spec.lease, owner="a drain", run_id="r"):
         assert (

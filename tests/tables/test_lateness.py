@@ -1,4 +1,6 @@
-"""The lateness of rows is that of the raw files; what a watermark would have lost, that of a loop over arrivals."""
+"""The lateness of rows is that of the raw files; what a watermark would have lost, that of a loop
+over arrivals.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ WINDOW = {
 
 
 class Landed:
-    """Files of events, and the table that a drain makes of them: a row arrived when its file was written."""
+    """Files of events, and the table that a drain makes of them: a row arrived when its file was
+    written.
+    """
 
     def __init__(self, home: Path, seed: int) -> None:
         landing = {

@@ -1,4 +1,6 @@
-"""One driver at a time: with real processes, killed and not, and a stand-in for the JVM that outlives its Python."""
+"""One driver at a time: with real processes, killed and not, and a stand-in for the JVM that
+outlives its Python.
+"""
 
 from __future__ import annotations
 

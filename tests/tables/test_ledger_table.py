@@ -1,4 +1,6 @@
-"""The ledger as a table: rows of earlier versions are read as what they mean, and rows of this one follow them."""
+"""The ledger as a table: rows of earlier versions are read as what they mean, and rows of this one
+follow them.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def test_a_ledger_whose_slices_were_called_cuts_is_read_and_goes_on(tmp_path: Pa
 
 @pytest.fixture
 def false(tmp_path: Path) -> Request:
-    """A flow whose third batch counts two records and wrote one. It is in the table, and in no ledger."""
+    """A flow whose third batch counts two records and wrote one. It is in the table, and in no
+    ledger.
+    """
     asked = drained(tmp_path)
     commit(asked, 2, records=2, recorded=False)
     return asked
@@ -153,7 +157,9 @@ def test_a_table_that_was_put_aside_tells_the_next_batch_nothing_of_how_its_rows
 def test_the_first_batch_of_a_generation_tells_how_rows_are_made_whatever_it_is_of(
     tmp_path: Path, kind: Any
 ) -> None:
-    """After a reset refused rows may be replayed, or rows be withdrawn, before anything of the source is read."""
+    """After a reset refused rows may be replayed, or rows be withdrawn, before anything of the
+    source is read.
+    """
     asked = drained(tmp_path)
     row = BatchRow(
         "p",
@@ -178,7 +184,9 @@ def test_the_first_batch_of_a_generation_tells_how_rows_are_made_whatever_it_is_
 
 
 def _as_of_earlier_versions(path: str) -> None:
-    """Write the ledger anew with `cut` in the place of `slice`, as versions up to b023fb1 have it."""
+    """Write the ledger anew with `cut` in the place of `slice`, as versions up to b023fb1 have
+    it.
+    """
     rows = DeltaTable(path).to_pyarrow_table()
     renamed = rows.rename_columns(
         ["cut" if name == "slice" else name for name in rows.column_names]

@@ -1,4 +1,6 @@
-"""A data file that is gone makes the plan red, and is called vacuumed only if a VACUUM may have removed it."""
+"""A data file that is gone makes the plan red, and is called vacuumed only if a VACUUM may have
+removed it.
+"""
 
 from __future__ import annotations
 

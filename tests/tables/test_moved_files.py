@@ -141,7 +141,9 @@ def _empty(shop: Shop) -> None:
 def test_only_known_bytes_from_another_fixed_directory_raise_the_question(
     shop: Shop, deliver: Callable[[Shop], None], files: str, wanted: tuple[str, str, int] | None
 ) -> None:
-    """Equal files in directories below the fixed one are deliveries, as a glob over dated directories has them."""
+    """Equal files in directories below the fixed one are deliveries, as a glob over dated
+    directories has them.
+    """
     deliver(shop)
     shop.reads(files)
     assert shop.asks() == wanted

@@ -1,4 +1,6 @@
-"""Opening a flow: what is brought to its end before anything else, and what is refused, by what a command needs."""
+"""Opening a flow: what is brought to its end before anything else, and what is refused, by what a
+command needs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a shuffle compares and pins: differences are named by key and slice, and every file is in one slice."""
+"""What a shuffle compares and pins: differences are named by key and slice, and every file is in
+one slice.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""doctor, report and audit without a pipeline: every flow of the project on one screen, and the worst exit code."""
+"""doctor, report and audit without a pipeline: every flow of the project on one screen, and the
+worst exit code.
+"""
 
 from __future__ import annotations
 
@@ -160,7 +162,9 @@ def test_what_chooses_within_a_pipeline_needs_one(
 def test_gate_show_gives_no_advice_on_a_verdict_about_an_older_version(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As after `gate quarantine`: what the verdict advised is done, and the table waits for the next check."""
+    """As after `gate quarantine`: what the verdict advised is done, and the table waits for the
+    next check.
+    """
     layout = layout_of(project, "p", "f")
     newest = TableLog(layout.table).version
     advice = "draindown gate quarantine p amount_known --flow f"

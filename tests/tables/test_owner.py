@@ -1,4 +1,6 @@
-"""A table that another flow of the lake writes is refused by name at the first drain, from its log and its home."""
+"""A table that another flow of the lake writes is refused by name at the first drain, from its log
+and its home.
+"""
 
 from __future__ import annotations
 
@@ -142,7 +144,9 @@ def test_while_a_flow_is_at_work_on_its_first_batch_no_other_begins(
 
 @pytest.mark.full
 def test_of_first_drains_at_one_moment_one_goes_on(lake: Path) -> None:
-    """Each is a process of its own: it opens, writes its first batch where it may, and waits for the others."""
+    """Each is a process of its own: it opens, writes its first batch where it may, and waits for
+    the others.
+    """
     specs = [_spec(lake, name) for name in ("shop", "web", "store")]
     context = multiprocessing.get_context("spawn")
     for number in range(3):
@@ -216,7 +220,9 @@ _OF_A_FLOW: dict[str, Callable[[PipelineSpec, str], object]] = {
 
 @pytest.mark.parametrize("harm", ["none", "the target is torn", "a table beside is torn"])
 def test_a_renamed_pipeline_is_told_whose_the_table_is(lake: Path, harm: str) -> None:
-    """The quarantine lacks batches of the new name, which is no damage: a reset would be refused, and told to reset."""
+    """The quarantine lacks batches of the new name, which is no damage: a reset would be refused,
+    and told to reset.
+    """
     first, second = _spec(lake, "shop"), _spec(lake, "web")
     _open(first, "orders")
     _with_a_refused_row(first.layout("orders"))

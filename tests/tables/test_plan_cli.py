@@ -1,4 +1,6 @@
-"""`draindown plan` of several flows: one that can't be planned hides no other, and who follows whom is said."""
+"""`draindown plan` of several flows: one that can't be planned hides no other, and who follows whom
+is said.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A Postgres that is restarted, full, or given another password in a batch, and one with TLS: by name, then right."""
+"""A Postgres that is restarted, full, or given another password in a batch, and one with TLS: by
+name, then right.
+"""
 
 from __future__ import annotations
 
@@ -165,7 +167,9 @@ def _certificate(home: Path, name: str) -> tuple[Path, Path]:
 
 @contextmanager
 def in_front_of(port: int, certificate: Path, key: Path) -> Iterator[int]:
-    """Speak TLS as a server of Postgres does, and plainly to the one behind, which is built without."""
+    """Speak TLS as a server of Postgres does, and plainly to the one behind, which is built
+    without.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     with socket.create_server(("127.0.0.1", 0)) as listening:

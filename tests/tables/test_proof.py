@@ -306,7 +306,9 @@ def test_the_newest_certificate_is_named_by_report_page_and_doctor(
         return code, capsys.readouterr().out
 
     def told() -> tuple[str, str, str, list[str]]:
-        """The lines about a proof in report and page, doctor's line, and the codes of what is wrong."""
+        """The lines about a proof in report and page, doctor's line, and the codes of what is
+        wrong.
+        """
         (view,) = (one for one in pages.flows(pipelines, tmp_path) if one.flow == "d")
         assert view.proven in pages.render([view])
         report = next(

@@ -1,4 +1,6 @@
-"""Lookups in a history at a time, in DuckDB: equal to a plain loop over the events, as its ASOF join is."""
+"""Lookups in a history at a time, in DuckDB: equal to a plain loop over the events, as its ASOF
+join is.
+"""
 
 from __future__ import annotations
 

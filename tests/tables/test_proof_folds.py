@@ -1,4 +1,6 @@
-"""The proof of a processor: plain Python folds, every planted falsehood is found, and what can't be folded is named."""
+"""The proof of a processor: plain Python folds, every planted falsehood is found, and what can't be
+folded is named.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A history in DuckDB: one that is right proves, planted falsehoods are found by key, what is uncertain is Spark's."""
+"""A history in DuckDB: one that is right proves, planted falsehoods are found by key, what is
+uncertain is Spark's.
+"""
 
 from __future__ import annotations
 

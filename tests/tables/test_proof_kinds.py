@@ -1,4 +1,6 @@
-"""`deduplicate`, `top` and `session` in DuckDB: equal to a plain model, and every planted falsehood is found."""
+"""`deduplicate`, `top` and `session` in DuckDB: equal to a plain model, and every planted falsehood
+is found.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def _rows(draw: Random) -> list[Row]:
 
 
 def _sorted(rows: list[Row], order: Sequence[tuple[str, bool]]) -> list[Row]:
-    """Sort by the last column first, as sorting keeps the order of equal rows. NULL is last in both directions."""
+    """Sort by the last column first, as sorting keeps the order of equal rows. NULL is last in both
+    directions.
+    """
     for name, down in reversed(order):
         known = sorted(
             (row for row in rows if row[name] is not None), key=lambda row: row[name], reverse=down
@@ -213,7 +217,9 @@ def test_sessions_prove_and_one_that_was_split_does_not(tmp_path: Path, seed: in
 
 
 def test_rows_of_one_instant_are_of_one_session_in_whichever_order_they_are_sorted() -> None:
-    """DuckDB sorts them twice, and not always alike: by rows, in place of by range, about one seed in ten was wrong."""
+    """DuckDB sorts them twice, and not always alike: by rows, in place of by range, about one seed
+    in ten was wrong.
+    """
     sql = sessions.query(
         Session.model_validate(SESSION["session"]),
         {"k": "string", "at": "timestamp", "n": "integer"},

@@ -1,4 +1,6 @@
-"""`join` and `lookup` in DuckDB: equal to a plain model, and every planted falsehood is found by its key."""
+"""`join` and `lookup` in DuckDB: equal to a plain model, and every planted falsehood is found by
+its key.
+"""
 
 from __future__ import annotations
 
@@ -167,7 +169,9 @@ def _out_of_reach(results: list[Row]) -> Row:
 
 
 def _left_behind(results: list[Row]) -> Row:
-    """As if the left row had moved to its bucket of now, and the row of the earlier one had stayed."""
+    """As if the left row had moved to its bucket of now, and the row of the earlier one had
+    stayed.
+    """
     row = _pair(results)
     results.append(row | {"time_bucket": row["time_bucket"] - timedelta(minutes=40)})
     return results[-1]

@@ -1,4 +1,6 @@
-"""What happens to the tables while a proof reads them: VACUUM, clean-up of a log, a drain. Without Spark."""
+"""What happens to the tables while a proof reads them: VACUUM, clean-up of a log, a drain. Without
+Spark.
+"""
 
 from __future__ import annotations
 
@@ -207,7 +209,9 @@ def test_a_batch_that_is_committed_while_a_proof_opens_its_tables_is_not_in_it(
 def test_what_the_error_says_to_type_helps(
     it: Hourly, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The drain that moved on, after which VACUUM removed what the proof was reading, is the run that is asked for."""
+    """The drain that moved on, after which VACUUM removed what the proof was reading, is the run
+    that is asked for.
+    """
     table = DeltaTable(it.upstream.table)
 
     def move_on() -> None:

@@ -1,4 +1,6 @@
-"""What a proof must not take for another row or value: NULL, doubles that cancel out, names, years, repeated rows."""
+"""What a proof must not take for another row or value: NULL, doubles that cancel out, names, years,
+repeated rows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Refused rows: counted, filtered, decided once, and shown so that no terminal or spreadsheet obeys them."""
+"""Refused rows: counted, filtered, decided once, and shown so that no terminal or spreadsheet obeys
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Ranges of raw records: joined, dropped by days, and units divided by them as a model of single positions says."""
+"""Ranges of raw records: joined, dropped by days, and units divided by them as a model of single
+positions says.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A rebuild without a JVM: its plan, what stops it, and all that follows the swap, killed at any step."""
+"""A rebuild without a JVM: its plan, what stops it, and all that follows the swap, killed at any
+step.
+"""
 
 from __future__ import annotations
 
@@ -289,7 +291,9 @@ def test_a_changed_transform_is_another_contract(tmp_path: Path) -> None:
 
 
 def test_a_rebuild_goes_on_after_an_upgrade_that_brought_settings(tmp_path: Path) -> None:
-    """The hash that an earlier version wrote of this flow: settings that came later and say nothing are not in it."""
+    """The hash that an earlier version wrote of this flow: settings that came later and say nothing
+    are not in it.
+    """
     document = {"source": {"files": "in/*.json", "format": "json"}}
     document |= {"columns": {"id": "string not null", "n": "int not null"}}
     document |= {"target": {"keys": ["id"], "sequence_by": ["n"]}}

@@ -1,4 +1,6 @@
-"""The refused share of a lake: read off the ledger, the commits and what people decided; without Spark."""
+"""The refused share of a lake: read off the ledger, the commits and what people decided; without
+Spark.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def asked(tmp_path: Path) -> Request:
 def drain(
     asked: Request, batch: int, refused: int, *, run: str = "r", recorded: bool = True, **more: int
 ) -> None:
-    """A batch of the file of its number that refused so many records, and those rows in the quarantine."""
+    """A batch of the file of its number that refused so many records, and those rows in the
+    quarantine.
+    """
     records = 10 ** (batch + 1)
     kept = (
         {"inserted": 1, "superseded": records - refused - 1}
@@ -265,7 +269,9 @@ def test_doctor_sends_to_a_run_once_what_was_refused_is_decided_about(asked: Req
 def test_a_check_that_publishes_while_one_looks_publishes_nothing_that_is_not_there(
     asked: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pointer is read before the table's log: else it could be past the end that was seen of the table."""
+    """The pointer is read before the table's log: else it could be past the end that was seen of
+    the table.
+    """
     commit(asked, 0)
     publish(asked)
     exists = TableLog.exists.func  # type: ignore[attr-defined]

@@ -1,4 +1,6 @@
-"""A document that several hosts change at once: nothing is lost, readers see it whole, and old revisions go."""
+"""A document that several hosts change at once: nothing is lost, readers see it whole, and old
+revisions go.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Several tables as one source, also of other pipelines: slices, what is idle, what is red, what each home keeps."""
+"""Several tables as one source, also of other pipelines: slices, what is idle, what is red, what
+each home keeps.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,10 @@ from tests.ageing import age
 
 BOUND = Bound(2**30, None, "bucketed by key")
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
-SQL = "select o.customer_id, count(*) as n from orders o join customers c on o.customer_id = c.id group by o.customer_id"
+SQL = (
+    "select o.customer_id, count(*) as n from orders o join customers c on "
+    "o.customer_id = c.id group by o.customer_id"
+)
 
 
 def landing(key: str) -> dict[str, Any]:
@@ -50,7 +55,9 @@ def landing(key: str) -> dict[str, Any]:
 
 
 class Shop:
-    """Flow `d` of pipeline `shop` over `orders` of the same pipeline and `customers` of pipeline `crm`."""
+    """Flow `d` of pipeline `shop` over `orders` of the same pipeline and `customers` of pipeline
+    `crm`.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root, self.pipelines = root, root / "dags" / "pipelines"
@@ -129,7 +136,9 @@ class Shop:
         return self.source.look(self.layout, 1, intake.newest(self.layout, 1) + 1, now)
 
     def pin(self, now: datetime = NOW) -> list[dict[str, tuple[Any, ...]]]:
-        """Pin what is new. Of each slice the ranges by table: fill, start, until, rows, bucket, buckets."""
+        """Pin what is new. Of each slice the ranges by table: fill, start, until, rows, bucket,
+        buckets.
+        """
         before = intake.newest(self.layout, 1)
         self.source.pin(1, now).take(BOUND)
         own = ("fill", "start", "until", "rows", "bucket", "buckets")

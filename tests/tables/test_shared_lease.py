@@ -1,4 +1,6 @@
-"""The shared form of the lease, with real processes that race, die, freeze and wake; a host is a kernel's name."""
+"""The shared form of the lease, with real processes that race, die, freeze and wake; a host is a
+kernel's name.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ from draindown.spec.lease import LeaseSpec
 from draindown.spec.models import PipelineSpec
 
 EXPIRES = 5.0  # a stall of a busy machine must not look like a death
-# wants the lease, for a host of its own, whenever it is told to go; says which epoch it got or which error
+# wants the lease, for a host of its own, whenever it is told to go; says which epoch it got or
+# which error
 DRIVER = """
 import itertools, sys
 from draindown.lease import locks
@@ -73,7 +76,9 @@ while sys.stdin.readline():
 
 
 class Driver:
-    """A process that wants the lease; it begins when it is told to. `skips`: seconds that each look of it takes."""
+    """A process that wants the lease; it begins when it is told to. `skips`: seconds that each look
+    of it takes.
+    """
 
     def __init__(self, root: Path, name: str, skips: int = 0) -> None:
         command = [sys.executable, "-c", DRIVER, str(root), name, str(EXPIRES), str(skips)]
@@ -132,7 +137,9 @@ def epochs(root: Path) -> Epochs:
 
 
 class Skipping:
-    """Time of a driver that waits for one that is dead: it passes only where the driver lets it pass."""
+    """Time of a driver that waits for one that is dead: it passes only where the driver lets it
+    pass.
+    """
 
     def __init__(self) -> None:
         self.passed = 0.0
@@ -282,7 +289,9 @@ def test_a_store_that_takes_no_heartbeat_ends_the_lease(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shift", [-365 * 86400, pytest.param(365 * 86400, marks=pytest.mark.long)])
 def test_whoever_waits_needs_no_clock_of_another_host(tmp_path: Path, shift: int) -> None:
-    """A living holder whose files are dated a year off is left alone; what is shown to people may look odd."""
+    """A living holder whose files are dated a year off is left alone; what is shown to people may
+    look odd.
+    """
     with drivers(tmp_path, "old") as (old,):
         assert old.told("go") == "held 1"
         looked = threading.Event()

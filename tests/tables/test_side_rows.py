@@ -1,4 +1,6 @@
-"""Few rows of a side table are written once, by this process, as Spark would have written them; else Spark does."""
+"""Few rows of a side table are written once, by this process, as Spark would have written them;
+else Spark does.
+"""
 
 from __future__ import annotations
 

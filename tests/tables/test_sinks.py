@@ -1,4 +1,6 @@
-"""The contract of sinks, over a sink in memory and over Postgres, and random histories over the one in memory."""
+"""The contract of sinks, over a sink in memory and over Postgres, and random histories over the one
+in memory.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ class Killed(BaseException):
 
 
 def test_any_history_of_crashes_and_retries_ends_as_the_batches_say() -> None:
-    """Each history is batches of random rows, sent in order; a crash at a random step, then the same batch again."""
+    """Each history is batches of random rows, sent in order; a crash at a random step, then the
+    same batch again.
+    """
     for seed in range(2_000):
         chance, server, wanted, crashes = random.Random(seed), FakeServer(), {}, 0
         bench = Bench(lambda s=server: FakeSink(s, PLACE), dict)

@@ -1,4 +1,6 @@
-"""The source rows behind rows of each kind of derivation are those of plain loops over the source."""
+"""The source rows behind rows of each kind of derivation are those of plain loops over the
+source.
+"""
 
 from __future__ import annotations
 

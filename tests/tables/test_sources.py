@@ -1,4 +1,6 @@
-"""What every source keeps to: files, and the lists that only tests know, with one intake or one per generation."""
+"""What every source keeps to: files, and the lists that only tests know, with one intake or one per
+generation.
+"""
 
 from __future__ import annotations
 
@@ -292,7 +294,9 @@ class Killed(BaseException):
 
 
 def _dying(call: int, before: bool) -> Callable[..., bool]:
-    """The function that appends to tables; its call number `call` dies, before or after it has written."""
+    """The function that appends to tables; its call number `call` dies, before or after it has
+    written.
+    """
     right, calls = delta.append, [0]
 
     def append(*given: Any, **more: Any) -> bool:

@@ -1,4 +1,6 @@
-"""How the newest run of a flow stands: the same answer in report, its list, the overview and on the page."""
+"""How the newest run of a flow stands: the same answer in report, its list, the overview and on the
+page.
+"""
 
 from __future__ import annotations
 
@@ -198,7 +200,9 @@ def test_a_rebuild_that_is_half_done_is_in_report_overview_and_page_as_in_doctor
 
 
 def silent(asked: Request, *, said: str) -> Request:
-    """A start whose driver log is there, and neither a note nor a report; `said`: what Spark wrote there."""
+    """A start whose driver log is there, and neither a note nor a report; `said`: what Spark wrote
+    there.
+    """
     planned(asked)
     this = asked.model_copy(update={"start": new_start()})
     with DriverLog.of(this.layout, this.run_id, "drain", this.start) as log:

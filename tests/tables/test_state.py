@@ -1,4 +1,6 @@
-"""Small files of what is kept about a flow, torn or holding something else: told with what helps, or made up for."""
+"""Small files of what is kept about a flow, torn or holding something else: told with what helps,
+or made up for.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,9 @@ def test_old_files_are_due_a_day_after_the_last_time_whatever_a_clock_said_then(
 def test_only_a_table_with_statistics_of_the_ends_is_written_apart_by_them(
     tmp_path: Path, known: bool
 ) -> None:
-    """Rows that a lookup takes from a history have its columns, and files that nobody divided by them."""
+    """Rows that a lookup takes from a history have its columns, and files that nobody divided by
+    them.
+    """
     rows = pa.table(
         {"k": [1, 2], "__START_AT": [1, 1], "__END_AT": pa.array([None, 2], pa.int64())}
     )

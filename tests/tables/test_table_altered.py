@@ -1,4 +1,6 @@
-"""A table that another engine altered since the flow's newest commit is refused by name until that is taken back."""
+"""A table that another engine altered since the flow's newest commit is refused by name until that
+is taken back.
+"""
 
 from __future__ import annotations
 

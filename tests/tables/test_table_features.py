@@ -1,4 +1,6 @@
-"""A table that requires a feature which an engine lacks is named by all commands, with what removes the feature."""
+"""A table that requires a feature which an engine lacks is named by all commands, with what removes
+the feature.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Readers of a table: what each must still read, what maintenance keeps for it, and how one is told of and let go."""
+"""Readers of a table: what each must still read, what maintenance keeps for it, and how one is told
+of and let go.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,9 @@ def test_what_a_reader_needs_moves_once_it_has_read(
 def test_a_rebuild_that_took_the_place_of_its_table_keeps_no_older_files(
     project: Project, monkeypatch: pytest.MonkeyPatch, buckets: int
 ) -> None:
-    """No run need follow while the source is quiet: what the rebuild read is written down with the swap."""
+    """No run need follow while the source is quiet: what the rebuild read is written down with the
+    swap.
+    """
     project.write([1])
     project.publish()
     project.pin()
@@ -257,7 +261,9 @@ def test_doctor_names_a_table_without_the_feed_that_its_readers_need(project: Pr
 def test_the_log_of_a_table_with_readers_is_kept_for_90_days_or_longer(
     project: Project, feed: bool
 ) -> None:
-    """The first reader comes to a table without a feed, whose log `maintenance.retain` may have made longer."""
+    """The first reader comes to a table without a feed, whose log `maintenance.retain` may have
+    made longer.
+    """
     for number, (kept_for, owed) in enumerate(((30, True), (100, False), (None, True))):
         path, has = f"{project.upstream.table}{number}", {readers.FEED: "true"} if feed else {}
         has |= {readers.RETENTION: f"interval {kept_for} days"} if kept_for else {}
@@ -269,7 +275,9 @@ def test_the_log_of_a_table_with_readers_is_kept_for_90_days_or_longer(
 
 @pytest.fixture
 def typed(project: Project, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Type a command in a project whose pipeline `p` has flow `t`, and flow `d` if it is declared."""
+    """Type a command in a project whose pipeline `p` has flow `t`, and flow `d` if it is
+    declared.
+    """
     pipelines = tmp_path / "dags" / "pipelines"
     pipelines.mkdir(parents=True)
 

@@ -1,4 +1,6 @@
-"""A table as a source: what waits by its log alone, slices of versions and buckets, and what can't be followed."""
+"""A table as a source: what waits by its log alone, slices of versions and buckets, and what can't
+be followed.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ PER = {"keys": ["id"], "sql": "select id, count(*) c from t group by id"}
 
 
 class Project:
-    """A table `t` that flow `t` writes, and flow `d` that reads it. The table is written without Spark."""
+    """A table `t` that flow `t` writes, and flow `d` that reads it. The table is written without
+    Spark.
+    """
 
     def __init__(self, home: Path, per: dict[str, Any] = PER, **others: Any) -> None:
         flows = {"t": LANDING, "d": {"source": {"table": "t"}, "per": per}, **others}
@@ -253,7 +257,9 @@ def test_many_rows_are_bucketed(project: Project, monkeypatch: pytest.MonkeyPatc
 def test_what_a_check_publishes_is_judged_by_the_version_that_it_read(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A drain that does the other buckets beside a check does not make the version whole that the check has."""
+    """A drain that does the other buckets beside a check does not make the version whole that the
+    check has.
+    """
     monkeypatch.setattr(tables, "ROWS", 2)
     project.write([1, 2, 3, 4, 5])
     project.publish()

@@ -1,4 +1,6 @@
-"""What was remembered and never made is forgotten, unless something says that it was made, or may have been."""
+"""What was remembered and never made is forgotten, unless something says that it was made, or may
+have been.
+"""
 
 from __future__ import annotations
 

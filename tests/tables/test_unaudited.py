@@ -1,4 +1,6 @@
-"""Derived tables are named by `audit`, `doctor` and `prove`: what is known, and the command that compares."""
+"""Derived tables are named by `audit`, `doctor` and `prove`: what is known, and the command that
+compares.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`draindown why`: the places that it prints, read raw by this test, are those of the row or of its absence."""
+"""`draindown why`: the places that it prints, read raw by this test, are those of the row or of its
+absence.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`draindown why` of a key that a derived table lacks: what became of the source rows that had it."""
+"""`draindown why` of a key that a derived table lacks: what became of the source rows that had
+it.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,17 @@ def _line(id: str, n: int, g: str = "a", at: str = _HOUR, op: str = "u") -> str:
 
 
 class Chain(LandedLake):
-    """A landed table `f`, and flow `d` over it, whose table is empty: every key is asked for in vain."""
+    """A landed table `f`, and flow `d` over it, whose table is empty: every key is asked for in
+    vain.
+    """
 
     def __init__(self, home: Path, **part: Any) -> None:
         super().__init__(home, d={"source": {"table": "f"}, **part})
 
     def derive(self, *columns: tuple[str, pa.DataType], rows: pa.Table | None = None) -> None:
-        """Have the first batch of the derived flow read all that was published, and publish first."""
+        """Have the first batch of the derived flow read all that was published, and publish
+        first.
+        """
         upstream, layout = self.layout, self.spec.layout("d")
         DeltaTable(upstream.table).alter.set_table_properties({FEED: "true"})
         log = TableLog(upstream.table)

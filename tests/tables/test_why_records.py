@@ -1,4 +1,6 @@
-"""Records that `draindown why` reads again: of every format of files, and of Kafka as far as the lake keeps them."""
+"""Records that `draindown why` reads again: of every format of files, and of Kafka as far as the
+lake keeps them.
+"""
 
 from __future__ import annotations
 
@@ -173,7 +175,9 @@ def _fates(found: dict[str, Any]) -> list[tuple[str, int, str]]:
 
 
 def _world(root: Path, **more: Any) -> tuple[World, PipelineSpec]:
-    """A Kafka flow that drained two slices, with the times of its records and the stamps of its rows."""
+    """A Kafka flow that drained two slices, with the times of its records and the stamps of its
+    rows.
+    """
     world = World(root, keyed=True, **more)
     spec = world.write().spec
     rows = [

@@ -1,4 +1,6 @@
-"""Brokers inside the test's process: librdkafka's own, which answer as they are asked to, with errors too."""
+"""Brokers inside the test's process: librdkafka's own, which answer as they are asked to, with
+errors too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`make up` and `make down` end what a dead Airflow left, and nothing else; stand-ins take the place of Airflow."""
+"""`make up` and `make down` end what a dead Airflow left, and nothing else; stand-ins take the
+place of Airflow.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def started() -> Iterator[Started]:
-    """Start a process that waits, with these variables and open files. It is at work when the call returns."""
+    """Start a process that waits, with these variables and open files. It is at work when the call
+    returns.
+    """
     processes: list[subprocess.Popen[str]] = []
 
     def start(
@@ -62,7 +66,9 @@ def started() -> Iterator[Started]:
 
 
 def worker(local: Any, started: Started, home: Path) -> subprocess.Popen[str]:
-    """A worker of a dead scheduler: it ignores SIGTERM and has no environment left, but the file it inherited."""
+    """A worker of a dead scheduler: it ignores SIGTERM and has no environment left, but the file it
+    inherited.
+    """
     held = local.airflow_processes.held({local.airflow_processes.VARIABLE: str(home)})
     process = started(IGNORES_SIGTERM, held=held)
     os.close(held[0])
@@ -75,7 +81,9 @@ def driver(local: Any, started: Started, home: Path) -> subprocess.Popen[str]:
 
 
 def strangers(local: Any, started: Started, home: Path) -> list[subprocess.Popen[str]]:
-    """A program in a shell with Airflow's settings, a reader of its log, and a worker of another home."""
+    """A program in a shell with Airflow's settings, a reader of its log, and a worker of another
+    home.
+    """
     log, other = home / "airflow.log", home.with_name("airflow-2")
     log.touch()
     other.mkdir()
@@ -161,7 +169,9 @@ if sys.argv[1] != "db":
 def test_down_ends_the_parts_of_an_airflow_whose_server_was_killed(
     local: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The parts ignore SIGTERM and write a title over their environment, as Airflow's workers do."""
+    """The parts ignore SIGTERM and write a title over their environment, as Airflow's workers
+    do.
+    """
     home, fake = local.home(), tmp_path / "fake" / "airflow"
     fake.mkdir(parents=True)
     (fake / "__init__.py").touch()

@@ -1,4 +1,6 @@
-"""Which columns were there when a record was read, by the batches that read it: as a plain loop says it."""
+"""Which columns were there when a record was read, by the batches that read it: as a plain loop
+says it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a batch says that it read, and where its records came from, if units stand in a slice once or more often."""
+"""What a batch says that it read, and where its records came from, if units stand in a slice once
+or more often.
+"""
 
 from __future__ import annotations
 

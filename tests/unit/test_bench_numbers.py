@@ -1,4 +1,6 @@
-"""The arithmetic over measured runs, what is published of it, and when a session counts as failed."""
+"""The arithmetic over measured runs, what is published of it, and when a session counts as
+failed.
+"""
 
 from __future__ import annotations
 

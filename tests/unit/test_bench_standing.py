@@ -1,6 +1,8 @@
-"""The Airflow that stands while runs of its DAG are measured has this pipeline only, and nobody else reaches it.
+"""The Airflow that stands while runs of its DAG are measured has this pipeline only, and nobody
+else reaches it.
 
-That it is started, asked and ended shows in every measurement of the DAG: a run that fails, or hangs, fails the work.
+That it is started, asked and ended shows in every measurement of the DAG: a run that fails, or
+hangs, fails the work.
 """
 
 from __future__ import annotations

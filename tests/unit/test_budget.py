@@ -26,7 +26,9 @@ def test_that_leaves_a_process_at_work():
 
 
 def run(home: Path, budget: float, *options: str) -> tuple[int, float, str]:
-    """Run the test file as a tier with a budget; the exit code, the seconds that were counted, and all output."""
+    """Run the test file as a tier with a budget; the exit code, the seconds that were counted, and
+    all output.
+    """
     (home / "test_burning.py").write_text(BURNING)
     (home / "budget.toml").write_text(f"[test]\nmine = {budget}\n")
     (home / "pytest.ini").write_text("[pytest]\nmarkers = long\n")

@@ -1,4 +1,6 @@
-"""The campaign: its parts, how results of several runs add up, and what a change of code makes stale."""
+"""The campaign: its parts, how results of several runs add up, and what a change of code makes
+stale.
+"""
 
 from __future__ import annotations
 

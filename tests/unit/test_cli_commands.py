@@ -1,4 +1,6 @@
-"""Commands as a person types them: results on stdout, the rest on stderr, exit codes as documented."""
+"""Commands as a person types them: results on stdout, the rest on stderr, exit codes as
+documented.
+"""
 
 from __future__ import annotations
 

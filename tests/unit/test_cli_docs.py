@@ -1,4 +1,6 @@
-"""docs/cli.md names every command, every option and every kind of residue, and none that isn't there."""
+"""docs/cli.md names every command, every option and every kind of residue, and none that isn't
+there.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ def test_every_kind_of_residue_is_documented() -> None:
 
 
 def _texts() -> Iterator[tuple[str, str]]:
-    """Every text of the source that is no docstring, with `X` for what is filled in; and where it is."""
+    """Every text of the source that is no docstring, with `X` for what is filled in; and where it
+    is.
+    """
     for file in sorted(SOURCE.rglob("*.py")):
         tree = ast.parse(file.read_text())
         within = {

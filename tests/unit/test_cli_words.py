@@ -1,4 +1,6 @@
-"""What the command line says where something about the call itself is wrong: true, and right to paste."""
+"""What the command line says where something about the call itself is wrong: true, and right to
+paste.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""docker-compose.yaml and docker/Dockerfile as files. They were not started here: no container runtime is assumed."""
+"""docker-compose.yaml and docker/Dockerfile as files. They were not started here: no container
+runtime is assumed.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,9 @@ def test_each_service_is_bounded_and_stops_cleanly(name: str) -> None:
 def test_a_stop_is_sent_to_the_scheduler_alone_and_databases_are_asked_where_others_reach_them() -> (
     None
 ):
-    """The image's init would send the signal to tasks too; a database that is being set up answers on its socket."""
+    """The image's init would send the signal to tasks too; a database that is being set up answers
+    on its socket.
+    """
     for name in ("airflow-apiserver", "airflow-scheduler", "airflow-dag-processor"):
         assert SERVICES[name]["environment"]["DUMB_INIT_SETSID"] == "0"
     for name in ("postgres", "database"):

@@ -1,4 +1,6 @@
-"""Derived flows in a pipeline file: their parts, the graph of flows, and what is refused, with file and line."""
+"""Derived flows in a pipeline file: their parts, the graph of flows, and what is refused, with file
+and line.
+"""
 
 from __future__ import annotations
 

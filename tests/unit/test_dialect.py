@@ -1,4 +1,6 @@
-"""Cells of delimited records against Python's strict reader, and the drain's reading of them against the audit's."""
+"""Cells of delimited records against Python's strict reader, and the drain's reading of them
+against the audit's.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Buckets of a fill: every key in one of them, about as many rows in each, and files read as seldom as they allow."""
+"""Buckets of a fill: every key in one of them, about as many rows in each, and files read as seldom
+as they allow.
+"""
 
 from __future__ import annotations
 

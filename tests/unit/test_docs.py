@@ -1,4 +1,6 @@
-"""What the documents say is there is there: commands, error codes, links, make targets, tests, versions."""
+"""What the documents say is there is there: commands, error codes, links, make targets, tests,
+versions.
+"""
 
 from __future__ import annotations
 
@@ -318,7 +320,9 @@ _FILES = {
 
 
 def _unknown_modules(text: str) -> list[str]:
-    """Python files and names within modules, in backquotes, that are not there: `spark/limits.py`, `lake.delta`."""
+    """Python files and names within modules, in backquotes, that are not there: `spark/limits.py`,
+    `lake.delta`.
+    """
     paths = re.findall(r"`([\w./-]+\.py)(?:::\w+)?`", text)
     gone = [
         path

@@ -1,4 +1,6 @@
-"""What is remembered of new fields and missing columns: once, bounded, and told to the run that saw it."""
+"""What is remembered of new fields and missing columns: once, bounded, and told to the run that saw
+it.
+"""
 
 from __future__ import annotations
 

@@ -351,7 +351,9 @@ def test_the_documents_name_every_fault_and_no_other() -> None:
 
 
 def test_a_process_is_alive_until_its_last_thread_is_gone() -> None:
-    """A killed process may be a zombie whose other threads still end, and hold its locks until then."""
+    """A killed process may be a zombie whose other threads still end, and hold its locks until
+    then.
+    """
     program = (
         "import ctypes, threading, time\n"
         "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"

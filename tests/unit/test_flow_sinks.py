@@ -1,4 +1,6 @@
-"""`also_to`: what a pipeline file may say of a flow's sinks, and what is refused with its line and the way out."""
+"""`also_to`: what a pipeline file may say of a flow's sinks, and what is refused with its line and
+the way out.
+"""
 
 from __future__ import annotations
 

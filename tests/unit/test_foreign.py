@@ -1,4 +1,6 @@
-"""Which commits of others a table has, over random histories, against a model that keeps whole tables."""
+"""Which commits of others a table has, over random histories, against a model that keeps whole
+tables.
+"""
 
 from __future__ import annotations
 

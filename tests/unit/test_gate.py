@@ -88,7 +88,9 @@ def test_batches_after_the_pointer_are_pending_from_its_time_on(layout: FlowLayo
 
 
 def test_another_commit_of_the_published_number_is_not_published(layout: FlowLayout) -> None:
-    """A table that was put back from a copy counts on from there: its next commit bears a number that passed before."""
+    """A table that was put back from a copy counts on from there: its next commit bears a number
+    that passed before.
+    """
     for batch in (0, 1):
         write(layout, batch=batch)
     state = published.unpublished(layout)
@@ -287,7 +289,9 @@ def test_the_pointer_never_moves_back(layout: FlowLayout) -> None:
 
 
 def _interrupted(patch: pytest.MonkeyPatch, model: type[Any], other: Callable[[], object]) -> None:
-    """Have `other` happen right after the next document of this kind was read; file locks hold nobody back."""
+    """Have `other` happen right after the next document of this kind was read; file locks hold
+    nobody back.
+    """
     patch.setattr(filelock.FileLock, "acquire", lambda *_, **__: None)
     patch.setattr(filelock.FileLock, "release", lambda *_, **__: None)
     right, waiting = model.model_validate, [other]

@@ -1,4 +1,6 @@
-"""Listing a source: everything a glob names is either ready or reported, whatever its name and nature."""
+"""Listing a source: everything a glob names is either ready or reported, whatever its name and
+nature.
+"""
 
 from __future__ import annotations
 

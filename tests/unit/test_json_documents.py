@@ -1,4 +1,6 @@
-"""Where the records of a JSON document end: by the drain's code, by the audit's, and by Python's parser."""
+"""Where the records of a JSON document end: by the drain's code, by the audit's, and by Python's
+parser.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,9 @@ ID = "a" * 32
 
 @dataclass
 class Log:
-    """A partition: for each offset the record that stands there, with the epoch of the leader that wrote it."""
+    """A partition: for each offset the record that stands there, with the epoch of the leader that
+    wrote it.
+    """
 
     epoch: int = 0
     beginning: int = 0
@@ -36,7 +38,9 @@ class Log:
         self.epoch += 1
 
     def end_of(self, epoch: int) -> int:
-        """What a leader answers for an epoch: the first offset of a later one, or the end of the log."""
+        """What a leader answers for an epoch: the first offset of a later one, or the end of the
+        log.
+        """
         later = (
             at for at, (one, _) in enumerate(self.records) if one > epoch and at >= self.beginning
         )

@@ -77,7 +77,9 @@ def test_spans_of_another_topic_or_partition_cover_nothing() -> None:
 
 @dataclass
 class Log:
-    """A topic as the brokers keep it, and what became of each record: the model of the property below."""
+    """A topic as the brokers keep it, and what became of each record: the model of the property
+    below.
+    """
 
     id: str = A
     parts: dict[int, list[int]] = field(default_factory=lambda: {0: [0, 0]})  # beginning, end
@@ -98,7 +100,9 @@ steps = st.lists(
 @settings(max_examples=1000)
 @given(steps)
 def test_every_offset_is_read_once_or_named_as_lost(steps: list[tuple[str, int, int]]) -> None:
-    """Whatever happens to a topic between runs: each offset of a life of a partition is pinned once or in a loss."""
+    """Whatever happens to a topic between runs: each offset of a life of a partition is pinned once
+    or in a loss.
+    """
     log, lives = Log(), 0
     pinned: list[Span] = []
     read: set[tuple[str, int, int]] = set()

@@ -1,4 +1,6 @@
-"""The newest run is the one whose step began last, whatever the clocks and the names of runs say."""
+"""The newest run is the one whose step began last, whatever the clocks and the names of runs
+say.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`join` and `lookup` in a pipeline file: what names its rows, and what is refused, with file and line."""
+"""`join` and `lookup` in a pipeline file: what names its rows, and what is refused, with file and
+line.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Joins of a `per` query that no drain can keep exact are refused by `validate`, in the words of the drain."""
+"""Joins of a `per` query that no drain can keep exact are refused by `validate`, in the words of
+the drain.
+"""
 
 from __future__ import annotations
 

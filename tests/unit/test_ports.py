@@ -1,5 +1,5 @@
-"""Formats, kinds of targets and kinds of sources are members of ports: no code decides by their names, every member is
-registered, and only registries and readers name one kind of source."""
+"""Formats, kinds of targets and kinds of sources are members of ports: no code decides by their
+names, every member is registered, and only registries and readers name one kind of source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Postgres as a sink: what is said of a table that does not fit, by what its catalog shows. No server."""
+"""Postgres as a sink: what is said of a table that does not fit, by what its catalog shows. No
+server.
+"""
 
 from __future__ import annotations
 

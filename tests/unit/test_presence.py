@@ -1,4 +1,6 @@
-"""A lake is begun on purpose: one that moved, is not mounted or was exchanged is refused before anything is written."""
+"""A lake is begun on purpose: one that moved, is not mounted or was exchanged is refused before
+anything is written.
+"""
 
 from __future__ import annotations
 

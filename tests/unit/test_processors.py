@@ -1,4 +1,6 @@
-"""The fold of a processor without Spark: any division of a key's rows, from any kept state on, gives the same rows."""
+"""The fold of a processor without Spark: any division of a key's rows, from any kept state on,
+gives the same rows.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,8 @@ def test_any_division_and_any_kept_state_give_the_same_rows_and_states(seed: int
         assert made == expected == _whole(rows, draw.randint(2, 30))
         again, states_again = _folded(rows, draw)
         assert (again, states_again) == (made, states), "states are a function of the rows"
-        # a table has its rows and states from earlier rows; then rows come or go, and the fold goes on before them
+        # a table has its rows and states from earlier rows; then rows come or go, and the fold goes
+        # on before them
         old = _in_order([*(one for one in rows if draw.random() < 0.7), *_rows(draw, 2)])
         now, then = (Counter((at, row["v"]) for at, row in some) for some in (rows, old))
         changed = [at for at, _ in (*(now - then), *(then - now))]

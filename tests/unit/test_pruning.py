@@ -1,4 +1,6 @@
-"""Ranges of keys cover every key of the batch, in as few and as narrow pieces as the MERGE's condition may have."""
+"""Ranges of keys cover every key of the batch, in as few and as narrow pieces as the MERGE's
+condition may have.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def test_ranges_of_numbers_cover_all_and_keep_the_widest_gaps(found: list[tuple[
 
 
 def _apart(ends: list[tuple[int, int]]) -> int:
-    """How many ranges there are once those that share a number are one: counted number by number."""
+    """How many ranges there are once those that share a number are one: counted number by
+    number.
+    """
     held = sorted({number for low, high in ends for number in range(low, high + 1)})
     starts = {low for low, _ in ends}
     joins = {number for low, high in ends for number in range(low + 1, high + 1)}
@@ -67,7 +71,9 @@ def _apart(ends: list[tuple[int, int]]) -> int:
 
 
 def _narrowest(ends: list[tuple[int, int]]) -> int:
-    """The least sum of widths of 16 ranges that cover all: what is left after the 15 widest gaps are cut out."""
+    """The least sum of widths of 16 ranges that cover all: what is left after the 15 widest gaps
+    are cut out.
+    """
     joins = {(number, number + 1) for low, high in ends for number in range(low, high)}
     held = sorted({number for low, high in ends for number in range(low, high + 1)})
     steps = pairwise(held)

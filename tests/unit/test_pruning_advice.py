@@ -1,4 +1,6 @@
-"""What is advised where a batch's keys do not lead to its files, by what the batch could say of partitions."""
+"""What is advised where a batch's keys do not lead to its files, by what the batch could say of
+partitions.
+"""
 
 from __future__ import annotations
 

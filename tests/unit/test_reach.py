@@ -16,7 +16,9 @@ _SIZE = 3600
 
 @dataclass
 class Log:
-    """A table of files by version, each a list of rows (time, group), with statistics as a Delta log has them."""
+    """A table of files by version, each a list of rows (time, group), with statistics as a Delta
+    log has them.
+    """
 
     versions: list[dict[str, list[tuple[Any, Any]]]]
     marked: list[dict[str, int]]

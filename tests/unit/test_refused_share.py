@@ -1,4 +1,6 @@
-"""What a share of refused records means: bounds, windows, and the hint that a refused record gets."""
+"""What a share of refused records means: bounds, windows, and the hint that a refused record
+gets.
+"""
 
 from __future__ import annotations
 

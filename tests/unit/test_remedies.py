@@ -1,4 +1,6 @@
-"""What errors of a derived batch tell people to type. Its versions are pinned: a run reads the same rows again."""
+"""What errors of a derived batch tell people to type. Its versions are pinned: a run reads the same
+rows again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Names in SQL expressions, without Spark: what is certain to fail is named, and nothing else is."""
+"""Names in SQL expressions, without Spark: what is certain to fail is named, and nothing else
+is.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""However a step ends, what is told is short and names a cause; the trace is in the driver log. Starts no JVM."""
+"""However a step ends, what is told is short and names a cause; the trace is in the driver log.
+Starts no JVM.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What an attacker would try, by the numbers of docs/security.md; what needs Airflow or Spark is tested beside them."""
+"""What an attacker would try, by the numbers of docs/security.md; what needs Airflow or Spark is
+tested beside them.
+"""
 
 from __future__ import annotations
 
@@ -145,7 +147,9 @@ def reports(text: str, run_id: str = "r") -> list[StepReport]:
 
 
 class _Structure(HTMLParser):
-    """The elements and attributes of a page, without text and without what ids and links are called."""
+    """The elements and attributes of a page, without text and without what ids and links are
+    called.
+    """
 
     def __init__(self, html: str) -> None:
         super().__init__()

@@ -34,7 +34,9 @@ def brokers() -> Iterator[MockBrokers]:
 
 @pytest.fixture(autouse=True)
 def _without_markers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Markers are read by committed messages, which these brokers don't know; nor do they know a topic's settings."""
+    """Markers are read by committed messages, which these brokers don't know; nor do they know a
+    topic's settings.
+    """
     monkeypatch.setattr(Client, "topic_settings", lambda *_, **__: {"max.message.bytes": "100000"})
     monkeypatch.setattr(Markers, "make", lambda _: None)
     monkeypatch.setattr(Markers, "read", lambda _: Marked())
@@ -43,7 +45,9 @@ def _without_markers(monkeypatch: pytest.MonkeyPatch) -> None:
 def raised(
     brokers: MockBrokers, delivery: str, rows: int, request: str, error: int, times: int = 20
 ) -> DraindownError:
-    """Return what a sender raises of a batch of so many rows while the brokers answer requests with an error."""
+    """Return what a sender raises of a batch of so many rows while the brokers answer requests with
+    an error.
+    """
     bounds = {"request_timeout": 5, "delivery_timeout": 10, "transaction_timeout": 10}
     spec = KafkaSink.model_validate({"topic": "t", "bootstrap_servers": brokers.address, **bounds})
     made = (KafkaTransactions if delivery == "exactly_once" else KafkaTopic)(spec, PLACE, {})

@@ -1,4 +1,6 @@
-"""What is sent to a sink when a batch is tried again: histories of crashes over a sink in memory, as pure functions."""
+"""What is sent to a sink when a batch is tried again: histories of crashes over a sink in memory,
+as pure functions.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class Crash(Exception):
 
 @dataclass
 class MemorySink:
-    """A keyed table in memory. `records`: whether it remembers batches. `dies`: before or after it took the rows."""
+    """A keyed table in memory. `records`: whether it remembers batches. `dies`: before or after it
+    took the rows.
+    """
 
     records: bool = True
     table: dict[Any, Any] = field(default_factory=dict)
@@ -142,7 +146,9 @@ def test_other_rows_of_a_batch_that_may_be_there_are_refused(
 def test_a_batch_that_was_begun_without_a_record_is_not_sent_with_one(
     layout: FlowLayout, dies: str
 ) -> None:
-    """The sink is recording, is not while a driver dies, and is again: it says that it lacks what it may have."""
+    """The sink is recording, is not while a driver dies, and is again: it says that it lacks what
+    it may have.
+    """
     sink = MemorySink()
     _deliver(layout, sink, 0, {1: "a"})
     sink.records, sink.dies = False, dies
@@ -351,7 +357,9 @@ def test_10000_histories_of_batches_crashes_retries_and_replays_end_as_the_batch
 def test_1000_lakes_that_were_restored_send_all_that_they_do_then(
     layout: FlowLayout, documents: dict[str, SinkState]
 ) -> None:
-    """From a copy of the documents, of any age or none. The sink is as it was; its rows of keys apart are left over."""
+    """From a copy of the documents, of any age or none. The sink is as it was; its rows of keys
+    apart are left over.
+    """
     chance, stale = random.Random(42), 0
     for _ in range(1_000):
         sink, copies = MemorySink(), [SinkState(filled="print")]
@@ -467,7 +475,9 @@ def _lost(
 def test_3000_histories_of_batches_rebuilds_and_fills_end_as_the_table(
     layout: FlowLayout, documents: dict[str, SinkState]
 ) -> None:
-    """A topic, which can't delete by absence. Batches may go by it, fills may die anywhere and begin again."""
+    """A topic, which can't delete by absence. Batches may go by it, fills may die anywhere and
+    begin again.
+    """
     chance, ends = random.Random(41), [0, 0]
     for _ in range(3_000):
         documents["s"] = SinkState(filled="print")

@@ -1,7 +1,8 @@
-"""A topic that gets each batch exactly once: drivers that die or stand still anywhere, over brokers in memory.
+"""A topic that gets each batch exactly once: drivers that die or stand still anywhere, over brokers
+in memory.
 
-The brokers keep what Kafka promises: a transactional id has one producer at a time, and readers of committed messages
-get nothing behind the first transaction of a partition that is open.
+The brokers keep what Kafka promises: a transactional id has one producer at a time, and readers of
+committed messages get nothing behind the first transaction of a partition that is open.
 """
 
 from __future__ import annotations
@@ -310,7 +311,9 @@ def test_histories_of_kills_and_frozen_drivers_send_each_row_once_and_in_order(
 def test_a_frozen_transaction_of_another_sink_does_not_hide_the_newest_marker(
     brokers: Brokers,
 ) -> None:
-    """Its marker lies in the same partition, and committed ones behind it can't be read before it ends."""
+    """Its marker lies in the same partition, and committed ones behind it can't be read before it
+    ends.
+    """
     sent(brokers, 0, 1, [1])
     other = FakeProducer(brokers, "another")
     other.init_transactions(1)

@@ -1,4 +1,6 @@
-"""Whatever a key of a pipeline file holds: what is wrong with it is told in the words of draindown, by its key."""
+"""Whatever a key of a pipeline file holds: what is wrong with it is told in the words of draindown,
+by its key.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Storage that takes nothing more is told by name, whichever engine met it and whatever it called it."""
+"""Storage that takes nothing more is told by name, whichever engine met it and whatever it called
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Alterations of a table's columns: random sequences against an oracle that tracks each column by itself."""
+"""Alterations of a table's columns: random sequences against an oracle that tracks each column by
+itself.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Rows of a table as Python has them: dates and times of every year, which the end of the last window may leave."""
+"""Rows of a table as Python has them: dates and times of every year, which the end of the last
+window may leave.
+"""
 
 from __future__ import annotations
 

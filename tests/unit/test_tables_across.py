@@ -1,4 +1,6 @@
-"""Derived flows over several tables and over tables of other pipelines, as files say it: form, and what is refused."""
+"""Derived flows over several tables and over tables of other pipelines, as files say it: form, and
+what is refused.
+"""
 
 from __future__ import annotations
 

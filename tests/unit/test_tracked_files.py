@@ -1,4 +1,6 @@
-"""Every tracked file belongs to the project: no scratch file of a shell, an editor or a merge is committed."""
+"""Every tracked file belongs to the project: no scratch file of a shell, an editor or a merge is
+committed.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ TOP = {
     *(
         ".ci",
         ".editorconfig",
+        ".git-blame-ignore-revs",
         ".gitignore",
         "CHANGELOG.md",
         "CONTRIBUTING.md",

@@ -377,7 +377,9 @@ def test_a_time_that_no_copy_can_hold_parks_its_orc_file_with_a_reason_of_its_ow
 
 
 def test_times_of_orc_that_spark_wrote_are_the_instants_that_they_were(tmp_path: Path) -> None:
-    """By the zone of the writer, which a stripe's footer names. In an hour that its clocks show twice they are lost."""
+    """By the zone of the writer, which a stripe's footer names. In an hour that its clocks show
+    twice they are lost.
+    """
     path, noon = tmp_path / "a.orc", datetime(2026, 7, 1, 16, tzinfo=UTC)
     path.write_bytes(spark_orc.NOON)
     result, form = judge(path, None, "orc"), COLUMNAR["orc"]
@@ -433,7 +435,9 @@ def test_memory_does_not_follow_the_size_of_the_file(tmp_path: Path) -> None:
 
 
 class _Fails:
-    """A Parquet reader that raises this, as pyarrow does where the machine fails and not the file."""
+    """A Parquet reader that raises this, as pyarrow does where the machine fails and not the
+    file.
+    """
 
     def __init__(self, error: BaseException) -> None:
         self._error = error

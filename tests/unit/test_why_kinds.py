@@ -1,4 +1,6 @@
-"""What `why` tells of records of histories and of merged rows, over random keys against plain loops."""
+"""What `why` tells of records of histories and of merged rows, over random keys against plain
+loops.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Sessions of users, as `session` of SQL has them: visits, amounts, and an end half an hour after the last visit."""
+"""Sessions of users, as `session` of SQL has them: visits, amounts, and an end half an hour after
+the last visit.
+"""
 
 from datetime import timedelta
 

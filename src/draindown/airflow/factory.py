@@ -1,6 +1,8 @@
-"""Build one DAG per pipeline file. A file that can't be read becomes a failing DAG and does not affect the others.
+"""Build one DAG per pipeline file. A file that can't be read becomes a failing DAG and does not
+affect the others.
 
-Such a DAG keeps the pipeline's name and schedule, so its failing runs appear where people look for them.
+Such a DAG keeps the pipeline's name and schedule, so its failing runs appear where people look for
+them.
 """
 
 from __future__ import annotations
@@ -38,7 +40,10 @@ PLAN_ALL = "plan-all"  # no flow has a hyphen in its name
 _BORN = datetime(2020, 1, 1, tzinfo=UTC)
 _REPLAY = "Replay"
 # `(?![\s\S])`, not `$`: `$` also matches before a trailing newline
-_MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?(?![\s\S])"
+_MOMENT = (
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?"
+    r"(Z|[+-][0-9]{2}:[0-9]{2})?(?![\s\S])"
+)
 _TIMEOUTS: dict[Step, timedelta] = {
     "plan": timedelta(minutes=10),
     "drain": timedelta(hours=6),
@@ -53,7 +58,9 @@ _PATIENT = {
 
 
 class InvalidSpecOperator(BaseOperator):
-    """Fail with the errors of the pipeline file. Retries can't succeed before someone edits the file."""
+    """Fail with the errors of the pipeline file. Retries can't succeed before someone edits the
+    file.
+    """
 
     ui_color = "#fde8e8"
 
@@ -71,7 +78,8 @@ class InvalidSpecOperator(BaseOperator):
 
 
 def dags(dag_file: str, pipelines: Path | None = None) -> dict[str, DAG]:
-    """Return a DAG for every pipeline of the directory (default: `pipelines/` beside `dag_file`), by dag_id.
+    """Return a DAG for every pipeline of the directory (default: `pipelines/` beside `dag_file`),
+    by dag_id.
 
     `dag_file` is the file that Airflow parses; it becomes the `fileloc` of the DAGs.
     """
@@ -118,7 +126,8 @@ def _scheduled(spec: PipelineSpec) -> str | None:
 def params(flows: Iterable[str]) -> dict[str, Param]:
     """Return the params of a run, in the order of the trigger form.
 
-    Airflow validates each one against its JSON schema before the run starts. `requests` validates their combination.
+    Airflow validates each one against its JSON schema before the run starts. `requests` validates
+    their combination.
     """
     bound: dict[str, Any] = {"section": "Bounds"}
     return {
@@ -178,7 +187,8 @@ def params(flows: Iterable[str]) -> dict[str, Param]:
 
 
 def _moment(title: str, what: str) -> Param:
-    # the format gives the form a date picker; the pattern checks the value, as a server may lack the format's library
+    # the format gives the form a date picker; the pattern checks the value, as a server may lack
+    # the format's library
     return Param(
         None,
         title=title,
@@ -242,7 +252,8 @@ def _steps(spec: PipelineSpec, flow: str) -> Iterator[BaseOperator]:
 
 def _behaviour(step: Step) -> dict[str, Any]:
     # Skipped tasks of an idle flow must not skip those that follow; only a failure stops them.
-    # max_active_runs does not count the runs of a backfill (apache/airflow#42686), the limit per task does.
+    # max_active_runs does not count the runs of a backfill (apache/airflow#42686), the limit per
+    # task does.
     return {
         "trigger_rule": TriggerRule.NONE_FAILED,
         "max_active_tis_per_dag": 1,

@@ -1,4 +1,5 @@
-"""Steps that the driver of a run's drain does after it: which they are, and their reports, each taken once by its task.
+"""Steps that the driver of a run's drain does after it: which they are, and their reports, each
+taken once by its task.
 
 A task that is cleared or retried finds its report taken, and starts a driver of its own.
 """
@@ -31,9 +32,11 @@ def then(step: Step, part: PlanPart | None) -> tuple[Step, ...]:
 
 
 def take(request: Request, drained: Mapping[str, Any] | None) -> StepReport | None:
-    """Return the report of this step by the driver of the run's drain, the first time; None if there is none to take.
+    """Return the report of this step by the driver of the run's drain, the first time; None if
+    there is none to take.
 
-    `drained`: the numbers of the drain's task, with its start. A report is of that start, or of an earlier drain.
+    `drained`: the numbers of the drain's task, with its start. A report is of that start, or of an
+    earlier drain.
     """
     if request.step not in _AFTER or not drained:
         return None
@@ -61,10 +64,11 @@ def take(request: Request, drained: Mapping[str, Any] | None) -> StepReport | No
 
 
 def unannounced(layout: FlowLayout) -> Published | None:
-    """Return the published version if a check of a task published it and no task announced it; None otherwise.
+    """Return the published version if a check of a task published it and no task announced it; None
+    otherwise.
 
-    The task failed for good after that, or it was never begun, as the check was done by the drain's driver. None too if
-    the run's reports are gone: what it noted went with them.
+    The task failed for good after that, or it was never begun, as the check was done by the drain's
+    driver. None too if the run's reports are gone: what it noted went with them.
     """
     from draindown.gate.published import published  # imports deltalake
 
@@ -79,10 +83,11 @@ def unannounced(layout: FlowLayout) -> Published | None:
 
 
 def announce(request: Request, run_id: str, start: str) -> bool:
-    """Note that the asset event of this task is about what a start of a run's check published, so that no later one is.
+    """Note that the asset event of this task is about what a start of a run's check published, so
+    that no later one is.
 
-    Return whether the event is due: no task of another run noted it before. A task that finds its own note may have
-    been killed before Airflow made the event.
+    Return whether the event is due: no task of another run noted it before. A task that finds its
+    own note may have been killed before Airflow made the event.
     """
     path = request.layout.announced(run_id, "check", start)
     with suppress(
@@ -95,7 +100,9 @@ def announce(request: Request, run_id: str, start: str) -> bool:
 
 
 def _is_outdated(layout: FlowLayout, failed: StepReport) -> bool:
-    """Return whether rows, waivers or decisions about refused rows changed since the gate failed: it may pass now."""
+    """Return whether rows, waivers or decisions about refused rows changed since the gate failed:
+    it may pass now.
+    """
     from draindown.gate.waivers import waivers
     from draindown.lake.table_log import log_of
 
@@ -114,8 +121,10 @@ def _by(request: Request) -> dict[str, str]:
 
 
 def ended(request: Request, report: StepReport | None, code: int) -> int:
-    """Return the exit code of a step whose driver ended with `code`, perhaps in a step that it did next.
+    """Return the exit code of a step whose driver ended with `code`, perhaps in a step that it did
+    next.
 
-    The report is written when the step has ended, and the steps that follow have reports of their own.
+    The report is written when the step has ended, and the steps that follow have reports of their
+    own.
     """
     return Exit.DONE if request.then and report is not None and report.outcome != "failed" else code

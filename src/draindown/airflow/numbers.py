@@ -1,4 +1,6 @@
-"""The numbers of a step for Airflow: XCom, asset events, and the metrics that Airflow sends to StatsD or OTel."""
+"""The numbers of a step for Airflow: XCom, asset events, and the metrics that Airflow sends to
+StatsD or OTel.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from draindown.runs.report import StepReport
 def summary(report: StepReport) -> dict[str, Any]:
     """Return the numbers of a start of a step for XCom and asset events: flat, small, JSON-ready.
 
-    Numbers of the whole run, over all starts, are named `run_...`; those of a sink `sink_NAME_FATE`.
-    `driver` names the drain whose driver did the step, if it had none of its own.
+    Numbers of the whole run, over all starts, are named `run_...`; those of a sink
+    `sink_NAME_FATE`. `driver` names the drain whose driver did the step, if it had none of its own.
     """
     numbers: dict[str, Any] = {
         "outcome": report.outcome,
@@ -50,7 +52,8 @@ def summary(report: StepReport) -> dict[str, Any]:
 
 
 def publish(report: StepReport) -> None:
-    """Set a gauge `draindown.<step>.<number>` for each number of a start, tagged with pipeline and flow.
+    """Set a gauge `draindown.<step>.<number>` for each number of a start, tagged with pipeline and
+    flow.
 
     Airflow sends them where its own metrics go, and nowhere if `[metrics]` names no place.
     """

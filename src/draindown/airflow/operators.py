@@ -58,10 +58,11 @@ class _Ended(NamedTuple):
 
 
 class StepOperator(SparkSubmitOperator):
-    """Run one step's job unless the plan says that it isn't needed. The driver never outlives the task.
+    """Run one step's job unless the plan says that it isn't needed. The driver never outlives the
+    task.
 
-    Only client mode is supported: the driver is a child of the task, so the end of the task ends it. `application`,
-    class path and Python are those of the machine that runs the task.
+    Only client mode is supported: the driver is a child of the task, so the end of the task ends
+    it. `application`, class path and Python are those of the machine that runs the task.
     """
 
     # no field is a template: user input of a run reaches the job inside the encoded request only
@@ -151,7 +152,9 @@ class StepOperator(SparkSubmitOperator):
         return _Ended(own, report, path, self._error)
 
     def _prepare_or_fail(self, request: Request, context: Context) -> Request:
-        """Prepare the job, and return its request. If that fails, leave the report that the job would leave."""
+        """Prepare the job, and return its request. If that fails, leave the report that the job
+        would leave.
+        """
         started = clock.now()
         try:
             part = self._planned(context)
@@ -178,7 +181,9 @@ class StepOperator(SparkSubmitOperator):
         return "medium" if part is None else part.size
 
     def prepare(self, request: Request, *, size: RunSize) -> None:
-        """Set what depends on the machine that runs the task: program, class path, Python, the encoded request."""
+        """Set what depends on the machine that runs the task: program, class path, Python, the
+        encoded request.
+        """
         self.application = str(Path(request.root) / "jobs" / f"{self.step}.py")
         self.application_args = ["--request", request.encode()]
         self._spark_binary = str(_spark_submit())
@@ -196,10 +201,12 @@ class StepOperator(SparkSubmitOperator):
             stop(self._driver)
 
     def _submit(self, log: DriverLog, request: Request) -> int:
-        """Run the job to its end and return its exit code. Its stdout goes to the task's log, its stderr to `log`.
+        """Run the job to its end and return its exit code. Its stdout goes to the task's log, its
+        stderr to `log`.
 
         What it says once it does another step goes to the log of that step.
-        The provider's hook builds the command but does not run it: it would log the command and mix both outputs.
+        The provider's hook builds the command but does not run it: it would log the command and mix
+        both outputs.
         """
         hook = self._hook
         assert hook is not None, "prepare() makes the hook"
@@ -241,7 +248,9 @@ class StepOperator(SparkSubmitOperator):
         return self._driver.returncode
 
     def _log_earlier_try(self, request: Request) -> None:
-        """Log the outcome of an earlier try. Its own log may lack it, if its supervisor was killed."""
+        """Log the outcome of an earlier try. Its own log may lack it, if its supervisor was
+        killed.
+        """
         from draindown.flow.at_work import left
         from draindown.runs import card
 
@@ -304,7 +313,9 @@ class StepOperator(SparkSubmitOperator):
                 self.log.info("%s", line)
 
     def _log_lost_start(self, request: Request) -> None:
-        """Log what a start whose driver died without a report committed, according to the ledger."""
+        """Log what a start whose driver died without a report committed, according to the
+        ledger.
+        """
         from draindown.runs import starts
 
         for lost in starts.listed(request.layout, request.run_id):
@@ -336,7 +347,8 @@ class StepOperator(SparkSubmitOperator):
 
 
 def _published_by(request: Request) -> Published | None:
-    """Return what this run published since it was planned: an earlier try may have, and died before it reported it.
+    """Return what this run published since it was planned: an earlier try may have, and died before
+    it reported it.
 
     A cleared run is planned again. What it published before that was reported then.
     """

@@ -1,4 +1,6 @@
-"""Maps the end of a step to Airflow's outcomes: success, failure, retry, or reschedule. No other module does."""
+"""Maps the end of a step to Airflow's outcomes: success, failure, retry, or reschedule. No other
+module does.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +42,11 @@ PATIENCE = timedelta(hours=1)
 
 
 class StepFailed(SystemExit):
-    """A foreseen failure of a task. Airflow logs the end of a task by SystemExit without a traceback.
+    """A foreseen failure of a task. Airflow logs the end of a task by SystemExit without a
+    traceback.
 
-    `error`: as `DraindownError.as_dict` returns it. `is_final`: a person must act; Airflow does not retry.
+    `error`: as `DraindownError.as_dict` returns it. `is_final`: a person must act; Airflow does not
+    retry.
     """
 
     def __init__(self, error: Mapping[str, Any], code: int) -> None:
@@ -89,10 +93,11 @@ def verdict(
     log: str = "",
     printed: Mapping[str, Any] | None = None,
 ) -> None:
-    """Return if the step is done; otherwise raise the exception that makes Airflow fail, retry or reschedule the task.
+    """Return if the step is done; otherwise raise the exception that makes Airflow fail, retry or
+    reschedule the task.
 
-    `log` is the path of the driver log. `printed`: the error that the driver printed, if it left no report. An error
-    that no report has, so no card shows, is logged.
+    `log` is the path of the driver log. `printed`: the error that the driver printed, if it left no
+    report. An error that no report has, so no card shows, is logged.
 
     Raises StepFailed, or LeaseHeld (wait).
     """
@@ -108,12 +113,16 @@ def verdict(
 
 
 def fail(error: DraindownError) -> NoReturn:
-    """Log an error and raise what `verdict` raises for the exit code of a job that ended with it."""
+    """Log an error and raise what `verdict` raises for the exit code of a job that ended with
+    it.
+    """
     fail_with(error.as_dict(), exit_for(error))
 
 
 def fail_with(error: Mapping[str, Any], code: int) -> NoReturn:
-    """Log an error, as `DraindownError.as_dict` returns it, and raise StepFailed with the exit code of such a job."""
+    """Log an error, as `DraindownError.as_dict` returns it, and raise StepFailed with the exit code
+    of such a job.
+    """
     _tell(error)
     raise StepFailed(error, code) from None
 
@@ -147,7 +156,9 @@ def wait_or_fail(held: LeaseHeld, first_wait: datetime | None, now: datetime) ->
 
 
 def say_next(context: Context) -> None:
-    """Log the command to type as the last line of a task that failed. A callback of Airflow, which logs the error."""
+    """Log the command to type as the last line of a task that failed. A callback of Airflow, which
+    logs the error.
+    """
     error, task = context.get("exception"), context.get("task")
     known = error.error if isinstance(error, StepFailed) else {}
     spec, flow = getattr(task, "spec", None), getattr(task, "flow", "")
@@ -164,7 +175,9 @@ def _tell(error: Mapping[str, Any]) -> None:
 
 
 def _died(exit_code: int, report: StepReport | None, log: str) -> DraindownError:
-    """Return the error of a driver of which nothing is known but its exit code: one of `Exit` is no death."""
+    """Return the error of a driver of which nothing is known but its exit code: one of `Exit` is no
+    death.
+    """
     retry = ["clear this task, or let Airflow retry it: it goes on after the last whole batch"]
     look = [f"less {shlex.quote(log)}   # what Spark said last"] if log else []
     if exit_code == Exit.DONE:

@@ -10,7 +10,9 @@ from draindown.runs.request import STEPS
 
 
 def log_plan(log: Any, part: PlanPart, findings: list[str]) -> None:
-    """Write backlog, forecast, the steps with their reasons, and each finding as a warning to the logger `log`."""
+    """Write backlog, forecast, the steps with their reasons, and each finding as a warning to the
+    logger `log`.
+    """
     from draindown.runs.card_parts import backlog_words
 
     forecast = f", about {age(part.seconds)}" if part.seconds is not None else ""

@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 
 class PlanAllOperator(BaseOperator):
-    """Look at all flows at once, and skip all tasks of those that have nothing to do. Starts no JVM.
+    """Look at all flows at once, and skip all tasks of those that have nothing to do. Starts no
+    JVM.
 
-    A flow that is not skipped is planned by its own tasks, once what it reads is published. What keeps one flow from
-    being planned is raised there.
+    A flow that is not skipped is planned by its own tasks, once what it reads is published. What
+    keeps one flow from being planned is raised there.
     """
 
     template_fields: Sequence[str] = ()
@@ -90,7 +91,9 @@ class PlanOperator(BaseOperator):
         self.spec, self.flow = spec, flow
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return the plan as a flat dict for the tasks that follow; those of an idle flow are skipped."""
+        """Return the plan as a flat dict for the tasks that follow; those of an idle flow are
+        skipped.
+        """
         # deltalake is slow to import: only the running task needs it, never the DAG parser
         from draindown.planning.plan import planned
 

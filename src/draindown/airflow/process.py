@@ -1,4 +1,6 @@
-"""Drivers that never outlive their task: both die with their parent, and are stopped by SIGTERM, then SIGKILL."""
+"""Drivers that never outlive their task: both die with their parent, and are stopped by SIGTERM,
+then SIGKILL.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,20 @@ _prctl = ctypes.CDLL(None, use_errno=True).prctl if sys.platform == "linux" else
 
 
 def die_with_parent(number: int = signal.SIGTERM) -> None:
-    """Make the kernel send a signal when the parent dies; 0: none. Callable between fork and exec. Only on Linux."""
+    """Make the kernel send a signal when the parent dies; 0: none. Callable between fork and exec.
+    Only on Linux.
+    """
     if _prctl is not None:
         _prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 @contextlib.contextmanager
 def ended_with_supervisor() -> Iterator[None]:
-    """Send this process SIGTERM, which Airflow handles by `on_kill`, if its supervisor dies during the block.
+    """Send this process SIGTERM, which Airflow handles by `on_kill`, if its supervisor dies during
+    the block.
 
-    Otherwise it would go on beside its next try, which Airflow starts for want of heartbeats (apache/airflow#72128).
+    Otherwise it would go on beside its next try, which Airflow starts for want of heartbeats
+    (apache/airflow#72128).
     """
     die_with_parent()
     try:
@@ -37,7 +43,9 @@ def ended_with_supervisor() -> Iterator[None]:
 
 
 def stop(process: subprocess.Popen[str], polite_seconds: float = POLITE_SECONDS) -> None:
-    """End `process` and its whole session: SIGTERM, a wait, SIGKILL. No-op if it has ended already."""
+    """End `process` and its whole session: SIGTERM, a wait, SIGKILL. No-op if it has ended
+    already.
+    """
     _signal(process.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(polite_seconds)
@@ -45,6 +53,7 @@ def stop(process: subprocess.Popen[str], polite_seconds: float = POLITE_SECONDS)
 
 
 def _signal(leader: int, number: signal.Signals) -> None:
-    # the driver leads its own session: its process group holds the JVM and the Python processes it started
+    # the driver leads its own session: its process group holds the JVM and the Python processes it
+    # started
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leader, number)

@@ -1,4 +1,6 @@
-"""Build the request of a job from the running task: project root, suite, run identity, typed params."""
+"""Build the request of a job from the running task: project root, suite, run identity, typed
+params.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ ROOT_VARIABLE = "DRAINDOWN_ROOT"
 
 
 def project_root(dag_file: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the directory that holds `jobs/` on this worker: DRAINDOWN_ROOT, or the nearest above the DAG file.
+    """Return the directory that holds `jobs/` on this worker: DRAINDOWN_ROOT, or the nearest above
+    the DAG file.
 
     Raises TerminalError `no-project-root`. A path of another machine is never used.
     """
@@ -41,10 +44,11 @@ def project_root(dag_file: str, environ: Mapping[str, str] = os.environ) -> Path
 
 
 def refuse_in_bundle(root: Path, paths: Sequence[str]) -> None:
-    """Refuse relative paths where the project root is a version of a DAG bundle. `paths`: labels of the relative paths.
+    """Refuse relative paths where the project root is a version of a DAG bundle. `paths`: labels of
+    the relative paths.
 
-    Airflow keeps a directory per version and removes old ones: the lake would be another and empty one at each commit.
-    Raises TerminalError `lake-in-bundle`.
+    Airflow keeps a directory per version and removes old ones: the lake would be another and empty
+    one at each commit. Raises TerminalError `lake-in-bundle`.
     """
     if paths and _is_of_a_version(root):
         raise TerminalError(
@@ -66,9 +70,11 @@ def _is_of_a_version(root: Path) -> bool:
 
 
 def refuse_conf(spec: PipelineSpec, context: Mapping[str, Any]) -> None:
-    """Refuse a run whose conf holds an unknown param, or one that Airflow does not apply. Airflow accepts any key.
+    """Refuse a run whose conf holds an unknown param, or one that Airflow does not apply. Airflow
+    accepts any key.
 
-    Raises TerminalError `bad-params`, which names the closest known param, or the setting by which Airflow drops them.
+    Raises TerminalError `bad-params`, which names the closest known param, or the setting by which
+    Airflow drops them.
     """
     conf, params = context["dag_run"].conf or {}, context["params"]
     unknown = [name for name in conf if name not in PARAMS]
@@ -114,7 +120,8 @@ def left_out(params: Mapping[str, Any], flow: str) -> str:
 
 
 def replay(spec: PipelineSpec, context: Mapping[str, Any]) -> Again | None:
-    """Return the input that the run reads again: a backfill its interval, mode replay its range, any other run None.
+    """Return the input that the run reads again: a backfill its interval, mode replay its range,
+    any other run None.
 
     Raises TerminalError `bad-params` if the params contradict each other or the run.
     """
@@ -162,12 +169,16 @@ def _bad(spec: PipelineSpec, run_id: str, found: str) -> TerminalError:
 
 
 def _follows(spec: PipelineSpec, flow: str, context: Mapping[str, Any]) -> bool:
-    """Return whether a flow drains what a replay of others changed: a derived one, unless the run is for it alone."""
+    """Return whether a flow drains what a replay of others changed: a derived one, unless the run
+    is for it alone.
+    """
     return spec.is_derived(flow) and context["params"].get("flow") != flow
 
 
 def _replay_of(spec: PipelineSpec, context: Mapping[str, Any]) -> Again | None:
-    """Return what `replay` returns. A flow that appends stops no run that is for other flows, too."""
+    """Return what `replay` returns. A flow that appends stops no run that is for other flows,
+    too.
+    """
     found = replay(spec, context)
     of_all = context["params"].get("flow") is None and len(spec.flows) > 1
     return found and found.model_copy(update={"of_all": of_all})
@@ -176,9 +187,11 @@ def _replay_of(spec: PipelineSpec, context: Mapping[str, Any]) -> Again | None:
 def request_for(
     spec: PipelineSpec, flow: str, step: Step, root: Path, context: Mapping[str, Any]
 ) -> Request:
-    """Return the request of one step, with the identity of the running task and the params of its DAG run.
+    """Return the request of one step, with the identity of the running task and the params of its
+    DAG run.
 
-    Raises TerminalError `bad-params`, `bad-suite`, `lake-in-bundle`, `lake-misread`, `lake-missing`.
+    Raises TerminalError `bad-params`, `bad-suite`, `lake-in-bundle`, `lake-misread`,
+    `lake-missing`.
     """
     flow_spec = spec.declared(flow)
     refuse_in_bundle(root, relative(spec, flow))

@@ -1,4 +1,6 @@
-"""Secrets of a pipeline from Airflow connections, for the process that needs them and no longer than it needs them."""
+"""Secrets of a pipeline from Airflow connections, for the process that needs them and no longer
+than it needs them.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,17 @@ from draindown.base.secrets import VARIABLE, is_at_hand, names_in
 from draindown.spec.models import PipelineSpec
 
 PREFIX = "draindown_"
-"""Of the ids of connections whose password is a secret: no reference reaches a connection that was not made for it."""
+"""Of the ids of connections whose password is a secret: no reference reaches a connection that was
+not made for it.
+"""
 
 
 def of_connections(spec: PipelineSpec, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return environment variables for those secrets of the pipeline that neither environment nor file has.
+    """Return environment variables for those secrets of the pipeline that neither environment nor
+    file has.
 
-    A secret that no connection has is left out: who needs it says that it is missing. Raises TerminalError
-    `secret-unreadable` if Airflow can't read a connection.
+    A secret that no connection has is left out: who needs it says that it is missing. Raises
+    TerminalError `secret-unreadable` if Airflow can't read a connection.
     """
     lacking = {name for name in names_in(spec.model_dump_json()) if not is_at_hand(name, environ)}
     found = {name: _password(PREFIX + name) for name in sorted(lacking)}

@@ -18,7 +18,8 @@ _HIDDEN = "its text is not shown: it may have the password"
 
 
 class Hook(SparkSubmitHook):
-    """The provider's hook with a connection that was found before. Its own lookup falls back to YARN if none is found.
+    """The provider's hook with a connection that was found before. Its own lookup falls back to
+    YARN if none is found.
 
     Raises TerminalError `bad-spark-connection`, `cluster-deploy-mode`.
     """
@@ -46,8 +47,8 @@ class Hook(SparkSubmitHook):
 def find(conn_id: str, *, named: bool) -> Connection:
     """Return the connection, or one to Spark on this machine if there is none and none was `named`.
 
-    Airflow also raises not-found where it could not ask, or could not parse the value: work that was meant for a
-    cluster must not begin on a worker.
+    Airflow also raises not-found where it could not ask, or could not parse the value: work that
+    was meant for a cluster must not begin on a worker.
 
     Raises TransientError `no-spark-connection`; TerminalError `bad-spark-connection`.
     """

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 
 def skip_other_flows(spec: PipelineSpec, flow: str, step: Step, context: Context) -> None:
-    """Skip the task if the run is for another flow. Raises AirflowSkipException, StepFailed `bad-params`."""
+    """Skip the task if the run is for another flow. Raises AirflowSkipException, StepFailed
+    `bad-params`.
+    """
     try:
         refuse_conf(
             spec, context
@@ -52,7 +54,9 @@ def request_of(spec: PipelineSpec, flow: str, step: Step, context: Context) -> R
 def fail_unreached(
     spec: PipelineSpec, flows: Iterable[str], step: Step, context: Context, error: DraindownError
 ) -> NoReturn:
-    """Fail the task as `outcome.fail` does, and leave in each flow the report that the step would leave."""
+    """Fail the task as `outcome.fail` does, and leave in each flow the report that the step would
+    leave.
+    """
     with contextlib.suppress(
         DraindownError
     ):  # no root, or no lake, on this worker: the task's log has the error alone

@@ -1,4 +1,6 @@
-"""Leave the report of a run that fails before it reaches a flow, so that `report` and the page show it."""
+"""Leave the report of a run that fails before it reaches a flow, so that `report` and the page show
+it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def leave(
     error: Mapping[str, Any],
     at: datetime,
 ) -> None:
-    """Write a failed report of `step` into each flow. A lake that can't be written does not hide the error itself."""
+    """Write a failed report of `step` into each flow. A lake that can't be written does not hide
+    the error itself.
+    """
     run_id = context.get("run_id")
     for layout in layouts if run_id else ():
         with suppress(OSError):
@@ -33,8 +37,8 @@ def leave(
 
 
 def layouts(lake: str, pipeline: str, flows: Iterable[str], dag_file: str) -> list[FlowLayout]:
-    """Return the layouts of the named flows, and of those of the pipeline that ran before; none without a lake, or
-    if it is not where it was.
+    """Return the layouts of the named flows, and of those of the pipeline that ran before; none
+    without a lake, or if it is not where it was.
 
     `lake`: as the pipeline file says it, relative to the project root.
     """

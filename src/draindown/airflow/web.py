@@ -1,4 +1,6 @@
-"""The page inside Airflow. Airflow mounts plugin apps without authentication, so every route requires a user."""
+"""The page inside Airflow. Airflow mounts plugin apps without authentication, so every route
+requires a user.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +46,13 @@ _HEADERS = {
 
 
 def app() -> FastAPI:
-    """Return the app with two routes: all DAGs that the user may read, and one DAG if the user may read it."""
+    """Return the app with two routes: all DAGs that the user may read, and one DAG if the user may
+    read it.
+    """
     found = FastAPI(title="draindown", docs_url=None, redoc_url=None, openapi_url=None)
 
-    # no requires_access_dag here: without a DAG in the path it checks the dag_id of the query string
+    # no requires_access_dag here: without a DAG in the path it checks the dag_id of the query
+    # string
     @found.get("/", response_class=HTMLResponse)
     def every_flow(user: GetUserDep) -> HTMLResponse:
         return _page(get_auth_manager().get_authorized_dag_ids(user=user, method="GET"))

@@ -1,4 +1,6 @@
-"""The documentation of a DAG in the Airflow UI: what it does, and what retry, clear, a manual run and a backfill do."""
+"""The documentation of a DAG in the Airflow UI: what it does, and what retry, clear, a manual run
+and a backfill do.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def doc_of(spec: PipelineSpec) -> str:
 
 
 def doc_of_broken(found: BrokenPipeline) -> str:
-    """Return the documentation of a DAG whose file can't be read: the error, its position, and what to type."""
+    """Return the documentation of a DAG whose file can't be read: the error, its position, and what
+    to type.
+    """
     fenced = str(found.error).replace("```", "'''")
     when = f"as scheduled (`{found.schedule}`, UTC)" if found.schedule else "when it is triggered"
     return (

@@ -1,4 +1,6 @@
-"""Commits of others in an audit: undecided ones are residues, the rows of accepted ones are none, and are listed."""
+"""Commits of others in an audit: undecided ones are residues, the rows of accepted ones are none,
+and are listed.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ Origin = tuple[str | None, int | None]
 
 
 def foreign_commits(context: AuditContext) -> None:
-    """Add a residue for each foreign commit whose change the table has and that nobody accepted. Keep the accepted."""
+    """Add a residue for each foreign commit whose change the table has and that nobody accepted.
+    Keep the accepted.
+    """
     has = foreign.in_table(context.layout)
     context.accepted = foreign_rows.accepted(context.layout, has)
     for commit in foreign.undecided(context.layout, context.flow):

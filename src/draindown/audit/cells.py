@@ -1,4 +1,6 @@
-"""The cells of records that were accepted: each must be a value of its column's type, by the audit's own grammar."""
+"""The cells of records that were accepted: each must be a value of its column's type, by the
+audit's own grammar.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,9 @@ _TIMES = ("timestamp", "timestamp_ntz", "date")
 def checked(flow: FlowSpec, table: TableLog) -> list[str]:
     """Return the columns whose cells are judged: those that every accepted record must have right.
 
-    A record that deletes needs its keys and sequence only, and which records delete is decided by SQL. A column that
-    was added to the table later was a field without a type to the records before.
+    A record that deletes needs its keys and sequence only, and which records delete is decided by
+    SQL. A column that was added to the table later was a field without a type to the records
+    before.
     """
     names = list(flow.fields)
     try:
@@ -40,7 +43,9 @@ def checked(flow: FlowSpec, table: TableLog) -> list[str]:
 
 
 class CellReader:
-    """Judges the cells of text records. `header`: names of CSV cells; `judged`: the columns to look at."""
+    """Judges the cells of text records. `header`: names of CSV cells; `judged`: the columns to look
+    at.
+    """
 
     def __init__(self, flow: FlowSpec, header: Sequence[str], judged: Sequence[str]) -> None:
         self._flow, self._header = flow, header
@@ -48,7 +53,9 @@ class CellReader:
         self._cells = _CELLS.get(flow.source.format)
 
     def wrong(self, raw: bytes) -> Iterator[str]:
-        """Yield a sentence for each cell of another type. Raises ValueError if the record can't be read."""
+        """Yield a sentence for each cell of another type. Raises ValueError if the record can't be
+        read.
+        """
         if self._cells is not None and self._checks:
             yield from wrong(self._checks, self._cells(self, raw))
 
@@ -76,7 +83,9 @@ _CELLS: Mapping[str, Callable[[CellReader, bytes], Mapping[str, Any]]] = {
 
 
 def unlike(kind: str, values: pa.Array | pa.ChunkedArray) -> Iterator[str]:
-    """Yield what values of a columnar file hold that no value of a type is: infinity, NaN, years beyond 1 to 9999."""
+    """Yield what values of a columnar file hold that no value of a type is: infinity, NaN, years
+    beyond 1 to 9999.
+    """
     is_nested = "<" in kind
     for leaf in _leaves(kind, values):
         found = pc.drop_null(leaf)

@@ -22,14 +22,19 @@ class _Rows:
 
 
 BEYOND = b"a time beyond nanoseconds"
-"""What stands for each value of a column of ORC with a time outside of 1677 to 2262, which pyarrow can't read."""
+"""What stands for each value of a column of ORC with a time outside of 1677 to 2262, which pyarrow
+can't read.
+"""
 _INSTANT = pa.timestamp("us", "UTC")
 Blocks = Callable[[list[str]], Iterator[Any]]
-"""Blocks of rows with the columns asked for, in the file's order. A block without columns still knows its rows."""
+"""Blocks of rows with the columns asked for, in the file's order. A block without columns still
+knows its rows.
+"""
 
 
 def _parquet(path: str) -> tuple[Blocks, Mapping[str, pa.DataType]]:
-    # Spark takes INT96 for an instant; as nanoseconds, which is how it is read by default, most years don't fit
+    # Spark takes INT96 for an instant; as nanoseconds, which is how it is read by default, most
+    # years don't fit
     reader = parquet.ParquetFile(path, coerce_int96_timestamp_unit="us")
     leaves = [reader.schema.column(at) for at in range(len(reader.schema))]
     instants = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
@@ -82,7 +87,9 @@ class _Stripe:
         return orc_zones.as_instants(rows, self.zone) if self.zone else rows
 
     def beyond(self, wanted: list[str]) -> pa.Table:
-        """Return rows of which some columns can't be read, with BEYOND in these: it casts to no type of a time."""
+        """Return rows of which some columns can't be read, with BEYOND in these: it casts to no
+        type of a time.
+        """
         read = dict(self._readable(wanted))
         others = read or dict(self._readable(self.file.schema.names))
         lost = pa.array([BEYOND] * len(next(iter(others.values()))))

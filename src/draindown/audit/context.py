@@ -1,4 +1,6 @@
-"""The context of one audit: the rows loaded from the flow's tables, and the residues found so far."""
+"""The context of one audit: the rows loaded from the flow's tables, and the residues found so
+far.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +21,27 @@ from draindown.ledger.rows import BatchRow, Place, from_commit
 from draindown.spec.landing import FlowSpec
 
 Progress = Callable[[int, int, str], None]
-"""Called before each raw file with the number of files read, the total, and the name of the file."""
+"""Called before each raw file with the number of files read, the total, and the name of the
+file.
+"""
 
 
 @dataclass
 class AuditContext:
     """The rows loaded from the flow's tables, and the residues found so far.
 
-    `batches`: ledger rows, without those in `lost`; `inputs`: what each batch read, by unit; `lost`: batches of older
-    generations whose rows the table no longer holds; `hides_restore`: the table's log was cleaned of commits between
-    generations, one of which may be a RESTORE that took batches back; `files`: intake rows; `refused`: quarantine rows
-    without those that the gate withdrew; `withdrawn`: the latter; `released`: quarantine id to the run that released
-    the row ("" for a row that was read again); `unlooked`: what could not be checked, and why; `seen`: how many of each
-    thing were checked; `unfinished`: generation and number of a batch that crashed before its commit;
-    `accepted_before`: ids of refused rows that an earlier generation accepted; `refused_since`, `inputs_since`: the
-    oldest generation whose refused rows, and whose inputs, are there; `without`: by generation, the files that it did
-    not read again; `logs`: how many logs of a unit's name were read by any generation, each of which has positions of
-    its own; `judged`: the columns in which each accepted record has a value of their type, or none; `accepted`: the
+    `batches`: ledger rows, without those in `lost`; `inputs`: what each batch read, by unit;
+    `lost`: batches of older generations whose rows the table no longer holds; `hides_restore`: the
+    table's log was cleaned of commits between generations, one of which may be a RESTORE that took
+    batches back; `files`: intake rows; `refused`: quarantine rows without those that the gate
+    withdrew; `withdrawn`: the latter; `released`: quarantine id to the run that released the row
+    ("" for a row that was read again); `unlooked`: what could not be checked, and why; `seen`: how
+    many of each thing were checked; `unfinished`: generation and number of a batch that crashed
+    before its commit; `accepted_before`: ids of refused rows that an earlier generation accepted;
+    `refused_since`, `inputs_since`: the oldest generation whose refused rows, and whose inputs, are
+    there; `without`: by generation, the files that it did not read again; `logs`: how many logs of
+    a unit's name were read by any generation, each of which has positions of its own; `judged`: the
+    columns in which each accepted record has a value of their type, or none; `accepted`: the
     acceptances of foreign commits whose change the table has, with the images of their rows.
     """
 
@@ -64,7 +70,9 @@ class AuditContext:
     accepted: Sequence[tuple[Acceptance, pa.Table]] = ()
 
     def expect_once(self, kind: str, where: str, unit: str, found: int, detail: str = "") -> None:
-        """Add a residue if something stands more often at a position of a unit than the unit had logs."""
+        """Add a residue if something stands more often at a position of a unit than the unit had
+        logs.
+        """
         self.expect(kind, where, self.logs.get(unit, 1), max(found, self.logs.get(unit, 1)), detail)
 
     def expect(
@@ -86,7 +94,9 @@ def where_of(batch: BatchRow) -> str:
 
 
 def differences(true: BatchRow, said: BatchRow) -> dict[str, tuple[object, object]]:
-    """Return the columns in which a ledger row differs from its commit: name to (value in the commit, in the row)."""
+    """Return the columns in which a ledger row differs from its commit: name to (value in the
+    commit, in the row).
+    """
     # the table stores times with another precision; every count must be equal
     skipped = {"started_at", "finished_at", "seconds", "reasons"}
     pairs = {
@@ -102,7 +112,9 @@ def differences(true: BatchRow, said: BatchRow) -> dict[str, tuple[object, objec
 
 
 def kind_of(row: Mapping[str, Any]) -> str:
-    """Where a quarantined row came from: `source`, a `replay` of files or of the `quarantine`, or the `gate`."""
+    """Where a quarantined row came from: `source`, a `replay` of files or of the `quarantine`, or
+    the `gate`.
+    """
     kind = (row.get("kind") or "source").partition(":")[0]
     return kind if kind in ("source", "replay", "gate") else "quarantine"
 

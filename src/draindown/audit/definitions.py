@@ -1,4 +1,6 @@
-"""What batches wrote down that they went by: how the newest one did, and which columns were there at which record."""
+"""What batches wrote down that they went by: how the newest one did, and which columns were there
+at which record.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from draindown.base.ranges import Range, holds, joined
 
 
 class Definitions:
-    """The definitions of the batches whose rows the table has: of histories, and of rows that are merged by columns."""
+    """The definitions of the batches whose rows the table has: of histories, and of rows that are
+    merged by columns.
+    """
 
     def __init__(self, context: AuditContext) -> None:
         told = [batch for batch in context.batches if batch.history]
@@ -42,7 +46,8 @@ class Definitions:
     def later(self, unit: str, position: int = 0) -> tuple[str, ...]:
         """Return the columns of the contract that no batch knew which read this record.
 
-        Of a unit with several logs nobody knows whose positions a batch read: all that came later are.
+        Of a unit with several logs nobody knows whose positions a batch read: all that came later
+        are.
         """
         several = self._logs.get(unit, 1) > 1
         return tuple(

@@ -1,4 +1,6 @@
-"""Derived flows in an audit: their tables are proven, not recounted, and the newest certificate says what is known."""
+"""Derived flows in an audit: their tables are proven, not recounted, and the newest certificate
+says what is known.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from draindown.spec.models import PipelineSpec
 
 @dataclass(frozen=True)
 class Unaudited:
-    """A derived flow. `version`: of its table, None if there is none. `proof`: the newest certificate of this table."""
+    """A derived flow. `version`: of its table, None if there is none. `proof`: the newest
+    certificate of this table.
+    """
 
     pipeline: str
     flow: str

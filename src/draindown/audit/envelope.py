@@ -10,7 +10,9 @@ from draindown.audit.raw import FieldReader
 from draindown.spec.landing import FlowSpec
 
 Fields = Callable[[Mapping[str, Any]], list[str | None]]
-"""Reads columns of a raw record; None if one is missing or null. Raises ValueError where it can't be read."""
+"""Reads columns of a raw record; None if one is missing or null. Raises ValueError where it can't
+be read.
+"""
 
 
 def fields_of(flow: FlowSpec, names: Sequence[str]) -> Fields:

@@ -1,4 +1,6 @@
-"""The audit of one raw file: recount its records, verify its hash, and compare its refused rows with its bytes."""
+"""The audit of one raw file: recount its records, verify its hash, and compare its refused rows
+with its bytes.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,12 @@ _UNSTORABLE = ("", "__HIVE_DEFAULT_PARTITION__")
 class FileFacts:
     """The counts of one raw file.
 
-    `lines` excludes the CSV header and treats a quoted line end as part of its record, as the ledger does. `physical`:
-    physical lines and blank ones, which the intake counts; None if records are no lines.
-    `accepted`: records that were not refused.
-    `held`, `held_positions`, `held_squares`: number of records that the flow applied, released ones included, the sum
-    of their positions, and that of the squares of these. `changed`: the file no longer has the hash that the intake
-    recorded.
+    `lines` excludes the CSV header and treats a quoted line end as part of its record, as the
+    ledger does. `physical`: physical lines and blank ones, which the intake counts; None if records
+    are no lines. `accepted`: records that were not refused. `held`, `held_positions`,
+    `held_squares`: number of records that the flow applied, released ones included, the sum of
+    their positions, and that of the squares of these. `changed`: the file no longer has the hash
+    that the intake recorded.
     """
 
     path: str
@@ -59,7 +61,9 @@ class FileFacts:
 
 
 class Refusals:
-    """Refused rows by file and position. A released row counts as accepted, because a replay applied it later."""
+    """Refused rows by file and position. A released row counts as accepted, because a replay
+    applied it later.
+    """
 
     def __init__(self, refused: Iterable[Mapping[str, Any]], released: set[str]) -> None:
         self._rows: dict[str, dict[int, Mapping[str, Any]]] = {}
@@ -87,10 +91,11 @@ def recount(
     keys: Collector | None,
     judged: Sequence[str] = (),
 ) -> FileFacts:
-    """Recount one file, compare its refused rows with its bytes, and add columns of its accepted rows to `keys`.
+    """Recount one file, compare its refused rows with its bytes, and add columns of its accepted
+    rows to `keys`.
 
-    `taken`: its row of the intake, with the `place` that it is read from if that is not its path. `judged`: columns in
-    which each accepted record must have a value of their type, or none.
+    `taken`: its row of the intake, with the `place` that it is read from if that is not its path.
+    `judged`: columns in which each accepted record must have a value of their type, or none.
     """
     path, place = taken["path"], _place(taken)
     if taken.get("sha256") and (found := sha256(place)) != taken["sha256"]:
@@ -174,7 +179,8 @@ def header_of(path: str, flow: FlowSpec, multiline: bool) -> bytes | None:
         (r.raw for r in TextFile(path, source=flow.source if multiline else None) if r.raw.strip()),
         None,
     )
-    # a first line that names no column of the contract is not a header, but a record that was refused
+    # a first line that names no column of the contract is not a header, but a record that was
+    # refused
     return (
         first
         if first is not None and set(names_in(first, flow)) & set(flow.fields.values())
@@ -183,11 +189,14 @@ def header_of(path: str, flow: FlowSpec, multiline: bool) -> bytes | None:
 
 
 def repeats(header: bytes | None, flow: FlowSpec) -> Callable[[bytes], bool]:
-    """Return what tells whether a record is the header, which may come again: it has the same cells."""
+    """Return what tells whether a record is the header, which may come again: it has the same
+    cells.
+    """
     if header is None:
         return lambda _: False
     names = header_cells(names_in(header, flow))
-    # most records are told apart by one name: those whose bytes may be written otherwise are left out
+    # most records are told apart by one name: those whose bytes may be written otherwise are left
+    # out
     plain = [name for name in names if name.isalnum() and "\ufffd" not in name]
     likely = max(plain, key=len, default="").encode()
 
@@ -250,7 +259,9 @@ class _KeySink:
         self._cells = CellReader(flow, names, judged)
 
     def take(self, record: RawRecord) -> None:
-        """Add the keys of one record. One that cannot be read, or has a cell of another type, becomes a residue."""
+        """Add the keys of one record. One that cannot be read, or has a cell of another type,
+        becomes a residue.
+        """
         try:
             if self._keys is not None or self._partitions or self._read.suspects(record.raw):
                 self._look_at(record, self._read(record.raw))
@@ -363,7 +374,9 @@ def _accepted(
 
 
 def _partition_texts(flow: FlowSpec) -> list[str]:
-    """Return the partition columns whose texts are those of the raw input, of a flow in which no row is a delete."""
+    """Return the partition columns whose texts are those of the raw input, of a flow in which no
+    row is a delete.
+    """
     if flow.transform or flow.target.apply_as_deletes:
         return []
     return [
@@ -403,7 +416,9 @@ def _decodes(value: bytes) -> bool:
 
 
 def _as_cast(flow: FlowSpec, name: str, found: Any) -> Any:
-    """Return a column of a columnar file; if it is text with a form of its own, as text that casts to its type."""
+    """Return a column of a columnar file; if it is text with a form of its own, as text that casts
+    to its type.
+    """
     form = written.reader_of(flow, name)
     if form is None or not (pa.types.is_string(found.type) or pa.types.is_large_string(found.type)):
         return found

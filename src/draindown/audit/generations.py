@@ -1,4 +1,6 @@
-"""The audit across generations: batches whose rows the table lost, and input that a later generation read again."""
+"""The audit across generations: batches whose rows the table lost, and input that a later
+generation read again.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from draindown.sources import intake
 
 
 def generations_of(context: AuditContext) -> None:
-    """Move batches whose rows the table lost to `lost`, and mark refused rows that an earlier generation accepted."""
+    """Move batches whose rows the table lost to `lost`, and mark refused rows that an earlier
+    generation accepted.
+    """
     live = generations.generation(context.layout)
     context.inputs_since = integrity.put_aside_last(context.layout, context.layout.inputs)
     if context.inputs_since:
@@ -52,9 +56,10 @@ def generations_of(context: AuditContext) -> None:
 
 
 def _lost(context: AuditContext, live: int, commits: Mapping[int, Commit]) -> set[Place]:
-    """Batches of generations before `live` that are no commits of the table, that a RESTORE took back, in whose place a
-    rebuilt generation came, or whose table was replaced. Of commits that the log no longer has the cards of
-    generations, the tables put aside and the versions in the ledger say so."""
+    """Batches of generations before `live` that are no commits of the table, that a RESTORE took
+    back, in whose place a rebuilt generation came, or whose table was replaced. Of commits that the
+    log no longer has the cards of generations, the tables put aside and the versions in the ledger
+    say so."""
     restored, oldest = _restores(standing_restores(commits.values())), min(commits)
     brought = {at: swap.generation for at, swap in swaps(context, commits).items()}
     known = _brought_before(context, live, oldest) | brought
@@ -98,7 +103,8 @@ def _brought_before(context: AuditContext, live: int, oldest: int) -> dict[int, 
 
 
 def _first_after(batches: Sequence[BatchRow]) -> dict[int, int]:
-    """By generation, the first version that a later generation wrote. From there on the table has none of its batches.
+    """By generation, the first version that a later generation wrote. From there on the table has
+    none of its batches.
 
     Versions only go back where another table, or an older copy, came in the place of the table.
     """
@@ -114,7 +120,9 @@ def _first_after(batches: Sequence[BatchRow]) -> dict[int, int]:
 
 
 def _hides_restore(batches: Sequence[BatchRow], live: int, oldest: int) -> bool:
-    """Whether the log was cleaned of a commit, not a batch, between a generation whose rows count and the next one."""
+    """Whether the log was cleaned of a commit, not a batch, between a generation whose rows count
+    and the next one.
+    """
     first = _first_after(batches)
     for number in {batch.generation for batch in batches if batch.generation < live}:
         last = max(batch.table_version for batch in batches if batch.generation == number)
@@ -129,7 +137,9 @@ def _restores(commits: Iterable[Commit]) -> dict[int, int]:
 
 
 def _let_through_before(context: AuditContext) -> None:
-    """Mark rows that were refused only when their file was read again: the first read put them into the table."""
+    """Mark rows that were refused only when their file was read again: the first read put them into
+    the table.
+    """
     cut_of = {row["unit"]: row["slice"] for row in _intake(context, 1)}
     earliest: dict[int, int] = {}
     refused_again = {
@@ -158,11 +168,13 @@ def _intake(context: AuditContext, generation: int) -> list[dict[str, Any]]:
 
 
 def refused_before(context: AuditContext, batch: BatchRow, missing: int) -> int:
-    """Return how many of `missing` refused rows of a batch were already in the quarantine when the batch ran.
+    """Return how many of `missing` refused rows of a batch were already in the quarantine when the
+    batch ran.
 
-    `missing`: rows that the ledger counts as quarantined by the batch, less those that the quarantine has of it. Only a
-    batch that reads input again does not write a row that is already there. The result is at most the number of rows
-    that other batches, of no later generation, refused in the ranges that this one read.
+    `missing`: rows that the ledger counts as quarantined by the batch, less those that the
+    quarantine has of it. Only a batch that reads input again does not write a row that is already
+    there. The result is at most the number of rows that other batches, of no later generation,
+    refused in the ranges that this one read.
     """
     if missing <= 0 or (batch.generation == 1 and batch.kind == "source"):
         return 0
@@ -194,5 +206,7 @@ def refused_before(context: AuditContext, batch: BatchRow, missing: int) -> int:
 
 
 def left_out(context: AuditContext, path: str) -> bool:
-    """Return whether a generation started without this file because the file was missing or changed."""
+    """Return whether a generation started without this file because the file was missing or
+    changed.
+    """
     return any(path in paths for paths in context.without.values())

@@ -1,7 +1,9 @@
-"""The audit of a history: the rows by themselves, and all raw events folded anew in DuckDB against them.
+"""The audit of a history: the rows by themselves, and all raw events folded anew in DuckDB against
+them.
 
-The fold is written here once more, without code of the drain. Refused records are ignored. Transforms are not run, so
-that of a flow with one only the rows by themselves are judged, by what the newest batch wrote down that it tracks.
+The fold is written here once more, without code of the drain. Refused records are ignored.
+Transforms are not run, so that of a flow with one only the rows by themselves are judged, by what
+the newest batch wrote down that it tracks.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ _EXPECTED = {
 class HistoryRecount(RecordRecount):
     """Compares the rows of a history with each other, and with the fold of raw events.
 
-    `told`: the columns that the newest batch says it tracked, which a transform may have made; None if none says so.
+    `told`: the columns that the newest batch says it tracked, which a transform may have made; None
+    if none says so.
     """
 
     def __init__(self, flow: FlowSpec, temporary: Path, told: Sequence[str] | None) -> None:
@@ -40,7 +43,9 @@ class HistoryRecount(RecordRecount):
         self._part, self._told = part, told
 
     def rows(self, table: TableLog) -> Iterator[Residue]:
-        """Load the rows of the table, and yield a residue for each that the other rows of its key contradict."""
+        """Load the rows of the table, and yield a residue for each that the other rows of its key
+        contradict.
+        """
         names, tracked = list(table.column_types), self._told or ()
         self._order = [name for name in names if name in self._flow.columns]
         some = {*self._order, *self._part.scope_keys, *tracked}
@@ -77,9 +82,11 @@ class HistoryRecount(RecordRecount):
         )
 
     def fold(self) -> Iterator[Residue]:
-        """Yield a residue for each row of the fold that the table lacks, and for each of the table that is not in it.
+        """Yield a residue for each row of the fold that the table lacks, and for each of the table
+        that is not in it.
 
-        Keys of which a value can't be cast by DuckDB, or was read too early, are left out; see `uncast` and `early`.
+        Keys of which a value can't be cast by DuckDB, or was read too early, are left out; see
+        `uncast` and `early`.
         """
         self._insert_all()
         others = [name for name in self._order if name not in self._part.scope_keys]
@@ -101,7 +108,9 @@ class HistoryRecount(RecordRecount):
         return self._part.tracked([name for name in self.names if not is_own(name)])
 
     def _folded(self, others: Sequence[str]) -> str:
-        """Return the SQL of the fold: per key and sequence one event, then one row per run of them."""
+        """Return the SQL of the fold: per key and sequence one event, then one row per run of
+        them.
+        """
         keys = self._keys
         content = [
             f"{identifier(name)} desc nulls last"

@@ -30,13 +30,19 @@ class Invariant(Protocol):
 
     @property
     def keys(self) -> Collector | None:
-        """Collects the keys, or more, of raw records while their files are read; None if the invariant needs none."""
+        """Collects the keys, or more, of raw records while their files are read; None if the
+        invariant needs none.
+        """
 
     def settle(self, context: AuditContext, facts: Sequence[FileFacts], *, all_files: bool) -> None:
-        """Add a residue for everything that does not hold. `facts`: one per raw file that was read."""
+        """Add a residue for everything that does not hold. `facts`: one per raw file that was
+        read.
+        """
 
     def settle_records(self, context: AuditContext, records: Records) -> None:
-        """Add a residue for everything that does not hold of a flow whose raw records the lake keeps, or none."""
+        """Add a residue for everything that does not hold of a flow whose raw records the lake
+        keeps, or none.
+        """
 
 
 def invariant_of(context: AuditContext, temporary: Path) -> Invariant:
@@ -53,7 +59,8 @@ class Appended:
         """Needs nothing beforehand."""
 
     def settle(self, context: AuditContext, facts: Sequence[FileFacts], *, all_files: bool) -> None:
-        """Compare the number of rows with the ledger, and the origins of the rows with the raw records.
+        """Compare the number of rows with the ledger, and the origins of the rows with the raw
+        records.
 
         If a raw file is gone, rows that come from no file are not looked for.
         """
@@ -126,7 +133,9 @@ class Historical:
         return None if self._why_not else self._recount
 
     def settle(self, context: AuditContext, facts: Sequence[FileFacts], *, all_files: bool) -> None:  # noqa: ARG002
-        """Compare the number of rows with the ledger, rows of a key with each other, and all with the raw records."""
+        """Compare the number of rows with the ledger, rows of a key with each other, and all with
+        the raw records.
+        """
         live = sum(batch.inserted - batch.deleted for batch in context.batches)
         _count_rows(context, live, "inserted - deleted against rows")
         table = log_of(context.layout, context.layout.table)
@@ -167,7 +176,9 @@ class Historical:
 
 
 class Merged(Historical):
-    """The table is the fold of each column over all raw records of a key, and its tombstones are the newest deletes."""
+    """The table is the fold of each column over all raw records of a key, and its tombstones are
+    the newest deletes.
+    """
 
     @staticmethod
     def _recounted(context: AuditContext, temporary: Path) -> MergedRecount:
@@ -193,7 +204,9 @@ _INVARIANTS: Mapping[str, Callable[[AuditContext, Path], Invariant]] = {
 
 
 def _early(context: AuditContext, number: int) -> str:
-    """Return why records with values in columns that came later are not judged, and what fills these."""
+    """Return why records with values in columns that came later are not judged, and what fills
+    these.
+    """
     layout = context.layout
     again = f"draindown replay {layout.pipeline} --flow {layout.flow} --from {_EVER[0]} --to {_EVER[1]} --yes"
     some = f"the keys of {count(number, 'record')} with a value in a column that was not there when it was read"
@@ -227,7 +240,9 @@ _BY_UNIT = f"""select {_UNIT} as unit, count(*) as rows, coalesce(sum({_POSITION
 
 
 def _origins(context: AuditContext, facts: Sequence[FileFacts], *, all_files: bool) -> None:
-    """Compare number and positions of the rows of each unit with its raw records; no origin stands there twice."""
+    """Compare number and positions of the rows of each unit with its raw records; no origin stands
+    there twice.
+    """
     table = log_of(context.layout, context.layout.table)
     accepted = rows_by_origin(context)
     for row in table.rows(_DOUBLED):
@@ -254,7 +269,8 @@ def _origins(context: AuditContext, facts: Sequence[FileFacts], *, all_files: bo
             "records of the file against rows of its origin",
         )
         if rows == fact.held:
-            # which rows they are by two sums of powers: exchanged rows change one of them at least, but for rare chance
+            # which rows they are by two sums of powers: exchanged rows change one of them at least,
+            # but for rare chance
             for what, own, found in zip(
                 ("positions", "squared positions"),
                 (fact.held_positions, fact.held_squares),

@@ -1,7 +1,8 @@
-"""The audit of a keyed table: compare each key's greatest sequence in raw input with the target and its tombstones.
+"""The audit of a keyed table: compare each key's greatest sequence in raw input with the target and
+its tombstones.
 
-A row that the gate withdrew accounts for a key that is missing in the target, as a tombstone does. Refused rows are
-ignored. DuckDB compares; rules, transforms and the drain's parser are not used.
+A row that the gate withdrew accounts for a key that is missing in the target, as a tombstone does.
+Refused rows are ignored. DuckDB compares; rules, transforms and the drain's parser are not used.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ _ACCEPTED = {
     "sequence-from-nowhere": "greatest(h.s, d.s) <= a.s",
     "undead-key": "h.s <= a.s",
 }
-"""Where a residue is due to an accepted commit: `a.s` is the greatest sequence that such commits saw of the key, and
-`a.stays` whether the last of them left it in the table. What came later is judged as ever."""
+"""Where a residue is due to an accepted commit: `a.s` is the greatest sequence that such commits
+saw of the key, and `a.stays` whether the last of them left it in the table. What came later is
+judged as ever."""
 _NEED_ALL_FILES = ("key-from-nowhere", "sequence-from-nowhere")
 
 
@@ -72,7 +74,9 @@ def unusable(flow: FlowSpec, root: Path) -> str | None:
 
 
 def made_by(transform: str, root: Path) -> set[str] | None:
-    """Return the names of the columns that a transform's module sets, found in its source; None if it has no source."""
+    """Return the names of the columns that a transform's module sets, found in its source; None if
+    it has no source.
+    """
     path = root / "jobs" / "transforms" / Path(*transform.split(".")[:-1]).with_suffix(".py")
     try:
         tree = ast.parse(path.read_bytes())
@@ -105,7 +109,8 @@ def duck_type(spark_type: str) -> str | None:
 
 
 class KeyRecount:
-    """Compares keys and sequences of raw input, the target, its tombstones and withdrawn rows that are not released.
+    """Compares keys and sequences of raw input, the target, its tombstones and withdrawn rows that
+    are not released.
 
     `names`: the columns that it reads, key columns first, each once.
     """
@@ -127,7 +132,9 @@ class KeyRecount:
         self._pending: dict[str, list[pa.Table]] = {name: [] for name in _TABLES}
 
     def add(self, name: str, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
-        """Add rows to `raw`, `target`, `tombstones` or `withheld`, as columns in the order of `names`."""
+        """Add rows to `raw`, `target`, `tombstones` or `withheld`, as columns in the order of
+        `names`.
+        """
         rows, pending = pa.table(list(columns), names=self._slots), self._pending[name]
         if pending and pending[0].schema != rows.schema:
             self._insert(name)
@@ -148,7 +155,9 @@ class KeyRecount:
         return self
 
     def _insert(self, name: str) -> None:
-        """Insert the buffered rows in one statement: each INSERT costs milliseconds, even for a single row."""
+        """Insert the buffered rows in one statement: each INSERT costs milliseconds, even for a
+        single row.
+        """
         pending = self._pending[name]
         if not pending:
             return
@@ -170,13 +179,16 @@ class KeyRecount:
             yield Residue("double-key", self._shown(key), "1 row", f"{number} rows")
 
     def uncast(self) -> int:
-        """Return how many raw and withdrawn rows have a key or sequence that DuckDB can't cast to the column's type."""
+        """Return how many raw and withdrawn rows have a key or sequence that DuckDB can't cast to
+        the column's type.
+        """
         return self._one(f"select count(*) from ({self._unread()})")
 
     def compare(self, *, all_files: bool) -> Iterator[Residue]:
         """Yield a residue for each key on which raw input, target and tombstones disagree.
 
-        Without `all_files` (some raw files are gone) the checks that need every raw record are left out.
+        Without `all_files` (some raw files are gone) the checks that need every raw record are left
+        out.
         """
         keys = ", ".join(self._slots[: len(self._keys)])
         sequence = (

@@ -1,4 +1,6 @@
-"""The audit of the ledger: check its sums, and compare it with the intake and with the target's commits."""
+"""The audit of the ledger: check its sums, and compare it with the intake and with the target's
+commits.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from draindown.ledger.rows import BatchRow
 
 
 def ledger_sums(context: AuditContext) -> None:
-    """Add a residue for every ledger row whose records are not the sum of its outcomes, or not those of its inputs."""
+    """Add a residue for every ledger row whose records are not the sum of its outcomes, or not
+    those of its inputs.
+    """
     for batch in context.batches:
         fates = batch.applied + batch.superseded + batch.duplicate + batch.quarantined + batch.late
         context.expect(
@@ -88,7 +92,9 @@ def _of_inputs(context: AuditContext, batch: BatchRow) -> None:
 
 
 def inputs_against_intake(context: AuditContext) -> None:
-    """Add a residue for every batch whose inputs differ from the files of its slice in the intake."""
+    """Add a residue for every batch whose inputs differ from the files of its slice in the
+    intake.
+    """
     by_slice: dict[int, list[dict[str, Any]]] = {}
     for row in context.files:
         by_slice.setdefault(row["slice"], []).append(row)
@@ -113,7 +119,8 @@ def inputs_against_intake(context: AuditContext) -> None:
 
 
 def ledger_against_commits(context: AuditContext) -> None:
-    """Add a residue for every ledger row that is not equal to a commit of the target, and vice versa.
+    """Add a residue for every ledger row that is not equal to a commit of the target, and vice
+    versa.
 
     The ledger table is a projection of the target's commits.
     """
@@ -125,7 +132,8 @@ def ledger_against_commits(context: AuditContext) -> None:
         context.unlooked.append(
             f"the commits of {count(len(aged), 'batch', 'batches')}: the table's log was cleaned up"
         )
-    # the log still has a commit that a RESTORE undid; it does not have those of a table that was replaced
+    # the log still has a commit that a RESTORE undid; it does not have those of a table that was
+    # replaced
     taken_back = [
         batch for batch in context.lost if is_commit_of(commits.get(batch.table_version), batch)
     ]

@@ -1,7 +1,8 @@
-"""The audit of rows that are merged column by column: all raw records folded anew in DuckDB, column by column.
+"""The audit of rows that are merged column by column: all raw records folded anew in DuckDB, column
+by column.
 
-The fold is written here once more, without code of the drain. Refused records are ignored. Transforms are not run, so
-that of a flow with one only the rows by themselves are judged.
+The fold is written here once more, without code of the drain. Refused records are ignored.
+Transforms are not run, so that of a flow with one only the rows by themselves are judged.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _EXPECTED = {
 
 
 class MergedRecount(RecordRecount):
-    """Compares the rows of a table with the fold of each column over raw records, and its tombstones with deletes."""
+    """Compares the rows of a table with the fold of each column over raw records, and its
+    tombstones with deletes.
+    """
 
     def __init__(self, flow: FlowSpec, temporary: Path) -> None:
         super().__init__(flow, temporary, _EXPECTED)
@@ -34,7 +37,9 @@ class MergedRecount(RecordRecount):
         self._partial = part.columns(self.names)
 
     def rows(self, table: TableLog) -> Iterator[Residue]:
-        """Load the rows of the table, and yield a residue for each key that it has more than once."""
+        """Load the rows of the table, and yield a residue for each key that it has more than
+        once.
+        """
         self._order = [name for name in table.column_types if name in self._flow.columns]
         made = [name for name in self._flow.target.keys if name not in self._order]
         at = f"list_extract(map_extract({identifier(SEQUENCES)}, {{}}), 1)"
@@ -46,15 +51,18 @@ class MergedRecount(RecordRecount):
         yield from self._few("double-key", sql)
 
     def deletes(self, tombstones: TableLog, where: str) -> None:
-        """Load the newest tombstone of each key. `where`: SQL that leaves out those of an unfinished batch, or ""."""
+        """Load the newest tombstone of each key. `where`: SQL that leaves out those of an
+        unfinished batch, or "".
+        """
         names = ", ".join(map(identifier, self._flow.target.essential))
         self._db.register("tombstones", tombstones.query(f"select {names} from t{where}"))
 
     def fold(self) -> Iterator[Residue]:
-        """Yield a residue for each row of the fold that the table lacks, and for each of the table that is not in it.
+        """Yield a residue for each row of the fold that the table lacks, and for each of the table
+        that is not in it.
 
-        The same for deletes and tombstones. Keys of which a value can't be cast by DuckDB, or was read too early, are
-        left out; see `uncast` and `early`.
+        The same for deletes and tombstones. Keys of which a value can't be cast by DuckDB, or was
+        read too early, are left out; see `uncast` and `early`.
         """
         self._insert_all()
         keys = self._keys
@@ -91,7 +99,9 @@ class MergedRecount(RecordRecount):
         return bool(found and found[0])
 
     def _folded(self) -> str:
-        """Return the SQL of the fold: per key the newest record that no delete reaches, and each column by itself."""
+        """Return the SQL of the fold: per key the newest record that no delete reaches, and each
+        column by itself.
+        """
         keys, partial = self._keys, list(map(identifier, self._partial))
         whole = [
             identifier(name)

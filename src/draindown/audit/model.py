@@ -1,4 +1,6 @@
-"""The result of an audit: what was checked, what could not be checked, and every number that does not agree."""
+"""The result of an audit: what was checked, what could not be checked, and every number that does
+not agree.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class Collector(Protocol):
 
 @dataclass(frozen=True)
 class Residue:
-    """One difference between what was expected and what was found. `kind` is stable: tests and tools match on it."""
+    """One difference between what was expected and what was found. `kind` is stable: tests and
+    tools match on it.
+    """
 
     kind: str
     where: str
@@ -43,8 +47,9 @@ class Residue:
 class Audit:
     """The audit of one flow.
 
-    `seen`: how many of each thing were checked; `unlooked`: what could not be checked, and why; `seconds`: wall time;
-    `accepted`: foreign commits that a person accepted, whose rows are no residues.
+    `seen`: how many of each thing were checked; `unlooked`: what could not be checked, and why;
+    `seconds`: wall time; `accepted`: foreign commits that a person accepted, whose rows are no
+    residues.
     """
 
     pipeline: str

@@ -6,5 +6,7 @@ from hashlib import sha256
 
 
 def id_of(unit: str, log: str, position: int) -> str:
-    """Return the id that a refused record has in the quarantine. `log`: empty where a unit's name is its own."""
+    """Return the id that a refused record has in the quarantine. `log`: empty where a unit's name
+    is its own.
+    """
     return sha256("\u0001".join([unit, str(position), *filter(None, [log])]).encode()).hexdigest()

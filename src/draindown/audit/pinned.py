@@ -1,6 +1,8 @@
-"""The audit of input that is no files: what each batch read, against what was pinned for it, and the slices in order.
+"""The audit of input that is no files: what each batch read, against what was pinned for it, and
+the slices in order.
 
-The source is not asked: it may not have the records any more. Those that the lake keeps are in `records`.
+The source is not asked: it may not have the records any more. Those that the lake keeps are in
+`records`.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class _Asked:
 
 @dataclass(frozen=True)
 class Piece:
-    """A range of a unit that a batch read. `log`: what tells the unit from a later one of its name, or nothing."""
+    """A range of a unit that a batch read. `log`: what tells the unit from a later one of its name,
+    or nothing.
+    """
 
     batch: BatchRow
     unit: str
@@ -56,7 +60,8 @@ class Piece:
 
 
 def inputs_against_pinned(context: AuditContext) -> list[Piece]:
-    """Add a residue for every input that is not what its batch had to read, and for slices that are not in order.
+    """Add a residue for every input that is not what its batch had to read, and for slices that are
+    not in order.
 
     Return what each batch read.
     """
@@ -100,9 +105,11 @@ def _counted(
     pinned: Sequence[Unit],
     left: Sequence[Unit],
 ) -> list[Unit]:
-    """Return the units that a batch read, and add a residue if its source refuses their numbers of records.
+    """Return the units that a batch read, and add a residue if its source refuses their numbers of
+    records.
 
-    A range may have been given up after the batch had read it: then `pinned` fits, and not what is `left`.
+    A range may have been given up after the batch had read it: then `pinned` fits, and not what is
+    `left`.
     """
     inputs = context.inputs.get(batch.place, [])
     read, ranges = (
@@ -136,9 +143,11 @@ def _all_read(context: AuditContext, generation: int) -> None:
 def _against_pinned(
     context: AuditContext, batch: BatchRow, units: Sequence[Unit], left_of: Sequence[Unit]
 ) -> bool:
-    """Compare the inputs of a batch with the units of its slice, by unit. Return whether they are the same.
+    """Compare the inputs of a batch with the units of its slice, by unit. Return whether they are
+    the same.
 
-    `left_of`: the units without what was given up as lost, which may have been after the batch had read it.
+    `left_of`: the units without what was given up as lost, which may have been after the batch had
+    read it.
     """
     pinned, left = _ranges(units), _ranges(left_of)
     read = {one.unit: (one.start, one.until) for one in context.inputs.get(batch.place, [])}
@@ -169,7 +178,9 @@ def _ranges(units: Iterable[Unit]) -> dict[str, _Range]:
 
 
 def _between(least: _Range | None, read: _Range | None, most: _Range | None) -> bool:
-    """Return whether `read` holds all of `least`, and nothing outside of `most`. None: nothing at all."""
+    """Return whether `read` holds all of `least`, and nothing outside of `most`. None: nothing at
+    all.
+    """
     if read is None:
         return least is None
     if most is None or read[0] < most[0] or read[1] > most[1]:
@@ -180,7 +191,9 @@ def _between(least: _Range | None, read: _Range | None, most: _Range | None) -> 
 def _in_order(
     context: AuditContext, source: Source, generation: int, rows: list[dict[str, Any]]
 ) -> None:
-    """Each range begins where the one before it ended, unless the log is another one or a loss was accepted."""
+    """Each range begins where the one before it ended, unless the log is another one or a loss was
+    accepted.
+    """
     ends: dict[tuple[str, str], int] = {}
     for row in rows:
         log, start = (row["unit"], _log_of(row)), int(row["start"])

@@ -1,7 +1,7 @@
 """The audit's reader of raw files: plain Python, independent of the drain.
 
-A line ends at \\n, \\r\\n or \\r. A record's position is the number of its line in the file, from 1; the number of its
-row in a columnar file.
+A line ends at \\n, \\r\\n or \\r. A record's position is the number of its line in the file, from
+1; the number of its row in a columnar file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ _OPENERS: tuple[tuple[bytes, Any], ...] = (
 
 @dataclass(frozen=True)
 class RawRecord:
-    """One line of a file as bytes, without its line end; in multi-line CSV one record, which may span lines."""
+    """One line of a file as bytes, without its line end; in multi-line CSV one record, which may
+    span lines.
+    """
 
     position: int
     raw: bytes
@@ -61,7 +63,9 @@ def open_raw(path: str) -> IO[bytes]:
 
 
 def lines(stream: IO[bytes], chunk: int = CHUNK) -> Iterator[bytes]:
-    """Yield the lines of a stream without their line ends. `chunk`: bytes per read; a line may span chunks."""
+    """Yield the lines of a stream without their line ends. `chunk`: bytes per read; a line may span
+    chunks.
+    """
     return (line.rstrip(_ENDS) for line in _whole_lines(stream, chunk))
 
 
@@ -69,7 +73,8 @@ def _whole_lines(stream: IO[bytes], chunk: int = CHUNK) -> Iterator[bytes]:
     rest = stream.read(len(_BOM)).removeprefix(_BOM)
     while data := stream.read(chunk):
         parts = (rest + data).splitlines(keepends=True)
-        # the last part is incomplete unless it ends with \n: a final \r may be the first half of \r\n
+        # the last part is incomplete unless it ends with \n: a final \r may be the first half of
+        # \r\n
         rest = b"" if parts[-1].endswith(b"\n") else parts.pop()
         yield from parts
     if rest:
@@ -79,8 +84,8 @@ def _whole_lines(stream: IO[bytes], chunk: int = CHUNK) -> Iterator[bytes]:
 class TextFile:
     """The records of a text file, blank ones included.
 
-    After one iteration `lines` and `blank` hold the number of physical lines and of blank ones. With a `source`, a line
-    end inside a quoted cell belongs to the record.
+    After one iteration `lines` and `blank` hold the number of physical lines and of blank ones.
+    With a `source`, a line end inside a quoted cell belongs to the record.
     """
 
     def __init__(self, path: str, *, source: SourceSpec | None = None) -> None:
@@ -104,7 +109,9 @@ class TextFile:
 
 
 class DocumentFile:
-    """The records of a JSON file that is one array, or objects over several lines. A plain file is mapped, not read."""
+    """The records of a JSON file that is one array, or objects over several lines. A plain file is
+    mapped, not read.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -121,7 +128,9 @@ class DocumentFile:
 
 
 def _items(text: bytes | mmap.mmap) -> Iterator[RawRecord]:
-    """Yield the items of an array, or the objects: each ends where as many brackets were closed as were opened."""
+    """Yield the items of an array, or the objects: each ends where as many brackets were closed as
+    were opened.
+    """
     depth = at = position = 0
     outer = 1 if re.compile(rb"(?:\xef\xbb\xbf)?\s*\[").match(text) else 0
     begun: int | None = None
@@ -145,11 +154,14 @@ def _items(text: bytes | mmap.mmap) -> Iterator[RawRecord]:
 
 
 class _Quotes:
-    """Joins lines, with their ends, to CSV records. A quote opens a cell at its start and closes it at its end."""
+    """Joins lines, with their ends, to CSV records. A quote opens a cell at its start and closes it
+    at its end.
+    """
 
     def __init__(self, source: SourceSpec) -> None:
         mark, quote = re.escape(source.delimiter.encode()), re.escape(source.quote.encode())
-        # no possessive quantifiers: Python up to 3.11.4 matches them wrongly (python/cpython#106052)
+        # no possessive quantifiers: Python up to 3.11.4 matches them wrongly
+        # (python/cpython#106052)
         within = rb"[^" + quote + rb"]*"
         inner = within + rb"(?:" + quote * 2 + within + rb")*"
         if source.escape:
@@ -163,7 +175,9 @@ class _Quotes:
         )
 
     def records(self, physical: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield the records. A line whose quote does not close within the limit is a record of its own."""
+        """Yield the records. A line whose quote does not close within the limit is a record of its
+        own.
+        """
         ahead: deque[bytes] = deque()
         while (line := ahead.popleft() if ahead else next(physical, None)) is not None:
             whole = self._quote not in line or self._whole.fullmatch(line) or self._is_even(line)
@@ -178,7 +192,9 @@ class _Quotes:
         return bare.count(self._quote) % 2 == 0
 
     def _span(self, line: bytes, ahead: deque[bytes], physical: Iterator[bytes]) -> int:
-        """Return how many of the next lines belong to the record of `line`; lines read ahead stay in `ahead`."""
+        """Return how many of the next lines belong to the record of `line`; lines read ahead stay
+        in `ahead`.
+        """
         text, at = line, 0
         while len(text) <= self._limit:
             if at == len(ahead):
@@ -198,7 +214,8 @@ Fields = Callable[[bytes], list[str | None]]
 
 
 class FieldReader:
-    """Reads columns of a record as text that casts to their types; None if a field is missing or null.
+    """Reads columns of a record as text that casts to their types; None if a field is missing or
+    null.
 
     `suspects` returns whether a record may be unreadable, from its bytes alone.
     """
@@ -211,7 +228,9 @@ class FieldReader:
         }
 
     def __call__(self, raw: bytes) -> list[str | None]:
-        """The columns. Raises ValueError where the record, or the form of a text, can't be read, or is not Unicode."""
+        """The columns. Raises ValueError where the record, or the form of a text, can't be read, or
+        is not Unicode.
+        """
         found = self._fields(raw)
         for at, form in self._forms.items():
             text = found[at]
@@ -255,8 +274,8 @@ _FIELDS: dict[str, Callable[[SourceSpec, Sequence[str], Sequence[str]], _Reader]
 def json_fields(raw: bytes | str, names: Sequence[str]) -> list[str | None]:
     """Return named fields of a JSON object as text; None if a field is missing or null.
 
-    Raises ValueError if the record is not an object, if a field is an object or array, or if anything in the record is
-    no Unicode text, such as half of a surrogate pair.
+    Raises ValueError if the record is not an object, if a field is an object or array, or if
+    anything in the record is no Unicode text, such as half of a surrogate pair.
     """
     text = raw if isinstance(raw, str) else raw.decode("utf-8")
     found = json.loads(text, strict=False, parse_float=Number, parse_int=Number)
@@ -270,7 +289,9 @@ def json_fields(raw: bytes | str, names: Sequence[str]) -> list[str | None]:
 
 
 def cells_of(raw: bytes, source: SourceSpec) -> list[str | None]:
-    """Return the cells of one CSV record; None for a cell without a value. Raises ValueError if it is none."""
+    """Return the cells of one CSV record; None for a cell without a value. Raises ValueError if it
+    is none.
+    """
     text, mark = raw.decode("utf-8"), source.delimiter
     quote, null = "" if source.quote == "none" else source.quote, source.null_marker or ""
     cells: list[str | None] = []
@@ -298,7 +319,9 @@ def cells_of(raw: bytes, source: SourceSpec) -> list[str | None]:
 
 
 def _quoted(text: str, at: int, quote: str, escape: str | None) -> tuple[str, int]:
-    """Return the value of a quoted cell of which the text begins at `at`, and the place after its closing quote."""
+    """Return the value of a quoted cell of which the text begins at `at`, and the place after its
+    closing quote.
+    """
     value: list[str] = []
     while (end := text.find(quote, at)) >= 0:
         back = text.find(escape, at, end) if escape else -1

@@ -12,7 +12,8 @@ from draindown.ledger.rows import BatchRow, Swap
 
 
 def rebuilt_against_log(context: AuditContext, commits: Mapping[int, Commit]) -> dict[int, int]:
-    """Hold the ledger's rows of rebuilt generations against the log they were made in, and that against the swap.
+    """Hold the ledger's rows of rebuilt generations against the log they were made in, and that
+    against the swap.
 
     Returns the version of each swap of this flow, and the generation that it brought.
     """
@@ -34,7 +35,9 @@ def rebuilt_against_log(context: AuditContext, commits: Mapping[int, Commit]) ->
 
 
 def swaps(context: AuditContext, commits: Mapping[int, Commit]) -> dict[int, Swap]:
-    """What each commit that brought a rebuilt generation of this flow says of itself, by version."""
+    """What each commit that brought a rebuilt generation of this flow says of itself, by
+    version.
+    """
     said = {version: ledger_rows.swap_of(commit) for version, commit in commits.items()}
     mine = (context.layout.pipeline, context.layout.flow)
     return {

@@ -1,4 +1,5 @@
-"""Raw records with all columns of the contract, in DuckDB: what audits that compare whole rows of a table begin with.
+"""Raw records with all columns of the contract, in DuckDB: what audits that compare whole rows of a
+table begin with.
 
 Refused records are ignored. Transforms are not run.
 """
@@ -47,8 +48,8 @@ def unfolded(flow: FlowSpec) -> str | None:
 class RecordRecount:
     """Takes raw records and withheld ones, as text, and casts them to the types of the contract.
 
-    `names`: the columns that it reads of raw records: those of the contract. `expected`: what each kind of residue
-    contradicts.
+    `names`: the columns that it reads of raw records: those of the contract. `expected`: what each
+    kind of residue contradicts.
     """
 
     def __init__(self, flow: FlowSpec, temporary: Path, expected: Mapping[str, str]) -> None:
@@ -68,7 +69,8 @@ class RecordRecount:
     ) -> None:
         """Add records to `raw` or `withheld`, as columns in the order of `names`.
 
-        `later`: columns that were not there when the records were read: the table has no value of theirs in them.
+        `later`: columns that were not there when the records were read: the table has no value of
+        theirs in them.
         """
         rows, key = pa.table(list(columns), names=self.names), (name, tuple(later))
         pending = self._pending[key]
@@ -83,7 +85,9 @@ class RecordRecount:
         return _Early(self, columns)
 
     def accept(self, images: Iterable[pa.Table]) -> int:
-        """Load the keys whose rows accepted commits changed, and return their number: these are not judged."""
+        """Load the keys whose rows accepted commits changed, and return their number: these are not
+        judged.
+        """
         keys = self._flow.target.keys
         found = [rows.select(keys) for rows in images]
         if not found:
@@ -119,11 +123,15 @@ class RecordRecount:
         self._db.execute("set timezone = 'UTC'")
 
     def uncast(self) -> int:
-        """Return how many raw and withheld records have a value that DuckDB can't cast to the column's type."""
+        """Return how many raw and withheld records have a value that DuckDB can't cast to the
+        column's type.
+        """
         return self._number("_bad")
 
     def early(self) -> int:
-        """Return how many raw records have a value in a column that was not there when they were read."""
+        """Return how many raw records have a value in a column that was not there when they were
+        read.
+        """
         return self._number("_early")
 
     def _number(self, of: str) -> int:
@@ -133,7 +141,9 @@ class RecordRecount:
 
     @property
     def _unjudged(self) -> str:
-        """The SQL of the keys that can't be folded: of records with values that can't be cast, or that came early."""
+        """The SQL of the keys that can't be folded: of records with values that can't be cast, or
+        that came early.
+        """
         return " union ".join(
             f"select {self._keys} from {name} where _bad or _early" for name in _TABLES
         )

@@ -1,6 +1,8 @@
-"""The audit of raw records in the lake: what each batch read is counted again, and every record has its place.
+"""The audit of raw records in the lake: what each batch read is counted again, and every record has
+its place.
 
-Plain Python reads the records, DuckDB counts and compares. What is not in the lake any more is named, never judged.
+Plain Python reads the records, DuckDB counts and compares. What is not in the lake any more is
+named, never judged.
 """
 
 from __future__ import annotations
@@ -121,7 +123,9 @@ class Records:
         self._recount()
 
     def _read(self) -> None:
-        """Read all records within the ranges: their places, the keys of those that the table has, refused bytes."""
+        """Read all records within the ranges: their places, the keys of those that the table has,
+        refused bytes.
+        """
         first = {r["quarantine_id"]: r for r in self._context.refused if kind_of(r) != "quarantine"}
         held_again = set(self._context.released) | {
             id for id, row in first.items() if self._was_accepted_before(row)
@@ -164,7 +168,9 @@ class Records:
                 )
 
     def _must_have(self, id: str, unit: str, position: int) -> bool:
-        """Whether a refused row must have a raw record: not if it may be of a range or log that is not looked at."""
+        """Whether a refused row must have a raw record: not if it may be of a range or log that is
+        not looked at.
+        """
         logs, mine = self._logs[unit], self._logs_of(id, unit, position)
         if not mine and len(logs) < self._context.logs.get(unit, 1):
             return False
@@ -207,7 +213,9 @@ class Records:
         self._db.unregister("incoming")
 
     def _judge(self, cells: CellReader, record: Mapping[str, Any]) -> None:
-        """Add a residue for each cell of an accepted record that is no value of its column's type."""
+        """Add a residue for each cell of an accepted record that is no value of its column's
+        type.
+        """
         with suppress(ValueError):  # it can't be read, which is said where its keys are
             for why in cells.wrong(record["value"]):
                 if len(self._context.residues) < MOST:
@@ -227,7 +235,9 @@ class Records:
                 )
 
     def _was_accepted_before(self, row: Mapping[str, Any]) -> bool:
-        """Whether the record was refused only when it was read again: the first read put it into the table."""
+        """Whether the record was refused only when it was read again: the first read put it into
+        the table.
+        """
         if kind_of(row) == "replay":
             return True
         unit, position, since = (
@@ -242,7 +252,9 @@ class Records:
         return any(holds(read.get(log, []), position) for read in earlier for log in logs)
 
     def _recount(self) -> None:
-        """Compare the number of records of each batch and unit with its inputs; no record is there twice."""
+        """Compare the number of records of each batch and unit with its inputs; no record is there
+        twice.
+        """
         context = self._context
         counted = self._counted()
         records, looked = sum(batch.records for batch in of_source(context)), 0
@@ -270,7 +282,9 @@ class Records:
             )
 
     def _counted(self) -> dict[int, int]:
-        """Return the number of records by the index of a piece. Pieces of one generation don't overlap."""
+        """Return the number of records by the index of a piece. Pieces of one generation don't
+        overlap.
+        """
         found: dict[int, int] = {}
         for generation in {piece.batch.generation for piece in self._pieces}:
             some = [(n, p) for n, p in enumerate(self._pieces) if p.batch.generation == generation]
@@ -284,7 +298,8 @@ class Records:
         return found
 
     def settle_rows(self) -> None:
-        """Compare the origins of an append table's rows with the records that were not refused, one by one.
+        """Compare the origins of an append table's rows with the records that were not refused, one
+        by one.
 
         A row's `_changed_at` is that of its batch, and a batch reads one log of each unit.
         """
@@ -334,8 +349,8 @@ class Records:
     def _replayed(self) -> list[tuple[str, str, int, int, str]]:
         """Return run, unit, position, number and log of the refused rows that replays released.
 
-        Rows of one run and place are numbered: each is of a batch of its own. A row of a log that no batch read has its
-        id for it.
+        Rows of one run and place are numbered: each is of a batch of its own. A row of a log that
+        no batch read has its id for it.
         """
         found, seen = [], Counter[tuple[str, str, int]]()
         places = {row["quarantine_id"]: row["origin"] for row in self._context.refused}

@@ -1,8 +1,10 @@
-"""Recount a flow from its raw input, and compare every number that draindown recorded with the result.
+"""Recount a flow from its raw input, and compare every number that draindown recorded with the
+result.
 
-Plain Python reads the files, DuckDB compares, `deltalake` reads the tables: no code of the drain is used. Compared are
-the raw files with the intake, the intake with the ledger, the ledger with the target's commits, refused rows with the
-bytes they came from, and the target's keys with the newest raw row of each. Read-only.
+Plain Python reads the files, DuckDB compares, `deltalake` reads the tables: no code of the drain is
+used. Compared are the raw files with the intake, the intake with the ledger, the ledger with the
+target's commits, refused rows with the bytes they came from, and the target's keys with the newest
+raw row of each. Read-only.
 """
 
 from __future__ import annotations
@@ -53,9 +55,10 @@ def audit(
 ) -> Audit:
     """Audit one flow. `root`: the project, in which the source of a transform is looked up.
 
-    Raises TerminalError `nothing-to-audit` if the flow has no table, `table-damaged` if a table's log is torn,
-    `table-altered` if another engine altered its columns, `rebuild-unfinished` if the swap of a rebuilt table is
-    incomplete; TransientError `drain-at-work` if the lease is held: a batch in progress would look wrong.
+    Raises TerminalError `nothing-to-audit` if the flow has no table, `table-damaged` if a table's
+    log is torn, `table-altered` if another engine altered its columns, `rebuild-unfinished` if the
+    swap of a rebuilt table is incomplete; TransientError `drain-at-work` if the lease is held: a
+    batch in progress would look wrong.
     """
     started = time.monotonic()
     context = AuditContext(spec.flow(flow_name), spec.layout(flow_name), root, progress or _silent)
@@ -125,7 +128,9 @@ def _refuse_drain_at_work(layout: FlowLayout) -> None:
 
 
 def _set_unfinished_apart(context: AuditContext) -> None:
-    """Treat a batch that crashed as the next run will: count it if it was committed, else ignore it."""
+    """Treat a batch that crashed as the next run will: count it if it was committed, else ignore
+    it.
+    """
     generation = generations.generation(context.layout)
     number = Checkpoint(context.layout.checkpoint(generation)).in_flight
     if number is None or any(
@@ -151,7 +156,8 @@ def _set_unfinished_apart(context: AuditContext) -> None:
 
 
 def _set_replays_apart(context: AuditContext) -> None:
-    """Ignore what a replay of input refused in a batch that crashed before its commit: the replay writes it again.
+    """Ignore what a replay of input refused in a batch that crashed before its commit: the replay
+    writes it again.
 
     No run does that, nor takes it back: it stays until the replay goes on, or a generation begins.
     """
@@ -180,7 +186,9 @@ def _set_replays_apart(context: AuditContext) -> None:
 
 
 def _settle_replay(context: AuditContext) -> None:
-    """Count the rows of a replay as released if it crashed after its commit: the next replay records the release."""
+    """Count the rows of a replay as released if it crashed after its commit: the next replay
+    records the release.
+    """
     note = pending(context.layout)
     if note is None:
         return
@@ -283,7 +291,9 @@ def _quarantine(context: AuditContext) -> None:
 
 
 def _released(context: AuditContext) -> None:
-    """Compare released rows with replays: a replay releases each row that it does not refuse again."""
+    """Compare released rows with replays: a replay releases each row that it does not refuse
+    again.
+    """
     known = Counter(context.released.values())
     passed = _replayed(context.batches)
     # a table that was lost took its released rows with it; withdrawn rows need no second release
@@ -331,7 +341,9 @@ def _raw(context: AuditContext, temporary: Path) -> None:
 
 
 def _unread(context: AuditContext, paths: list[str]) -> Iterator[str]:
-    """Yield why raw files were not recounted: gone, changed since they were read, or left out by a generation."""
+    """Yield why raw files were not recounted: gone, changed since they were read, or left out by a
+    generation.
+    """
     places = {row["path"]: row["place"] for row in context.files}
     changed = {residue.where for residue in context.residues if residue.kind == "file-changed"}
     reasons = {

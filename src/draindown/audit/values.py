@@ -1,4 +1,5 @@
-"""Whether text is a value of a column's type: the contract's grammar in plain Python, for the audit.
+"""Whether text is a value of a column's type: the contract's grammar in plain Python, for the
+audit.
 
 It shares nothing with the drain's casts, and is not stricter than they are.
 """
@@ -18,7 +19,9 @@ from zoneinfo import ZoneInfo
 from draindown.spec.column_types import Column
 
 Check = Callable[[Any], Any]
-"""Returns the value that text, or a parsed JSON value, is. Raises ValueError if it is none of the type."""
+"""Returns the value that text, or a parsed JSON value, is. Raises ValueError if it is none of the
+type.
+"""
 _WHOLE = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _EXACT = {"float": 24, "double": 53}
 _LARGEST = {"float": 3.4028235677973366e38, "double": float("inf")}
@@ -49,7 +52,9 @@ def zone_of(name: str) -> tzinfo:
 
 
 def json_object(raw: bytes | str) -> dict[str, Any]:
-    """Return a JSON object with its numbers as they are spelled. Raises ValueError if it is none."""
+    """Return a JSON object with its numbers as they are spelled. Raises ValueError if it is
+    none.
+    """
     found = json.loads(
         raw, strict=False, parse_float=Number, parse_int=Number, parse_constant=_no_json
     )
@@ -74,7 +79,9 @@ def wrong(checks: Mapping[str, Check], cells: Mapping[str, Any]) -> Iterable[str
 
 
 _Kind = tuple[str, Sequence[Any]]
-"""A type's name, and what it is made of: fields by name of a struct, types of an array or map, digits of a decimal."""
+"""A type's name, and what it is made of: fields by name of a struct, types of an array or map,
+digits of a decimal.
+"""
 
 
 @cache
@@ -109,7 +116,9 @@ def _split(text: str) -> list[str]:
 
 
 def _value(kind: _Kind, zone: tzinfo, whole: bool, value: Any) -> Any:
-    """Return a value of any type. `whole`: of a column, which may hold a nested value as JSON text."""
+    """Return a value of any type. `whole`: of a column, which may hold a nested value as JSON
+    text.
+    """
     name, parts = kind
     if value is None:
         return None
@@ -176,7 +185,9 @@ def _floating(name: str, text: str) -> float:
 
 
 def _decimal(precision: int, scale: int, text: str) -> Decimal:
-    """Return a decimal. Of a number with an exponent 38 digits count, and of one that JSON does not write as text."""
+    """Return a decimal. Of a number with an exponent 38 digits count, and of one that JSON does not
+    write as text.
+    """
     if not _NUMBER.fullmatch(text):
         raise ValueError("is no decimal")
     number = Decimal(text.strip(" "))

@@ -1,4 +1,6 @@
-"""The audit of withdrawals: compare their batches with the quarantine, and list the keys that they withhold."""
+"""The audit of withdrawals: compare their batches with the quarantine, and list the keys that they
+withhold.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _Name = tuple[int, int]
 
 
 def settle_withdrawals(context: AuditContext) -> None:
-    """Treat a withdrawal that crashed as the next run will: count it if it was committed, else ignore its rows."""
+    """Treat a withdrawal that crashed as the next run will: count it if it was committed, else
+    ignore its rows.
+    """
     known = _known(context)
     begun = {_name(row) for row in context.withdrawn} - known
     if not begun:

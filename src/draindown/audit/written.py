@@ -1,6 +1,8 @@
-"""The audit's reader of text with a form of its own: dates and times by a pattern, numbers by their separators.
+"""The audit's reader of text with a form of its own: dates and times by a pattern, numbers by their
+separators.
 
-Plain Python, character by character, independent of the drain. The result is text that DuckDB casts.
+Plain Python, character by character, independent of the drain. The result is text that DuckDB
+casts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What every package may use: errors and their exit codes, findings, progress, the clock, text formatting.
+"""What every package may use: errors and their exit codes, findings, progress, the clock, text
+formatting.
 
 This package imports nothing of draindown.
 """

@@ -1,4 +1,6 @@
-"""The clock that reports and ledger rows use, and the epoch that timestamps in numbers count from."""
+"""The clock that reports and ledger rows use, and the epoch that timestamps in numbers count
+from.
+"""
 
 from __future__ import annotations
 

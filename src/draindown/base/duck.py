@@ -1,4 +1,6 @@
-"""Connections to DuckDB, in memory. What does not fit there goes to a temporary directory, never to the working one."""
+"""Connections to DuckDB, in memory. What does not fit there goes to a temporary directory, never to
+the working one.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,11 @@ import duckdb
 
 
 def connect(temporary: Path, zone: str = "UTC") -> duckdb.DuckDBPyConnection:
-    """Return a connection that spills into `temporary`, installs nothing, and takes times without a zone for `zone`'s.
+    """Return a connection that spills into `temporary`, installs nothing, and takes times without a
+    zone for `zone`'s.
 
-    By default DuckDB spills into `.tmp` of the working directory, which may be read-only, and which nobody clears.
+    By default DuckDB spills into `.tmp` of the working directory, which may be read-only, and which
+    nobody clears.
     """
     db = duckdb.connect(
         config={"temp_directory": str(temporary), "autoinstall_known_extensions": "false"}

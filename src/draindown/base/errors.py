@@ -1,4 +1,5 @@
-"""The errors that a user can meet. Each says what was tried, found and changed, and what to type next.
+"""The errors that a user can meet. Each says what was tried, found and changed, and what to type
+next.
 
 DraindownError
 ├── GateFailed        the data did not pass the gate; nothing was published
@@ -16,15 +17,15 @@ from draindown.base.formatting import for_bash
 
 
 class DraindownError(Exception):
-    """An error that tells the person on call what was tried, found and changed, and what to do next.
+    """An error that tells the person on call what was tried, found and changed, and what to do
+    next.
 
     Attributes:
-        code: stable kebab-case name of the condition; tests and tools match the code, never the prose.
-        tried: the operation that failed.
-        found: the cause of the failure.
-        changed: whether anything was written before the failure.
-        next: commands or actions that help, most helpful first.
-        in_order: if true, `next` lists the steps of one procedure in order; otherwise each entry is an alternative.
+        code: stable kebab-case name of the condition; tests and tools match the code, never the
+        prose. tried: the operation that failed. found: the cause of the failure. changed: whether
+        anything was written before the failure. next: commands or actions that help, most helpful
+        first. in_order: if true, `next` lists the steps of one procedure in order; otherwise each
+        entry is an alternative.
     """
 
     def __init__(
@@ -52,7 +53,9 @@ class DraindownError(Exception):
         return (_rebuild, (type(self), self.as_dict()))
 
     def as_dict(self) -> dict[str, object]:
-        """Return the error as a flat object, in the form that reports and `--json` output contain."""
+        """Return the error as a flat object, in the form that reports and `--json` output
+        contain.
+        """
         return {
             "code": self.code,
             "tried": self.tried,
@@ -72,7 +75,8 @@ def described(error: Mapping[str, Any]) -> str:
 
 
 def next_steps(error: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield (label, command) pairs: alternatives as `next` and `or`, ordered steps as `next 1`, `next 2`.
+    """Yield (label, command) pairs: alternatives as `next` and `or`, ordered steps as `next 1`,
+    `next 2`.
 
     `error` is the result of `as_dict`.
     """
@@ -89,7 +93,9 @@ def _rebuild(kind: type[DraindownError], fields: dict[str, object]) -> Draindown
 
 
 def said(error: BaseException) -> str:
-    """Return the message of an error, or "" if it can't be read, as for an error of a JVM that has ended."""
+    """Return the message of an error, or "" if it can't be read, as for an error of a JVM that has
+    ended.
+    """
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - a failure to read the message must not hide the error
@@ -97,7 +103,9 @@ def said(error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message; of an error in the JVM that of Java's exception."""
+    """Return the first line of an error's message; of an error in the JVM that of Java's
+    exception.
+    """
     text = said(error).strip()
     if text.startswith(
         "An error occurred while calling "
@@ -107,7 +115,9 @@ def first_line(error: BaseException) -> str:
 
 
 class GateFailed(DraindownError):
-    """The gate judged the unpublished rows and refused them. A retry fails until the rows or the suite change."""
+    """The gate judged the unpublished rows and refused them. A retry fails until the rows or the
+    suite change.
+    """
 
 
 class TransientError(DraindownError):

@@ -10,7 +10,8 @@ from draindown.base.models import Frozen
 class Finding(Frozen):
     """Something that a person should know although it did not stop the run.
 
-    `subject` names a file, a field, a column, the table, or a start of the step that died before it could report.
+    `subject` names a file, a field, a column, the table, or a start of the step that died before it
+    could report.
     """
 
     kind: (

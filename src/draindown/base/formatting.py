@@ -13,8 +13,8 @@ from typing import Any
 _UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 
 
-# Unicode categories written as \xNN or \uNNNN: control, format (bidirectional marks hide text), surrogates, private
-# use, unassigned, line and paragraph separators.
+# Unicode categories written as \xNN or \uNNNN: control, format (bidirectional marks hide text),
+# surrogates, private use, unassigned, line and paragraph separators.
 _HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 _QUOTED = re.compile("""'([^']*)'|"'\"""")  # of a word of `shlex.quote`, which writes ' as '"'"'
 
@@ -38,7 +38,9 @@ def size(number: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Format a share of 1: `100%`, `0.1%`. A share below 1 never rounds to 100%, one above 0 never to 0%."""
+    """Format a share of 1: `100%`, `0.1%`. A share below 1 never rounds to 100%, one above 0 never
+    to 0%.
+    """
     if 0 < share < 0.0005:
         return "<0.1%"
     shown = f"{100 * share:.1f}".removesuffix(".0")
@@ -46,7 +48,9 @@ def percent(share: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """Format seconds, rounded to two units: `0.4 s`, `48 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    """Format seconds, rounded to two units: `0.4 s`, `48 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4
+    h`.
+    """
     if seconds < 9.95:
         return f"{max(seconds, 0):.1f} s"
     whole = round(seconds)
@@ -62,7 +66,9 @@ def age(seconds: float) -> str:
 
 
 def printable(text: str, limit: int | None = None) -> str:
-    """Return `text` on one line, control characters and escapes encoded, truncated to `limit` characters."""
+    """Return `text` on one line, control characters and escapes encoded, truncated to `limit`
+    characters.
+    """
     shown = "".join(_encoded(c) if _is_hidden(c) else c for c in text[: (limit or len(text)) + 1])
     if limit is not None and (len(shown) > limit or len(text) > limit):
         return shown[: max(limit - 3, 0)] + "..."
@@ -70,7 +76,8 @@ def printable(text: str, limit: int | None = None) -> str:
 
 
 def for_bash(command: str) -> str:
-    """Return a command whose quoted words hold no character that `printable` encodes, and mean the same to bash.
+    """Return a command whose quoted words hold no character that `printable` encodes, and mean the
+    same to bash.
 
     A word of `shlex.quote` with such a character becomes one in `$'...'`.
     """
@@ -80,7 +87,9 @@ def for_bash(command: str) -> str:
 
 
 def value_text(value: Any) -> str:
-    """Return a value as text: a text as it is, everything else as JSON. Decimals have all their digits."""
+    """Return a value as text: a text as it is, everything else as JSON. Decimals have all their
+    digits.
+    """
     return value if isinstance(value, str) else _as_json(value)
 
 
@@ -100,7 +109,9 @@ def _as_json(value: Any) -> str:
 
 
 def shortened(text: str, limit: int = 600) -> str:
-    """Return the first words of `text` on one line of at most `limit` characters. A longer first word stays whole."""
+    """Return the first words of `text` on one line of at most `limit` characters. A longer first
+    word stays whole.
+    """
     words = text.split()
     kept = textwrap.shorten(text, limit, placeholder=" ...")
     return (
@@ -116,7 +127,9 @@ def printable_lines(text: str) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> list[str]:
-    """Return the rows as aligned lines, cells two spaces apart. Cells of the columns in `right` are right-aligned."""
+    """Return the rows as aligned lines, cells two spaces apart. Cells of the columns in `right` are
+    right-aligned.
+    """
     if not rows:
         return []
     flush, width = set(right), [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]

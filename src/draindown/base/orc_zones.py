@@ -1,7 +1,9 @@
-"""Times of ORC files that Spark wrote: instants, of which the file has what the clocks of their writer showed.
+"""Times of ORC files that Spark wrote: instants, of which the file has what the clocks of their
+writer showed.
 
-ORC's type `timestamp` is a wall clock. Spark writes its instants as that type, by the clocks of its JVM, and notes in
-the file that it wrote it. Each stripe's footer names the zone, and pyarrow doesn't tell it: so footers are read here.
+ORC's type `timestamp` is a wall clock. Spark writes its instants as that type, by the clocks of its
+JVM, and notes in the file that it wrote it. Each stripe's footer names the zone, and pyarrow
+doesn't tell it: so footers are read here.
 """
 
 from __future__ import annotations
@@ -23,9 +25,11 @@ _BLOCK = 256 * 1024
 
 
 def zones(path: str, schema: pyarrow.Schema) -> list[str]:
-    """Return the zone of each stripe's writer, where times of the file are instants: Spark wrote it. Else nothing.
+    """Return the zone of each stripe's writer, where times of the file are instants: Spark wrote
+    it. Else nothing.
 
-    `schema`: as pyarrow reads it. Raises ValueError if a footer is packed as LZO, which is not read here.
+    `schema`: as pyarrow reads it. Raises ValueError if a footer is packed as LZO, which is not read
+    here.
     """
     if _SPARK not in (schema.metadata or {}) or with_instants(schema) == schema:
         return []
@@ -50,7 +54,9 @@ def _read(file: BinaryIO, at: int, size: int) -> bytes:
 
 
 def _unpacked(data: bytes, codec: int, block: int) -> bytes:
-    """Return a footer. Packed, it is chunks with a header of three bytes: the length, and whether it is plain."""
+    """Return a footer. Packed, it is chunks with a header of three bytes: the length, and whether
+    it is plain.
+    """
     if codec == _NONE:
         return data
     parts, at = [], 0
@@ -138,7 +144,9 @@ def _kind(kind: pyarrow.DataType) -> pyarrow.DataType:
 
 
 def as_instants(rows: pyarrow.RecordBatch, zone: str) -> pyarrow.RecordBatch:
-    """Return a stripe with the types of `with_instants`. Raises ArrowInvalid at a time that its clocks show twice."""
+    """Return a stripe with the types of `with_instants`. Raises ArrowInvalid at a time that its
+    clocks show twice.
+    """
     import pyarrow
 
     columns = [instants(column, zone) for column in rows.columns]

@@ -1,4 +1,6 @@
-"""Panics of libraries that are written in Rust, such as deltalake: named as errors, and without their backtrace."""
+"""Panics of libraries that are written in Rust, such as deltalake: named as errors, and without
+their backtrace.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from draindown.base.errors import said
 
 
 class Panic(Exception):
-    """A library that is written in Rust gave up: a bug of it, or what it does where a disk is full."""
+    """A library that is written in Rust gave up: a bug of it, or what it does where a disk is
+    full.
+    """
 
 
 def without_backtrace() -> None:
@@ -23,7 +27,9 @@ def without_backtrace() -> None:
 
 @contextmanager
 def as_error() -> Iterator[None]:
-    """Raise a panic of the block as a Panic. It is no Exception itself: handlers of errors would not see it."""
+    """Raise a panic of the block as a Panic. It is no Exception itself: handlers of errors would
+    not see it.
+    """
     try:
         yield
     except BaseException as error:

@@ -9,7 +9,9 @@ RunSize = Literal["small", "medium", "large"]
 """It takes seconds, up to a few million rows, or more."""
 _ORDER: tuple[RunSize, ...] = ("small", "medium", "large")
 _SMALL, _LARGE = 128 * 1024**2, 1024**3
-"""Most unpacked bytes of a small run, and least of a large one: from there on what Java's second compiler does pays."""
+"""Most unpacked bytes of a small run, and least of a large one: from there on what Java's second
+compiler does pays.
+"""
 
 
 def size_of(batches: int, unpacked: int) -> RunSize:

@@ -1,4 +1,6 @@
-"""Resolve `${secret:NAME}`. A secret is looked up where it is used, and nowhere else: it is in no request or report."""
+"""Resolve `${secret:NAME}`. A secret is looked up where it is used, and nowhere else: it is in no
+request or report.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def names_in(text: str) -> list[str]:
 
 
 def resolved(text: str, environ: Mapping[str, str] = os.environ) -> str:
-    """Return the text with each reference replaced by its secret. Raises TerminalError `secret-missing`."""
+    """Return the text with each reference replaced by its secret. Raises TerminalError
+    `secret-missing`.
+    """
     return _REFERENCE.sub(lambda found: _secret(found[1], environ), text)
 
 

@@ -1,4 +1,6 @@
-"""The command line. Results go to stdout, everything else to stderr; exit codes are those of `base.exits`."""
+"""The command line. Results go to stdout, everything else to stderr; exit codes are those of
+`base.exits`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The command that accepts what a foreign commit did to rows of a target, and what `gate show` says of such commits."""
+"""The command that accepts what a foreign commit did to rows of a target, and what `gate show` says
+of such commits.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ def accept(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Accept the rows of a commit that is no batch of the flow. Compares the table before and after the commit.
+    """Accept the rows of a commit that is no batch of the flow. Compares the table before and after
+    the commit.
 
     The audit counts these rows as accepted, and `why` names the reason.
     """
@@ -76,7 +79,9 @@ def _plan(spec: PipelineSpec, flow: str, commit: ForeignCommit) -> str:
 
 
 def _undecided(spec: PipelineSpec, flow: str, version: int) -> ForeignCommit:
-    """Return the undecided foreign commit of a version. Raises TerminalError `derived-flow`, `nothing-to-accept`."""
+    """Return the undecided foreign commit of a version. Raises TerminalError `derived-flow`,
+    `nothing-to-accept`.
+    """
     from draindown.base.errors import TerminalError
     from draindown.flow import foreign
 

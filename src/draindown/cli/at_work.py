@@ -1,4 +1,6 @@
-"""What `report` shows beside a run: who holds the lease if that is another run, and a rebuild that is half done."""
+"""What `report` shows beside a run: who holds the lease if that is another run, and a rebuild that
+is half done.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
 def others(
     spec: PipelineSpec, flows: Sequence[str], shown: Collection[tuple[str, str]]
 ) -> Iterator[str]:
-    """Yield, per flow, who holds its lease if that is another run than those shown, and how far it is.
+    """Yield, per flow, who holds its lease if that is another run than those shown, and how far it
+    is.
 
     `shown`: flow and id of each run.
     """

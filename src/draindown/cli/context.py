@@ -73,7 +73,9 @@ class Setting:
         return spec
 
     def present(self, spec: PipelineSpec) -> None:
-        """Raise TerminalError `not-a-directory`, `lake-missing` if the lake of a pipeline is not where it was."""
+        """Raise TerminalError `not-a-directory`, `lake-missing` if the lake of a pipeline is not
+        where it was.
+        """
         from draindown.lake import storage
         from draindown.lake.presence import Lake
 
@@ -119,7 +121,9 @@ class Setting:
 
 
 def request_of(here: Setting, pipeline: str, flow: str | None) -> Request:
-    """Return the request of a command that repairs one flow. Raises as `Setting.spec` and `one_flow`."""
+    """Return the request of a command that repairs one flow. Raises as `Setting.spec` and
+    `one_flow`.
+    """
     spec = here.spec(pipeline)
     return here.request(spec, one_flow(spec, flow), "drain", new_run_id())
 
@@ -127,7 +131,9 @@ def request_of(here: Setting, pipeline: str, flow: str | None) -> Request:
 def table_writers(
     here: Setting, name: str
 ) -> list[tuple[PipelineSpec, str, FlowSpec | DerivedFlow]]:
-    """Return all flows of the project with the tables that they write; of PIPELINE/TABLE those of that pipeline."""
+    """Return all flows of the project with the tables that they write; of PIPELINE/TABLE those of
+    that pipeline.
+    """
     from draindown.spec.loader import DIRECTORY, BrokenPipeline, load_all
     from draindown.spec.project import rooted
 
@@ -143,8 +149,8 @@ def table_writers(
 
 
 def table_writer(here: Setting, name: str, known: str) -> tuple[PipelineSpec, str]:
-    """Return the flow that writes TABLE, or PIPELINE/TABLE. Raises a usage error if none or several do, and as
-    `Setting.present`.
+    """Return the flow that writes TABLE, or PIPELINE/TABLE. Raises a usage error if none or several
+    do, and as `Setting.present`.
 
     `known`: what there is instead, in words.
     """
@@ -168,7 +174,9 @@ def table_writer(here: Setting, name: str, known: str) -> tuple[PipelineSpec, st
 
 
 def nearest_root(start: Path) -> Path:
-    """Return the nearest directory, from `start` upwards, with a dags/pipelines; `start` itself if none has one."""
+    """Return the nearest directory, from `start` upwards, with a dags/pipelines; `start` itself if
+    none has one.
+    """
     return next(
         (place for place in (start, *start.parents) if (place / "dags" / "pipelines").is_dir()),
         start,
@@ -182,7 +190,9 @@ def setting(ctx: typer.Context) -> Setting:
 
 
 def flows(spec: PipelineSpec, flow: str | None) -> list[str]:
-    """Return the named flow, or all flows in the order they run. Raises TerminalError `unknown-flow`."""
+    """Return the named flow, or all flows in the order they run. Raises TerminalError
+    `unknown-flow`.
+    """
     if flow is None:
         return spec.graph.order
     spec.declared(flow)
@@ -190,7 +200,9 @@ def flows(spec: PipelineSpec, flow: str | None) -> list[str]:
 
 
 def landing_flows(spec: PipelineSpec, flow: str | None) -> list[str]:
-    """Return the named flow, or all that read records. Raises TerminalError `unknown-flow`, `derived-flow`."""
+    """Return the named flow, or all that read records. Raises TerminalError `unknown-flow`,
+    `derived-flow`.
+    """
     if flow is not None:
         spec.flow(flow)
         return [flow]
@@ -198,7 +210,9 @@ def landing_flows(spec: PipelineSpec, flow: str | None) -> list[str]:
 
 
 def derived_flows(spec: PipelineSpec, flow: str | None) -> list[str]:
-    """Return the named flow, or all derived ones. Raises TerminalError `unknown-flow`, or a usage error."""
+    """Return the named flow, or all derived ones. Raises TerminalError `unknown-flow`, or a usage
+    error.
+    """
     found = [name for name in flows(spec, flow) if spec.is_derived(name)]
     if flow is not None and not found:
         known = ", ".join(name for name in spec.graph.order if spec.is_derived(name))
@@ -209,7 +223,9 @@ def derived_flows(spec: PipelineSpec, flow: str | None) -> list[str]:
 
 
 def one_flow(spec: PipelineSpec, flow: str | None, *, landing: bool = False) -> str:
-    """Return the named flow, or the only one, of those that read records if `landing`; else raise a usage error."""
+    """Return the named flow, or the only one, of those that read records if `landing`; else raise a
+    usage error.
+    """
     found = (landing_flows if landing else flows)(spec, flow)
     if not found:
         raise typer.BadParameter(

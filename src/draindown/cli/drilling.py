@@ -67,7 +67,9 @@ def drill(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Do a fault to a scratch copy of a pipeline, recover, and compare. Exit 1 if anything doesn't hold."""
+    """Do a fault to a scratch copy of a pipeline, recover, and compare. Exit 1 if anything doesn't
+    hold.
+    """
     from draindown.drill import shuffle
     from draindown.drill.campaign import Campaign, play
     from draindown.drill.shuffle import Shuffle

@@ -78,7 +78,9 @@ def _tell(
     found: Mapping[str, Explanation | DraindownError],
     plans: Mapping[str, Physical | None],
 ) -> None:
-    """Print the explanations, and in its place why a flow has none. Exits as the worst error of one."""
+    """Print the explanations, and in its place why a flow has none. Exits as the worst error of
+    one.
+    """
     from dataclasses import asdict
 
     data: dict[str, dict[str, object]] = {
@@ -113,7 +115,9 @@ def _delays(given: Sequence[str]) -> list[int]:
 
 
 def _lost(spec: PipelineSpec, flow: str, delays: Sequence[int]) -> list[Cover]:
-    """Return what watermarks would have lost of a flow's source; nothing where rows have no window, or no arrival."""
+    """Return what watermarks would have lost of a flow's source; nothing where rows have no window,
+    or no arrival.
+    """
     from draindown.planning.lateness import Asked, lost
     from draindown.proof import sessions, windows
     from draindown.spec.derived import DerivedFlow

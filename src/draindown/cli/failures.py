@@ -1,4 +1,6 @@
-"""Errors that are not draindown's own, named as such: what storage or a table refuses, or a bug, with its trace."""
+"""Errors that are not draindown's own, named as such: what storage or a table refuses, or a bug,
+with its trace.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,15 @@ from draindown.base.errors import Crash, DraindownError, said
 from draindown.base.formatting import shortened
 
 _READERS = ("_internal", "deltalake", "pyarrow")
-"""Packages whose errors mean that a table, or a file of one, is not as it was written. `_internal` is deltalake's."""
+"""Packages whose errors mean that a table, or a file of one, is not as it was written. `_internal`
+is deltalake's.
+"""
 
 
 @contextmanager
 def naming(command: str) -> Iterator[None]:
-    """Raise any error of the block as one of draindown's, so that one flow does not hide the others.
+    """Raise any error of the block as one of draindown's, so that one flow does not hide the
+    others.
 
     `command`: what to type to see it again.
     """

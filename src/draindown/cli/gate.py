@@ -1,4 +1,6 @@
-"""Commands of the gate: the published version and its verdicts, waivers, withdrawal of rows that fail."""
+"""Commands of the gate: the published version and its verdicts, waivers, withdrawal of rows that
+fail.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,9 @@ def quarantine_(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Take unpublished rows that make an expectation fail out of the table, into the quarantine; the rest can pass."""
+    """Take unpublished rows that make an expectation fail out of the table, into the quarantine;
+    the rest can pass.
+    """
     from draindown.cli.running import withdraw_rows
 
     here = setting(ctx)
@@ -178,7 +182,8 @@ def _text(where: str, state: dict[str, Any]) -> str:
 def _with_advice(check: StepReport, *, counts: bool) -> StepReport:
     """Return the check without the advice to type the command whose output it is shown in.
 
-    `counts`: whether the table is as it was judged; otherwise the other advice may be followed already.
+    `counts`: whether the table is as it was judged; otherwise the other advice may be followed
+    already.
     """
     if not check.error:
         return check
@@ -191,7 +196,9 @@ def _with_advice(check: StepReport, *, counts: bool) -> StepReport:
 
 
 def _waiver_text(waiver: Waiver, table: str | None = None) -> str:
-    """Return a waiver in words. `table`: Delta's id of the table; a waiver until a version of another is over."""
+    """Return a waiver in words. `table`: Delta's id of the table; a waiver until a version of
+    another is over.
+    """
     from draindown.base.formatting import printable
 
     of = " of an earlier table" if table and waiver.table not in (None, table) else ""

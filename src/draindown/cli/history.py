@@ -48,7 +48,9 @@ def as_of(
     limit: Annotated[int, typer.Option(min=1, help="At most so many rows.")] = 50,
     as_json: Json = False,
 ) -> None:
-    """List the rows of a history (SCD type 2) that were valid at a time, one per key, without a JVM."""
+    """List the rows of a history (SCD type 2) that were valid at a time, one per key, without a
+    JVM.
+    """
     from draindown.history.as_of import Asked, as_stood, by_sequence
 
     spec, flow, part = _history(setting(ctx), name)
@@ -69,7 +71,9 @@ def as_of(
 
 
 def _history(here: Setting, name: str) -> tuple[PipelineSpec, str, History]:
-    """Return the flow that writes a table with a history. Raises a usage error if no flow or several do."""
+    """Return the flow that writes a table with a history. Raises a usage error if no flow or
+    several do.
+    """
     from draindown.spec.history import HISTORY
 
     kept = [

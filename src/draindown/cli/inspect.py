@@ -34,7 +34,9 @@ _LOOKED, _KNOWN = 20, 5  # runs that are listed, and that are named where anothe
 def doctor(
     ctx: typer.Context, pipeline: AnyPipeline = None, flow: Flow = None, as_json: Json = False
 ) -> None:
-    """Check a flow's state for consistency; print what is wrong and how to fix it. Changes nothing, starts no JVM."""
+    """Check a flow's state for consistency; print what is wrong and how to fix it. Changes nothing,
+    starts no JVM.
+    """
     from draindown.doctor.examination import examine, examine_setup
 
     here = setting(ctx)
@@ -69,9 +71,11 @@ def report(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the run card of a run: what became of every row, the gate, what failed and what to type next.
+    """Show the run card of a run: what became of every row, the gate, what failed and what to type
+    next.
 
-    Of each step the newest start is shown. With --run, and where a step was started more than once, all are listed.
+    Of each step the newest start is shown. With --run, and where a step was started more than once,
+    all are listed.
     """
     from draindown.flow.at_work import of_reports
     from draindown.lake.table_log import Snapshot
@@ -145,9 +149,11 @@ def _proofs(spec: PipelineSpec, names: list[str]) -> str:
 def audit(
     ctx: typer.Context, pipeline: AnyPipeline = None, flow: Flow = None, as_json: Json = False
 ) -> None:
-    """Recount everything from raw input and compare it with the tables. Exit 1 if anything doesn't fit.
+    """Recount everything from raw input and compare it with the tables. Exit 1 if anything doesn't
+    fit.
 
-    Derived flows are not recounted: of each, the newest proof is named (`draindown prove`). Exit 1 if it does not hold.
+    Derived flows are not recounted: of each, the newest proof is named (`draindown prove`). Exit 1
+    if it does not hold.
     """
     here, out = setting(ctx), Output(as_json)
     if pipeline is None:
@@ -172,7 +178,9 @@ def audit(
 def _audited(
     here: Setting, spec: PipelineSpec, flow: str | None, out: Output
 ) -> dict[str, Audited]:
-    """Return the audit of each flow; of a derived one its newest proof, of one that can't be audited the error."""
+    """Return the audit of each flow; of a derived one its newest proof, of one that can't be
+    audited the error.
+    """
     from draindown.audit.derived import unaudited
     from draindown.audit.recount import audit as audit_flow
 
@@ -206,7 +214,9 @@ def _audit_text(spec: PipelineSpec, flow: str, found: Audited) -> str:
 
 
 def unnamed(spec: PipelineSpec, flow: str) -> list[dict[str, Any]]:
-    """Return the drift that the contract does not cover yet: unnamed fields and missing columns, oldest first."""
+    """Return the drift that the contract does not cover yet: unnamed fields and missing columns,
+    oldest first.
+    """
     from dataclasses import asdict
 
     from draindown.flow.schema_drift import unnamed
@@ -245,7 +255,9 @@ def _every_tenth(out: Output) -> Any:
 
 
 def _chosen(layout: FlowLayout, run: str) -> Standing | None:
-    """Return how the run stands that the option `--run` selects; None if there is no such run of this flow."""
+    """Return how the run stands that the option `--run` selects; None if there is no such run of
+    this flow.
+    """
     from draindown.flow import standing
 
     if run != "last":
@@ -254,7 +266,9 @@ def _chosen(layout: FlowLayout, run: str) -> Standing | None:
 
 
 def _shown(every: list[Start], start: str | None) -> list[StepReport]:
-    """Return the reports that make up the card: that of one start, or of the newest start of each step."""
+    """Return the reports that make up the card: that of one start, or of the newest start of each
+    step.
+    """
     from draindown.runs.request import STEPS
 
     told = [one.report for one in every if one.report and start in (None, one.start)]
@@ -263,7 +277,9 @@ def _shown(every: list[Start], start: str | None) -> list[StepReport]:
 
 
 def _starts_text(every: Mapping[str, list[Start]]) -> str:
-    """Return the starts of a run as a table. Consecutive starts of a step with the same error share one line."""
+    """Return the starts of a run as a table. Consecutive starts of a step with the same error share
+    one line.
+    """
     from itertools import groupby
 
     from draindown.base.formatting import age, count

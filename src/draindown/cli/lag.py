@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Lag:
-    """What waits for a flow, seen at a time. `error`: why it is not known; then there is no backlog.
+    """What waits for a flow, seen at a time. `error`: why it is not known; then there is no
+    backlog.
 
     `flow` is empty for a pipeline that can't be loaded.
     """
@@ -52,7 +53,9 @@ def lag(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what waits per flow, its bytes, and how old the oldest is. Names what can't be read. Always exits 0."""
+    """Show what waits per flow, its bytes, and how old the oldest is. Names what can't be read.
+    Always exits 0.
+    """
     here, out = setting(ctx), Output(as_json)
     found = [
         one for spec in _asked(here, pipelines or ()) for one in _of(here, spec, partitions, out)
@@ -72,7 +75,9 @@ def lag(
 def _of(
     here: Setting, spec: PipelineSpec | BrokenPipeline, partitions: bool, out: Output
 ) -> list[Lag]:
-    """Return what waits for each flow of a pipeline; of one that can't be loaded, its error, which is printed."""
+    """Return what waits for each flow of a pipeline; of one that can't be loaded, its error, which
+    is printed.
+    """
     from draindown.base.clock import now
     from draindown.spec.loader import BrokenPipeline
 

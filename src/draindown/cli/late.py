@@ -58,7 +58,9 @@ def list_(
     limit: Annotated[int, typer.Option(min=1, help="At most so many rows per flow.")] = 50,
     as_json: Json = False,
 ) -> None:
-    """List late rows with how late they came and what they missed: a window, or the key of a session or a join."""
+    """List late rows with how late they came and what they missed: a window, or the key of a
+    session or a join.
+    """
     from draindown.base.formatting import count
     from draindown.sources.tables import late as rows_of
 
@@ -132,7 +134,9 @@ def decide(
 
 
 def _accepting(spec: PipelineSpec, flow: str | None) -> list[str]:
-    """Return the named flow, or all that have `accept`. Raises a usage error if the named one has none."""
+    """Return the named flow, or all that have `accept`. Raises a usage error if the named one has
+    none.
+    """
     found = [
         name
         for name in derived_flows(spec, flow)

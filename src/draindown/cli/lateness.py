@@ -39,9 +39,11 @@ def lateness(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say how late the rows come that a flow reads: arrival less their time, by day, and what each delay would cover.
+    """Say how late the rows come that a flow reads: arrival less their time, by day, and what each
+    delay would cover.
 
-    Of a derived flow the rows of its source, of a landing flow those of its own table. Exact; starts no JVM.
+    Of a derived flow the rows of its source, of a landing flow those of its own table. Exact;
+    starts no JVM.
     """
     from draindown.planning.lateness import as_dict
     from draindown.planning.lateness import lateness as measured
@@ -60,7 +62,9 @@ def lateness(
 def _asked(
     spec: PipelineSpec, flow: str, of: str | None, time: str | None
 ) -> tuple[Asked, int | None]:
-    """Return which rows are asked about, and which delay the flow accepts, in seconds. Raises a usage error."""
+    """Return which rows are asked about, and which delay the flow accepts, in seconds. Raises a
+    usage error.
+    """
     from draindown.planning.lateness import Asked
     from draindown.spec.derived import DerivedFlow
 

@@ -32,7 +32,9 @@ def accept_files(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Say what files are that equal known files of another directory. Without --moved or --new, list them."""
+    """Say what files are that equal known files of another directory. Without --moved or --new,
+    list them.
+    """
     from draindown.recovery import moved_files
 
     here, out = setting(ctx), Output(as_json)

@@ -32,9 +32,13 @@ _FORMULA = (
 )  # the last four are full-width
 
 global_options: ContextVar[str] = ContextVar("global_options", default="")
-"""Options given before the command's name, quoted for a shell. Commands in the output repeat them."""
+"""Options given before the command's name, quoted for a shell. Commands in the output repeat
+them.
+"""
 by_path: ContextVar[Mapping[str, str]] = ContextVar("by_path", default=MappingProxyType({}))
-"""By pipeline name, the path of each loaded file outside `dags/pipelines`. Printed commands use it, not the name."""
+"""By pipeline name, the path of each loaded file outside `dags/pipelines`. Printed commands use it,
+not the name.
+"""
 _BARE = r"(?<![\w./-])draindown "
 _COMMAND = re.compile(
     rf"{_BARE}(?=(?:init|validate|schema|plan|run|report|audit|lag|compact|doctor|reset|replay|rebuild"
@@ -82,7 +86,9 @@ class Output:
 
 
 def pasteable(text: str) -> str:
-    """Return text whose draindown commands work when pasted: with the global options and the paths of this one."""
+    """Return text whose draindown commands work when pasted: with the global options and the paths
+    of this one.
+    """
     for name, path in by_path.get().items():
         text = _with_path(text, name, path)
     given = global_options.get()
@@ -95,7 +101,9 @@ def _with_path(text: str, name: str, path: str) -> str:
 
 
 def _json(data: Any) -> str:
-    """Return data as JSON. Commands are what stands under a key `next`; other text may be a user's and stays as is."""
+    """Return data as JSON. Commands are what stands under a key `next`; other text may be a user's
+    and stays as is.
+    """
     return json.dumps(_with_options(data), indent=1, default=str, ensure_ascii=True)
 
 
@@ -119,12 +127,16 @@ def not_done(pipeline: str, flow: str, done: str, error: DraindownError) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
-    """Return rows under a header as aligned lines. Untrusted text in them must already be printable."""
+    """Return rows under a header as aligned lines. Untrusted text in them must already be
+    printable.
+    """
     return "\n".join(columns([[name.upper() for name in header], *rows], right))
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]], header: Sequence[str]) -> str:
-    """Return rows as CSV. A cell that a spreadsheet would run as a formula gets a leading apostrophe."""
+    """Return rows as CSV. A cell that a spreadsheet would run as a formula gets a leading
+    apostrophe.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)

@@ -1,4 +1,6 @@
-"""All pipelines of a project on one screen, as at the start of a shift: doctor, report and audit without a pipeline."""
+"""All pipelines of a project on one screen, as at the start of a shift: doctor, report and audit
+without a pipeline.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def refuse_choice(**given: object) -> None:
 
 @dataclass
 class _Screen:
-    """What a command prints about all pipelines: as data and as lines, with the exit codes that it comes to."""
+    """What a command prints about all pipelines: as data and as lines, with the exit codes that it
+    comes to.
+    """
 
     data: list[dict[str, Any]] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
@@ -78,7 +82,9 @@ class _Screen:
                 yield found
 
     def present(self, here: Setting) -> Iterator[PipelineSpec]:
-        """Yield each pipeline whose lake is where it was; one without is added as such. Raises like `pipelines`."""
+        """Yield each pipeline whose lake is where it was; one without is added as such. Raises like
+        `pipelines`.
+        """
         for spec in self.pipelines(here):
             try:
                 here.present(spec)
@@ -88,7 +94,9 @@ class _Screen:
             yield spec
 
     def end(self) -> None:
-        """Exit with the worst code: an error before findings, findings before what could not be looked at."""
+        """Exit with the worst code: an error before findings, findings before what could not be
+        looked at.
+        """
         errors = [code for code in self.codes if code > Exit.USAGE]
         if errors:
             raise typer.Exit(max(errors))
@@ -98,7 +106,9 @@ class _Screen:
 
 
 def doctor(here: Setting, out: Output) -> None:
-    """Print what is wrong and what is worth knowing in every flow, and what is wrong with the set-up."""
+    """Print what is wrong and what is worth knowing in every flow, and what is wrong with the
+    set-up.
+    """
     from draindown.doctor.examination import examine, examine_setup
 
     screen = _Screen()
@@ -113,7 +123,9 @@ def doctor(here: Setting, out: Output) -> None:
 
 
 def report(here: Setting, out: Output) -> None:
-    """Print the verdict on the newest run of every flow, what to type where it failed, and who is at work."""
+    """Print the verdict on the newest run of every flow, what to type where it failed, and who is
+    at work.
+    """
     screen = _Screen()
     for spec in screen.present(here):
         for flow in spec.graph.order:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def physical(here: Setting, spec: PipelineSpec, flow: str) -> Physical | None:
-    """Return the plan of the next batch of a derived flow; that of a comparison of all rows if nothing changed.
+    """Return the plan of the next batch of a derived flow; that of a comparison of all rows if
+    nothing changed.
 
     None while a source table has published nothing.
     """

@@ -73,7 +73,9 @@ def plan(
 def _planned(
     here: Setting, spec: PipelineSpec, names: list[str]
 ) -> tuple[dict[str, tuple[PlanPart, list[Finding]]], dict[str, DraindownError]]:
-    """Return the plans of flows, and why others can't be planned. Raises the error if there is one flow only."""
+    """Return the plans of flows, and why others can't be planned. Raises the error if there is one
+    flow only.
+    """
     found, failed = {}, {}
     for name in names:
         try:
@@ -89,7 +91,9 @@ def _planned(
 def _follows(
     graph: FlowGraph, found: Mapping[str, tuple[PlanPart, list[Finding]]], failed: Collection[str]
 ) -> dict[str, list[str]]:
-    """Return for each flow those upstream where this run may change or publish rows, so that it may have work then."""
+    """Return for each flow those upstream where this run may change or publish rows, so that it may
+    have work then.
+    """
     moving, follows = set[str](failed), dict[str, list[str]]()
     for name in (name for name in graph.order if name in found):
         part, _ = found[name]

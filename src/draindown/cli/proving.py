@@ -37,10 +37,12 @@ def prove(
     ] = "100%",
     as_json: Json = False,
 ) -> None:
-    """Recompute derived tables from their sources, at the versions that were read. Exit 1 if a row differs.
+    """Recompute derived tables from their sources, at the versions that were read. Exit 1 if a row
+    differs.
 
-    A flow that can't be proven keeps no other from it. Reports and the page name the newest certificate. A sample that
-    holds does not replace one that found a row of the same version that differs.
+    A flow that can't be proven keeps no other from it. Reports and the page name the newest
+    certificate. A sample that holds does not replace one that found a row of the same version that
+    differs.
     """
     here, out = setting(ctx), Output(as_json)
     spec, share = here.spec(pipeline), _share(sample)
@@ -57,7 +59,9 @@ def prove(
 def _tell(
     spec: PipelineSpec, found: Mapping[str, Certificate | DraindownError], out: Output
 ) -> None:
-    """Print the certificates, and in its place why a flow has none. Exit 1 if one does not hold, else as the errors."""
+    """Print the certificates, and in its place why a flow has none. Exit 1 if one does not hold,
+    else as the errors.
+    """
     refused = {name: one for name, one in found.items() if isinstance(one, DraindownError)}
     if len(refused) == len(found) == 1:
         raise next(iter(refused.values()))

@@ -133,7 +133,9 @@ def show(
     flow: Flow = None,
     as_json: Json = False,
 ) -> None:
-    """Show one refused row: raw text with control characters encoded, why it was refused, where it came from."""
+    """Show one refused row: raw text with control characters encoded, why it was refused, where it
+    came from.
+    """
     from draindown.base.errors import TerminalError
     from draindown.base.formatting import printable
     from draindown.flow import quarantine as rows_of
@@ -200,7 +202,9 @@ def discard(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Give up refused rows, or with --files parked files and files taken in that no batch has read yet."""
+    """Give up refused rows, or with --files parked files and files taken in that no batch has read
+    yet.
+    """
     here, out = setting(ctx), Output(as_json)
     spec = here.spec(pipeline)
     layout = spec.layout(one_flow(spec, flow, landing=True))

@@ -1,4 +1,6 @@
-"""Commands of recovery: reset, replay, rebuild, and what lets a flow go on without input or a reader that is gone."""
+"""Commands of recovery: reset, replay, rebuild, and what lets a flow go on without input or a
+reader that is gone.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ def reset(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Begin the next generation, which reads all input again: for a lost checkpoint, a lost or restored table."""
+    """Begin the next generation, which reads all input again: for a lost checkpoint, a lost or
+    restored table.
+    """
     from draindown.recovery import reset as reset_plan
     from draindown.recovery.opening import Needs
 
@@ -128,7 +132,9 @@ def forget_reader(
 
 
 def _opened(request: Request, needs: Needs, *words: str) -> AbstractContextManager[OpenFlow]:
-    """Open the request's flow under its lease. `words`: the command's verb and options, for who has to repeat it."""
+    """Open the request's flow under its lease. `words`: the command's verb and options, for who has
+    to repeat it.
+    """
     from draindown.recovery.opening import open_flow
 
     verb, *options = words
@@ -188,7 +194,10 @@ def _meaning(plan: ResetPlan) -> str:
         return f"is {plan.target}; it is filled anew"
     if plan.derived:
         return "is compared with its source key by key; only what differs is written"
-    older = "stays as it is: newer rows are kept, older ones count as superseded or duplicate, deleted keys stay deleted"
+    older = (
+        "stays as it is: newer rows are kept, older ones count as superseded or "
+        "duplicate, deleted keys stay deleted"
+    )
     return (
         older
         if plan.holds_previous
@@ -209,7 +218,9 @@ def accept_loss(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Go on without input that is lost at the source. Without --range or --all, list what is lost."""
+    """Go on without input that is lost at the source. Without --range or --all, list what is
+    lost.
+    """
     from draindown.recovery import losses
 
     here, out = setting(ctx), Output(as_json)
@@ -248,7 +259,9 @@ def replay(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Read input again that was drained before: what was first seen in a range of time, or named files or offsets."""
+    """Read input again that was drained before: what was first seen in a range of time, or named
+    files or offsets.
+    """
     from draindown.recovery import replay as replay_plan
     from draindown.runs.request import Again
     from draindown.sources.registry import source_of
@@ -295,7 +308,9 @@ def rebuild(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Read all input again into a fresh table and swap it in: after a change of transform, rules, types or keys."""
+    """Read all input again into a fresh table and swap it in: after a change of transform, rules,
+    types or keys.
+    """
     from draindown.recovery import rebuild as rebuild_plan
     from draindown.recovery.foreign_undone import refuse_undone
 

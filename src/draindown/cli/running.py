@@ -1,4 +1,6 @@
-"""Commands that do what the DAG does, without Airflow: run, compact. One JVM, started only if there is work."""
+"""Commands that do what the DAG does, without Airflow: run, compact. One JVM, started only if there
+is work.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ if TYPE_CHECKING:
 
 
 _WITH_SPARK = ("stopped", "jvm-gone", "out-of-memory")
-"""Codes of errors after which the run's Spark cannot be trusted with another flow. A crash ends the run with Spark."""
+"""Codes of errors after which the run's Spark cannot be trusted with another flow. A crash ends the
+run with Spark.
+"""
 
 
 @dataclass
@@ -86,7 +90,9 @@ class _Run:
         return lambda error: self.out.note(f"{where} failed: {error.code}")
 
     def may_run(self, flow: str) -> bool:
-        """Return whether a flow may run: no flow whose table it reads failed, or was left out for that."""
+        """Return whether a flow may run: no flow whose table it reads failed, or was left out for
+        that.
+        """
         kept_from = [
             name
             for name in self.spec.graph.upstream(flow)
@@ -133,7 +139,9 @@ def run(
     ] = True,
     as_json: Json = False,
 ) -> None:
-    """Drain, check and compact, as the DAG does, in one JVM; nothing to do means no JVM. Prints the run card."""
+    """Drain, check and compact, as the DAG does, in one JVM; nothing to do means no JVM. Prints the
+    run card.
+    """
     here, out = setting(ctx), Output(as_json)
     spec = here.spec(pipeline)
     this = _Run(here, spec, out, {"max_batches": max_batches, "deadline": _seconds(deadline)})
@@ -154,7 +162,8 @@ def run(
         for name in later:
             for planned in _plans(this, [name], left_out) if this.may_run(name) else ():
                 _steps(this, *planned, asked, spark)
-        # nobody waits for compaction: it changes no row, and one that takes Spark along stops no other flow
+        # nobody waits for compaction: it changes no row, and one that takes Spark along stops no
+        # other flow
         for name in this.compactable:
             if this.goes_on:
                 _step(this, this.request(name, "compact"), spark)
@@ -164,7 +173,9 @@ def run(
 def _steps(
     this: _Run, name: str, part: PlanPart, asked: Mapping[Step, bool], spark: _Spark
 ) -> None:
-    """Run drain and check of a flow if its plan needs them, until one fails. Note whether it may be compacted then."""
+    """Run drain and check of a flow if its plan needs them, until one fails. Note whether it may be
+    compacted then.
+    """
     wanted = [step for step in asked if step != "compact" and asked[step] and getattr(part, step)]
     if wanted:
         from draindown.spark.job.steps import (
@@ -188,7 +199,9 @@ def compact(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Compact the tables and remove old files, where Delta's log shows that it pays. Changes no row."""
+    """Compact the tables and remove old files, where Delta's log shows that it pays. Changes no
+    row.
+    """
     here = setting(ctx)
     spec = here.spec(pipeline)
     command = f"draindown compact {spec.pipeline}{f' --flow {flow}' if flow else ''}{' --force' if force else ''}"
@@ -216,7 +229,9 @@ def _seconds(deadline: str | None) -> float | None:
 def _plans(
     this: _Run, names: Sequence[str], left_out: Sequence[Step]
 ) -> list[tuple[str, PlanPart]]:
-    """The flows that can be planned, each with its plan. Raises if there is one only, the run's first, and it can't."""
+    """The flows that can be planned, each with its plan. Raises if there is one only, the run's
+    first, and it can't.
+    """
     from draindown.planning.plan import planned
     from draindown.sources.registry import source_of
 
@@ -243,7 +258,9 @@ def _plans(
 
 
 _Spark = Callable[["Request"], "SparkSession"]
-"""Returns the run's session. The first call starts the JVM, whose output goes to that step's driver log."""
+"""Returns the run's session. The first call starts the JVM, whose output goes to that step's driver
+log.
+"""
 
 
 @contextmanager
@@ -288,7 +305,9 @@ def _step(this: _Run, request: Request, spark: _Spark) -> Exit:
 
 
 def _took_spark(report: StepReport) -> bool:
-    """Return whether a step ended with an error after which no other flow can use the run's Spark."""
+    """Return whether a step ended with an error after which no other flow can use the run's
+    Spark.
+    """
     code = (report.error or {}).get("code")
     if code != "crash":
         return code in _WITH_SPARK
@@ -326,7 +345,9 @@ def drain_instead(here: Setting, spec: PipelineSpec, flow: str, out: Output, **a
 def withdraw_rows(
     here: Setting, spec: PipelineSpec, flow: str, expectation: str, yes: bool, out: Output
 ) -> None:
-    """Withdraw unpublished rows that fail, after printing them. Print the card and exit with its code."""
+    """Withdraw unpublished rows that fail, after printing them. Print the card and exit with its
+    code.
+    """
     from draindown.spark.job.main import attempt
     from draindown.spark.runs.withdrawal import Plan, refuse_impossible, withdraw
 

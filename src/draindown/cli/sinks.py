@@ -38,7 +38,9 @@ SinkName = Annotated[str, typer.Option("--sink", help="The sink, by its name in 
 def list_(
     ctx: typer.Context, pipeline: PipelineName, flow: Flow = None, as_json: Json = False
 ) -> None:
-    """List the sinks with the newest batch that each got, and whether it must be filled. Asks no sink."""
+    """List the sinks with the newest batch that each got, and whether it must be filled. Asks no
+    sink.
+    """
     here = setting(ctx)
     spec, rows = here.spec(pipeline), list[dict[str, Any]]()
     for name in flows(spec, flow):
@@ -69,7 +71,9 @@ def fill(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Send a sink what it lacks since a rebuild, else all it should hold; a database deletes what the table lacks."""
+    """Send a sink what it lacks since a rebuild, else all it should hold; a database deletes what
+    the table lacks.
+    """
     from draindown.base.formatting import count
 
     request, out = _request(ctx, pipeline, flow, name), Output(as_json)
@@ -115,7 +119,9 @@ def skip(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Give up a row that a sink refuses (`--key`), or what it got of a batch that the table lacks."""
+    """Give up a row that a sink refuses (`--key`), or what it got of a batch that the table
+    lacks.
+    """
     from dataclasses import asdict
 
     from draindown.base.formatting import count
@@ -182,7 +188,9 @@ def _skip_row(
 
 
 def _key(request: Request, name: str, text: str) -> dict[str, str]:
-    """Return the key that was typed. Raises a usage error unless it has exactly the columns of the sink's key."""
+    """Return the key that was typed. Raises a usage error unless it has exactly the columns of the
+    sink's key.
+    """
     from draindown.flow import sink_columns
     from draindown.sinks import refusals
 
@@ -220,7 +228,9 @@ def _fill(request: Request, name: str, out: Output, accept_missing: bool) -> Fil
 def _request(
     ctx: typer.Context, pipeline: str, flow: str | None, name: str, *, had: bool = False
 ) -> Request:
-    """Return the request about the flow that has the sink, or `had` it once. Raises a usage error if none does."""
+    """Return the request about the flow that has the sink, or `had` it once. Raises a usage error
+    if none does.
+    """
     from draindown.flow import sink_state
 
     here = setting(ctx)

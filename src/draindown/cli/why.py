@@ -36,9 +36,11 @@ def why(
     ] = 20,
     as_json: Json = False,
 ) -> None:
-    """Say why a table has a row, or has none with a key: the batch, file and record, and what lost against it.
+    """Say why a table has a row, or has none with a key: the batch, file and record, and what lost
+    against it.
 
-    Of a derived table the source rows, then the records behind these. Starts no JVM and changes nothing.
+    Of a derived table the source rows, then the records behind these. Starts no JVM and changes
+    nothing.
     """
     from draindown.provenance.why import Question
     from draindown.provenance.why import why as answer

@@ -1,1 +1,3 @@
-"""Check a flow's state for consistency: checkpoint, intake, target, ledger, quarantine, lease, publication, setup."""
+"""Check a flow's state for consistency: checkpoint, intake, target, ledger, quarantine, lease,
+publication, setup.
+"""

@@ -1,4 +1,6 @@
-"""Examination of what is between flows: the source of a derived flow, and the readers of a flow's table."""
+"""Examination of what is between flows: the source of a derived flow, and the readers of a flow's
+table.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from draindown.spec.derived import DerivedFlow
 def look_at_source(desk: Desk, flow: DerivedFlow) -> None:
     """Examine what a derived flow has yet to read, and how much of a range of versions is done.
 
-    Raises TerminalError like `Tables.look`: the source is another table, or lost what was not read yet.
+    Raises TerminalError like `Tables.look`: the source is another table, or lost what was not read
+    yet.
     """
     first = desk.checkpoint.first_unread
     if flow.accept is not None:  # else rows that were once late are not: all of them count
@@ -62,7 +65,9 @@ def _look_at_proof(desk: Desk) -> None:
 
 
 def look_at_readers(desk: Desk, request: Request) -> None:
-    """Examine who reads the flow's table, how far each of them is behind, and whether the table serves them."""
+    """Examine who reads the flow's table, how far each of them is behind, and whether the table
+    serves them.
+    """
     declared, found = readers.readers(request), registered.waiting(desk.layout)
     if not declared and not found:
         return

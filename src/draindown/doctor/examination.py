@@ -1,6 +1,8 @@
-"""Check a flow's state for consistency: checkpoint, intake, target, ledger, quarantine, lease, publication, setup.
+"""Check a flow's state for consistency: checkpoint, intake, target, ledger, quarantine, lease,
+publication, setup.
 
-Compares only the newest entries, without Spark and within seconds; `audit` counts every row. Writes nothing.
+Compares only the newest entries, without Spark and within seconds; `audit` counts every row. Writes
+nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ from draindown.spec.derived import DerivedFlow
 
 
 def examine(request: Request) -> Health:
-    """Examine everything that a request's flow stores. An error in one part does not keep the others from it."""
+    """Examine everything that a request's flow stores. An error in one part does not keep the
+    others from it.
+    """
     layout = request.layout
     kind = request.declared.target.kind
     is_derived = isinstance(request.declared, DerivedFlow)
@@ -86,7 +90,9 @@ _NO_LAKE = ("not-a-directory", "lake-missing")
 
 
 def _says(desk: Desk, *codes: str) -> bool:
-    """Return whether one of these symptoms was found, of which those of all other parts would follow."""
+    """Return whether one of these symptoms was found, of which those of all other parts would
+    follow.
+    """
     return any(symptom.code in codes for symptom in desk.symptoms)
 
 
@@ -100,7 +106,9 @@ _BEGINNING = 200
 
 
 def examine_setup() -> Health:
-    """Examine what jobs need of this machine: Delta's jars, the JVM's class archive, the Spark master."""
+    """Examine what jobs need of this machine: Delta's jars, the JVM's class archive, the Spark
+    master.
+    """
     desk = Desk(FlowLayout("", "", "", ""))
     _look(desk, "jars", look_at_jars)
     _look(desk, "class archive", look_at_class_archive)
@@ -134,7 +142,9 @@ def _look(desk: Desk, part: str, look: Callable[[Desk], None]) -> None:
 
 
 def _cannot_be_read(desk: Desk, part: str, text: str, kind: str = "") -> None:
-    """Add the symptom of a part that can't be read. Parts read each other's tables: a torn one is named once."""
+    """Add the symptom of a part that can't be read. Parts read each other's tables: a torn one is
+    named once.
+    """
     desk.say(part, "can't be read")
     same = next((one.found for one in desk.symptoms if text and text[:_BEGINNING] in one.found), "")
     home = desk.layout
@@ -155,7 +165,9 @@ def _cannot_be_read(desk: Desk, part: str, text: str, kind: str = "") -> None:
 
 
 def _table_in(desk: Desk, text: str) -> str | None:
-    """Return the path of the flow's table that an error names. Readers of Delta leave out the slash before a path."""
+    """Return the path of the flow's table that an error names. Readers of Delta leave out the slash
+    before a path.
+    """
     paths = (one.path for one in flow_tables(desk.layout, desk.generation))
     return next(
         (path for path in paths if re.search(re.escape(path.lstrip("/")) + "[/:]", text)), None

@@ -1,4 +1,6 @@
-"""Examination of a flow's own documents: lease, generation, checkpoint, intake, replays, rebuild."""
+"""Examination of a flow's own documents: lease, generation, checkpoint, intake, replays,
+rebuild.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def look_at_lake(desk: Desk) -> None:
 
 
 def look_at_presence(desk: Desk, root: Path) -> None:
-    """Examine whether the lake is the one that the project has used. Raises TerminalError `lake-missing`."""
+    """Examine whether the lake is the one that the project has used. Raises TerminalError
+    `lake-missing`.
+    """
     lake = Lake.look(desk.layout.lake, root, desk.layout.pipeline)
     lake.refuse_missing()
     if lake.own is None:
@@ -49,7 +53,9 @@ def look_at_presence(desk: Desk, root: Path) -> None:
 
 
 def look_at_owner(desk: Desk) -> None:
-    """Examine whether the tables are those of another flow. Raises TerminalError `table-of-another-flow`."""
+    """Examine whether the tables are those of another flow. Raises TerminalError
+    `table-of-another-flow`.
+    """
     owner.refuse_other(desk.layout)
 
 
@@ -137,7 +143,8 @@ def _report_of(desk: Desk, failed: StepReport) -> str:
 
 
 def _failed_in_a_row(layout: FlowLayout) -> list[StepReport]:
-    """Return the reports of the newest drains that failed, newest first, as far back as one that did a batch or ended.
+    """Return the reports of the newest drains that failed, newest first, as far back as one that
+    did a batch or ended.
 
     A start that found the lease taken, or was stopped, says nothing of the batch.
     """
@@ -155,7 +162,9 @@ def _failed_in_a_row(layout: FlowLayout) -> list[StepReport]:
 
 
 def look_at_intake(desk: Desk) -> None:
-    """Examine the intake and compare it with the checkpoint. Raises TerminalError like `resume.refuse_other_intake`."""
+    """Examine the intake and compare it with the checkpoint. Raises TerminalError like
+    `resume.refuse_other_intake`.
+    """
     last = intake.newest(desk.layout, desk.generation)
     said = [f"{desk.source.unit}s for {count(last, 'batch', 'batches')}"]
     for finding in desk.source.named.open_findings(desk.layout) if desk.source.named else ():

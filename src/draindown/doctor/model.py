@@ -34,7 +34,9 @@ class Symptom:
 
 @dataclass(frozen=True)
 class Health:
-    """Result of an examination: a description of each part, the symptoms, and the parts that could not be examined."""
+    """Result of an examination: a description of each part, the symptoms, and the parts that could
+    not be examined.
+    """
 
     name: str
     looked: dict[str, str] = field(default_factory=dict)
@@ -93,8 +95,8 @@ class Health:
 class Desk:
     """Collects the results of an examination in progress.
 
-    `memory`: the table beside the target that its kind writes, or empty. `recount`: the verb that compares each row of
-    the table, `prove` for a derived flow.
+    `memory`: the table beside the target that its kind writes, or empty. `recount`: the verb that
+    compares each row of the table, `prove` for a derived flow.
     """
 
     layout: FlowLayout

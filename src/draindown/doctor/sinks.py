@@ -35,7 +35,9 @@ def look_at_sinks(desk: Desk, request: Request) -> None:
 
 
 def _compare(desk: Desk, request: Request, name: str) -> None:
-    """Compare the newest batches that were sent with those that the sink has: it may have been restored from a copy."""
+    """Compare the newest batches that were sent with those that the sink has: it may have been
+    restored from a copy.
+    """
     place = sink_columns.place_of(request, name)
     with closing(registry.sink_of(request.declared.also_to[name], place)) as target:
         for text in sink_columns.behind(request, desk.layout, name, target):

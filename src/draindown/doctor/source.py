@@ -1,4 +1,6 @@
-"""Examination of a source that deletes what it holds, and of the raw records that the lake keeps of it."""
+"""Examination of a source that deletes what it holds, and of the raw records that the lake keeps of
+it.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,18 @@ _FIRST_DAYS = timedelta(days=1)
 
 
 def look_at_files(desk: Desk) -> None:
-    """Examine whether the directory that held the files of earlier runs is there: each run stops where it is not."""
+    """Examine whether the directory that held the files of earlier runs is there: each run stops
+    where it is not.
+    """
     if desk.checkpoint.last_offset is not None and (lacking := desk.source.out_of_reach()):
         desk.say("source", "not there")
         desk.wrong("source-missing", "source", *lacking)
 
 
 def look_at_place(desk: Desk, request: Request) -> None:
-    """Note files of an append flow whose place depends on that of the project: they are known by absolute paths."""
+    """Note files of an append flow whose place depends on that of the project: they are known by
+    absolute paths.
+    """
     if not relative(request.spec, request.flow) or request.declared.target.kind.idempotent:
         return
     found = f"`files` is relative to {request.root}: in another directory of the project, known files count as moved"
@@ -47,7 +53,8 @@ def look_at_place(desk: Desk, request: Request) -> None:
 
 
 def look_at_input(desk: Desk, request: Request) -> None:
-    """Examine whether the source answers, holds what was not read, and keeps it until the next runs.
+    """Examine whether the source answers, holds what was not read, and keeps it until the next
+    runs.
 
     Raises DraindownError like `Source.look` and `Source.refuse_lost`.
     """
@@ -97,7 +104,10 @@ def _look_at_schedule(desk: Desk, schedule: str | None, found: Look, at: datetim
     between = (next_time(schedule, following) - following).total_seconds()
     if found.keeps is not None and found.keeps <= between:
         text = f"the source keeps what arrives for {age(found.keeps)}, and runs are {age(between)} apart: what arrives "
-        help = f"draindown validate {desk.layout.pipeline}   # once `schedule` has runs more often, or records stay longer"
+        help = (
+            f"draindown validate {desk.layout.pipeline}   # once `schedule` has runs more "
+            f"often, or records stay longer"
+        )
         desk.wrong(
             "retention-below-schedule",
             "source",
@@ -111,7 +121,9 @@ def _look_at_schedule(desk: Desk, schedule: str | None, found: Look, at: datetim
 
 
 def look_at_raw(desk: Desk, request: Request) -> None:
-    """Examine the raw records: whether their files are there, and whether they and the source hold what was read."""
+    """Examine the raw records: whether their files are there, and whether they and the source hold
+    what was read.
+    """
     keep, log = request.flow_spec.source.raw_for, log_of(desk.layout, desk.layout.raw)
     if not log.exists:
         desk.say("raw records", "none are kept" if keep is None else "none yet")
@@ -148,7 +160,9 @@ def look_at_raw(desk: Desk, request: Request) -> None:
 
 
 def _look_at_days(desk: Desk, keep: int, read: set[int]) -> None:
-    """Look for ranges that were read on one of the days that are kept, for the first time, and that are not there."""
+    """Look for ranges that were read on one of the days that are kept, for the first time, and that
+    are not there.
+    """
     oldest = log_of(desk.layout, desk.layout.raw).rows("select min(day) as day from t")[0]["day"]
     if oldest is None:
         return
@@ -172,7 +186,9 @@ def _look_at_days(desk: Desk, keep: int, read: set[int]) -> None:
 
 
 def _read_before(desk: Desk, at: datetime) -> dict[tuple[str, str], list[Range]]:
-    """Return what earlier generations read before a moment, by unit and log: raw records have the day of the first."""
+    """Return what earlier generations read before a moment, by unit and log: raw records have the
+    day of the first.
+    """
     found: dict[tuple[str, str], list[Range]] = defaultdict(list)
     for unit in _read_by(desk, f"generation < {desk.generation} and started_at < {moment(at)}"):
         found[unit.name, unit.row.get(intake.LOG) or ""].append((unit.start, unit.until))
@@ -180,7 +196,9 @@ def _read_before(desk: Desk, at: datetime) -> dict[tuple[str, str], list[Range]]
 
 
 def _read_by(desk: Desk, where: str, numbers: Container[int] | None = None) -> list[Unit]:
-    """Return the units that batches read, of the ledger rows that `where` (SQL) selects and of slices in `numbers`."""
+    """Return the units that batches read, of the ledger rows that `where` (SQL) selects and of
+    slices in `numbers`.
+    """
     chosen: dict[int, set[int]] = defaultdict(set)
     for row in ledger_table.of_source(desk.layout, where):
         if numbers is None or row.slice in numbers:

@@ -75,14 +75,17 @@ def look_at_target(desk: Desk) -> None:
 
 
 def _look_at_foreign(desk: Desk, request: Request) -> None:
-    """Report commits by other writers that changed rows and that nobody has decided about, however old."""
+    """Report commits by other writers that changed rows and that nobody has decided about, however
+    old.
+    """
     if desk.at_work or not log_of(desk.layout, desk.layout.table).exists:
         return
     flow = request.declared
     commits = foreign.undecided(desk.layout, flow)
     if not commits:
         return
-    many = f"{count(len(commits), 'commit')} changed rows and {'is' if len(commits) == 1 else 'are'} no batch of this flow"
+    are = "is" if len(commits) == 1 else "are"
+    many = f"{count(len(commits), 'commit')} changed rows and {are} no batch of this flow"
     text = f"{many}: {'; '.join(map(str, reversed(commits[-3:])))}{'; ...' if len(commits) > 3 else ''}"
     desk.wrong("foreign-commits", "target", text, _deciding(desk, flow, commits[-1]))
 
@@ -138,7 +141,9 @@ def look_at_ledger(desk: Desk) -> None:
 
 
 def _batches(desk: Desk, source: int) -> str:
-    """Describe how many batches the ledger has of the live generation; `source` of them are source batches."""
+    """Describe how many batches the ledger has of the live generation; `source` of them are source
+    batches.
+    """
     rows = ledger_table.count_of(desk.layout, desk.generation)
     apart = (
         f" ({count(source)} of the source, {count(rows - source)} replayed, released or withdrawn)"
@@ -167,7 +172,9 @@ def _lacking(desk: Desk, lacking: int, audit: str) -> None:
 
 
 def look_at_memory(desk: Desk) -> None:
-    """Compare the tombstones, or the hidden events of a history, with what the ledger counts of them."""
+    """Compare the tombstones, or the hidden events of a history, with what the ledger counts of
+    them.
+    """
     if desk.memory == "hidden":
         _look_at_hidden(desk)
         return
@@ -215,7 +222,9 @@ def look_at_quarantine(desk: Desk) -> None:
 
 
 def look_at_published(desk: Desk, request: Request) -> None:
-    """Examine whether the table still has the published version, undamaged, and whose commits it has."""
+    """Examine whether the table still has the published version, undamaged, and whose commits it
+    has.
+    """
     _look_at_foreign(desk, request)
     pointer, state = gate_published.published(desk.layout), gate_published.unpublished(desk.layout)
     run = f"draindown run {desk.layout.pipeline}"
@@ -274,7 +283,9 @@ def _published_files(desk: Desk, version: int, *, pending: bool) -> None:
 
 
 def _unpublished(desk: Desk, request: Request, state: Unpublished, published: str) -> None:
-    """Note that a version is unpublished, what the newest check with a report found, and what was decided since."""
+    """Note that a version is unpublished, what the newest check with a report found, and what was
+    decided since.
+    """
     checks = (
         store.read(desk.layout, run, "check") for run in store.runs(desk.layout, store.KEPT_RUNS)
     )
@@ -302,7 +313,9 @@ def _unpublished(desk: Desk, request: Request, state: Unpublished, published: st
 
 
 def _is_decided(request: Request, state: Unpublished, check: report.CheckPart) -> bool:
-    """Return whether nothing stands in the way of the next check any more that made this one fail."""
+    """Return whether nothing stands in the way of the next check any more that made this one
+    fail.
+    """
     failed = [one for one in check.expectations if not one.success]
     judged = waivers.apply_waivers(request.layout, failed, state.table_id, state.version)
     left = [one for one in judged if not one.waived]

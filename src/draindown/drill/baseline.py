@@ -1,4 +1,6 @@
-"""The baseline of a drill: one undisturbed drain per flow, with which every copy under a fault is compared."""
+"""The baseline of a drill: one undisturbed drain per flow, with which every copy under a fault is
+compared.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,9 @@ _TIMES = 10  # a process that takes this multiple of the undisturbed drain, beyo
 class Baseline:
     """The undisturbed drain of one flow, and where the faults are injected.
 
-    `ledger`: changed rows and table version of each batch; `nth`: the batch in which faults are injected, from 1;
-    `seconds`: duration of the undisturbed drain; `times`: how often `kill-at-random` kills a driver.
+    `ledger`: changed rows and table version of each batch; `nth`: the batch in which faults are
+    injected, from 1; `seconds`: duration of the undisturbed drain; `times`: how often
+    `kill-at-random` kills a driver.
     """
 
     scratch: Scratch
@@ -98,7 +101,8 @@ class Baseline:
 
 
 def make(scratch: Scratch, *, nth: int | None, times: int, seed: int, tell: Tell) -> Baseline:
-    """Drain a copy without faults. `nth`: the batch for the faults, from 1; None for the middle one that changes rows.
+    """Drain a copy without faults. `nth`: the batch for the faults, from 1; None for the middle one
+    that changes rows.
 
     Raises TerminalError `control-failed`, `nothing-to-drill`, `no-such-batch`.
     """
@@ -128,7 +132,9 @@ def make(scratch: Scratch, *, nth: int | None, times: int, seed: int, tell: Tell
 
 
 def _middle(ledger: Sequence[Mapping[str, int]]) -> int:
-    """Return the middle one of the batches that change rows, from 1: of others nothing can be lost."""
+    """Return the middle one of the batches that change rows, from 1: of others nothing can be
+    lost.
+    """
     changing = [
         at for at, row in enumerate(ledger, 1) if row["inserted"] + row["updated"] + row["deleted"]
     ]
@@ -142,8 +148,8 @@ def struck(
 ) -> Iterator[Process]:
     """Run a driver on a copy with one fault planned; kill its process group on leaving the block.
 
-    `place`: step and batch at which `act` ("kill", "term" or "wait") happens; `most`: batches that the driver may do;
-    `more`: further fields of the plan.
+    `place`: step and batch at which `act` ("kill", "term" or "wait") happens; `most`: batches that
+    the driver may do; `more`: further fields of the plan.
     """
     with driving(
         project, [(project.request(STRUCK, most=most), {"place": place, "act": act, **more})]
@@ -155,7 +161,9 @@ def struck(
 def driving(
     project: Project, plan: Sequence[tuple[Request, Mapping[str, Any]]]
 ) -> Iterator[Process]:
-    """Run a driver that does requests in turn, each with the fields of its entry in the plan; kill it as `struck`."""
+    """Run a driver that does requests in turn, each with the fields of its entry in the plan; kill
+    it as `struck`.
+    """
     for mark in ("fired", "go", "outcome.json"):
         (project.root / mark).unlink(missing_ok=True)
     written = project.root / "plan.json"
@@ -169,7 +177,9 @@ def driving(
 
 
 def run_words(project: Project) -> tuple[str, ...]:
-    """Return the arguments of a plain run without check and compaction: a part of the input may fail the gate."""
+    """Return the arguments of a plain run without check and compaction: a part of the input may
+    fail the gate.
+    """
     return ("run", project.spec.pipeline, "--flow", project.flow, "--no-check", "--no-compact")
 
 

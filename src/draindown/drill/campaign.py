@@ -29,8 +29,9 @@ _HINDERED = ("fault-does-not-apply", "nothing-to-drill", "no-such-batch")
 class Campaign:
     """What to drill.
 
-    `fault`: a name or `faults.ALL`; `scratch`: the directory for the copies; `max_files`, `max_bytes`: how much input
-    is copied; `batch`: the batch for the faults, from 1, None for the middle one; `times`, `seed`: of `kill-at-random`.
+    `fault`: a name or `faults.ALL`; `scratch`: the directory for the copies; `max_files`,
+    `max_bytes`: how much input is copied; `batch`: the batch for the faults, from 1, None for the
+    middle one; `times`, `seed`: of `kill-at-random`.
     """
 
     spec: PipelineSpec
@@ -46,12 +47,14 @@ class Campaign:
 
 
 def play(campaign: Campaign, tell: Tell) -> Drill:
-    """Inject the faults into copies of the flows, in `campaign.scratch`, which must be empty or absent.
+    """Inject the faults into copies of the flows, in `campaign.scratch`, which must be empty or
+    absent.
 
-    The directory is removed if there is nothing to drill. After other errors it is kept for inspection.
+    The directory is removed if there is nothing to drill. After other errors it is kept for
+    inspection.
 
-    Raises TerminalError `unknown-fault`, `fault-does-not-apply`, `nothing-to-drill`, `control-failed`,
-    `no-such-batch`, `scratch-in-use`, `source-missing`.
+    Raises TerminalError `unknown-fault`, `fault-does-not-apply`, `nothing-to-drill`,
+    `control-failed`, `no-such-batch`, `scratch-in-use`, `source-missing`.
     """
     if campaign.fault != faults.ALL:
         faults.named(campaign.fault)
@@ -66,7 +69,9 @@ def play(campaign: Campaign, tell: Tell) -> Drill:
 
 
 def _drill(campaign: Campaign, tell: Tell) -> Drill:
-    """Drill all flows. A flow that can't be drilled is reported; it is an error only if no other can."""
+    """Drill all flows. A flow that can't be drilled is reported; it is an error only if no other
+    can.
+    """
     results: list[Result] = []
     wrong: list[str] = []
     unlooked: list[str] = []
@@ -167,7 +172,9 @@ def _compare(this: Baseline, injection: Injection) -> tuple[str, ...]:
 
 
 def _recover(this: Baseline, injection: Injection) -> Iterator[float]:
-    """Run each command of the recovery once, and yield its seconds. Stops at the first that fails."""
+    """Run each command of the recovery once, and yield its seconds. Stops at the first that
+    fails.
+    """
     for words in injection.recovery:
         done = this.call(injection.project, *words)
         said = done.error.get("code") or done.err.strip()[-200:]

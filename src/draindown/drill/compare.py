@@ -1,7 +1,7 @@
 """Compare the lake of a drill with a control lake, which drained the same input without a fault.
 
-The tables are read with `deltalake` and compared as text in DuckDB. Commits are counted in the files of the Delta log.
-No code of the drain is used.
+The tables are read with `deltalake` and compared as text in DuckDB. Commits are counted in the
+files of the Delta log. No code of the drain is used.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class Control:
 
     @cached_property
     def states(self) -> frozenset[str]:
-        """Fingerprints of the table's versions. Readers may see only these: each is the state after a whole batch."""
+        """Fingerprints of the table's versions. Readers may see only these: each is the state after
+        a whole batch.
+        """
         return frozenset(_states(self.layout.table))
 
     @cached_property
@@ -66,9 +68,11 @@ class Control:
         return commits(self.layout.table)
 
     def differences(self, other: FlowLayout, *, reset: bool = False) -> list[str]:
-        """Return a sentence for each difference between this lake and another; empty if they are equal.
+        """Return a sentence for each difference between this lake and another; empty if they are
+        equal.
 
-        `reset`: the other lake read its input again in a new generation, so fates and transaction ids may differ.
+        `reset`: the other lake read its input again in a new generation, so fates and transaction
+        ids may differ.
         """
         found = [*self._tables(other, reset), *self._ledger(other, reset)]
         torn = sum(state not in self.states for state in _states(other.table))
@@ -135,7 +139,9 @@ def _all(path: str) -> pa.Table | None:
 def _differing(
     what: str, mine: pa.Table | None, theirs: pa.Table | None, names: Sequence[str] | None = None
 ) -> Iterator[str]:
-    """Yield a sentence if two tables differ as multisets of rows. A missing table counts as empty."""
+    """Yield a sentence if two tables differ as multisets of rows. A missing table counts as
+    empty.
+    """
     there = mine if mine is not None else theirs
     if there is None:
         return

@@ -20,7 +20,8 @@ _SOURCE = "source"
 
 
 def copied(wanted: Wanted) -> Material:
-    """Copy the flow's oldest files, one at least. Raises TerminalError `nothing-to-drill`, `source-missing`.
+    """Copy the flow's oldest files, one at least. Raises TerminalError `nothing-to-drill`,
+    `source-missing`.
 
     At most `max_files` are taken, and no further one once `max_bytes` would be exceeded.
     """
@@ -62,9 +63,11 @@ def _some(files: Sequence[SourceFile], most: int, size: int) -> list[SourceFile]
 
 
 def _deliver(directory: Path, files: Sequence[SourceFile], source: FilesSource, size: int) -> int:
-    """Copy the files in order, each into a numbered directory under its own name. Returns the number of copies.
+    """Copy the files in order, each into a numbered directory under its own name. Returns the
+    number of copies.
 
-    If there are too few files for BATCHES batches, text files are split by lines, and other files copied repeatedly.
+    If there are too few files for BATCHES batches, text files are split by lines, and other files
+    copied repeatedly.
     """
     parts = -(-BATCHES // len(files))
     number = 0
@@ -85,7 +88,8 @@ def _deliver(directory: Path, files: Sequence[SourceFile], source: FilesSource, 
 
 
 def _pieces(path: Path, source: FilesSource, parts: int, size: int) -> list[bytes]:
-    """Split a text file by lines into `parts` files of the same compression; an empty list if that is not possible.
+    """Split a text file by lines into `parts` files of the same compression; an empty list if that
+    is not possible.
 
     Of documents over several lines, or cells with line ends, a part would hold half of one.
     """

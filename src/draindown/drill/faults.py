@@ -1,4 +1,6 @@
-"""The list of faults: what each one does, what proves that it happened, and what must hold afterwards."""
+"""The list of faults: what each one does, what proves that it happened, and what must hold
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ ALL = "all"
 class Conditions:
     """What decides whether a fault applies.
 
-    `keyed`: the flow has keys; `batches`: number of batches; `changes`: the batch under the fault changes rows;
-    `raw`: the flow keeps raw records.
+    `keyed`: the flow has keys; `batches`: number of batches; `changes`: the batch under the fault
+    changes rows; `raw`: the flow keeps raw records.
     """
 
     keyed: bool
@@ -30,9 +32,9 @@ class Conditions:
 class Fault:
     """One fault.
 
-    `does`, `proof` and `holds` are sentences. `step`: where the driver is killed, see `spark.job.fault_driver`. It
-    applies only to flows with keys if `keyed`, to those that keep raw records if `raw`, to batches that change rows if
-    `changes`, and from `batches` batches on.
+    `does`, `proof` and `holds` are sentences. `step`: where the driver is killed, see
+    `spark.job.fault_driver`. It applies only to flows with keys if `keyed`, to those that keep raw
+    records if `raw`, to batches that change rows if `changes`, and from `batches` batches on.
     """
 
     name: str
@@ -208,7 +210,9 @@ def chosen(name: str, conditions: Conditions) -> list[Fault]:
 
 
 def named(name: str) -> Fault:
-    """Return the fault of that name. Raises TerminalError `unknown-fault`, which lists all names."""
+    """Return the fault of that name. Raises TerminalError `unknown-fault`, which lists all
+    names.
+    """
     found = next((fault for fault in FAULTS if fault.name == name), None)
     if found is None:
         names = [ALL, *(fault.name for fault in FAULTS)]

@@ -1,4 +1,6 @@
-"""How each fault is injected into a copy, with the proof that it happened and the problems seen at once."""
+"""How each fault is injected into a copy, with the proof that it happened and the problems seen at
+once.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,9 @@ _SOON = 60.0
 class Injection:
     """The result of one injection.
 
-    `fired`: the proof that the fault happened, empty without one; `wrong`: problems; `recovery`: arguments of the
-    commands that recover; `reset`: the recovery starts a new generation; `last`: the part of the proof that is taken
-    after the recovery.
+    `fired`: the proof that the fault happened, empty without one; `wrong`: problems; `recovery`:
+    arguments of the commands that recover; `reset`: the recovery starts a new generation; `last`:
+    the part of the proof that is taken after the recovery.
     """
 
     project: Project
@@ -74,7 +76,9 @@ def _kill(baseline: Baseline, fault: Fault) -> Injection:
 def _killed(
     baseline: Baseline, project: Project, place: tuple[str, int], **more: int
 ) -> tuple[int | None, str]:
-    """Run a driver that is to be killed at `place`. Returns its exit code and the proof that it died there."""
+    """Run a driver that is to be killed at `place`. Returns its exit code and the proof that it
+    died there.
+    """
     with baseline.driver(project, place, "kill", **more) as driver:
         jvm = process.wait_for_fault(project.root, driver, baseline.patience)
         code = process.code_of(driver, _SOON if jvm else baseline.patience)
@@ -87,7 +91,8 @@ def _killed(
 def _at_random(baseline: Baseline, fault: Fault) -> Injection:
     """Kill drivers at random times, drawn from the time that the rest of the input takes.
 
-    A driver that ends before its time does not count: its lake is compared, deleted, and drained anew.
+    A driver that ends before its time does not count: its lake is compared, deleted, and drained
+    anew.
     """
     project = baseline.scratch.project(fault.name)
     injection = Injection(
@@ -183,7 +188,9 @@ def _compact_beside(baseline: Baseline, fault: Fault) -> Injection:
 
 
 def _refused(baseline: Baseline, injection: Injection, words: Sequence[str]) -> str:
-    """Run a command while another driver holds the lease; it must change nothing. Returns the proof of its refusal."""
+    """Run a command while another driver holds the lease; it must change nothing. Returns the proof
+    of its refusal.
+    """
     before = kept(injection.project.layout)
     done = baseline.call(injection.project, *words)
     moved = differing(before, kept(injection.project.layout))

@@ -30,7 +30,9 @@ class Before:
     is_busy: bool
 
     def changes(self) -> tuple[list[str], list[str]]:
-        """Return what changed since, and what can't be decided because the flow's own pipeline ran meanwhile."""
+        """Return what changed since, and what can't be decided because the flow's own pipeline ran
+        meanwhile.
+        """
         changed = [
             f"source: {printable(path)} changed"
             for path in differing(self.source, _stats(self.source))
@@ -56,8 +58,8 @@ def look(layout: FlowLayout, source: Iterable[str]) -> Before:
 
 
 def kept(layout: FlowLayout) -> Seen:
-    """Return the files of a flow in the lake, without reports, as an idle run writes one too, and without what flows
-    that read its table note there.
+    """Return the files of a flow in the lake, without reports, as an idle run writes one too, and
+    without what flows that read its table note there.
     """
     outside = [
         table.path

@@ -17,7 +17,9 @@ BATCHES = 3
 
 @dataclass(frozen=True)
 class Wanted:
-    """Whose input is wanted, and how much. `home`: where copies go; `root`: the project root of the flow."""
+    """Whose input is wanted, and how much. `home`: where copies go; `root`: the project root of the
+    flow.
+    """
 
     home: Path
     spec: PipelineSpec

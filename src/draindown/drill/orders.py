@@ -1,7 +1,8 @@
-"""Compare the tables of two lakes that drained the same input in another order, and name what differs.
+"""Compare the tables of two lakes that drained the same input in another order, and name what
+differs.
 
-Rows are read with `deltalake` and compared in DuckDB, columns by name, draindown's own left out: arrival and stamps
-tell orders apart.
+Rows are read with `deltalake` and compared in DuckDB, columns by name, draindown's own left out:
+arrival and stamps tell orders apart.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ _FLOATS = ("float", "double")
 class Difference:
     """A key for which the tables of the two lakes differ.
 
-    `what`: "table", or "quarantine" by id and reason; `key`, `detail`: in words; `control`, `shuffled`: the slice that
-    wrote the row in each lake, and what it read; empty where there is no row, or its batch is not known.
+    `what`: "table", or "quarantine" by id and reason; `key`, `detail`: in words; `control`,
+    `shuffled`: the slice that wrote the row in each lake, and what it read; empty where there is no
+    row, or its batch is not known.
     """
 
     flow: str
@@ -60,7 +62,9 @@ class Difference:
 def differences(
     control: PipelineSpec, shuffled: PipelineSpec, flows: Sequence[str]
 ) -> Iterator[Difference]:
-    """Yield what differs in the tables and the quarantine of flows: of each the first keys, then how many more."""
+    """Yield what differs in the tables and the quarantine of flows: of each the first keys, then
+    how many more.
+    """
     for name in flows:
         keys = control.declared(name).target.row_keys
         mine, theirs = control.layout(name), shuffled.layout(name)
@@ -75,7 +79,9 @@ def _compared(
     theirs: tuple[FlowLayout, str],
     keys: Sequence[str],
 ) -> Iterator[Difference]:
-    """Yield the keys that differ between two tables; without keys, rows that one has more often than the other."""
+    """Yield the keys that differ between two tables; without keys, rows that one has more often
+    than the other.
+    """
     logs = [TableLog(path) for _, path in (mine, theirs)]
     if not all(log.exists for log in logs):
         if any(log.exists and log.row_count for log in logs):
@@ -198,7 +204,9 @@ def _rest(flow: str, what: str, number: int) -> Iterator[Difference]:
 
 
 def _slice(layout: FlowLayout, stamp: int | None) -> str:
-    """Return the slice that wrote a row, by its stamp in microseconds since 1970, and what it read."""
+    """Return the slice that wrote a row, by its stamp in microseconds since 1970, and what it
+    read.
+    """
     at = None if stamp is None else EPOCH + timedelta(microseconds=stamp)
     found = {} if at is None else ledger_table.by_stamp(layout, {at})
     return "".join(_read(layout, row) for row in found.values())

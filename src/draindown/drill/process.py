@@ -1,4 +1,6 @@
-"""Processes under a fault: each leads a process group, leaves marker files in a directory, and is killed in the end."""
+"""Processes under a fault: each leads a process group, leaves marker files in a directory, and is
+killed in the end.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ class Ended:
 
 
 def start(arguments: Sequence[str], *, cwd: Path, log: Path) -> Process:
-    """Start this Python with `arguments` and this draindown on its path; stdout and stderr go to `log`."""
+    """Start this Python with `arguments` and this draindown on its path; stdout and stderr go to
+    `log`.
+    """
     with log.open("wb") as out:
         return subprocess.Popen(
             [sys.executable, *arguments],
@@ -62,7 +66,9 @@ def running(arguments: Sequence[str], *, cwd: Path, log: Path) -> Iterator[Proce
 
 
 def call(arguments: Sequence[str], *, cwd: Path, patience: float) -> Ended:
-    """Run this Python to its end. After `patience` seconds it is killed, and its exit code is -9."""
+    """Run this Python to its end. After `patience` seconds it is killed, and its exit code is
+    -9.
+    """
     begun = time.monotonic()
     process = subprocess.Popen(
         [sys.executable, *arguments],
@@ -88,7 +94,8 @@ def call(arguments: Sequence[str], *, cwd: Path, patience: float) -> Ended:
 def wait_for_fault(home: Path, driver: Process, patience: float) -> int | None:
     """Wait for the fault's marker file.
 
-    Returns the JVM's process id, or None if the driver ended, or `patience` seconds passed, before the fault happened.
+    Returns the JVM's process id, or None if the driver ended, or `patience` seconds passed, before
+    the fault happened.
     """
     until, marker = time.monotonic() + patience, home / "fired"
     while True:
@@ -104,7 +111,9 @@ def wait_for_fault(home: Path, driver: Process, patience: float) -> int | None:
 
 
 def code_of(driver: Process, patience: float) -> int | None:
-    """Return the exit code (a signal as its negative number), or None if it did not end within `patience` seconds."""
+    """Return the exit code (a signal as its negative number), or None if it did not end within
+    `patience` seconds.
+    """
     try:
         return driver.wait(patience)
     except subprocess.TimeoutExpired:
@@ -114,14 +123,16 @@ def code_of(driver: Process, patience: float) -> int | None:
 def alive(pid: int) -> bool:
     """Return whether a process, or any of its threads, still runs.
 
-    A zombie counts as ended, because its parent may be dead. A zombie with threads left is alive: they hold its files
-    and locks until they end.
+    A zombie counts as ended, because its parent may be dead. A zombie with threads left is alive:
+    they hold its files and locks until they end.
     """
     return _state(pid) not in _ENDED or _threads(pid) > 1
 
 
 def gone(pid: int, patience: float = 60) -> bool:
-    """Wait until the process has ended with all its threads. Returns whether it did within `patience` seconds."""
+    """Wait until the process has ended with all its threads. Returns whether it did within
+    `patience` seconds.
+    """
     return _becomes(lambda: not alive(pid), patience)
 
 

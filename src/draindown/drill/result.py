@@ -1,4 +1,6 @@
-"""The results of a drill: for each fault whether it happened, whether everything held, and how long recovery took."""
+"""The results of a drill: for each fault whether it happened, whether everything held, and how long
+recovery took.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,9 @@ from draindown.base.formatting import age, columns, printable
 class Result:
     """One fault on one copy.
 
-    `where`: batch and step; `fired`: the proof that it happened, empty without one; `wrong`: what did not hold;
-    `unlooked`: what the audit could not check; `commands`: the recovery; `recovery`: its wall time in seconds, process
-    starts included; `project`: root of the copy.
+    `where`: batch and step; `fired`: the proof that it happened, empty without one; `wrong`: what
+    did not hold; `unlooked`: what the audit could not check; `commands`: the recovery; `recovery`:
+    its wall time in seconds, process starts included; `project`: root of the copy.
     """
 
     flow: str
@@ -30,7 +32,9 @@ class Result:
 
     @property
     def held(self) -> bool:
-        """Whether the fault happened and did no harm. A fault that did not happen proves nothing."""
+        """Whether the fault happened and did no harm. A fault that did not happen proves
+        nothing.
+        """
         return bool(self.fired) and not self.wrong
 
     def as_dict(self) -> dict[str, Any]:
@@ -40,7 +44,9 @@ class Result:
 
 @dataclass(frozen=True)
 class Drill:
-    """All results of one drill. `wrong`: changes outside its copies; `unlooked`: what could not be checked."""
+    """All results of one drill. `wrong`: changes outside its copies; `unlooked`: what could not be
+    checked.
+    """
 
     pipeline: str
     scratch: str
@@ -55,7 +61,9 @@ class Drill:
         return bool(self.results) and not self.wrong and all(result.held for result in self.results)
 
     def as_dict(self, *, kept: bool) -> dict[str, Any]:
-        """Return a JSON-ready dictionary. `kept`: the scratch directory still exists, so it is named."""
+        """Return a JSON-ready dictionary. `kept`: the scratch directory still exists, so it is
+        named.
+        """
         results = [result.as_dict() for result in self.results]
         whole = {
             "pipeline": self.pipeline,

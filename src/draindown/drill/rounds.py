@@ -1,7 +1,9 @@
-"""The rounds of a shuffled copy: its landing flows drain some of their slices, the derived flows follow, and again.
+"""The rounds of a shuffled copy: its landing flows drain some of their slices, the derived flows
+follow, and again.
 
-The control fills its derived flows once. Those of a copy go on from what earlier rounds left, first in a process that
-ran them before, at last in a fresh one. So a table shows what was kept elsewhere than in it, or what was not.
+The control fills its derived flows once. Those of a copy go on from what earlier rounds left, first
+in a process that ran them before, at last in a fresh one. So a table shows what was kept elsewhere
+than in it, or what was not.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ from draindown.sources.slices import FIRST
 PATIENCE = 3600
 """Seconds after which a driver of a copy hangs."""
 _ROUNDS = (3, 4)
-# A state after each time: what comes later goes on from one, unless it is before all that its key has. The keys of a
-# partition from the greatest to the least: the one that was folded last in the control begins with a class that saw
-# no other key.
+# A state after each time: what comes later goes on from one, unless it is before all that its key
+# has. The keys of a partition from the greatest to the least: the one that was folded last in the
+# control begins with a class that saw no other key.
 _TUNING = {"kept_every": 1, "keys_descending": True}
 
 Rounds = Mapping[str, Sequence[int]]
@@ -34,9 +36,11 @@ Rounds = Mapping[str, Sequence[int]]
 
 
 def divided(slices: Mapping[str, int], draw: Random) -> Rounds:
-    """Divide the slices of landing flows into three or four rounds, or as many as the flow with most slices has.
+    """Divide the slices of landing flows into three or four rounds, or as many as the flow with
+    most slices has.
 
-    A flow with fewer slices than rounds has some in the first round and in the last ones. `slices`: how many, by flow.
+    A flow with fewer slices than rounds has some in the first round and in the last ones. `slices`:
+    how many, by flow.
     """
     number = min(draw.choice(_ROUNDS), max(1, *slices.values()))
     return {name: _parts(of, number, draw) for name, of in slices.items()}
@@ -49,10 +53,11 @@ def _parts(of: int, rounds: int, draw: Random) -> list[int]:
 
 
 def run(copy: Project, flows: Sequence[str], rounds: Rounds) -> str:
-    """Run the rounds of a copy, all but the last in one process. Return why a step failed, or nothing.
+    """Run the rounds of a copy, all but the last in one process. Return why a step failed, or
+    nothing.
 
-    `flows`: landing and derived ones, each after those that it reads. Slices of the first round that a driver drained
-    before count.
+    `flows`: landing and derived ones, each after those that it reads. Slices of the first round
+    that a driver drained before count.
     """
     number = max(map(len, rounds.values()))
     for some in (range(number - 1), range(number - 1, number)):
@@ -75,7 +80,9 @@ def _round(
 
 
 def _done(layout: FlowLayout) -> int:
-    """Return the number of slices that no driver reads again. A batch without the checkpoint's commit runs again."""
+    """Return the number of slices that no driver reads again. A batch without the checkpoint's
+    commit runs again.
+    """
     return Checkpoint(layout.checkpoint(generation(layout))).first_unread - FIRST
 
 

@@ -1,7 +1,9 @@
-"""Scratch copies of a flow: the same pipeline on separate lakes, with copies of some of its real input files.
+"""Scratch copies of a flow: the same pipeline on separate lakes, with copies of some of its real
+input files.
 
-One directory holds what all copies read, unless brokers have it, and one project per copy (`control/` and one per
-fault), in which every command works: `draindown --root SCRATCH/FLOW/control doctor PIPELINE`.
+One directory holds what all copies read, unless brokers have it, and one project per copy
+(`control/` and one per fault), in which every command works: `draindown --root SCRATCH/FLOW/control
+doctor PIPELINE`.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ _MATERIALS: Mapping[str, Callable[[Wanted], Material]] = {
 
 @dataclass(frozen=True)
 class Project:
-    """One copy: a project root, and the pipeline with this flow only that its YAML file declares."""
+    """One copy: a project root, and the pipeline with this flow only that its YAML file
+    declares.
+    """
 
     root: Path
     spec: PipelineSpec
@@ -60,7 +64,9 @@ class Project:
 
 @dataclass(frozen=True)
 class Scratch:
-    """The directory with the copies of one flow. `spec`: of every copy, with a lake path relative to the copy."""
+    """The directory with the copies of one flow. `spec`: of every copy, with a lake path relative
+    to the copy.
+    """
 
     home: Path
     root: Path
@@ -93,7 +99,8 @@ def prepare(
 ) -> Scratch:
     """Gather input for copies below `home`, at most so much of it, and bound its batches.
 
-    Raises TerminalError `nothing-to-drill`, `source-missing`, and what the source raises that can't be looked at.
+    Raises TerminalError `nothing-to-drill`, `source-missing`, and what the source raises that can't
+    be looked at.
     """
     wanted = Wanted(home, spec, flow, root, max_files, max_bytes)
     kind = spec.flow(flow).source.kind
@@ -103,14 +110,16 @@ def prepare(
     document = spec.model_dump(mode="json")
     one = document["flows"][flow]
     one["source"] |= material.source
-    # no other host mounts the copies, and after a kill a run can take a local lease at once; nothing leaves them
+    # no other host mounts the copies, and after a kill a run can take a local lease at once;
+    # nothing leaves them
     document |= {"lake": "lake", "lease": {}, "schedule": None}
     document["flows"] = {flow: one | {"deadline": None, "max_batches": None, "also_to": {}}}
     return Scratch(home, root, PipelineSpec.model_validate(document), flow, material)
 
 
 def refuse_bad_place(scratch: Path, spec: PipelineSpec, flows: Sequence[str], root: Path) -> None:
-    """Raise TerminalError `scratch-in-use` if the directory is not empty, or if it and the lake or a source overlap.
+    """Raise TerminalError `scratch-in-use` if the directory is not empty, or if it and the lake or
+    a source overlap.
 
     `flows`: landing flows, whose input is copied.
     """
@@ -134,7 +143,9 @@ def refuse_bad_place(scratch: Path, spec: PipelineSpec, flows: Sequence[str], ro
 
 
 def write_project(place: Path, spec: PipelineSpec, root: Path) -> PipelineSpec:
-    """Make a project of one pipeline, with the transforms and suites of the project at `root`. Return its spec."""
+    """Make a project of one pipeline, with the transforms and suites of the project at `root`.
+    Return its spec.
+    """
     file = place / DIRECTORY / f"{spec.pipeline}.yaml"
     file.parent.mkdir(parents=True)
     # JSON is valid YAML, and its strings are quoted, so that none is read as a number
@@ -148,7 +159,9 @@ def write_project(place: Path, spec: PipelineSpec, root: Path) -> PipelineSpec:
 
 
 def _spelled(value: Any) -> Any:
-    """Return values as a pipeline file spells them: `$`, which would start a variable, becomes `$$`."""
+    """Return values as a pipeline file spells them: `$`, which would start a variable, becomes
+    `$$`.
+    """
     if isinstance(value, dict):
         return {key: _spelled(one) for key, one in value.items()}
     if isinstance(value, list):

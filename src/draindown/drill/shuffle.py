@@ -1,7 +1,9 @@
-"""Drain copies of flows again with their slices in another order, merged and split: the tables must be the same.
+"""Drain copies of flows again with their slices in another order, merged and split: the tables must
+be the same.
 
-Slices are written into the intake of a copy before it drains, with what the control pinned of each file. So arrivals
-are the same, and a copy does what a drain does after its driver died with all input pinned.
+Slices are written into the intake of a copy before it drains, with what the control pinned of each
+file. So arrivals are the same, and a copy does what a drain does after its driver died with all
+input pinned.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ class Shuffle:
     """What to shuffle.
 
     `flows`: flows of the pipeline; `scratch`: the directory for the copies; `max_files`,
-    `max_bytes`: how much input of each flow is copied; `seeds`: from which orders are drawn, a copy each.
+    `max_bytes`: how much input of each flow is copied; `seeds`: from which orders are drawn, a copy
+    each.
     """
 
     spec: PipelineSpec
@@ -64,10 +67,10 @@ class Shuffle:
 class Order:
     """One order of the slices, and what differs from the control.
 
-    `slices`: by landing flow, the files of each slice, as their places in the control's order. `kills`: by landing
-    flow, where its first driver was killed; empty where it ended before. `failed`: why the copy could not be drained;
-    empty if it was. `rounds`: by landing flow, how many slices were drained each time before the derived flows ran;
-    empty without derived flows.
+    `slices`: by landing flow, the files of each slice, as their places in the control's order.
+    `kills`: by landing flow, where its first driver was killed; empty where it ended before.
+    `failed`: why the copy could not be drained; empty if it was. `rounds`: by landing flow, how
+    many slices were drained each time before the derived flows ran; empty without derived flows.
     """
 
     seed: int
@@ -85,7 +88,9 @@ class Order:
 
 @dataclass(frozen=True)
 class Shuffled:
-    """All orders of one drill. `wrong`: changes outside of its copies; `unlooked`: what could not be checked."""
+    """All orders of one drill. `wrong`: changes outside of its copies; `unlooked`: what could not
+    be checked.
+    """
 
     pipeline: str
     scratch: str
@@ -99,7 +104,9 @@ class Shuffled:
         return not self.wrong and all(one.held for one in self.orders)
 
     def as_dict(self, *, kept: bool) -> dict[str, Any]:
-        """Return a JSON-ready dictionary. `kept`: the scratch directory still exists, so it is named."""
+        """Return a JSON-ready dictionary. `kept`: the scratch directory still exists, so it is
+        named.
+        """
         orders = [asdict(one) | {"held": one.held} for one in self.orders]
         whole = {
             "pipeline": self.pipeline,
@@ -130,10 +137,11 @@ class Shuffled:
 
 
 def play(asked: Shuffle, tell: Tell) -> Shuffled:
-    """Drain a control and a copy for each seed in `asked.scratch`, which must be empty or absent, and compare.
+    """Drain a control and a copy for each seed in `asked.scratch`, which must be empty or absent,
+    and compare.
 
-    The directory is removed if there is nothing to shuffle. Raises TerminalError `nothing-to-drill`, `source-missing`,
-    `scratch-in-use`, `control-failed`.
+    The directory is removed if there is nothing to shuffle. Raises TerminalError
+    `nothing-to-drill`, `source-missing`, `scratch-in-use`, `control-failed`.
     """
     flows, unlooked = _chosen(asked.spec, asked.flows)
     landing = [name for name in flows if not asked.spec.is_derived(name)]
@@ -158,9 +166,11 @@ def play(asked: Shuffle, tell: Tell) -> Shuffled:
 
 
 def _chosen(spec: PipelineSpec, wanted: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the flows to drain in the order they run: those wanted, all that they read, and derived ones behind them.
+    """Return the flows to drain in the order they run: those wanted, all that they read, and
+    derived ones behind them.
 
-    And of several wanted which can't be, each with why. Raises TerminalError `nothing-to-drill` if none can be.
+    And of several wanted which can't be, each with why. Raises TerminalError `nothing-to-drill` if
+    none can be.
     """
     hindered = {name: why for name in spec.graph.order if (why := _hindered(spec, name))}
     fit = [name for name in wanted if name not in hindered]
@@ -194,7 +204,9 @@ def _hindered(spec: PipelineSpec, name: str) -> str:
 def _copied(
     asked: Shuffle, flows: Sequence[str], landing: Sequence[str], tell: Tell
 ) -> tuple[PipelineSpec, list[Before]]:
-    """Copy the input of landing flows. Return the spec of every copy, and how lake and sources were before."""
+    """Copy the input of landing flows. Return the spec of every copy, and how lake and sources were
+    before.
+    """
     document, before = asked.spec.model_dump(mode="json"), list[Before]()
     made = {
         name: document["flows"][name] | {"deadline": None, "max_batches": None, "also_to": {}}
@@ -226,7 +238,9 @@ def _project(asked: Shuffle, spec: PipelineSpec, name: str) -> Project:
 
 
 def _drain(project: Project, flows: Sequence[str]) -> str:
-    """Run all flows of a copy until each has read what those before it published. Return why it failed, or nothing."""
+    """Run all flows of a copy until each has read what those before it published. Return why it
+    failed, or nothing.
+    """
     for _ in range(1 + sum(project.spec.is_derived(name) for name in flows)):
         done = baseline.call(project, rounds.PATIENCE, "run", project.spec.pipeline, "--no-compact")
         if done.code != Exit.DONE:
@@ -270,7 +284,9 @@ def _each(
 
 
 def _refuse_one_order(asked: Shuffle, control: FlowLayout, flow: str) -> None:
-    """Refuse input that has one order only. Raises TerminalError `nothing-to-drill`, and removes the copies."""
+    """Refuse input that has one order only. Raises TerminalError `nothing-to-drill`, and removes
+    the copies.
+    """
     log = TableLog(control.intake_of(1))
     different = (
         len({row["sha256"] for row in log.rows("select sha256 from t")}) if log.exists else 0
@@ -284,7 +300,8 @@ def _refuse_one_order(asked: Shuffle, control: FlowLayout, flow: str) -> None:
 
 
 def _pin(control: FlowLayout, copy: FlowLayout, draw: Random) -> list[list[int]]:
-    """Pin what the control pinned in slices of another order or size. Return the places in each, from 0.
+    """Pin what the control pinned in slices of another order or size. Return the places in each,
+    from 0.
 
     The control has files of at least two contents, so that there is another order.
     """
@@ -313,7 +330,9 @@ def _pin(control: FlowLayout, copy: FlowLayout, draw: Random) -> list[list[int]]
 
 
 def _killed(copy: Project, first: int, slices: int, draw: Random) -> str:
-    """Drain a copy's flow by a driver that is killed in a batch of the first ones. Return where; empty if it ended."""
+    """Drain a copy's flow by a driver that is killed in a batch of the first ones. Return where;
+    empty if it ended.
+    """
     place = draw.choice(_STEPS), draw.randrange(max(first, 1))
     with baseline.struck(copy, place, "kill", most=first) as driver:
         jvm = process.wait_for_fault(copy.root, driver, rounds.PATIENCE)

@@ -1,4 +1,6 @@
-"""The newest records of a flow's topics, which all copies of the flow read from the same brokers."""
+"""The newest records of a flow's topics, which all copies of the flow read from the same
+brokers.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ _RECORD_BYTES = 1024.0  # of a record of which nothing is known
 
 
 def newest(wanted: Wanted) -> Material:
-    """Confine copies to the newest records, `max_bytes` of them at most. Raises TerminalError `nothing-to-drill`.
+    """Confine copies to the newest records, `max_bytes` of them at most. Raises TerminalError
+    `nothing-to-drill`.
 
     Brokers are only asked and read. Raises as `Client.look` does.
     """

@@ -1,1 +1,3 @@
-"""State that a flow keeps between runs: checkpoint, generations, quarantine, tombstones, withdrawals, schema drift."""
+"""State that a flow keeps between runs: checkpoint, generations, quarantine, tombstones,
+withdrawals, schema drift.
+"""

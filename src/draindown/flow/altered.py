@@ -1,6 +1,8 @@
-"""Refuse tables whose columns another engine altered since the flow's newest commit; report what is harmless.
+"""Refuse tables whose columns another engine altered since the flow's newest commit; report what is
+harmless.
 
-A MERGE writes by name: it would add a renamed column again, and read what another engine calls by an old name as NULL.
+A MERGE writes by name: it would add a renamed column again, and read what another engine calls by
+an old name as NULL.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class Altered:
-    """What another engine altered in a table since version `since`, which the flow wrote, by `commits`, newest first.
+    """What another engine altered in a table since version `since`, which the flow wrote, by
+    `commits`, newest first.
 
     `since` is None for a table beside the target, whose metadata alone tells.
     """
@@ -87,9 +90,11 @@ def _told(commit: Commit) -> str:
 def of_target(
     layout: FlowLayout, flow: FlowSpec | DerivedFlow, log: TableLog | None = None
 ) -> Altered | None:
-    """Return what another engine altered in the target since the flow's newest commit; None if nothing.
+    """Return what another engine altered in the target since the flow's newest commit; None if
+    nothing.
 
-    Opens the log of an earlier version only if a commit since may have changed metadata. `log`: that of the target.
+    Opens the log of an earlier version only if a commit since may have changed metadata. `log`:
+    that of the target.
     """
     log = log or log_of(layout, layout.table)
     if not log.is_whole:
@@ -110,7 +115,9 @@ def of_target(
 
 
 def _since_own(layout: FlowLayout, log: TableLog) -> tuple[int | None, list[Commit]]:
-    """Return the version of the flow's newest commit, and the later commits that may have changed metadata."""
+    """Return the version of the flow's newest commit, and the later commits that may have changed
+    metadata.
+    """
     for look in _LOOKS:
         newest = log.commits(look)
         own = next((at for at, commit in enumerate(newest) if _is_own(layout, commit)), None)

@@ -1,7 +1,8 @@
-"""Detect running steps, and steps that died without a report, by a note file that each start keeps locked.
+"""Detect running steps, and steps that died without a report, by a note file that each start keeps
+locked.
 
-The kernel releases the lock when the process ends for any reason. A process that ends in order also removes the note; a
-killed one leaves it behind.
+The kernel releases the lock when the process ends for any reason. A process that ends in order also
+removes the note; a killed one leaves it behind.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ _ROOM = 128 * 1024  # bytes: the report of a drain of about a hundred batches
 def at_work(request: Request) -> Iterator[Callable[[], None]]:
     """Keep a locked note for the duration of a block: this process works on the request's step.
 
-    Yield a function that gives back the room which the note keeps for the step's report on a full disk. Write no note
-    if the lake is not writable. The step itself reports that error. At the end, also remove the notes of starts of the
-    step that died: this start has reported them.
+    Yield a function that gives back the room which the note keeps for the step's report on a full
+    disk. Write no note if the lake is not writable. The step itself reports that error. At the end,
+    also remove the notes of starts of the step that died: this start has reported them.
     """
     path = Path(request.layout.at_work(request.run_id, request.step, request.start))
     note: dict[str, Any] = {
@@ -77,7 +78,9 @@ def _give_back(handle: int | None) -> None:
 
 
 def _locked(layout: FlowLayout, path: Path) -> int | None:
-    """Open and lock the note. Return None if it can't be created or another process of the same run holds the lock."""
+    """Open and lock the note. Return None if it can't be created or another process of the same run
+    holds the lock.
+    """
     try:
         make_home(layout)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -93,7 +96,9 @@ def _locked(layout: FlowLayout, path: Path) -> int | None:
 
 
 def left(layout: FlowLayout, pipeline: str, run_id: str, step: Step) -> Unfinished | None:
-    """Return the unfinished start of a step whose driver died, as the next start finds it; None if there is none."""
+    """Return the unfinished start of a step whose driver died, as the next start finds it; None if
+    there is none.
+    """
     found = look(layout, pipeline, run_id, step)
     return found if found.state == "died" else None
 
@@ -101,7 +106,9 @@ def left(layout: FlowLayout, pipeline: str, run_id: str, step: Step) -> Unfinish
 def of_reports(
     layout_of: Callable[[str], FlowLayout], reports: Iterable[StepReport]
 ) -> list[Unfinished]:
-    """Return, for each flow and run, what `of_run` finds. `layout_of` returns the layout of a flow by its name."""
+    """Return, for each flow and run, what `of_run` finds. `layout_of` returns the layout of a flow
+    by its name.
+    """
     runs = by_flow(reports).items()
     found = (of_run(layout_of(flow), pipeline, run, steps) for (pipeline, flow, run), steps in runs)
     return [one for one in found if one is not None]
@@ -110,10 +117,11 @@ def of_reports(
 def of_run(
     layout: FlowLayout, pipeline: str, run_id: str, steps: Sequence[StepReport]
 ) -> Unfinished | None:
-    """Return the step of a run that has no report: one at work, else one that ended without, else one that is due.
+    """Return the step of a run that has no report: one at work, else one that ended without, else
+    one that is due.
 
-    `steps` are the newest reports of the run's steps, if any. A start that is older than the report of its step has
-    been reported by that; a step is due if the plan requires it.
+    `steps` are the newest reports of the run's steps, if any. A start that is older than the report
+    of its step has been reported by that; a step is due if the plan requires it.
     """
     told = {report.step: report.order for report in steps}
     later = {
@@ -137,7 +145,9 @@ def _order(start: str) -> datetime:
 
 
 def look(layout: FlowLayout, pipeline: str, run_id: str, step: Step) -> Unfinished:
-    """Return the state of a step of a run that left no report. Only probes locks and the lease; it takes neither."""
+    """Return the state of a step of a run that left no report. Only probes locks and the lease; it
+    takes neither.
+    """
     notes, logs = (_of_step(layout, run_id, step, ending) for ending in (".at-work", ".log"))
     path = next(filter(_is_held, notes), notes[0] if notes else Path(layout.at_work(run_id, step)))
     log = str(next((one for one in logs if not notes or one.stem == path.stem), ""))
@@ -183,7 +193,9 @@ def look(layout: FlowLayout, pipeline: str, run_id: str, step: Step) -> Unfinish
 
 
 def _without_note(layout: FlowLayout, found: Unfinished) -> Unfinished:
-    """Return the state of a step that left neither report nor note, perhaps with the log of its newest start."""
+    """Return the state of a step that left neither report nor note, perhaps with the log of its
+    newest start.
+    """
     if not found.log:
         return found
     if Path(found.log).with_suffix(".json").exists():  # of an earlier try, whose report is there
@@ -197,7 +209,9 @@ def _without_note(layout: FlowLayout, found: Unfinished) -> Unfinished:
 
 
 def lease_holder_so_far(layout: FlowLayout) -> tuple[Card | None, str]:
-    """Return who holds the flow's lease and what its run has committed, as text. (None, "") if the lease is free."""
+    """Return who holds the flow's lease and what its run has committed, as text. (None, "") if the
+    lease is free.
+    """
     holder = lease_holder.holder(layout, patient=False)
     return holder, "" if holder is None else ledger_table.so_far(layout, holder.run_id)
 
@@ -232,9 +246,11 @@ def _is_held(path: Path) -> bool:
 
 
 def _holds_lease(layout: FlowLayout, run_id: str, *, here: bool) -> bool:
-    """Return whether the run holds the lease: a process keeps a lock of it, or its heartbeat is fresh.
+    """Return whether the run holds the lease: a process keeps a lock of it, or its heartbeat is
+    fresh.
 
-    Only locks count of a driver that was on this host (`here`). Those of other hosts are not visible.
+    Only locks count of a driver that was on this host (`here`). Those of other hosts are not
+    visible.
     """
     holder = lease_holder.holder(layout, patient=False)
     if holder is None or safe_name(holder.run_id) != safe_name(run_id):

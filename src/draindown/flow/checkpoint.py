@@ -1,11 +1,12 @@
-"""Read the files of Spark's checkpoints: which input a drain has consumed, and whether Spark can resume it.
+"""Read the files of Spark's checkpoints: which input a drain has consumed, and whether Spark can
+resume it.
 
     metadata     id of the query; without it Spark 4.1 silently starts a new query
     offsets/N    written before batch N runs: where it ends
     commits/N    written after batch N ran
 
-No other module reads these files. The stream reads the intake table, one version per batch: an end at version V means
-that all slices below V are read.
+No other module reads these files. The stream reads the intake table, one version per batch: an end
+at version V means that all slices below V are read.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Offset(NamedTuple):
 
 
 class Checkpoint:
-    """A read-only view of the checkpoint at `path`. Each list of batches, and each file, is read once and then kept."""
+    """A read-only view of the checkpoint at `path`. Each list of batches, and each file, is read
+    once and then kept.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -51,13 +54,17 @@ class Checkpoint:
 
     @property
     def last_offset(self) -> Offset | None:
-        """End of the newest planned batch; None if there is none. Raises TerminalError `checkpoint-damaged`."""
+        """End of the newest planned batch; None if there is none. Raises TerminalError
+        `checkpoint-damaged`.
+        """
         batches = self._batches("offsets")
         return self._offset(batches[-1]) if batches else None
 
     @property
     def intake_id(self) -> str | None:
-        """Id of the intake table that the newest planned batch reads, or None. Raises like `last_offset`."""
+        """Id of the intake table that the newest planned batch reads, or None. Raises like
+        `last_offset`.
+        """
         batches = self._batches("offsets")
         found = self._json(f"offsets/{batches[-1]}", 2).get("reservoirId") if batches else None
         return None if found is None else str(found)
@@ -70,7 +77,9 @@ class Checkpoint:
 
     @property
     def in_flight(self) -> int | None:
-        """Id of the batch that was planned and has no commit; None if there is none. The next drain runs it again."""
+        """Id of the batch that was planned and has no commit; None if there is none. The next drain
+        runs it again.
+        """
         offsets = self._batches("offsets")
         return offsets[-1] if offsets and offsets[-1] != self.last_commit else None
 
@@ -86,7 +95,8 @@ class Checkpoint:
     def verify(self) -> None:
         """Verify that Spark can resume from this checkpoint.
 
-        Raises TerminalError `checkpoint-damaged` (empty, torn or missing logs) or `checkpoint-without-metadata`.
+        Raises TerminalError `checkpoint-damaged` (empty, torn or missing logs) or
+        `checkpoint-without-metadata`.
         """
         offsets, commits = self._batches("offsets"), self._batches("commits")
         if not self.started:
@@ -154,7 +164,8 @@ class Checkpoint:
         self._json(name, 1)
         end = self._json(name, 2)
         try:
-            # a negative index is a position before the version's first file; a slice has exactly one file
+            # a negative index is a position before the version's first file; a slice has exactly
+            # one file
             return Offset(batch, int(end["reservoirVersion"]) + (int(end["index"]) >= 0))
         except (KeyError, TypeError, ValueError):
             raise self._error(
@@ -162,7 +173,9 @@ class Checkpoint:
             ) from None
 
     def _read(self, name: str) -> bytes | None:
-        """Return the content of a file, or None if it is absent. Spark never changes one that it has written."""
+        """Return the content of a file, or None if it is absent. Spark never changes one that it
+        has written.
+        """
         if (
             name not in self._files
             and (found := self._store.read(f"{self.path}/{name}")) is not None
@@ -195,7 +208,9 @@ class Checkpoint:
 
 
 def _matches(content: bytes, found: bytes) -> bool:
-    """Return whether Hadoop's checksum file matches: `crc\\0`, bytes per checksum, and one CRC-32 per chunk."""
+    """Return whether Hadoop's checksum file matches: `crc\\0`, bytes per checksum, and one CRC-32
+    per chunk.
+    """
     part = int.from_bytes(found[4:8], "big")
     parts = (
         [content[start : start + part] for start in range(0, len(content), part)] if part else []

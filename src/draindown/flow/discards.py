@@ -1,4 +1,6 @@
-"""Discard input and refused rows of a generation: by a person's decision, or because their batch never finished."""
+"""Discard input and refused rows of a generation: by a person's decision, or because their batch
+never finished.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,15 @@ def discard_input(
     at: datetime,
     reading: Mapping[int, int] | None = None,
 ) -> None:
-    """Give up units for good: those that the source keeps out, and those that no batch of the live generation has read.
+    """Give up units for good: those that the source keeps out, and those that no batch of the live
+    generation has read.
 
-    `reading`: the first slice that no batch has read, of the live generation and of that of a rebuild in progress; by
-    default of the live one alone. What the rebuild has read is refused: it would bring the rows. What it has not read
-    it leaves out once it goes on.
+    `reading`: the first slice that no batch has read, of the live generation and of that of a
+    rebuild in progress; by default of the live one alone. What the rebuild has read is refused: it
+    would bring the rows. What it has not read it leaves out once it goes on.
 
-    Call it under the lease. Idempotent. Raises TerminalError `not-parked` before it changes anything.
+    Call it under the lease. Idempotent. Raises TerminalError `not-parked` before it changes
+    anything.
     """
     wanted, live = list(dict.fromkeys(units)), generations.generation(layout)
     if source.named is None:
@@ -81,7 +85,9 @@ def _among(layout: FlowLayout, generation: int, names: Collection[str], slices: 
 
 
 def not_read(layout: FlowLayout, generation: int, records: Mapping[str, Origin]) -> set[Origin]:
-    """Return the origins of records in slices that the generation has not read yet. `records`: as of `intake.find`."""
+    """Return the origins of records in slices that the generation has not read yet. `records`: as
+    of `intake.find`.
+    """
     first = generations.first_unread(layout, generation)
     return {
         records[id]
@@ -91,7 +97,9 @@ def not_read(layout: FlowLayout, generation: int, records: Mapping[str, Origin])
 
 
 def forget_unfinished(layout: FlowLayout, generation: int) -> None:
-    """Delete the refused rows of an ending generation's unfinished batches. No later run repeats these batches."""
+    """Delete the refused rows of an ending generation's unfinished batches. No later run repeats
+    these batches.
+    """
     mine = f"generation = {int(generation)}"
     sql = f"select kind, array_agg(distinct run_id) as runs from t where {mine} group by kind"
     for row in log_of(layout, layout.quarantine).rows(sql):
@@ -107,14 +115,18 @@ def forget_unfinished(layout: FlowLayout, generation: int) -> None:
 
 
 def forget_generation(layout: FlowLayout, generation: int) -> None:
-    """Delete the refused rows, tombstones and hidden events of an ending generation that committed no batch."""
+    """Delete the refused rows, tombstones and hidden events of an ending generation that committed
+    no batch.
+    """
     delta.delete(layout.quarantine, f"generation = {int(generation)}")
     for path in (layout.tombstones, layout.hidden):
         delta.delete(path, f"_generation = {int(generation)}")
 
 
 def reads_input(kind: str) -> bool:
-    """Return whether batches of this kind read slices. A new generation decides about their refused rows again."""
+    """Return whether batches of this kind read slices. A new generation decides about their refused
+    rows again.
+    """
     return kind == "source" or kind.startswith("replay:")
 
 
@@ -123,8 +135,8 @@ def last_batch(
 ) -> int | None:
     """Return the newest finished batch according to table and ledger; None if there is none.
 
-    The ledger is asked too because a table restored from a copy may lack recent batches. Arguments as for
-    `ledger_table.last_batch`.
+    The ledger is asked too because a table restored from a copy may lack recent batches. Arguments
+    as for `ledger_table.last_batch`.
     """
     told = log_of(layout, layout.table).last(app_id(layout, generation, "rows", kind))
     return max(

@@ -1,4 +1,6 @@
-"""The part of a drain's report that is derived from the ledger: committed batches and the share of refused records."""
+"""The part of a drain's report that is derived from the ledger: committed batches and the share of
+refused records.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,11 @@ from draindown.sources.registry import source_of
 def part(
     request: Request, generation: int, rows: Iterable[BatchRow], **more: Any
 ) -> tuple[DrainPart, list[Finding]]:
-    """Return the report part about batches that this start committed or found committed, and refused-row findings.
+    """Return the report part about batches that this start committed or found committed, and
+    refused-row findings.
 
-    `rows`: ledger rows of these batches. Batches that an earlier start committed before it died are `settled`.
-    `more`: the other fields of the part.
+    `rows`: ledger rows of these batches. Batches that an earlier start committed before it died are
+    `settled`. `more`: the other fields of the part.
     """
     rows = list(rows)
     own = [row for row in rows if row.start == request.start]

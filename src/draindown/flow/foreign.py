@@ -1,7 +1,7 @@
 """Foreign commits of a flow's target that nobody has decided about, and how a person may decide.
 
-A decision is an acceptance, a RESTORE to a version before them, or a rebuild. Of a derived flow it is a reset, a
-rebuild or a whole proof that holds.
+A decision is an acceptance, a RESTORE to a version before them, or a rebuild. Of a derived flow it
+is a reset, a rebuild or a whole proof that holds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _MOST = 5
 
 
 def in_table(layout: FlowLayout, state: Unpublished | None = None) -> ForeignCommits:
-    """Return the foreign commits whose change the target has, decided about or not. `state`: as of that version."""
+    """Return the foreign commits whose change the target has, decided about or not. `state`: as of
+    that version.
+    """
     seen = state or published.unpublished(layout)
     return NONE if seen is None else published.foreign(layout, seen)
 
@@ -32,7 +34,9 @@ def in_table(layout: FlowLayout, state: Unpublished | None = None) -> ForeignCom
 def undecided(
     layout: FlowLayout, flow: FlowSpec | DerivedFlow, state: Unpublished | None = None
 ) -> list[ForeignCommit]:
-    """Return the foreign commits that nobody has decided about, oldest first. `state`: as of that version."""
+    """Return the foreign commits that nobody has decided about, oldest first. `state`: as of that
+    version.
+    """
     found = in_table(layout, state)
     if not found.commits:
         return []
@@ -48,7 +52,9 @@ def undecided(
 def findings(
     layout: FlowLayout, flow: FlowSpec | DerivedFlow, state: Unpublished | None = None
 ) -> list[Finding]:
-    """Return a finding for each foreign commit that nobody has decided about, newest first; for many the newest."""
+    """Return a finding for each foreign commit that nobody has decided about, newest first; for
+    many the newest.
+    """
     commits = undecided(layout, flow, state)
     shown = [_finding(layout, flow, one) for one in islice(reversed(commits), _MOST)]
     if len(commits) > _MOST:

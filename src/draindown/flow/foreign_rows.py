@@ -1,4 +1,6 @@
-"""What foreign commits did to rows of a target, by comparing its versions, and as accepted ones kept it."""
+"""What foreign commits did to rows of a target, by comparing its versions, and as accepted ones
+kept it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ ORIGIN, CHANGED_AT = "_origin", "_changed_at"
 
 
 def identity(flow: FlowSpec | DerivedFlow) -> tuple[list[str], list[str]]:
-    """Return the columns that identify a row of the target, and those that tell two rows of one identity apart."""
+    """Return the columns that identify a row of the target, and those that tell two rows of one
+    identity apart.
+    """
     keys = list(flow.target.row_keys) or [ORIGIN]
     beside = [name for name in flow.target.essential if name not in keys]
     return keys, [*beside, CHANGED_AT]
@@ -61,5 +65,7 @@ def changed_by(
 
 
 def accepted(layout: FlowLayout, foreign: ForeignCommits) -> Sequence[tuple[Acceptance, pa.Table]]:
-    """Return the acceptances of commits whose change the target has, each with the images of its rows."""
+    """Return the acceptances of commits whose change the target has, each with the images of its
+    rows.
+    """
     return [(one, acceptance.images(layout, one)) for one in acceptance.standing(layout, foreign)]

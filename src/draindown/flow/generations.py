@@ -1,10 +1,11 @@
-"""Generations: the lives of a flow's checkpoints. A reset starts the next one; an undo returns to the previous one.
+"""Generations: the lives of a flow's checkpoints. A reset starts the next one; an undo returns to
+the previous one.
 
-`generation.json` names the live generation and keeps a card for each generation that a reset or a rebuild began. Only
-this module writes it. Beginning a generation writes it as the last step.
+`generation.json` names the live generation and keeps a card for each generation that a reset or a
+rebuild began. Only this module writes it. Beginning a generation writes it as the last step.
 
-A new generation reads its intake from the first slice, under transaction ids that are new to the target. Otherwise
-Delta would skip its batches as already committed.
+A new generation reads its intake from the first slice, under transaction ids that are new to the
+target. Otherwise Delta would skip its batches as already committed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from draindown.sources.slices import unread_after
 
 
 def generation_if_told(layout: FlowLayout) -> int | None:
-    """Return the live generation; None if `generation.json` is damaged. Raises TerminalError `format-unknown`."""
+    """Return the live generation; None if `generation.json` is damaged. Raises TerminalError
+    `format-unknown`.
+    """
     try:
         return generation(layout)
     except TerminalError as error:
@@ -44,7 +47,8 @@ def generation_if_told(layout: FlowLayout) -> int | None:
 def generation(layout: FlowLayout) -> int:
     """Return the live generation; 1 if `generation.json` does not exist.
 
-    Raises TerminalError `generation-damaged` if the file is damaged, `format-unknown` if it has another format.
+    Raises TerminalError `generation-damaged` if the file is damaged, `format-unknown` if it has
+    another format.
     """
     try:
         content = _content(layout)
@@ -65,8 +69,9 @@ def _content(layout: FlowLayout) -> dict[str, Any] | None:
 def refuse_lost(layout: FlowLayout, generation: int, app_known: int | None) -> None:
     """Refuse a missing checkpoint if target or ledger already have batches of this generation.
 
-    `app_known` is the newest batch of the generation in the target or the ledger. A new checkpoint would count from 0
-    again, and Delta would skip the new batches as already committed. Raises TerminalError `checkpoint-missing`.
+    `app_known` is the newest batch of the generation in the target or the ledger. A new checkpoint
+    would count from 0 again, and Delta would skip the new batches as already committed. Raises
+    TerminalError `checkpoint-missing`.
     """
     checkpoint = Checkpoint(layout.checkpoint(generation))
     if app_known is None or checkpoint.last_offset is not None:
@@ -99,10 +104,12 @@ _SHOWN = 5
 class Card:
     """How a generation began.
 
-    `without`: units of the intake that the generation leaves out because they are gone, changed, or given up.
-    `rebuilt`: the generation was read into a table of its own, which then replaced the live one.
+    `without`: units of the intake that the generation leaves out because they are gone, changed, or
+    given up. `rebuilt`: the generation was read into a table of its own, which then replaced the
+    live one.
 
-    The first generation gets a card only when someone gives up a unit that it pinned and did not read.
+    The first generation gets a card only when someone gives up a unit that it pinned and did not
+    read.
     """
 
     generation: int
@@ -114,13 +121,17 @@ class Card:
 
 
 def card(layout: FlowLayout, generation: int) -> Card | None:
-    """Return the card of a generation; None if it has none, as the first one that no reset began."""
+    """Return the card of a generation; None if it has none, as the first one that no reset
+    began.
+    """
     found = cards(layout).get(str(generation))
     return None if found is None else Card(**(found | {"without": tuple(found.get("without", ()))}))
 
 
 def without(layout: FlowLayout, generation: int) -> frozenset[str]:
-    """Return units that a generation leaves out: accepted as missing when it began, or given up before being read."""
+    """Return units that a generation leaves out: accepted as missing when it began, or given up
+    before being read.
+    """
     found = card(layout, generation)
     return frozenset(found.without if found else ())
 
@@ -154,14 +165,17 @@ def cards(layout: FlowLayout) -> dict[str, dict[str, Any]]:
 
 
 def make_live(layout: FlowLayout, own: Card) -> None:
-    """Make a new generation the live one and store its card. Call it under the lease, as a reset's last step."""
+    """Make a new generation the live one and store its card. Call it under the lease, as a reset's
+    last step.
+    """
     _write(layout, own.generation, own)
 
 
 def go_back_to(
     layout: FlowLayout, previous: int, *, without: Collection[str] = (), by: str = ""
 ) -> None:
-    """Make an earlier generation the live one again, which from now on leaves out the units `without`.
+    """Make an earlier generation the live one again, which from now on leaves out the units
+    `without`.
 
     Cards are kept so that no number is used twice.
     """
@@ -169,12 +183,16 @@ def go_back_to(
 
 
 def name_live(layout: FlowLayout, live: int) -> None:
-    """Write down which generation is live, even the first, before a later generation gets a directory beside it."""
+    """Write down which generation is live, even the first, before a later generation gets a
+    directory beside it.
+    """
     _write(layout, live)
 
 
 def begin_staged(staged: FlowLayout, own: Card) -> None:
-    """Write the `generation.json` under which the tables of `staged`, a rebuild's layout, are drained."""
+    """Write the `generation.json` under which the tables of `staged`, a rebuild's layout, are
+    drained.
+    """
     write_json(
         staged.generation,
         {"generation": own.generation, "cards": {str(own.generation): asdict(own)}},
@@ -200,7 +218,9 @@ def _leaving(layout: FlowLayout, number: int, units: Iterable[str], by: str, at:
 
 
 def left_out(layout: FlowLayout) -> dict[int, frozenset[str]]:
-    """Return the units that each generation leaves out, by number. Only generations with a card are included."""
+    """Return the units that each generation leaves out, by number. Only generations with a card are
+    included.
+    """
     return {
         int(number): frozenset(one.get("without") or ()) for number, one in cards(layout).items()
     }
@@ -235,7 +255,9 @@ def newest_in_ledger(layout: FlowLayout) -> int:
 
 
 def knows(layout: FlowLayout, generation: int) -> bool:
-    """Return whether the target holds a batch of the generation: from the source, the quarantine, or the gate."""
+    """Return whether the target holds a batch of the generation: from the source, the quarantine,
+    or the gate.
+    """
     table = log_of(layout, layout.table)
     apps = (app_id(layout, generation, "rows", kind) for kind in ("source", "quarantine", GATE))
     return table.is_whole and any(table.last(app) is not None for app in apps)

@@ -1,4 +1,6 @@
-"""Suggest what a refused record likely needs, from its reason and the contract. No decision depends on it."""
+"""Suggest what a refused record likely needs, from its reason and the contract. No decision depends
+on it.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,9 @@ def _malformed(flow: FlowSpec, raw: str, detail: str) -> str:
 
 
 def _dialect(flow: FlowSpec, record: str, detail: str) -> str:
-    """Suggest another dialect for a record whose cells can't be told apart, or more than its header has."""
+    """Suggest another dialect for a record whose cells can't be told apart, or more than its header
+    has.
+    """
     source = flow.source
     counted = re.fullmatch(r"\d+ cells under a header of \d+", detail)
     if counted and source.dialect.quote is None and '"' in record:
@@ -268,7 +272,9 @@ def _number(cell: str, kind: str) -> str:
 
 
 def _separators(cell: str, kind: str) -> str:
-    """Return the settings by which the text is a number; two where either would do; empty if there are none."""
+    """Return the settings by which the text is a number; two where either would do; empty if there
+    are none.
+    """
     found = re.fullmatch(
         r"[+-]?\d{1,3}(?:([,. '])\d{3}(?:\1\d{3})*)?(?:([.,])\d+)?|[+-]?\d+(,)\d+", cell
     )

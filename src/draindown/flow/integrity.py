@@ -1,9 +1,10 @@
-"""Detect tables whose newest commits are empty, torn or missing, as a power failure leaves them, and put them aside.
+"""Detect tables whose newest commits are empty, torn or missing, as a power failure leaves them,
+and put them aside.
 
 A torn data file is found where a table is read, and by whoever looks for it: doctor and reset.
 
-Delta reads an empty commit as one that changed nothing. Intake, inputs, tombstones and quarantine would silently lose
-rows.
+Delta reads an empty commit as one that changed nothing. Intake, inputs, tombstones and quarantine
+would silently lose rows.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ SideTable = Literal["tombstones", "hidden", "quarantine"]
 def damaged(layout: FlowLayout, *, files: bool = False) -> dict[str, str]:
     """Return the flow's unreadable or incomplete tables: path, and a description of the damage.
 
-    `files`: look into data files too, as `torn.torn_file` does. Without it that is done only if the ledger can't be
-    read.
+    `files`: look into data files too, as `torn.torn_file` does. Without it that is done only if the
+    ledger can't be read.
     """
     found = {path: words for path in tables(layout) if (words := _damage(layout, path, files))}
     generation = generations.generation_if_told(layout)
@@ -53,7 +54,8 @@ def _damage(layout: FlowLayout, path: str, files: bool) -> str | None:
 
 
 def examined(layout: FlowLayout) -> Snapshot:
-    """Return a snapshot of the layout in which each table that `damaged` finds, files included, is no whole one.
+    """Return a snapshot of the layout in which each table that `damaged` finds, files included, is
+    no whole one.
 
     Raises TerminalError `table-of-another-flow`.
     """
@@ -76,7 +78,8 @@ def _all_behind(layout: FlowLayout, generation: int, torn: Collection[str]) -> d
 def _side_tables(layout: FlowLayout, generation: int) -> list[tuple[str, SideTable]]:
     """Return the side tables to compare with the ledger, with their paths.
 
-    The quarantine is compared only in the first generation. A later one refuses most rows again without adding them.
+    The quarantine is compared only in the first generation. A later one refuses most rows again
+    without adding them.
     """
     memory: list[tuple[str, SideTable]] = [
         (layout.tombstones, "tombstones"),
@@ -86,7 +89,9 @@ def _side_tables(layout: FlowLayout, generation: int) -> list[tuple[str, SideTab
 
 
 def _behind(layout: FlowLayout, path: str, generation: int, purpose: SideTable) -> str | None:
-    """Describe how a side table lacks the newest batch that the ledger counts; None if complete or missing."""
+    """Describe how a side table lacks the newest batch that the ledger counts; None if complete or
+    missing.
+    """
     table = log_of(layout, path)
     if not table.exists:
         return None
@@ -102,7 +107,8 @@ def refuse(layout: FlowLayout) -> None:
 
     Tables of another flow lack batches of this one, which is no damage: the owner is checked first.
 
-    Raises TerminalError `table-of-another-flow`, `table-damaged`, `reset-unfinished`, `table-feature`.
+    Raises TerminalError `table-of-another-flow`, `table-damaged`, `reset-unfinished`,
+    `table-feature`.
     """
     owner.refuse_other(layout)
     _refuse_half_a_reset(layout)
@@ -112,9 +118,11 @@ def refuse(layout: FlowLayout) -> None:
 
 
 def refuse_lost_files(layout: FlowLayout) -> None:
-    """Refuse tables whose newest version lists data files that do not exist. Raises TerminalError `table-damaged`.
+    """Refuse tables whose newest version lists data files that do not exist. Raises TerminalError
+    `table-damaged`.
 
-    Lists the tables' directories. What a torn log or a lost deletion vector lacks is found by others.
+    Lists the tables' directories. What a torn log or a lost deletion vector lacks is found by
+    others.
     """
     found = {path: words for path in tables(layout) if (words := _lost(log_of(layout, path)))}
     if found:
@@ -137,8 +145,8 @@ def _lost(log: TableLog) -> str | None:
 def refuse_torn(layout: FlowLayout) -> None:
     """Refuse to read tables whose logs are torn, or that deltalake cannot read.
 
-    Raises TerminalError `table-of-another-flow`, `table-damaged`, `table-feature`. Whether a table lacks a batch is not
-    checked: an audit finds that by its own count.
+    Raises TerminalError `table-of-another-flow`, `table-damaged`, `table-feature`. Whether a table
+    lacks a batch is not checked: an audit finds that by its own count.
     """
     owner.refuse_other(layout)
     table_features.refuse(
@@ -175,8 +183,8 @@ def made_again(layout: FlowLayout, path: str) -> str | None:
 def _refuse_half_a_reset(layout: FlowLayout) -> None:
     """Refuse to continue a generation whose tables an interrupted reset put aside.
 
-    A reset puts tables aside before it makes its generation live. The old generation would run without their rows.
-    Raises TerminalError `reset-unfinished`.
+    A reset puts tables aside before it makes its generation live. The old generation would run
+    without their rows. Raises TerminalError `reset-unfinished`.
     """
     live = generations.generation_if_told(layout)
     gone = [] if live is None else missed(layout, live)
@@ -193,7 +201,9 @@ def _refuse_half_a_reset(layout: FlowLayout) -> None:
 
 
 def missed(layout: FlowLayout, generation: int) -> list[str]:
-    """Return the tables of a generation that a reset put aside for a later one and that nobody restored."""
+    """Return the tables of a generation that a reset put aside for a later one and that nobody
+    restored.
+    """
     aside = {path: put_aside_last(layout, path) for path in tables(layout)}
     return [
         path
@@ -203,7 +213,9 @@ def missed(layout: FlowLayout, generation: int) -> list[str]:
 
 
 def _is_back(layout: FlowLayout, generation: int, path: str) -> bool:
-    """Return whether a copy of the table that was put aside is in place again: the table ids are equal."""
+    """Return whether a copy of the table that was put aside is in place again: the table ids are
+    equal.
+    """
     table = log_of(layout, path)
     if not table.is_whole:
         return False
@@ -213,15 +225,17 @@ def _is_back(layout: FlowLayout, generation: int, path: str) -> bool:
 
 
 def put_aside(layout: FlowLayout, generation: int) -> list[str]:
-    """Move each damaged table, as a whole, out of the way of a new generation. Return the new paths."""
+    """Move each damaged table, as a whole, out of the way of a new generation. Return the new
+    paths.
+    """
     return _move(layout, generation, damaged(layout, files=True))
 
 
 def put_target_aside(layout: FlowLayout, generation: int) -> list[str]:
     """Move the target out of the way of a new generation, and hidden events. Return the new paths.
 
-    Hidden events are the other half of a history, and count as known to a fold that may have changed since, or to
-    input that is left out.
+    Hidden events are the other half of a history, and count as known to a fold that may have
+    changed since, or to input that is left out.
     """
     return _move(
         layout,
@@ -241,7 +255,9 @@ def _move(layout: FlowLayout, generation: int, paths: Iterable[str]) -> list[str
 
 
 def put_aside_last(layout: FlowLayout, path: str) -> int:
-    """Return the newest generation that began without this table because its reset put it aside; 0 if there is none."""
+    """Return the newest generation that began without this table because its reset put it aside; 0
+    if there is none.
+    """
     known = Path(layout.aside(0)).parent.glob("[0-9]*")
     return max(
         (int(one.name) for one in known if _aside(layout, int(one.name), path).exists()), default=0
@@ -249,7 +265,8 @@ def put_aside_last(layout: FlowLayout, path: str) -> int:
 
 
 def replaced_last(layout: FlowLayout, path: str) -> int:
-    """Return the newest generation that began with another table in the place of this one; 0 if there is none.
+    """Return the newest generation that began with another table in the place of this one; 0 if
+    there is none.
 
     A table that was put back since is in its place again.
     """
@@ -262,9 +279,11 @@ def _aside(layout: FlowLayout, generation: int, path: str) -> Path:
 
 
 def tables(layout: FlowLayout) -> tuple[str, ...]:
-    """Return the paths of the flow's tables in the reverse of the order in which a batch writes them.
+    """Return the paths of the flow's tables in the reverse of the order in which a batch writes
+    them.
 
-    A reader that follows this order sees no table behind one it has read before, even while a drain is running.
+    A reader that follows this order sees no table behind one it has read before, even while a drain
+    is running.
     """
     generation = generations.generation_if_told(layout) or 1
     return tuple(table.path for table in reversed(flow_tables(layout, generation)))

@@ -1,4 +1,6 @@
-"""Windows and sessions that end after their source was written: rows that come in time may still change them."""
+"""Windows and sessions that end after their source was written: rows that come in time may still
+change them.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,11 @@ from draindown.spec.derived import DerivedFlow
 
 
 def open_windows(layout: FlowLayout, flow: DerivedFlow, version: int) -> str:
-    """Return in words which windows or sessions are open in a version of the table; empty if none is.
+    """Return in words which windows or sessions are open in a version of the table; empty if none
+    is.
 
-    One is open if it ends after the commit of the source version that the newest batch read. Any other one may
-    change too, but only by rows that come late.
+    One is open if it ends after the commit of the source version that the newest batch read. Any
+    other one may change too, but only by rows that come late.
     """
     if flow.interval is None:
         return ""
@@ -42,4 +45,7 @@ def open_windows(layout: FlowLayout, flow: DerivedFlow, version: int) -> str:
     if not row["n"]:
         return ""
     ends = "ends" if row["n"] == 1 else "end"
-    return f"{count(row['n'], flow.kind)} from {row['since'][:16]} on {ends} after the source was written ({at:%H:%M} UTC)"
+    return (
+        f"{count(row['n'], flow.kind)} from {row['since'][:16]} on {ends} after the "
+        f"source was written ({at:%H:%M} UTC)"
+    )

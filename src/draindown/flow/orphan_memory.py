@@ -1,7 +1,8 @@
-"""Find tombstones and hidden events of batches that never reached the target, by table, ledger and checkpoints.
+"""Find tombstones and hidden events of batches that never reached the target, by table, ledger and
+checkpoints.
 
-A batch writes them before its MERGE. If it dies in between and is never retried, they keep out or change rows of those
-keys forever, because of records that no ledger row counts. No Spark.
+A batch writes them before its MERGE. If it dies in between and is never retried, they keep out or
+change rows of those keys forever, because of records that no ledger row counts. No Spark.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ _REPEATED = "source"
 
 
 def forget(layout: FlowLayout, replays: Sequence[str]) -> int:
-    """Remove what batches remembered that never committed to the target. Return their number. Needs the lease.
+    """Remove what batches remembered that never committed to the target. Return their number. Needs
+    the lease.
 
-    `replays`: the kinds of all replays of input that were ever begun. A replay that continues writes it again.
+    `replays`: the kinds of all replays of input that were ever begun. A replay that continues
+    writes it again.
 
-    Nothing is removed if the target lacks batches that the checkpoint has committed. The target may be restored from a
-    copy that holds those batches.
+    Nothing is removed if the target lacks batches that the checkpoint has committed. The target may
+    be restored from a copy that holds those batches.
     """
     return sum(_forget(layout, memory, replays) for memory in _MEMORIES)
 
@@ -49,7 +52,9 @@ def _forget(layout: FlowLayout, memory: str, replays: Sequence[str]) -> int:
 def _unmade(
     layout: FlowLayout, memory: str, live: int, replays: Iterable[str]
 ) -> Iterator[tuple[int, str, int]]:
-    """Yield generation, kind and number of each batch that wrote to the memory and has no transaction in the target."""
+    """Yield generation, kind and number of each batch that wrote to the memory and has no
+    transaction in the target.
+    """
     kinds = (_REPEATED, "quarantine", GATE, *replays)
     every = [
         (n, kind) for n in range(1, live + 1) for kind in kinds if (n, kind) != (live, _REPEATED)
@@ -58,13 +63,16 @@ def _unmade(
     for generation, kind in every:
         newest = written.last(app_id(layout, generation, memory, kind))
         done = table.last(app_id(layout, generation, "rows", kind))
-        # A writer begins a batch after committing the previous one, so only its newest batch can be uncommitted.
+        # A writer begins a batch after committing the previous one, so only its newest batch can be
+        # uncommitted.
         if newest is not None and (done is None or done < newest):
             yield generation, kind, newest
 
 
 def _is_known(layout: FlowLayout, generation: int, kind: str, batch: int) -> bool:
-    """Return whether ledger or checkpoint record the batch as done, or the target can't prove that it is not."""
+    """Return whether ledger or checkpoint record the batch as done, or the target can't prove that
+    it is not.
+    """
     if ledger_table.has(layout, generation, kind, batch):
         return True
     finished = Checkpoint(layout.checkpoint(generation)).last_commit

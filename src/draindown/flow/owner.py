@@ -1,4 +1,6 @@
-"""Whose a table is. Within a project the files show it; two projects with one lake see it in the lake alone."""
+"""Whose a table is. Within a project the files show it; two projects with one lake see it in the
+lake alone.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,11 @@ _Named = tuple[str, str]
 
 
 def refuse_other(layout: FlowLayout) -> bool:
-    """Refuse a flow that has written nothing yet if its table or its ledger is that of another flow, by pipeline.
+    """Refuse a flow that has written nothing yet if its table or its ledger is that of another
+    flow, by pipeline.
 
-    Return whether the flow has written nothing yet. A flow whose home is gone from the lake owns nothing. Raises
-    TerminalError `table-of-another-flow`.
+    Return whether the flow has written nothing yet. A flow whose home is gone from the lake owns
+    nothing. Raises TerminalError `table-of-another-flow`.
     """
     layout = Snapshot.of(layout.live)
     if _has_written(layout):
@@ -41,10 +44,12 @@ def refuse_other(layout: FlowLayout) -> bool:
 
 
 def claim(layout: FlowLayout) -> None:
-    """Claim table and ledger for a flow that has written nothing yet. To be called by the holder of its lease.
+    """Claim table and ledger for a flow that has written nothing yet. To be called by the holder of
+    its lease.
 
-    Each opening adds a claim. The newest one counts while the lease of its flow is held; so of flows that open at once
-    one goes on, and a flow that ended without a batch has no claim. Raises TerminalError `table-of-another-flow`.
+    Each opening adds a claim. The newest one counts while the lease of its flow is held; so of
+    flows that open at once one goes on, and a flow that ended without a batch has no claim. Raises
+    TerminalError `table-of-another-flow`.
     """
     Path(layout.claims).mkdir(mode=0o755, parents=True, exist_ok=True)
     own = (layout.pipeline, layout.flow)
@@ -87,7 +92,9 @@ def _has_written(layout: FlowLayout) -> bool:
 
 
 def _writers(layout: FlowLayout) -> Iterator[tuple[str, _Named]]:
-    """Yield a table and its writer, from the target's newest batch and the ledger. If its log is damaged, its claim."""
+    """Yield a table and its writer, from the target's newest batch and the ledger. If its log is
+    damaged, its claim.
+    """
     table = log_of(layout, layout.table)
     if table.damage is None:
         rows = (from_commit(commit) for commit in table.commits())  # none if it is absent
@@ -123,8 +130,8 @@ def _of_another(layout: FlowLayout, path: str, other: str, home: str, why: str) 
 def _retire(layout: FlowLayout, other: str, home: str) -> str:
     """Return the command that retires the other flow.
 
-    Tables that are named by the flow go too: their transaction ids are without the pipeline, so that the first batches
-    of this flow would pass for written.
+    Tables that are named by the flow go too: their transaction ids are without the pipeline, so
+    that the first batches of this flow would pass for written.
     """
     shared = [layout.ledger, *_sides(layout)] if other.rpartition("/")[2] == layout.flow else []
     tables = [Path(path) for path in shared if Path(path).is_dir()]

@@ -14,7 +14,9 @@ from draindown.lake.table_log import TableLog
 
 @dataclass(frozen=True)
 class Proven:
-    """What a proof found. Versions are those that were compared, `share` that of the keys, `at` in ISO 8601, UTC."""
+    """What a proof found. Versions are those that were compared, `share` that of the keys, `at` in
+    ISO 8601, UTC.
+    """
 
     holds: bool
     table_id: str
@@ -66,9 +68,11 @@ def keys_differ(number: int) -> str:
 
 
 def keep(layout: FlowLayout, certificate: Mapping[str, Any]) -> None:
-    """Keep a certificate in place of the one before it. `certificate`: as `Certificate.as_dict` returns it.
+    """Keep a certificate in place of the one before it. `certificate`: as `Certificate.as_dict`
+    returns it.
 
-    A sample that holds says nothing of keys that it left out, so one that found falsehoods in the same version stays.
+    A sample that holds says nothing of keys that it left out, so one that found falsehoods in the
+    same version stays.
     """
     found = Proven(
         holds=certificate["holds"],
@@ -92,7 +96,9 @@ def keep(layout: FlowLayout, certificate: Mapping[str, Any]) -> None:
 
 
 def newest(layout: FlowLayout) -> Proven | None:
-    """Return what the newest proof found, or None where there was none. Raises TerminalError `state-damaged`."""
+    """Return what the newest proof found, or None where there was none. Raises TerminalError
+    `state-damaged`.
+    """
     return documents.kept(
         layout.proven, lambda content: Proven(**content), without="prove writes it again"
     )

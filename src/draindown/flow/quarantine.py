@@ -1,4 +1,5 @@
-"""Refused rows and people's decisions about them. Refused rows are never edited: a decision is a row of its own.
+"""Refused rows and people's decisions about them. Refused rows are never edited: a decision is a
+row of its own.
 
 open = refused - released - discarded
 """
@@ -37,7 +38,9 @@ COLUMNS = (
     ),
     *("first_seen", "generation", "batch", "kind", "run_id", "refused_at", "envelope"),
 )
-"""Columns of the quarantine table. `origin`: unit and position; of a withdrawn row the table and its version."""
+"""Columns of the quarantine table. `origin`: unit and position; of a withdrawn row the table and
+its version.
+"""
 UNIT, POSITION = "origin['unit']", "origin['position']"
 """The fields of `origin` in the SQL of a query."""
 _OLDEST_FIRST = f"order by refused_at, {UNIT}, {POSITION}, quarantine_id"
@@ -64,7 +67,9 @@ RESOLUTIONS = pa.schema(
 
 @dataclass(frozen=True)
 class Filter:
-    """Selects refused rows. None does not restrict. `reason` may have its field, `type:n`; `ids` may be prefixes."""
+    """Selects refused rows. None does not restrict. `reason` may have its field, `type:n`; `ids`
+    may be prefixes.
+    """
 
     reason: str | None = None
     ids: tuple[str, ...] | None = None
@@ -108,13 +113,17 @@ def place_of(row: Mapping[str, Any]) -> str:
 
 
 def places(layout: FlowLayout) -> list[dict[str, Any]]:
-    """Return `quarantine_id`, `unit`, `position` and the refusing batch's `kind` of every row that was ever refused."""
+    """Return `quarantine_id`, `unit`, `position` and the refusing batch's `kind` of every row that
+    was ever refused.
+    """
     sql = f"select quarantine_id, {UNIT} as unit, {POSITION} as position, kind from t"
     return log_of(layout, layout.quarantine).rows(sql)
 
 
 def take_over(layout: FlowLayout, staged: FlowLayout, *, app: tuple[WriterId, int]) -> None:
-    """Append the rows that a staged generation refused and that were never refused before. One commit, idempotent."""
+    """Append the rows that a staged generation refused and that were never refused before. One
+    commit, idempotent.
+    """
     if not log_of(staged, staged.quarantine).exists:
         return
     held = (
@@ -126,7 +135,9 @@ def take_over(layout: FlowLayout, staged: FlowLayout, *, app: tuple[WriterId, in
 
 
 def counts(layout: FlowLayout) -> Counts:
-    """Return the flow's refused, released, discarded and open rows. The query returns one row per reason and state."""
+    """Return the flow's refused, released, discarded and open rows. The query returns one row per
+    reason and state.
+    """
     sums = rows(
         query(
             layout, "reason, state, count(*) as rows", Filter(state=None), "group by reason, state"
@@ -141,7 +152,8 @@ def counts(layout: FlowLayout) -> Counts:
 
 
 def listed(layout: FlowLayout, which: Filter, limit: int | None = None) -> list[dict[str, Any]]:
-    """Return the first `limit` rows that `which` selects, oldest first, each with its `state`. Encode binary as base64.
+    """Return the first `limit` rows that `which` selects, oldest first, each with its `state`.
+    Encode binary as base64.
 
     The limit is part of the query, so no other rows are loaded.
     """
@@ -156,7 +168,8 @@ def listed(layout: FlowLayout, which: Filter, limit: int | None = None) -> list[
 
 
 def _these(chosen: pa.Table) -> str:
-    """Return SQL that is true for the chosen rows, so that a query for their raw text reads little else.
+    """Return SQL that is true for the chosen rows, so that a query for their raw text reads little
+    else.
 
     Random ids alone allow no file or page skipping. The bounds of the unit do.
     """
@@ -168,7 +181,9 @@ def _these(chosen: pa.Table) -> str:
 
 
 def identified(layout: FlowLayout, which: Filter) -> list[str]:
-    """Return the ids of the open rows that `which` selects. Raises TerminalError `unknown-quarantine-id`."""
+    """Return the ids of the open rows that `which` selects. Raises TerminalError
+    `unknown-quarantine-id`.
+    """
     if which.ids and (
         which.reason or which.run_id
     ):  # an id of a row with another reason is not an error
@@ -190,7 +205,9 @@ def identified(layout: FlowLayout, which: Filter) -> list[str]:
 
 
 def released_from(layout: FlowLayout, *, without_kind: str) -> list[str]:
-    """Return the ids of currently released rows that a batch of another kind than `without_kind` refused."""
+    """Return the ids of currently released rows that a batch of another kind than `without_kind`
+    refused.
+    """
     other = f"kind <> {literal(without_kind)}"
     found = query(
         layout, "quarantine_id", Filter(state="released"), "order by quarantine_id", other
@@ -199,13 +216,14 @@ def released_from(layout: FlowLayout, *, without_kind: str) -> list[str]:
 
 
 def whole(layout: FlowLayout, ids: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the open ones of these rows for a replay: quarantine_id, origin, arrived_at, first_seen,
-    kind, `value`.
+    """Return the open ones of these rows for a replay: quarantine_id, origin, arrived_at,
+    first_seen, kind, `value`.
 
-    `value` holds the bytes; None if the quarantine does not hold the whole record: it was too long or could not be
-    stored.
+    `value` holds the bytes; None if the quarantine does not hold the whole record: it was too long
+    or could not be stored.
     """
-    # Ids chosen before an interrupted replay was settled may include rows that it applied. Do not apply them twice.
+    # Ids chosen before an interrupted replay was settled may include rows that it applied. Do not
+    # apply them twice.
     wanted = list(dict.fromkeys(ids))
     names = (
         "quarantine_id, origin, arrived_at, first_seen, kind, raw, raw_bytes, raw_length, envelope"
@@ -223,7 +241,9 @@ def _record(row: Mapping[str, Any]) -> bytes | None:
 
 
 def discard(layout: FlowLayout, ids: Sequence[str], *, by: str, note: str = "") -> int:
-    """Record that the open rows `ids` are discarded. Return how many. The quarantine keeps the rows."""
+    """Record that the open rows `ids` are discarded. Return how many. The quarantine keeps the
+    rows.
+    """
     return resolve(layout, ids, "discarded", by=by, note=note)
 
 
@@ -241,7 +261,9 @@ def resolve(
     note: str = "",
     run_id: str = "",
 ) -> int:
-    """Record a decision about rows and return how many were recorded. Idempotent: rows already decided are skipped."""
+    """Record a decision about rows and return how many were recorded. Idempotent: rows already
+    decided are skipped.
+    """
     decided = _decided(layout, ids)
     return _decide(
         layout,
@@ -267,7 +289,9 @@ def reopen(layout: FlowLayout, ids: Sequence[str], *, by: str, note: str) -> int
 
 
 def release_again(layout: FlowLayout, *, by: str, note: str) -> int:
-    """Release again the rows reopened with this note, under the runs that released them before. Return how many."""
+    """Release again the rows reopened with this note, under the runs that released them before.
+    Return how many.
+    """
     reopened = f"action = 'reopened' and note = {literal(note)}"
     found = log_of(layout, layout.resolutions).rows(
         f"""select quarantine_id, last_value(run_id order by "at") filter (where action = 'released') as run_id from t
@@ -282,7 +306,9 @@ def release_again(layout: FlowLayout, *, by: str, note: str) -> int:
 
 
 def read_again(layout: FlowLayout, ids: Sequence[str], *, by: str, run_id: str) -> int:
-    """Release rows, including discarded ones, that passed when a batch read their file again. Idempotent."""
+    """Release rows, including discarded ones, that passed when a batch read their file again.
+    Idempotent.
+    """
     already = released(layout, ids)
     fresh = [known for known in dict.fromkeys(ids) if known not in already]
     # without a run id, since rows that a replay of refused rows released are counted by run
@@ -297,7 +323,9 @@ def read_again(layout: FlowLayout, ids: Sequence[str], *, by: str, run_id: str) 
 
 
 def let_through(layout: FlowLayout, ids: Sequence[str], *, by: str, note: str) -> int:
-    """Release rows that passed in a rebuild, whatever was decided about them before, replays included. Idempotent."""
+    """Release rows that passed in a rebuild, whatever was decided about them before, replays
+    included. Idempotent.
+    """
     already = released(layout, ids)
     return _decide(
         layout,
@@ -310,7 +338,8 @@ def let_through(layout: FlowLayout, ids: Sequence[str], *, by: str, note: str) -
 
 
 def released(layout: FlowLayout, ids: Sequence[str] | None = None) -> dict[str, str]:
-    """Return those of `ids` (None: all rows) that are currently released, with the run that replayed each.
+    """Return those of `ids` (None: all rows) that are currently released, with the run that
+    replayed each.
 
     The run is "" if the row's file was read again.
     """
@@ -340,7 +369,9 @@ def _decide(
 
 
 def _after_all(layout: FlowLayout) -> datetime:
-    """Return now, or a microsecond after the newest decision if that is later: the order of decisions must hold."""
+    """Return now, or a microsecond after the newest decision if that is later: the order of
+    decisions must hold.
+    """
     found = log_of(layout, layout.resolutions).rows('select max("at") as newest from t')
     newest = next((row["newest"] for row in found), None)
     return now() if newest is None else max(now(), newest + timedelta(microseconds=1))
@@ -351,10 +382,13 @@ def _decided(layout: FlowLayout, ids: Sequence[str]) -> set[str]:
 
 
 def _newest(layout: FlowLayout, ids: Sequence[str] | None) -> dict[str, tuple[str, str]]:
-    """Return action and run of the newest decision about each of `ids`; None: about every row that has a decision."""
+    """Return action and run of the newest decision about each of `ids`; None: about every row that
+    has a decision.
+    """
     if ids is not None and not ids:
         return {}
-    # A query takes no longer list. For more ids, read the newest decision about every row and filter here.
+    # A query takes no longer list. For more ids, read the newest decision about every row and
+    # filter here.
     few = ids is not None and len(ids) <= _MANY
     found = log_of(layout, layout.resolutions).rows(
         _decisions("t", _one_of(ids or ()) if few else "")
@@ -368,7 +402,9 @@ def _newest(layout: FlowLayout, ids: Sequence[str] | None) -> dict[str, tuple[st
 
 
 def _decisions(table: str, where: str = "") -> str:
-    """Return SQL for the newest decision about each row, from the table of that name. `_after_all` rules out ties."""
+    """Return SQL for the newest decision about each row, from the table of that name. `_after_all`
+    rules out ties.
+    """
     return (
         'select quarantine_id, last_value(action order by "at") as action, last_value(run_id order by "at") as run_id '
         f"from {table}{f' where {where}' if where else ''} group by quarantine_id"
@@ -387,10 +423,11 @@ def query(
 ) -> pa.Table:
     """Run a query over the refused rows that match `which` and, if given, `restricts` (SQL).
 
-    `join`: SQL that joins other rows, of the tables `beside`. Their columns have other names than the quarantine's.
+    `join`: SQL that joins other rows, of the tables `beside`. Their columns have other names than
+    the quarantine's.
 
-    The rows have the columns of the quarantine and `state`. Filter, order, limit and sums run inside the query. It
-    reads only the columns that `select` names.
+    The rows have the columns of the quarantine and `state`. Filter, order, limit and sums run
+    inside the query. It reads only the columns that `select` names.
     """
     refused, resolutions = log_of(layout, layout.quarantine), log_of(layout, layout.resolutions)
     if not refused.exists:

@@ -1,8 +1,10 @@
-"""The refused share: how much of the input was refused. The gate judges it as an expectation that people may waive.
+"""The refused share: how much of the input was refused. The gate judges it as an expectation that
+people may waive.
 
-It is computed from the ledger over the source batches that are not published yet: for each run by itself, and for all
-runs up to the end of each run, as that run's check saw them. Good input that arrives later therefore does not turn a
-red share green. Rows that were released or discarded no longer count as refused.
+It is computed from the ledger over the source batches that are not published yet: for each run by
+itself, and for all runs up to the end of each run, as that run's check saw them. Good input that
+arrives later therefore does not turn a red share green. Rows that were released or discarded no
+longer count as refused.
 """
 
 from __future__ import annotations
@@ -58,7 +60,9 @@ class Window:
         return self.open / self.records if self.records else 0.0
 
     def state(self, bounds: QuarantineBounds) -> State:
-        """Return the verdict on the window. If every record was refused, it fails until each row is decided about."""
+        """Return the verdict on the window. If every record was refused, it fails until each row is
+        decided about.
+        """
         if not self.open:
             return ""
         if self.refused == self.records:
@@ -96,7 +100,9 @@ def _sum(rows: Sequence[BatchRow], run_id: str, still_open: Mapping[Place, int] 
 
 
 def worst(bounds: QuarantineBounds, found: Sequence[Window]) -> tuple[State, Window | None]:
-    """Return the worst state and its window. Break ties in favor of a single run, then of the larger share."""
+    """Return the worst state and its window. Break ties in favor of a single run, then of the
+    larger share.
+    """
     ranked = sorted(
         found, key=lambda one: (_RANK.index(one.state(bounds)), bool(one.run), one.share)
     )
@@ -104,7 +110,8 @@ def worst(bounds: QuarantineBounds, found: Sequence[Window]) -> tuple[State, Win
 
 
 def judged(request: Request, state: Unpublished) -> list[Expectation]:
-    """Return the verdict on the unpublished source batches of the target, in a list; empty if they had no record.
+    """Return the verdict on the unpublished source batches of the target, in a list; empty if they
+    had no record.
 
     Reads the ledger and, if people decided about rows, the quarantine. Needs no engine.
     """
@@ -121,9 +128,11 @@ def judged(request: Request, state: Unpublished) -> list[Expectation]:
 
 
 def unpublished_rows(layout: FlowLayout, state: Unpublished) -> list[BatchRow]:
-    """Return the ledger rows of unpublished source batches, from the newest generation that has any.
+    """Return the ledger rows of unpublished source batches, from the newest generation that has
+    any.
 
-    A newer generation reads all input again under the current contract. Only its refusals count, so none counts twice.
+    A newer generation reads all input again under the current contract. Only its refusals count, so
+    none counts twice.
     """
     after = -1 if state.published is None else state.published.version
     rows = [
@@ -136,7 +145,8 @@ def unpublished_rows(layout: FlowLayout, state: Unpublished) -> list[BatchRow]:
 
 
 def open_rows(layout: FlowLayout, rows: Sequence[BatchRow], counts_from: int) -> dict[Place, int]:
-    """Return the number of open refused rows by batch. Rows that an earlier generation refused first count, too.
+    """Return the number of open refused rows by batch. Rows that an earlier generation refused
+    first count, too.
 
     `counts_from`: position of the first record of a unit.
     """
@@ -189,7 +199,8 @@ def wanted(bounds: QuarantineBounds) -> str:
 def told(
     flow: FlowSpec | DerivedFlow, layout: FlowLayout, rows: Sequence[BatchRow]
 ) -> tuple[State, list[Finding]]:
-    """Return the verdict that a check will reach if nobody decides, and the finding that a drain reports.
+    """Return the verdict that a check will reach if nobody decides, and the finding that a drain
+    reports.
 
     The finding is reported at `warn` or above, however few records there were.
     """
@@ -211,7 +222,9 @@ def told(
 
 
 def first_refused(layout: FlowLayout, rows: Sequence[BatchRow]) -> dict[str, Any] | None:
-    """Return the first row that these source batches refused, by unit and position; None if the quarantine has none."""
+    """Return the first row that these source batches refused, by unit and position; None if the
+    quarantine has none.
+    """
     batches = {
         (row.generation, row.batch) for row in rows if row.kind == "source" and row.quarantined
     }

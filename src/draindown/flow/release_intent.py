@@ -1,4 +1,6 @@
-"""A write-ahead note for a batch that releases refused rows: written before its commit, settled after it."""
+"""A write-ahead note for a batch that releases refused rows: written before its commit, settled
+after it.
+"""
 
 from __future__ import annotations
 
@@ -49,13 +51,17 @@ def note(layout: FlowLayout, of: Pending) -> None:
 
 
 def forget(layout: FlowLayout, settled: Pending) -> None:
-    """Remove the note if it is still this one. A driver that wakes up late may find the note of a later batch."""
+    """Remove the note if it is still this one. A driver that wakes up late may find the note of a
+    later batch.
+    """
     if pending(layout) == settled:
         documents.delete(layout.replaying)
 
 
 def unsettled(layout: FlowLayout) -> int:
-    """Return how many rows the target holds that are not marked as released. Raises TerminalError `state-damaged`."""
+    """Return how many rows the target holds that are not marked as released. Raises TerminalError
+    `state-damaged`.
+    """
     waiting = pending(layout)
     if waiting is None or not waiting.is_applied(layout):
         return 0
@@ -67,11 +73,12 @@ def _read(content: Mapping[str, Any]) -> Pending:
 
 
 def release_applied(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> int:
-    """Record as released the rows that the newest batch with a release note has applied. Return how many.
+    """Record as released the rows that the newest batch with a release note has applied. Return how
+    many.
 
     Call it under the lease, after such a batch. Raises TerminalError `state-damaged`, but not
-    `ledger-does-not-add-up`: `resume` does, before a batch. The table holds the rows all the same, and the rebuild that
-    the error advises opens the flow and decides about them again.
+    `ledger-does-not-add-up`: `resume` does, before a batch. The table holds the rows all the same,
+    and the rebuild that the error advises opens the flow and decides about them again.
     """
     waiting = pending(layout)
     if waiting is None or not waiting.is_applied(layout):
@@ -80,7 +87,8 @@ def release_applied(layout: FlowLayout, *, by: str, reached: StepHook = ignore_s
     release = quarantine.read_again if waiting.read_again else quarantine.release
     settled = release(layout, waiting.ids, by=by, run_id=waiting.run_id)
     reached("released")
-    # Keep the note until the decisions are stored: only it lists these rows. Recording a decision twice is harmless.
+    # Keep the note until the decisions are stored: only it lists these rows. Recording a decision
+    # twice is harmless.
     forget(layout, waiting)
     return settled
 

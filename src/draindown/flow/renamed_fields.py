@@ -1,4 +1,6 @@
-"""Whether a field that the contract does not name is one of its columns under a new name. No decision depends on it."""
+"""Whether a field that the contract does not name is one of its columns under a new name. No
+decision depends on it.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,18 @@ from draindown.spec.names import caseless
 from draindown.spec.source import FIELD
 
 _ALIKE = 0.75
-"""Least similarity of two names that are taken for one; `difflib` calls 0.6 a close match, as `total` and `to` are."""
+"""Least similarity of two names that are taken for one; `difflib` calls 0.6 a close match, as
+`total` and `to` are.
+"""
 _NUMBERS = ("int", "bigint", "double")
 _NESTED = ("json", "struct<...>", "array<...>")
 
 
 @dataclass(frozen=True)
 class Renamed:
-    """A column that a field may be. `alike`: whether the names are; if not, the field may as well be another one."""
+    """A column that a field may be. `alike`: whether the names are; if not, the field may as well
+    be another one.
+    """
 
     column: str
     alike: bool
@@ -30,12 +36,14 @@ class Renamed:
 def renamed(
     flow: FlowSpec, field: str, kind: str, gone: Collection[str], beside: Collection[str]
 ) -> Renamed | None:
-    """Return the column that a new field likely is: one that the unit lacks, whose type takes the field's values.
+    """Return the column that a new field likely is: one that the unit lacks, whose type takes the
+    field's values.
 
-    Names decide. Where they say nothing, a column counts if it alone is gone and the field alone is new.
+    Names decide. Where they say nothing, a column counts if it alone is gone and the field alone is
+    new.
 
-    `kind`: the type that the values look like; "" if they are unknown. `gone`: fields of the columns that the unit
-    lacks. `beside`: other fields that are new in the unit.
+    `kind`: the type that the values look like; "" if they are unknown. `gone`: fields of the
+    columns that the unit lacks. `beside`: other fields that are new in the unit.
     """
     lacking = [name for name, held in flow.fields.items() if held in gone]
     fitting = [name for name in lacking if _takes(flow, name, kind)]
@@ -48,7 +56,9 @@ def renamed(
 
 
 def entry(flow: FlowSpec, column: str, field: str) -> str:
-    """Return the line of a pipeline file that takes a column from another field, with all else that it says."""
+    """Return the line of a pipeline file that takes a column from another field, with all else that
+    it says.
+    """
     place = f"{FIELD}{field}" if flow.source.PLACES else field
     said = flow.columns[column].model_copy(update={"taken_from": place}).model_dump()
     parts = (f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in said.items())
@@ -56,7 +66,9 @@ def entry(flow: FlowSpec, column: str, field: str) -> str:
 
 
 def _same(field: str, other: str) -> bool:
-    """Return whether two names are alike: in all but case and marks, one in words of the other, or nearly the same."""
+    """Return whether two names are alike: in all but case and marks, one in words of the other, or
+    nearly the same.
+    """
     words, others = _words(field), _words(other)
     if not words or not others:
         return False

@@ -22,14 +22,15 @@ _LOOK_BACK = 1000  # commits to read after the newest batch
 
 
 def resume(layout: FlowLayout, flow: FlowSpec | DerivedFlow | None = None) -> int:
-    """Return the live generation after verifying that its next batch may follow its last. Repairs the ledger.
+    """Return the live generation after verifying that its next batch may follow its last. Repairs
+    the ledger.
 
     `flow`: refuse tables that another engine altered since its newest commit, too.
 
-    Call it under the lease and before pinning input, which would re-create a lost intake. Raises TerminalError
-    `table-damaged`, `table-altered`, `table-feature`, `reset-unfinished`, `generation-damaged`, `checkpoint-damaged`,
-    `checkpoint-missing`, `checkpoint-without-metadata`, `table-behind-checkpoint`, `intake-behind-checkpoint`,
-    `intake-replaced`.
+    Call it under the lease and before pinning input, which would re-create a lost intake. Raises
+    TerminalError `table-damaged`, `table-altered`, `table-feature`, `reset-unfinished`,
+    `generation-damaged`, `checkpoint-damaged`, `checkpoint-missing`, `checkpoint-without-metadata`,
+    `table-behind-checkpoint`, `intake-behind-checkpoint`, `intake-replaced`.
     """
     layout = Snapshot.of(
         layout
@@ -50,11 +51,12 @@ def resume(layout: FlowLayout, flow: FlowSpec | DerivedFlow | None = None) -> in
 
 
 def forget_void(layout: FlowLayout, generation: int, source: Source) -> None:
-    """Forget the slices of a generation that are void, and the checkpoint that planned them. Idempotent.
+    """Forget the slices of a generation that are void, and the checkpoint that planned them.
+    Idempotent.
 
-    Each goes out of the way in one step before its files are removed: half a checkpoint, or half an intake, would be
-    refused as damaged. The checkpoint goes first: one without its intake would be refused too. What a call leaves that
-    a crash ended goes with the next one.
+    Each goes out of the way in one step before its files are removed: half a checkpoint, or half an
+    intake, would be refused as damaged. The checkpoint goes first: one without its intake would be
+    refused too. What a call leaves that a crash ended goes with the next one.
     """
     forgotten = Path(layout.forgotten(generation))
     if forgotten.exists():
@@ -68,7 +70,8 @@ def forget_void(layout: FlowLayout, generation: int, source: Source) -> None:
 
 
 def refuse_behind(layout: FlowLayout, checkpoint: Checkpoint, generation: int) -> None:
-    """Refuse to continue if the target lacks batches that the checkpoint has committed. Their rows would be missing.
+    """Refuse to continue if the target lacks batches that the checkpoint has committed. Their rows
+    would be missing.
 
     Raises TerminalError `table-behind-checkpoint`.
     """
@@ -86,7 +89,8 @@ def refuse_behind(layout: FlowLayout, checkpoint: Checkpoint, generation: int) -
 
 
 def refuse_other_intake(layout: FlowLayout, checkpoint: Checkpoint, generation: int) -> None:
-    """Refuse to continue on another intake than the checkpoint's. Its slices would count as read without being read.
+    """Refuse to continue on another intake than the checkpoint's. Its slices would count as read
+    without being read.
 
     Raises TerminalError `intake-behind-checkpoint`, `intake-replaced`.
     """
@@ -117,7 +121,9 @@ def refuse_other_intake(layout: FlowLayout, checkpoint: Checkpoint, generation: 
 
 
 def behind(layout: FlowLayout, checkpoint: Checkpoint, generation: int) -> str | None:
-    """Describe which batches committed in the checkpoint the target lacks; None if it lacks none."""
+    """Describe which batches committed in the checkpoint the target lacks; None if it lacks
+    none.
+    """
     done = checkpoint.last_commit
     if done is None:
         return None
@@ -132,9 +138,11 @@ def behind(layout: FlowLayout, checkpoint: Checkpoint, generation: int) -> str |
 
 
 def _taken_back(layout: FlowLayout, generation: int, table: TableLog) -> str | None:
-    """Describe a RESTORE that removed batches of the generation; None if none did, or another one brought them back.
+    """Describe a RESTORE that removed batches of the generation; None if none did, or another one
+    brought them back.
 
-    RESTORE keeps the transaction ids of the commits that it reverts, so those ids prove nothing here.
+    RESTORE keeps the transaction ids of the commits that it reverts, so those ids prove nothing
+    here.
     """
     last, later = ledger_table.last_version(layout, generation), list[Commit]()
     for commit in table.commits(min(table.version - last, _LOOK_BACK)):

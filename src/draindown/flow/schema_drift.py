@@ -1,7 +1,8 @@
-"""Schema drift: fields and columns that the contract does not name or the input lacks. Each is reported once.
+"""Schema drift: fields and columns that the contract does not name or the input lacks. Each is
+reported once.
 
-The state is a small JSON document. The batch that sees something first writes it under the flow's lease, before it
-changes the table. A retry finds it there and reports the same.
+The state is a small JSON document. The batch that sees something first writes it under the flow's
+lease, before it changes the table. A retry finds it there and reports the same.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from draindown.spec.landing import FlowSpec
 from draindown.spec.names import RESERVED_COLUMNS, caseless, is_column_name, renamed
 
 MOST_REMEMBERED = 500
-"""Maximum number of names remembered per flow. Beyond it, only the fact that there are more is remembered."""
+"""Maximum number of names remembered per flow. Beyond it, only the fact that there are more is
+remembered.
+"""
 MOST_ADDED = 200
 """Maximum number of columns that `drift.new: add` adds to a table.
 
@@ -37,9 +40,13 @@ LONGEST = 255
 SHOWN = 200
 """Characters of a field's value that are examined to infer its type."""
 ADDABLE = "[A-Za-z][A-Za-z0-9_-]{0,126}"
-"""Names that may become columns, as a full match. For other letters, engines disagree on which differ only by case."""
+"""Names that may become columns, as a full match. For other letters, engines disagree on which
+differ only by case.
+"""
 NO_VALUE, EMPTY = "no value yet", "empty text"
-"""Types of a field that is NULL, or NULL or an empty text, in all records so far. Its first value is reported again."""
+"""Types of a field that is NULL, or NULL or an empty text, in all records so far. Its first value
+is reported again.
+"""
 UNSEEN = ""
 """Type of a field whose values are not examined: one within a struct."""
 Kind = Literal["new-field", "new-column", "many-fields", "missing-column"]
@@ -49,10 +56,12 @@ _FOR_EVER = "9999-01-01T00:00Z"
 
 @dataclass(frozen=True)
 class Sighting:
-    """The first sighting of a name: the unit, the record, and how many records of the batch have it.
+    """The first sighting of a name: the unit, the record, and how many records of the batch have
+    it.
 
-    `type`: type inferred from the values, NO_VALUE, EMPTY, or UNSEEN. `with_it`: fields of columns that the unit lacks;
-    the field may be one of them, renamed. `at`: when the unit was first seen, ISO 8601.
+    `type`: type inferred from the values, NO_VALUE, EMPTY, or UNSEEN. `with_it`: fields of columns
+    that the unit lacks; the field may be one of them, renamed. `at`: when the unit was first seen,
+    ISO 8601.
     """
 
     kind: Kind
@@ -93,8 +102,9 @@ class Sighting:
 class Known:
     """Names that need not be reported again: unknown fields, and columns that units lack.
 
-    `all_records`: whether every record must list the columns it lacks, not only records with a new field. `null`,
-    `empty`: unknown fields of type NO_VALUE and EMPTY, which are reported again once a record has a value.
+    `all_records`: whether every record must list the columns it lacks, not only records with a new
+    field. `null`, `empty`: unknown fields of type NO_VALUE and EMPTY, which are reported again once
+    a record has a value.
     """
 
     fields: frozenset[str] = frozenset()
@@ -105,7 +115,9 @@ class Known:
 
 
 def seen(layout: FlowLayout) -> list[Sighting]:
-    """Return everything remembered of a flow, oldest first; nothing if the document is missing or torn."""
+    """Return everything remembered of a flow, oldest first; nothing if the document is missing or
+    torn.
+    """
     try:
         content = read_json(layout.drift)
         return [
@@ -117,7 +129,8 @@ def seen(layout: FlowLayout) -> list[Sighting]:
 
 
 def remember(layout: FlowLayout, sightings: Iterable[Sighting]) -> None:
-    """Store sightings that are new, and the first value of a field that had none, in place of the older sighting.
+    """Store sightings that are new, and the first value of a field that had none, in place of the
+    older sighting.
 
     Idempotent, so a retried batch adds nothing. Call it under the lease.
     """
@@ -156,7 +169,9 @@ def _first_values(
 
 
 def known(layout: FlowLayout, flow: FlowSpec, columns: Collection[str]) -> Known:
-    """Return the names that a batch need not look for again. `columns`: columns of the table that take fields."""
+    """Return the names that a batch need not look for again. `columns`: columns of the table that
+    take fields.
+    """
     new, missing = flow.drift.new, flow.drift.missing
     remembered = seen(layout)
     fields = {one.name for one in remembered if one.kind == "new-field"}
@@ -185,7 +200,9 @@ def known(layout: FlowLayout, flow: FlowSpec, columns: Collection[str]) -> Known
 
 
 def unnamed(layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> list[Sighting]:
-    """Return remembered fields that the contract still does not name, and columns that units lacked; oldest first."""
+    """Return remembered fields that the contract still does not name, and columns that units
+    lacked; oldest first.
+    """
     if isinstance(flow, DerivedFlow):
         return []  # its columns follow from its query
     return [
@@ -198,7 +215,9 @@ def unnamed(layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> list[Sighting]:
 def findings(
     layout: FlowLayout, flow: FlowSpec | DerivedFlow, run_id: str, batches: Collection[Place] = ()
 ) -> list[Finding]:
-    """Return the drift findings of one run: what it or `batches` saw first (the run may be a retry)."""
+    """Return the drift findings of one run: what it or `batches` saw first (the run may be a
+    retry).
+    """
     if isinstance(flow, DerivedFlow):
         return []  # its columns follow from its query
     mine = [one for one in seen(layout) if one.run_id == run_id or one.place in batches]
@@ -265,7 +284,9 @@ def _renamed(
 
 
 def _ask_or_rename(flow: FlowSpec, missing: Sighting, mine: Sequence[Sighting]) -> str:
-    """Return the next step for a column that a unit lacks: the field that may be the column under a new name."""
+    """Return the next step for a column that a unit lacks: the field that may be the column under a
+    new name.
+    """
     for one in mine:
         if one.kind == "new-field" and missing.name in one.with_it:
             found = _renamed(flow, one, mine)
@@ -285,7 +306,9 @@ def _records(one: Sighting) -> str:
 
 
 def within(flow: FlowSpec, field: str) -> str | None:
-    """Return the column whose structs lack a name for `field`; None for a field of the record itself."""
+    """Return the column whose structs lack a name for `field`; None for a field of the record
+    itself.
+    """
     holders = [
         (held, name) for name, held in flow.fields.items() if "struct<" in flow.columns[name].type
     ]
@@ -311,7 +334,9 @@ def _name_it(layout: FlowLayout, flow: FlowSpec, one: Sighting, beside: Sequence
 
 
 def _change_from(layout: FlowLayout, flow: FlowSpec, one: Sighting, column: str) -> str:
-    """Return how to take a column from the field, and what brings back the rows that were read without the column."""
+    """Return how to take a column from the field, and what brings back the rows that were read
+    without the column.
+    """
     entry = shlex.quote(renamed_fields.entry(flow, column, one.name))
     change = f"change the column to {entry} in columns of flow {layout.flow}, then "
     if not flow.columns[column].nullable or column in flow.target.essential:
@@ -343,9 +368,11 @@ def _replay(layout: FlowLayout, one: Sighting) -> str:
 
 
 def likely(texts: Iterable[str | None], form: Format) -> str:
-    """Return the narrowest column type that fits all values, given as text; NO_VALUE or EMPTY if none has a value.
+    """Return the narrowest column type that fits all values, given as text; NO_VALUE or EMPTY if
+    none has a value.
 
-    `form`: the source's format. The text of a nested value in a columnar format does not tell its type: `struct<...>`.
+    `form`: the source's format. The text of a nested value in a columnar format does not tell its
+    type: `struct<...>`.
     """
     given = [text.strip() for text in texts if text is not None]
     if not any(given):
@@ -362,7 +389,9 @@ def likely(texts: Iterable[str | None], form: Format) -> str:
 
 
 def _is_nested(text: str) -> bool:
-    """Return whether a text is a JSON object or array, or a truncated one. Only the start of a long value is kept."""
+    """Return whether a text is a JSON object or array, or a truncated one. Only the start of a long
+    value is kept.
+    """
     if not text.startswith(("{", "[")):
         return False
     try:

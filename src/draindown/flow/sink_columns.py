@@ -1,4 +1,6 @@
-"""The columns and keys of a flow's sinks, whether a sink could take a batch, and has those that were sent. No JVM."""
+"""The columns and keys of a flow's sinks, whether a sink could take a batch, and has those that
+were sent. No JVM.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ def columns_of(request: Request, sink: FlowSink, types: Mapping[str, str]) -> di
 
 
 def findings(request: Request, layout: FlowLayout) -> list[Finding]:
-    """Return a finding for each sink that must be filled. No-op, and no look at anything, for a flow without sinks."""
+    """Return a finding for each sink that must be filled. No-op, and no look at anything, for a
+    flow without sinks.
+    """
     sinks = request.declared.also_to
     holds = {name: holds_of(request, sink) for name, sink in sinks.items()}
     return [
@@ -88,7 +92,8 @@ def fill_command(request: Request, name: str) -> str:
 
 
 def refuse_unready(request: Request, layout: FlowLayout) -> None:
-    """Ask each sink whether it could take a batch: it answers, and target, rights, columns and keys fit.
+    """Ask each sink whether it could take a batch: it answers, and target, rights, columns and keys
+    fit.
 
     Raises the errors of `Sink.check`, and TerminalError `sink-columns`.
     """
@@ -100,7 +105,9 @@ def refuse_unready(request: Request, layout: FlowLayout) -> None:
 
 
 def refuse_unready_sink(request: Request, layout: FlowLayout, name: str) -> None:
-    """Ask one sink as `refuse_unready` does, or only whether its target is there if a run alone knows the columns."""
+    """Ask one sink as `refuse_unready` does, or only whether its target is there if a run alone
+    knows the columns.
+    """
     sink = request.declared.also_to[name]
     types = _types(request, sink, layout)
     with closing(registry.sink_of(sink, place_of(request, name))) as target:
@@ -113,9 +120,9 @@ def refuse_unready_sink(request: Request, layout: FlowLayout, name: str) -> None
 def behind(request: Request, layout: FlowLayout, name: str, target: Sink) -> Iterator[str]:
     """Yield in words what the sink has recorded otherwise than it was sent. `target`: the sink.
 
-    It lacks batches if it was restored from an older copy, or is another one than before; it has later ones than the
-    flow knows if the lake was restored. A batch that was sent while the sink recorded none is not asked for. Raises the
-    errors of `Sink.has`.
+    It lacks batches if it was restored from an older copy, or is another one than before; it has
+    later ones than the flow knows if the lake was restored. A batch that was sent while the sink
+    recorded none is not asked for. Raises the errors of `Sink.has`.
     """
     place = place_of(request, name)
     for one in SinkState.read(layout, name).sendings:
@@ -131,10 +138,11 @@ def behind(request: Request, layout: FlowLayout, name: str, target: Sink) -> Ite
 
 
 def note_restored(request: Request, layout: FlowLayout, name: str, target: Sink) -> None:
-    """Mark a sink as stale that has not the batches which were sent to it. Call it under the lease, before a batch.
+    """Mark a sink as stale that has not the batches which were sent to it. Call it under the lease,
+    before a batch.
 
-    The next batch is recorded over the older one, so that nobody could tell afterwards. Raises the errors of
-    `Sink.has`.
+    The next batch is recorded over the older one, so that nobody could tell afterwards. Raises the
+    errors of `Sink.has`.
     """
     try:
         is_restored = any(behind(request, layout, name, target))
@@ -148,7 +156,9 @@ def note_restored(request: Request, layout: FlowLayout, name: str, target: Sink)
 
 
 def _types(request: Request, sink: FlowSink, layout: FlowLayout) -> Mapping[str, str] | None:
-    """Return the columns of what a sink gets, with Spark's names of their types; None before the first batch."""
+    """Return the columns of what a sink gets, with Spark's names of their types; None before the
+    first batch.
+    """
     if sink.is_of_refused:
         return QUARANTINED
     table = log_of(layout, layout.table)

@@ -1,4 +1,6 @@
-"""Deliver a batch to a sink: what was sent before is known, so that a retry sends the same rows or none."""
+"""Deliver a batch to a sink: what was sent before is known, so that a retry sends the same rows or
+none.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +31,17 @@ def deliver(
     holds: Holds,
     reached: StepHook = ignore_step,
 ) -> None:
-    """Send a batch, unless the sink has it. Writes it down before it is sent, and once the sink has it.
+    """Send a batch, unless the sink has it. Writes it down before it is sent, and once the sink has
+    it.
 
-    A batch without rows is not sent. `holds`: what the sink holds by its spec now. `reached` is called with
-    `counted-NAME` before anything is written, `noted-NAME` before the first row goes out, `portion-NAME` before each
-    portion, `taken-NAME` once the sink has all of it, and `sent-NAME` at the end. What it raises, such as a lost lease,
-    ends the delivery there: a driver that was frozen while another one went on overwrites nothing of that.
+    A batch without rows is not sent. `holds`: what the sink holds by its spec now. `reached` is
+    called with `counted-NAME` before anything is written, `noted-NAME` before the first row goes
+    out, `portion-NAME` before each portion, `taken-NAME` once the sink has all of it, and
+    `sent-NAME` at the end. What it raises, such as a lost lease, ends the delivery there: a driver
+    that was frozen while another one went on overwrites nothing of that.
 
-    Raises TerminalError `sink-differs` if other rows of the batch were sent before, `sink-records` if it was begun
-    while the sink recorded no batches, and the errors of the sink.
+    Raises TerminalError `sink-differs` if other rows of the batch were sent before, `sink-records`
+    if it was begun while the sink recorded no batches, and the errors of the sink.
     """
     name = batch.place.sink
     state = SinkState.read(layout, name)
@@ -62,9 +66,11 @@ def deliver(
 
 
 def _unless_ahead(state: SinkState, sink: Sink, batch: SinkBatch) -> SinkState:
-    """Return the state, stale where the sink has a batch of this number or a later one that the flow knows nothing of.
+    """Return the state, stale where the sink has a batch of this number or a later one that the
+    flow knows nothing of.
 
-    Batches that were sent are compared when the flow is opened: the first of a writer, and those tried again, ask.
+    Batches that were sent are compared when the flow is opened: the first of a writer, and those
+    tried again, ask.
     """
     known = state.of(batch.writer)
     there = sink.has(batch) if known is None or not known.sent else None
@@ -91,7 +97,9 @@ def _send(
     rows: Iterator[pyarrow.RecordBatch],
     state: SinkState,
 ) -> None:
-    """Send it. A batch that the system refuses is written down as refused, so that it can be given up as a whole."""
+    """Send it. A batch that the system refuses is written down as refused, so that it can be given
+    up as a whole.
+    """
     name, one = batch.place.sink, state.of(batch.writer)
     try:
         sink.send(batch, columns, rows)
@@ -115,9 +123,11 @@ def _note(
 
 
 def _is_done(layout: FlowLayout, known: Sending | None, sink: Sink, batch: SinkBatch) -> bool:
-    """Return whether the sink has the batch. Raises TerminalError `sink-differs` if it has other rows of it.
+    """Return whether the sink has the batch. Raises TerminalError `sink-differs` if it has other
+    rows of it.
 
-    Digests alone are compared: rows that a person gave up are in a batch's digest, and not in its number of rows.
+    Digests alone are compared: rows that a person gave up are in a batch's digest, and not in its
+    number of rows.
     """
     if known is None or known.number < batch.number:
         return False
@@ -150,10 +160,11 @@ def _is_done(layout: FlowLayout, known: Sending | None, sink: Sink, batch: SinkB
 
 
 def _is_older(there: SinkBatch, known: Sending) -> bool:
-    """Return whether a record is not of the batch that is `known` to be on its way: the lake was restored since.
+    """Return whether a record is not of the batch that is `known` to be on its way: the lake was
+    restored since.
 
-    A driver writes down rows and epoch before it sends. It goes on with what an earlier driver sent only where the rows
-    are the same.
+    A driver writes down rows and epoch before it sends. It goes on with what an earlier driver sent
+    only where the rows are the same.
     """
     return there.digest != known.digest and there.epoch < known.epoch
 

@@ -1,4 +1,5 @@
-"""As whom the drivers of a flow send to its sinks: the name of the lake, and an epoch for each driver.
+"""As whom the drivers of a flow send to its sinks: the name of the lake, and an epoch for each
+driver.
 
 sinks/epochs/NNNNNNNNNN.json the epochs of drivers that sent, as revisions: each gets a number of its own
 sinks/lake                   the name under which the sinks know the lake, wherever it was copied or moved to since
@@ -16,10 +17,11 @@ from draindown.lake.revisions import Revisions
 
 
 def next_epoch(layout: FlowLayout, check: Callable[[], None]) -> int:
-    """Claim the next epoch of the flow's sinks. Call it under the lease; `check` raises once that is lost.
+    """Claim the next epoch of the flow's sinks. Call it under the lease; `check` raises once that
+    is lost.
 
-    Each driver gets another one, greater than those before. It is at least the time in seconds, so that a lake that was
-    restored from an older copy does not begin below what its sinks know.
+    Each driver gets another one, greater than those before. It is at least the time in seconds, so
+    that a lake that was restored from an older copy does not begin below what its sinks know.
     """
     make_home(layout)
     home = Path(layout.sinks)
@@ -39,8 +41,9 @@ def next_epoch(layout: FlowLayout, check: Callable[[], None]) -> int:
 def lake_name(layout: FlowLayout) -> str:
     """Return the name under which sinks know the lake: its address when the flow first sent to one.
 
-    Another address of the same lake, a mount elsewhere or a lake that was moved, changes nothing at the sinks: neither
-    what they recorded, nor which drivers they exclude. Raises TerminalError `state-damaged`.
+    Another address of the same lake, a mount elsewhere or a lake that was moved, changes nothing at
+    the sinks: neither what they recorded, nor which drivers they exclude. Raises TerminalError
+    `state-damaged`.
     """
     path, without = (
         _name_of_lake(layout),

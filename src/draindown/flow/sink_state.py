@@ -3,7 +3,8 @@
     sinks/<name>.json            the newest batch of each writer that was sent, or may have been in part; which rows the
                                  sink was filled with; whether it is stale; a fill in progress
 
-A batch is written down before it is sent, and again once the sink has it. Only the holder of the flow's lease writes.
+A batch is written down before it is sent, and again once the sink has it. Only the holder of the
+flow's lease writes.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ ALL_PORTIONS = -1
 
 @dataclass(frozen=True)
 class Holds:
-    """What decides what a sink holds: the fingerprint of its spec, and the table that its rows are from."""
+    """What decides what a sink holds: the fingerprint of its spec, and the table that its rows are
+    from.
+    """
 
     fingerprint: str
     table: str
@@ -44,10 +47,12 @@ class Holds:
 
 @dataclass(frozen=True)
 class Sending:
-    """A batch on its way. `sent`: the sink has it. Until then it may have all of it, a part, or nothing.
+    """A batch on its way. `sent`: the sink has it. Until then it may have all of it, a part, or
+    nothing.
 
-    `refused`: the system behind the sink refused a row of it. `epoch`: of the driver that wrote it down. `recorded`:
-    whether the sink recorded batches then, as `Sink.records`; that changes with `delivery`.
+    `refused`: the system behind the sink refused a row of it. `epoch`: of the driver that wrote it
+    down. `recorded`: whether the sink recorded batches then, as `Sink.records`; that changes with
+    `delivery`.
     """
 
     writer: str
@@ -63,10 +68,11 @@ class Sending:
 
 @dataclass(frozen=True)
 class Skip:
-    """A row that a person gave up, which the sink refuses, or all rows of a batch: they are not sent.
+    """A row that a person gave up, which the sink refuses, or all rows of a batch: they are not
+    sent.
 
-    `writer`, `number`: the batch; of a fill all portions, -1. `key`: the text of each key column's value by its name at
-    the sink; empty for all rows.
+    `writer`, `number`: the batch; of a fill all portions, -1. `key`: the text of each key column's
+    value by its name at the sink; empty for all rows.
     """
 
     writer: str
@@ -79,10 +85,11 @@ class Skip:
 
 @dataclass(frozen=True)
 class Fill:
-    """A fill in progress: its `number`, the table's `version`, how many portions it has, and how many are done.
+    """A fill in progress: its `number`, the table's `version`, how many portions it has, and how
+    many are done.
 
-    `fingerprint`: of the sink's spec. `bases`: the earlier versions that the table is compared with. `whole`: whether
-    every row is sent, or what differs from the base.
+    `fingerprint`: of the sink's spec. `bases`: the earlier versions that the table is compared
+    with. `whole`: whether every row is sent, or what differs from the base.
     """
 
     number: int
@@ -103,14 +110,13 @@ class SinkState:
     """The document of one sink.
 
     Attributes:
-        filled: fingerprint of the spec with which the sink was filled, or sent its first batch; empty before that.
-        stale: why the sink may lack rows or hold others than the table; empty if it does not.
-        fills: how many fills were begun.
-        fill: the fill in progress.
-        sendings: the newest batch of each writer, oldest first.
-        given_up: what a person gave up: who, when, why and which batch.
-        skips: rows that are not sent, of batches on their way and of a fill in progress.
-        bases: versions of the table that rebuilds replaced, and that the sink has rows of.
+        filled: fingerprint of the spec with which the sink was filled, or sent its first batch;
+        empty before that. stale: why the sink may lack rows or hold others than the table; empty if
+        it does not. fills: how many fills were begun. fill: the fill in progress. sendings: the
+        newest batch of each writer, oldest first. given_up: what a person gave up: who, when, why
+        and which batch. skips: rows that are not sent, of batches on their way and of a fill in
+        progress. bases: versions of the table that rebuilds replaced, and that the sink has rows
+        of.
     """
 
     filled: str = ""
@@ -124,7 +130,8 @@ class SinkState:
 
     @classmethod
     def read(cls, layout: FlowLayout, name: str) -> Self:
-        """Return the state of a sink; that of one which nothing was sent to if there is no document.
+        """Return the state of a sink; that of one which nothing was sent to if there is no
+        document.
 
         Raises TerminalError `state-damaged`.
         """
@@ -175,12 +182,16 @@ class SinkState:
         return self.stale or edited
 
     def because(self, why: str) -> SinkState:
-        """Return the state of a sink that is stale for this reason, unless every row has to be sent anyway."""
+        """Return the state of a sink that is stale for this reason, unless every row has to be sent
+        anyway.
+        """
         return replace(self, stale=why) if self.stale in ("", SWAPPED) else self
 
     @property
     def is_of_base(self) -> bool:
-        """Whether the sink has the rows of its only base, and what batches sent since, and nothing else."""
+        """Whether the sink has the rows of its only base, and what batches sent since, and nothing
+        else.
+        """
         return self.stale == SWAPPED and len(self.bases) == 1
 
 
@@ -212,8 +223,8 @@ def _has_rows(layout: FlowLayout, table: str) -> bool:
 def begun(state: SinkState, holds: Holds, layout: FlowLayout) -> SinkState:
     """Return the state of a sink that gets a batch by the spec of `holds`.
 
-    It is stale from then on if the table has rows that it never got, or if it has rows by another spec: putting that
-    back does not undo what was judged by this one.
+    It is stale from then on if the table has rows that it never got, or if it has rows by another
+    spec: putting that back does not undo what was judged by this one.
     """
     if not state.filled:
         lacks = _has_rows(layout, holds.table)
@@ -241,7 +252,8 @@ def in_flight(layout: FlowLayout) -> dict[str, Sending]:
 def refuse_in_flight(layout: FlowLayout, *, writer: str = "") -> None:
     """Refuse to go on while a sink has a batch that the table lacks, unless it is one of `writer`.
 
-    Whatever ran before that batch would change its rows: the sink and the table would then differ for good.
+    Whatever ran before that batch would change its rows: the sink and the table would then differ
+    for good.
 
     Raises TransientError `sink-batch-in-flight`.
     """
@@ -262,7 +274,9 @@ def refuse_in_flight(layout: FlowLayout, *, writer: str = "") -> None:
 
 
 def finishing(layout: FlowLayout, one: Sending) -> str:
-    """Return the command that finishes a batch on its way to a sink: of the kind that began it, with its options."""
+    """Return the command that finishes a batch on its way to a sink: of the kind that began it,
+    with its options.
+    """
     where = f"{layout.pipeline} --flow {layout.flow}"
     begun_with = {
         "source": f"draindown run {where}   # it finishes the batch",
@@ -276,10 +290,11 @@ def finishing(layout: FlowLayout, one: Sending) -> str:
 
 
 def give_up(layout: FlowLayout, name: str, *, by: str, reason: str) -> list[Sending]:
-    """Give up the batch that the sink has, or refuses, and the table lacks. The sink is stale then. Return it.
+    """Give up the batch that the sink has, or refuses, and the table lacks. The sink is stale then.
+    Return it.
 
-    What was sent of it is forgotten: it is computed again and sent as it is then. A batch that the system refused is
-    not sent again, and still comes before all others. Call it under the lease.
+    What was sent of it is forgotten: it is computed again and sent as it is then. A batch that the
+    system refused is not sent again, and still comes before all others. Call it under the lease.
     """
     state, lost = SinkState.read(layout, name), in_flight(layout).get(name)
     if lost is None:
@@ -296,17 +311,20 @@ def give_up(layout: FlowLayout, name: str, *, by: str, reason: str) -> list[Send
 
 
 def on_its_way(layout: FlowLayout, name: str) -> tuple[Sending | None, Fill | None]:
-    """Return the batch that the sink has, or may get, before the table, and the fill in progress."""
+    """Return the batch that the sink has, or may get, before the table, and the fill in
+    progress.
+    """
     return in_flight(layout).get(name), SinkState.read(layout, name).fill
 
 
 def skip_row(
     layout: FlowLayout, name: str, key: Mapping[str, str], *, by: str, reason: str
 ) -> Skip | None:
-    """Give up one row of the batch on its way to the sink, or of a fill in progress: it is not sent. Return it.
+    """Give up one row of the batch on its way to the sink, or of a fill in progress: it is not
+    sent. Return it.
 
-    None if neither is. `key`: as of `Skip`. The sink is no staler than by a row that it can't hold. Call it under the
-    lease.
+    None if neither is. `key`: as of `Skip`. The sink is no staler than by a row that it can't hold.
+    Call it under the lease.
     """
     state, (waiting, filling) = SinkState.read(layout, name), on_its_way(layout, name)
     if waiting is not None:

@@ -1,4 +1,6 @@
-"""How a run of a flow stands: at work, dead, failed, not checked, done. One answer for reports, lists and pages."""
+"""How a run of a flow stands: at work, dead, failed, not checked, done. One answer for reports,
+lists and pages.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,11 @@ MARKS = (*_WELL, *_RED, "NOT CHECKED", "STOPPED EARLY")
 
 @dataclass(frozen=True)
 class Standing:
-    """How a run stands, by the newest report of each of its steps and by what is at work or died without one.
+    """How a run stands, by the newest report of each of its steps and by what is at work or died
+    without one.
 
-    `mark`: the first words of the verdict; `said`: the verdict, with its mark. `at`: when what it says began or ended.
-    `card`: the run's card; without reports what is known, and what to type.
+    `mark`: the first words of the verdict; `said`: the verdict, with its mark. `at`: when what it
+    says began or ended. `card`: the run's card; without reports what is known, and what to type.
     """
 
     run_id: str
@@ -68,7 +71,9 @@ def newest(layout: FlowLayout, pipeline: str, limit: int) -> Iterator[Standing]:
 
 
 def of(layout: FlowLayout, pipeline: str, run_id: str) -> Standing | None:
-    """Return how a run stands; None if it left neither a report nor a start that is at work or died."""
+    """Return how a run stands; None if it left neither a report nor a start that is at work or
+    died.
+    """
     try:
         steps = starts.newest(layout, run_id)
     except (ValueError, TerminalError) as error:

@@ -1,8 +1,8 @@
 """A snapshot of a flow's state: checkpoint, table logs and documents, each opened once.
 
-A running drain writes intake, quarantine, tombstones, target, ledger and the checkpoint's commits, in this order. The
-snapshot therefore lists the checkpoint first, and `integrity.damaged` opens the logs starting with the ledger. No log
-then seems to lack what something read before it refers to.
+A running drain writes intake, quarantine, tombstones, target, ledger and the checkpoint's commits,
+in this order. The snapshot therefore lists the checkpoint first, and `integrity.damaged` opens the
+logs starting with the ledger. No log then seems to lack what something read before it refers to.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from draindown.lake.transactions import app_id
 
 @dataclass(frozen=True)
 class FlowState(Snapshot):
-    """A frozen view of one flow. A function that is given this instead of a layout sees the flow as of the snapshot.
+    """A frozen view of one flow. A function that is given this instead of a layout sees the flow as
+    of the snapshot.
 
     For readers only. A writer must use the plain layout after it has written.
     """
 
     @classmethod
     def of(cls, layout: FlowLayout) -> Self:
-        """Return a snapshot of a flow. The checkpoint is listed immediately, everything else on first use."""
+        """Return a snapshot of a flow. The checkpoint is listed immediately, everything else on
+        first use.
+        """
         state = super().of(layout)
         if generations.generation_if_told(state) is not None:
             state.live_checkpoint.look()
@@ -45,7 +48,9 @@ class FlowState(Snapshot):
 
     @property
     def newest_batch(self) -> int | None:
-        """Newest source batch of the live generation that the target holds; None if there is none."""
+        """Newest source batch of the live generation that the target holds; None if there is
+        none.
+        """
         return log_of(self, self.table).last(app_id(self, self.live_generation, "rows"))
 
     def refuse_damage(self) -> None:

@@ -1,4 +1,6 @@
-"""Refuse a flow's tables that require a feature which one of the engines lacks, before anything is written."""
+"""Refuse a flow's tables that require a feature which one of the engines lacks, before anything is
+written.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from draindown.lake.table_log import TableLog, log_of
 
 @dataclass(frozen=True)
 class Unfit:
-    """A table that requires features which an engine lacks: `found` describes them, `next` are the ways out."""
+    """A table that requires features which an engine lacks: `found` describes them, `next` are the
+    ways out.
+    """
 
     path: str
     found: str
@@ -23,7 +27,9 @@ class Unfit:
 
 
 def unfit(layout: FlowLayout, path: str) -> Unfit | None:
-    """Return the features of one of the flow's tables that keep an engine from its work; None if all are supported."""
+    """Return the features of one of the flow's tables that keep an engine from its work; None if
+    all are supported.
+    """
     log = log_of(layout, path)
     if error := unsupported(log):
         return Unfit(path, error.found, tuple(_ways(layout, path, error.names)))
@@ -38,7 +44,9 @@ def unfit(layout: FlowLayout, path: str) -> Unfit | None:
 
 
 def unsupported(log: TableLog) -> features.Unsupported | None:
-    """Return the error of a table that deltalake cannot read because of a feature; None for any other table."""
+    """Return the error of a table that deltalake cannot read because of a feature; None for any
+    other table.
+    """
     try:
         _ = log.exists and log.table
     except features.Unsupported as error:

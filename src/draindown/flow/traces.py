@@ -23,9 +23,9 @@ class Traces:
 
     Attributes:
         batches: batches of it in the ledger; 0 if the ledger can't be read.
-        in_flight: the batch that Spark planned and that has no commit, whoever planned it; None if there is none.
-        own: whether it planned that batch, or pinned input: files of these are younger than the start.
-        spoke: whether Spark, or the driver, wrote to its log.
+        in_flight: the batch that Spark planned and that has no commit, whoever planned it; None if
+        there is none. own: whether it planned that batch, or pinned input: files of these are
+        younger than the start. spoke: whether Spark, or the driver, wrote to its log.
     """
 
     batches: int
@@ -40,7 +40,9 @@ class Traces:
 
 
 def of_start(layout: FlowLayout, run_id: str, start: str, log: Path) -> Traces:
-    """Return the traces of a start of a drain whose driver log is `log`. An unreadable document leaves none."""
+    """Return the traces of a start of a drain whose driver log is `log`. An unreadable document
+    leaves none.
+    """
     began = begun_at(start)
     try:
         batches = sum(row.start == start for row in ledger_table.of_run(layout, run_id))
@@ -66,7 +68,9 @@ def _is_younger(path: Path, began: datetime) -> bool:
 
 
 def _spoke(log: Path) -> bool:
-    """Return whether the log has a line besides the headings by which the task names its command."""
+    """Return whether the log has a line besides the headings by which the task names its
+    command.
+    """
     try:
         with log.open(encoding="utf-8", errors="replace") as lines:
             return any(line.strip() and not line.startswith(_HEADING) for line in lines)

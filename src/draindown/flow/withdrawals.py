@@ -1,8 +1,10 @@
-"""Rows that the gate withdrew from the target, and which of these batches are committed. Without Spark.
+"""Rows that the gate withdrew from the target, and which of these batches are committed. Without
+Spark.
 
-The rows are written to the quarantine (kind `gate`) before they leave the target. A batch counts once the target or the
-ledger has it; the next run removes the rows of a batch that neither has. A ledger row is enough: a lost table loses its
-transactions too, and people's decisions about rows must survive that.
+The rows are written to the quarantine (kind `gate`) before they leave the target. A batch counts
+once the target or the ledger has it; the next run removes the rows of a batch that neither has. A
+ledger row is enough: a lost table loses its transactions too, and people's decisions about rows
+must survive that.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ def ever(layout: FlowLayout) -> bool:
 
 
 def unfinished(layout: FlowLayout) -> list[Name]:
-    """Return batches whose rows are in the quarantine although no commit removed them from the target."""
+    """Return batches whose rows are in the quarantine although no commit removed them from the
+    target.
+    """
     if not ever(layout):
         return []
     begun = _begun(layout)
@@ -56,7 +60,8 @@ def rows_of(name: Name) -> str:
 
 
 def clean(layout: FlowLayout, *, reached: StepHook) -> int:
-    """Remove the quarantine rows of interrupted withdrawals. Call it under the lease. Return the number of batches.
+    """Remove the quarantine rows of interrupted withdrawals. Call it under the lease. Return the
+    number of batches.
 
     Calls `reached("looked")` before it removes each batch, since the next batch reuses its number.
     """
@@ -68,14 +73,18 @@ def clean(layout: FlowLayout, *, reached: StepHook) -> int:
 
 
 def next_batch(layout: FlowLayout, generation: int) -> int:
-    """Return the number after the last committed batch. An interrupted batch is overwritten under its number."""
+    """Return the number after the last committed batch. An interrupted batch is overwritten under
+    its number.
+    """
     known = [batch for number, batch in ledger_table.batches(layout, GATE) if number == generation]
     newest = log_of(layout, layout.table).last(app_id(layout, generation, "rows", GATE))
     return max([*known, -1 if newest is None else newest], default=-1) + 1
 
 
 def _may_be_committed(layout: FlowLayout, name: Name) -> bool:
-    """Return whether the target committed the batch, or table and ledger are both lost and nothing can tell."""
+    """Return whether the target committed the batch, or table and ledger are both lost and nothing
+    can tell.
+    """
     table = log_of(layout, layout.table)
     of_gate, of_source = (
         table.last(app_id(layout, name[0], "rows", kind)) for kind in (GATE, "source")

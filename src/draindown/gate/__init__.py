@@ -1,1 +1,3 @@
-"""The gate between a table and its readers: published version, waivers, suite, the page of a check."""
+"""The gate between a table and its readers: published version, waivers, suite, the page of a
+check.
+"""

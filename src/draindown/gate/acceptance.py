@@ -26,15 +26,17 @@ from draindown.lake.table_log import log_of
 from draindown.ledger.foreign import ForeignCommit, ForeignCommits
 
 ROWS = "_rows"
-"""Column with how many rows the later version has more (positive) or fewer (negative) of an image."""
+"""Column with how many rows the later version has more (positive) or fewer (negative) of an
+image.
+"""
 
 
 @dataclass(frozen=True)
 class Difference:
     """How a version of a table differs from an earlier one.
 
-    `images`: the identifying columns of rows as they were and as they are, with their number as ROWS. Rows of one key
-    that are in both versions count as updated.
+    `images`: the identifying columns of rows as they were and as they are, with their number as
+    ROWS. Rows of one key that are in both versions count as updated.
     """
 
     images: pa.Table
@@ -44,7 +46,9 @@ class Difference:
 
 
 class Acceptance(Frozen):
-    """A decision about one foreign commit of the table with an id. The counts are rows, found by comparing versions."""
+    """A decision about one foreign commit of the table with an id. The counts are rows, found by
+    comparing versions.
+    """
 
     table: str
     commit: ForeignCommit
@@ -78,7 +82,9 @@ class Acceptance(Frozen):
 
 
 def acceptances(layout: FlowLayout) -> list[Acceptance]:
-    """Return all acceptances, oldest first, also those of earlier tables. Raises TerminalError `state-damaged`."""
+    """Return all acceptances, oldest first, also those of earlier tables. Raises TerminalError
+    `state-damaged`.
+    """
     return _documents(layout).newest()[1] or []
 
 
@@ -91,7 +97,9 @@ def standing(layout: FlowLayout, foreign: ForeignCommits) -> list[Acceptance]:
 
 
 def images(layout: FlowLayout, of: Acceptance) -> pa.Table:
-    """Return the images of the rows that an accepted commit changed. Raises TerminalError `state-damaged`."""
+    """Return the images of the rows that an accepted commit changed. Raises TerminalError
+    `state-damaged`.
+    """
     import pyarrow.parquet as pq  # takes a tenth of a second, which a plan does not need
 
     path = _rows_path(layout, of.table, of.commit)
@@ -112,7 +120,9 @@ def images(layout: FlowLayout, of: Acceptance) -> pa.Table:
 def accept(
     layout: FlowLayout, commit: ForeignCommit, found: Difference, *, by: str, reason: str
 ) -> Acceptance:
-    """Record that a commit is right, with the rows that it changed. Idempotent; a later reason replaces an earlier."""
+    """Record that a commit is right, with the rows that it changed. Idempotent; a later reason
+    replaces an earlier.
+    """
     import pyarrow.parquet as pq
 
     table = log_of(layout, layout.table).id

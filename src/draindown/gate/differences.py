@@ -1,4 +1,6 @@
-"""The rows in which two versions of a table differ, counted by DuckDB: all rows are compared, with all columns."""
+"""The rows in which two versions of a table differ, counted by DuckDB: all rows are compared, with
+all columns.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ def difference(
 ) -> Difference:
     """Return how `later` differs from `earlier`, or from an empty table.
 
-    `keys`: columns that identify a row; `beside`: further columns of the images. `where`: SQL of the rows to compare.
-    Raises what reading a version raises whose log or files are gone.
+    `keys`: columns that identify a row; `beside`: further columns of the images. `where`: SQL of
+    the rows to compare. Raises what reading a version raises whose log or files are gone.
     """
     named = [name for name in dict.fromkeys([*keys, *beside]) if name in later.column_types]
     with connected() as db:
@@ -49,7 +51,9 @@ def difference(
 def _load(
     db: duckdb.DuckDBPyConnection, later: TableLog, earlier: TableLog | None, where: str
 ) -> None:
-    """Make the table `differing`: each row that is more often in one version than in the other, and how much."""
+    """Make the table `differing`: each row that is more often in one version than in the other, and
+    how much.
+    """
     columns = ", ".join(map(identifier, later.column_types))
     db.register("later", stream(later.table, f"select * from t where {where}"))
     both = "select *, 1 as _n from later"

@@ -19,7 +19,9 @@ from draindown.ledger import rows as ledger_rows
 from draindown.ledger.foreign import ForeignCommits
 
 REFUSED_SHARE = "refused_share"
-"""Name of the verdict on the refused share of the input. Reserved: no expectation of a suite has it."""
+"""Name of the verdict on the refused share of the input. Reserved: no expectation of a suite has
+it.
+"""
 UNJUDGED = "could not be judged: "
 """Prefix of an expectation's detail if the suite, not the rows, is wrong."""
 
@@ -29,13 +31,16 @@ class Published(BaseModel):
 
     Attributes:
         changed_at: the greatest `_changed_at` in that version.
-        committed_ms: commit time of that version by the table's log. It distinguishes another commit with the same
+        committed_ms: commit time of that version by the table's log. It distinguishes another
+        commit with the same
             version number, in a table restored from a copy.
         distinct: ids of uniqueness expectations that hold over all rows of that version.
         changed_rows: number of rows that this version published.
-        start: the start of the check that published it, if its task announces that by an asset event.
-        foreign: the commits of others whose change that version has; None if an earlier version of draindown published
-            it. Kept here, they stay known however many batches follow, and once the log has lost them.
+        start: the start of the check that published it, if its task announces that by an asset
+            event.
+        foreign: the commits of others whose change that version has; None if an earlier version of
+            draindown published it. Kept here, they stay known however many batches follow, and once
+            the log has lost them.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -59,12 +64,11 @@ class Unpublished:
 
     Attributes:
         version: the target's newest version, which a check reads.
-        table_id: Delta's id of the table. A table with another id is another table, whatever its version number.
-        committed_ms: commit time of that version by the log.
-        published: the pointer; None if it does not concern this table.
-        since: rows with a later `_changed_at` are unpublished; None: all rows are.
-        pending: whether a commit since then was not made by maintenance.
-        changed: whether one of these commits changed rows, or it is not known.
+        table_id: Delta's id of the table. A table with another id is another table, whatever its
+        version number. committed_ms: commit time of that version by the log. published: the
+        pointer; None if it does not concern this table. since: rows with a later `_changed_at` are
+        unpublished; None: all rows are. pending: whether a commit since then was not made by
+        maintenance. changed: whether one of these commits changed rows, or it is not known.
         deleted: rows that these commits deleted; there is no row left to judge.
     """
 
@@ -85,15 +89,17 @@ class Unpublished:
 
 
 def published(layout: FlowLayout) -> Published | None:
-    """Return the published pointer, or None if nothing was published yet. Raises TerminalError `state-damaged`."""
+    """Return the published pointer, or None if nothing was published yet. Raises TerminalError
+    `state-damaged`.
+    """
     return once(layout, layout.published, lambda: _pointers(layout).newest()[1])
 
 
 def publish(layout: FlowLayout, pointer: Published) -> Published:
     """Move the published pointer atomically, and never back to an older version of the same table.
 
-    Return the current pointer, which is newer than `pointer` if a check of a newer version ended first. Neither a lease
-    nor a lock is needed: checks on several hosts may publish at once.
+    Return the current pointer, which is newer than `pointer` if a check of a newer version ended
+    first. Neither a lease nor a lock is needed: checks on several hosts may publish at once.
     """
     make_home(layout)
     pointers = _pointers(layout)
@@ -135,7 +141,9 @@ def _is_another(pointer: Published, commits: Sequence[Commit]) -> bool:
 
 
 def unpublished(layout: FlowLayout) -> Unpublished | None:
-    """What the target holds beyond its published version, or None where there is no target. Reads its log alone."""
+    """What the target holds beyond its published version, or None where there is no target. Reads
+    its log alone.
+    """
     pointer, table = (
         published(layout),
         log_of(layout, layout.table),
@@ -159,7 +167,8 @@ def _since(
 ) -> Unpublished:
     changes = [commit for commit in commits if commit.changed_rows]
     rows = [ledger_rows.from_commit(commit) for commit in changes]
-    # A foreign commit sets no `_changed_at`, and an expired log shows no commits: in both cases all rows are judged.
+    # A foreign commit sets no `_changed_at`, and an expired log shows no commits: in both cases all
+    # rows are judged.
     known = complete and None not in rows
     return replace(
         found,
@@ -175,7 +184,8 @@ def _since(
 def carry(layout: FlowLayout) -> Published | None:
     """Move the pointer over commits that changed no row. Return the current pointer.
 
-    Maintenance rewrites files and later removes the old ones: a pointer that stayed behind would lose its files.
+    Maintenance rewrites files and later removes the old ones: a pointer that stayed behind would
+    lose its files.
     """
     state = unpublished(layout)
     if state is None or state.published is None:
@@ -188,8 +198,8 @@ def carry(layout: FlowLayout) -> Published | None:
 def foreign(layout: FlowLayout, state: Unpublished) -> ForeignCommits:
     """Return the commits of others whose change the target has at `state.version`.
 
-    The published pointer has those up to its version, so that only later commits are read. The whole log is read if no
-    pointer of this table has them, or if a RESTORE went back before it.
+    The published pointer has those up to its version, so that only later commits are read. The
+    whole log is read if no pointer of this table has them, or if a RESTORE went back before it.
     """
     table, pointer = log_of(layout, layout.table), state.published
     known = pointer.foreign if pointer else None
@@ -214,7 +224,8 @@ def _up_to(version: int, newest_first: Sequence[Commit]) -> list[Commit]:
 
 
 def oldest_needed_removal(layout: FlowLayout) -> datetime | None:
-    """Return the time of the first commit after the published version, or None if that version is the newest.
+    """Return the time of the first commit after the published version, or None if that version is
+    the newest.
 
     Readers of the published version still need the files that this commit or a later one removed.
     """

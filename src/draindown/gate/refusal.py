@@ -21,7 +21,9 @@ class Refused(GateFailed):
 
 
 def refusal(layout: FlowLayout, part: CheckPart, *, keyed: bool) -> Refused:
-    """Return the error for a failed check. It carries `part`. Only the rows of a keyed table can be withdrawn."""
+    """Return the error for a failed check. It carries `part`. Only the rows of a keyed table can be
+    withdrawn.
+    """
     failed = [e for e in part.expectations if not e.success and not e.waived]
     shown = [_sentence(e) for e in failed[:_SHOWN_FAILURES]]
     if len(failed) > len(shown):
@@ -65,7 +67,9 @@ def refusal(layout: FlowLayout, part: CheckPart, *, keyed: bool) -> Refused:
 
 
 def _about_rows(layout: FlowLayout) -> list[str]:
-    """Return the commands that decide about refused rows, after which a check no longer counts them."""
+    """Return the commands that decide about refused rows, after which a check no longer counts
+    them.
+    """
     rows = f"{layout.pipeline} --flow {layout.flow}"
     return [
         f"draindown quarantine list {rows}",

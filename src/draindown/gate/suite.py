@@ -1,4 +1,6 @@
-"""A Great Expectations suite as data: names, options and safety of its expectations. Does not import GX."""
+"""A Great Expectations suite as data: names, options and safety of its expectations. Does not
+import GX.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,12 @@ from draindown.spec.expressions import check_code_free
 
 
 def names(suite: Mapping[str, Any] | None) -> list[str]:
-    """Return the name of each expectation of the suite, in its order, as waivers, reports and pages use it.
+    """Return the name of each expectation of the suite, in its order, as waivers, reports and pages
+    use it.
 
-    The name is `meta.draindown.name` if given, else type and columns (`expect_column_values_to_not_be_null:status`).
-    The second expectation with the same name gets the suffix `#2`.
+    The name is `meta.draindown.name` if given, else type and columns
+    (`expect_column_values_to_not_be_null:status`). The second expectation with the same name gets
+    the suffix `#2`.
     """
     wanted = [_name(config) for config in expectations_of(suite)]
     taken, found = set(wanted), list[str]()
@@ -34,7 +38,9 @@ def names(suite: Mapping[str, Any] | None) -> list[str]:
 
 
 def expectations_of(suite: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Return the expectation configurations of the suite. `expectation_type` of older suites is read as `type`."""
+    """Return the expectation configurations of the suite. `expectation_type` of older suites is
+    read as `type`.
+    """
     listed = (suite or {}).get("expectations") or []
     return [
         {**config, "type": str(config.get("type") or config.get("expectation_type") or "?")}
@@ -49,7 +55,9 @@ def options(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unsafe(config: Mapping[str, Any]) -> str:
-    """Return why an expectation may not be evaluated: it would run code or read files. Empty if it is plain data."""
+    """Return why an expectation may not be evaluated: it would run code or read files. Empty if it
+    is plain data.
+    """
     kwargs = config.get("kwargs") or {}
     for name, value in kwargs.items():
         if "query" in name:

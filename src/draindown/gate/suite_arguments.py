@@ -1,4 +1,6 @@
-"""The arguments of each kind of expectation, read from the source of GX: importing GX would take seconds."""
+"""The arguments of each kind of expectation, read from the source of GX: importing GX would take
+seconds.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ CONFIGURATION = (
     *("type", "expectation_type", "kwargs", "meta", "id", "notes", "description", "severity"),
     *("expectation_context", "rendered_content", "success_on_last_run"),
 )
-"""Keys of one expectation in a suite, as GX's ExpectationConfiguration has them, with the older `expectation_type`."""
+"""Keys of one expectation in a suite, as GX's ExpectationConfiguration has them, with the older
+`expectation_type`.
+"""
 _BASES = "expectation"
 _NOT_ARGUMENTS = (
     "library_metadata"  # of some kinds it is a field, where others declare it as ClassVar
@@ -25,7 +29,9 @@ _NOT_ARGUMENTS = (
 
 @dataclass(frozen=True)
 class Arguments:
-    """The arguments that a kind of expectation takes, and those among them that it can't do without."""
+    """The arguments that a kind of expectation takes, and those among them that it can't do
+    without.
+    """
 
     allowed: frozenset[str]
     required: frozenset[str]
@@ -50,7 +56,9 @@ def problems(config: Mapping[str, Any]) -> Iterator[str]:
 
 @cache
 def arguments(kind: str) -> Arguments | None:
-    """Return the arguments of a kind of expectation; None if GX has no such kind, or lays out its source otherwise."""
+    """Return the arguments of a kind of expectation; None if GX has no such kind, or lays out its
+    source otherwise.
+    """
     module = _classes(f"core/{kind}")
     name = next((name for name in module if name.lower() == kind.replace("_", "")), None)
     if name is None:
@@ -62,7 +70,9 @@ def arguments(kind: str) -> Arguments | None:
 
 
 def _fields(name: str, module: Mapping[str, ast.ClassDef]) -> Iterator[tuple[str, bool]]:
-    """Yield the fields of a pydantic model and whether each is required, those of its bases first."""
+    """Yield the fields of a pydantic model and whether each is required, those of its bases
+    first.
+    """
     found = module.get(name) or _classes(_BASES).get(name)
     for base in found.bases if found else ():
         if isinstance(base, ast.Name):
@@ -93,7 +103,9 @@ def _has_default(value: ast.expr | None) -> bool:
 
 @cache
 def _classes(module: str) -> dict[str, ast.ClassDef]:
-    """Return the classes of one module of GX's expectations, by name. Empty if there is no such module."""
+    """Return the classes of one module of GX's expectations, by name. Empty if there is no such
+    module.
+    """
     path = next((place / f"{module}.py" for place in directories()), None)
     if path is None or not path.is_file():
         return {}

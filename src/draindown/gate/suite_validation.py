@@ -1,4 +1,5 @@
-"""Validate the text of a Great Expectations suite: kinds and arguments that GX lacks, columns that don't exist.
+"""Validate the text of a Great Expectations suite: kinds and arguments that GX lacks, columns that
+don't exist.
 
 It imports neither Spark nor GX, which would take seconds.
 """
@@ -53,8 +54,8 @@ def problems(
 ) -> Iterator[tuple[int, str]]:
     """Yield position and problem of each expectation that is wrong whatever the rows are.
 
-    `columns` are those of the table, `known` the kinds of expectation; None if not known. Names that begin with `_` are
-    draindown's own and assumed to exist. Nested names are left to Spark.
+    `columns` are those of the table, `known` the kinds of expectation; None if not known. Names
+    that begin with `_` are draindown's own and assumed to exist. Nested names are left to Spark.
     """
     for at, (name, config) in enumerate(
         zip(gate_suite.names(found), gate_suite.expectations_of(found), strict=True)
@@ -80,7 +81,9 @@ def problems(
 
 @cache
 def kinds() -> frozenset[str] | None:
-    """Return the kinds of expectation in GX, from the names of its modules; None if GX is not installed."""
+    """Return the kinds of expectation in GX, from the names of its modules; None if GX is not
+    installed.
+    """
     found = {
         file.stem for place in suite_arguments.directories() for file in place.glob("core/[!_]*.py")
     }

@@ -22,8 +22,9 @@ from draindown.runs.report import Expectation
 class Waiver(BaseModel):
     """A person's decision that one expectation may fail for now.
 
-    `table`: Delta's id of the table whose versions `until_version` counts. None if there was no table yet, or an
-    earlier version of draindown wrote the waiver: it counts the versions of any table.
+    `table`: Delta's id of the table whose versions `until_version` counts. None if there was no
+    table yet, or an earlier version of draindown wrote the waiver: it counts the versions of any
+    table.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -37,15 +38,20 @@ class Waiver(BaseModel):
     table: str | None = None
 
     def holds(self, table_id: str, version: int, at: datetime) -> bool:
-        """Return whether the waiver applies to a table at `version` at time `at`, both limits inclusive."""
-        # a table that came in the place of this one counts from 0 again: an expired waiver would hold once more
+        """Return whether the waiver applies to a table at `version` at time `at`, both limits
+        inclusive.
+        """
+        # a table that came in the place of this one counts from 0 again: an expired waiver would
+        # hold once more
         same = self.table in (None, table_id)
         in_versions = self.until_version is None or (same and version <= self.until_version)
         return in_versions and (self.until is None or at <= self.until)
 
 
 def waivers(layout: FlowLayout) -> dict[str, Waiver]:
-    """Return all waivers by expectation, expired ones included. Raises TerminalError `state-damaged`."""
+    """Return all waivers by expectation, expired ones included. Raises TerminalError
+    `state-damaged`.
+    """
     return _waived(layout).newest()[1] or {}
 
 
@@ -63,9 +69,11 @@ def waive(
     until_version: int | None = None,
     until: datetime | None = None,
 ) -> Waiver:
-    """Let the gate pass although `expectation` fails. `known` are the names of the suite's expectations, if available.
+    """Let the gate pass although `expectation` fails. `known` are the names of the suite's
+    expectations, if available.
 
-    Raises TerminalError `waiver-without-reason` or `unknown-expectation`; with `until_version`, `table-damaged`.
+    Raises TerminalError `waiver-without-reason` or `unknown-expectation`; with `until_version`,
+    `table-damaged`.
     """
     tried = f"waive {expectation} for flow {layout.flow}"
     again = (
@@ -97,7 +105,9 @@ def waive(
 def refuse_unknown(
     layout: FlowLayout, expectation: str, known: Collection[str], tried: str
 ) -> None:
-    """Refuse a name that isn't among `known`, the suite's `names`. Raises TerminalError `unknown-expectation`."""
+    """Refuse a name that isn't among `known`, the suite's `names`. Raises TerminalError
+    `unknown-expectation`.
+    """
     if expectation not in known:
         raise TerminalError(
             "unknown-expectation",

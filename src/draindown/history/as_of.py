@@ -1,4 +1,6 @@
-"""Rows of a history at a time: by the sequence of its events, or as the table stood then. No JVM."""
+"""Rows of a history at a time: by the sequence of its events, or as the table stood then. No
+JVM.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,9 @@ class Asked:
     """A question about a history.
 
     Attributes:
-        time: the time, as text: of the type of the first sequence column, or for `as_stood` ISO 8601.
-        keys: values of key columns, as text; empty for all keys.
-        limit: at most so many rows are returned.
+        time: the time, as text: of the type of the first sequence column, or for `as_stood` ISO
+        8601. keys: values of key columns, as text; empty for all keys. limit: at most so many rows
+        are returned.
     """
 
     layout: FlowLayout
@@ -48,7 +50,8 @@ class Asked:
 class Answer:
     """Rows of a history, one for each key that has one then.
 
-    `number`: of all rows that were found, of which `rows` has the first. `version`: that of the table that was read.
+    `number`: of all rows that were found, of which `rows` has the first. `version`: that of the
+    table that was read.
     """
 
     columns: Sequence[str]
@@ -58,9 +61,11 @@ class Answer:
 
 
 def by_sequence(asked: Asked) -> Answer:
-    """Return the rows of the published version that are valid at a time: from their start on, before their end.
+    """Return the rows of the published version that are valid at a time: from their start on,
+    before their end.
 
-    Raises ValueError if the time or a key can't be read as its column's type, and TerminalError `nothing-published`.
+    Raises ValueError if the time or a key can't be read as its column's type, and TerminalError
+    `nothing-published`.
     """
     log = _published(asked.layout)
     (kind, at), part = _sequence(log), asked.part
@@ -71,10 +76,11 @@ def by_sequence(asked: Asked) -> Answer:
 
 
 def as_stood(asked: Asked) -> Answer:
-    """Return the rows without an end in the version that the table had at a time, whatever came later.
+    """Return the rows without an end in the version that the table had at a time, whatever came
+    later.
 
-    Raises ValueError as `by_sequence`, and TerminalError `history-gone` if that version can't be read any more or the
-    table is younger. It names the oldest moment that can be answered.
+    Raises ValueError as `by_sequence`, and TerminalError `history-gone` if that version can't be
+    read any more or the table is younger. It names the oldest moment that can be answered.
     """
     log, at = TableLog(asked.layout.table), parse_time(asked.time)
     if not log.exists:
@@ -128,10 +134,11 @@ def _sequence(log: TableLog) -> tuple[str, str]:
 
 
 def _value(kind: str, text: str, *, exact: bool = False) -> str:
-    """Return text as a literal of one of Delta's types: of a decimal the greatest that is not above it.
+    """Return text as a literal of one of Delta's types: of a decimal the greatest that is not above
+    it.
 
-    NULL, with which nothing compares, if there is none, or with `exact` if it is no value of the type. Raises
-    ValueError if the text can't be read.
+    NULL, with which nothing compares, if there is none, or with `exact` if it is no value of the
+    type. Raises ValueError if the text can't be read.
     """
     match kind:
         case "timestamp":
@@ -184,7 +191,9 @@ def _is_whole(log: TableLog, commit: Commit) -> bool:
 
 
 def _nothing(layout: FlowLayout, pointer: published.Published | None = None) -> TerminalError:
-    """Return the error for a table without a published version. `pointer`: the published one that it does not have."""
+    """Return the error for a table without a published version. `pointer`: the published one that
+    it does not have.
+    """
     lost = (
         pointer
         and f"version {pointer.version} passed a check, which the table as it is does not have"
@@ -199,7 +208,9 @@ def _nothing(layout: FlowLayout, pointer: published.Published | None = None) -> 
 
 
 def _gone(asked: Asked, at: datetime, log: TableLog, later: Sequence[Commit]) -> TerminalError:
-    """Return the error for a moment whose version is not there. `later`: the commits from that moment on, in order."""
+    """Return the error for a moment whose version is not there. `later`: the commits from that
+    moment on, in order.
+    """
     layout = asked.layout
     first = bisect_left(later, True, key=lambda one: _is_whole(log, one))
     oldest = datetime.fromtimestamp(later[min(first, len(later) - 1)].timestamp / 1000, UTC)

@@ -1,4 +1,6 @@
-"""One commit of a Delta table from its log: operation, metrics, writer's metadata, and whether it changed rows."""
+"""One commit of a Delta table from its log: operation, metrics, writer's metadata, and whether it
+changed rows.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 FENCE = "draindown_fence"
-"""Key in the `userMetadata` of a fence: a commit that makes an earlier driver's commit fail and changes no row."""
-# Operations that change no row: Delta writes their files with `dataChange = false`. All others may change rows.
+"""Key in the `userMetadata` of a fence: a commit that makes an earlier driver's commit fail and
+changes no row.
+"""
+# Operations that change no row: Delta writes their files with `dataChange = false`. All others may
+# change rows.
 _KEEPS_ROWS = frozenset(
     (
         *(
@@ -67,9 +72,10 @@ _REPLACE = ("CREATE OR REPLACE", "REPLACE TABLE", "CLONE", "TRUNCATE")
 class Commit:
     """One commit of a Delta table.
 
-    `timestamp`: milliseconds since 1970. `metrics`: Delta's `operationMetrics`, whose values are often strings.
-    `parameters`: Delta's `operationParameters`. `user_metadata`: the commit's `userMetadata`; empty if it has none.
-    `engine`: what wrote it, with its version; empty if it does not say.
+    `timestamp`: milliseconds since 1970. `metrics`: Delta's `operationMetrics`, whose values are
+    often strings. `parameters`: Delta's `operationParameters`. `user_metadata`: the commit's
+    `userMetadata`; empty if it has none. `engine`: what wrote it, with its version; empty if it
+    does not say.
     """
 
     version: int
@@ -104,7 +110,9 @@ class Commit:
 
     @property
     def is_fence(self) -> bool:
-        """Whether it is a fence: a WRITE with the key FENCE and without metrics. A write of rows always has metrics."""
+        """Whether it is a fence: a WRITE with the key FENCE and without metrics. A write of rows
+        always has metrics.
+        """
         return FENCE in self.note and self.operation == "WRITE" and not self.metrics
 
     @property
@@ -114,12 +122,16 @@ class Commit:
 
     @property
     def restored(self) -> int | None:
-        """The version that a RESTORE restored; 0 if it was given as a timestamp. None for any other commit."""
+        """The version that a RESTORE restored; 0 if it was given as a timestamp. None for any other
+        commit.
+        """
         return int(self.parameters.get("version") or 0) if self.operation == "RESTORE" else None
 
     @property
     def restored_version(self) -> int | None:
-        """The version that a RESTORE restored; None if it was given as a timestamp, or for any other commit."""
+        """The version that a RESTORE restored; None if it was given as a timestamp, or for any
+        other commit.
+        """
         said = self.parameters.get("version") if self.operation == "RESTORE" else None
         return None if said is None or not str(said).isdecimal() else int(said)
 
@@ -134,7 +146,9 @@ class Commit:
 
     @property
     def rows_changed(self) -> tuple[int, int, int]:
-        """Rows inserted, updated and deleted, from Delta's metrics. An operation other than MERGE only inserts."""
+        """Rows inserted, updated and deleted, from Delta's metrics. An operation other than MERGE
+        only inserts.
+        """
         if self.operation != "MERGE":
             return self.rows_written, 0, 0
         inserted, updated, deleted = (max(map(self.metric, names)) for names in MERGED)
@@ -164,7 +178,9 @@ class Commit:
 
     @property
     def replaces(self) -> str:
-        """Why it changes the whole table, in words; empty if it does not. Metrics do not count the rows it removes."""
+        """Why it changes the whole table, in words; empty if it does not. Metrics do not count the
+        rows it removes.
+        """
         if self.operation == "RESTORE":
             return f"version {self.version} restored version {self.restored}"
         if (
@@ -178,7 +194,9 @@ class Commit:
 
     @property
     def moved_rows(self) -> bool:
-        """Whether it changed rows, as far as its metrics tell. The first commit of a table replaces nothing."""
+        """Whether it changed rows, as far as its metrics tell. The first commit of a table replaces
+        nothing.
+        """
         return self.changed_rows and (
             (self.version > 0 and self.replaces != "") or self.number_changed > 0
         )
@@ -187,8 +205,8 @@ class Commit:
 def standing_restores(newest_first: Iterable[Commit]) -> Iterator[Commit]:
     """Yield the RESTOREs by which the table has the rows that it has, newest first.
 
-    One that a later RESTORE took back, by a version before it, is left out: its effect is undone. Each of those that
-    are yielded goes back further than the one before.
+    One that a later RESTORE took back, by a version before it, is left out: its effect is undone.
+    Each of those that are yielded goes back further than the one before.
     """
     at: int | None = None  # the version whose rows the table has, as far as the commits were read
     for commit in newest_first:

@@ -1,4 +1,6 @@
-"""Write Delta tables without Spark: create, append, replace, delete and fence, each in one commit."""
+"""Write Delta tables without Spark: create, append, replace, delete and fence, each in one
+commit.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ _UNSUPPORTED = (
 BOUNDED = "delta.dataSkippingStatsColumns"
 """The table property that lists the columns with min/max statistics."""
 ROWS_BY = "draindown.rows"
-"""The table property with what names and orders the rows of a table with keys. See `spark.targets.identity`."""
+"""The table property with what names and orders the rows of a table with keys. See
+`spark.targets.identity`.
+"""
 _CONFIGURATION: dict[str, str | None] = {
     formats.PROPERTY: str(formats.FORMAT),
     # a stream that restarts from version 1 needs every version
@@ -48,8 +52,8 @@ def create(
 ) -> None:
     """Create an empty table at version 0. No-op if the table exists.
 
-    `statistics`: columns with min/max statistics; Delta's default if empty. `private`: only the owner can access the
-    table's directory.
+    `statistics`: columns with min/max statistics; Delta's default if empty. `private`: only the
+    owner can access the table's directory.
     """
     if TableLog(path).exists:
         return
@@ -76,10 +80,12 @@ def make_private(path: str) -> None:
 def append(
     path: str, table: pa.Table, *, app: tuple[str, int] | None = None, widen: bool = False
 ) -> bool:
-    """Append in one commit. Creates the table, in a separate commit, if it is absent. Return whether it wrote.
+    """Append in one commit. Creates the table, in a separate commit, if it is absent. Return
+    whether it wrote.
 
-    `app`, a transaction id and version, makes the call idempotent: it skips a version that the table already contains
-    or that a concurrent writer commits first. `widen` adds columns that the table lacks; it needs `app`.
+    `app`, a transaction id and version, makes the call idempotent: it skips a version that the
+    table already contains or that a concurrent writer commits first. `widen` adds columns that the
+    table lacks; it needs `app`.
     """
     target = _made(path, table.schema)
     if app is None:
@@ -91,11 +97,12 @@ def append(
 def fence(path: str, apps: Sequence[WriterId], note: str) -> bool:
     """Fence the table: commit the newest transaction of each of `apps` again, without rows.
 
-    A write under one of these transaction ids that began before the fence can't commit. `note` becomes the commit's
-    `userMetadata`.
+    A write under one of these transaction ids that began before the fence can't commit. `note`
+    becomes the commit's `userMetadata`.
 
-    Returns False if deltalake can't write the table because of a writer feature that Spark enabled, else True. Raises
-    CommitFailedError if every attempt lost to another writer, or if a commit failed for any other reason.
+    Returns False if deltalake can't write the table because of a writer feature that Spark enabled,
+    else True. Raises CommitFailedError if every attempt lost to another writer, or if a commit
+    failed for any other reason.
     """
     nothing_else = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
     for left in reversed(range(_FENCES)):
@@ -120,17 +127,19 @@ def fence(path: str, apps: Sequence[WriterId], note: str) -> bool:
         except CommitFailedError as error:
             if _UNSUPPORTED in str(error):
                 return False
-            # retry if a commit in flight came first, so that the fence follows it; raise any other failure
+            # retry if a commit in flight came first, so that the fence follows it; raise any other
+            # failure
             if not left or TableLog(path).version == table.version():
                 raise
     raise AssertionError("the last try returns or raises")
 
 
 def clear_unmade(path: str) -> None:
-    """Remove the leftovers of a crash during table creation: a `_delta_log` without commits, and nothing beside it.
+    """Remove the leftovers of a crash during table creation: a `_delta_log` without commits, and
+    nothing beside it.
 
-    Spark's `createIfNotExists` takes such a directory for an existing table, and the next read fails. The table's own
-    directory is kept, with its mode.
+    Spark's `createIfNotExists` takes such a directory for an existing table, and the next read
+    fails. The table's own directory is kept, with its mode.
     """
     home, log = Path(path), Path(path, "_delta_log")
     if log.is_dir() and not TableLog(path).exists and [*home.iterdir()] == [log]:
@@ -149,7 +158,8 @@ def append_query(path: str, source: str, sql: str, *, app: tuple[str, int]) -> N
 
 
 def replace(path: str, source: str, *, app: tuple[str, int]) -> None:
-    """Overwrite the table at `path` with the rows and schema of the table at `source`, in one commit.
+    """Overwrite the table at `path` with the rows and schema of the table at `source`, in one
+    commit.
 
     `app` as in `append`.
     """
@@ -172,8 +182,8 @@ def _write_once(
 ) -> bool:
     """Write under a transaction id and return whether it wrote.
 
-    The write uses the version of the table in which the id was looked up. So a concurrent commit of the same id
-    conflicts with it.
+    The write uses the version of the table in which the id was looked up. So a concurrent commit of
+    the same id conflicts with it.
     """
     if _holds(target, app):
         return False
@@ -194,7 +204,9 @@ def _holds(table: DeltaTable, app: tuple[str, int]) -> bool:
 
 
 def replace_where(path: str, table: pa.Table, where: str) -> None:
-    """Replace the rows that match `where` (SQL), in one commit. All rows of `table` must match it."""
+    """Replace the rows that match `where` (SQL), in one commit. All rows of `table` must match
+    it.
+    """
     if table.num_rows:
         write_deltalake(opened(path), table, mode="overwrite", predicate=where)
     else:

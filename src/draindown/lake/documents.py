@@ -1,4 +1,6 @@
-"""JSON documents of a lake: written atomically, each with its format. Errors name the damaged file."""
+"""JSON documents of a lake: written atomically, each with its format. Errors name the damaged
+file.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,23 @@ T = TypeVar("T")
 
 
 def absolute(path: str | Path) -> str:
-    """Return a path as the intake records it: absolute, without `..`, and with symbolic links unresolved."""
+    """Return a path as the intake records it: absolute, without `..`, and with symbolic links
+    unresolved.
+    """
     return os.path.abspath(path)  # noqa: PTH100 - `resolve` follows links, `absolute` leaves `..`
 
 
 def write_json(path: str, content: Mapping[str, Any]) -> None:
-    """Write a document, replacing any content. For documents with one writer at a time, such as the lease's holder."""
+    """Write a document, replacing any content. For documents with one writer at a time, such as the
+    lease's holder.
+    """
     store_of(path).put(path, encode(content))
 
 
 def create_json(path: str, content: Mapping[str, Any]) -> bool:
-    """Create a document and return whether this call created it. Of concurrent calls, exactly one succeeds."""
+    """Create a document and return whether this call created it. Of concurrent calls, exactly one
+    succeeds.
+    """
     return store_of(path).create(path, encode(content)) is not None
 
 
@@ -40,7 +48,8 @@ def delete(path: str) -> None:
 def read_json(path: str) -> dict[str, Any] | None:
     """Return the document at `path`, or None if it is absent.
 
-    Raises ValueError if it is truncated or not a document; TerminalError `format-unknown` if another version wrote it.
+    Raises ValueError if it is truncated or not a document; TerminalError `format-unknown` if
+    another version wrote it.
     """
     found = store_of(path).read(path)
     return None if found is None else decode(path, found[0])
@@ -49,10 +58,12 @@ def read_json(path: str) -> dict[str, Any] | None:
 def kept(
     path: str, what: Callable[[dict[str, Any]], T], *, without: str, copied: bool = True
 ) -> T | None:
-    """Return the document at `path`, parsed by `what`, or None if it is absent. For state that can't be derived.
+    """Return the document at `path`, parsed by `what`, or None if it is absent. For state that
+    can't be derived.
 
-    `what` raises ValueError, TypeError, LookupError or AttributeError on invalid content. `without`: for people, the
-    consequence of continuing without the file. `copied`: whether an older copy of the file is a valid replacement.
+    `what` raises ValueError, TypeError, LookupError or AttributeError on invalid content.
+    `without`: for people, the consequence of continuing without the file. `copied`: whether an
+    older copy of the file is a valid replacement.
 
     Raises TerminalError `state-damaged`, `format-unknown`.
     """
@@ -75,7 +86,9 @@ def encode(content: Mapping[str, Any]) -> bytes:
 
 
 def decode(path: str, raw: bytes) -> dict[str, Any]:
-    """Return the content of a document. Raises ValueError if it is truncated, TerminalError `format-unknown`."""
+    """Return the content of a document. Raises ValueError if it is truncated, TerminalError
+    `format-unknown`.
+    """
     content = json.loads(raw)
     if not isinstance(content, dict) or FIELD not in content:
         raise ValueError("it names no format")
@@ -86,8 +99,8 @@ def decode(path: str, raw: bytes) -> dict[str, Any]:
 def make_home(layout: FlowLayout) -> None:
     """Create the directory of the flow's state. No-op if it exists.
 
-    Group and others have no access, whatever the umask. Checkpoint, reports and gate results contain data of records,
-    and a writer of the directory controls what the flow reads.
+    Group and others have no access, whatever the umask. Checkpoint, reports and gate results
+    contain data of records, and a writer of the directory controls what the flow reads.
     """
     home = Path(layout.home)
     for place in (home.parent.parent, home.parent):

@@ -1,6 +1,8 @@
-"""Table features that draindown's engines support. deltalake reads all tables, and writes those beside the target.
+"""Table features that draindown's engines support. deltalake reads all tables, and writes those
+beside the target.
 
-Spark reads and writes all of them. The sets are those of the pinned versions; tests compare them with the engines.
+Spark reads and writes all of them. The sets are those of the pinned versions; tests compare them
+with the engines.
 """
 
 from __future__ import annotations
@@ -105,7 +107,9 @@ def described(path: str, names: Iterable[str], engine: str) -> str:
 
 
 def dropped(path: str, names: Iterable[str]) -> list[str]:
-    """Return the statements of Spark SQL that remove features; empty if Spark cannot remove one of them."""
+    """Return the statements of Spark SQL that remove features; empty if Spark cannot remove one of
+    them.
+    """
     if not _DROPPED_BY_SPARK.issuperset(names):
         return []
     return [
@@ -127,7 +131,9 @@ def refuse_unreadable(path: str, protocol: ProtocolVersions) -> None:
 
 
 def unwritable(protocol: ProtocolVersions, *, beside: bool) -> list[str]:
-    """Return the features by which writes fail. `beside`: deltalake writes the table, as all but the target."""
+    """Return the features by which writes fail. `beside`: deltalake writes the table, as all but
+    the target.
+    """
     required = set(protocol.writer_features or ())
     if protocol.min_writer_version == _WITH_IDENTITY:
         required.add("identityColumns")

@@ -1,7 +1,7 @@
 """The Delta tables of one flow: the only list of them.
 
-Whoever has to treat all of a flow's tables (damage, fences, compaction, rights, a drill's isolation) takes them from
-here, so that a new table needs one line.
+Whoever has to treat all of a flow's tables (damage, fences, compaction, rights, a drill's
+isolation) takes them from here, so that a new table needs one line.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class FlowTable:
         holds: its rows, in a few words.
         keys: the columns that identify a row; empty if nothing does.
         restored: how its rows come back after the table is lost.
-        writes: the purpose in the transaction ids of a batch's writes, which a fence repeats; None if the table needs
+        writes: the purpose in the transaction ids of a batch's writes, which a fence repeats; None
+        if the table needs
             no fence.
         compacted: whether the compact step rewrites small files and removes old ones.
     """
@@ -37,14 +38,15 @@ class FlowTable:
 
 
 # Why some tables need no fence: a straggler of a driver that lost its lease does them no harm.
-# Intake: the slice's number is the version of the transaction, and two writers of one version can't both commit.
-# Ledger: a row is written after the target's commit, which the target's fence prevents.
-# Inputs: a slice is pinned, so a straggler writes the same rows; the batch's next attempt replaces what differs.
-# Parked files and decisions are events, of which the newest counts.
+# Intake: the slice's number is the version of the transaction, and two writers of one version can't
+# both commit. Ledger: a row is written after the target's commit, which the target's fence
+# prevents. Inputs: a slice is pinned, so a straggler writes the same rows; the batch's next attempt
+# replaces what differs. Parked files and decisions are events, of which the newest counts.
 
 
 def flow_tables(layout: FlowLayout, generation: int) -> tuple[FlowTable, ...]:
-    """Return the flow's tables in the order in which they are written: what a row refers to comes before it.
+    """Return the flow's tables in the order in which they are written: what a row refers to comes
+    before it.
 
     `generation` selects the intake. Tables that do not exist are included.
     """
@@ -141,5 +143,7 @@ def _written(
     *,
     purpose: str | None = None,
 ) -> FlowTable:
-    """Return a table that batches write under a transaction id of their own, and that is compacted."""
+    """Return a table that batches write under a transaction id of their own, and that is
+    compacted.
+    """
     return FlowTable(name, path, holds, keys, restored, purpose or name, compacted=True)

@@ -1,4 +1,6 @@
-"""The format number of draindown's documents and tables, stored with each so that no other version misreads it."""
+"""The format number of draindown's documents and tables, stored with each so that no other version
+misreads it.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +10,24 @@ from typing import Any
 from draindown.base.errors import TerminalError
 
 FORMAT = 1
-"""Format number of every document, report and request, and of every table that draindown creates."""
+"""Format number of every document, report and request, and of every table that draindown
+creates.
+"""
 FIELD = "format"
 """Key of the format number in a JSON object."""
 PROPERTY = "draindown.format"
 """Table property with the format number.
 
-A table without it is accepted: after a crash during table creation, Spark may create the table without it.
+A table without it is accepted: after a crash during table creation, Spark may create the table
+without it.
 """
 
 
 def refuse_unknown(what: str, found: object, *, otherwise: str = "") -> None:
     """Refuse a format number other than FORMAT. Raises TerminalError `format-unknown`.
 
-    `what`: the file or other object that was read. `found`: its format number. `otherwise`: the alternative to
-    installing another version, for people.
+    `what`: the file or other object that was read. `found`: its format number. `otherwise`: the
+    alternative to installing another version, for people.
     """
     if found == FORMAT and not isinstance(found, bool):
         return
@@ -38,7 +43,9 @@ def refuse_unknown(what: str, found: object, *, otherwise: str = "") -> None:
 
 
 def refuse_unknown_table(path: str, properties: Mapping[str, Any]) -> None:
-    """Refuse a table that another version of draindown created. Raises TerminalError `format-unknown`."""
+    """Refuse a table that another version of draindown created. Raises TerminalError
+    `format-unknown`.
+    """
     found = properties.get(PROPERTY)
     if found is not None:
         refuse_unknown(path, int(found) if str(found).isdecimal() else found)

@@ -1,8 +1,8 @@
 """The identity of a lake, and the project's record of the lakes that its pipelines have used.
 
-A path does not identify a lake: the directory of a disk that is not mounted is an empty one. So each lake holds an id,
-and `.draindown/` in the project the id that it found at each path. The identity is written first: after a crash between
-both, the next run records what it finds.
+A path does not identify a lake: the directory of a disk that is not mounted is an empty one. So
+each lake holds an id, and `.draindown/` in the project the id that it found at each path. The
+identity is written first: after a crash between both, the next run records what it finds.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ def has_flows(lake: str) -> bool:
 
 
 def begin(lake: str, by: str, id: str = "") -> Identity:
-    """Give a lake an identity, and return the one that it has then: of concurrent calls, one id counts."""
+    """Give a lake an identity, and return the one that it has then: of concurrent calls, one id
+    counts.
+    """
     Path(state_of(lake)).mkdir(mode=0o755, parents=True, exist_ok=True)
     own = Identity(id or secrets.token_hex(8), now().isoformat(timespec="seconds"), by)
     if create_json(identity_of(lake), asdict(own)):
@@ -80,7 +82,9 @@ def begin(lake: str, by: str, id: str = "") -> Identity:
 
 
 def records(root: Path) -> list[Record]:
-    """Return the lakes on record in a project, without unreadable records. Raises TerminalError `state-damaged`."""
+    """Return the lakes on record in a project, without unreadable records. Raises TerminalError
+    `state-damaged`.
+    """
     return list(_readable(root / _RECORDS))
 
 

@@ -12,17 +12,20 @@ import hashlib
 from dataclasses import dataclass, replace
 
 _LONGEST = 250
-"""Maximum characters of a path segment. File systems allow 255 bytes; Airflow's run ids have at most 250 characters."""
+"""Maximum characters of a path segment. File systems allow 255 bytes; Airflow's run ids have at
+most 250 characters.
+"""
 
 
 @dataclass(frozen=True)
 class FlowLayout:
     """Paths of one flow. All are strings under `lake`, without a trailing slash.
 
-    `staged`: the generation of a rebuild, whose tables are beside the live ones until the swap; 0 for the live tables.
-    Inputs, decisions, lease, and what the source keeps are shared by both.
-    `own_intakes`: whether each generation has an intake of its own. Otherwise all generations share one.
-    `has_sinks`: whether batches go to sinks too, so that there may be a table of rows that no sink could hold.
+    `staged`: the generation of a rebuild, whose tables are beside the live ones until the swap; 0
+    for the live tables. Inputs, decisions, lease, and what the source keeps are shared by both.
+    `own_intakes`: whether each generation has an intake of its own. Otherwise all generations share
+    one. `has_sinks`: whether batches go to sinks too, so that there may be a table of rows that no
+    sink could hold.
     """
 
     lake: str
@@ -74,7 +77,9 @@ class FlowLayout:
 
     @property
     def hidden(self) -> str:
-        """Delta table of events that no row of a history holds whole; absent until the first one."""
+        """Delta table of events that no row of a history holds whole; absent until the first
+        one.
+        """
         return self._of("hidden", self._under("hidden", self.table_name))
 
     @property
@@ -83,7 +88,9 @@ class FlowLayout:
         return self._of("snapshots", self._under("snapshots", self.flow))
 
     def memory(self, name: str) -> str:
-        """Return the table beside the target by the name that its kind has: `tombstones`, `hidden` or `snapshots`."""
+        """Return the table beside the target by the name that its kind has: `tombstones`, `hidden`
+        or `snapshots`.
+        """
         return {"tombstones": self.tombstones, "hidden": self.hidden, "snapshots": self.snapshots}[
             name
         ]
@@ -133,7 +140,9 @@ class FlowLayout:
         return self._under("raw", self.flow)
 
     def intake_of(self, generation: int) -> str:
-        """Return the Delta table of the pinned input that a generation reads; one commit is one slice."""
+        """Return the Delta table of the pinned input that a generation reads; one commit is one
+        slice.
+        """
         return (
             f"{self.home}/generations/{generation:04d}/intake"
             if self.own_intakes
@@ -167,12 +176,16 @@ class FlowLayout:
 
     @property
     def replaying(self) -> str:
-        """JSON file of the quarantined rows that the newest replay releases when its batch is committed."""
+        """JSON file of the quarantined rows that the newest replay releases when its batch is
+        committed.
+        """
         return self._of("replaying.json", f"{self.home}/replaying.json")
 
     @property
     def replays(self) -> str:
-        """Directory with one JSON file per replay of files or of a time range: its batches, pinned."""
+        """Directory with one JSON file per replay of files or of a time range: its batches,
+        pinned.
+        """
         return f"{self.home}/replays"
 
     def checkpoint(self, generation: int) -> str:
@@ -180,7 +193,9 @@ class FlowLayout:
         return f"{self.home}/generations/{generation:04d}/checkpoint"
 
     def forgotten(self, generation: int) -> str:
-        """Directory of a checkpoint and an intake that are void, while their files are removed; else absent."""
+        """Directory of a checkpoint and an intake that are void, while their files are removed;
+        else absent.
+        """
         return f"{self.home}/generations/{generation:04d}/forgotten"
 
     def aside(self, generation: int) -> str:
@@ -209,7 +224,9 @@ class FlowLayout:
 
     @property
     def foreign(self) -> str:
-        """Directory of the revisions of the document with accepted foreign commits, and of the rows they changed."""
+        """Directory of the revisions of the document with accepted foreign commits, and of the rows
+        they changed.
+        """
         return f"{self.home}/foreign"
 
     @property
@@ -219,7 +236,9 @@ class FlowLayout:
 
     @property
     def readers(self) -> str:
-        """Directory with one JSON file per flow that reads the table: what of it the reader still needs."""
+        """Directory with one JSON file per flow that reads the table: what of it the reader still
+        needs.
+        """
         return f"{self.home}/readers"
 
     @property
@@ -229,21 +248,29 @@ class FlowLayout:
 
     @property
     def loads(self) -> str:
-        """JSON file with the measured load of recent batches, which determines the size of the next ones."""
+        """JSON file with the measured load of recent batches, which determines the size of the next
+        ones.
+        """
         return f"{self.home}/loads.json"
 
     @property
     def drift(self) -> str:
-        """JSON file of drift: fields and columns that differ from the contract, each with its first file."""
+        """JSON file of drift: fields and columns that differ from the contract, each with its first
+        file.
+        """
         return f"{self.home}/drift.json"
 
     @property
     def spool(self) -> str:
-        """Directory of copies of input files that a batch reads instead of the originals; absent between batches."""
+        """Directory of copies of input files that a batch reads instead of the originals; absent
+        between batches.
+        """
         return f"{self.home}/spool"
 
     def probe(self, start: str) -> str:
-        """Directory in which the executors of a cluster show that they see the lake; absent after a step has begun."""
+        """Directory in which the executors of a cluster show that they see the lake; absent after a
+        step has begun.
+        """
         return f"{self.home}/probe-{start}"
 
     @property
@@ -263,7 +290,9 @@ class FlowLayout:
 
     @property
     def ledger_claims(self) -> str:
-        """Directory of the revisions of the claim on the live ledger, and on all tables that are named by the flow."""
+        """Directory of the revisions of the claim on the live ledger, and on all tables that are
+        named by the flow.
+        """
         return f"{self.claims}/flow.{self.flow}"
 
     @property
@@ -281,11 +310,15 @@ class FlowLayout:
         return f"{self.reports}/{safe_name(run_id)}"
 
     def report(self, run_id: str, step: str, start: str = "") -> str:
-        """Return the path of the JSON report of one start of a step (plan, drain, check, compact) of a run."""
+        """Return the path of the JSON report of one start of a step (plan, drain, check, compact)
+        of a run.
+        """
         return self._of_start(run_id, step, start, ".json")
 
     def log(self, run_id: str, step: str, start: str = "") -> str:
-        """Return the path of the driver log of one start of a step: Spark's output and stack traces."""
+        """Return the path of the driver log of one start of a step: Spark's output and stack
+        traces.
+        """
         return self._of_start(run_id, step, start, ".log")
 
     def at_work(self, run_id: str, step: str, start: str = "") -> str:
@@ -296,11 +329,15 @@ class FlowLayout:
         return self._of_start(run_id, step, start, ".at-work")
 
     def taken(self, run_id: str, step: str, start: str) -> str:
-        """Return the path of the JSON file of the task that took over the report of a start of another driver."""
+        """Return the path of the JSON file of the task that took over the report of a start of
+        another driver.
+        """
         return self._of_start(run_id, step, start, ".taken")
 
     def announced(self, run_id: str, step: str, start: str) -> str:
-        """Return the path of the JSON file of the task whose asset event is about what a start published."""
+        """Return the path of the JSON file of the task whose asset event is about what a start
+        published.
+        """
         return self._of_start(run_id, step, start, ".announced")
 
     def _of_start(self, run_id: str, step: str, start: str, ending: str) -> str:
@@ -312,7 +349,9 @@ class FlowLayout:
         return f"{self.home}/validations"
 
     def validations(self, run_id: str, start: str) -> str:
-        """Return the directory of the gate results of one start of a run's check: `result.json` and `index.html`."""
+        """Return the directory of the gate results of one start of a run's check: `result.json` and
+        `index.html`.
+        """
         return f"{self.all_validations}/{safe_name(run_id)}/{safe_name(start)}"
 
 
@@ -327,7 +366,9 @@ def identity_of(lake: str) -> str:
 
 
 def table_unit(name: str) -> str:
-    """Return how slices name a live table: by its path within the lake, so that a copied lake names its own."""
+    """Return how slices name a live table: by its path within the lake, so that a copied lake names
+    its own.
+    """
     return f"tables/{name}"
 
 
@@ -337,9 +378,11 @@ def table_of_unit(unit: str) -> str:
 
 
 def safe_name(text: str) -> str:
-    """Return a run id as one path segment: characters other than ASCII letters, digits and `._+=-` become `_`.
+    """Return a run id as one path segment: characters other than ASCII letters, digits and `._+=-`
+    become `_`.
 
-    A changed name ends with a hash of the id, so that different ids get different names. Idempotent.
+    A changed name ends with a hash of the id, so that different ids get different names.
+    Idempotent.
     """
     kept = "".join(c if c.isascii() and (c.isalnum() or c in "._+=-") else "_" for c in text)[
         :_LONGEST

@@ -18,7 +18,9 @@ _VECTOR = re.compile(r"[^/\s\"']*deletion_vector_[0-9a-f-]+\.bin")
 
 
 def lost_files(log: TableLog) -> list[str]:
-    """Return the paths of data files of a version that don't exist; if all do, of a deletion vector that doesn't."""
+    """Return the paths of data files of a version that don't exist; if all do, of a deletion vector
+    that doesn't.
+    """
     # not `file_uris`: it URL-encodes the table's path but does not encode the file's path again
     places = (
         _place(log, name)
@@ -29,9 +31,11 @@ def lost_files(log: TableLog) -> list[str]:
 
 
 def absent_files(log: TableLog) -> list[str]:
-    """Return the data files of a version that their directories do not list. Each directory is listed once.
+    """Return the data files of a version that their directories do not list. Each directory is
+    listed once.
 
-    For plans: empty for a table of more than `_LISTED` files, and deletion vectors are not looked for.
+    For plans: empty for a table of more than `_LISTED` files, and deletion vectors are not looked
+    for.
     """
     files = log.added_files()
     if files.num_rows > _LISTED:
@@ -53,7 +57,9 @@ def _place(log: TableLog, name: str) -> Path:
 
 
 def _is_elsewhere(name: str) -> bool:
-    """Return whether a file is named by a URI, as those of a shallow clone are: it is the original's."""
+    """Return whether a file is named by a URI, as those of a shallow clone are: it is the
+    original's.
+    """
     return _URI.match(name) is not None
 
 
@@ -69,11 +75,14 @@ def _listed(directory: Path, names: list[str]) -> set[str]:
 
 
 _LISTED = 20_000
-"""Most data files for which a plan lists directories: about 10 microseconds each on a local disk."""
+"""Most data files for which a plan lists directories: about 10 microseconds each on a local
+disk.
+"""
 
 
 def vacuumed(log: TableLog, version: int, file: str) -> int | None:
-    """Return the version of the VACUUM that may have removed a file of an earlier `version`; None if none may have.
+    """Return the version of the VACUUM that may have removed a file of an earlier `version`; None
+    if none may have.
 
     That is one after the commit that took the file out of the table.
     """
@@ -87,7 +96,9 @@ def vacuumed(log: TableLog, version: int, file: str) -> int | None:
 
 
 def _taken_out(log: TableLog, version: int, file: str) -> int | None:
-    """Return the first commit after `version` that removes a data file from the table; None if the log has none."""
+    """Return the first commit after `version` that removes a data file from the table; None if the
+    log has none.
+    """
     home = Path(_plain(log.path))
     for number in range(version + 1, log.version + 1):
         commit = home / "_delta_log" / f"{number:020}.json"
@@ -101,7 +112,9 @@ def _taken_out(log: TableLog, version: int, file: str) -> int | None:
 
 
 def _lost_vectors(log: TableLog) -> list[str]:
-    """Return the path of a deletion vector that doesn't exist. deltalake lists none, and reads all or fails."""
+    """Return the path of a deletion vector that doesn't exist. deltalake lists none, and reads all
+    or fails.
+    """
     try:
         log.deleted_rows()
     except DeltaError as error:

@@ -1,7 +1,8 @@
-"""Compare a Delta table's metadata at two versions: columns by identity, partitioning, constraints, properties.
+"""Compare a Delta table's metadata at two versions: columns by identity, partitioning, constraints,
+properties.
 
-With column mapping, a column's identity is its physical name; without it, the name. Delta gives the columns that a
-table has already their names as physical names when it enables column mapping.
+With column mapping, a column's identity is its physical name; without it, the name. Delta gives the
+columns that a table has already their names as physical names when it enables column mapping.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ _MODE = "delta.columnMapping.mode"
 _LARGEST_ID = "delta.columnMapping.maxColumnId"
 _ID, _PHYSICAL = "delta.columnMapping.id", "delta.columnMapping.physicalName"
 _MADE = "col-"
-"""Beginning of the physical names that Delta gives columns which are added to a table with column mapping."""
+"""Beginning of the physical names that Delta gives columns which are added to a table with column
+mapping.
+"""
 _CONSTRAINT = "delta.constraints."
 _APPEND_ONLY = "delta.appendOnly"
 _NO_MEANING = (
@@ -29,7 +32,9 @@ _NO_MEANING = (
     "delta.typeChanges",
     "delta.invariants",
 )
-"""Keys of a column's metadata with Delta's prefix that do not change its values; changes of type are compared."""
+"""Keys of a column's metadata with Delta's prefix that do not change its values; changes of type
+are compared.
+"""
 _OWN = (
     "draindown.",
     "delta.columnMapping.",
@@ -47,8 +52,9 @@ _OWN_TOO = (
 class Alteration:
     """One difference of a table's metadata.
 
-    `column`: the column's name; empty for the table. `undo`: what takes it back, without `ALTER TABLE ...`; empty if no
-    such statement does. `harmless`: rows are written and read as before. `restricts`: Delta refuses some writes.
+    `column`: the column's name; empty for the table. `undo`: what takes it back, without `ALTER
+    TABLE ...`; empty if no such statement does. `harmless`: rows are written and read as before.
+    `restricts`: Delta refuses some writes.
     """
 
     column: str
@@ -123,7 +129,9 @@ def alterations(before: Shape, now: Shape) -> list[Alteration]:
 
 
 def beside(shape: Shape) -> list[Alteration]:
-    """Return what another engine did to a table beside the target: draindown maps no columns and restricts none."""
+    """Return what another engine did to a table beside the target: draindown maps no columns and
+    restricts none.
+    """
     found = [
         _restriction(name, value)
         for name, value in shape.properties.items()
@@ -226,7 +234,9 @@ def _changed(old: _Nodes, new: _Nodes) -> Iterator[Alteration]:
 
 
 def _described_otherwise(was: _Node, node: _Node) -> Iterator[Alteration]:
-    """Yield what the column's metadata has otherwise: what computes or compares values, then comments and defaults."""
+    """Yield what the column's metadata has otherwise: what computes or compares values, then
+    comments and defaults.
+    """
     before, after = _meanings(was.metadata), _meanings(node.metadata)
     for key in sorted(before.keys() | after.keys()):
         if before.get(key) != after.get(key):
@@ -242,7 +252,9 @@ def _described_otherwise(was: _Node, node: _Node) -> Iterator[Alteration]:
 
 
 def _meanings(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of a column's metadata that change its values: generated, identity, CHAR(n), collations."""
+    """Return the entries of a column's metadata that change its values: generated, identity,
+    CHAR(n), collations.
+    """
     return {
         key: value
         for key, value in metadata.items()

@@ -1,4 +1,6 @@
-"""Whether the lake of a pipeline is where it was. A lake is begun on purpose; elsewhere a missing one is refused."""
+"""Whether the lake of a pipeline is where it was. A lake is begun on purpose; elsewhere a missing
+one is refused.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,10 @@ class Lake:
     """A pipeline's lake, as the project and the environment know it.
 
     Attributes:
-        path: absolute; symbolic links are not resolved, which lead elsewhere once a disk is mounted.
-        records: the lakes that the project's pipelines have used.
-        pins: ids that the environment requires; empty if it requires none.
-        found, own: what is at the path, and its identity.
+        path: absolute; symbolic links are not resolved, which lead elsewhere once a disk is
+        mounted. records: the lakes that the project's pipelines have used. pins: ids that the
+        environment requires; empty if it requires none. found, own: what is at the path, and its
+        identity.
     """
 
     path: str
@@ -80,15 +82,17 @@ class Lake:
             raise self._missing()
 
     def enter(self, by: str) -> None:
-        """Refuse a missing lake, give one without it an identity, and record it. Raises as `refuse_missing`."""
+        """Refuse a missing lake, give one without it an identity, and record it. Raises as
+        `refuse_missing`.
+        """
         self.refuse_missing()
         self._record(self.own or identity.begin(self.path, by))
 
     def accept(self, by: str) -> Identity:
         """Begin a lake, or accept the one that is there, as a person asked. Return its identity.
 
-        Flows without an identity get the id on record. Raises TerminalError `lake-missing` if the environment requires
-        another lake.
+        Flows without an identity get the id on record. Raises TerminalError `lake-missing` if the
+        environment requires another lake.
         """
         if self.own is None:
             only = next(iter(self.pins)) if len(self.pins) == 1 else ""
@@ -179,7 +183,9 @@ class Lake:
 def answer(
     found: Found, own: str, known: str, used: Collection[str], pins: Collection[str]
 ) -> Answer:
-    """Return whether a pipeline may work in what is at the path of its lake. Arguments as the attributes of `Lake`."""
+    """Return whether a pipeline may work in what is at the path of its lake. Arguments as the
+    attributes of `Lake`.
+    """
     if found == "lake":
         if pins:
             return "open" if own in pins else "not pinned"

@@ -2,9 +2,9 @@
 
     0000000007.json   revision 7, complete and immutable. The newest revision is the document
 
-A change is a compare-and-swap. A writer that read revision 7 creates revision 8. Of concurrent writers one succeeds;
-the others read again and retry. It only needs an atomic `Store.create`, so it works on a mount whose hosts don't share
-file locks.
+A change is a compare-and-swap. A writer that read revision 7 creates revision 8. Of concurrent
+writers one succeeds; the others read again and retry. It only needs an atomic `Store.create`, so it
+works on a mount whose hosts don't share file locks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from draindown.lake.documents import create_json, kept
 
 T = TypeVar("T")
 KEPT = 5
-"""Revisions that are kept, including the newest: a reader can be this many changes late after listing the directory."""
+"""Revisions that are kept, including the newest: a reader can be this many changes late after
+listing the directory.
+"""
 _NAME = re.compile(r"(\d{10})\.json")
 _OLD = re.compile(
     r"(\d{10})\.json|\.(\d{10})\.json\..*\.tmp"
@@ -46,7 +48,8 @@ class Revisions(Generic[T]):
     def newest(self) -> tuple[int, T | None]:
         """Return number and content of the newest revision; 0 and None before the first.
 
-        Raises TerminalError `state-damaged`; OSError ESTALE if the listing keeps naming a file that is gone.
+        Raises TerminalError `state-damaged`; OSError ESTALE if the listing keeps naming a file that
+        is gone.
         """
         for _ in range(_LISTINGS):
             number = self._newest_number()
@@ -61,10 +64,11 @@ class Revisions(Generic[T]):
         )
 
     def put(self, after: int, content: Any) -> bool:
-        """Create the revision after number `after` with `content` (plain JSON). Return whether this call created it.
+        """Create the revision after number `after` with `content` (plain JSON). Return whether this
+        call created it.
 
-        Also returns False if KEPT or more revisions followed before this call ended. The change may be one of those, so
-        changes must be idempotent.
+        Also returns False if KEPT or more revisions followed before this call ended. The change may
+        be one of those, so changes must be idempotent.
 
         Atomic: after a crash, the revision is complete or absent.
         """
@@ -75,8 +79,9 @@ class Revisions(Generic[T]):
                 return False
         except FileNotFoundError:  # another writer removed this draft, as one of an old revision
             return False
-        # A writer that was paused may create a number whose revision existed and was removed since. Then at least KEPT
-        # newer revisions exist. With fewer newer ones, this number was not removed and they follow this revision.
+        # A writer that was paused may create a number whose revision existed and was removed since.
+        # Then at least KEPT newer revisions exist. With fewer newer ones, this number was not
+        # removed and they follow this revision.
         if self._newest_number() >= number + KEPT:
             return False
         self._remove_old(number)

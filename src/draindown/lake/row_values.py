@@ -12,7 +12,9 @@ from draindown.base.clock import EPOCH
 
 
 class Beyond(str):
-    """Text of a date or a time beyond the years 1 to 9999. `number`: days or microseconds since the epoch."""
+    """Text of a date or a time beyond the years 1 to 9999. `number`: days or microseconds since the
+    epoch.
+    """
 
     __slots__ = ("number",)
     number: int
@@ -39,7 +41,9 @@ def values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Return rows, with values as those of `values`, as a table. A column that a row lacks is NULL in it."""
+    """Return rows, with values as those of `values`, as a table. A column that a row lacks is NULL
+    in it.
+    """
     return pa.table(
         [_array([row.get(one.name) for row in rows], one.type) for one in schema], schema=schema
     )
@@ -65,7 +69,9 @@ def _number(value: date | Beyond | None) -> int | None:
 def _or_text(
     number: int | None, epoch: date, unit: timedelta, column: pa.ChunkedArray
 ) -> date | Beyond | None:
-    """Return a date or a time; as text where its year is not one of Python's, as the end of the last window's is."""
+    """Return a date or a time; as text where its year is not one of Python's, as the end of the
+    last window's is.
+    """
     if number is None:
         return None
     try:

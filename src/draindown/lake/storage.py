@@ -1,4 +1,5 @@
-"""Detect storage that can't be written: a full disk, a read-only file system, no permission, a file as directory.
+"""Detect storage that can't be written: a full disk, a read-only file system, no permission, a file
+as directory.
 
 Error messages differ by engine, version and locale, so the flow's directories are checked too.
 """
@@ -22,7 +23,8 @@ from draindown.lake.layout import FlowLayout
 
 Trouble = Literal["full", "read-only", "denied", "no directory"]
 _SIGNS: dict[Trouble, tuple[str, ...]] = {
-    # the text of errno, as in messages of the JVM and Python, and its number, as in messages of deltalake (Rust)
+    # the text of errno, as in messages of the JVM and Python, and its number, as in messages of
+    # deltalake (Rust)
     "full": ("No space left on device", "os error 28)", "Disk quota exceeded", "os error 122)"),
     "read-only": ("Read-only file system", "os error 30)"),
     "denied": (
@@ -39,8 +41,9 @@ def refusal(
 ) -> TerminalError | None:
     """Return the error to raise if storage that can't be written or read caused `error`, else None.
 
-    Its code is `disk-full`, `lake-not-writable`, `permission-denied` or `not-a-directory`. Without a `layout`, only the
-    error's own text is examined, and no directory. `again`: the command to repeat; default: a run of the pipeline.
+    Its code is `disk-full`, `lake-not-writable`, `permission-denied` or `not-a-directory`. Without
+    a `layout`, only the error's own text is examined, and no directory. `again`: the command to
+    repeat; default: a run of the pipeline.
     """
     chain = list(causes(error))
     told = next((found for one in chain if (found := _told(one))), None)
@@ -60,13 +63,17 @@ def refusal(
 
 
 def refuse_file_as_lake(lake: str, *, tried: str, again: str) -> None:
-    """Raise TerminalError `not-a-directory` if the lake's path is that of a file, or leads through one."""
+    """Raise TerminalError `not-a-directory` if the lake's path is that of a file, or leads through
+    one.
+    """
     if not _nearest(lake).is_dir():
         raise _no_directory(lake, tried, "nothing was changed", again)
 
 
 def unwritable(layout: FlowLayout) -> TerminalError | None:
-    """Return the error that a run would end with because a directory of the flow can't be written now, else None."""
+    """Return the error that a run would end with because a directory of the flow can't be written
+    now, else None.
+    """
     tried, run = (
         f"look at the lake of pipeline {layout.pipeline}",
         f"draindown run {layout.pipeline}",
@@ -95,7 +102,9 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 def named(
     layout: FlowLayout, *, tried: str, changed: str = "nothing was changed"
 ) -> Iterator[None]:
-    """Translate an error in the block with `refusal`. Other errors, and DraindownError, pass unchanged."""
+    """Translate an error in the block with `refusal`. Other errors, and DraindownError, pass
+    unchanged.
+    """
     try:
         yield
     except DraindownError:
@@ -125,10 +134,11 @@ def _file(error: BaseException) -> str:
 
 
 def _at_fault(layout: FlowLayout, told: Trouble | None) -> tuple[Trouble, str] | None:
-    """Return the trouble and path of the first directory of the flow whose trouble the error tells; else None.
+    """Return the trouble and path of the first directory of the flow whose trouble the error tells;
+    else None.
 
-    An error that tells none is that of the first directory that can't be written. Where the lake is a file, every
-    error comes of that.
+    An error that tells none is that of the first directory that can't be written. Where the lake is
+    a file, every error comes of that.
     """
     return next(
         (

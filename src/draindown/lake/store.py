@@ -1,8 +1,8 @@
 """The store of draindown's documents: a key-value store for small contents, with atomic writes.
 
-A key is a path from `FlowLayout`. The interface needs no more than an object store offers: it has no rename, no
-directories that act as flags, and no ordering by modification time. `LocalStore` implements it for the file system.
-Every implementation must pass tests/unit/test_store.py.
+A key is a path from `FlowLayout`. The interface needs no more than an object store offers: it has
+no rename, no directories that act as flags, and no ordering by modification time. `LocalStore`
+implements it for the file system. Every implementation must pass tests/unit/test_store.py.
 """
 
 from __future__ import annotations
@@ -20,14 +20,18 @@ from pathlib import Path
 from typing import Protocol
 
 Tag = str
-"""Version tag of a content, like an ETag. Different contents have different tags; equal ones may have the same."""
+"""Version tag of a content, like an ETag. Different contents have different tags; equal ones may
+have the same.
+"""
 _NAMED = 40  # characters of the file's name in the draft's name; a file name has at most 255
 _TRIES = 5  # attempts to create a draft, while other processes remove the empty directory
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A key in a listing. `size`: bytes. `modified`: for people and for ages in days; do not order by it."""
+    """A key in a listing. `size`: bytes. `modified`: for people and for ages in days; do not order
+    by it.
+    """
 
     key: str
     size: int
@@ -37,9 +41,9 @@ class Entry:
 class Store(Protocol):
     """The interface of a lake's store.
 
-    A key is written by `put` alone, by one writer at a time, or by `create` alone, by any number of them. Writes are
-    atomic and durable: no reader sees partial content, and a completed write survives a power cut. Every method raises
-    OSError if the store can't be reached.
+    A key is written by `put` alone, by one writer at a time, or by `create` alone, by any number of
+    them. Writes are atomic and durable: no reader sees partial content, and a completed write
+    survives a power cut. Every method raises OSError if the store can't be reached.
     """
 
     def read(self, key: str) -> tuple[bytes, Tag] | None:
@@ -51,11 +55,15 @@ class Store(Protocol):
         ...
 
     def create(self, key: str, content: bytes) -> Tag | None:
-        """Write the content if the key is absent and return its tag, else None. Of concurrent calls, one succeeds."""
+        """Write the content if the key is absent and return its tag, else None. Of concurrent
+        calls, one succeeds.
+        """
         ...
 
     def list(self, prefix: str, after: str | None = None) -> Iterator[Entry]:
-        """Yield the entries whose keys begin with `prefix` and are greater than `after`, sorted by key."""
+        """Yield the entries whose keys begin with `prefix` and are greater than `after`, sorted by
+        key.
+        """
         ...
 
     def delete(self, key: str) -> None:
@@ -64,9 +72,11 @@ class Store(Protocol):
 
 
 class LocalStore:
-    """The store on a file system: keys are paths. Files and directories that it creates are readable by this user only.
+    """The store on a file system: keys are paths. Files and directories that it creates are
+    readable by this user only.
 
-    `create` makes a hard link, which is atomic, also on NFS. Names that begin with a dot are drafts, not keys.
+    `create` makes a hard link, which is atomic, also on NFS. Names that begin with a dot are
+    drafts, not keys.
     """
 
     def read(self, key: str) -> tuple[bytes, Tag] | None:
@@ -85,19 +95,24 @@ class LocalStore:
         return _tag(content)
 
     def create(self, key: str, content: bytes) -> Tag | None:
-        """Write the content to a draft and hard-link it, which fails if the file exists. Return its tag, else None."""
+        """Write the content to a draft and hard-link it, which fails if the file exists. Return its
+        tag, else None.
+        """
         with _draft(Path(key), content) as draft:
             try:
                 os.link(draft, key)
             except FileExistsError:
-                # if an NFS client retries after a lost reply, the link exists but the call fails; the link count tells
+                # if an NFS client retries after a lost reply, the link exists but the call fails;
+                # the link count tells
                 if draft.stat().st_nlink < 2:
                     return None
         _settle(Path(key))
         return _tag(content)
 
     def list(self, prefix: str, after: str | None = None) -> Iterator[Entry]:
-        """Yield the entries whose keys begin with `prefix` and are greater than `after`, sorted by key."""
+        """Yield the entries whose keys begin with `prefix` and are greater than `after`, sorted by
+        key.
+        """
         found = (
             entry for entry in _files(prefix.rpartition("/")[0]) if entry.key.startswith(prefix)
         )
@@ -107,7 +122,9 @@ class LocalStore:
         )
 
     def delete(self, key: str) -> None:
-        """Delete the file, drafts of it that a crashed writer left, and the directory if it is empty then."""
+        """Delete the file, drafts of it that a crashed writer left, and the directory if it is
+        empty then.
+        """
         path = Path(key)
         path.unlink(missing_ok=True)
         for draft in path.parent.glob(f"{glob.escape(_drafts_of(path))}*.tmp"):
@@ -124,7 +141,9 @@ def store_of(key: str) -> Store:
 
 @contextmanager
 def _draft(path: Path, content: bytes) -> Iterator[Path]:
-    """Yield a temporary file beside `path` with the content, synced to disk. It is deleted when the block exits."""
+    """Yield a temporary file beside `path` with the content, synced to disk. It is deleted when the
+    block exits.
+    """
     handle, name = _made(path)
     try:
         with os.fdopen(handle, "wb") as out:

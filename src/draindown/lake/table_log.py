@@ -1,7 +1,8 @@
-"""Read Delta tables without Spark: each log is opened once. All rows come from queries, which apply deletion vectors.
+"""Read Delta tables without Spark: each log is opened once. All rows come from queries, which apply
+deletion vectors.
 
-This module imports neither pandas nor duckdb. pyarrow imports pandas when it converts a timestamp to a Python object,
-as in `to_pylist`; `rows` converts numbers to datetimes instead.
+This module imports neither pandas nor duckdb. pyarrow imports pandas when it converts a timestamp
+to a Python object, as in `to_pylist`; `rows` converts numbers to datetimes instead.
 """
 
 from __future__ import annotations
@@ -32,20 +33,24 @@ from draindown.lake.transactions import WriterId
 
 T = TypeVar("T")
 UNREADABLE = (DeltaError, pa.ArrowException, OSError, TerminalError)
-"""What reading a table raises if its log or its files are damaged, gone, or of another version of draindown."""
+"""What reading a table raises if its log or its files are damaged, gone, or of another version of
+draindown.
+"""
 NO_BATCH = -1
 """Transaction version that a fence writes for a writer without a batch."""
 _NEWEST = 20  # newest commits to check; a power cut can leave empty files there
 
 
 class TableLog:
-    """A snapshot of a table from its log: at `version`, or at the newest version when the log is first read.
+    """A snapshot of a table from its log: at `version`, or at the newest version when the log is
+    first read.
 
-    The log is opened once, on first use; later commits are not visible. An absent table has no rows, no commits and no
-    transactions.
+    The log is opened once, on first use; later commits are not visible. An absent table has no
+    rows, no commits and no transactions.
 
-    Raises TerminalError `table-damaged` if a file of the table is torn or gone, `table-feature` if deltalake lacks a
-    feature of it, `format-unknown` if another version of draindown created it; deltalake's errors for anything else.
+    Raises TerminalError `table-damaged` if a file of the table is torn or gone, `table-feature` if
+    deltalake lacks a feature of it, `format-unknown` if another version of draindown created it;
+    deltalake's errors for anything else.
     """
 
     def __init__(self, path: str, version: int | None = None) -> None:
@@ -56,7 +61,9 @@ class TableLog:
 
     @cached_property
     def exists(self) -> bool:
-        """Whether there is a Delta table at the path. Checks that a log exists, without reading it."""
+        """Whether there is a Delta table at the path. Checks that a log exists, without reading
+        it.
+        """
         return DeltaTable.is_deltatable(self.path)
 
     @cached_property
@@ -70,10 +77,11 @@ class TableLog:
         return self if self.exists and version == self.version else TableLog(self.path, version)
 
     def renew(self) -> Self:
-        """Bring an opened log up to date, which reads only the commits since. What is known of it is forgotten.
+        """Bring an opened log up to date, which reads only the commits since. What is known of it
+        is forgotten.
 
-        For a log that was opened at the newest version. Does not detect that the table was replaced, so use it only
-        within one batch, under the lease.
+        For a log that was opened at the newest version. Does not detect that the table was
+        replaced, so use it only within one batch, under the lease.
         """
         held = self.__dict__
         for known in ("exists", "damage", "id"):
@@ -87,7 +95,9 @@ class TableLog:
 
     @cached_property
     def damage(self) -> str | None:
-        """The log's corruption, in words: an empty file among the newest commits, or an unreadable log; else None."""
+        """The log's corruption, in words: an empty file among the newest commits, or an unreadable
+        log; else None.
+        """
         commits = sorted((Path(self.path) / "_delta_log").glob("*.json"))[-_NEWEST:]
         empty = [commit.name for commit in commits if commit.stat().st_size == 0]
         if empty:
@@ -116,7 +126,9 @@ class TableLog:
 
     @cached_property
     def id(self) -> str:
-        """The table id from the metadata. A table that is created again at the same path has another id."""
+        """The table id from the metadata. A table that is created again at the same path has
+        another id.
+        """
         return str(self.table.metadata().id)
 
     @property
@@ -131,7 +143,9 @@ class TableLog:
 
     @property
     def column_types(self) -> dict[str, Any]:
-        """Delta's types by column, in table order: the name of a primitive type, or what describes a nested one."""
+        """Delta's types by column, in table order: the name of a primitive type, or what describes
+        a nested one.
+        """
         return {field["name"]: field["type"] for field in self.fields}
 
     @property
@@ -146,7 +160,9 @@ class TableLog:
         return None if version == NO_BATCH else version
 
     def commits(self, limit: int | None = None) -> list[Commit]:
-        """Return the newest commits, newest first: at most `limit`, or all that the log still has if it is None."""
+        """Return the newest commits, newest first: at most `limit`, or all that the log still has
+        if it is None.
+        """
         wanted = (self.version + 1 if limit is None else limit) if self.exists else 0
         if wanted > self._asked:
             with torn.named(self.path):
@@ -156,8 +172,9 @@ class TableLog:
     def _history(self, wanted: int) -> list[Commit]:
         """Return the newest commits up to this version, newest first.
 
-        deltalake reads the newest commits that the log has by now, whatever version was opened, and numbers them down
-        from that version, as if none had come after it and none were missing: the names of the files tell the numbers.
+        deltalake reads the newest commits that the log has by now, whatever version was opened, and
+        numbers them down from that version, as if none had come after it and none were missing: the
+        names of the files tell the numbers.
         """
         before = self._numbers()
         while True:
@@ -186,7 +203,8 @@ class TableLog:
         )
 
     def query(self, sql: str, beside: Mapping[str, TableLog] = MappingProxyType({})) -> pa.Table:
-        """Return the result of a query. In `sql`, this table is `t`. String views are cast to `string`.
+        """Return the result of a query. In `sql`, this table is `t`. String views are cast to
+        `string`.
 
         `beside`: other tables of the query, by their names in `sql`.
         """
@@ -216,7 +234,9 @@ class TableLog:
         return sum(file["size_bytes"] for file in self.files()) if self.exists else 0
 
     def added_files(self) -> pa.Table:
-        """Return the log's add actions: `path`, `size_bytes`, `num_records`, `partition.NAME` and so on per file."""
+        """Return the log's add actions: `path`, `size_bytes`, `num_records`, `partition.NAME` and
+        so on per file.
+        """
         # not pa.table(...): it imports pandas, which would slow down a plan
         return pa.RecordBatchReader.from_stream(self.table.get_add_actions(flatten=True)).read_all()
 
@@ -264,28 +284,36 @@ class TableLog:
 
 @dataclass(frozen=True)
 class Snapshot(FlowLayout):
-    """A layout that caches each table's log and each document: all functions that get it see the same version of each.
+    """A layout that caches each table's log and each document: all functions that get it see the
+    same version of each.
 
-    Pass it to functions that only read. Pass the plain layout to functions that write: they read everything anew.
+    Pass it to functions that only read. Pass the plain layout to functions that write: they read
+    everything anew.
     """
 
     known: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, layout: FlowLayout) -> Self:
-        """Return a snapshot of the layout. A layout that is a snapshot already is returned unchanged."""
+        """Return a snapshot of the layout. A layout that is a snapshot already is returned
+        unchanged.
+        """
         if isinstance(layout, cls):
             return layout
         return cls(**{one.name: getattr(layout, one.name) for one in fields(FlowLayout)})
 
 
 def log_of(layout: FlowLayout, path: str) -> TableLog:
-    """Return the log of one of a flow's tables: the cached one if `layout` is a Snapshot, else a new one."""
+    """Return the log of one of a flow's tables: the cached one if `layout` is a Snapshot, else a
+    new one.
+    """
     return once(layout, path, lambda: TableLog(path))
 
 
 def once(layout: FlowLayout, path: str, read: Callable[[], T]) -> T:
-    """Return what `read` returns for `path`: the cached result if `layout` is a Snapshot. Errors are not cached."""
+    """Return what `read` returns for `path`: the cached result if `layout` is a Snapshot. Errors
+    are not cached.
+    """
     if not isinstance(layout, Snapshot):
         return read()
     if path not in layout.known:
@@ -295,7 +323,9 @@ def once(layout: FlowLayout, path: str, read: Callable[[], T]) -> T:
 
 
 def opened(path: str, version: int | None = None) -> DeltaTable:
-    """Open a table. Raises TerminalError `table-feature`, `format-unknown` if another version of draindown made it."""
+    """Open a table. Raises TerminalError `table-feature`, `format-unknown` if another version of
+    draindown made it.
+    """
     table = DeltaTable(path, version=version)
     formats.refuse_unknown_table(path, table.metadata().configuration)
     features.refuse_unreadable(path, table.protocol())
@@ -305,7 +335,9 @@ def opened(path: str, version: int | None = None) -> DeltaTable:
 def stream(
     table: DeltaTable, sql: str, beside: Mapping[str, DeltaTable] = MappingProxyType({})
 ) -> pa.RecordBatchReader:
-    """Return the result of a query over opened tables as a stream of record batches. In `sql`, `table` is `t`."""
+    """Return the result of a query over opened tables as a stream of record batches. In `sql`,
+    `table` is `t`.
+    """
     builder = QueryBuilder()
     for name, registered in {"t": table, **beside}.items():
         builder = builder.register(name, registered)
@@ -315,10 +347,11 @@ def stream(
 
 
 def rows(found: pa.Table) -> list[dict[str, Any]]:
-    """Return the rows of a result as dictionaries. Timestamps become `datetime`, in UTC if they have a time zone.
-    A date or time beyond the years 1 to 9999 becomes text.
+    """Return the rows of a result as dictionaries. Timestamps become `datetime`, in UTC if they
+    have a time zone. A date or time beyond the years 1 to 9999 becomes text.
 
-    `to_pylist` does the same, but for timestamps it imports pandas if installed, which takes 50 MB and 0.3 s.
+    `to_pylist` does the same, but for timestamps it imports pandas if installed, which takes 50 MB
+    and 0.3 s.
     """
     columns = [values(column) for column in found.columns]
     return [dict(zip(found.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -330,13 +363,18 @@ def literal(text: str) -> str:
 
 
 def begins(column: str, starts: Iterable[str]) -> str:
-    """Return the condition, in the SQL of `query`, that a text begins with one of `starts`, of which there is one."""
+    """Return the condition, in the SQL of `query`, that a text begins with one of `starts`, of
+    which there is one.
+    """
     return "(" + " or ".join(f"starts_with({column}, {literal(start)})" for start in starts) + ")"
 
 
 def moment(at: datetime) -> str:
-    """Return a datetime as a timestamp literal in the SQL of `query`, with microseconds, and a zone if it has one."""
-    # a cast to `timestamp` would be one to nanoseconds, of which there are none before 1677 and after 2262
+    """Return a datetime as a timestamp literal in the SQL of `query`, with microseconds, and a zone
+    if it has one.
+    """
+    # a cast to `timestamp` would be one to nanoseconds, of which there are none before 1677 and
+    # after 2262
     zone, epoch = ('Some("UTC")', EPOCH) if at.tzinfo else ("None", EPOCH.replace(tzinfo=None))
     return (
         f"arrow_cast({(at - epoch) // timedelta(microseconds=1)}, 'Timestamp(Microsecond, {zone})')"

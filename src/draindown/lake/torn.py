@@ -1,4 +1,6 @@
-"""Find the file that makes a Delta table unreadable: a commit or a data file that is torn, garbled or gone."""
+"""Find the file that makes a Delta table unreadable: a commit or a data file that is torn, garbled
+or gone.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +40,14 @@ UNREAD = (TableDamaged, features.Unsupported)
 
 @contextmanager
 def named(path: str) -> Iterator[None]:
-    """Translate an error of the block, which reads the table at `path`, into one that names the file at fault.
+    """Translate an error of the block, which reads the table at `path`, into one that names the
+    file at fault.
 
-    Or the table feature that deltalake lacks: it opens no table with some features, and another engine may add one
-    after the table was opened.
+    Or the table feature that deltalake lacks: it opens no table with some features, and another
+    engine may add one after the table was opened.
 
-    Other errors of the readers pass unchanged: storage that fails, a query that the table can't answer.
+    Other errors of the readers pass unchanged: storage that fails, a query that the table can't
+    answer.
     """
     try:
         yield
@@ -65,7 +69,9 @@ def _damaged(path: str, damage: str) -> TableDamaged:
 
 
 def of_error(error: BaseException) -> TableDamaged | None:
-    """Return the error that names the torn file if Spark stumbled over one of a table; else None."""
+    """Return the error that names the torn file if Spark stumbled over one of a table; else
+    None.
+    """
     for file in dict.fromkeys(_FILE.findall(said(error))):
         table = next(
             (one for one in Path(unquote(file)).parents if (one / "_delta_log").is_dir()), None
@@ -76,7 +82,9 @@ def of_error(error: BaseException) -> TableDamaged | None:
 
 
 def torn_file(path: str) -> str | None:
-    """Return the first file of the table at `path` that can't be read and how, in words; None if there is none."""
+    """Return the first file of the table at `path` that can't be read and how, in words; None if
+    there is none.
+    """
     try:
         return next(_torn(Path(path)), None)
     except (OSError, DeltaError):  # storage that fails says nothing of what is stored
@@ -138,7 +146,9 @@ def _torn_parquet(file: Path, *, pages: bool) -> str | None:
 
 
 def _lost_vector(table: Path) -> str | None:
-    """Return the name of a deletion vector of the newest version that is not there. deltalake lists none."""
+    """Return the name of a deletion vector of the newest version that is not there. deltalake lists
+    none.
+    """
     if not DeltaTable.is_deltatable(str(table)):
         return None
     opened = DeltaTable(str(table))
@@ -153,7 +163,9 @@ def _lost_vector(table: Path) -> str | None:
 
 
 def _data_files(table: Path) -> list[str]:
-    """Return the data files of the newest version, relative to the table. Its log has to be whole."""
+    """Return the data files of the newest version, relative to the table. Its log has to be
+    whole.
+    """
     if not DeltaTable.is_deltatable(str(table)):
         return []
     adds = pa.RecordBatchReader.from_stream(

@@ -1,4 +1,6 @@
-"""Delta transaction ids (`txn` actions): they make each writer's writes of one purpose idempotent."""
+"""Delta transaction ids (`txn` actions): they make each writer's writes of one purpose
+idempotent.
+"""
 
 from __future__ import annotations
 
@@ -11,5 +13,7 @@ WriterId = NewType("WriterId", str)
 
 
 def app_id(layout: FlowLayout, generation: int, purpose: str, kind: str = "source") -> WriterId:
-    """Return the id of a generation's writes of one kind and purpose (`rows`, `tombstones`, `quarantine`)."""
+    """Return the id of a generation's writes of one kind and purpose (`rows`, `tombstones`,
+    `quarantine`).
+    """
     return WriterId(f"draindown:{layout.pipeline}:{layout.flow}:{generation}:{kind}:{purpose}")

@@ -1,4 +1,6 @@
-"""Data files that the commits of a table added: they hold the rows that the table has, and rows that it had."""
+"""Data files that the commits of a table added: they hold the rows that the table has, and rows
+that it had.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,18 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Written:
-    """Data files by path, each with its partition values, as far as they exist. `gone`: what can't be read, as text."""
+    """Data files by path, each with its partition values, as far as they exist. `gone`: what can't
+    be read, as text.
+    """
 
     files: Mapping[str, Values]
     gone: tuple[str, ...] = ()
 
 
 def written_files(log: TableLog) -> Written:
-    """Return the files that commits up to this version added. A row of any of them is one that a version had."""
+    """Return the files that commits up to this version added. A row of any of them is one that a
+    version had.
+    """
     first, commits = _known_commits(log)
     gone = []
     found: dict[str, Values] = {}
@@ -51,7 +57,9 @@ def written_files(log: TableLog) -> Written:
 
 
 def _known_commits(log: TableLog) -> tuple[int, list[Path]]:
-    """Return the number of the oldest commit without a gap up to this version, and the commits from there on."""
+    """Return the number of the oldest commit without a gap up to this version, and the commits from
+    there on.
+    """
     directory = Path(_plain(log.path)) / "_delta_log"
     first, commits = log.version + 1, list[Path]()
     while first > 0 and (commit := directory / f"{first - 1:020}.json").is_file():

@@ -1,4 +1,6 @@
-"""`jars.lock`: the jars that Spark needs besides the pyspark package, each with its hash. Reading it needs no Spark."""
+"""`jars.lock`: the jars that Spark needs besides the pyspark package, each with its hash. Reading
+it needs no Spark.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class LockedJar:
 
 
 def locked_jars(lock: Path) -> tuple[LockedJar, ...]:
-    """Return the jars of a lock file, in its order. Raises TerminalError `jars-missing` or `jars-lock-invalid`."""
+    """Return the jars of a lock file, in its order. Raises TerminalError `jars-missing` or
+    `jars-lock-invalid`.
+    """
     try:
         lines = lock.read_text(encoding="utf-8").splitlines()
     except OSError as error:

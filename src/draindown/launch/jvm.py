@@ -1,4 +1,6 @@
-"""Check the JVM that jobs run in, without a Spark session: does it start, does it accept the class-data archive?"""
+"""Check the JVM that jobs run in, without a Spark session: does it start, does it accept the
+class-data archive?
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from draindown.base.errors import TerminalError
 from draindown.launch import settings as spark_settings
 
 Tried = Literal["taken", "ignored", "fatal", "untried"]
-"""The JVM uses the archive, ignores it, fails to start with it, or fails to start (in time) without it too."""
+"""The JVM uses the archive, ignores it, fails to start with it, or fails to start (in time) without
+it too.
+"""
 _FROM_ARCHIVE = "shared objects file (top)"
 """The source in Java's class loading log of a class loaded from an additional archive."""
 _PATIENCE = 60  # seconds
@@ -33,8 +37,9 @@ def require() -> None:
 def tried(archive: Path) -> Tried:
     """Start a JVM with a job's options and this archive, and return whether it used the archive.
 
-    A JVM ignores, almost silently, an archive that another Java made, or one for another class path (other jars, jars
-    with another mtime, a settings directory that holds files). A truncated archive ends it.
+    A JVM ignores, almost silently, an archive that another Java made, or one for another class path
+    (other jars, jars with another mtime, a settings directory that holds files). A truncated
+    archive ends it.
     """
     try:
         loaded = _loaded(f"-XX:SharedArchiveFile={archive}")
@@ -46,7 +51,9 @@ def tried(archive: Path) -> Tried:
 
 
 def _loaded(archive: str) -> str | None:
-    """Return Java's log of the classes that a job's JVM loads under this option; None if it doesn't start."""
+    """Return Java's log of the classes that a job's JVM loads under this option; None if it doesn't
+    start.
+    """
     options = spark_settings.settings("local[1]", size="small", archive=archive)
     with tempfile.TemporaryDirectory(prefix="draindown-jvm-") as scratch:
         flags = f"{options['spark.driver.extraJavaOptions']} -Xlog:class+load=info:file=classes"

@@ -1,4 +1,6 @@
-"""Find out who holds a lease, and what its last holder left: its card, and the tables that its fence left out."""
+"""Find out who holds a lease, and what its last holder left: its card, and the tables that its
+fence left out.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ _NOT_STORED = ("epoch", "heartbeat", "is_stale")
 
 @dataclass(frozen=True)
 class Card:
-    """Who holds a lease. `since`: UTC, ISO 8601. Of the shared form only: `epoch`, and `heartbeat` as a phrase.
+    """Who holds a lease. `since`: UTC, ISO 8601. Of the shared form only: `epoch`, and `heartbeat`
+    as a phrase.
 
     `is_stale`: whether the heartbeat is older than `expires`, by the modification time of its file.
     """
@@ -45,8 +48,9 @@ class Card:
 def holder(layout: FlowLayout, *, patient: bool = True) -> Card | None:
     """Return the holder of the lease, or None if it is free. Does not change the lease.
 
-    A shared lease whose heartbeat looks stale is watched for at most as long as its holder asked for. If the heartbeat
-    stands still it counts as free. If not `patient`, the card of its last holder is returned at once and says so.
+    A shared lease whose heartbeat looks stale is watched for at most as long as its holder asked
+    for. If the heartbeat stands still it counts as free. If not `patient`, the card of its last
+    holder is returned at once and says so.
     """
     epochs = _seen(layout)
     newest = epochs.newest()
@@ -70,14 +74,17 @@ def is_locked(layout: FlowLayout) -> bool:
 
 
 def left_open(layout: FlowLayout) -> Card | None:
-    """Return the card of the newest epoch of a shared lease, unless it was released. The holder may be alive."""
+    """Return the card of the newest epoch of a shared lease, unless it was released. The holder may
+    be alive.
+    """
     return _newest_card(_seen(layout)) if open_epoch(layout) else None
 
 
 def unfenced(layout: FlowLayout) -> list[str]:
     """Return the paths of tables that the last fence could not fence.
 
-    In these a commit in flight of the previous holder is stopped only if it has the transaction id of a later commit.
+    In these a commit in flight of the previous holder is stopped only if it has the transaction id
+    of a later commit.
     """
     try:
         found = read_json(_unfenced(layout)) or {}
@@ -103,14 +110,18 @@ def open_epoch(layout: FlowLayout) -> int:
 
 
 def epochs_of(layout: FlowLayout, terms: LeaseSpec, clock: Clock = CLOCK) -> Epochs | None:
-    """Return the epochs if the terms say shared, or if an epoch of that form was not released; else None."""
+    """Return the epochs if the terms say shared, or if an epoch of that form was not released; else
+    None.
+    """
     if terms.form == "shared":
         return Epochs(_epochs(layout), terms.expires, clock)
     return _seen(layout, clock) if open_epoch(layout) else None
 
 
 def _seen(layout: FlowLayout, clock: Clock = CLOCK) -> Epochs:
-    """Return the epochs of a lease with the `expires` of its newest holder, for a reader without terms of its own."""
+    """Return the epochs of a lease with the `expires` of its newest holder, for a reader without
+    terms of its own.
+    """
     some = Epochs(_epochs(layout), LeaseSpec().expires, clock)
     return replace(some, expires=some.patience(some.newest()))
 
@@ -146,14 +157,17 @@ def _heartbeat(pulse: bytes | None, age: float | None, *, is_stale: bool) -> str
 def _seems_stale(epochs: Epochs, number: int) -> bool:
     """Return whether the newest heartbeat is old by its modification time.
 
-    Another host's clock may have set that time, so it is a reason to watch the heartbeat, not a proof.
+    Another host's clock may have set that time, so it is a reason to watch the heartbeat, not a
+    proof.
     """
     age = epochs.age(number)
     return age is None or not 0 <= age < epochs.expires / 2
 
 
 def local_card(layout: FlowLayout) -> Card | None:
-    """Return the card of the last holder in the local form, or None if there is none or it is torn."""
+    """Return the card of the last holder in the local form, or None if there is none or it is
+    torn.
+    """
     try:
         content = read_json(_owner(layout))
         return Card(**content) if content else None

@@ -1,15 +1,16 @@
 """The lease: the right to drain a flow, held by one driver at a time.
 
-Local form, for a lake on this machine's disks: two kernel locks, which the kernel releases when their process ends, and
-a card for people:
+Local form, for a lake on this machine's disks: two kernel locks, which the kernel releases when
+their process ends, and a card for people:
 
     driver.lock   held by the Python driver
     jvm.lock      held by its JVM, which can outlive Python and still commit
     owner.json    who, where, since when; it does not tell whether the lease is held
 
-Shared form, for a lake that several hosts mount, where locks of another host can't be relied on: epochs (`shared.py`)
-decide, and the same locks, with names that contain this host's boot id, exclude drivers on the same host. A holder
-whose predecessor did not release the lease fences the predecessor's writes first (`Fence`).
+Shared form, for a lake that several hosts mount, where locks of another host can't be relied on:
+epochs (`shared.py`) decide, and the same locks, with names that contain this host's boot id,
+exclude drivers on the same host. A holder whose predecessor did not release the lease fences the
+predecessor's writes first (`Fence`).
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ _OVERTAKEN = ("ConcurrentTransaction", "CONCURRENT_TRANSACTION")
 
 
 class Fence(Protocol):
-    """Commits with the transaction ids of all writers of the flow, so that an earlier driver's commit in flight fails.
+    """Commits with the transaction ids of all writers of the flow, so that an earlier driver's
+    commit in flight fails.
 
     It calls `check` before each table, and returns the paths of tables that it could not fence.
     """
@@ -54,11 +56,12 @@ class Fence(Protocol):
 class Lease:
     """Context manager that holds the lease of one flow. Not reentrant.
 
-    Entering raises TransientError `lease-held`, which names the holder, if another driver or the JVM of a dead one
-    holds it. In the shared form entering takes up to a heartbeat interval if the holder is alive, and up to
-    `terms.expires` if it is gone. An error in the block that follows from a lost lease is replaced by TransientError
-    `lease-lost`. `fence` is called in the shared form if the last holder did not release the lease. `so_far` returns
-    what a run has committed, as text.
+    Entering raises TransientError `lease-held`, which names the holder, if another driver or the
+    JVM of a dead one holds it. In the shared form entering takes up to a heartbeat interval if the
+    holder is alive, and up to `terms.expires` if it is gone. An error in the block that follows
+    from a lost lease is replaced by TransientError `lease-lost`. `fence` is called in the shared
+    form if the last holder did not release the lease. `so_far` returns what a run has committed, as
+    text.
     """
 
     def __init__(
@@ -106,7 +109,8 @@ class Lease:
             if self._epochs:
                 self._begin(self._epochs)
             else:
-                # a driver in the shared form looks at this lock after its epoch began, so one of the two sees the other
+                # a driver in the shared form looks at this lock after its epoch began, so one of
+                # the two sees the other
                 if open_epoch(self._layout):
                     raise self._held("a driver that holds it in the shared form came first")
                 holder.leave_card(self._layout, self._card)
@@ -126,13 +130,16 @@ class Lease:
             if not lost and not self._is_shared:
                 holder.take_card_away(self._layout)
         finally:
-            # after any other error the JVM may still write: the next holder waits for it and fences it
+            # after any other error the JVM may still write: the next holder waits for it and fences
+            # it
             self._leave(in_order=error is None or isinstance(error, DraindownError))
         if lost and isinstance(error, Exception) and not _is_lease_lost(error):
             raise self._lease_lost(lost) from error
 
     def check(self) -> None:
-        """Raise TransientError `lease-lost` unless the lease is certainly held. Call it before each write."""
+        """Raise TransientError `lease-lost` unless the lease is certainly held. Call it before each
+        write.
+        """
         lost = self._lost()
         if lost:
             raise self._lease_lost(lost)
@@ -150,7 +157,8 @@ class Lease:
         return told
 
     def hand_to_jvm(self, jvm: Any) -> JvmLock:
-        """Take the JVM's lock in the driver's JVM (`spark._jvm`), until the lease is released or the JVM ends.
+        """Take the JVM's lock in the driver's JVM (`spark._jvm`), until the lease is released or
+        the JVM ends.
 
         Call it before the first query starts. Raises TransientError `lease-held`.
         """
@@ -184,7 +192,9 @@ class Lease:
         return True
 
     def _begin(self, epochs: Epochs) -> None:
-        """Begin the next epoch, once the newest one is released or stale; fence the writes of a stale one."""
+        """Begin the next epoch, once the newest one is released or stale; fence the writes of a
+        stale one.
+        """
         while True:
             newest = epochs.newest()
             state = epochs.watch(newest) if newest else "released"
@@ -257,7 +267,8 @@ class Lease:
 
 
 def _overtaken(error: BaseException | None) -> str | None:
-    """Return why the lease is lost if the error is Delta's for a concurrent transaction of the same writer, else None.
+    """Return why the lease is lost if the error is Delta's for a concurrent transaction of the same
+    writer, else None.
 
     The table's log then knows of a new holder before the lease does.
     """

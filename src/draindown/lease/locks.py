@@ -23,7 +23,9 @@ FORMS = (False, True)
 
 @dataclass
 class JvmLock:
-    """The lock that the JVM holds until `release` or its end. Keep a reference: py4j frees objects without one."""
+    """The lock that the JVM holds until `release` or its end. Keep a reference: py4j frees objects
+    without one.
+    """
 
     _file: Any
     _lock: Any
@@ -37,12 +39,16 @@ class JvmLock:
 
 
 def lock_name(kind: str, *, shared: bool) -> str:
-    """Return the name of a lock file. In the shared form it contains the boot id, so that each kernel has its own."""
+    """Return the name of a lock file. In the shared form it contains the boot id, so that each
+    kernel has its own.
+    """
     return f"{kind}.{_kernel()}.lock" if shared else f"{kind}.lock"
 
 
 def _kernel() -> str:
-    """Return an id of the running kernel, which changes with each boot; the host's name where there is none."""
+    """Return an id of the running kernel, which changes with each boot; the host's name where there
+    is none.
+    """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -58,7 +64,9 @@ def lock_state(path: str) -> os.stat_result | None:
 
 
 def is_free(path: Path, lock: Callable[[int, int], None]) -> bool:
-    """Return whether no other process holds the lock file. `lock`: `flock` for the driver's, `lockf` for a JVM's."""
+    """Return whether no other process holds the lock file. `lock`: `flock` for the driver's,
+    `lockf` for a JVM's.
+    """
     try:
         handle = os.open(path, os.O_RDONLY)
     except FileNotFoundError:

@@ -3,9 +3,9 @@
     0000000007.json   epoch 7: the card of its holder, created once and never changed. The number is a fencing token
     0000000007.beat   its heartbeat: a counter that the holder replaces, finally `released`
 
-An epoch is claimed by creating its file in the store (put if absent), so exactly one driver gets it. No decision
-compares clocks of two hosts: a driver that waits watches the heartbeat, and measures with its own monotonic clock how
-long it does not change.
+An epoch is claimed by creating its file in the store (put if absent), so exactly one driver gets
+it. No decision compares clocks of two hosts: a driver that waits watches the heartbeat, and
+measures with its own monotonic clock how long it does not change.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ KEPT = 5
 BEATS = 4
 """Heartbeats per `expires`, the time after which a lease without a heartbeat is stale."""
 SAFE = 2 / 3
-"""Fraction of `expires` for which the last heartbeat lets its holder write, so that it stops before another follows."""
+"""Fraction of `expires` for which the last heartbeat lets its holder write, so that it stops before
+another follows.
+"""
 _UNSEEN = (
     2  # factor on the wait for a first heartbeat: a host may cache that the file does not exist
 )
@@ -44,7 +46,9 @@ def _boottime() -> float:
 
 @dataclass(frozen=True)
 class Clock:
-    """The clocks of one driver, in seconds: `waited` and `pause` while it waits, `held` while it holds a lease."""
+    """The clocks of one driver, in seconds: `waited` and `pause` while it waits, `held` while it
+    holds a lease.
+    """
 
     waited: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = time.sleep
@@ -57,7 +61,9 @@ CLOCK = Clock()
 
 @dataclass(frozen=True)
 class Epochs:
-    """The epochs under `home`. `expires`: seconds after which a heartbeat that does not change is stale."""
+    """The epochs under `home`. `expires`: seconds after which a heartbeat that does not change is
+    stale.
+    """
 
     home: str
     expires: float
@@ -69,26 +75,34 @@ class Epochs:
         return max((int(found[1]) for name in names if (found := _NAME.fullmatch(name))), default=0)
 
     def card(self, number: int) -> Mapping[str, Any]:
-        """Return the card of an epoch, empty if it can't be read. Raises TerminalError `format-unknown`."""
+        """Return the card of an epoch, empty if it can't be read. Raises TerminalError
+        `format-unknown`.
+        """
         try:
             return documents.read_json(self._path(number)) or {}
         except (OSError, ValueError):
             return {}
 
     def patience(self, number: int) -> float:
-        """Return the `expires`, in seconds, in the card of an epoch; that of this object if it has none."""
+        """Return the `expires`, in seconds, in the card of an epoch; that of this object if it has
+        none.
+        """
         expires = self.card(number).get("expires")
         if isinstance(expires, int | float) and 0 < expires <= LONGEST:
             return float(expires)
         return self.expires
 
     def pulse(self, number: int) -> bytes | None:
-        """Return the current heartbeat. Only a change of it, and the value RELEASED, have a meaning."""
+        """Return the current heartbeat. Only a change of it, and the value RELEASED, have a
+        meaning.
+        """
         found = self._store.read(self._beat(number))
         return None if found is None else found[0]
 
     def age(self, number: int) -> float | None:
-        """Return the seconds since the last heartbeat by the store's clock. For display only, not for decisions."""
+        """Return the seconds since the last heartbeat by the store's clock. For display only, not
+        for decisions.
+        """
         with contextlib.suppress(OSError):
             for entry in self._store.list(
                 f"{self.home}/{number:010}."
@@ -101,10 +115,11 @@ class Epochs:
         return number > 0 and self.pulse(number) != RELEASED
 
     def watch(self, number: int) -> State:
-        """Watch an epoch until its state is known, at most for the greater `expires` of its holder and this object.
+        """Watch an epoch until its state is known, at most for the greater `expires` of its holder
+        and this object.
 
-        Time counts only between reads with the same result, so a reader that was suspended does not take a live holder
-        for a dead one. A first heartbeat is awaited twice as long.
+        Time counts only between reads with the same result, so a reader that was suspended does not
+        take a live holder for a dead one. A first heartbeat is awaited twice as long.
         """
         patience = max(self.expires, self.patience(number))
         try:
@@ -123,11 +138,14 @@ class Epochs:
     def claim(self, number: int, card: Mapping[str, Any]) -> bool:
         """Claim an epoch. Returns False if another driver claimed it or a later one."""
         claimed = documents.create_json(self._path(number), {**card, "expires": self.expires})
-        # a driver that was suspended before this may find a number that was pruned since; then a newer epoch exists
+        # a driver that was suspended before this may find a number that was pruned since; then a
+        # newer epoch exists
         return claimed and self.newest() <= number
 
     def is_there(self, number: int) -> bool:
-        """Return whether the file of an epoch exists, even if a cached listing does not have it yet."""
+        """Return whether the file of an epoch exists, even if a cached listing does not have it
+        yet.
+        """
         return self._store.read(self._path(number)) is not None
 
     def tell(self, number: int, content: bytes) -> None:

@@ -1,7 +1,7 @@
 """Foreign commits: commits of a target that changed rows and are no batch of its flow.
 
-What the table has of them is a function of its log. It is computed commit by commit, so that a result that was kept for
-a version can be continued with the commits after it.
+What the table has of them is a function of its log. It is computed commit by commit, so that a
+result that was kept for a version can be continued with the commits after it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ class ForeignCommit(Frozen):
     """A commit of another writer whose change the table has.
 
     Attributes:
-        first: the first of the commits that made the table before the flow's first batch, of which this is the last.
+        first: the first of the commits that made the table before the flow's first batch, of which
+        this is the last.
             None if a batch precedes it.
         committed_ms: commit time by the log, which tells two commits of one number apart.
         inserted, updated, deleted: rows by the commit's metrics; None if these do not tell.
@@ -76,7 +77,8 @@ class ForeignCommit(Frozen):
 class ForeignCommits(Frozen):
     """The foreign commits whose change a table has at one version, oldest first.
 
-    `generation`: the newest generation of the flow's batches up to that version; 0 before the first batch.
+    `generation`: the newest generation of the flow's batches up to that version; 0 before the first
+    batch.
     """
 
     commits: tuple[ForeignCommit, ...] = ()
@@ -89,10 +91,12 @@ NONE = ForeignCommits()
 def after(
     layout: FlowLayout, known: ForeignCommits, start: int, commits: Iterable[Commit]
 ) -> ForeignCommits:
-    """Return what the table has of foreign commits after `commits`, which follow version `start`, oldest first.
+    """Return what the table has of foreign commits after `commits`, which follow version `start`,
+    oldest first.
 
-    `known`: what it has at version `start`. A RESTORE brings back what the table had at the restored version. If it
-    takes back batches of the flow, it is a foreign commit itself, until a later generation has read the input again.
+    `known`: what it has at version `start`. A RESTORE brings back what the table had at the
+    restored version. If it takes back batches of the flow, it is a foreign commit itself, until a
+    later generation has read the input again.
     """
     states, batches = {start: known}, list[int]()
     for commit in commits:
@@ -112,7 +116,9 @@ def after(
 
 
 def generation_before(layout: FlowLayout, commits: Iterable[Commit]) -> int:
-    """Return the generation of the batches before `commits`, which begin amid them, oldest first; 1 if none tells."""
+    """Return the generation of the batches before `commits`, which begin amid them, oldest first; 1
+    if none tells.
+    """
     rows = map(from_commit, commits)
     oldest = next(
         (row for row in rows if row is not None and _is_of(layout, row.pipeline, row.flow)), None

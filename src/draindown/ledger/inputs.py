@@ -1,8 +1,10 @@
-"""The inputs of each batch: which piece of which unit of the source it read. A child table of the ledger.
+"""The inputs of each batch: which piece of which unit of the source it read. A child table of the
+ledger.
 
-A batch writes its inputs before its other tables. So the inputs of every committed batch are there, and the commit of
-the target need not carry them: its metadata stays small, however many units a batch has. Inputs of a batch without a
-ledger row are those of an attempt that did not commit, and mean nothing.
+A batch writes its inputs before its other tables. So the inputs of every committed batch are there,
+and the commit of the target need not carry them: its metadata stays small, however many units a
+batch has. Inputs of a batch without a ledger row are those of an attempt that did not commit, and
+mean nothing.
 """
 
 from __future__ import annotations
@@ -36,12 +38,13 @@ class Input:
 
     Attributes:
         unit: name of the unit, such as the path of a file.
-        start, until: positions [start, until) in the unit's own count. A whole file: 0 and the lines or rows that the
-            intake counted; a partition of Kafka: offsets; a table: its versions (start, until], from -1 if all of its
-            rows were compared. The column of `start` is `from`.
+        start, until: positions [start, until) in the unit's own count. A whole file: 0 and the
+        lines or rows that the
+            intake counted; a partition of Kafka: offsets; a table: its versions (start, until],
+            from -1 if all of its rows were compared. The column of `start` is `from`.
         bytes: size of the piece.
-        records: records in it; at most `until - start`, as blank lines, a header and the markers of transactions are
-            none. Of a table images of rows, of which a version has any number.
+        records: records in it; at most `until - start`, as blank lines, a header and the markers of
+            transactions are none. Of a table images of rows, of which a version has any number.
     """
 
     unit: str
@@ -52,9 +55,11 @@ class Input:
 
 
 def record(layout: FlowLayout, row: BatchRow, inputs: Sequence[Input]) -> None:
-    """Write the inputs of a batch, before its target is written. Idempotent: a retry replaces what differs.
+    """Write the inputs of a batch, before its target is written. Idempotent: a retry replaces what
+    differs.
 
-    An earlier attempt may have read more units: a person may discard those of a batch that did not commit.
+    An earlier attempt may have read more units: a person may discard those of a batch that did not
+    commit.
 
     Raises TerminalError `ledger-does-not-add-up` if the inputs are not those that `row` counts.
     """

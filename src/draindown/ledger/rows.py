@@ -1,7 +1,8 @@
 """Rows of the ledger: per batch, its input and its outcome, which must add up to the same number.
 
-A commit of the target carries what is known before it as `userMetadata`; its own metrics state what it changed. The row
-combines both, so data and ledger can't disagree. The ledger table is only a projection of these commits.
+A commit of the target carries what is known before it as `userMetadata`; its own metrics state what
+it changed. The row combines both, so data and ledger can't disagree. The ledger table is only a
+projection of these commits.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ Place = tuple[int, str, int]
 """Key of a batch, unique within a flow: generation, kind, number."""
 BatchKind = Literal["source", "quarantine", "replay", "gate"]
 BatchForm = Literal["land", "derive", "history", "partial"]
-"""What a batch does: records to rows of a target by a contract, to its history, or to its columns one by one; touched
-keys to it by a query."""
+"""What a batch does: records to rows of a target by a contract, to its history, or to its columns
+one by one; touched keys to it by a query."""
 GATE: BatchKind = "gate"
 """Kind of a batch that moves rows from the target to the quarantine."""
 FATES = ("superseded", "duplicate", "inserted", "updated", "deleted", "remembered")
@@ -43,7 +44,9 @@ SUMS: Mapping[BatchForm, Sequence[tuple[str, tuple[str, ...]]]] = {
         ("touched", ("inserted", "updated", "deleted", "unchanged", "absent")),
     ),
 }
-"""By form, the sums that hold in each row: a number, and those that it is the sum of. See `BatchRow`."""
+"""By form, the sums that hold in each row: a number, and those that it is the sum of. See
+`BatchRow`.
+"""
 ACCOUNT = ("used", "irrelevant", "touched", "unchanged", "absent")
 COUNTED = (
     "units",
@@ -58,7 +61,9 @@ COUNTED = (
     *RUNS,
 )
 SINK_FATES = ("sent", "deleted", "passed", "unsendable")
-"""What becomes of a row at a sink: sent, deleted there, passed over as `where` says, or not to be held by it."""
+"""What becomes of a row at a sink: sent, deleted there, passed over as `where` says, or not to be
+held by it.
+"""
 _FORMERLY = "cut"
 """The name of `slice` in ledgers and commits of earlier versions."""
 TIMES = ("changed_at", "started_at", "finished_at")
@@ -68,43 +73,46 @@ _SWAP = "draindown_rebuilt"
 
 @dataclass(frozen=True)
 class BatchRow:
-    """One batch in the ledger. Counts are rows unless named otherwise. Times are UTC. `seconds` is wall time.
+    """One batch in the ledger. Counts are rows unless named otherwise. Times are UTC. `seconds` is
+    wall time.
 
         records = applied + superseded + duplicate + quarantined + late
         applied = inserted + updated + deleted + remembered
 
-    A batch of a derived flow (`form`: derive) has two accounts instead. Its input are images of rows: a changed row of
-    the source as it was, or as it is. Its output are touched keys, recomputed and compared with the table.
+    A batch of a derived flow (`form`: derive) has two accounts instead. Its input are images of
+    rows: a changed row of the source as it was, or as it is. Its output are touched keys,
+    recomputed and compared with the table.
 
         records = used + irrelevant + late
         touched = inserted + updated + deleted + unchanged + absent
 
-    A batch of a history (`form`: history) has records as the first and rows as the second account. `applied` are events
-    that count, whether a row shows them or not:
+    A batch of a history (`form`: history) has records as the first and rows as the second account.
+    `applied` are events that count, whether a row shows them or not:
 
         records = applied + superseded + duplicate + quarantined + late
         inserted = opened + split        (rows that begin with an event of the batch, or with one that was within a row)
         updated = closed + reopened + changed
         deleted = joined + removed       (rows whose first event is within another row now, or counts no more)
 
-    A batch that merges column by column (`form`: partial) has records as the first account, too. `applied` are records
-    that gave the row of their key a value, and deletes; rows are inserted, updated and deleted as the commit says:
+    A batch that merges column by column (`form`: partial) has records as the first account, too.
+    `applied` are records that gave the row of their key a value, and deletes; rows are inserted,
+    updated and deleted as the commit says:
 
         records = applied + superseded + duplicate + quarantined + late
 
-    `units`, `bytes`, `records`: sums of the batch's inputs, which are in the table `inputs`. A batch that reads no
-    source (kinds quarantine and gate) has records and no units.
-    `irrelevant`: images without a trace in what the query reads, such as an update of other columns.
-    `absent`: touched keys that neither the query returns nor the table has.
-    `reread`: rows in the files of the sources that could hold rows of touched keys, of those that are read again; 0 in
-    rows of older versions.
-    `remembered`: deletes of keys that the target did not hold, or of which it keeps newer columns; of a history the
-    events that were added to the hidden.
-    `history`: by which columns a history was folded, or rows were merged, as JSON.
-    `changed_at`: timestamp of the rows that the batch changed, later than that of every earlier batch.
-    `start`: the start of the step that committed the batch; "" in rows of older versions.
-    `sinks`: by sink, what became of the rows there: applied = sent + deleted + passed + unsendable. A sink of refused
-    rows has their number as `quarantined` in the place of applied; of rows that are merged it is those that differ.
+    `units`, `bytes`, `records`: sums of the batch's inputs, which are in the table `inputs`. A
+    batch that reads no source (kinds quarantine and gate) has records and no units. `irrelevant`:
+    images without a trace in what the query reads, such as an update of other columns. `absent`:
+    touched keys that neither the query returns nor the table has. `reread`: rows in the files of
+    the sources that could hold rows of touched keys, of those that are read again; 0 in rows of
+    older versions. `remembered`: deletes of keys that the target did not hold, or of which it keeps
+    newer columns; of a history the events that were added to the hidden. `history`: by which
+    columns a history was folded, or rows were merged, as JSON. `changed_at`: timestamp of the rows
+    that the batch changed, later than that of every earlier batch. `start`: the start of the step
+    that committed the batch; "" in rows of older versions. `sinks`: by sink, what became of the
+    rows there: applied = sent + deleted + passed + unsendable. A sink of refused rows has their
+    number as `quarantined` in the place of applied; of rows that are merged it is those that
+    differ.
     """
 
     pipeline: str
@@ -157,9 +165,11 @@ class BatchRow:
         return self.generation, self.kind, self.batch
 
     def child(self, purpose: str) -> WriterId:
-        """Return the transaction id of the batch's row in a table beside the target; the version is the batch number.
+        """Return the transaction id of the batch's row in a table beside the target; the version is
+        the batch number.
 
-        Replays may finish in another order than they began, so each of their batches gets an id of its own.
+        Replays may finish in another order than they began, so each of their batches gets an id of
+        its own.
         """
         apart = f":{self.batch}" if self.kind == "replay" else ""
         return WriterId(f"{purpose}:{self.generation}:{self.kind}{apart}")
@@ -173,7 +183,9 @@ class BatchRow:
 
     @property
     def offered(self) -> int:
-        """Rows that each sink is asked to take: those applied; of rows that are merged, those that differ."""
+        """Rows that each sink is asked to take: those applied; of rows that are merged, those that
+        differ.
+        """
         return (
             self.inserted + self.updated + self.deleted if self.form == "partial" else self.applied
         )
@@ -211,8 +223,9 @@ class BatchRow:
 def conserve(row: BatchRow, *, fates_seen: Mapping[str, tuple[int, int]] | None = None) -> BatchRow:
     """Return `row` if its numbers add up.
 
-    `fates_seen` maps the name of an outcome to (count expected by the batch, count from another source). Each pair must
-    be equal. Raises TerminalError `ledger-does-not-add-up`, which names every sum that fails.
+    `fates_seen` maps the name of an outcome to (count expected by the batch, count from another
+    source). Each pair must be equal. Raises TerminalError `ledger-does-not-add-up`, which names
+    every sum that fails.
     """
     sums = {**_sums(row), **_sent(row), **(fates_seen or {})}
     wrong = [
@@ -246,9 +259,11 @@ def _sent(row: BatchRow) -> dict[str, tuple[int, int]]:
 
 
 def not_adding_up(row: BatchRow, wrong: Sequence[str]) -> TerminalError:
-    """Return the error that blocks a batch from being published. `wrong` describes each sum that fails.
+    """Return the error that blocks a batch from being published. `wrong` describes each sum that
+    fails.
 
-    A derived flow is proven, not audited, and a reset compares its table with its source, whatever a batch did to it.
+    A derived flow is proven, not audited, and a reset compares its table with its source, whatever
+    a batch did to it.
     """
     changed = "the batch may be in the table, but it will not be published"
     own, report = f"{row.pipeline} --flow {row.flow}", f"draindown report {row.pipeline} --json"
@@ -288,7 +303,8 @@ def from_commit(commit: Commit) -> BatchRow | None:
 
 
 def closed(commit: Commit) -> BatchRow | None:
-    """Return the row of `from_commit` after verifying it: it adds up, and the commit changed what its writer expected.
+    """Return the row of `from_commit` after verifying it: it adds up, and the commit changed what
+    its writer expected.
 
     Raises TerminalError `ledger-does-not-add-up`.
     """
@@ -315,7 +331,8 @@ def adds_up(commit: Commit) -> bool:
 class Swap:
     """Metadata of the commit that replaced the live table by a rebuilt generation.
 
-    The log of the rebuilt table has the commits of its batches. `rows`: number of rows in that table.
+    The log of the rebuilt table has the commits of its batches. `rows`: number of rows in that
+    table.
     """
 
     pipeline: str
@@ -339,7 +356,9 @@ def swap_of(commit: Commit) -> Swap | None:
 
 
 def newest_sequence(texts: Iterable[str]) -> str | None:
-    """Return the greatest `max_sequence`: by value if all are numbers, otherwise as text, as ISO times sort."""
+    """Return the greatest `max_sequence`: by value if all are numbers, otherwise as text, as ISO
+    times sort.
+    """
     known = list(texts)
     try:
         return max(known, key=Decimal, default=None)
@@ -348,9 +367,11 @@ def newest_sequence(texts: Iterable[str]) -> str | None:
 
 
 def refused_share(rows: Iterable[BatchRow]) -> float | None:
-    """Return the fraction of refused records in source batches, 0 to 1; None if there are no records.
+    """Return the fraction of refused records in source batches, 0 to 1; None if there are no
+    records.
 
-    Replays, released rows and withdrawals do not count. Their records came in before, or a person refused them.
+    Replays, released rows and withdrawals do not count. Their records came in before, or a person
+    refused them.
     """
     source = [row for row in rows if row.kind == "source"]
     records = sum(row.records for row in source)

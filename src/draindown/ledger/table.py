@@ -1,4 +1,6 @@
-"""The ledger as a Delta table: a projection of the target's commits, repaired from them if it lags behind."""
+"""The ledger as a Delta table: a projection of the target's commits, repaired from them if it lags
+behind.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ SCHEMA = pa.schema(
     + [("history", pa.string())]
 )
 _LOOK_BACK = 100
-"""Newest commits of the target to search for batches missing from the ledger. A crash leaves at most one."""
+"""Newest commits of the target to search for batches missing from the ledger. A crash leaves at
+most one.
+"""
 
 
 def record(layout: FlowLayout, rows: Sequence[BatchRow]) -> None:
@@ -70,7 +74,8 @@ def record(layout: FlowLayout, rows: Sequence[BatchRow]) -> None:
 
 
 def record_rebuilt(layout: FlowLayout, generation: int, version: int) -> None:
-    """Append the rows of a rebuilt generation that became version `version` of the target. One commit, idempotent.
+    """Append the rows of a rebuilt generation that became version `version` of the target. One
+    commit, idempotent.
 
     Raises TerminalError `ledger-does-not-add-up`.
     """
@@ -87,10 +92,12 @@ def record_rebuilt(layout: FlowLayout, generation: int, version: int) -> None:
 
 
 def heal(layout: FlowLayout, generation: int = 0) -> list[BatchRow]:
-    """Append the batches of the target's newest commits that the ledger lacks. Return the added rows, oldest first.
+    """Append the batches of the target's newest commits that the ledger lacks. Return the added
+    rows, oldest first.
 
-    Raises TerminalError `ledger-does-not-add-up` until a rebuild or a reset has replaced what the batch wrote. The
-    batch that made the commit raised the same error. `generation`: as for `target_log.lacking`.
+    Raises TerminalError `ledger-does-not-add-up` until a rebuild or a reset has replaced what the
+    batch wrote. The batch that made the commit raised the same error. `generation`: as for
+    `target_log.lacking`.
     """
     added = []
     for commit, row in reversed(
@@ -103,7 +110,9 @@ def heal(layout: FlowLayout, generation: int = 0) -> list[BatchRow]:
 
 
 def recent(layout: FlowLayout, limit: int) -> list[BatchRow]:
-    """Return the newest ledger rows, oldest first, by generation, then version (a new table restarts at version 0)."""
+    """Return the newest ledger rows, oldest first, by generation, then version (a new table
+    restarts at version 0).
+    """
     return [
         BatchRow.from_dict(row)
         for row in reversed(_rows(layout, f"select * from t {_NEWEST} limit {int(limit)}"))
@@ -126,7 +135,9 @@ def costs(layout: FlowLayout, limit: int) -> list[BatchRow]:
 
 
 def newest_stamp(layout: FlowLayout) -> datetime | None:
-    """Return the newest `changed_at` in the ledger and, for a staged generation, in the live ledger; or None."""
+    """Return the newest `changed_at` in the ledger and, for a staged generation, in the live
+    ledger; or None.
+    """
     newest = [row for where in {layout, layout.live} for row in recent(where, 1)]
     return max((row.changed_at for row in newest if row.changed_at), default=None)
 
@@ -149,8 +160,8 @@ def last_batch(
 ) -> int | None:
     """Return the newest batch of a generation and kind in the ledger; None if it has none.
 
-    The ledger stores replays of input under the single kind `replay`. `runs`: ids of the runs that executed the replay
-    in question.
+    The ledger stores replays of input under the single kind `replay`. `runs`: ids of the runs that
+    executed the replay in question.
     """
     where = f"generation = {int(generation)} and kind = {literal(kind.partition(':')[0])}"
     if kind.startswith("replay:"):
@@ -159,7 +170,9 @@ def last_batch(
 
 
 def has(layout: FlowLayout, generation: int, kind: str, batch: int) -> bool:
-    """Return whether a batch is in the ledger. All replays of input share the kind `replay` and their numbering."""
+    """Return whether a batch is in the ledger. All replays of input share the kind `replay` and
+    their numbering.
+    """
     where = _batch(generation, kind.partition(":")[0], batch)
     return bool(_rows(layout, f"select 1 as n from t where {where} limit 1"))
 
@@ -193,7 +206,8 @@ def so_far(layout: FlowLayout, run_id: str) -> str:
 def source_after(layout: FlowLayout, version: int) -> list[BatchRow]:
     """Return rows of source batches that committed target versions after `version`, oldest first.
 
-    Includes batches that are only in the target's newest commits because a driver died before recording them.
+    Includes batches that are only in the target's newest commits because a driver died before
+    recording them.
     """
     known = _where(layout, f"kind = 'source' and table_version > {int(version)}")
     places = {row.place for row in known}
@@ -210,12 +224,16 @@ def source_after(layout: FlowLayout, version: int) -> list[BatchRow]:
 
 
 def with_records(layout: FlowLayout) -> list[BatchRow]:
-    """Return the rows of all batches that have records, oldest first, of every kind and generation."""
+    """Return the rows of all batches that have records, oldest first, of every kind and
+    generation.
+    """
     return _where(layout, "records > 0")
 
 
 def by_stamp(layout: FlowLayout, stamps: Collection[datetime]) -> dict[datetime, BatchRow]:
-    """Return the batches that changed rows at these moments (`_changed_at`), by moment; a moment of none is absent."""
+    """Return the batches that changed rows at these moments (`_changed_at`), by moment; a moment of
+    none is absent.
+    """
     if not stamps:
         return {}
     found = _where(layout, f"changed_at in ({', '.join(map(moment, stamps))})")
@@ -259,7 +277,9 @@ def last_version(layout: FlowLayout, generation: int) -> int:
 def last_with(
     layout: FlowLayout, generation: int, what: Literal["tombstones", "hidden", "quarantine"]
 ) -> int | None:
-    """Return the newest source batch of a generation that wrote to a table beside the target; None if none did."""
+    """Return the newest source batch of a generation that wrote to a table beside the target; None
+    if none did.
+    """
     counted = {
         "tombstones": f"{_NO_HISTORY} and deleted + remembered > 0",
         "hidden": f"not {_NO_HISTORY} and remembered > 0",
@@ -276,8 +296,8 @@ _NO_HISTORY = "coalesce(form, 'land') <> 'history'"
 class Sums:
     """Sums over the ledger: rows, distinct batches, newest batch, newest table version.
 
-    `deletes` excludes rows that the gate withdrew; `refused` includes them. `net`: inserted minus deleted rows.
-    `hidden`: events of histories that no row held whole.
+    `deletes` excludes rows that the gate withdrew; `refused` includes them. `net`: inserted minus
+    deleted rows. `hidden`: events of histories that no row held whole.
     """
 
     rows: int = 0
@@ -291,7 +311,9 @@ class Sums:
 
 
 def sums(layout: FlowLayout, generation: int | None = None) -> Sums:
-    """Return sums over the source batches of one generation, or over all batches of all generations (None)."""
+    """Return sums over the source batches of one generation, or over all batches of all generations
+    (None).
+    """
     where = (
         "" if generation is None else f" where generation = {int(generation)} and kind = 'source'"
     )

@@ -1,4 +1,6 @@
-"""The target's log as the ledger's source: which commit is which batch's, and whether it did what the batch counted."""
+"""The target's log as the ledger's source: which commit is which batch's, and whether it did what
+the batch counted.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ _VERIFIED = 1000
 def commits(layout: FlowLayout, limit: int) -> list[Commit]:
     """Return the target's newest commits, newest first, at most `limit`.
 
-    A commit that swapped in a rebuilt generation is replaced by the commits of its batches, all with its version.
+    A commit that swapped in a rebuilt generation is replaced by the commits of its batches, all
+    with its version.
     """
     found: list[Commit] = []
     for commit in log_of(layout, layout.table).commits(limit):
@@ -40,13 +43,16 @@ def commits(layout: FlowLayout, limit: int) -> list[Commit]:
 
 
 def last_commit(path: str) -> Commit:
-    """Return a table's newest commit that is not a fence. A fence of a driver that has lost its lease is harmless."""
+    """Return a table's newest commit that is not a fence. A fence of a driver that has lost its
+    lease is harmless.
+    """
     newest = TableLog(path).commits(_FENCES)
     return next((commit for commit in newest if not commit.is_fence), newest[0])
 
 
 def commit_of(log: TableLog, row: BatchRow) -> Commit:
-    """Return the commit of a batch among the newest of the target's `log`, or the newest if none is its.
+    """Return the commit of a batch among the newest of the target's `log`, or the newest if none is
+    its.
 
     Maintenance by others, such as an OPTIMIZE or a VACUUM by hand, may have committed after it.
     """
@@ -58,9 +64,11 @@ def commit_of(log: TableLog, row: BatchRow) -> Commit:
 
 
 def made(layout: FlowLayout, generation: int, version: int) -> list[Commit]:
-    """Return the commits of a rebuilt generation's batches, newest first, as commits of target version `version`.
+    """Return the commits of a rebuilt generation's batches, newest first, as commits of target
+    version `version`.
 
-    They are read from the log of the rebuilt table, which is kept. Return nothing if that log is gone.
+    They are read from the log of the rebuilt table, which is kept. Return nothing if that log is
+    gone.
     """
     history = log_of(layout, layout.beside(generation).table).commits()
     return [replace(commit, version=version) for commit in history if from_commit(commit)]
@@ -71,8 +79,9 @@ def lacking(
 ) -> Iterator[tuple[Commit, BatchRow]]:
     """Yield the batches of the target's newest commits that are not among `known`, newest first.
 
-    A batch that doesn't add up is left out once nothing of it counts: a rebuild has swapped in another table since, or
-    it is of a generation before `generation`, the live one, which compares the whole table with its input.
+    A batch that doesn't add up is left out once nothing of it counts: a rebuild has swapped in
+    another table since, or it is of a generation before `generation`, the live one, which compares
+    the whole table with its input.
     """
     places, swapped = {row.place for row in known}, _swapped(layout, limit)
     for commit in commits(layout, limit):
@@ -85,9 +94,11 @@ def lacking(
 
 
 def verify(layout: FlowLayout, after: int, until: int, generation: int) -> None:
-    """Verify the batches that versions above `after` up to `until` of the target brought, and a rebuild's swap.
+    """Verify the batches that versions above `after` up to `until` of the target brought, and a
+    rebuild's swap.
 
-    Raises TerminalError `ledger-does-not-add-up`. `generation`: the live one; the batches of others don't count.
+    Raises TerminalError `ledger-does-not-add-up`. `generation`: the live one; the batches of others
+    don't count.
     """
     log = log_of(layout, layout.table)
     for commit in log.commits(min(max(log.version - after, 1), _VERIFIED)):
@@ -103,7 +114,9 @@ def verify(layout: FlowLayout, after: int, until: int, generation: int) -> None:
 
 
 def verify_swap(commit: Commit, swap: Swap) -> None:
-    """Verify that a commit wrote the rows of the rebuilt table. Raises TerminalError `ledger-does-not-add-up`."""
+    """Verify that a commit wrote the rows of the rebuilt table. Raises TerminalError
+    `ledger-does-not-add-up`.
+    """
     if commit.rows_written != swap.rows:
         of = BatchRow(swap.pipeline, swap.flow, swap.generation, swap.batches - 1, swap.run_id)
         wrote = f"rows of the rebuilt table: {swap.rows} beside the live one, {commit.rows_written} in its place"
@@ -111,7 +124,8 @@ def verify_swap(commit: Commit, swap: Swap) -> None:
 
 
 def verify_written(row: BatchRow, path: str, expected: int, fate: str) -> None:
-    """Verify that a side table's newest commit wrote `expected` rows. `fate`: the outcome of these rows, for the error.
+    """Verify that a side table's newest commit wrote `expected` rows. `fate`: the outcome of these
+    rows, for the error.
 
     Raises TerminalError `ledger-does-not-add-up`.
     """
@@ -121,7 +135,9 @@ def verify_written(row: BatchRow, path: str, expected: int, fate: str) -> None:
 
 
 def _swapped(layout: FlowLayout, limit: int) -> int:
-    """Return the version of the newest of the target's commits that swapped in a rebuilt table; -1 if none did."""
+    """Return the version of the newest of the target's commits that swapped in a rebuilt table; -1
+    if none did.
+    """
     newest = log_of(layout, layout.table).commits(limit)
     own = (one.version for one in newest if (swap := swap_of(one)) and _is_own(layout, swap))
     return next(own, -1)

@@ -57,16 +57,18 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
     "history": {name: name for name in (*_LANDED, *RUNS)} | {"hidden": "remembered"},
     "partial": {name: name for name in (*_LANDED, "inserted", "updated", "deleted", "remembered")},
 }
-"""Columns of the ledger as the page shows it, by form of the batches: heading to name in `FlowView.ledger`."""
+"""Columns of the ledger as the page shows it, by form of the batches: heading to name in
+`FlowView.ledger`.
+"""
 
 
 @dataclass(frozen=True)
 class RunView:
     """A run of a flow: verdict and card.
 
-    `mark`: the first words of the verdict, `what` the rest of it without the flow. `at`: when that was, as text.
-    `refused` is the refused share of its records, as text, unless the verdict says it; `failed` whether a person should
-    look at the run.
+    `mark`: the first words of the verdict, `what` the rest of it without the flow. `at`: when that
+    was, as text. `refused` is the refused share of its records, as text, unless the verdict says
+    it; `failed` whether a person should look at the run.
     """
 
     run_id: str
@@ -79,7 +81,9 @@ class RunView:
 
     @property
     def kind(self) -> str:
-        """The mark as the name of a class of the page's style; `unknown` for a text that is none of the marks."""
+        """The mark as the name of a class of the page's style; `unknown` for a text that is none of
+        the marks.
+        """
         return self.mark.lower().replace(" ", "-") if self.mark in standing.MARKS else "unknown"
 
 
@@ -87,9 +91,10 @@ class RunView:
 class FlowView:
     """A flow as the page shows it. `ledger` holds the newest batches, newest first.
 
-    `waiting`: what the newest step saw that looked. `unlooked`: why a newer plan did not look, if one did not.
-    `proven`: what the newest proof of a derived table found. `rebuild`: what an unfinished rebuild left. `holder`: who
-    holds the lease, unless a run that is shown is at work. `problem` says what could not be read.
+    `waiting`: what the newest step saw that looked. `unlooked`: why a newer plan did not look, if
+    one did not. `proven`: what the newest proof of a derived table found. `rebuild`: what an
+    unfinished rebuild left. `holder`: who holds the lease, unless a run that is shown is at work.
+    `problem` says what could not be read.
     """
 
     pipeline: str
@@ -114,14 +119,18 @@ class FlowView:
 
 
 def flows(pipelines: Path, root: Path, only: Collection[str] | None = None) -> list[FlowView]:
-    """Return every flow of every readable pipeline; with `only`, of the pipelines with these names."""
+    """Return every flow of every readable pipeline; with `only`, of the pipelines with these
+    names.
+    """
     found = (one for one in load_all(pipelines) if not isinstance(one, BrokenPipeline))
     wanted = [one for one in found if only is None or one.pipeline in only]
     return [_flow(spec, root, name) for spec in wanted for name in spec.flows]
 
 
 def broken(pipelines: Path, only: Collection[str] | None = None) -> list[str]:
-    """Return the errors of unreadable pipeline files; with `only`, of those whose DAG has one of these names."""
+    """Return the errors of unreadable pipeline files; with `only`, of those whose DAG has one of
+    these names.
+    """
     found = (one for one in load_all(pipelines) if isinstance(one, BrokenPipeline))
     return [printable_lines(str(one.error)) for one in found if only is None or one.name in only]
 
@@ -164,7 +173,9 @@ def _view(spec: PipelineSpec, name: str, layout: FlowLayout) -> FlowView:
 
 
 def _published(state: FlowState) -> str:
-    """Return the version that readers get. A pointer to another table, or past this one's end, publishes nothing."""
+    """Return the version that readers get. A pointer to another table, or past this one's end,
+    publishes nothing.
+    """
     pointer, found = published(state), unpublished(state)
     if pointer is None:
         return "nothing yet"
@@ -183,7 +194,9 @@ def _proven(state: FlowState) -> str:
 
 
 def _waiting(runs: Sequence[Standing]) -> tuple[str, str]:
-    """Return what the newest of these runs that looked saw, and why a newer plan did not look; each with its time."""
+    """Return what the newest of these runs that looked saw, and why a newer plan did not look; each
+    with its time.
+    """
     unlooked = ""
     for run in runs:
         told = {step.step: step for step in run.steps}
@@ -213,7 +226,9 @@ def _time(at: datetime | None) -> str:
 
 
 def _holder(layout: FlowLayout, runs: Sequence[Standing]) -> str:
-    """Return who holds the lease and how far it is; empty if nobody does, or if that run is shown as at work."""
+    """Return who holds the lease and how far it is; empty if nobody does, or if that run is shown
+    as at work.
+    """
     holder, so_far = lease_holder_so_far(layout)
     is_shown = holder and any(run.run_id == holder.run_id and run.mark == "AT WORK" for run in runs)
     return "" if holder is None or is_shown else printable(f"{holder}; {so_far}")

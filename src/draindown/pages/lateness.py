@@ -1,4 +1,6 @@
-"""The picture of how late rows came: which share each delay covers, and the lateness of each day. SVG, no script."""
+"""The picture of how late rows came: which share each delay covers, and the lateness of each day.
+SVG, no script.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,9 @@ class DayBar:
 def picture(
     title: str, curve: Sequence[Point], days: Sequence[DayBar], accept: float | None = None
 ) -> str:
-    """Return the picture as SVG. `accept`: the delay that a flow accepts, drawn as a line. Both axes of delays are
-    logarithmic: a minute and a month fit on one; what came before its time stands at their start."""
+    """Return the picture as SVG. `accept`: the delay that a flow accepts, drawn as a line. Both
+    axes of delays are logarithmic: a minute and a month fit on one; what came before its time
+    stands at their start."""
     longest = max([1.0, *(one.delay for one in curve), *(one.most for one in days), accept or 0])
     marks = [mark for mark in _MARKS if mark <= longest * 1.2]
     line = [(_across(one.delay, longest), _up(one.share, _UPPER)) for one in curve]

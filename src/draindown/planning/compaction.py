@@ -1,4 +1,6 @@
-"""Decide which maintenance is worth doing, from Delta's logs alone. Reads no data and starts no JVM."""
+"""Decide which maintenance is worth doing, from Delta's logs alone. Reads no data and starts no
+JVM.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,13 @@ from draindown.sources.tables import readers, registered
 from draindown.spec.targets import RETAIN_FLOOR, Maintenance
 
 SMALL_FILES = 8
-"""Small files in a partition from which reading them costs more than a rewrite, which saves half of them or more."""
+"""Small files in a partition from which reading them costs more than a rewrite, which saves half of
+them or more.
+"""
 DELETED_RATIO = 0.2
-"""Fraction of deleted rows above which a rewrite pays off. Readers then skip at least one row per four live rows."""
+"""Fraction of deleted rows above which a rewrite pays off. Readers then skip at least one row per
+four live rows.
+"""
 _SHORT_SECONDS = 10.0  # forecast below which a compaction is no wait for flows that read the table
 _TABLE_SECONDS = (
     2.0  # of a table to rewrite or vacuum, whatever its size: plans, a commit and its check
@@ -39,7 +45,9 @@ _BYTES_PER_SECOND = (
     8_000_000  # of compressed files, in a JVM without its second compiler on two cores
 )
 VACUUM_EVERY = timedelta(days=1)
-"""Minimum time between two vacuums of a table. Old files cost storage, not time; each vacuum costs commits."""
+"""Minimum time between two vacuums of a table. Old files cost storage, not time; each vacuum costs
+commits.
+"""
 RETENTION = "delta.deletedFileRetentionDuration"
 """Table property: how long Delta keeps files that were removed from the table."""
 
@@ -48,8 +56,9 @@ RETENTION = "delta.deletedFileRetentionDuration"
 class Partition:
     """Files of one partition. `values` are typed. `rows` includes deleted rows. Sizes are bytes.
 
-    Of a history, whose open rows are kept apart, `small` counts the files that are `worth_rewriting`, `bytes` is their
-    size, and `mixed` counts those among them that are not small and hold both kinds of rows.
+    Of a history, whose open rows are kept apart, `small` counts the files that are
+    `worth_rewriting`, `bytes` is their size, and `mixed` counts those among them that are not small
+    and hold both kinds of rows.
     """
 
     values: tuple[tuple[str, Any], ...]
@@ -153,7 +162,9 @@ class Work:
 
 
 def work(layout: FlowLayout, maintenance: Maintenance, *, force: bool = False) -> Work:
-    """Return the work that is due for the flow's tables. Excludes the intake, since a stream reads its commits."""
+    """Return the work that is due for the flow's tables. Excludes the intake, since a stream reads
+    its commits.
+    """
     present = [
         (label, log) for label, path in _tables(layout) if (log := log_of(layout, path)).exists
     ]
@@ -168,16 +179,19 @@ def work(layout: FlowLayout, maintenance: Maintenance, *, force: bool = False) -
 
 
 def joins(request: Request) -> bool:
-    """Return whether the driver of a drain should compact too: work is due, and nobody waits long for it.
+    """Return whether the driver of a drain should compact too: work is due, and nobody waits long
+    for it.
 
-    Flows that read the table begin once the drain's task has ended, so they would wait for the compaction.
+    Flows that read the table begin once the drain's task has ended, so they would wait for the
+    compaction.
     """
     due = work(request.layout, request.declared.maintenance, force=request.force)
     return bool(due) and (not readers.readers(request) or due.seconds < _SHORT_SECONDS)
 
 
 def idle(request: Request) -> StepReport | None:
-    """Run the compact step without Spark if no work is due: carry the published pointer. Return None if work is due.
+    """Run the compact step without Spark if no work is due: carry the published pointer. Return
+    None if work is due.
 
     Raises TransientError `lease-held`.
     """
@@ -201,7 +215,9 @@ def _tables(layout: FlowLayout) -> list[tuple[str, str]]:
 
 
 def assess(label: str, log: TableLog, target_file_size: int, *, force: bool = False) -> Table:
-    """Return the partitions of a table that need a rewrite. A file is small below half of the target file size."""
+    """Return the partitions of a table that need a rewrite. A file is small below half of the
+    target file size.
+    """
     every = partitions(log, target_file_size, force=force)
     return Table(
         label,
@@ -246,7 +262,9 @@ def _partition(
     target_file_size: int,
     ratio: float | None,
 ) -> Partition:
-    """Return a partition. `ratio`: of a history, the share of deleted rows from which on a file is rewritten."""
+    """Return a partition. `ratio`: of a history, the share of deleted rows from which on a file is
+    rewritten.
+    """
     small = [one for one in files if one.size < target_file_size // 2]
     chosen = small if ratio is None else worth_rewriting(files, target_file_size, ratio)
     return Partition(
@@ -262,7 +280,8 @@ def _partition(
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    """Return a partition column's values. Dates and times outside the range of Python's calendar become their numbers.
+    """Return a partition column's values. Dates and times outside the range of Python's calendar
+    become their numbers.
 
     These numbers are returned as bytes, so that no SQL literal is made of them.
     """
@@ -298,7 +317,9 @@ def retention_of(log: TableLog) -> int:
 
 
 def vacuumed(layout: FlowLayout) -> dict[str, Any]:
-    """Return when each table was last vacuumed, by its label. Return nothing if the file is missing or torn."""
+    """Return when each table was last vacuumed, by its label. Return nothing if the file is missing
+    or torn.
+    """
     try:
         found: dict[str, Any] = (read_json(layout.vacuumed) or {}).get("tables", {})
         for one in found.values():
@@ -316,12 +337,14 @@ def remember_vacuumed(layout: FlowLayout, label: str, *, files: int, run_id: str
 
 
 def kept_back(layout: FlowLayout, retain: int, at: datetime | None = None) -> str:
-    """Return why the target's old files must stay: the published version or a reader needs them. "" if none does.
+    """Return why the target's old files must stay: the published version or a reader needs them. ""
+    if none does.
 
     `at`: point in time to decide for; None: now.
     """
     at = at or now()
-    # Files must last until the next check and through the rewrite that precedes a vacuum, hence one interval of slack.
+    # Files must last until the next check and through the rewrite that precedes a vacuum, hence one
+    # interval of slack.
     kept_for = timedelta(seconds=max(RETAIN_FLOOR, retain)) - VACUUM_EVERY
     return _kept_for_published(layout, at - kept_for) or _kept_for_readers(layout, at, kept_for)
 

@@ -12,7 +12,8 @@ from draindown.spec.schedule import next_time
 
 
 def refuse_expiring(request: Request, left: Look, now: datetime) -> None:
-    """Fail a drain, after it has done all that it may, if what it leaves is deleted before the next scheduled run.
+    """Fail a drain, after it has done all that it may, if what it leaves is deleted before the next
+    scheduled run.
 
     A pipeline without a schedule has no next run. Raises TerminalError `backlog-expires`.
     """

@@ -36,17 +36,21 @@ class Explanation:
     """A derived flow in words, and what it reads.
 
     Attributes:
-        waits: in words, the source tables that can't be read yet and why, or why the next run is refused; then
+        waits: in words, the source tables that can't be read yet and why, or why the next run is
+        refused; then
             `sources` is empty.
-        sources: what the next run reads again of each source table; empty if nothing changed in them.
+        sources: what the next run reads again of each source table; empty if nothing changed in
+            them.
         applied: late rows that were applied since the newest batch, which the next run counts.
         result: what it reads of the result, to compare; None if it reads nothing of it.
         batches: recent batches of which the ledger knows what they read again.
-        images: images of changed rows in these batches. `reread`: rows in the files that they read again.
+        images: images of changed rows in these batches. `reread`: rows in the files that they read
+            again.
         advice: how fewer rows would be read again; empty if it is not much, or nothing helps.
-        seconds: what the next run is expected to take, by the batches of the ledger, with the start of Spark; None if
-            it has nothing to read, or no batch of the ledger read about as much.
-        watermarks: of windows and sessions: what a watermark of some delays would have lost; empty unless asked for.
+        seconds: what the next run is expected to take, by the batches of the ledger, with the start
+            of Spark; None if it has nothing to read, or no batch of the ledger read about as much.
+        watermarks: of windows and sessions: what a watermark of some delays would have lost; empty
+            unless asked for.
     """
 
     pipeline: str
@@ -68,7 +72,9 @@ class Explanation:
 
 
 def explain(state: FlowState, flow: DerivedFlow, now: datetime) -> Explanation:
-    """Explain a flow. Raises TerminalError `source-replaced`, `generation-damaged`, `checkpoint-damaged`."""
+    """Explain a flow. Raises TerminalError `source-replaced`, `generation-damaged`,
+    `checkpoint-damaged`.
+    """
     derivation, source = flow.derivation, _source(state, flow)
     tables = source.tables
     rows = [
@@ -99,7 +105,8 @@ def explain(state: FlowState, flow: DerivedFlow, now: datetime) -> Explanation:
 
 
 def _refused(state: FlowState, source: Tables) -> tuple[str, ...]:
-    """Return in words that the flow derives something else now, and what to do; empty if it doesn't.
+    """Return in words that the flow derives something else now, and what to do; empty if it
+    doesn't.
 
     Raises TerminalError `source-replaced`.
     """
@@ -117,7 +124,9 @@ def _source(state: FlowState, flow: DerivedFlow) -> Tables:
 
 
 def expected_seconds(state: FlowState, sources: Sequence[Reach]) -> float | None:
-    """Return what a run takes of one batch with as many images as there are changed rows, or rows of a fill."""
+    """Return what a run takes of one batch with as many images as there are changed rows, or rows
+    of a fill.
+    """
     images = sum(one.of_rows if one.since is None else one.changed for one in sources)
     rows = [
         row for row in ledger_table.recent(state, _RECENT) if row.kind == "source" and row.records
@@ -185,7 +194,8 @@ def next_pieces(
 ) -> list[Piece]:
     """Return what the next run reads of each source table, all of which are ready.
 
-    Pieces without commits if nothing changed. All rows of all tables are compared where one of them was rebuilt.
+    Pieces without commits if nothing changed. All rows of all tables are compared where one of them
+    was rebuilt.
     """
     units = _read_last(state, flow)
     found = [_new(table, unit, now) for table, unit in zip(tables, units, strict=True)]
@@ -197,9 +207,11 @@ def next_pieces(
 
 
 def _read_last(state: FlowState, flow: DerivedFlow) -> list[Unit | None]:
-    """Return the unit of each source table that the newest batch read; None where a fill is yet to be done.
+    """Return the unit of each source table that the newest batch read; None where a fill is yet to
+    be done.
 
-    Of a range of versions of which a bucket is yet to be read, changes and decisions are still to be read.
+    Of a range of versions of which a bucket is yet to be read, changes and decisions are still to
+    be read.
     """
     generation, number = state.live_generation, state.live_checkpoint.first_unread - 1
     if _source(state, flow).is_void(state, generation):
@@ -225,7 +237,9 @@ def _new(table: Followed, unit: Unit | None, now: datetime) -> Piece:
 
 
 def _advice(known: Explanation) -> str:
-    """Return how fewer rows would be read again: files that are narrow in the columns by which they are sought."""
+    """Return how fewer rows would be read again: files that are narrow in the columns by which they
+    are sought.
+    """
     if known.reread < _MUCH * known.images or not known.images:
         return ""
     wide = [one for one in known.sources if one.since is not None and one.files == one.of_files > 1]

@@ -1,4 +1,6 @@
-"""One look at all flows of a run: which of them have nothing to do, so that no task of theirs need start."""
+"""One look at all flows of a run: which of them have nothing to do, so that no task of theirs need
+start.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from draindown.spec.flow_graph import FlowGraph
 _AT_ONCE = 8
 """Flows that are looked at side by side: a look waits for storage or a broker most of the time."""
 _SECONDS = 300.0
-"""Time limit for planning all flows; bounds the delay by a source that hangs, as on a mount whose server is gone."""
+"""Time limit for planning all flows; bounds the delay by a source that hangs, as on a mount whose
+server is gone.
+"""
 _Plan = tuple[datetime, PlanPart, list[Finding]]
 
 
@@ -32,11 +36,13 @@ def idle(
     *,
     seconds: float = _SECONDS,
 ) -> dict[str, StepReport]:
-    """Return the plan's report, written, of each flow that has no step to run and that this run brings nothing.
+    """Return the plan's report, written, of each flow that has no step to run and that this run
+    brings nothing.
 
-    What a flow reads may change until it is planned where one upstream drains or is judged, or can't be planned: such
-    a flow is left to its own plan, as is one whose plan raises, or is not made within `seconds`: `warn` is called with
-    a line that names the last kind. `requests`: of the flows that the run is for.
+    What a flow reads may change until it is planned where one upstream drains or is judged, or
+    can't be planned: such a flow is left to its own plan, as is one whose plan raises, or is not
+    made within `seconds`: `warn` is called with a line that names the last kind. `requests`: of the
+    flows that the run is for.
     """
     plans = _plans(requests, seconds)
     if late := [flow for flow in requests if flow not in plans]:
@@ -57,7 +63,8 @@ def idle(
 
 
 def _plans(requests: Mapping[str, Request], seconds: float) -> dict[str, _Plan | None]:
-    """Return the plans that are made within `seconds`, None for one that raises. Flows are planned side by side.
+    """Return the plans that are made within `seconds`, None for one that raises. Flows are planned
+    side by side.
 
     Daemon threads, unlike those of a pool, keep no process from its end.
     """

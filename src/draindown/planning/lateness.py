@@ -1,4 +1,5 @@
-"""How late the rows of a table came: their arrival less their time, as `accept` compares them. No JVM.
+"""How late the rows of a table came: their arrival less their time, as `accept` compares them. No
+JVM.
 
 Exact, not estimated: DuckDB reads both columns of every row.
 """
@@ -34,7 +35,9 @@ _TIMES = ("timestamp", "timestamp_ntz", "date")
 
 @dataclass(frozen=True)
 class Asked:
-    """The rows that are asked about. `layout`: of the flow that writes them; `time`: the column with their time."""
+    """The rows that are asked about. `layout`: of the flow that writes them; `time`: the column
+    with their time.
+    """
 
     layout: FlowLayout
     time: str
@@ -50,7 +53,9 @@ class Asked:
 
 @dataclass(frozen=True)
 class Day:
-    """Rows whose time lies on a UTC day: their number, and seconds of lateness: median, 95th and 99th centile, most."""
+    """Rows whose time lies on a UTC day: their number, and seconds of lateness: median, 95th and
+    99th centile, most.
+    """
 
     day: date
     rows: int
@@ -62,7 +67,9 @@ class Day:
 
 @dataclass(frozen=True)
 class Cover:
-    """A delay in seconds, and what it covers: the rows that came no later after their time. `share`: of 0 to 1."""
+    """A delay in seconds, and what it covers: the rows that came no later after their time.
+    `share`: of 0 to 1.
+    """
 
     delay: float
     rows: int
@@ -73,9 +80,9 @@ class Cover:
 class Lateness:
     """The lateness of a table's rows, in seconds; negative for rows that arrived before their time.
 
-    `version`: of the table. `rows`: those with a time; `untimed`: those without, which are in no window.
-    `covers`: of some delays. `quantiles`: the least delays that cover certain shares. `percentiles`: those that cover
-    1%, 2% and so on up to all. `days`: by day of the rows' time.
+    `version`: of the table. `rows`: those with a time; `untimed`: those without, which are in no
+    window. `covers`: of some delays. `quantiles`: the least delays that cover certain shares.
+    `percentiles`: those that cover 1%, 2% and so on up to all. `days`: by day of the rows' time.
     """
 
     table: str
@@ -90,9 +97,11 @@ class Lateness:
 
 
 def lateness(asked: Asked, delays: Sequence[int] = ()) -> Lateness:
-    """Return the lateness of the rows of the published version. `delays`: seconds that are told besides LADDER's.
+    """Return the lateness of the rows of the published version. `delays`: seconds that are told
+    besides LADDER's.
 
-    Raises TerminalError `no-arrival` if the table has no such time, or its rows no arrival: those of derived tables.
+    Raises TerminalError `no-arrival` if the table has no such time, or its rows no arrival: those
+    of derived tables.
     """
     with _rows(asked) as (db, log):
         total, untimed = _row(db, "select count(late), count(*) - count(late) from rows")
@@ -112,9 +121,10 @@ def lateness(asked: Asked, delays: Sequence[int] = ()) -> Lateness:
 def lost(asked: Asked, end: str, delays: Sequence[int]) -> list[Cover]:
     """Return, by watermark delay in seconds, the rows that a stream with it would have dropped.
 
-    Such a row came when its window had ended: the latest time among the rows that arrived before it, less the delay,
-    was not before the end. `end`: the end, in DuckDB's SQL, from `_us`, the row's time in microseconds since 1970. Rows
-    that arrived at one moment are one batch. Raises as `lateness`.
+    Such a row came when its window had ended: the latest time among the rows that arrived before
+    it, less the delay, was not before the end. `end`: the end, in DuckDB's SQL, from `_us`, the
+    row's time in microseconds since 1970. Rows that arrived at one moment are one batch. Raises as
+    `lateness`.
     """
     with _rows(asked) as (db, _):
         total = int(_row(db, "select count(late) from rows")[0])
@@ -134,7 +144,9 @@ def lost(asked: Asked, end: str, delays: Sequence[int]) -> list[Cover]:
 
 @contextmanager
 def _rows(asked: Asked) -> Iterator[tuple[duckdb.DuckDBPyConnection, TableLog]]:
-    """Yield a connection with the table `rows`: _us, arrived and late, in microseconds; NULL without a time."""
+    """Yield a connection with the table `rows`: _us, arrived and late, in microseconds; NULL
+    without a time.
+    """
     log = _read(asked)
     time, arrived = identifier(asked.time), identifier(ARRIVED_AT)
     with connected() as db:

@@ -1,4 +1,6 @@
-"""Whether new input may be pinned: it may equal known input under another name, which would be appended again."""
+"""Whether new input may be pinned: it may equal known input under another name, which would be
+appended again.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from draindown.sources.port import Source
 
 
 def refuse(request: Request, source: Source, state: FlowLayout, now: datetime) -> list[Finding]:
-    """Refuse known files of another directory, if the table would hold their rows twice. Raises `files-moved`.
+    """Refuse known files of another directory, if the table would hold their rows twice. Raises
+    `files-moved`.
 
     Of a table to which the same input makes no difference, return a finding.
     """

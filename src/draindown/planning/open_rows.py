@@ -1,4 +1,6 @@
-"""Files of a history by the rows that they hold: those without an end, which later batches close, or the others."""
+"""Files of a history by the rows that they hold: those without an end, which later batches close,
+or the others.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from draindown.spec.names import END_AT
 class HistoryFile:
     """A file of a history.
 
-    `rows`: its rows, with deleted ones; `gone`: those that are deleted; `open`: the share of its rows that have no end,
-    0 to 1; `add`: its entry in the log.
+    `rows`: its rows, with deleted ones; `gone`: those that are deleted; `open`: the share of its
+    rows that have no end, 0 to 1; `add`: its entry in the log.
     """
 
     size: int
@@ -30,7 +32,8 @@ class HistoryFile:
 
 
 def end_path(schema: Sequence[Mapping[str, Any]]) -> tuple[str, ...] | None:
-    """Return the path of the statistics of a row's end, of several sequence columns those of the first.
+    """Return the path of the statistics of a row's end, of several sequence columns those of the
+    first.
 
     `schema`: the fields of a table, as in Delta's JSON. None for a table that has no such column.
     """
@@ -48,10 +51,11 @@ def open_share(rows: int | None, without_end: int | None) -> float:
 def worth_rewriting(
     files: Sequence[HistoryFile], target_file_size: int, ratio: float
 ) -> list[HistoryFile]:
-    """Return the files of a partition to rewrite: small ones, and of any size those with both kinds of rows.
+    """Return the files of a partition to rewrite: small ones, and of any size those with both kinds
+    of rows.
 
-    Those too of which more than `ratio` of the rows are deleted. A small file that is the only one of its kind stays,
-    unless others are rewritten into that kind.
+    Those too of which more than `ratio` of the rows are deleted. A small file that is the only one
+    of its kind stays, unless others are rewritten into that kind.
     """
     needed = [one for one in files if one.is_mixed or one.gone > ratio * one.rows]
     small = [one for one in files if one not in needed and one.size < target_file_size // 2]

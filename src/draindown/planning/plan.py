@@ -1,4 +1,6 @@
-"""Plan a run: the backlog and the steps it needs. Looks at the source and reads Delta logs. Writes nothing."""
+"""Plan a run: the backlog and the steps it needs. Looks at the source and reads Delta logs. Writes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +46,12 @@ _STARTS = 5
 def look(
     request: Request, now: datetime, source: Source | None = None, state: FlowState | None = None
 ) -> Look:
-    """Compare the source with intake and checkpoint: as they are now, or as `source` and `state` saw them.
+    """Compare the source with intake and checkpoint: as they are now, or as `source` and `state`
+    saw them.
 
-    Raises TerminalError `source-missing`, `checkpoint-damaged`, `checkpoint-without-metadata`, `generation-damaged`,
-    `intake-behind-checkpoint`, `intake-replaced`, and those of `Source.refuse_lost`.
+    Raises TerminalError `source-missing`, `checkpoint-damaged`, `checkpoint-without-metadata`,
+    `generation-damaged`, `intake-behind-checkpoint`, `intake-replaced`, and those of
+    `Source.refuse_lost`.
     """
     state, source = state or FlowState.of(request.layout), source or source_of(request)
     state.live_checkpoint.verify()
@@ -64,7 +68,9 @@ def waits(found: Look, now: datetime) -> Backlog:
 
 
 def backlog(request: Request, now: datetime, source: Source | None = None) -> Backlog:
-    """Return the backlog: input that is new or in a slice not read yet. Arguments and errors as for `look`."""
+    """Return the backlog: input that is new or in a slice not read yet. Arguments and errors as for
+    `look`.
+    """
     return waits(look(request, now, source), now)
 
 
@@ -73,9 +79,9 @@ def planned(
 ) -> StepReport:
     """Run the plan step: call `plan`, then write and return its report.
 
-    `left_out`: steps to exclude from the run, even if necessary. `source`: to be shared with a later drain.
-    Begins the lake of a pipeline that never ran. Raises like `plan`, after reporting the error unless the lake is
-    missing, and TerminalError `lake-not-writable`, `disk-full`.
+    `left_out`: steps to exclude from the run, even if necessary. `source`: to be shared with a
+    later drain. Begins the lake of a pipeline that never ran. Raises like `plan`, after reporting
+    the error unless the lake is missing, and TerminalError `lake-not-writable`, `disk-full`.
     """
     started = clock.now()
     _refuse_no_lake(request)
@@ -97,14 +103,18 @@ def planned(
 def of_request(
     request: Request, now: datetime, source: Source | None = None
 ) -> tuple[PlanPart, list[Finding]]:
-    """Return what `plan` returns, or `plan_replay` where the request is to read input again. Raises as they do."""
+    """Return what `plan` returns, or `plan_replay` where the request is to read input again. Raises
+    as they do.
+    """
     return plan(request, now, source) if request.replay is None else plan_replay(request)
 
 
 def reported(
     request: Request, started: datetime, part: PlanPart, findings: list[Finding]
 ) -> StepReport:
-    """Write and return the report of a plan. Raises TerminalError `lake-not-writable`, `disk-full`."""
+    """Write and return the report of a plan. Raises TerminalError `lake-not-writable`,
+    `disk-full`.
+    """
     outcome: Outcome = "done" if part.drain or part.check or part.compact else "idle"
     done = report.of(request, started, outcome, findings=findings, plan=part)
     with storage.named(request.layout, tried=_tried(request)):
@@ -115,9 +125,11 @@ def reported(
 def plan_replay(request: Request) -> tuple[PlanPart, list[Finding]]:
     """Plan a replay: what it would read again, and which of the flow's other steps must run.
 
-    A flow that appends is left out, with a finding, where all flows of the pipeline are to read input again.
+    A flow that appends is left out, with a finding, where all flows of the pipeline are to read
+    input again.
 
-    Raises like `replay.find`, and TerminalError `replay-input-gone`, `not-a-directory`, `lake-missing`.
+    Raises like `replay.find`, and TerminalError `replay-input-gone`, `not-a-directory`,
+    `lake-missing`.
     """
     _refuse_no_lake(request)
     state = FlowState.of(request.layout)
@@ -183,9 +195,10 @@ def plan(
 ) -> tuple[PlanPart, list[Finding]]:
     """Plan a run: the backlog, which steps must run, and the reason for each.
 
-    Raises like `look` and `opening.unsettled`, and TerminalError `checkpoint-missing`, `table-behind-checkpoint`,
-    `table-damaged`, `table-altered`, `table-feature`, `not-a-directory`, `lake-missing`, `table-of-another-flow`,
-    `files-moved`, and those of the flow's sinks where there is something to drain.
+    Raises like `look` and `opening.unsettled`, and TerminalError `checkpoint-missing`,
+    `table-behind-checkpoint`, `table-damaged`, `table-altered`, `table-feature`, `not-a-directory`,
+    `lake-missing`, `table-of-another-flow`, `files-moved`, and those of the flow's sinks where
+    there is something to drain.
     """
     _refuse_no_lake(request)
     state = FlowState.of(request.layout)
@@ -252,7 +265,9 @@ def _unwritable(layout: FlowLayout) -> list[Finding]:
 
 
 def _part(request: Request, state: FlowState, drain: str, *, idle: str, **found: Any) -> PlanPart:
-    """Return the plan that follows from the drain's reason, `drain`; "" if there is none. `idle`: why there is none."""
+    """Return the plan that follows from the drain's reason, `drain`; "" if there is none. `idle`:
+    why there is none.
+    """
     reasons = {
         "drain": drain,
         "check": "; ".join(filter(None, (_why_check(state), _AFTER if drain else ""))),
@@ -292,7 +307,9 @@ def _why_drain(state: FlowState, seen: Look, ledger: Sequence[BatchRow]) -> str:
 
 
 def _unrecorded(state: FlowState, ledger: Sequence[BatchRow]) -> int:
-    """Return how many batches among the table's newest commits the next drain adds to the ledger."""
+    """Return how many batches among the table's newest commits the next drain adds to the
+    ledger.
+    """
     return sum(1 for _ in target_log.lacking(state, ledger, _HISTORY, state.live_generation))
 
 
@@ -320,7 +337,9 @@ def _ledger(state: FlowState) -> list[BatchRow]:
 def _forecast_seconds(
     layout: FlowLayout, ledger: Sequence[BatchRow], size: int, batches: int
 ) -> float | None:
-    """Return the expected seconds for `batches` of `size` bytes in total with startup; None without similar history."""
+    """Return the expected seconds for `batches` of `size` bytes in total with startup; None without
+    similar history.
+    """
     rows = [row for row in ledger if row.kind == "source" and row.bytes]
     took = batch_seconds([(row.bytes, row.seconds) for row in rows], size / max(batches, 1))
     if took is None:
@@ -331,8 +350,8 @@ def _forecast_seconds(
 def start_seconds(layout: FlowLayout, run_ids: Iterable[str]) -> float:
     """Return the seconds that a drain takes outside its batches; a default if no report says it.
 
-    The minimum over the newest `_STARTS` runs whose drain did not fail: some include work that few runs do, such as the
-    first listing of a large directory, or the swap of a rebuild.
+    The minimum over the newest `_STARTS` runs whose drain did not fail: some include work that few
+    runs do, such as the first listing of a large directory, or the swap of a rebuild.
     """
     spent = list[float]()
     for run_id in islice(dict.fromkeys(run_ids), _STARTS):

@@ -1,4 +1,6 @@
-"""Which files of a table can hold rows of the keys that changes touch, by the statistics in Delta logs."""
+"""Which files of a table can hold rows of the keys that changes touch, by the statistics in Delta
+logs.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from draindown.lake.table_log import TableLog
 File = Mapping[str, Any]
 """A file of a table, as `TableLog.files` returns it."""
 Columns = Sequence[str | None]
-"""The columns of a table by which keys are found, in the order of the keys; None for a key that it does not have."""
+"""The columns of a table by which keys are found, in the order of the keys; None for a key that it
+does not have.
+"""
 Ends = tuple[Any, Any]
 """The least and the greatest value of a column in a file; None for one that the log lacks."""
 Span = Sequence[Ends]
@@ -26,12 +30,12 @@ class Reach:
 
     Attributes:
         table: its name.
-        since: the version that was read before; None if all rows are to be compared, or for the result.
-        until: the version that a run would read.
-        changed: rows that changed in between; 0 for the result.
-        files: files that can hold rows of touched keys, of `of_files`. `rows` and `bytes`: what these files hold.
-        partitions: partitions that have such files, of `of_partitions`; both 0 if the table has no partitions.
-        sought_by: the columns by whose statistics files are left out.
+        since: the version that was read before; None if all rows are to be compared, or for the
+        result. until: the version that a run would read. changed: rows that changed in between; 0
+        for the result. files: files that can hold rows of touched keys, of `of_files`. `rows` and
+        `bytes`: what these files hold. partitions: partitions that have such files, of
+        `of_partitions`; both 0 if the table has no partitions. sought_by: the columns by whose
+        statistics files are left out.
     """
 
     table: str
@@ -60,7 +64,8 @@ class Reach:
 
 
 def changed_files(log: TableLog, since: int, until: int, columns: Columns) -> list[File]:
-    """Return the files with what changed from version `since` to `until`: added, removed, or with rows deleted since.
+    """Return the files with what changed from version `since` to `until`: added, removed, or with
+    rows deleted since.
 
     Files that compaction wrote in between are among them.
     """
@@ -80,7 +85,9 @@ def changed_files(log: TableLog, since: int, until: int, columns: Columns) -> li
 
 
 def spans(files: Iterable[File], columns: Columns, margin: int) -> list[Span]:
-    """Return where the keys of changed files lie. `margin`: seconds by which times reach further in both directions."""
+    """Return where the keys of changed files lie. `margin`: seconds by which times reach further in
+    both directions.
+    """
     wider = timedelta(seconds=margin)
     return [[_wider(_ends(file, name), wider) for name in columns] for file in files]
 
@@ -117,7 +124,9 @@ def _is_reached(file: File, columns: Columns, touched: Iterable[Span]) -> bool:
 
 
 def _overlap(one: Ends, other: Ends) -> bool:
-    """Return whether two ranges have a value in common. Without statistics, or among NULL, they may have."""
+    """Return whether two ranges have a value in common. Without statistics, or among NULL, they may
+    have.
+    """
     if None in one or None in other:
         return True
     try:

@@ -1,4 +1,6 @@
-"""Checks of `validate` about sinks: clients and secrets, and with `--strict` whether they could take a batch."""
+"""Checks of `validate` about sinks: clients and secrets, and with `--strict` whether they could
+take a batch.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from draindown.spec.sinks import FlowSink
 
 
 def problems(spec: PipelineSpec, root: Path, *, ask: bool) -> Iterator[DraindownError]:
-    """Yield an error for each sink that this machine cannot send to. `ask`: whether to connect to the sinks."""
+    """Yield an error for each sink that this machine cannot send to. `ask`: whether to connect to
+    the sinks.
+    """
     if not any(flow.also_to for flow in spec.flows.values()):
         return
     placed = rooted(spec, root)

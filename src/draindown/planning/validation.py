@@ -1,4 +1,6 @@
-"""Checks of `validate` beyond the pipeline file: its suites, and what it needs from the machine that runs it."""
+"""Checks of `validate` beyond the pipeline file: its suites, and what it needs from the machine
+that runs it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ def errors(spec: PipelineSpec, root: Path) -> Iterator[TerminalError]:
 
 
 def warnings(spec: PipelineSpec, root: Path, *, strict: bool) -> Iterator[DraindownError]:
-    """Yield one error per item that this machine lacks. The machine that runs the pipeline may have it.
+    """Yield one error per item that this machine lacks. The machine that runs the pipeline may have
+    it.
 
     `strict`: whether sinks are asked, which may take until their timeouts.
     """
@@ -93,7 +96,9 @@ def _processor(spec: PipelineSpec, name: str, dotted: str, root: Path) -> Iterat
 
 
 def _code_problem(dotted: str, directory: Path, what: str) -> str | None:
-    """Return why a function or class can't be found, or None. Parses its module; importing it would run it."""
+    """Return why a function or class can't be found, or None. Parses its module; importing it would
+    run it.
+    """
     module, _, named = dotted.rpartition(".")
     path = directory.joinpath(*module.split(".")).with_suffix(".py")
     try:
@@ -106,7 +111,9 @@ def _code_problem(dotted: str, directory: Path, what: str) -> str | None:
 
 
 def _top_names(tree: ast.Module) -> set[str]:
-    """Return the names that the module may define: everything that it defines, imports or assigns."""
+    """Return the names that the module may define: everything that it defines, imports or
+    assigns.
+    """
     found: set[str] = set()
     for node in ast.walk(tree):
         match node:

@@ -1,7 +1,8 @@
-"""The fold of one key's rows in order, segment by segment, from its beginning or from a state that was kept.
+"""The fold of one key's rows in order, segment by segment, from its beginning or from a state that
+was kept.
 
-A segment is a run of rows each at most `expire` after the one before. The fold begins anew with each. Executors get
-this module by value.
+A segment is a run of rows each at most `expire` after the one before. The fold begins anew with
+each. Executors get this module by value.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import Any, NamedTuple, Protocol
 from draindown.processors.values import Record, record
 
 KEPT_EVERY = 10_000
-"""Rows of a segment after which a state is kept, so that a late row costs at most so many rows before it."""
+"""Rows of a segment after which a state is kept, so that a late row costs at most so many rows
+before it.
+"""
 
 
 class Processor(Protocol):
@@ -24,8 +27,9 @@ class Processor(Protocol):
     ) -> tuple[Any, dict[str, Any] | None]:
         """Return the rows that the next rows of a segment give, and the state after them.
 
-        `snapshot`: the state before, None at the beginning of a segment. `rows`: some of its next rows, one or more,
-        in order. How many is not determined, so the result must not depend on it.
+        `snapshot`: the state before, None at the beginning of a segment. `rows`: some of its next
+        rows, one or more, in order. How many is not determined, so the result must not depend on
+        it.
         """
 
 
@@ -34,7 +38,9 @@ class Failed(Exception):
 
 
 class Made(NamedTuple):
-    """A row of the result. `start`: of its segment, microseconds since 1970. `position`: within it, from 1."""
+    """A row of the result. `start`: of its segment, microseconds since 1970. `position`: within it,
+    from 1.
+    """
 
     start: int
     position: int
@@ -42,13 +48,14 @@ class Made(NamedTuple):
 
 
 class State(NamedTuple):
-    """The state of a fold after all rows of a segment up to and including `at`, so that it can go on from there.
+    """The state of a fold after all rows of a segment up to and including `at`, so that it can go
+    on from there.
 
     Attributes:
-        start, at: time of the segment's first row and of the last row that is in, microseconds since 1970.
-        number: rows of the segment that are in.
-        position: that of the newest row that they gave, 0 without any.
-        stays: whether the state is kept too once the segment goes on. Which states do is a function of the segment's
+        start, at: time of the segment's first row and of the last row that is in, microseconds
+        since 1970. number: rows of the segment that are in. position: that of the newest row that
+        they gave, 0 without any. stays: whether the state is kept too once the segment goes on.
+        Which states do is a function of the segment's
             rows alone.
         snapshot: what the user's class returned.
     """
@@ -131,9 +138,11 @@ def _reason(error: BaseException) -> str:
 
 
 class KeyFold:
-    """The fold of one key, which is fed its rows in order. Adds to `made` and `states`; `end` completes both.
+    """The fold of one key, which is fed its rows in order. Adds to `made` and `states`; `end`
+    completes both.
 
-    `since`: the state to go on from. A state with the time of the last row of a segment shows where the segment ends.
+    `since`: the state to go on from. A state with the time of the last row of a segment shows where
+    the segment ends.
     """
 
     def __init__(
@@ -189,7 +198,9 @@ class KeyFold:
         return (self._number // every + 1) * every
 
     def _until(self, times: Sequence[int], at: int) -> int:
-        """Return the end of the rows that one call may take: of one segment, up to a state that is to be kept."""
+        """Return the end of the rows that one call may take: of one segment, up to a state that is
+        to be kept.
+        """
         expire, last, due = self._calls.shape.expire, times[at], at + self._next - self._number
         for until in range(at + 1, len(times)):
             time = times[until]

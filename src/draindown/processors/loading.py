@@ -35,10 +35,11 @@ def _digest(content: bytes) -> str:
 
 
 def load(root: str, dotted: str, code: str) -> tuple[type, ModuleType]:
-    """Return the class `module.Class` of `<root>/jobs/processors/`, and its module. `code`: the digest of its file.
+    """Return the class `module.Class` of `<root>/jobs/processors/`, and its module. `code`: the
+    digest of its file.
 
-    Raises TerminalError `processor-missing`, `processor-failed`, TransientError `derivation-changed` if the file has
-    another digest by now.
+    Raises TerminalError `processor-missing`, `processor-failed`, TransientError
+    `derivation-changed` if the file has another digest by now.
     """
     path, name = path_of(root, dotted), dotted.rpartition(".")[2]
     try:

@@ -1,4 +1,6 @@
-"""A fold as plain as it can be: one key, row by row, whole segments. It shares no state, chunk or order with `fold`."""
+"""A fold as plain as it can be: one key, row by row, whole segments. It shares no state, chunk or
+order with `fold`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def folded(
     calls: Calls, rows: Iterable[tuple[int, dict[str, Any]]], most: int = 1
 ) -> Iterator[Made]:
-    """Yield what the rows of one key give. `rows`: with their times in microseconds, in order. `most`: rows of a call.
+    """Yield what the rows of one key give. `rows`: with their times in microseconds, in order.
+    `most`: rows of a call.
 
     Raises `fold.Failed`.
     """
@@ -56,8 +59,8 @@ def by_key(
 ) -> list[dict[str, Any]]:
     """Return the rows of the result of all keys, as dicts, in any order of the given rows.
 
-    Rows are ordered by `order_by`, whose first column is their time, then by their other columns by name; NULL is last.
-    Those without a time give nothing.
+    Rows are ordered by `order_by`, whose first column is their time, then by their other columns by
+    name; NULL is last. Those without a time give nothing.
     """
     calls, found = Calls(shape), list[dict[str, Any]]()
     for key, own in ordered(rows, by, order_by).items():
@@ -68,7 +71,9 @@ def by_key(
 def ordered(
     rows: Iterable[Mapping[str, Any]], by: Sequence[str], order_by: Sequence[str]
 ) -> dict[tuple[Any, ...], list[tuple[int, dict[str, Any]]]]:
-    """Return the rows by key, with their times in microseconds, in order. Arguments as for `by_key`."""
+    """Return the rows by key, with their times in microseconds, in order. Arguments as for
+    `by_key`.
+    """
     keyed, time = dict[tuple[Any, ...], list[tuple[int, dict[str, Any]]]](), order_by[0]
     for row in rows:
         if row[time] is not None:
@@ -82,7 +87,9 @@ def ordered(
 
 
 def named(made: Made, key: Sequence[Any], by: Sequence[str], time: datetime) -> dict[str, Any]:
-    """Return a row of the result. `time`: of any row of the source, which shows whether times have a zone."""
+    """Return a row of the result. `time`: of any row of the source, which shows whether times have
+    a zone.
+    """
     start = moment(made.start, time.tzinfo is not None)
     return {
         **dict(zip(by, key, strict=True)),
@@ -100,13 +107,17 @@ def micros(time: datetime) -> int:
 
 
 def moment(micros: int, zone: bool) -> datetime:
-    """Return the inverse of `micros`. `zone`: whether the time has a time zone, which is UTC then."""
+    """Return the inverse of `micros`. `zone`: whether the time has a time zone, which is UTC
+    then.
+    """
     found = _EPOCH + timedelta(microseconds=micros)
     return found if zone else found.replace(tzinfo=None)
 
 
 def _placed(value: Any) -> tuple[Any, ...]:
-    """Return what compares as Spark orders values: NULL last, NaN after any number, NULL within a value first."""
+    """Return what compares as Spark orders values: NULL last, NaN after any number, NULL within a
+    value first.
+    """
     if value is None:
         return (2,)
     return (1, True) if value != value else (0, _within(value))

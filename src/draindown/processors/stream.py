@@ -1,4 +1,5 @@
-"""The fold over a partition of rows, sorted by key and order, as Arrow batches: a key streams, however long it is.
+"""The fold over a partition of rows, sorted by key and order, as Arrow batches: a key streams,
+however long it is.
 
 Executors get this module by value.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -14,8 +16,8 @@ import pyarrow as pa
 from draindown.processors.fold import Calls, Failed, KeyFold, Made, Shape, State
 
 RESUMED, MICROS = "_resumed", "_micros"
-"""Columns of the input after the key: the state to go on from, in the first row of a key that has one and which is no
-row of the source; the time of a row in microseconds, NULL there.
+"""Columns of the input after the key: the state to go on from, in the first row of a key that has
+one and which is no row of the source; the time of a row in microseconds, NULL there.
 """
 IS_STATE, START, AT, NUMBER, POSITION, STAYS, SNAPSHOT, ROW = (
     *("_is_state", "_start", "_at", "_number", "_position", "_stays", "_snapshot", "_row"),
@@ -25,13 +27,17 @@ _BATCH = 10_000
 Batches = Iterable[pa.RecordBatch]
 
 FAILED = "[PROCESSOR_FAILED]"
-"""What an error of a fold begins with, in what Spark says of it. A trace shows this name in its place."""
+"""What an error of a fold begins with, in what Spark says of it. A trace shows this name in its
+place.
+"""
 
 
 def folding(
     shape: Shape, keys: int, schema: pa.Schema
 ) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    """Return the function of a partition. `keys`: the number of key columns. `schema`: of the output."""
+    """Return the function of a partition. `keys`: the number of key columns. `schema`: of the
+    output.
+    """
 
     def folded(batches: Batches) -> Iterator[pa.RecordBatch]:
         yield from Partition(shape, keys, schema).batches(batches)
@@ -80,11 +86,8 @@ class Partition:
                     KeyFold(self._calls, self._made, self._states, since),
                 )
                 at += since is not None
-            fold, begin = self._fold, at
-            if begin < until:
-                yield from self._within(
-                    lambda f=fold, b=begin, u=until: f.feed(times[b:u], rows[b:u])
-                )  # type: ignore[misc]
+            if at < until:
+                yield from self._within(partial(self._fold.feed, times[at:until], rows[at:until]))
             at = until
 
     def _within(self, step: Callable[[], None]) -> Iterator[pa.RecordBatch]:
@@ -127,7 +130,9 @@ class Partition:
 
 
 class Beyond(Failed):
-    """A column has a time in row `at` that Python's calendar, of the years 1 to 9999, does not have."""
+    """A column has a time in row `at` that Python's calendar, of the years 1 to 9999, does not
+    have.
+    """
 
     def __init__(self, at: int) -> None:
         super().__init__("a time is not within the years 1 to 9999, which are all that Python has")
@@ -135,7 +140,9 @@ class Beyond(Failed):
 
 
 def pylist(column: pa.Array) -> list[Any]:
-    """Return the values as `to_pylist` does, which is slow for times: it asks pandas, value by value."""
+    """Return the values as `to_pylist` does, which is slow for times: it asks pandas, value by
+    value.
+    """
     if not pa.types.is_timestamp(column.type) or column.type.unit != "us":
         return list(column.to_pylist())
     epoch = datetime(1970, 1, 1, tzinfo=UTC if column.type.tz else None)

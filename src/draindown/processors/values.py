@@ -1,5 +1,5 @@
-"""The values that a fold may give: exactly those that come back from a table, so that a stored state goes on as one
-that was not stored.
+"""The values that a fold may give: exactly those that come back from a table, so that a stored
+state goes on as one that was not stored.
 
 Executors get this module by value: it imports the standard library alone.
 """
@@ -12,16 +12,19 @@ from decimal import Decimal, InvalidOperation, localcontext
 from typing import Any
 
 Exact = Callable[[Any], Any]
-"""Returns a value as it comes back from a table. Raises ValueError for one that would come back as another."""
+"""Returns a value as it comes back from a table. Raises ValueError for one that would come back as
+another.
+"""
 Record = Callable[[Any], dict[str, Any]]
 _BITS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 
 
 def record(kinds: Mapping[str, str], what: str) -> Record:
-    """Return a function that gives a dict with a value for each column, NULL for one that the given dict lacks.
+    """Return a function that gives a dict with a value for each column, NULL for one that the given
+    dict lacks.
 
-    It raises ValueError, which names the column, for values of other types and for unknown columns. `kinds`: Spark SQL
-    types by column. `what`: the dict in words, for errors.
+    It raises ValueError, which names the column, for values of other types and for unknown columns.
+    `kinds`: Spark SQL types by column. `what`: the dict in words, for errors.
     """
     checks = [(name, exact(kind)) for name, kind in kinds.items()]
 

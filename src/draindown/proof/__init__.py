@@ -1,1 +1,3 @@
-"""Proof that a derived table equals its query: recomputed from the source at the pinned version by another engine."""
+"""Proof that a derived table equals its query: recomputed from the source at the pinned version by
+another engine.
+"""

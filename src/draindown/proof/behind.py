@@ -28,12 +28,16 @@ from draindown.spec.session import Session
 from draindown.spec.window import Window
 
 ROW, COUNTS = "_row", "_counts"
-"""Columns of `source_rows`: the place of the result's row that a source row is behind, and whether it is in it."""
+"""Columns of `source_rows`: the place of the result's row that a source row is behind, and whether
+it is in it.
+"""
 _MOST_LITERALS = 1000
 
 
 def behind(flow: DerivedFlow, sources: Sequence[TableLog]) -> list[SourceRows]:
-    """Return, by source table, which of its rows are behind a row of the result. Late rows of these don't count."""
+    """Return, by source table, which of its rows are behind a row of the result. Late rows of these
+    don't count.
+    """
     found = _of_kind(flow, sources)
     if flow.accept is None:
         return found
@@ -76,9 +80,11 @@ def _of_kind(flow: DerivedFlow, sources: Sequence[TableLog]) -> list[SourceRows]
 
 
 def of_key(asked: SourceRows, key: Collection[str] | None) -> SourceRows:
-    """Return which source rows are behind a row of the result of which only its key is known; of None, all of it.
+    """Return which source rows are behind a row of the result of which only its key is known; of
+    None, all of it.
 
-    A row of the result that does not exist has no values of other columns, by which a source row could be behind it.
+    A row of the result that does not exist has no values of other columns, by which a source row
+    could be behind it.
     """
     if key is None or set(asked.equal) <= set(key):
         return asked
@@ -96,11 +102,13 @@ def source_rows(
     limit: int,
     key: Collection[str] | None = None,
 ) -> list[tuple[list[dict[str, Any]], dict[int, int]]]:
-    """Return, by source table, the rows behind each row of `results`, and how many count, by the result's place in it.
+    """Return, by source table, the rows behind each row of `results`, and how many count, by the
+    result's place in it.
 
-    The rows have ROW and COUNTS besides their own columns; at most `limit` of each row of the result, those that count
-    first. `decided`: the newest decision about late rows that counts. `key`: columns of `results` that are known, if
-    not all are. Each source is read at the version that it was opened with.
+    The rows have ROW and COUNTS besides their own columns; at most `limit` of each row of the
+    result, those that count first. `decided`: the newest decision about late rows that counts.
+    `key`: columns of `results` that are known, if not all are. Each source is read at the version
+    that it was opened with.
     """
     placed = results.append_column(ROW, pa.array(range(results.num_rows), pa.int64()))
     with connected() as db:
@@ -130,7 +138,9 @@ def _of_source(
 def take_rows(
     db: duckdb.DuckDBPyConnection, log: TableLog, asked: SourceRows, results: pa.Table
 ) -> None:
-    """Make the table `source`: the rows of a version of the source that may be behind a result's row."""
+    """Make the table `source`: the rows of a version of the source that may be behind a result's
+    row.
+    """
     listed = ", ".join(map(identifier, log.column_types))
     db.register(
         "_rows",
@@ -143,7 +153,9 @@ def take_rows(
 
 
 def find_rows(db: duckdb.DuckDBPyConnection, asked: SourceRows) -> None:
-    """Make the table `found`: the rows of `source` behind a row of `results`, each as a struct with its place there."""
+    """Make the table `found`: the rows of `source` behind a row of `results`, each as a struct with
+    its place there.
+    """
     order = f" order by {asked.order}" if asked.order else ""
     db.execute(
         f"create or replace temp table found as "
@@ -168,7 +180,9 @@ def equalities(asked: SourceRows) -> list[str]:
 
 
 def _narrowed(log: TableLog, asked: SourceRows, results: Sequence[Mapping[str, Any]]) -> str:
-    """Return a condition in the SQL of Delta tables that holds for all rows asked for, so that few files are read."""
+    """Return a condition in the SQL of Delta tables that holds for all rows asked for, so that few
+    files are read.
+    """
     tests = [_one_of(own, [row[name] for row in results]) for name, own in asked.equal.items()]
     if asked.span is not None:
         time, start, end = asked.span
@@ -184,7 +198,9 @@ def _narrowed(log: TableLog, asked: SourceRows, results: Sequence[Mapping[str, A
 
 
 def _one_of(column: str, values: Sequence[Any]) -> str:
-    """Return a condition that a column has one of these values; empty where they have no plain literal."""
+    """Return a condition that a column has one of these values; empty where they have no plain
+    literal.
+    """
     distinct = set(values)
     texts = [literal_of(value) for value in distinct if value is not None]
     if None in texts or len(texts) > _MOST_LITERALS:
@@ -195,7 +211,9 @@ def _one_of(column: str, values: Sequence[Any]) -> str:
 
 
 def literal_of(value: Any) -> str | None:
-    """Return a value as a literal in the SQL of a query over Delta tables; None for a type without one."""
+    """Return a value as a literal in the SQL of a query over Delta tables; None for a type without
+    one.
+    """
     match value:
         case bool():
             return str(value).lower()

@@ -21,8 +21,9 @@ What = Literal["missing", "unexpected", "wrong", "doubled"]
 class Falsehood:
     """A key for which table and query differ.
 
-    `what`: the table lacks it; has it, and the query does not; has other values; or has it more than once.
-    `columns`: for `wrong`, the columns that differ, with the value that is expected and the one that was found.
+    `what`: the table lacks it; has it, and the query does not; has other values; or has it more
+    than once. `columns`: for `wrong`, the columns that differ, with the value that is expected and
+    the one that was found.
     """
 
     what: What
@@ -61,10 +62,9 @@ class Certificate:
         sources, table: the versions that were compared.
         share: the share of the keys that was compared, 0 to 1.
         expected, found: rows of the query and of the table, within that share.
-        digest: of all rows of the version of the table (`proof.digest`), whichever engine and share.
-        differing: number of keys that differ.
-        falsehoods: the first of them.
-        at: when the proof ended.
+        digest: of all rows of the version of the table (`proof.digest`), whichever engine and
+        share. differing: number of keys that differ. falsehoods: the first of them. at: when the
+        proof ended.
     """
 
     pipeline: str

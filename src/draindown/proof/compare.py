@@ -1,4 +1,6 @@
-"""Prove a derived table with DuckDB: recompute it from its source at a version, and compare key by key."""
+"""Prove a derived table with DuckDB: recompute it from its source at a version, and compare key by
+key.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ _PARTS = 1_000_000
 
 
 def statement(flow: DerivedFlow, sources: Sequence[TableLog]) -> str | None:
-    """Return the flow's query in DuckDB's SQL; None if only Spark is certain to compute what Spark computed."""
+    """Return the flow's query in DuckDB's SQL; None if only Spark is certain to compute what Spark
+    computed.
+    """
     types = [one.column_types for one in sources]
     match flow.derivation:
         case Window() as window:
@@ -56,7 +60,9 @@ def statement(flow: DerivedFlow, sources: Sequence[TableLog]) -> str | None:
 
 
 def is_provable(flow: DerivedFlow, sources: Sequence[TableLog]) -> bool:
-    """Return whether `prove` can be asked: there is a statement, or a fold whose order is certain to be Spark's."""
+    """Return whether `prove` can be asked: there is a statement, or a fold whose order is certain
+    to be Spark's.
+    """
     if isinstance(flow.derivation, Processor):
         return folds.is_provable(sources[0].column_types)
     return statement(flow, sources) is not None
@@ -70,10 +76,12 @@ def prove(
     share: float = 1.0,
     decided: int = 0,
 ) -> Certificate:
-    """Recompute the flow's table from `sources` and compare it with `table`: each at the version it was opened with.
+    """Recompute the flow's table from `sources` and compare it with `table`: each at the version it
+    was opened with.
 
-    `share`: the share of the keys to compare, 0 to 1. `decided`: the newest decision about late rows that counts.
-    Requires that it `is_provable`. Raises TerminalError `group-not-computed` where a processor can't fold a key.
+    `share`: the share of the keys to compare, 0 to 1. `decided`: the newest decision about late
+    rows that counts. Requires that it `is_provable`. Raises TerminalError `group-not-computed`
+    where a processor can't fold a key.
     """
     begun, engine = time.monotonic(), f"duckdb {duckdb.__version__}"
     with connected() as db:
@@ -141,7 +149,9 @@ def _used(flow: DerivedFlow, source: TableLog) -> list[str]:
 def _leave_out_late(
     db: duckdb.DuckDBPyConnection, layout: FlowLayout, flow: DerivedFlow, decided: int
 ) -> None:
-    """Delete the rows that came later than the flow accepts, but for those that a person applied."""
+    """Delete the rows that came later than the flow accepts, but for those that a person
+    applied.
+    """
     if flow.accept is None:
         return
     db.register("applied", late.applied(layout, decided))
@@ -180,7 +190,9 @@ def _key_hash(keys: Sequence[str]) -> str:
 
 
 def _complete(db: duckdb.DuckDBPyConnection) -> None:
-    """Give both sides the columns of either: one that the table lacks, or that only an earlier query made, is NULL."""
+    """Give both sides the columns of either: one that the table lacks, or that only an earlier
+    query made, is NULL.
+    """
     columns = {name: dict(_described(db, name)) for name in ("expected", "held")}
     for name, other in (("held", "expected"), ("expected", "held")):
         for column, kind in columns[other].items():
@@ -230,14 +242,15 @@ def _differences(
 def differs(name: str, scale: str | None) -> str:
     """Return the condition that a column of rows `e` and `h` differs.
 
-    `scale`: the size of what the column adds up, in SQL: both may differ by a share of it, TOLERANCE, as by one of
-    themselves. None: not at all.
+    `scale`: the size of what the column adds up, in SQL: both may differ by a share of it,
+    TOLERANCE, as by one of themselves. None: not at all.
     """
     one, other = f"e.{identifier(name)}", f"h.{identifier(name)}"
     exact = f"{one} is distinct from {other}"
     if scale is None:
         return f"({exact})"
-    # NaN equals itself and is greater than any number, so it and infinity are within any share of themselves
+    # NaN equals itself and is greater than any number, so it and infinity are within any share of
+    # themselves
     near = f"isfinite({one}) and isfinite({other}) and "
     near += f"abs({one} - {other}) <= {TOLERANCE} * greatest(abs({one}), abs({other}), {scale})"
     return f"({exact} and not coalesce({near}, false))"
@@ -252,7 +265,9 @@ def _falsehood(row: Sequence[Any], keys: Sequence[str], others: Sequence[str]) -
 
 
 def _shown(name: str, value: Any) -> Any:
-    """Return the start of a window, session or bucket, which the query has in microseconds since 1970, as a time."""
+    """Return the start of a window, session or bucket, which the query has in microseconds since
+    1970, as a time.
+    """
     if name in (Window.START, Session.START, Join.BUCKET) and isinstance(value, int):
         with suppress(ValueError, OverflowError):  # Python's times are those of the years 1 to 9999
             return datetime.fromtimestamp(value / 1_000_000, UTC).isoformat()

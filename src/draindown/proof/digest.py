@@ -1,4 +1,6 @@
-"""The digest of a version of a table: one function for all engines of proofs, so that certificates compare."""
+"""The digest of a version of a table: one function for all engines of proofs, so that certificates
+compare.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from draindown.spec.names import is_own
 def digest(table: TableLog) -> str:
     """Return a digest of the rows of a table at its version, in 16 hexadecimal digits (64 bits).
 
-    It does not depend on the order of rows, nor on files. Each of several equal rows counts. draindown's own columns
-    (`_changed_at`) are left out.
+    It does not depend on the order of rows, nor on files. Each of several equal rows counts.
+    draindown's own columns (`_changed_at`) are left out.
     """
     names = [identifier(name) for name in sorted(table.column_types) if not is_own(name)]
     texts = (f"cast({name} as varchar)" for name in names)

@@ -1,6 +1,8 @@
-"""The proof of a `processor`: its class folds every key from the beginning, row by row, in plain Python.
+"""The proof of a `processor`: its class folds every key from the beginning, row by row, in plain
+Python.
 
-DuckDB puts the rows in order and compares; it folds nothing. Neither snapshots nor the code of a batch are used.
+DuckDB puts the rows in order and compares; it folds nothing. Neither snapshots nor the code of a
+batch are used.
 """
 
 from __future__ import annotations
@@ -29,14 +31,17 @@ ENGINE = f"python {platform.python_version()}, which folds row by row; duckdb {d
 
 
 def is_provable(types: Mapping[str, str]) -> bool:
-    """Return whether the order of the source's rows is certain to be Spark's. `types`: Delta's, by column."""
+    """Return whether the order of the source's rows is certain to be Spark's. `types`: Delta's, by
+    column.
+    """
     return all(is_certain(str(kind)) for name, kind in types.items() if not is_own(name))
 
 
 def expect(
     db: duckdb.DuckDBPyConnection, part: Processor, source: TableLog, table: TableLog
 ) -> None:
-    """Fold the rows of the table `source` of `db`, and put the result into its new table `expected`.
+    """Fold the rows of the table `source` of `db`, and put the result into its new table
+    `expected`.
 
     Raises as `loading.load`, and `fold.Failed` for rows that the class can't fold.
     """
@@ -56,7 +61,9 @@ def expect(
 def _ordered(
     db: duckdb.DuckDBPyConnection, part: Processor, names: Sequence[str]
 ) -> Iterator[tuple[tuple[Any, ...], int, dict[str, Any]]]:
-    """Yield key, time in microseconds and values of the rows with a time, sorted by key and order."""
+    """Yield key, time in microseconds and values of the rows with a time, sorted by key and
+    order.
+    """
     order = ", ".join(
         f"{identifier(one.column)} asc nulls last" for one in total_order(part, names)
     )
@@ -97,7 +104,9 @@ def _batches(rows: Iterator[dict[str, Any]], schema: pa.Schema) -> Iterator[pa.R
 
 
 def behind(part: Processor) -> SourceRows:
-    """Return the rows of a result row's segment: of its key, from the segment's start to the first longer gap."""
+    """Return the rows of a result row's segment: of its key, from the segment's start to the first
+    longer gap.
+    """
     time, start = identifier(part.time), f"epoch_us(_r.{part.START})"
     same = " and ".join(
         f"_o.{identifier(name)} is not distinct from _r.{identifier(name)}" for name in part.by

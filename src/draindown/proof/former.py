@@ -1,6 +1,8 @@
-"""Find the source rows from which a row of a derived table followed earlier: their keys are behind it no more.
+"""Find the source rows from which a row of a derived table followed earlier: their keys are behind
+it no more.
 
-A version of a source need not be readable for that: every row that a version had is in a data file that a commit added.
+A version of a source need not be readable for that: every row that a version had is in a data file
+that a commit added.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ _PLAIN |= {name: name for name in ("integer", "float", "double", "boolean", "dat
 
 @dataclass(frozen=True)
 class Former:
-    """Rows of one source table that were behind a result's row: the newest of each key, `number` keys in all.
+    """Rows of one source table that were behind a result's row: the newest of each key, `number`
+    keys in all.
 
     `gone`: what could not be read, as text.
     """
@@ -55,10 +58,11 @@ def former_rows(
     limit: int,
     key: Collection[str] | None = None,
 ) -> list[Former]:
-    """Return, by source table, the rows that were behind the one row of `result` and are not any more.
+    """Return, by source table, the rows that were behind the one row of `result` and are not any
+    more.
 
-    `keys`: by source table, the columns that name a row. `key`: the columns of `result` that are known, if not all are.
-    Each source is read up to the version that it was opened with.
+    `keys`: by source table, the columns that name a row. `key`: the columns of `result` that are
+    known, if not all are. Each source is read up to the version that it was opened with.
     """
     placed = result.append_column(ROW, pa.array(range(result.num_rows), pa.int64()))
     with connected() as db:
@@ -103,7 +107,9 @@ def _of_source(
 def _take_files(
     db: duckdb.DuckDBPyConnection, log: TableLog, asked: SourceRows, written: Written
 ) -> None:
-    """Make the table `source`: the rows of data files that may be behind the result's row, deleted ones included."""
+    """Make the table `source`: the rows of data files that may be behind the result's row, deleted
+    ones included.
+    """
     if not written.files:
         db.execute("delete from source")
         return
@@ -139,7 +145,9 @@ def _text(value: Any) -> str | None:
 
 
 def _column(name: str, kind: Any, held: set[str], parted: set[str]) -> str:
-    """Return a column of Delta's type `kind`; a file of Spark may hold times in a form of their own."""
+    """Return a column of Delta's type `kind`; a file of Spark may hold times in a form of their
+    own.
+    """
     known = kind if isinstance(kind, str) else ""
     duck = _PLAIN.get(known) or (known if known.startswith("decimal") else "")
     place = (

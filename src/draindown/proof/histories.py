@@ -1,4 +1,6 @@
-"""The query of a `history` in DuckDB's SQL, where order and equality of its values are certain to be Spark's."""
+"""The query of a `history` in DuckDB's SQL, where order and equality of its values are certain to
+be Spark's.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from draindown.spec.ranking import total_order
 
 
 def query(part: History, types: Mapping[str, str]) -> str | None:
-    """Return the whole query over the table `source`; None if a column or the condition is not certain to be Spark's.
+    """Return the whole query over the table `source`; None if a column or the condition is not
+    certain to be Spark's.
 
     `types`: Delta's types by column of the source.
     """
@@ -71,7 +74,9 @@ def behind(part: History) -> SourceRows:
 
 
 def _at(names: Sequence[str], row: str = "") -> str:
-    """Return the sequence as one value: that of the column, or of several a struct of them. `row`: its alias."""
+    """Return the sequence as one value: that of the column, or of several a struct of them. `row`:
+    its alias.
+    """
     if len(names) == 1:
         return f"{row}{identifier(names[0])}"
     return f"struct_pack({', '.join(f'{identifier(name)} := {row}{identifier(name)}' for name in names)})"

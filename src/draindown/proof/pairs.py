@@ -1,4 +1,5 @@
-"""The queries of `join` and `lookup` in DuckDB's SQL: pairs of rows of the tables `source` and `source_1`.
+"""The queries of `join` and `lookup` in DuckDB's SQL: pairs of rows of the tables `source` and
+`source_1`.
 
 Values pass through, so that only keys and times are compared, which mean the same to both engines.
 """
@@ -21,7 +22,9 @@ SOURCES = ("source", "source_1")
 
 
 def query(part: Pairing, tables: Sequence[SourceTable], types: Sequence[Mapping[str, str]]) -> str:
-    """Return the whole query. `types`: Delta's types by column of each table. Buckets are microseconds since 1970."""
+    """Return the whole query. `types`: Delta's types by column of each table. Buckets are
+    microseconds since 1970.
+    """
     at = [part.place_of(side, tables) for side in (0, 1)]
     known = [[name for name in types[one] if not is_own(name)] for one in at]
     columns = {name: f"l.{identifier(own)}" for name, own in part.of_left(known[0]).items()}
@@ -53,7 +56,8 @@ def query(part: Pairing, tables: Sequence[SourceTable], types: Sequence[Mapping[
 
 
 def _valid(time: str, row: str, types: Mapping[str, Any]) -> str:
-    """Return the condition that a history's row is valid at a time. `row`: its alias; `types`: those of the history.
+    """Return the condition that a history's row is valid at a time. `row`: its alias; `types`:
+    those of the history.
 
     Of a sequence of several columns the first one is compared, as `draindown as-of` does.
     """
@@ -66,7 +70,9 @@ def _valid(time: str, row: str, types: Mapping[str, Any]) -> str:
 def behind(
     part: Pairing, tables: Sequence[SourceTable], types: Sequence[Mapping[str, str]]
 ) -> list[SourceRows]:
-    """Return, by table in the order of the flow, its row in a pair: none of the right table where nothing matches."""
+    """Return, by table in the order of the flow, its row in a pair: none of the right table where
+    nothing matches.
+    """
     found = {part.place_of(side, tables): _side(part, side, tables, types) for side in (0, 1)}
     return [found[at] for at in sorted(found)]
 

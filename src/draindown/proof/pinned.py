@@ -1,4 +1,6 @@
-"""The versions that a proof compares: a derived table as it stands, and its sources as the newest batch read them."""
+"""The versions that a proof compares: a derived table as it stands, and its sources as the newest
+batch read them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ from draindown.spec.table_source import SourceTable, TableSource
 class Pinned:
     """All tables, each opened at its version.
 
-    `sources`: in the order of the flow. `decided`: the newest decision about late rows that counts by then.
+    `sources`: in the order of the flow. `decided`: the newest decision about late rows that counts
+    by then.
     """
 
     sources: Sequence[TableLog]
@@ -39,8 +42,8 @@ class Pinned:
 def proving(layout: FlowLayout, source: TableSource) -> Iterator[Pinned]:
     """Yield what `pinned` returns, to a proof of the flow.
 
-    No lock keeps VACUUM from a table that is read. So the error of a proof is `history-gone` too, if a version that it
-    read lacks files by then, whichever engine missed them.
+    No lock keeps VACUUM from a table that is read. So the error of a proof is `history-gone` too,
+    if a version that it read lacks files by then, whichever engine missed them.
     """
     found = pinned(layout, source)
     try:
@@ -55,10 +58,10 @@ def proving(layout: FlowLayout, source: TableSource) -> Iterator[Pinned]:
 def pinned(layout: FlowLayout, source: TableSource) -> Pinned:
     """Return what a proof of the flow compares.
 
-    Raises TerminalError `nothing-to-prove`: nothing was derived yet, or a range of versions is half done;
-    `derivation-changed`: the table was computed by another query than the file has now; `source-replaced`: a source is
-    another table than the one that was read, or was not read at all; `history-gone`: files of a source at the version
-    that was read, or of the table, are not there.
+    Raises TerminalError `nothing-to-prove`: nothing was derived yet, or a range of versions is half
+    done; `derivation-changed`: the table was computed by another query than the file has now;
+    `source-replaced`: a source is another table than the one that was read, or was not read at all;
+    `history-gone`: files of a source at the version that was read, or of the table, are not there.
     """
     generation, table = generations.generation(layout), TableLog(layout.table)
     # by the table as it is opened here: a drain may commit the next batch any moment

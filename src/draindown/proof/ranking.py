@@ -1,6 +1,8 @@
-"""The queries of `deduplicate` and `top` in DuckDB's SQL, where its order of values is certain to be Spark's.
+"""The queries of `deduplicate` and `top` in DuckDB's SQL, where its order of values is certain to
+be Spark's.
 
-tests/spark/test_derived_histories.py and tests/tables/test_proof_kinds.py have the same order in both engines.
+tests/spark/test_derived_histories.py and tests/tables/test_proof_kinds.py have the same order in
+both engines.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ _FLOATS = ("float", "double")
 
 
 def query(part: Deduplicate | Top, types: Mapping[str, str]) -> str | None:
-    """Return the whole query over the table `source`; None if a column has a type whose order may not be Spark's.
+    """Return the whole query over the table `source`; None if a column has a type whose order may
+    not be Spark's.
 
     `types`: Delta's types by column of the source.
     """
@@ -46,7 +49,9 @@ def query(part: Deduplicate | Top, types: Mapping[str, str]) -> str | None:
 
 
 def behind(part: Deduplicate | Top, types: Mapping[str, str]) -> SourceRows:
-    """Return the rows of a key or group in their order, in which the result has one row of each position."""
+    """Return the rows of a key or group in their order, in which the result has one row of each
+    position.
+    """
     columns = [name for name in types if not is_own(name)]
     keeps_last = isinstance(part, Deduplicate) and part.keep == "last"
     order = _ordered(total_order(part, columns, descending=keeps_last), "_s.")

@@ -1,4 +1,6 @@
-"""The query of a `session` in DuckDB's SQL, with those measures whose meaning is certain to be Spark's."""
+"""The query of a `session` in DuckDB's SQL, with those measures whose meaning is certain to be
+Spark's.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,11 @@ from draindown.spec.session import Session
 
 
 def query(session: Session, types: Mapping[str, str]) -> str | None:
-    """Return the whole query over the table `source`; None if a measure has no form of certain meaning.
+    """Return the whole query over the table `source`; None if a measure has no form of certain
+    meaning.
 
-    `types`: Delta's types by column of the source. Starts and ends of sessions are microseconds since 1970. The
-    columns of `windows.scales` are in it too.
+    `types`: Delta's types by column of the source. Starts and ends of sessions are microseconds
+    since 1970. The columns of `windows.scales` are in it too.
     """
     measures = {name: measure(text, types) for name, text in session.measures.items()}
     if None in measures.values():
@@ -48,7 +51,9 @@ def first_end(session: Session) -> str:
 
 
 def behind(session: Session) -> SourceRows:
-    """Return the rows of a session: from its start to a gap before its end, or those at its start if it has no end."""
+    """Return the rows of a session: from its start to a gap before its end, or those at its start
+    if it has no end.
+    """
     time, gap = f"epoch_us(_s.{identifier(session.time)})", session.gap * 1_000_000
     start = f"epoch_us(_r.{session.START})"
     within = f"{time} between {start} and coalesce(epoch_us(_r.{session.END}) - {gap}, {start})"

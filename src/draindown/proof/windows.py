@@ -1,4 +1,5 @@
-"""The query of a `window` in DuckDB's SQL, with those measures whose meaning is certain to be Spark's.
+"""The query of a `window` in DuckDB's SQL, with those measures whose meaning is certain to be
+Spark's.
 
 tests/tables/test_proof.py and tests/spark/test_derive.py pin each measure.
 """
@@ -23,10 +24,11 @@ _EXACT = (*_WHOLE, "string", "date", "timestamp", "timestamp_ntz", "boolean")
 
 
 def query(window: Window, types: Mapping[str, str]) -> str | None:
-    """Return the whole query over the table `source`; None if a measure has no form of certain meaning.
+    """Return the whole query over the table `source`; None if a measure has no form of certain
+    meaning.
 
-    `types`: Delta's types by column of the source. Starts and ends of windows are microseconds since 1970. The columns
-    of `scales` are in it too.
+    `types`: Delta's types by column of the source. Starts and ends of windows are microseconds
+    since 1970. The columns of `scales` are in it too.
     """
     measures = {name: measure(text, types) for name, text in window.measures.items()}
     if None in measures.values():
@@ -47,7 +49,9 @@ def query(window: Window, types: Mapping[str, str]) -> str | None:
 
 
 def behind(window: Window) -> SourceRows:
-    """Return the rows that a window has, of its group. Only the start of the window is taken from the result."""
+    """Return the rows that a window has, of its group. Only the start of the window is taken from
+    the result.
+    """
     time, start = f"epoch_us(_s.{identifier(window.time)})", f"epoch_us(_r.{window.START})"
     end = f"{start} + {window.seconds * 1_000_000}"
     if window.months:
@@ -71,7 +75,9 @@ def first_end(window: Window) -> str:
 
 
 def _fixed(window: Window) -> tuple[str, str]:
-    """Return the starts of the windows that `_us` lies in, one a row, and the end of the window from `_start`."""
+    """Return the starts of the windows that `_us` lies in, one a row, and the end of the window
+    from `_start`.
+    """
     size, step, origin = (
         seconds * 1_000_000 for seconds in (window.seconds, window.step, window.origin)
     )
@@ -106,9 +112,11 @@ def measure(text: str, types: Mapping[str, str]) -> str | None:
 
 
 def scales(measures: Mapping[str, str], types: Mapping[str, str]) -> dict[str, str]:
-    """Return, by a column of its own (`scale_of`), the size of what each sum or average of doubles adds up.
+    """Return, by a column of its own (`scale_of`), the size of what each sum or average of doubles
+    adds up.
 
-    Engines add in different orders, so that such a result is off by a share of its summands, however small it is.
+    Engines add in different orders, so that such a result is off by a share of its summands,
+    however small it is.
     """
     found = {}
     for name, text in measures.items():
@@ -137,7 +145,9 @@ def is_scale(column: str) -> bool:
 def columns(
     names: Sequence[str], measures: Mapping[str, str], types: Mapping[str, str]
 ) -> list[str]:
-    """Return the columns of the source that `names` and the measures name, in whatever case they do."""
+    """Return the columns of the source that `names` and the measures name, in whatever case they
+    do.
+    """
     named = [call[3].strip("`") for text in measures.values() if (call := _CALL.fullmatch(text))]
     return list(
         dict.fromkeys(found for name in (*names, *named) if (found := _column(name, types)))

@@ -12,7 +12,9 @@ Deletes = Callable[[Found], bool | None]
 
 
 def deletes_of(flow: FlowSpec) -> Deletes:
-    """Return what says of a record of the flow whether it deletes its key; None: it can't be told."""
+    """Return what says of a record of the flow whether it deletes its key; None: it can't be
+    told.
+    """
     said = flow.target.apply_as_deletes
     if flow.transform is not None or flow.deletes_by_null:
         return lambda _: None

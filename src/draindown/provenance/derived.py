@@ -35,15 +35,17 @@ _DECIDING: tuple[Absent, ...] = (
     "superseded",
     "left-out",
 )
-"""States of a source's key that say why the derived table has no row with the same key, in order of precedence."""
+"""States of a source's key that say why the derived table has no row with the same key, in order of
+precedence.
+"""
 
 
 @dataclass(frozen=True)
 class Behind:
     """Source rows behind rows of a derived table.
 
-    `rows`: by source table, those behind each row, by its place. `number`: how many count, likewise. `otherwise`: by
-    source table, why others don't.
+    `rows`: by source table, those behind each row, by its place. `number`: how many count,
+    likewise. `otherwise`: by source table, why others don't.
     """
 
     rows: Sequence[Mapping[int, Sequence[Row]]]
@@ -56,9 +58,10 @@ class Behind:
 class Lacking:
     """What is known of a key that the table lacks.
 
-    `sources`: traces of source rows that have the key. `former`: of those that had it, `had` in all. `without`: of keys
-    of source tables that have no row with the same key. `unread`: source tables with such a row in a version that no
-    batch read. `gone`: what a verdict would need and can't be read.
+    `sources`: traces of source rows that have the key. `former`: of those that had it, `had` in
+    all. `without`: of keys of source tables that have no row with the same key. `unread`: source
+    tables with such a row in a version that no batch read. `gone`: what a verdict would need and
+    can't be read.
     """
 
     sources: Sequence[Trace]
@@ -70,7 +73,9 @@ class Lacking:
 
 
 class DerivedTable:
-    """The table of a derived flow, asked for rows and keys. What is behind its source rows is asked of their tables."""
+    """The table of a derived flow, asked for rows and keys. What is behind its source rows is asked
+    of their tables.
+    """
 
     def __init__(self, flow: DerivedFlow, layout: FlowLayout, limit: int) -> None:
         self._flow, self._layout, self._limit = flow, layout, limit
@@ -81,7 +86,9 @@ class DerivedTable:
         return [str(one) for one in self._flow.source.read]
 
     def behind(self, table: pa.Table, key: Collection[str] | None = None) -> Behind:
-        """Return the source rows behind rows of the table. `key`: the columns that are known, if not all are."""
+        """Return the source rows behind rows of the table. `key`: the columns that are known, if
+        not all are.
+        """
         sources, decided, gone = self._sources
         try:
             found = source_rows(
@@ -120,7 +127,9 @@ class DerivedTable:
             return [Former((), 0, (why,)) for _ in sources]
 
     def unread(self, table: pa.Table, key: Collection[str]) -> list[str]:
-        """Return the source tables with rows behind a row with the key in `table`, in versions that no batch read."""
+        """Return the source tables with rows behind a row with the key in `table`, in versions that
+        no batch read.
+        """
         sources, decided, _ = self._sources
         newest = [TableLog(log.path) for log in sources]
         if all(log.version == read.version for log, read in zip(newest, sources, strict=True)):
@@ -134,7 +143,9 @@ class DerivedTable:
         return [name for name, (some, _) in zip(self.tables, found, strict=True) if some]
 
     def _whole(self, table: pa.Table) -> pa.Table:
-        """Return rows of the table with all columns that `behind` may name, NULL where they lack them."""
+        """Return rows of the table with all columns that `behind` may name, NULL where they lack
+        them.
+        """
         for name in self._expected():
             if name not in table.column_names:
                 table = table.append_column(name, pa.nulls(table.num_rows))
@@ -151,7 +162,9 @@ class DerivedTable:
 
     @cached_property
     def _sources(self) -> tuple[Sequence[TableLog], int, list[str]]:
-        """Return the sources at the versions that the newest batch read; where these are gone, as they are now."""
+        """Return the sources at the versions that the newest batch read; where these are gone, as
+        they are now.
+        """
         try:
             found = pinned(self._layout, self._flow.source)
         except TerminalError as error:
@@ -190,7 +203,9 @@ class DerivedTable:
         )
 
     def absent(self, key: Row, number: Mapping[str, int], known: Lacking) -> Trace:
-        """Return the trace of a key that the table lacks. `number`: of the source rows that would count in its row."""
+        """Return the trace of a key that the table lacks. `number`: of the source rows that would
+        count in its row.
+        """
         state, said, then = self._verdict(number, known)
         traces = [*known.sources, *known.former, *known.without]
         return self._new(
@@ -246,7 +261,9 @@ class DerivedTable:
 
 
 def _of_former(known: Lacking) -> tuple[Absent, str, list[str]]:
-    """Return the verdict on a key that source rows had: `moved` if one of them has another key now."""
+    """Return the verdict on a key that source rows had: `moved` if one of them has another key
+    now.
+    """
     states = {"moved" if one.row is not None else one.state for one in known.former}
     state: Absent = (
         "moved" if "moved" in states else "withdrawn" if states == {"withdrawn"} else "deleted"

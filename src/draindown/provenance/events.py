@@ -1,4 +1,6 @@
-"""What became of the records of a key with a history: which of its rows each of them begins, is in, or ends."""
+"""What became of the records of a key with a history: which of its rows each of them begins, is in,
+or ends.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,11 @@ class Events:
 
     @classmethod
     def of(cls, rows: Iterable[Row], hidden: Iterable[Row], order: Names) -> Events:
-        """Return the events of a key's rows and hidden events. A row holds its newest event, and a delete by its end.
+        """Return the events of a key's rows and hidden events. A row holds its newest event, and a
+        delete by its end.
 
-        Of hidden events of one sequence the newest counts, and a row's event before them: a greater one came later.
+        Of hidden events of one sequence the newest counts, and a row's event before them: a greater
+        one came later.
         """
         found: dict[Values, Row | None] = {}
         for one in sorted(hidden, key=lambda one: one["_changed_at"]):
@@ -78,7 +82,8 @@ class Historical:
 class Judge:
     """Tells the fates of the records of one key beside one of its rows, or beside none.
 
-    `deletes`: whether a record deletes its key; None if that can't be told. `only`: leave out records of other rows.
+    `deletes`: whether a record deletes its key; None if that can't be told. `only`: leave out
+    records of other rows.
     """
 
     events: Events

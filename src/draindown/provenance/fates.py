@@ -21,9 +21,11 @@ Judge = Callable[[Known, "Contents", "Ends"], Judged]
 
 @dataclass(frozen=True)
 class Contents:
-    """How records of a key compare. `order`: the sequence columns; `content`: columns that a row has unchanged.
+    """How records of a key compare. `order`: the sequence columns; `content`: columns that a row
+    has unchanged.
 
-    `judge`: what tells the fates of accepted records of one batch, where no record replaces another one whole.
+    `judge`: what tells the fates of accepted records of one batch, where no record replaces another
+    one whole.
     """
 
     order: Names
@@ -48,8 +50,9 @@ class Contents:
 class Ends:
     """What is known of a key besides its records.
 
-    `row`: the row of the table, and `by` the batch that wrote it. `deletes`: the sequence at which each batch deleted
-    the key. `withheld`: the sequences of rows that the gate withdrew and that nobody released.
+    `row`: the row of the table, and `by` the batch that wrote it. `deletes`: the sequence at which
+    each batch deleted the key. `withheld`: the sequences of rows that the gate withdrew and that
+    nobody released.
     """
 
     row: Mapping[str, Any] | None
@@ -61,7 +64,9 @@ class Ends:
 def places(
     found: Sequence[Found], batches: Mapping[BatchPlace, BatchRow], how: Contents, ends: Ends
 ) -> list[Place]:
-    """Return the records of one key with their fates, by batch, oldest first; those that wait are last."""
+    """Return the records of one key with their fates, by batch, oldest first; those that wait are
+    last.
+    """
     by_batch: dict[BatchPlace, list[Found]] = defaultdict(list)
     for one in found:
         by_batch[one.place].append(one)
@@ -163,7 +168,9 @@ def _verdict(
 def _first(
     chosen: Sequence[Found], fate: Fate, why: str, less: str
 ) -> Callable[[Found], tuple[Fate, str]]:
-    """Return the verdict that the first of `chosen` won, the others are the same change again, and all else lost."""
+    """Return the verdict that the first of `chosen` won, the others are the same change again, and
+    all else lost.
+    """
     first = min(chosen, key=lambda one: (one.unit.name, one.record.position))
     equal = {id(one) for one in chosen}
 

@@ -47,7 +47,9 @@ class FileRecords:
         return f"{unit.name}: {found.detail}" if found else ""
 
     def records(self, unit: Unit, needles: Collection[bytes] = ()) -> Iterator[Record]:
-        """Yield the records of a file. Blank lines and a header are none, and have positions all the same."""
+        """Yield the records of a file. Blank lines and a header are none, and have positions all
+        the same.
+        """
         unit = self._placed(unit)
         return self._rows(unit) if self._flow.source.form.columnar else self._texts(unit, needles)
 
@@ -115,7 +117,9 @@ class _TextReader:
 
 
 class _RowReader:
-    """Reads columns of rows of a columnar file. Text is read as in other files; other values have their type."""
+    """Reads columns of rows of a columnar file. Text is read as in other files; other values have
+    their type.
+    """
 
     def __init__(self, flow: FlowSpec) -> None:
         self._flow = flow

@@ -27,7 +27,9 @@ ORIGIN = "_origin"
 
 
 def condition(key: Mapping[str, Any]) -> str:
-    """Return the SQL that selects the rows of a key. Raises ValueError if a value can't be asked for."""
+    """Return the SQL that selects the rows of a key. Raises ValueError if a value can't be asked
+    for.
+    """
     if ORIGIN in key:
         unit, _, position = str(key[ORIGIN]).rpartition(":")
         number = int(position) if position.isdecimal() else -1
@@ -67,7 +69,9 @@ class ForeignWriter:
         return foreign.in_table(self._layout)
 
     def marked(self, trace: Trace) -> Trace:
-        """Return the trace of a row, or of a key that is not there, with the foreign commit that it is due to."""
+        """Return the trace of a row, or of a key that is not there, with the foreign commit that it
+        is due to.
+        """
         if not self._commits.commits:
             return trace
         since = trace.batch.table_version if trace.batch else -1
@@ -98,7 +102,9 @@ class ForeignWriter:
         return f"accepted by {own.by} at {own.at:%Y-%m-%d %H:%M} UTC: {own.reason}"
 
     def _newest(self, key: Mapping[str, Any], since: int) -> tuple[_Touched | None, list[str]]:
-        """Return the newest foreign commit after version `since` that changed rows of a key, and what can't be read."""
+        """Return the newest foreign commit after version `since` that changed rows of a key, and
+        what can't be read.
+        """
         gone: list[str] = []
         for commit in reversed(self._commits.commits):
             if commit.version <= since:

@@ -1,4 +1,6 @@
-"""What tells the fates of records, by kind of table; a kind that is not here has rows of one record each."""
+"""What tells the fates of records, by kind of table; a kind that is not here has rows of one record
+each.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,9 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Asked:
-    """A key of a table. `row`: the row in question, or None. `every`: with the records that are of other rows."""
+    """A key of a table. `row`: the row in question, or None. `every`: with the records that are of
+    other rows.
+    """
 
     flow: FlowSpec
     layout: FlowLayout
@@ -45,7 +47,9 @@ def of_key(flow: FlowSpec, path: str, key: Values) -> list[Row]:
 
 
 def _is(names: Names, key: Values) -> str:
-    """Return a condition of which all rows of a key are true, in the SQL of a query; other rows may be."""
+    """Return a condition of which all rows of a key are true, in the SQL of a query; other rows may
+    be.
+    """
     texts = [
         f"{identifier(name)} = {literal(value)}"
         for name, value in zip(names, key, strict=True)

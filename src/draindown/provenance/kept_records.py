@@ -19,7 +19,9 @@ from draindown.spec.landing import FlowSpec
 
 
 class KeptRecords:
-    """Reads raw records in the lake. What it does not have is asked of nobody: brokers are not looked at."""
+    """Reads raw records in the lake. What it does not have is asked of nobody: brokers are not
+    looked at.
+    """
 
     of_waiting = "what waits at the brokers was not looked at"
 

@@ -1,4 +1,6 @@
-"""Where rows of a table that records are written to came from, and what became of keys that it lacks."""
+"""Where rows of a table that records are written to came from, and what became of keys that it
+lacks.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ Row = Mapping[str, Any]
 
 
 class LandedTable:
-    """The table of a landing flow, asked for rows and keys. Reads the lake and the raw input, changes nothing."""
+    """The table of a landing flow, asked for rows and keys. Reads the lake and the raw input,
+    changes nothing.
+    """
 
     def __init__(self, flow: FlowSpec, layout: FlowLayout, root: Path, progress: Progress) -> None:
         self._flow, self._layout, self._root, self._progress = flow, layout, root, progress
@@ -42,7 +46,8 @@ class LandedTable:
     def rows(self, found: Sequence[Row], *, every: bool = False) -> list[Trace]:
         """Trace rows of the table, which have all of its columns.
 
-        `every`: with the records of each key in every batch; otherwise in the one that wrote the row.
+        `every`: with the records of each key in every batch; otherwise in the one that wrote the
+        row.
         """
         stamps = [row.get(_CHANGED_AT) for row in found]  # a row of another writer may have none
         batches = ledger_table.by_stamp(self._layout, {at for at in stamps if at})
@@ -158,7 +163,8 @@ class LandedTable:
         return place.batch is None or (batch is not None and place.batch == Batch.of(batch))
 
     def absent(self, key: Row) -> Trace:
-        """Trace a key that the table lacks: values of its key columns, or `_origin` of a table without keys.
+        """Trace a key that the table lacks: values of its key columns, or `_origin` of a table
+        without keys.
 
         All input that batches read is looked at, and what waits.
         """

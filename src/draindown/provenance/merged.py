@@ -1,4 +1,6 @@
-"""What became of the records of a key whose row is merged column by column: which columns each of them gave it."""
+"""What became of the records of a key whose row is merged column by column: which columns each of
+them gave it.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ class Merged:
 class Judge:
     """Tells the fates of the records of one key, as its row shows them now.
 
-    `partial`: the columns of which each has a sequence of its own. `deletes`: whether a record deletes its key.
+    `partial`: the columns of which each has a sequence of its own. `deletes`: whether a record
+    deletes its key.
     """
 
     partial: Names

@@ -33,7 +33,9 @@ _SHOWN_RANGES = 5
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch of the ledger. `finished_at`: ISO 8601. `read`: the ranges that it read, as `unit:from-until`."""
+    """A batch of the ledger. `finished_at`: ISO 8601. `read`: the ranges that it read, as
+    `unit:from-until`.
+    """
 
     generation: int
     kind: str
@@ -66,7 +68,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class Place:
-    """A record with the key: where it is in the input, its text, and what became of it. `why`: in words."""
+    """A record with the key: where it is in the input, its text, and what became of it. `why`: in
+    words.
+    """
 
     unit: str
     position: int
@@ -82,14 +86,15 @@ class Trace:
 
     Attributes:
         key: its key by column.
-        state: `landed` or `derived` if the table has the row, `foreign` if a commit of another writer wrote it or
+        state: `landed` or `derived` if the table has the row, `foreign` if a commit of another
+        writer wrote it or
             changed it since; else what became of the key, as far as it is known.
         said: the same in a sentence.
         row: the row; None if the table has none.
         batch: the batch that wrote the row; None if it is not known, or there is no row.
         records: of a landed table, the records with the key, of the batch or of all.
-        sources: of a derived table, the rows behind the row, each with what is behind it; the first ones only. Of a key
-            that the table lacks, also the rows that were behind it earlier.
+        sources: of a derived table, the rows behind the row, each with what is behind it; the first
+            ones only. Of a key that the table lacks, also the rows that were behind it earlier.
         number: how many source rows count in the row, by source table.
         counts, why: of a source row, whether it counts in the row above it, and why it does not.
         gone: what could not be read, and since when.

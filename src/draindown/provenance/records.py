@@ -1,6 +1,8 @@
-"""The port of what reads raw records again: those of a unit of input, with values of their columns. No JVM.
+"""The port of what reads raw records again: those of a unit of input, with values of their columns.
+No JVM.
 
-The readers are those of the audit, which shares nothing with the drain. A kind of source that has none is said so.
+The readers are those of the audit, which shares nothing with the drain. A kind of source that has
+none is said so.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ _LITERAL = re.compile(r"[A-Za-z0-9 ._:/-]+")
 
 @dataclass(frozen=True)
 class Record:
-    """A record of a unit. `read` returns values of columns; None if they can't be read, as of refused records."""
+    """A record of a unit. `read` returns values of columns; None if they can't be read, as of
+    refused records.
+    """
 
     position: int
     raw: bytes
@@ -35,7 +39,8 @@ class Record:
 class RecordReader(Protocol):
     """Reads the records of units of one kind of source.
 
-    `of_waiting`: in words, what is known of input that waits at the source, where `waiting` yields none with a record.
+    `of_waiting`: in words, what is known of input that waits at the source, where `waiting` yields
+    none with a record.
     """
 
     of_waiting: str
@@ -44,14 +49,18 @@ class RecordReader(Protocol):
         """Return why a unit can't be read as it was, and since when; empty if it can."""
 
     def records(self, unit: Unit, needles: Collection[bytes] = ()) -> Iterator[Record]:
-        """Yield the records of a unit in order. `needles`: leave out those that surely hold none of these."""
+        """Yield the records of a unit in order. `needles`: leave out those that surely hold none of
+        these.
+        """
 
     def waiting(self, root: Path) -> Iterator[Unit]:
         """Yield units at the source that no slice has yet, as far as they can be read here."""
 
 
 class Typed:
-    """Turns texts of a record's columns into values, as the audit reads them: `names` are columns of plain types."""
+    """Turns texts of a record's columns into values, as the audit reads them: `names` are columns
+    of plain types.
+    """
 
     def __init__(self, flow: FlowSpec, names: Sequence[str]) -> None:
         self._checks = [_check(flow, name) for name in names]
@@ -73,7 +82,9 @@ def _check(flow: FlowSpec, name: str) -> Callable[[Any], Any]:
 
 
 def json_values(flow: FlowSpec, raw: str, names: Names) -> Values | None:
-    """Return columns of a row that the gate withdrew, which is kept as JSON; None if they can't be read."""
+    """Return columns of a row that the gate withdrew, which is kept as JSON; None if they can't be
+    read.
+    """
     try:
         held = json.loads(raw, parse_float=str, parse_int=str)
         texts = [None if held.get(name) is None else _as_written(held[name]) for name in names]
@@ -96,7 +107,8 @@ def plain(flow: FlowSpec) -> list[str]:
 
 
 def needles_of(flow: FlowSpec, names: Sequence[str], keys: Collection[Values]) -> list[bytes]:
-    """Return texts of which a record with one of these keys holds one, unless it has an escape; empty if nothing does.
+    """Return texts of which a record with one of these keys holds one, unless it has an escape;
+    empty if nothing does.
 
     Only texts say so: a number, a date or a time may be written in several ways.
     """

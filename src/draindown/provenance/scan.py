@@ -35,9 +35,11 @@ WAITING: Place = (0, "waiting", 0)
 
 @dataclass(frozen=True)
 class Found:
-    """A record with one of the keys, or whose text may hold one. `key`: None if its own can't be read.
+    """A record with one of the keys, or whose text may hold one. `key`: None if its own can't be
+    read.
 
-    `place`: the batch that read it. `refused`: its row of the quarantine, with the state; None if it was accepted.
+    `place`: the batch that read it. `refused`: its row of the quarantine, with the state; None if
+    it was accepted.
     """
 
     place: Place
@@ -69,7 +71,9 @@ class Scan:
     def in_batches(
         self, batches: Sequence[BatchRow], names: Names, wanted: Mapping[Place, Collection[Values]]
     ) -> list[Found]:
-        """Return the records with the keys `wanted` of each batch: values of `names`, which the contract has."""
+        """Return the records with the keys `wanted` of each batch: values of `names`, which the
+        contract has.
+        """
         by_place = {row.place: row for row in batches}
         pieces = self._pieces(by_place)
         readers: dict[tuple[str, int, int, str], list[Place]] = defaultdict(list)
@@ -90,7 +94,9 @@ class Scan:
         return self._judged(found)
 
     def at(self, unit: str, positions: Collection[int]) -> list[Found]:
-        """Return the records at positions of a unit, from the newest slice that has each, of the newest generation."""
+        """Return the records at positions of a unit, from the newest slice that has each, of the
+        newest generation.
+        """
         left, found = set(positions), dict[int, Found]()
         for number in _intakes(self._layout, range(self._live, 0, -1)):
             wanted = frozenset(left)
@@ -117,7 +123,9 @@ class Scan:
         return self._reader.of_waiting
 
     def waiting(self, first: int, names: Names, keys: Collection[Values]) -> list[Found]:
-        """Return the records with these keys in slices of the live generation from `first` on, and in no slice yet."""
+        """Return the records with these keys in slices of the live generation from `first` on, and
+        in no slice yet.
+        """
         pinned = (
             _with_log(unit)
             for one in intake.slices(self._layout, self._live, first)
@@ -147,7 +155,9 @@ class Scan:
         return self._reader.records(unit, needles)
 
     def _is_gone(self, unit: Unit, read_at: datetime | None = None) -> bool:
-        """Return whether a unit can't be read, and note why. `read_at`: when a batch read it last: it went later."""
+        """Return whether a unit can't be read, and note why. `read_at`: when a batch read it last:
+        it went later.
+        """
         why = self._reader.gone(unit)
         if why:
             since = f"; a batch read it last at {read_at:%Y-%m-%d %H:%M} UTC" if read_at else ""
@@ -159,7 +169,10 @@ class Scan:
         found = inputs.by_batch(self._layout, where)
         for place, row in batches.items():
             if row.units and place not in found:
-                what = f"the inputs of batch {row.batch} of generation {row.generation}: the table {self._layout.inputs}"
+                what = (
+                    f"the inputs of batch {row.batch} of generation {row.generation}: the table "
+                    f"{self._layout.inputs}"
+                )
                 self.gone[f"{what} has none of its {count(row.units, 'unit')}"] = None
         return {place: read for place, read in found.items() if place in batches}
 
@@ -193,7 +206,9 @@ class Scan:
     def _released(
         self, batches: Sequence[BatchRow], names: Names, wanted: Mapping[Place, Collection[Values]]
     ) -> Iterator[Found]:
-        """Yield records of batches that released refused rows: they are read where they were refused."""
+        """Yield records of batches that released refused rows: they are read where they were
+        refused.
+        """
         by_run: dict[str, list[Place]] = defaultdict(list)
         for row in batches:
             if row.kind == "quarantine":
@@ -220,13 +235,17 @@ class Scan:
                 yield from (replace(hit, place=place, key=key, refused=None) for place in by)
 
     def _withdrawn(self, row: Mapping[str, Any]) -> Found:
-        """Return a row that the gate withdrew as a record: it goes back as it was, past its input."""
+        """Return a row that the gate withdrew as a record: it goes back as it was, past its
+        input.
+        """
         origin, read = row["origin"], partial(json_values, self._flow, row["raw"])
         unit = Unit(origin["unit"], 0, 0, 0, 0, None, EPOCH, {})
         return Found(WAITING, unit, Record(origin["position"], row["raw"].encode(), read), None)
 
     def _judged(self, found: Sequence[Found]) -> list[Found]:
-        """Return records with the row of the quarantine, where they were refused. Unreadable ones count so only."""
+        """Return records with the row of the quarantine, where they were refused. Unreadable ones
+        count so only.
+        """
         refused: dict[str, Mapping[str, Any]] = {}
         for some in _chunks([_id(one) for one in found]):
             refused |= {row["quarantine_id"]: row for row in _refused(self._layout, some)}
@@ -284,7 +303,9 @@ def _texts(keys: Collection[Values]) -> list[bytes]:
 def _piece(
     read: inputs.Input, known: Sequence[tuple[int, Unit]], number: int, batch: BatchRow
 ) -> Unit:
-    """Return a range that a batch read as the unit that its slice pinned; without one, as far as it is known."""
+    """Return a range that a batch read as the unit that its slice pinned; without one, as far as it
+    is known.
+    """
     fits = [
         (at, unit) for at, unit in known if unit.start <= read.start and read.until <= unit.until
     ]

@@ -1,4 +1,6 @@
-"""Answer why a table has a row, or none with a key: from the row to the files, through all tables between."""
+"""Answer why a table has a row, or none with a key: from the row to the files, through all tables
+between.
+"""
 
 from __future__ import annotations
 
@@ -67,8 +69,9 @@ class Question:
 def why(asked: Question) -> list[Trace]:
     """Return the traces of all rows with the key; without any, one of the key that is not there.
 
-    Raises ValueError if a text can't be read as its column's type, or if no row is there and the key is not whole;
-    TerminalError `nothing-to-prove` and others of `proof.pinned` of a derived table whose sources can't be read.
+    Raises ValueError if a text can't be read as its column's type, or if no row is there and the
+    key is not whole; TerminalError `nothing-to-prove` and others of `proof.pinned` of a derived
+    table whose sources can't be read.
     """
     table = _Table(asked, asked.spec, asked.flow)
     key = table.key(asked.key)
@@ -224,7 +227,9 @@ class _Table:
         return self._declared.target.row_keys or [ORIGIN]
 
     def former(self, row: Row) -> Trace:
-        """Return the trace of a row that the table had, as it was: of what it is now, or of its absence."""
+        """Return the trace of a row that the table had, as it was: of what it is now, or of its
+        absence.
+        """
         now = self.with_key(_named(row, self.row_names))
         if now:
             (trace, *_) = self.traces(now[:1], _FEWER)
@@ -236,7 +241,9 @@ class _Table:
         return row_values.table([key], known)
 
     def _absent_sources(self, key: Mapping[str, Any]) -> list[Trace]:
-        """Return the traces of absent source rows that would have the key, where the source has the same one."""
+        """Return the traces of absent source rows that would have the key, where the source has the
+        same one.
+        """
         assert isinstance(self._declared, DerivedFlow)
         found = []
         for at, one in enumerate(self._declared.source.read):
@@ -305,7 +312,9 @@ def _moment(kind: str, text: str | None) -> str | None:
 
 
 def _refuse_rounded(given: Mapping[str, str | None], found: Mapping[str, Any]) -> None:
-    """Raise ValueError for a number that its column can't have: the cast would ask for another row."""
+    """Raise ValueError for a number that its column can't have: the cast would ask for another
+    row.
+    """
     for name, text in given.items():
         value = found[name]
         if text is not None and isinstance(value, int | Decimal) and not isinstance(value, bool):
@@ -318,7 +327,9 @@ def _refuse_rounded(given: Mapping[str, str | None], found: Mapping[str, Any]) -
 
 
 def _typed(name: str, kind: str) -> str:
-    """Return a parameter cast to one of Delta's types, or of Spark's, in DuckDB's SQL. Raises ValueError."""
+    """Return a parameter cast to one of Delta's types, or of Spark's, in DuckDB's SQL. Raises
+    ValueError.
+    """
     known = _DUCK.get(kind, kind)
     if known not in (*_DUCK.values(), *_PLAIN) and not kind.startswith("decimal"):
         raise ValueError(f"{name} is of a type that can't be given as text; leave it out")

@@ -15,8 +15,8 @@ from draindown.recovery.rebuild import Rebuild, refuse_half_swapped, unfinished
 def abort(layout: FlowLayout, check: Callable[[], None]) -> int:
     """Discard a rebuild in progress, and return its generation number. It is never used again.
 
-    Call it under the lease; `check` raises once that is lost, and is called before each write. A retry after a crash
-    continues the abort. Raises TerminalError like `abortable`.
+    Call it under the lease; `check` raises once that is lost, and is called before each write. A
+    retry after a crash continues the abort. Raises TerminalError like `abortable`.
     """
     begun = abortable(layout)
     check()
@@ -31,7 +31,9 @@ def abort(layout: FlowLayout, check: Callable[[], None]) -> int:
 
 
 def abortable(layout: FlowLayout) -> Rebuild:
-    """Return the rebuild that an abort would discard. Raises TerminalError `nothing-to-abort`, `rebuild-unfinished`."""
+    """Return the rebuild that an abort would discard. Raises TerminalError `nothing-to-abort`,
+    `rebuild-unfinished`.
+    """
     begun, tried = (
         unfinished(layout),
         f"abort the rebuild of flow {layout.flow} of pipeline {layout.pipeline}",

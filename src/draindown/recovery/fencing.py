@@ -1,7 +1,9 @@
-"""Fencing: an empty commit under a flow's own transaction ids makes in-flight commits of an earlier driver fail.
+"""Fencing: an empty commit under a flow's own transaction ids makes in-flight commits of an earlier
+driver fail.
 
-If two writers of one transaction id commit concurrently, Delta lets only one of them succeed. The fence repeats the
-version that the table has for each id. A later version would mark the next batch as committed.
+If two writers of one transaction id commit concurrently, Delta lets only one of them succeed. The
+fence repeats the version that the table has for each id. A later version would mark the next batch
+as committed.
 """
 
 from __future__ import annotations
@@ -21,10 +23,12 @@ from draindown.recovery import rebuild, replay
 
 
 def write(layout: FlowLayout, epoch: int, *, check: Callable[[], None]) -> list[str]:
-    """Fence every table that a driver of the flow writes under a transaction id. Call it as the holder of the lease.
+    """Fence every table that a driver of the flow writes under a transaction id. Call it as the
+    holder of the lease.
 
-    Calls `check` before each table; `check` raises if the lease is lost. Skips damaged tables, since nobody can commit
-    to them. Returns the paths of tables that deltalake can't write; these stay without a fence.
+    Calls `check` before each table; `check` raises if the lease is lost. Skips damaged tables,
+    since nobody can commit to them. Returns the paths of tables that deltalake can't write; these
+    stay without a fence.
     """
     note = json.dumps({FENCE: {"pipeline": layout.pipeline, "flow": layout.flow, "epoch": epoch}})
     writers, unfenced = list(_writers(layout)), []
@@ -41,7 +45,9 @@ def write(layout: FlowLayout, epoch: int, *, check: Callable[[], None]) -> list[
 
 
 def _generations(layout: FlowLayout) -> range:
-    """Return all generations that have a directory. `generation.json` is not read, since it may be damaged."""
+    """Return all generations that have a directory. `generation.json` is not read, since it may be
+    damaged.
+    """
     return range(1, max(1, checkpoint.newest_directory(layout)) + 1)
 
 

@@ -1,4 +1,6 @@
-"""What a rebuild undoes of commits of others: rows that no input explains, and rows that these deleted."""
+"""What a rebuild undoes of commits of others: rows that no input explains, and rows that these
+deleted.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,9 @@ if TYPE_CHECKING:
 class Undone:
     """What a rebuild undoes of commits of others.
 
-    `foreign`: in words; empty if nothing. `foreign_rows`: rows of the live table that no batch wrote as they are, which
-    are dropped, or as the input has them. `foreign_deleted`: rows that others deleted, which come back where the input
-    has them. None: a version that tells is gone.
+    `foreign`: in words; empty if nothing. `foreign_rows`: rows of the live table that no batch
+    wrote as they are, which are dropped, or as the input has them. `foreign_deleted`: rows that
+    others deleted, which come back where the input has them. None: a version that tells is gone.
     """
 
     foreign: tuple[str, ...] = ()
@@ -37,8 +39,8 @@ class Undone:
 
 
 def undone(layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> Undone:
-    """Return what a rebuild undoes of commits of others, accepted ones included. Nothing of a derived flow: its rows
-    follow from its sources.
+    """Return what a rebuild undoes of commits of others, accepted ones included. Nothing of a
+    derived flow: its rows follow from its sources.
     """
     has = foreign.in_table(layout)
     if not has.commits or isinstance(flow, DerivedFlow):
@@ -68,7 +70,9 @@ def undone(layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> Undone:
 
 
 def refuse_undone(layout: FlowLayout, found: tuple[str, ...]) -> None:
-    """Raise TerminalError `rebuild-drops-rows` if a rebuild undoes something, in the words of `Undone.foreign`."""
+    """Raise TerminalError `rebuild-drops-rows` if a rebuild undoes something, in the words of
+    `Undone.foreign`.
+    """
     if not found:
         return
     of = f"{layout.pipeline} --flow {layout.flow}"
@@ -99,7 +103,9 @@ def _images(layout: FlowLayout, flow: FlowSpec, has: ForeignCommits) -> list[pa.
 
 
 def _counted(layout: FlowLayout, flow: FlowSpec, images: list[pa.Table]) -> tuple[int, int]:
-    """Return how many rows are as one of the images, and how many keys of the images are not in the table any more."""
+    """Return how many rows are as one of the images, and how many keys of the images are not in the
+    table any more.
+    """
     from draindown.base.duck import connected  # a plan, which needs no DuckDB, imports this module
 
     keys, beside = foreign_rows.identity(flow)

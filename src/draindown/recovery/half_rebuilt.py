@@ -23,7 +23,9 @@ class HalfRebuilt:
 
 
 def found(layout: FlowLayout) -> HalfRebuilt | None:
-    """Return what a rebuild that nobody works on left; None if there is none, or a driver holds the lease."""
+    """Return what a rebuild that nobody works on left; None if there is none, or a driver holds the
+    lease.
+    """
     try:
         begun = rebuild.unfinished(layout)
         if begun is None or lease_holder.holder(layout, patient=False) is not None:
@@ -34,7 +36,9 @@ def found(layout: FlowLayout) -> HalfRebuilt | None:
 
 
 def state_of(layout: FlowLayout, begun: Rebuild, live: int) -> HalfRebuilt:
-    """Return the state of a rebuild that was begun and that nobody works on. `live`: the live generation."""
+    """Return the state of a rebuild that was begun and that nobody works on. `live`: the live
+    generation.
+    """
     again = f"draindown rebuild {layout.pipeline} --flow {layout.flow}"
     if rebuild.is_swapped(layout, begun):
         text = (

@@ -1,4 +1,6 @@
-"""The refusal to read input again that is gone or changed, worded alike for reset, rebuild and replay."""
+"""The refusal to read input again that is gone or changed, worded alike for reset, rebuild and
+replay.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ NO_ROWS = "their rows will be missing"
 def input_gone(
     code: Code, source: Source, *, tried: str, found: str, without: Sequence[str]
 ) -> TerminalError:
-    """Return the error `code`. `found`: which input is gone. `without`: the commands that do without it."""
+    """Return the error `code`. `found`: which input is gone. `without`: the commands that do
+    without it.
+    """
     return TerminalError(code, tried=tried, found=found, next=[*_bringing_back(source), *without])
 
 
@@ -26,7 +30,9 @@ def _bringing_back(source: Source) -> Sequence[str]:
 
 
 def regained(source: Source, lacking: Mapping[str, Finding]) -> tuple[str, ...]:
-    """Return the commands after which less is missing; none where the source says how to bring units back."""
+    """Return the commands after which less is missing; none where the source says how to bring
+    units back.
+    """
     return (
         ()
         if _bringing_back(source)

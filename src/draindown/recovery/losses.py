@@ -14,9 +14,11 @@ from draindown.sources.registry import source_of
 
 
 def reading(request: Request) -> dict[int, int]:
-    """Return the first slice that no batch has read, by generation: the live one, and that of a rebuild in progress.
+    """Return the first slice that no batch has read, by generation: the live one, and that of a
+    rebuild in progress.
 
-    A rebuild reads slices of its own, which may be lost although the live generation has read their ranges.
+    A rebuild reads slices of its own, which may be lost although the live generation has read their
+    ranges.
     """
     layout = request.layout
     live, begun = generations.generation(layout), rebuild.unfinished(layout)
@@ -29,7 +31,9 @@ def reading(request: Request) -> dict[int, int]:
 
 
 def found(request: Request) -> Mapping[str, str]:
-    """Return the ranges that a generation has yet to read and that are gone, each with what is there instead."""
+    """Return the ranges that a generation has yet to read and that are gone, each with what is
+    there instead.
+    """
     source = source_of(request).perishable
     if source is None:
         return {}
@@ -39,7 +43,9 @@ def found(request: Request) -> Mapping[str, str]:
 
 
 def accept(request: Request, ranges: Sequence[str], *, by: str, note: str) -> None:
-    """Give up ranges that are lost, under the lease. Raises TerminalError `not-lost`, and as `open_flow` does."""
+    """Give up ranges that are lost, under the lease. Raises TerminalError `not-lost`, and as
+    `open_flow` does.
+    """
     with open_flow(request.spec, request.flow, Needs.FINISHED, owner=by, run_id=request.run_id):
         source = source_of(request).perishable
         if source is None:

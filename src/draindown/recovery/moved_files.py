@@ -10,13 +10,17 @@ from draindown.sources.registry import source_of
 
 
 def find(request: Request) -> Moved | None:
-    """Return what is to be answered about a flow; None if there is nothing, or it reads no files."""
+    """Return what is to be answered about a flow; None if there is nothing, or it reads no
+    files.
+    """
     source = source_of(request)
     return source.named.moved(request.layout, now()) if source.named else None
 
 
 def answer(request: Request, found: Moved, *, same: bool, by: str, note: str) -> None:
-    """Record the answer under the lease. `same`: they are the known files. Raises as `open_flow`."""
+    """Record the answer under the lease. `same`: they are the known files. Raises as
+    `open_flow`.
+    """
     with open_flow(
         request.spec, request.flow, Needs.FINISHED, owner=by, run_id=request.run_id
     ) as flow:

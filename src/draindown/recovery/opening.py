@@ -1,7 +1,7 @@
 """Opening a flow: take its lease, and complete what a crash interrupted before anything else runs.
 
-No other module takes a lease. Commands that write state what they need (`Needs`) and get an `OpenFlow`. Commands that
-only read do not open the flow.
+No other module takes a lease. Commands that write state what they need (`Needs`) and get an
+`OpenFlow`. Commands that only read do not open the flow.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ class Needs(IntEnum):
     """Preconditions of a command that writes. Each level includes the ones before it.
 
     `LEASE`: nobody else writes. Enough to rewrite files or to discard a rebuild.
-    `FINISHED`: no swap of a rebuild is half done. For commands that repair a damaged flow; its tables may be damaged.
-    `SETTLED`: no withdrawal, delete or release is half done, and the tables are undamaged. For decisions about rows.
-    `RESUMED`: the next batch of the live generation may follow its last. For batches.
+    `FINISHED`: no swap of a rebuild is half done. For commands that repair a damaged flow; its
+    tables may be damaged. `SETTLED`: no withdrawal, delete or release is half done, and the tables
+    are undamaged. For decisions about rows. `RESUMED`: the next batch of the live generation may
+    follow its last. For batches.
     """
 
     LEASE = 0
@@ -45,7 +46,9 @@ class Needs(IntEnum):
 
 
 class Engine(Protocol):
-    """What an opening needs from an engine that writes tables. A command that starts no engine opens without one."""
+    """What an opening needs from an engine that writes tables. A command that starts no engine
+    opens without one.
+    """
 
     def hold(self, lease: Lease) -> None:
         """Make the engine's own process hold the lease too, before anything is written."""
@@ -54,7 +57,9 @@ class Engine(Protocol):
     def restore_properties(
         self, layout: FlowLayout, flow: FlowSpec | DerivedFlow, source: str
     ) -> None:
-        """Give the target the properties of the rebuilt table at `source`, whose rows it has. Idempotent."""
+        """Give the target the properties of the rebuilt table at `source`, whose rows it has.
+        Idempotent.
+        """
         ...
 
 
@@ -64,8 +69,8 @@ class OpenFlow:
 
     Attributes:
         layout: paths of its live tables and documents.
-        generation: the live generation, verified to continue; 0 unless the opening needed `RESUMED`.
-        finished: the rebuild whose swap this opening completed, or None.
+        generation: the live generation, verified to continue; 0 unless the opening needed
+        `RESUMED`. finished: the rebuild whose swap this opening completed, or None.
     """
 
     layout: FlowLayout
@@ -74,11 +79,15 @@ class OpenFlow:
     _lease: Lease
 
     def check(self) -> None:
-        """Raise TransientError `lease-lost` unless the lease is certainly held. Call it before each write."""
+        """Raise TransientError `lease-lost` unless the lease is certainly held. Call it before each
+        write.
+        """
         self._lease.check()
 
     def guard(self, reached: StepHook = ignore_step) -> StepHook:
-        """Return a hook that calls `reached`, then `check`, after each step and before the next one writes."""
+        """Return a hook that calls `reached`, then `check`, after each step and before the next one
+        writes.
+        """
         return self._lease.guard(reached)
 
 
@@ -94,13 +103,14 @@ def open_flow(
     reached: StepHook = ignore_step,
     again: str = "",
 ) -> Iterator[OpenFlow]:
-    """Hold a flow's lease for the duration of a block and establish `needs`. Calls `reached` after each step of this.
+    """Hold a flow's lease for the duration of a block and establish `needs`. Calls `reached` after
+    each step of this.
 
     `again`: the command that goes on with the work if the lease is lost; default: a run.
 
-    Raises TransientError `lease-held`, `lease-lost`, TerminalError `table-of-another-flow`, and the TerminalErrors of
-    `swap.finish`, `replay.settle` and `resume.resume` as far as `needs` requires them. Steps that completed before an
-    error are kept.
+    Raises TransientError `lease-held`, `lease-lost`, TerminalError `table-of-another-flow`, and the
+    TerminalErrors of `swap.finish`, `replay.settle` and `resume.resume` as far as `needs` requires
+    them. Steps that completed before an error are kept.
     """
     layout = spec.layout(flow)
     is_first = owners.refuse_other(layout)  # before the lease: its fence is a commit in the table
@@ -123,7 +133,8 @@ def open_flow(
 
 
 def unsettled(layout: FlowLayout) -> list[str]:
-    """Return, in words, what a crash left half done that `open_flow` completes for a run, as far as it has to.
+    """Return, in words, what a crash left half done that `open_flow` completes for a run, as far as
+    it has to.
 
     Raises TerminalError `rebuild-damaged`, `state-damaged`.
     """

@@ -1,11 +1,13 @@
-"""Rebuilds: a generation reads all input into staged tables of its own, which then replace the live ones.
+"""Rebuilds: a generation reads all input into staged tables of its own, which then replace the live
+ones.
 
     rebuild.json                    which generation, since when, by whom, under which contract
     generations/NNNN/checkpoint/    its checkpoint, which it keeps
     generations/NNNN/rebuilt/       its tables, and a generation.json under which the engine drains into them
 
-One commit of the live table decides: it contains the rows and the transaction id of the generation's last batch. Before
-that commit nothing live changes. After it, `finish` completes the rest, under whichever driver holds the lease next.
+One commit of the live table decides: it contains the rows and the transaction id of the
+generation's last batch. Before that commit nothing live changes. After it, `finish` completes the
+rest, under whichever driver holds the lease next.
 """
 
 from __future__ import annotations
@@ -48,9 +50,9 @@ _NO_CONTRACT = {"also_to", "expectations", "quarantine", "maintenance", "deadlin
 class Rebuild:
     """A rebuild in progress.
 
-    `contract`: hash of everything that determines what its batches make of the input; empty if lost or being aborted.
-    `foreign`: version and commit time of each commit of others that the live table had when the rebuild began or
-    continued, and that it may undo.
+    `contract`: hash of everything that determines what its batches make of the input; empty if lost
+    or being aborted. `foreign`: version and commit time of each commit of others that the live
+    table had when the rebuild began or continued, and that it may undo.
     """
 
     generation: int
@@ -63,15 +65,14 @@ class Rebuild:
 
 @dataclass(frozen=True)
 class RebuildPlan:
-    """What a rebuild would read and change. Sizes are bytes; `table_bytes` is the size of the live table.
+    """What a rebuild would read and change. Sizes are bytes; `table_bytes` is the size of the live
+    table.
 
-    `state`: `new`; `begun` (the same command continues it; units and slices are the remaining ones); or `swapped` (only
-    the steps after the swap remain).
-    `unit`: noun of the source's units.
+    `state`: `new`; `begun` (the same command continues it; units and slices are the remaining
+    ones); or `swapped` (only the steps after the swap remain). `unit`: noun of the source's units.
     `missing`: units that are gone or changed at the source, or that the generation would not read.
-    `first`: commands after which less is missing.
-    `forgotten`: number of further units that were read once and are no longer in the intake.
-    `changes`: differences from the live table, in words.
+    `first`: commands after which less is missing. `forgotten`: number of further units that were
+    read once and are no longer in the intake. `changes`: differences from the live table, in words.
     `foreign`, `foreign_rows`, `foreign_deleted`: see `Undone`.
     """
 
@@ -119,7 +120,8 @@ def unfinished(layout: FlowLayout) -> Rebuild | None:
 def _as_staged(layout: FlowLayout) -> Rebuild | None:
     """Reconstruct the rebuild in progress from its staging directory when `rebuild.json` is torn.
 
-    Return None if nothing is staged. Raises TerminalError `rebuild-damaged` if it is swapped and its card is torn, too.
+    Return None if nothing is staged. Raises TerminalError `rebuild-damaged` if it is swapped and
+    its card is torn, too.
     """
     layout = layout.live
     over = generations.cards(layout)  # a finished rebuild leaves its table's log behind
@@ -145,13 +147,17 @@ def _as_staged(layout: FlowLayout) -> Rebuild | None:
 
 
 def is_swapped(layout: FlowLayout, begun: Rebuild) -> bool:
-    """Return whether the rebuilt table has replaced the live one. False if the table is unreadable."""
+    """Return whether the rebuilt table has replaced the live one. False if the table is
+    unreadable.
+    """
     table = log_of(layout, layout.table)
     return table.damage is None and table.last(app_id(layout, begun.generation, "rows")) is not None
 
 
 def refuse_half_swapped(layout: FlowLayout, tried: str) -> None:
-    """Refuse to run between a swap and the steps that follow it. Raises TerminalError `rebuild-unfinished`."""
+    """Refuse to run between a swap and the steps that follow it. Raises TerminalError
+    `rebuild-unfinished`.
+    """
     begun = unfinished(layout)
     if begun is not None and is_swapped(layout, begun):
         raise TerminalError(
@@ -166,8 +172,8 @@ def refuse_half_swapped(layout: FlowLayout, tried: str) -> None:
 def refuse_begun(layout: FlowLayout, tried: str) -> None:
     """Refuse a withdrawal, or a release of withdrawn rows, while a rebuild is unfinished.
 
-    What it has read already was decided without that, and takes the table's place. Raises TerminalError
-    `rebuild-unfinished`.
+    What it has read already was decided without that, and takes the table's place. Raises
+    TerminalError `rebuild-unfinished`.
     """
     begun = unfinished(layout)
     if begun is not None:
@@ -185,8 +191,8 @@ def refuse_begun(layout: FlowLayout, tried: str) -> None:
 def plan(request: Request) -> RebuildPlan:
     """Return what a rebuild would do now, or what remains of one in progress. Read-only.
 
-    Raises TerminalError `table-of-another-flow`, `nothing-to-rebuild`, `rebuild-overtaken`, `rebuild-other-contract`,
-    `rebuild-damaged`, `generation-damaged`, and as `Source.missing_anew`.
+    Raises TerminalError `table-of-another-flow`, `nothing-to-rebuild`, `rebuild-overtaken`,
+    `rebuild-other-contract`, `rebuild-damaged`, `generation-damaged`, and as `Source.missing_anew`.
     """
     layout = request.layout
     owner.refuse_other(layout)
@@ -283,10 +289,13 @@ def _refuse_other_contract(request: Request, begun: Rebuild) -> None:
 
 
 def _contract(request: Request) -> str:
-    """Return a hash of the spec's row-related settings and the code of all transforms, which may import each other."""
+    """Return a hash of the spec's row-related settings and the code of all transforms, which may
+    import each other.
+    """
     flow = request.declared
     said = flow.model_dump(mode="json", exclude=_NO_CONTRACT)
-    # settings that came later are in the hash where they say something: a rebuild goes on after an upgrade
+    # settings that came later are in the hash where they say something: a rebuild goes on after an
+    # upgrade
     said = {name: value for name, value in said.items() if (name, value) != ("processor", None)}
     target = said["target"].items()
     said["target"] = {
@@ -331,8 +340,9 @@ def begin(
 ) -> Rebuild:
     """Begin a rebuild, or continue the one in progress. Call it under the lease. Idempotent.
 
-    Raises TerminalError like `plan`, `rebuild-input-gone` if input is missing and `accept_missing` is false, and
-    `rebuild-drops-rows` if the table has changes of others and `drop_foreign` is false.
+    Raises TerminalError like `plan`, `rebuild-input-gone` if input is missing and `accept_missing`
+    is false, and `rebuild-drops-rows` if the table has changes of others and `drop_foreign` is
+    false.
     """
     layout, found = request.layout, plan(request)
     if not accept_missing:
@@ -342,7 +352,8 @@ def begin(
     begun, at, seen = unfinished(layout), now().isoformat(timespec="seconds"), _foreign_of(layout)
     if begun is None:
         begun = Rebuild(found.generation, found.previous, at, by, _contract(request), seen)
-        # before a later generation gets a directory; without `generation.json` the live one would be ambiguous
+        # before a later generation gets a directory; without `generation.json` the live one would
+        # be ambiguous
         generations.name_live(layout, found.previous)
         write_json(layout.rebuild, asdict(begun))
     elif begun.foreign != seen:
@@ -364,10 +375,11 @@ def begin(
 
 
 def refuse_later_foreign(request: Request, begun: Rebuild) -> None:
-    """Refuse to replace a table that got row changes of others since the rebuild began or continued.
+    """Refuse to replace a table that got row changes of others since the rebuild began or
+    continued.
 
-    Raises TerminalError `rebuild-drops-rows`. The staged rows stay, and the same command continues. Rows of a derived
-    flow follow from its sources.
+    Raises TerminalError `rebuild-drops-rows`. The staged rows stay, and the same command continues.
+    Rows of a derived flow follow from its sources.
     """
     layout = request.layout
     if isinstance(request.declared, DerivedFlow):
@@ -392,16 +404,22 @@ def damaged_staging(layout: FlowLayout, generation: int, found: str) -> Terminal
 
 
 def give_up(layout: FlowLayout, begun: Rebuild) -> None:
-    """Mark a rebuild as aborted. No later command resumes it or swaps it in, however much of it is still there."""
+    """Mark a rebuild as aborted. No later command resumes it or swaps it in, however much of it is
+    still there.
+    """
     write_json(layout.rebuild, asdict(replace(begun, contract="")))
 
 
 def forget_given_up(layout: FlowLayout) -> None:
-    """Remove the note of a rebuild that was given up, once nothing of it is left. Call it under the lease."""
+    """Remove the note of a rebuild that was given up, once nothing of it is left. Call it under the
+    lease.
+    """
     documents.delete(layout.rebuild)
 
 
 def forget(layout: FlowLayout, begun: Rebuild) -> None:
-    """Remove the note of a finished rebuild, unless a later rebuild has begun. Call it under the lease."""
+    """Remove the note of a finished rebuild, unless a later rebuild has begun. Call it under the
+    lease.
+    """
     if unfinished(layout) in (begun, None):  # None: the file is torn and the staging area is gone
         documents.delete(layout.rebuild)

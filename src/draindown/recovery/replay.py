@@ -1,4 +1,5 @@
-"""Replays: which slices of the intake that were read to read again. The list is pinned in a document before it begins.
+"""Replays: which slices of the intake that were read to read again. The list is pinned in a
+document before it begins.
 
 The id of a replay is derived from the request, so the same command continues it after a crash.
 """
@@ -40,7 +41,9 @@ APPENDS = "it appends: reading input again would append each row a second time"
 
 @dataclass(frozen=True)
 class Part:
-    """One batch of a replay: units of one slice. `batch`: its ledger number, unique in the generation's replays."""
+    """One batch of a replay: units of one slice. `batch`: its ledger number, unique in the
+    generation's replays.
+    """
 
     batch: int
     slice: Slice
@@ -50,8 +53,8 @@ class Part:
 class Replay:
     """A replay: what it reads and how far it has come.
 
-    `waiting`: number of requested units not drained yet. `requesters`: the runs that worked on it, as `_requester`
-    names them.
+    `waiting`: number of requested units not drained yet. `requesters`: the runs that worked on it,
+    as `_requester` names them.
     """
 
     id: str
@@ -72,7 +75,9 @@ class Replay:
 
     @property
     def options(self) -> str:
-        """What it was asked for, as options of the command that goes on with it. The same range was read before it."""
+        """What it was asked for, as options of the command that goes on with it. The same range was
+        read before it.
+        """
         return self.asked + (" --again" if "-" in self.id else "")
 
     @property
@@ -103,12 +108,13 @@ class Replay:
 
 
 def find(request: Request, layout: FlowLayout | None = None) -> Replay:
-    """Return the replay that `request.replay` asks for: the pinned one, or as it would be pinned now. Read-only.
+    """Return the replay that `request.replay` asks for: the pinned one, or as it would be pinned
+    now. Read-only.
 
     `layout`: the layout of the request, or a snapshot of it.
 
-    Raises TerminalError `table-of-another-flow`, `replay-would-double`, `bad-range`, `not-taken-in`, and
-    `checkpoint-damaged`; TransientError `range-unfinished`.
+    Raises TerminalError `table-of-another-flow`, `replay-would-double`, `bad-range`,
+    `not-taken-in`, and `checkpoint-damaged`; TransientError `range-unfinished`.
     """
     asked, layout, source = request.replay, layout or request.layout, source_of(request)
     if asked is None:
@@ -140,7 +146,8 @@ def find(request: Request, layout: FlowLayout | None = None) -> Replay:
 
 
 def pin(request: Request, replay: Replay) -> None:
-    """Write down what the replay reads before it begins, and which run asks for it. Call it under the lease.
+    """Write down what the replay reads before it begins, and which run asks for it. Call it under
+    the lease.
 
     Of an existing pin, what it reads is kept.
     """
@@ -155,7 +162,9 @@ def pin(request: Request, replay: Replay) -> None:
 
 
 def begun(layout: FlowLayout) -> list[tuple[str, int | None]]:
-    """Return kind and generation of every replay ever begun. The generation is None if the file is unreadable."""
+    """Return kind and generation of every replay ever begun. The generation is None if the file is
+    unreadable.
+    """
     return [(f"replay:{name}", _generation_of(layout, name)) for name in _names(layout)]
 
 
@@ -190,11 +199,12 @@ def unfinished(layout: FlowLayout) -> list[Replay]:
 def settle(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> int:
     """Complete what a crash left half done beside the target. Return the number of released rows.
 
-    Removes quarantine rows of withdrawals, and what batches remembered, that never committed. Releases the rows that
-    `release_intent.release_applied` releases.
+    Removes quarantine rows of withdrawals, and what batches remembered, that never committed.
+    Releases the rows that `release_intent.release_applied` releases.
 
-    Call it under the lease, before a run and before any decision about rows. Calls `reached` with looked, cleaned and
-    released. Raises TerminalError `table-damaged`, `reset-unfinished`, `state-damaged`.
+    Call it under the lease, before a run and before any decision about rows. Calls `reached` with
+    looked, cleaned and released. Raises TerminalError `table-damaged`, `reset-unfinished`,
+    `state-damaged`.
     """
     seen = Snapshot.of(layout)
     integrity.refuse(seen)
@@ -210,20 +220,26 @@ def refuse_gone(source: Source, layout: FlowLayout, parts: Iterable[Part]) -> No
 
 
 def read_of(source: Source, part: Part) -> Slice:
-    """Return what a batch of a replay reads: all but what was given up as lost, before the replay began or since."""
+    """Return what a batch of a replay reads: all but what was given up as lost, before the replay
+    began or since.
+    """
     return replace(part.slice, units=tuple(left_of(source, part.slice.units)))
 
 
 def refuse_missing(source: Source, layout: FlowLayout, units: Sequence[Unit]) -> None:
-    """Refuse to read units that are gone or changed. Raises TerminalError `replay-input-gone`, which names them."""
+    """Refuse to read units that are gone or changed. Raises TerminalError `replay-input-gone`,
+    which names them.
+    """
     if wrong := source.missing(units):
         raise _input_gone(source, layout, units, gone([*wrong], 0, source.unit))
 
 
 def refuse_changed(source: Source, layout: FlowLayout, units: Sequence[Unit]) -> None:
-    """Refuse units of a batch that are not as they were pinned, before and after it reads. Raises as `refuse_missing`.
+    """Refuse units of a batch that are not as they were pinned, before and after it reads. Raises
+    as `refuse_missing`.
 
-    What is missing may have been seen long before: a source whose units have no names of their own is asked anew.
+    What is missing may have been seen long before: a source whose units have no names of their own
+    is asked anew.
     """
     refuse_missing(source, layout, units)
     if source.named is None:
@@ -251,7 +267,9 @@ def _input_gone(
 
 
 def wording(asked: Again, unit: str) -> str:
-    """Return the request as a person types it on the command line. `unit`: the source's noun, an option's name."""
+    """Return the request as a person types it on the command line. `unit`: the source's noun, an
+    option's name.
+    """
     if asked.units:
         return " ".join(f"--{unit} {shlex.quote(name)}" for name in asked.units)
     return asked.times
@@ -262,7 +280,9 @@ def _iso(at: datetime | None) -> str:
 
 
 def _requester(request: Request) -> str:
-    """Return the id of the run, and the start of its plan if it has one: a run that is planned again asks anew."""
+    """Return the id of the run, and the start of its plan if it has one: a run that is planned
+    again asks anew.
+    """
     start = request.start if request.step == "plan" else ""
     with suppress(ValueError):  # a torn report
         if not start and (planned := store.read(request.layout, request.run_id, "plan")):
@@ -273,7 +293,9 @@ def _requester(request: Request) -> str:
 def _identity(
     layout: FlowLayout, generation: int, asked: Again, names: list[str], requester: str
 ) -> str:
-    """Return the id of the request: with `again`, the first whose replay is not finished or is of `requester`."""
+    """Return the id of the request: with `again`, the first whose replay is not finished or is of
+    `requester`.
+    """
     what = {
         "generation": generation,
         "since": _iso(asked.since),
@@ -342,7 +364,9 @@ def _next_batch(layout: FlowLayout, generation: int) -> int:
 def _slices(
     layout: FlowLayout, generation: int, asked: Again, names: list[str], unit: str
 ) -> tuple[list[Slice], int]:
-    """Return the requested slices that were read, and the number of requested units that were not read yet."""
+    """Return the requested slices that were read, and the number of requested units that were not
+    read yet.
+    """
     if names:
         found = list(intake.of_units(layout, generation, names))
         _refuse_unknown(layout, names, found, unit)

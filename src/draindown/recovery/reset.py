@@ -1,4 +1,5 @@
-"""Resets: a new generation reads all input of the intake again into the existing table. An undo returns to the old one.
+"""Resets: a new generation reads all input of the intake again into the existing table. An undo
+returns to the old one.
 
 Damaged tables are put aside first. `generation.json` is written last and makes the reset effective.
 """
@@ -34,15 +35,13 @@ class ResetPlan:
 
     `previous`: the live generation; None if it is unknown.
     `unit`: noun of the source's units.
-    `forgotten`: number of units that were read once and are no longer in the intake, if the table keeps no row of them.
-    `target`: `absent`, `empty` or `filled`.
-    `holds_previous`: whether the target holds batches of earlier generations.
-    `damaged`: unreadable tables, which will be put aside.
-    `table_aside`: the target will be put aside, too, as requested.
-    `hidden_aside`: the target is put aside or gone, and its hidden events will be put aside.
-    `derived`: every key is computed again from the source, and only what differs is written.
-    `first`: commands after which less is missing.
-    `kept`: the generation that an undo returns to; None if it can't be told.
+    `forgotten`: number of units that were read once and are no longer in the intake, if the table
+    keeps no row of them. `target`: `absent`, `empty` or `filled`. `holds_previous`: whether the
+    target holds batches of earlier generations. `damaged`: unreadable tables, which will be put
+    aside. `table_aside`: the target will be put aside, too, as requested. `hidden_aside`: the
+    target is put aside or gone, and its hidden events will be put aside. `derived`: every key is
+    computed again from the source, and only what differs is written. `first`: commands after which
+    less is missing. `kept`: the generation that an undo returns to; None if it can't be told.
     """
 
     pipeline: str
@@ -131,7 +130,9 @@ Check = Callable[[], None]
 
 
 def _held() -> None:
-    """Check nothing: for callers whose lease can't be lost, such as a lock of this host's kernel."""
+    """Check nothing: for callers whose lease can't be lost, such as a lock of this host's
+    kernel.
+    """
 
 
 def begin(
@@ -141,8 +142,8 @@ def begin(
 
     `check` raises once the lease is lost; it is called before each write.
 
-    Raises TerminalError `reset-input-gone` if input is missing and `accept_missing` is false, TransientError
-    `sink-batch-in-flight`.
+    Raises TerminalError `reset-input-gone` if input is missing and `accept_missing` is false,
+    TransientError `sink-batch-in-flight`.
     """
     layout = request.layout
     if not accept_missing:
@@ -151,7 +152,8 @@ def begin(
     if not loses_table:  # else no batch of this generation would be run again
         sink_state.refuse_in_flight(layout)
     if found.table_aside and not {layout.table, layout.ledger} & set(found.damaged):
-        # before the table and its commits are put aside, but for a batch that doesn't add up: it goes with them
+        # before the table and its commits are put aside, but for a batch that doesn't add up: it
+        # goes with them
         check()
         ledger_table.heal(layout, found.generation)
     if loses_table:  # before the table goes: batches on their way to sinks can't be finished then
@@ -159,8 +161,9 @@ def begin(
         sink_bases.put_aside(layout)
     check()
     integrity.put_aside(layout, found.generation)
-    # while the target is there, whose transactions say which batches finished: one that is gone or damaged can't, and
-    # the ledger may lack the newest. The retry of a batch whose generation goes on after all writes the rows again
+    # while the target is there, whose transactions say which batches finished: one that is gone or
+    # damaged can't, and the ledger may lack the newest. The retry of a batch whose generation goes
+    # on after all writes the rows again
     if (
         found.previous is not None
         and found.previous < found.generation
@@ -173,12 +176,14 @@ def begin(
         integrity.put_target_aside(layout, found.generation)
     # the table that took these rows is gone, and the new generation decides about them again
     if not found.holds_previous:
-        # rows of the gate stay released: the input contains them, and the new generation applies them
+        # rows of the gate stay released: the input contains them, and the new generation applies
+        # them
         ids = quarantine.released_from(layout, without_kind=GATE)
         check()
         quarantine.reopen(layout, ids, by=by, note=_reopened(found.generation))
     previous = _before(layout, found.generation, found.previous)
-    # with an intake of its own, the new generation pins what is there: there is nothing to leave out of it
+    # with an intake of its own, the new generation pins what is there: there is nothing to leave
+    # out of it
     missing = () if layout.own_intakes else found.missing
     without = tuple(sorted({*missing, *given_up(source_of(request))}))
     fresh = Card(found.generation, previous, now().isoformat(timespec="seconds"), by, without)
@@ -205,12 +210,13 @@ def refuse_incomplete(request: Request, found: ResetPlan) -> None:
 
 
 def undo(request: Request, *, by: str, check: Check = _held) -> int:
-    """Return to the generation before the live one, whose checkpoint still exists. Return its number.
+    """Return to the generation before the live one, whose checkpoint still exists. Return its
+    number.
 
     It leaves out what a person gave up since, as far as it has not read that.
 
-    Call it under the lease; `check`: as for `begin`. Raises TerminalError `nothing-to-undo`, `generation-has-batches`;
-    TransientError `sink-batch-in-flight`.
+    Call it under the lease; `check`: as for `begin`. Raises TerminalError `nothing-to-undo`,
+    `generation-has-batches`; TransientError `sink-batch-in-flight`.
     """
     layout = request.layout
     live = generations.generation(layout)
@@ -241,7 +247,8 @@ def undoable(layout: FlowLayout) -> int:
         raise TerminalError(
             "nothing-to-undo", tried=tried, found=f"generation {live} is live, and {why}", next=run
         )
-    # Check the ledger, too: a lost table has no transactions, and rows withdrawn from it must stay out.
+    # Check the ledger, too: a lost table has no transactions, and rows withdrawn from it must stay
+    # out.
     if generations.knows(layout, live) or generations.newest_in_ledger(layout) >= live:
         raise TerminalError(
             "generation-has-batches",
@@ -269,7 +276,9 @@ def _knows_any(layout: FlowLayout, last: int) -> bool:
 
 
 def _before(layout: FlowLayout, generation: int, live: int | None) -> int | None:
-    """Return the generation before one that a reset begins: a reset that is repeated goes on with the same one."""
+    """Return the generation before one that a reset begins: a reset that is repeated goes on with
+    the same one.
+    """
     own = generations.card(layout, generation)
     return own.previous if own else live
 
@@ -290,7 +299,9 @@ def _would_double(layout: FlowLayout, rows: int) -> TerminalError:
 
 
 def _anew(layout: FlowLayout) -> str:
-    """Return the command that reads all input into a new table: a rebuild, or a reset if the live state is damaged."""
+    """Return the command that reads all input into a new table: a rebuild, or a reset if the live
+    state is damaged.
+    """
     flow = f"{layout.pipeline} --flow {layout.flow}"
     if integrity.damaged(layout, files=True) or integrity.missed(
         layout, generations.generation_if_told(layout) or 0

@@ -1,7 +1,9 @@
-"""What makes sinks stale beside the batches: a rebuild takes the table's place, a table is put aside, batches go by.
+"""What makes sinks stale beside the batches: a rebuild takes the table's place, a table is put
+aside, batches go by.
 
-After a rebuild a sink has rows of the version from before it, its base. A document among those of the table's readers
-keeps the oldest base, with the log that leads to it, until every sink was compared with its own.
+After a rebuild a sink has rows of the version from before it, its base. A document among those of
+the table's readers keeps the oldest base, with the log that leads to it, until every sink was
+compared with its own.
 """
 
 from __future__ import annotations
@@ -20,14 +22,16 @@ from draindown.sources.tables.registered import Reader
 
 
 def swapped(layout: FlowLayout, before: int) -> None:
-    """Have every sink be compared with version `before` of the table, the last one before a rebuild. Idempotent.
+    """Have every sink be compared with version `before` of the table, the last one before a
+    rebuild. Idempotent.
 
-    Call it under the lease, once the rebuilt table is there. A batch that only a sink has is forgotten: it was of the
-    earlier table.
+    Call it under the lease, once the rebuilt table is there. A batch that only a sink has is
+    forgotten: it was of the earlier table.
     """
     for name in sink_state.names(layout):
         state, lost = SinkState.read(layout, name), sink_state.in_flight(layout).get(name)
-        # an earlier version noted no base: what its rebuild changed is known to nobody, so every row is sent
+        # an earlier version noted no base: what its rebuild changed is known to nobody, so every
+        # row is sent
         unknown = state.stale == sink_state.SWAPPED and not state.bases
         why = sink_state.UNFILLED if unknown else state.stale
         why = why or (sink_state.GIVEN_UP if lost else sink_state.SWAPPED)
@@ -38,7 +42,9 @@ def swapped(layout: FlowLayout, before: int) -> None:
 
 
 def put_aside(layout: FlowLayout) -> None:
-    """Have every sink be filled from another table, and forget what was sent from the one that is put aside."""
+    """Have every sink be filled from another table, and forget what was sent from the one that is
+    put aside.
+    """
     for name in sink_state.names(layout):
         state = SinkState.read(layout, name)
         replace(state, stale=sink_state.ASIDE, sendings=(), fill=None, bases=()).write(layout, name)
@@ -60,7 +66,9 @@ def leave_out(layout: FlowLayout, declared: Container[str]) -> None:
 
 
 def keep(layout: FlowLayout) -> None:
-    """Have the table keep the oldest base of a sink, or none if no sink has one. Call it under the lease."""
+    """Have the table keep the oldest base of a sink, or none if no sink has one. Call it under the
+    lease.
+    """
     bases = [
         base for name in sink_state.names(layout) for base in SinkState.read(layout, name).bases
     ]

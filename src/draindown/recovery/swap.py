@@ -1,4 +1,6 @@
-"""The swap at the end of a rebuild: one commit replaces the live table; further steps complete it."""
+"""The swap at the end of a rebuild: one commit replaces the live table; further steps complete
+it.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,9 @@ def swap(request: Request) -> Swap:
 
     Returns what the swapping commit records.
 
-    `request` is about the staged generation. All of its batches are done. Raises TerminalError `ledger-does-not-add-up`
-    if the table's rows do not match its batches, `rebuild-damaged` if a slice was not read.
+    `request` is about the staged generation. All of its batches are done. Raises TerminalError
+    `ledger-does-not-add-up` if the table's rows do not match its batches, `rebuild-damaged` if a
+    slice was not read.
     """
     staged, flow = request.layout, request.declared
     newest, slices = (
@@ -96,10 +99,10 @@ _OF_MEMORY = (
 def finish(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> Rebuild | None:
     """Complete an interrupted swap: tombstones, quarantine, ledger, generation. Idempotent.
 
-    No-op if no swap is pending. Call it under the lease, before anything else. Returns the rebuild that it completed,
-    or None. Calls `reached` with tombstones, moved, decided, ledger, named. Raises TerminalError
-    `ledger-does-not-add-up` if the swap committed other rows than the rebuilt table held, `rebuild-damaged` if no
-    commit of the table is the swap.
+    No-op if no swap is pending. Call it under the lease, before anything else. Returns the rebuild
+    that it completed, or None. Calls `reached` with tombstones, moved, decided, ledger, named.
+    Raises TerminalError `ledger-does-not-add-up` if the swap committed other rows than the rebuilt
+    table held, `rebuild-damaged` if no commit of the table is the swap.
     """
     begun = unfinished(layout)
     if begun is None or not is_swapped(layout, begun):
@@ -128,10 +131,12 @@ def finish(layout: FlowLayout, *, by: str, reached: StepHook = ignore_step) -> R
 
 
 def lost_properties(layout: FlowLayout) -> str | None:
-    """Return the path of the rebuilt table whose properties the table in its place lacks; None if it lacks none.
+    """Return the path of the rebuilt table whose properties the table in its place lacks; None if
+    it lacks none.
 
-    A crash right after the swap leaves it so: they are set once its rows are there. Until then the table says what its
-    earlier rows go by, and a batch by other keys is refused. Only an engine can set them.
+    A crash right after the swap leaves it so: they are set once its rows are there. Until then the
+    table says what its earlier rows go by, and a batch by other keys is refused. Only an engine can
+    set them.
     """
     rebuilt = [
         int(number) for number, card in generations.cards(layout).items() if card.get("rebuilt")
@@ -148,7 +153,9 @@ def lost_properties(layout: FlowLayout) -> str | None:
 
 
 def _stands(layout: FlowLayout, generation: int) -> bool:
-    """Return whether the log shows the swap, and no RESTORE that took it back: that brought earlier properties, too."""
+    """Return whether the log shows the swap, and no RESTORE that took it back: that brought earlier
+    properties, too.
+    """
     commit = _swap_commit(layout, generation)
     restores = standing_restores(log_of(layout, layout.table).commits())
     return commit is not None and not any(
@@ -191,7 +198,9 @@ def _move_refused(layout: FlowLayout, begun: Rebuild, last: int) -> None:
 
 
 def _decide_again(layout: FlowLayout, begun: Rebuild, by: str) -> None:
-    """Release rows that were refused before and pass now. Reopen rows that were released and no longer exist."""
+    """Release rows that were refused before and pass now. Reopen rows that were released and no
+    longer exist.
+    """
     staged = layout.beside(begun.generation)
     again = {row["quarantine_id"] for row in quarantine.places(staged)}
     rows = quarantine.places(layout)
@@ -209,7 +218,8 @@ def _decide_again(layout: FlowLayout, begun: Rebuild, by: str) -> None:
     note = f"generation {begun.generation}, a rebuild,"
     quarantine.let_through(layout, passed, by=by, note=f"{note} let it through")
     released = quarantine.released(layout).keys()
-    # These stay released. The batch that applied them is history, but the rebuild read the same rows.
+    # These stay released. The batch that applied them is history, but the rebuild read the same
+    # rows.
     others = [row["quarantine_id"] for row in rows if row["quarantine_id"] not in before]
     quarantine.let_through(
         layout, [one for one in others if one in released], by=by, note=f"{note} let it through"

@@ -1,8 +1,9 @@
-"""The run card: a report of a run for people, as plain text. Usually at most 30 lines per flow and 100 columns.
+"""The run card: a report of a run for people, as plain text. Usually at most 30 lines per flow and
+100 columns.
 
-The first line is the verdict. Then follow the fates of all rows, the backlog, the gate, maintenance and findings. If a
-step failed, its error and the next commands come last. Lines are wrapped at blanks only, so that a path, a command or a
-number is never cut. Such a line may exceed the width.
+The first line is the verdict. Then follow the fates of all rows, the backlog, the gate, maintenance
+and findings. If a step failed, its error and the next commands come last. Lines are wrapped at
+blanks only, so that a path, a command or a number is never cut. Such a line may exceed the width.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ def card(
 ) -> str:
     """Return the card of one run: one block per flow, in the order in which the flows first appear.
 
-    `unfinished`: the steps that left no report. `whole`: whether `reports` are all of the run so far; if not, a step
-    without a report may have run. `findings`: how many to show per flow.
+    `unfinished`: the steps that left no report. `whole`: whether `reports` are all of the run so
+    far; if not, a step without a report may have run. `findings`: how many to show per flow.
     """
     open_steps = {(one.pipeline, one.flow, one.run_id): one for one in unfinished}
     flows = by_flow(reports).items()
@@ -58,7 +59,8 @@ def by_flow(reports: Iterable[StepReport]) -> dict[tuple[str, str, str], list[St
 
 
 def _of_plan(steps: Sequence[StepReport]) -> Sequence[StepReport]:
-    """Remove the reports of earlier attempts of a cleared run: those that began before a preceding step did.
+    """Remove the reports of earlier attempts of a cleared run: those that began before a preceding
+    step did.
 
     A verdict stands if the drain ran again and found nothing.
     """
@@ -74,7 +76,9 @@ def _of_plan(steps: Sequence[StepReport]) -> Sequence[StepReport]:
 def verdict(
     steps: Sequence[StepReport], unfinished: Unfinished | None = None, *, whole: bool = True
 ) -> str:
-    """Return the verdict over one flow's steps in one line. `unfinished`, `whole`: as for `card`."""
+    """Return the verdict over one flow's steps in one line. `unfinished`, `whole`: as for
+    `card`.
+    """
     steps = _of_plan(steps)
     first = steps[0]
     drain = next((s.drain for s in steps if s.drain), None)
@@ -90,7 +94,9 @@ def verdict(
 
 
 def silent(steps: Sequence[StepReport]) -> Step | None:
-    """Return the first step that the plan requires, that was not left out, and that has no report; None if none."""
+    """Return the first step that the plan requires, that was not left out, and that has no report;
+    None if none.
+    """
     steps = _of_plan(steps)
     plan = next((s.plan for s in steps if s.plan), None)
     told = {s.step for s in steps}
@@ -103,7 +109,9 @@ def silent(steps: Sequence[StepReport]) -> Step | None:
 
 
 def _is_unchecked(steps: Sequence[StepReport], *, whole: bool) -> bool:
-    """Return whether the run left out a check that is necessary. `steps`: all of the run if `whole`."""
+    """Return whether the run left out a check that is necessary. `steps`: all of the run if
+    `whole`.
+    """
     if any(s.plan for s in steps):
         return any(s.plan and s.plan.check and "check" in s.plan.left_out for s in steps)
     # a replay, a rebuild or a withdrawal from the command line is a drain without a plan
@@ -115,7 +123,9 @@ def _is_unchecked(steps: Sequence[StepReport], *, whole: bool) -> bool:
 
 
 def _is_open(steps: Sequence[StepReport], unfinished: Unfinished | None) -> bool:
-    """Return whether a step without a report decides the verdict: it began after all reports, or none has failed."""
+    """Return whether a step without a report decides the verdict: it began after all reports, or
+    none has failed.
+    """
     if unfinished is not None and unfinished.is_newer:
         return True
     return silent(steps) is not None and not any(s.outcome == "failed" for s in steps)
@@ -141,7 +151,9 @@ def _mark(steps: Sequence[StepReport], unfinished: Unfinished | None, *, whole: 
 
 
 def _foreign(steps: Sequence[StepReport]) -> list[Finding]:
-    """Return the findings about commits of others in the table: the rows of a run that is done are not all its own."""
+    """Return the findings about commits of others in the table: the rows of a run that is done are
+    not all its own.
+    """
     return [finding for finding in _findings(steps) if finding.kind == "foreign"]
 
 
@@ -170,7 +182,9 @@ def _success(steps: Sequence[StepReport], drain: DrainPart | None, *, whole: boo
 
 
 def _nothing(steps: Sequence[StepReport]) -> str:
-    """Return what is left to do after a run that did nothing: nothing, unless a finding or a parked unit says more."""
+    """Return what is left to do after a run that did nothing: nothing, unless a finding or a parked
+    unit says more.
+    """
     open_ = [finding for finding in _findings(steps) if finding.next]
     if open_:
         return f"; {count(len(open_), 'finding')}"
@@ -194,7 +208,9 @@ def _were(number: int) -> str:
 
 
 def _read_unit(steps: Sequence[StepReport]) -> str:
-    """Return the noun of what the ledger counts as units. The source may look at something smaller."""
+    """Return the noun of what the ledger counts as units. The source may look at something
+    smaller.
+    """
     return next((part.unit for s in steps for part in (s.drain, s.plan) if part), "file")
 
 
@@ -311,7 +327,9 @@ def _parked_lines(steps: Sequence[StepReport]) -> list[str]:
 
 
 def _run_lines(steps: Sequence[StepReport]) -> list[str]:
-    """Return the lines about batches of other starts of the run, and about batches that this start found committed."""
+    """Return the lines about batches of other starts of the run, and about batches that this start
+    found committed.
+    """
     lines, sums = [], _earlier(steps)
     if sums:
         batches = count(sums.get("batches", 0), "batch", "batches")
@@ -328,7 +346,9 @@ def _run_lines(steps: Sequence[StepReport]) -> list[str]:
 
 
 def _earlier(steps: Sequence[StepReport]) -> Mapping[str, int]:
-    """Return the ledger's sums of the run less those of the start in `steps`; empty if other starts made no batch."""
+    """Return the ledger's sums of the run less those of the start in `steps`; empty if other starts
+    made no batch.
+    """
     run = next((s.run for s in reversed(steps) if s.run), None)
     own = next((s.drain.totals for s in steps if s.drain), {})
     drains = any(
@@ -372,7 +392,9 @@ def _finding_lines(steps: Sequence[StepReport], shown: int) -> list[str]:
 
 
 def _all_of(report: str, shown: int) -> str:
-    """Return the command that shows the findings which a card leaves out. `shown`: how many it has."""
+    """Return the command that shows the findings which a card leaves out. `shown`: how many it
+    has.
+    """
     return report if shown < ALL_FINDINGS else f"{report} --json"
 
 

@@ -1,4 +1,6 @@
-"""Lay out the lines of a run card: a label, and beside it text that is wrapped to the width of the card."""
+"""Lay out the lines of a run card: a label, and beside it text that is wrapped to the width of the
+card.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ _MORE = " ..."
 
 
 def pieces(text: str, most: int | None = None, *, indent: str = "", width: int = ROOM) -> list[str]:
-    """Wrap `text` at blanks into lines of at most `width` characters. With `most`, the result has at most that many.
+    """Wrap `text` at blanks into lines of at most `width` characters. With `most`, the result has
+    at most that many.
 
     Words are never cut. Omitted text is marked with ` ...`.
     """
@@ -32,7 +35,9 @@ def _wrapped(text: str, width: int, indent: str) -> list[str]:
 
 
 def labelled(label: str, lines: Sequence[str]) -> list[str]:
-    """Prefix the first line with the label and indent the others. Lines that are too long are wrapped."""
+    """Prefix the first line with the label and indent the others. Lines that are too long are
+    wrapped.
+    """
     fitting = [
         piece
         for line in lines

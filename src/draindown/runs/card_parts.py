@@ -1,4 +1,6 @@
-"""The lines of a run card about the parts of its reports: what a drain, a check and a compaction did."""
+"""The lines of a run card about the parts of its reports: what a drain, a check and a compaction
+did.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,8 @@ def _backlog_lines(drain: DrainPart) -> list[str]:
 
 
 def check_lines(check: CheckPart, *, idle: bool = False) -> list[str]:
-    """Return the lines of a check: the verdict, expectations that failed, the published version, open windows.
+    """Return the lines of a check: the verdict, expectations that failed, the published version,
+    open windows.
 
     `idle`: whether the check found nothing unpublished.
     """

@@ -1,4 +1,5 @@
-"""The driver log: Spark's log output and the traces of errors, one bounded file per start of a step.
+"""The driver log: Spark's log output and the traces of errors, one bounded file per start of a
+step.
 
 The card names the file. It is kept as long as the run's reports, readable only by its owner.
 """
@@ -23,11 +24,14 @@ from draindown.lake.layout import FlowLayout
 from draindown.runs.request import Step
 
 MOST_BYTES = 4 * 1024**2
-"""Largest size of the file, in bytes. Older lines are kept in a second file of that size, with the suffix `.1`."""
+"""Largest size of the file, in bytes. Older lines are kept in a second file of that size, with the
+suffix `.1`.
+"""
 
 
 class DriverLog(RotatingFileHandler):
-    """Appends lines to a file, or to one in the temporary directory if the lake is not writable. Never raises OSError.
+    """Appends lines to a file, or to one in the temporary directory if the lake is not writable.
+    Never raises OSError.
 
     Several processes may append to one file at once: each line is written at its end.
     """
@@ -68,7 +72,9 @@ class DriverLog(RotatingFileHandler):
         self.write(f"== {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC  {text}")
 
     def turn_to(self, path: str) -> None:
-        """Append what follows to another file: the process whose output this is goes on with another step."""
+        """Append what follows to another file: the process whose output this is goes on with
+        another step.
+        """
         self.acquire()
         try:
             self.close()
@@ -85,14 +91,17 @@ class DriverLog(RotatingFileHandler):
         return thread
 
     def _pumped(self, lines: Iterable[str]) -> None:
-        # read the pipe to its end even if the file can't be written, as on a full disk: its writer would block
+        # read the pipe to its end even if the file can't be written, as on a full disk: its writer
+        # would block
         with suppress(OSError, ValueError):
             for line in lines:
                 self.write(line)
         self.close()
 
     def close(self) -> None:
-        """Close the file. What it did not take, as on a full disk, is tried once more, and dropped."""
+        """Close the file. What it did not take, as on a full disk, is tried once more, and
+        dropped.
+        """
         with suppress(OSError):
             super().close()
 

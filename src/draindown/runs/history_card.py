@@ -9,7 +9,9 @@ from draindown.ledger.rows import RUNS
 from draindown.runs.report import DrainPart
 
 APPLIED = {"remembered": "hidden"}
-"""Of the applied events those that no row holds whole, by their name in the ledger, with the word for it."""
+"""Of the applied events those that no row holds whole, by their name in the ledger, with the word
+for it.
+"""
 _PARTS = {
     "inserted": ("opened", "split"),
     "updated": ("closed", "reopened", "changed"),

@@ -22,7 +22,9 @@ _EXAMPLES, _LONGEST_VALUE, _SHORT_VALUE = 3, 600, 120
 
 
 class Backlog(Frozen):
-    """Input not yet processed: units and their noun, bytes, and age of the oldest in seconds (None if empty)."""
+    """Input not yet processed: units and their noun, bytes, and age of the oldest in seconds (None
+    if empty).
+    """
 
     units: int = 0
     unit: str = "file"
@@ -33,8 +35,8 @@ class Backlog(Frozen):
 class RunSums(Frozen):
     """Sums over the ledger rows of all starts of a run, including starts that left no report.
 
-    `starts` is the number of starts that committed a batch; `totals` are those of `ledger.total`, `refused_share` that
-    of `ledger.refused_share`.
+    `starts` is the number of starts that committed a batch; `totals` are those of `ledger.total`,
+    `refused_share` that of `ledger.refused_share`.
     """
 
     starts: int = 0
@@ -49,16 +51,20 @@ class DrainPart(Frozen):
 
     Attributes:
         rebuilt: whether it is a rebuild whose table is in place of the live one now.
-        before, after: the backlog, or None where nobody looked: of a replay, a withdrawal, a drain that failed.
-        taken, kept_out: units newly pinned, and units newly kept out because they can't be read whole.
-        batches: ledger rows of this start, as `BatchRow.as_dict` writes them.
-        settled: rows of batches that earlier starts, of this or other runs, had committed and this start found done.
+        before, after: the backlog, or None where nobody looked: of a replay, a withdrawal, a drain
+        that failed. taken, kept_out: units newly pinned, and units newly kept out because they
+        can't be read whole. batches: ledger rows of this start, as `BatchRow.as_dict` writes them.
+        settled: rows of batches that earlier starts, of this or other runs, had committed and this
+        start found done.
             `totals` excludes them.
         replay: what was read again instead of the backlog; empty for a drain.
-        unit: what a unit of the source is called. A backlog may count something else, such as records.
+        unit: what a unit of the source is called. A backlog may count something else, such as
+            records.
         refused_share: share of the records of `batches`, as `ledger.refused_share`.
-        parked: units that are kept out when the drain ends, by this or an earlier run, until someone decides.
-        refused: what a check will decide about the run's share, unless a person decides about the rows first.
+        parked: units that are kept out when the drain ends, by this or an earlier run, until
+            someone decides.
+        refused: what a check will decide about the run's share, unless a person decides about the
+            rows first.
         sinks: by sink, what became of the rows of `batches` there, as `ledger.sink_totals`.
     """
 
@@ -91,7 +97,8 @@ class Expectation(Frozen):
     """One evaluated expectation.
 
     Attributes:
-        scope: the changed rows, the whole table, the open rows of a history, or the records of the source batches not
+        scope: the changed rows, the whole table, the open rows of a history, or the records of the
+        source batches not
             yet published.
         unexpected: failing rows of the `judged` rows.
         sample: the first failing values.
@@ -110,7 +117,9 @@ class Expectation(Frozen):
 
     @property
     def examples(self) -> list[str]:
-        """The first failing values as text: the first whole, up to 600 characters; others while they are short."""
+        """The first failing values as text: the first whole, up to 600 characters; others while
+        they are short.
+        """
         texts = [printable(value_text(value), _LONGEST_VALUE) for value in self.sample[:_EXAMPLES]]
         return texts[:1] + [text for text in texts[1:] if len(text) <= _SHORT_VALUE]
 
@@ -118,7 +127,8 @@ class Expectation(Frozen):
 class CheckPart(Frozen):
     """The result of a check: the verdicts over the rows not yet published, up to `version`.
 
-    `open_windows`: of a derived table, in words, the windows that rows in time may still change; empty if none may.
+    `open_windows`: of a derived table, in words, the windows that rows in time may still change;
+    empty if none may.
     """
 
     version: int
@@ -151,11 +161,10 @@ class PlanPart(Frozen):
 
     Attributes:
         backlog: what waits; of a replay, what it would read.
-        batches, unpacked, seconds: forecast of batches, unpacked bytes and time; seconds is None without history.
-        left_out: steps excluded from the run, even if necessary.
-        replay: what would be read again; empty for a drain.
-        unit: as that of a drain.
-        parked: units that are kept out until someone decides. They are in no backlog.
+        batches, unpacked, seconds: forecast of batches, unpacked bytes and time; seconds is None
+        without history. left_out: steps excluded from the run, even if necessary. replay: what
+        would be read again; empty for a drain. unit: as that of a drain. parked: units that are
+        kept out until someone decides. They are in no backlog.
     """
 
     backlog: Backlog
@@ -178,18 +187,21 @@ class PlanPart(Frozen):
 
 
 class Fused(Frozen):
-    """A step that the driver of the run's drain did after it. `drain`: the drain's start; `exit`: the step's code."""
+    """A step that the driver of the run's drain did after it. `drain`: the drain's start; `exit`:
+    the step's code.
+    """
 
     drain: str
     exit: int
 
 
 class StepReport(Frozen):
-    """One start of a step of a run. Only the part named after the step is set, if the step got that far.
+    """One start of a step of a run. Only the part named after the step is set, if the step got that
+    far.
 
-    `run` holds the ledger's sums of the whole run at the time of writing or reading. `fused` is None if the step had a
-    driver of its own. `cluster` names the master and the executors that were registered when the step ended; it is
-    empty on a local master and for a step without Spark.
+    `run` holds the ledger's sums of the whole run at the time of writing or reading. `fused` is
+    None if the step had a driver of its own. `cluster` names the master and the executors that were
+    registered when the step ended; it is empty on a local master and for a step without Spark.
     """
 
     pipeline: str
@@ -212,7 +224,9 @@ class StepReport(Frozen):
 
     @property
     def order(self) -> datetime:
-        """The place of this start among those of its flow: a start that began later has a later one, by any clock."""
+        """The place of this start among those of its flow: a start that began later has a later
+        one, by any clock.
+        """
         return begun_at(self.start) or self.started_at
 
     @property

@@ -1,4 +1,6 @@
-"""The single argument of a job: resolved spec, run identity and bounds, compressed. It holds no secrets."""
+"""The single argument of a job: resolved spec, run identity and bounds, compressed. It holds no
+secrets.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,11 @@ _STAMP = "%Y-%m-%dT%H-%M-%S.%f"
 
 
 def new_start(after: str = "") -> str:
-    """Return a new id for a start of a step. It sorts by time, and after the id `after`; it is a safe file name.
+    """Return a new id for a start of a step. It sorts by time, and after the id `after`; it is a
+    safe file name.
 
-    Clocks may be set back, and differ between hosts, so the id of a start that follows another one may be ahead of the
-    clock.
+    Clocks may be set back, and differ between hosts, so the id of a start that follows another one
+    may be ahead of the clock.
     """
     at, before = datetime.now(UTC), begun_at(after)
     if before is not None and before >= at:
@@ -43,7 +46,9 @@ def new_start(after: str = "") -> str:
 
 
 def begun_at(start: str) -> datetime | None:
-    """Return when a start began, by its id, which may be ahead of the clock; None if the id doesn't tell."""
+    """Return when a start began, by its id, which may be ahead of the clock; None if the id doesn't
+    tell.
+    """
     try:
         return datetime.strptime(start.rpartition("_")[0], _STAMP).replace(tzinfo=UTC)
     except ValueError:
@@ -53,8 +58,8 @@ def begun_at(start: str) -> datetime | None:
 class Again(BaseModel):
     """Input to be read again: first seen in [since, until), or the named units of the source.
 
-    With `again`, also input that was replayed before. `of_all`: asked of all flows of a run, so that one that can't
-    read input again is left out.
+    With `again`, also input that was replayed before. `of_all`: asked of all flows of a run, so
+    that one that can't read input again is left out.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -144,7 +149,9 @@ class Request(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _placed(cls, given: Any) -> Any:
-        """Copy the positions of expressions, and the neighbours, from a spec that was loaded from a file."""
+        """Copy the positions of expressions, and the neighbours, from a spec that was loaded from a
+        file.
+        """
         spec = given.get("spec") if isinstance(given, dict) else None
         if isinstance(spec, PipelineSpec):
             given = {"neighbours": spec.neighbours, **given}
@@ -187,7 +194,9 @@ class Request(BaseModel):
 
     @property
     def layout(self) -> FlowLayout:
-        """The paths of the flow's tables and files: the live ones, or those of the generation that is being rebuilt."""
+        """The paths of the flow's tables and files: the live ones, or those of the generation that
+        is being rebuilt.
+        """
         return self.spec.layout(self.flow).beside(self.staged)
 
     def following(self, step: Step) -> Request:
@@ -197,7 +206,9 @@ class Request(BaseModel):
         )
 
     def encode(self) -> str:
-        """Return the request as one URL-safe argument. Raises TerminalError `request-too-large` above 100 KiB."""
+        """Return the request as one URL-safe argument. Raises TerminalError `request-too-large`
+        above 100 KiB.
+        """
         packed = base64.urlsafe_b64encode(
             zlib.compress(self.model_dump_json().encode(), 9)
         ).decode()
@@ -212,9 +223,11 @@ class Request(BaseModel):
 
     @classmethod
     def decode(cls, argument: str) -> Request:
-        """The inverse of `encode`. Raises TerminalError `bad-request` on anything `encode` did not make.
+        """The inverse of `encode`. Raises TerminalError `bad-request` on anything `encode` did not
+        make.
 
-        Raises TerminalError `format-unknown` on what another version of draindown made, whatever else is in it.
+        Raises TerminalError `format-unknown` on what another version of draindown made, whatever
+        else is in it.
         """
         try:
             raw = base64.b64decode(argument.encode(), altchars=b"-_", validate=True)
@@ -242,7 +255,9 @@ class Request(BaseModel):
 
 
 def _unknown_fields(error: Exception) -> str:
-    """Return the unknown fields of a request, each with the closest known one; empty if the error is another."""
+    """Return the unknown fields of a request, each with the closest known one; empty if the error
+    is another.
+    """
     found = error.errors(include_url=False) if isinstance(error, ValidationError) else []
     names = [
         str(one["loc"][0])

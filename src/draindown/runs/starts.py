@@ -1,6 +1,8 @@
-"""The starts of a run's steps. Each start writes its own report; the ledger has the batches of starts that wrote none.
+"""The starts of a run's steps. Each start writes its own report; the ledger has the batches of
+starts that wrote none.
 
-Sums over a run are computed from the ledger, so that they include a start that was killed after a commit.
+Sums over a run are computed from the ledger, so that they include a start that was killed after a
+commit.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from draindown.runs.request import STEPS, Request, Step, begun_at
 class Start:
     """One start of a step: its report, and the ledger's sums of the batches that it committed.
 
-    `report` is None if the driver died or is running. Such a start is known from the ledger or its note.
+    `report` is None if the driver died or is running. Such a start is known from the ledger or its
+    note.
     """
 
     step: Step
@@ -105,7 +108,8 @@ def reasons(rows: Iterable[BatchRow]) -> dict[str, int]:
 def with_sums(layout: FlowLayout, told: Sequence[StepReport]) -> list[StepReport]:
     """Return the reports of one run with its current sums from the ledger.
 
-    If the ledger can't be read, the sums stay as they were written, and the first report gets the finding `incomplete`.
+    If the ledger can't be read, the sums stay as they were written, and the first report gets the
+    finding `incomplete`.
     """
     try:
         found = sums(_batches(layout, told[0].run_id)) if told else None
@@ -119,7 +123,9 @@ def with_sums(layout: FlowLayout, told: Sequence[StepReport]) -> list[StepReport
 
 
 def newest(layout: FlowLayout, run_id: str) -> list[StepReport]:
-    """Return the report of the newest start of each step, in the order of the steps, with the run's current sums."""
+    """Return the report of the newest start of each step, in the order of the steps, with the run's
+    current sums.
+    """
     return with_sums(layout, [told for step in STEPS if (told := store.read(layout, run_id, step))])
 
 
@@ -128,9 +134,11 @@ def _batches(layout: FlowLayout, run_id: str) -> list[BatchRow]:
 
 
 def listed(layout: FlowLayout, run_id: str) -> list[Start]:
-    """Return every start of a run that left a report, a batch or a note, in the order in which they began.
+    """Return every start of a run that left a report, a batch or a note, in the order in which they
+    began.
 
-    A note is left by a start that is at work, and by one whose driver died; a log by one whose driver came up.
+    A note is left by a start that is at work, and by one whose driver died; a log by one whose
+    driver came up.
     """
     told = store.starts(layout, run_id)
     rows: dict[str, list[BatchRow]] = {}
@@ -157,7 +165,9 @@ def listed(layout: FlowLayout, run_id: str) -> list[Start]:
 
 
 def afresh(request: Request) -> Request:
-    """Return the request with a new start id if its own has a report, as when a command line is run again."""
+    """Return the request with a new start id if its own has a report, as when a command line is run
+    again.
+    """
     if store.read(request.layout, request.run_id, request.step, request.start) is None:
         return request
     return request.model_copy(update={"start": store.next_start(request.layout)})

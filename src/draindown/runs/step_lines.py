@@ -1,4 +1,6 @@
-"""The lines by which a driver says on stdout which step begins or has ended: `draindown: {json}`."""
+"""The lines by which a driver says on stdout which step begins or has ended: `draindown:
+{json}`.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,16 @@ _PREFIX = "draindown: "
 
 
 def line(content: Mapping[str, Any]) -> str:
-    """Return the line with `content`: step, outcome (`begun` when it begins), and start, run_id or error."""
+    """Return the line with `content`: step, outcome (`begun` when it begins), and start, run_id or
+    error.
+    """
     return _PREFIX + json.dumps(content, default=str)
 
 
 def begun(text: str) -> tuple[Step, str] | None:
-    """Return step and start of the step that begins by this line of a driver's output; None if none does."""
+    """Return step and start of the step that begins by this line of a driver's output; None if none
+    does.
+    """
     found = _content(text)
     return (
         (found["step"], str(found["start"]))
@@ -27,7 +33,9 @@ def begun(text: str) -> tuple[Step, str] | None:
 
 
 def error_of(text: str, step: Step) -> dict[str, Any] | None:
-    """Return the error with which a step ended by this line of a driver's output, as in a report; None if none did."""
+    """Return the error with which a step ended by this line of a driver's output, as in a report;
+    None if none did.
+    """
     found = _content(text)
     error = (
         found.get("error")

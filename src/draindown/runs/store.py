@@ -26,7 +26,9 @@ KEPT_AGE = timedelta(days=90)
 
 
 def write(layout: FlowLayout, report: StepReport) -> str:
-    """Write the report where `read` finds it, whole or not at all, beside every earlier one; returns its path."""
+    """Write the report where `read` finds it, whole or not at all, beside every earlier one;
+    returns its path.
+    """
     if documents.read_json(layout.report(report.run_id, report.step, report.start)) is not None:
         report = report.model_copy(update={"start": next_start(layout)})
     path = layout.report(report.run_id, report.step, report.start)
@@ -36,7 +38,9 @@ def write(layout: FlowLayout, report: StepReport) -> str:
 
 
 def next_start(layout: FlowLayout) -> str:
-    """Return the id of a new start of a step, which sorts after those of all starts that left a file in this lake."""
+    """Return the id of a new start of a step, which sorts after those of all starts that left a
+    file in this lake.
+    """
     try:
         start = new_start(_newest_start(layout))
         if Path(layout.home).is_dir():  # an id alone begins no lake
@@ -58,10 +62,11 @@ def _newest_start(layout: FlowLayout) -> str:
 def read(
     layout: FlowLayout, run_id: str, step: Step, start: str | None = None
 ) -> StepReport | None:
-    """Return the report of a start of a step, of its newest one unless one is named; None where it left none.
+    """Return the report of a start of a step, of its newest one unless one is named; None where it
+    left none.
 
-    A step leaves none where its driver died, or where it never ran. Raises ValueError if the report is torn,
-    TerminalError `format-unknown` if another version of draindown wrote it.
+    A step leaves none where its driver died, or where it never ran. Raises ValueError if the report
+    is torn, TerminalError `format-unknown` if another version of draindown wrote it.
     """
     if start is not None:
         return _read(layout, layout.report(run_id, step, start))
@@ -125,7 +130,8 @@ def _names(contents: Iterable[_File]) -> Iterator[str]:
 
 
 def forget_old(layout: FlowLayout, *, keep: int = KEPT_RUNS, age: timedelta = KEPT_AGE) -> int:
-    """Remove reports and gate results of runs that are neither young nor among the newest. Return their number.
+    """Remove reports and gate results of runs that are neither young nor among the newest. Return
+    their number.
 
     The ledger keeps every batch.
     """
@@ -163,7 +169,9 @@ def _newest(contents: Iterable[_File], at: Callable[[_File], datetime]) -> dict[
 
 
 class _File(NamedTuple):
-    """A file of a run: when its step began or, without the id of a start, when the store wrote it; and the latter."""
+    """A file of a run: when its step began or, without the id of a start, when the store wrote it;
+    and the latter.
+    """
 
     run: str
     name: str
@@ -172,7 +180,9 @@ class _File(NamedTuple):
 
 
 def _contents(home: str, ending: str | tuple[str, ...] = "") -> Iterator[_File]:
-    """Yield the files of all runs. The store's time is that of a copy, so the id of the start counts before it."""
+    """Yield the files of all runs. The store's time is that of a copy, so the id of the start
+    counts before it.
+    """
     for entry in store_of(home).list(f"{home}/"):
         name, _, inside = entry.key.removeprefix(f"{home}/").partition("/")
         if inside and inside.endswith(ending):

@@ -1,4 +1,6 @@
-"""A step that left no report, as text: running, dead, or never begun, for how long, and what to type."""
+"""A step that left no report, as text: running, dead, or never begun, for how long, and what to
+type.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from draindown.base.formatting import age, count
 from draindown.runs.request import Step
 
 State = Literal["at work", "died", "not begun", "no Spark", "no report", "not written"]
-"""`not written`: its work began, and its report could not be written, as on a full disk. `no report`: its driver came
-up, and nothing else is known of it. `no Spark`: its task began."""
+"""`not written`: its work began, and its report could not be written, as on a full disk. `no
+report`: its driver came up, and nothing else is known of it. `no Spark`: its task began."""
 _NEWER: tuple[State, ...] = ("at work", "died", "not written")
 
 
@@ -20,10 +22,11 @@ _NEWER: tuple[State, ...] = ("at work", "died", "not written")
 class Unfinished:
     """A step that left no report.
 
-    `who` names the process, `start` the start, and `try_number` its try in Airflow; "" and 0 if unknown. `seconds` is
-    how long it has been running, or how long after its start a dead one last wrote something; None if unknown.
-    `batches` of this run are in the ledger, None if it can't be read. `in_flight` is a batch that was begun and is not
-    known to be done. `log` is the path of the driver log, if any. `command` goes on with the work; default: a run.
+    `who` names the process, `start` the start, and `try_number` its try in Airflow; "" and 0 if
+    unknown. `seconds` is how long it has been running, or how long after its start a dead one last
+    wrote something; None if unknown. `batches` of this run are in the ledger, None if it can't be
+    read. `in_flight` is a batch that was begun and is not known to be done. `log` is the path of
+    the driver log, if any. `command` goes on with the work; default: a run.
     """
 
     pipeline: str
@@ -55,7 +58,9 @@ class Unfinished:
 
     @property
     def is_newer(self) -> bool:
-        """Whether the step began, so that its state stands before what an earlier start reported."""
+        """Whether the step began, so that its state stands before what an earlier start
+        reported.
+        """
         return self.state in _NEWER
 
     def __str__(self) -> str:
@@ -78,7 +83,10 @@ class Unfinished:
                 f"{self.step} ended, and its report could not be written; {done}{self._open_batch}"
             )
         if self.state == "no report":
-            return f"{self.step} left no report: its driver came up, and ended before it could write one{self._open_batch}"
+            return (
+                f"{self.step} left no report: its driver came up, and ended before it could "
+                f"write one{self._open_batch}"
+            )
         if self.state == "no Spark":
             return f"{self.step} has not begun: Spark did not start, or its task was ended before{self._open_batch}"
         return f"{self.step} has not begun"

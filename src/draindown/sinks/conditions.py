@@ -13,7 +13,9 @@ def quoted(name: str) -> str:
 
 
 def null_keys(columns: Sequence[SinkColumn]) -> Mapping[str, str]:
-    """Return conditions for rows whose key has a NULL: such rows are never the same row to a sink."""
+    """Return conditions for rows whose key has a NULL: such rows are never the same row to a
+    sink.
+    """
     return {
         f"key-null: {column.name}": f"{quoted(column.name)} is null"
         for column in columns

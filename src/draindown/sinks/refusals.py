@@ -1,4 +1,6 @@
-"""The error of a row that only the system behind a sink can refuse: a constraint, a trigger, a broker's policy."""
+"""The error of a row that only the system behind a sink can refuse: a constraint, a trigger, a
+broker's policy.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ def refused(
 ) -> TerminalError:
     """Return TerminalError `sink-refused`.
 
-    `key`: the row's key as a JSON object; empty if nobody can tell which row it is. `ways`: what else helps.
+    `key`: the row's key as a JSON object; empty if nobody can tell which row it is. `ways`: what
+    else helps.
     """
     where = f"{place.pipeline} --flow {place.flow}"
     skip, end = f"draindown sink skip {where} --sink {place.sink}", "--reason TEXT --yes"
@@ -40,7 +43,9 @@ def refused(
 
 @contextmanager
 def of_fill(command: str) -> Iterator[None]:
-    """Have a refusal in the block name the ways on of a fill, which `command` goes on with, not those of a batch."""
+    """Have a refusal in the block name the ways on of a fill, which `command` goes on with, not
+    those of a batch.
+    """
     try:
         yield
     except TerminalError as error:
@@ -51,7 +56,8 @@ def of_fill(command: str) -> Iterator[None]:
 
 
 def parsed(text: str) -> dict[str, str]:
-    """Return a key that a person typed: the text of each column's value by name, of a struct its JSON.
+    """Return a key that a person typed: the text of each column's value by name, of a struct its
+    JSON.
 
     Raises ValueError if it is no JSON object of texts, numbers, booleans and objects.
     """

@@ -1,6 +1,8 @@
-"""The sinks by kind: the one place that knows which package sends to a kind of sink. See `sinks.port`.
+"""The sinks by kind: the one place that knows which package sends to a kind of sink. See
+`sinks.port`.
 
-A package is imported when a flow of its kind asks for its sink, so a kind's client library costs other flows nothing.
+A package is imported when a flow of its kind asks for its sink, so a kind's client library costs
+other flows nothing.
 """
 
 from __future__ import annotations
@@ -17,11 +19,15 @@ from draindown.spec.sink import AT_LEAST_ONCE, EXACTLY_ONCE
 from draindown.spec.sinks import FlowSink
 
 Make = Callable[[FlowSink, SinkPlace, Mapping[str, str]], Sink]
-"""Makes a sink from what the pipeline file says of it, its place, and the environment that holds the secrets."""
+"""Makes a sink from what the pipeline file says of it, its place, and the environment that holds
+the secrets.
+"""
 
 
 def _in(**classes: tuple[str, str]) -> Make:
-    """Return what makes a sink of the class, by module and name, that has the delivery which the file asks for."""
+    """Return what makes a sink of the class, by module and name, that has the delivery which the
+    file asks for.
+    """
 
     def make(spec: FlowSink, *given: Any) -> Sink:
         module, name = classes[spec.delivered]
@@ -43,7 +49,8 @@ MAKERS: MutableMapping[str, Make] = {
 
 
 def sink_of(spec: FlowSink, place: SinkPlace, environ: Mapping[str, str] = os.environ) -> Sink:
-    """Return the sink, without connecting to it. Secrets are looked up in `environ` once it connects.
+    """Return the sink, without connecting to it. Secrets are looked up in `environ` once it
+    connects.
 
     Raises TerminalError `sink-client-missing` or `kafka-client-missing`.
     """

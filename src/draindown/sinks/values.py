@@ -1,4 +1,5 @@
-"""Values of Arrow columns as JSON: decimals and binary as text, times in UTC with microseconds, NULL fields kept.
+"""Values of Arrow columns as JSON: decimals and binary as text, times in UTC with microseconds,
+NULL fields kept.
 
 What JSON has no number for is text too: NaN, Infinity, -Infinity.
 """
@@ -50,7 +51,9 @@ def texts(column: pa.Array) -> list[str]:
 
 
 def _converter(form: pa.DataType) -> Callable[[Any], Any] | None:
-    """Return what turns a value that is not NULL, and text if it is a time, into JSON's; None if it is that already."""
+    """Return what turns a value that is not NULL, and text if it is a time, into JSON's; None if it
+    is that already.
+    """
     for holds, convert in _SCALARS:
         if holds(form):
             return convert

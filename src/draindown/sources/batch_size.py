@@ -1,4 +1,6 @@
-"""The size of a batch: the source's own bound, else what memory allows, estimated from the flow's newest batches."""
+"""The size of a batch: the source's own bound, else what memory allows, estimated from the flow's
+newest batches.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ _KEPT = 8
 
 @dataclass(frozen=True)
 class Bound:
-    """Upper bounds of one slice, in unpacked bytes and in units (None: any number), and where they come from."""
+    """Upper bounds of one slice, in unpacked bytes and in units (None: any number), and where they
+    come from.
+    """
 
     bytes: int
     units: int | None
@@ -58,7 +62,8 @@ class Load:
         spilled_bytes: the part of `kept_bytes` on disk because memory was full.
         gc_seconds: time of the garbage collector, part of `seconds`.
         seconds: wall time of the batch.
-        heap_bytes: maximum heap of the JVMs that held the rows: of the driver, or of all executors of a cluster.
+        heap_bytes: maximum heap of the JVMs that held the rows: of the driver, or of all executors
+        of a cluster.
     """
 
     raw_bytes: int
@@ -82,11 +87,12 @@ _LOADS = TypeAdapter(list[Load])
 
 
 def batch_seconds(history: Sequence[tuple[int, float]], size: float) -> float | None:
-    """Estimate the seconds of a batch of `size` bytes from (bytes, seconds) of earlier ones; None if these are too few.
+    """Estimate the seconds of a batch of `size` bytes from (bytes, seconds) of earlier ones; None
+    if these are too few.
 
-    A batch has a fixed cost, which dominates while it is small, and a rate. Both are fitted to batches of different
-    sizes. If all earlier batches had similar sizes, a larger one is assumed to take proportionally longer, a smaller
-    one as long.
+    A batch has a fixed cost, which dominates while it is small, and a rate. Both are fitted to
+    batches of different sizes. If all earlier batches had similar sizes, a larger one is assumed to
+    take proportionally longer, a smaller one as long.
     """
     if not history or size > _FAR * max(read for read, _ in history):
         return None
@@ -112,8 +118,9 @@ def bound_for(
 ) -> Bound:
     """Return the bound of a slice for a heap of that size.
 
-    Memory bounds the bytes if the source doesn't. `loads` are those of the flow's newest batches, as `loads` returns
-    them. By these, batches grow to at most twice the largest one, and shrink if rows are heavy or a batch did not fit.
+    Memory bounds the bytes if the source doesn't. `loads` are those of the flow's newest batches,
+    as `loads` returns them. By these, batches grow to at most twice the largest one, and shrink if
+    rows are heavy or a batch did not fit.
     """
     units, limit = source.most_units
     if source.max_bytes_per_trigger is not None:
@@ -132,9 +139,11 @@ def bound_now(
     heap_bytes: int | None = None,
     jvms: int = 1,
 ) -> Bound:
-    """Return the bound of the flow's next slice. The default heap is that of the newest batch, or Spark's.
+    """Return the bound of the flow's next slice. The default heap is that of the newest batch, or
+    Spark's.
 
-    `heap_bytes` is the heap of all `jvms` that hold the rows of a batch: a cluster of many executors takes larger ones.
+    `heap_bytes` is the heap of all `jvms` that hold the rows of a batch: a cluster of many
+    executors takes larger ones.
 
     Slices of tables are bounded by rows and bucketed by key instead: see `sources.tables`.
     """
@@ -164,7 +173,9 @@ def _by_memory(heap: int, loads: Sequence[Load], most: int) -> tuple[int, str]:
 
 
 def _grown(heap: int, usual: int, loads: Sequence[Load], most: int) -> tuple[int, str]:
-    """Return the bytes to which batches may grow. Slow batches only stop the growth: smaller ones may be as slow."""
+    """Return the bytes to which batches may grow. Slow batches only stop the growth: smaller ones
+    may be as slow.
+    """
     largest = max(loads, key=lambda load: load.raw_bytes)
     slowest = max(loads, key=lambda load: load.seconds / load.raw_bytes)
     choices = [
@@ -183,7 +194,9 @@ def _within(size: int, most: int) -> int:
 
 
 def _weighed(heap: int, load: Load) -> tuple[int, str]:
-    """Return the bytes whose rows fill their share of the heap, if all rows need as much memory as those of `load`."""
+    """Return the bytes whose rows fill their share of the heap, if all rows need as much memory as
+    those of `load`.
+    """
     factor = max(load.kept_bytes / load.raw_bytes, 0.1)
     why = f"{factor:.1f} bytes in memory per byte of input, heap {formatting.size(heap)} / {_KEPT_SHARE}"
     return int(heap / _KEPT_SHARE / factor), why

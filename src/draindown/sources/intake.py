@@ -1,7 +1,8 @@
-"""The intake of a flow: the Delta table in which its source pins slices. Its columns are the same for all sources.
+"""The intake of a flow: the Delta table in which its source pins slices. Its columns are the same
+for all sources.
 
-Commit N of the table is slice N; version 0 creates the table. The holder of the flow's lease is the only writer. A
-source adds columns of its own, of types that JSON has, too.
+Commit N of the table is slice N; version 0 creates the table. The holder of the flow's lease is the
+only writer. A source adds columns of its own, of types that JSON has, too.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ Origin = tuple[str, int]
 
 @dataclass(frozen=True)
 class Waiting:
-    """Slices that no batch has read. `oldest`: first arrival, in seconds since 1970; None without any."""
+    """Slices that no batch has read. `oldest`: first arrival, in seconds since 1970; None without
+    any.
+    """
 
     slices: int = 0
     units: int = 0
@@ -65,7 +68,9 @@ class Waiting:
 
 
 def create(layout: FlowLayout, generation: int, own: pa.Schema) -> None:
-    """Create the empty intake if it does not exist, so that a stream can start on it. `own`: columns of the source."""
+    """Create the empty intake if it does not exist, so that a stream can start on it. `own`:
+    columns of the source.
+    """
     path = layout.intake_of(generation)
     delta.create(path, pa.schema([*COLUMNS, *own]), statistics=_STATISTICS, private=True)
 
@@ -78,10 +83,11 @@ def append(
     now: datetime,
     number: int,
 ) -> None:
-    """Pin slice `number` in one commit: one row per unit, without `slice` and `first_seen`. `now`: its `first_seen`.
+    """Pin slice `number` in one commit: one row per unit, without `slice` and `first_seen`. `now`:
+    its `first_seen`.
 
-    Raises TransientError `lease-lost` if the slice exists already: another driver pins at the same time, and its slices
-    may hold these units.
+    Raises TransientError `lease-lost` if the slice exists already: another driver pins at the same
+    time, and its slices may hold these units.
     """
     create(layout, generation, own)
     found = [{**unit, "first_seen": now, "slice": number} for unit in units]
@@ -125,7 +131,9 @@ def slices(layout: FlowLayout, generation: int, first: int = 0) -> Iterator[Slic
 
 
 def pinned(layout: FlowLayout, generation: int, number: int) -> Slice | None:
-    """Return a slice from its own commit, without opening the log. None if that commit is not one whole file."""
+    """Return a slice from its own commit, without opening the log. None if that commit is not one
+    whole file.
+    """
     import pyarrow.parquet as pq  # takes as long as a plan may: only a drain needs it
 
     home = Path(layout.intake_of(generation))
@@ -165,14 +173,15 @@ def find(
     records: Mapping[str, Origin],
     left_out: Collection[str] = (),
 ) -> dict[str, int]:
-    """Return the number of the slice that each record is in, by its id; records that no slice holds are absent.
+    """Return the number of the slice that each record is in, by its id; records that no slice holds
+    are absent.
 
-    `records`: origins by `quarantine_id`. Where units have a `LOG`, a slice holds a record only if the id is of its
-    log: a later topic of the name has other records at the same positions.
+    `records`: origins by `quarantine_id`. Where units have a `LOG`, a slice holds a record only if
+    the id is of its log: a later topic of the name has other records at the same positions.
     `left_out`: names of units, or of ranges, that count as held by no slice.
 
-    A position counts from 1 within a file, and from 0 elsewhere. So the end of a range belongs to it, unless the next
-    range of the unit begins there.
+    A position counts from 1 within a file, and from 0 elsewhere. So the end of a range belongs to
+    it, unless the next range of the unit begins there.
     """
     wanted: dict[str, list[tuple[int, str]]] = {}
     for id, (unit, position) in sorted(records.items(), key=lambda one: one[1][1]):
@@ -205,7 +214,9 @@ def find(
 
 
 def record_id(unit: str, position: int, log: str = "") -> str:
-    """Return the `quarantine_id` of a record: what a batch computes when it refuses it. `log`: empty without one."""
+    """Return the `quarantine_id` of a record: what a batch computes when it refuses it. `log`:
+    empty without one.
+    """
     return sha256(
         "\u0001".join([unit, str(position), *([log] if log else [])]).encode()
     ).hexdigest()

@@ -1,4 +1,6 @@
-"""A person's answers about units that are under another name now: files of a landing directory that moved."""
+"""A person's answers about units that are under another name now: files of a landing directory that
+moved.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from draindown.lake.table_log import once
 
 @dataclass(frozen=True)
 class Answer:
-    """A person's answer: files in `now` are those of `before`, or new deliveries if `before` is empty."""
+    """A person's answer: files in `now` are those of `before`, or new deliveries if `before` is
+    empty.
+    """
 
     before: str
     now: str
@@ -38,7 +42,9 @@ class Moves:
         )
 
     def place(self, path: str) -> str:
-        """Return where a known file is now: at its recorded path, or where its directory moved to."""
+        """Return where a known file is now: at its recorded path, or where its directory moved
+        to.
+        """
         if not self.answers or os.path.lexists(path):
             return path
         places = _followed(
@@ -59,7 +65,9 @@ class Moves:
 
 
 def _followed(path: str, moves: Sequence[tuple[str, str]]) -> list[str]:
-    """Return a path, and the paths that it has after moves from one directory to another, in turn."""
+    """Return a path, and the paths that it has after moves from one directory to another, in
+    turn.
+    """
     paths = [path]
     for before, now in moves:
         paths += [now + one.removeprefix(before) for one in paths if one.startswith(f"{before}/")]

@@ -1,9 +1,10 @@
-"""The port of input sources: what the rest of draindown asks of a source, whatever kind it is. No Spark.
+"""The port of input sources: what the rest of draindown asks of a source, whatever kind it is. No
+Spark.
 
-A source looks at what is new and pins it in slices of the flow's intake. Everything else about a slice is the same for
-all sources, and stands in `slices` and `intake`. What only some sources can do is a capability (`NamedUnits`,
-`Perishable`, `Following`), which is None where a source lacks it; the functions below the classes give the answer for
-both. Sources are listed in `registry`.
+A source looks at what is new and pins it in slices of the flow's intake. Everything else about a
+slice is the same for all sources, and stands in `slices` and `intake`. What only some sources can
+do is a capability (`NamedUnits`, `Perishable`, `Following`), which is None where a source lacks it;
+the functions below the classes give the answer for both. Sources are listed in `registry`.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ class Forecast:
 class Part:
     """What waits in one part of a source that is read in parts, each in order: a partition.
 
-    `position`: what the next batch reads first. `end`: the end of what is there. `bytes`: an estimate. `oldest`: when
-    the oldest that waits arrived, in seconds since 1970; None if nothing waits, or the source did not say in time.
+    `position`: what the next batch reads first. `end`: the end of what is there. `bytes`: an
+    estimate. `oldest`: when the oldest that waits arrived, in seconds since 1970; None if nothing
+    waits, or the source did not say in time.
     """
 
     name: str
@@ -61,8 +63,9 @@ class Look:
         reasons: why a drain has work, in words; empty if it has none.
         forecast: returns the slices that the new input will make under a bound.
         parts: the same by part, of a source that is read in parts.
-        expires: when the source may delete the first of what waits, in seconds since 1970; None if it keeps all.
-        keeps: for how many seconds the source keeps what arrives now; None if it keeps all.
+        expires: when the source may delete the first of what waits, in seconds since 1970; None if
+        it keeps all. keeps: for how many seconds the source keeps what arrives now; None if it
+        keeps all.
     """
 
     unit: str
@@ -81,7 +84,9 @@ class Look:
 
 @dataclass(frozen=True)
 class Taken:
-    """The progress of a pinning: slices written, their units, and units newly kept out because nobody can read them."""
+    """The progress of a pinning: slices written, their units, and units newly kept out because
+    nobody can read them.
+    """
 
     slices: int = 0
     units: int = 0
@@ -93,7 +98,8 @@ class Taken:
 class Failure:
     """Why reading failed, as the reader of the source understands the engine's error.
 
-    `kind`: `lost`, pinned input is not there; `refused`, this user may not read it; `away`, the source does not answer.
+    `kind`: `lost`, pinned input is not there; `refused`, this user may not read it; `away`, the
+    source does not answer.
     """
 
     kind: Literal["lost", "refused", "away"]
@@ -101,7 +107,9 @@ class Failure:
 
 
 class Pinning(Protocol):
-    """Pins the new input of one drain, portion by portion. Used under the flow's lease. Close it."""
+    """Pins the new input of one drain, portion by portion. Used under the flow's lease. Close
+    it.
+    """
 
     def forecast(self, bound: Bound) -> Forecast:
         """Return the slices that all of the new input will make, without reading it."""
@@ -109,8 +117,8 @@ class Pinning(Protocol):
     def take(self, bound: Bound, most: int | None = None) -> bool:
         """Write at most `most` slices, each within the bound. Return whether input is left.
 
-        A slice is committed to the intake before anything reads its units. After a crash, the next pinning goes on:
-        what is in no slice is new to it.
+        A slice is committed to the intake before anything reads its units. After a crash, the next
+        pinning goes on: what is in no slice is new to it.
 
         Raises TransientError `lease-lost` if another driver pins at the same time.
         """
@@ -148,20 +156,24 @@ class Moved(Protocol):
 
 
 class NamedUnits(Protocol):
-    """A source whose units a person names one by one, `--file PATH`, and may keep out of the table."""
+    """A source whose units a person names one by one, `--file PATH`, and may keep out of the
+    table.
+    """
 
     @property
     def bringing_back(self) -> Sequence[str]:
         """What a person does so that units which are gone or changed can be read again."""
 
     def open_findings(self, state: FlowLayout) -> list[Finding]:
-        """Return what is kept out until a person acts: one finding of each kind, with the number as subject.
+        """Return what is kept out until a person acts: one finding of each kind, with the number as
+        subject.
 
         `state`: as for `Source.look`.
         """
 
     def refuse_findings(self, findings: Sequence[Finding]) -> None:
-        """Fail a drain, after everything else was drained, if one of its findings about the source must not pass.
+        """Fail a drain, after everything else was drained, if one of its findings about the source
+        must not pass.
 
         Raises TerminalError `input-changed`.
         """
@@ -169,35 +181,47 @@ class NamedUnits(Protocol):
     def give_up(
         self, units: Sequence[str], unread: Collection[str], *, by: str, note: str, at: datetime
     ) -> None:
-        """Record a person's decision that units are never read. Those in `unread` are in slices that wait.
+        """Record a person's decision that units are never read. Those in `unread` are in slices
+        that wait.
 
-        Called under the lease. Idempotent. Raises TerminalError `not-parked` before it changes anything.
+        Called under the lease. Idempotent. Raises TerminalError `not-parked` before it changes
+        anything.
         """
 
     def given_up(self) -> frozenset[str]:
-        """Return the units that a person gave up before any batch read them. Every later generation leaves them out."""
+        """Return the units that a person gave up before any batch read them. Every later generation
+        leaves them out.
+        """
 
     def place(self, unit: str) -> str:
-        """Return under which name the source has a unit now; most have the one they were pinned by."""
+        """Return under which name the source has a unit now; most have the one they were pinned
+        by.
+        """
 
     def moved(self, state: FlowLayout, now: datetime) -> Moved | None:
-        """Return what a person must answer before new units are pinned: they may be known ones under another name."""
+        """Return what a person must answer before new units are pinned: they may be known ones
+        under another name.
+        """
 
     def headers(self, units: Collection[str]) -> Mapping[str, str | None]:
-        """Return, by unit, the line that names the cells of its records; None for a unit without one.
+        """Return, by unit, the line that names the cells of its records; None for a unit without
+        one.
 
         Units that the intake does not have are left out.
         """
 
     def samples(self, most: int) -> list[str]:
-        """Return paths of at most `most` new files outside the lake that tasks read; empty if they read none."""
+        """Return paths of at most `most` new files outside the lake that tasks read; empty if they
+        read none.
+        """
 
 
 class Perishable(Protocol):
     """A source that deletes what it holds, read or not. The lake may keep what was read of it."""
 
     def losses(self, generation: int, first: int) -> Mapping[str, str]:
-        """Return input that no batch has read, from slice `first` on or not pinned yet, and that is gone.
+        """Return input that no batch has read, from slice `first` on or not pinned yet, and that is
+        gone.
 
         By range, as a person types it, each with what is there instead.
         """
@@ -205,25 +229,31 @@ class Perishable(Protocol):
     def accept_losses(
         self, ranges: Sequence[str], reading: Mapping[int, int], *, by: str, note: str, at: datetime
     ) -> None:
-        """Record a person's decision to go on without input that is lost. Idempotent. Called under the lease.
+        """Record a person's decision to go on without input that is lost. Idempotent. Called under
+        the lease.
 
-        `reading`: the first slice that no batch has read, by generation. Raises TerminalError `not-lost` if a range is
-        not one of their `losses`.
+        `reading`: the first slice that no batch has read, by generation. Raises TerminalError
+        `not-lost` if a range is not one of their `losses`.
         """
 
     def left_of(self, units: Sequence[Unit]) -> list[Unit]:
-        """Return what a batch reads of pinned units: all but the ranges that were given up as lost."""
+        """Return what a batch reads of pinned units: all but the ranges that were given up as
+        lost.
+        """
 
     def located(self, units: Sequence[Unit]) -> list[Unit]:
-        """Return units in the pieces in which they are read: each has its `log`, and is wholly `kept` or not at all."""
+        """Return units in the pieces in which they are read: each has its `log`, and is wholly
+        `kept` or not at all.
+        """
 
     def missing_anew(
         self, units: Iterable[Unit], before: int, generation: int
     ) -> Mapping[str, Finding]:
-        """Return what a new generation would not read of units that generation `before` pinned. As `missing`.
+        """Return what a new generation would not read of units that generation `before` pinned. As
+        `missing`.
 
-        With an intake per generation, a new one pins what is there, which may be less than what can be read. Raises a
-        TerminalError if what is kept of units stands for other input.
+        With an intake per generation, a new one pins what is there, which may be less than what can
+        be read. Raises a TerminalError if what is kept of units stands for other input.
         """
 
     def read_failed(self, failure: Failure, units: Sequence[Unit]) -> DraindownError:
@@ -231,13 +261,19 @@ class Perishable(Protocol):
 
 
 class Following(Protocol):
-    """A source of versions that other flows publish. They keep what this one needs, and slices are for its query."""
+    """A source of versions that other flows publish. They keep what this one needs, and slices are
+    for its query.
+    """
 
     def is_void(self, state: FlowLayout, generation: int) -> bool:
-        """Return whether all slices were pinned for what the flow no longer is, and no batch has committed one."""
+        """Return whether all slices were pinned for what the flow no longer is, and no batch has
+        committed one.
+        """
 
     def read_up_to(self, generation: int, first: int) -> None:
-        """Take note that no batch reads the slices before `first` again. Called under the lease, after a drain."""
+        """Take note that no batch reads the slices before `first` again. Called under the lease,
+        after a drain.
+        """
 
 
 class Source(Protocol):
@@ -257,16 +293,21 @@ class Source(Protocol):
 
     @property
     def following(self) -> Following | None:
-        """Published versions that are followed; None if slices hold input, whatever becomes of the flow."""
+        """Published versions that are followed; None if slices hold input, whatever becomes of the
+        flow.
+        """
 
     def out_of_reach(self) -> tuple[str, str] | None:
-        """Return what this machine lacks to reach the source, and the command that would help; None if it can."""
+        """Return what this machine lacks to reach the source, and the command that would help; None
+        if it can.
+        """
 
     def look(self, state: FlowLayout, generation: int, first: int, now: datetime) -> Look:
         """Return what waits: new input, and the slices from `first` on.
 
-        `state`: the layout, or a snapshot of it. The source is looked at by the first call; later calls compare what it
-        saw then with the intake as it is now. Raises TerminalError if the source can't be seen.
+        `state`: the layout, or a snapshot of it. The source is looked at by the first call; later
+        calls compare what it saw then with the intake as it is now. Raises TerminalError if the
+        source can't be seen.
         """
 
     def pin(self, generation: int, now: datetime, progress: Progress | None = None) -> Pinning:
@@ -279,24 +320,31 @@ class Source(Protocol):
         """
 
     def missing(self, units: Iterable[Unit]) -> Mapping[str, Finding]:
-        """Return what can't be read again as it was pinned, each with what is wrong: names of units, or of ranges."""
+        """Return what can't be read again as it was pinned, each with what is wrong: names of
+        units, or of ranges.
+        """
 
     def refuse_changed(self, units: Sequence[Unit]) -> None:
-        """Refuse to read units that are not as they were pinned. Raises TerminalError `input-changed`."""
+        """Refuse to read units that are not as they were pinned. Raises TerminalError
+        `input-changed`.
+        """
 
     def refuse_miscounted(
         self, number: int, units: Sequence[Unit], read: Mapping[str, int]
     ) -> None:
-        """Refuse slice `number` if its units gave other numbers of records than they must. `read`: records by unit.
+        """Refuse slice `number` if its units gave other numbers of records than they must. `read`:
+        records by unit.
 
         Raises a TerminalError that names the units, each with both numbers.
         """
 
     def asked_again(self, asked: Collection[str], generation: int, first: int) -> list[str]:
-        """Return what a replay reads again: names of units, or of their ranges, as the generation's intake has them.
+        """Return what a replay reads again: names of units, or of their ranges, as the generation's
+        intake has them.
 
-        `asked`: what a person typed; empty for all of a range of time. `first`: the first slice that no batch has read.
-        Raises TerminalError `bad-range`, TransientError `range-unfinished` if the replay can't be right now.
+        `asked`: what a person typed; empty for all of a range of time. `first`: the first slice
+        that no batch has read. Raises TerminalError `bad-range`, TransientError `range-unfinished`
+        if the replay can't be right now.
         """
 
     def leaving_out(self, units: Iterable[str]) -> str:
@@ -309,19 +357,25 @@ def left_of(source: Source, units: Sequence[Unit]) -> list[Unit]:
 
 
 def located(source: Source, units: Sequence[Unit]) -> list[Unit]:
-    """Return units in the pieces in which they are read, from the source or from what the lake keeps of them."""
+    """Return units in the pieces in which they are read, from the source or from what the lake
+    keeps of them.
+    """
     return list(units) if source.perishable is None else source.perishable.located(units)
 
 
 def missing_anew(
     source: Source, units: Sequence[Unit], before: int, generation: int
 ) -> Mapping[str, Finding]:
-    """Return what a new generation would not read of units that generation `before` pinned. As `Source.missing`."""
+    """Return what a new generation would not read of units that generation `before` pinned. As
+    `Source.missing`.
+    """
     if source.perishable is None:  # it reads the same units
         return source.missing(units)
     return source.perishable.missing_anew(units, before, generation)
 
 
 def given_up(source: Source) -> frozenset[str]:
-    """Return the units that a person gave up before any batch read them. Every later generation leaves them out."""
+    """Return the units that a person gave up before any batch read them. Every later generation
+    leaves them out.
+    """
     return frozenset() if source.named is None else source.named.given_up()

@@ -1,7 +1,8 @@
-"""Raw records in the lake: what a batch read, beside its table, for the time when the source no longer has it.
+"""Raw records in the lake: what a batch read, beside its table, for the time when the source no
+longer has it.
 
-A batch appends its records in one commit, with the ranges that they fill: a range is there whole or not at all, also
-one without a record. Records of one range are never kept twice.
+A batch appends its records in one commit, with the ranges that they fill: a range is there whole or
+not at all, also one without a record. Records of one range are never kept twice.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ SCHEMA = pa.schema(
         ("kind", pa.string()),
     ]
 )
-"""`log`: what tells a unit from a later one of its name, such as the id of a topic. `day`: when the batch ran."""
+"""`log`: what tells a unit from a later one of its name, such as the id of a topic. `day`: when the
+batch ran.
+"""
 _PARTITIONS = ("part", "day")
 _STATISTICS = ("unit", "log", "position", "from", "until", "batch")
 
@@ -63,7 +66,9 @@ def create(layout: FlowLayout) -> None:
 
 
 def ranges(layout: FlowLayout, within: Sequence[Kept] | None = None) -> list[Kept]:
-    """Return the ranges that are kept, in order, joined where they touch. `within`: only those that overlap these."""
+    """Return the ranges that are kept, in order, joined where they touch. `within`: only those that
+    overlap these.
+    """
     log = TableLog(layout.raw)
     if not log.exists:
         return []
@@ -90,7 +95,9 @@ def kept_of(layout: FlowLayout, within: Sequence[Kept]) -> list[Kept]:
 
 
 def record_bytes(layout: FlowLayout, within: Sequence[Kept]) -> float | None:
-    """Return the bytes of key and value of a record, of a thousand of these ranges; None without one."""
+    """Return the bytes of key and value of a record, of a thousand of these ranges; None without
+    one.
+    """
     rows = TableLog(layout.raw).rows(
         f"select key, value from t where {_places(within[:_FEW])} limit {_SAMPLED}"
     )
@@ -156,7 +163,9 @@ def _joined(ranges: Iterable[Kept]) -> Iterator[Kept]:
 
 
 def divided(layout: FlowLayout, units: Sequence[Unit]) -> list[Unit]:
-    """Return the pieces of units, in order, each wholly kept or not at all. Units have their `log`."""
+    """Return the pieces of units, in order, each wholly kept or not at all. Units have their
+    `log`.
+    """
     asked = [Kept(one.name, one.log, one.start, one.until) for one in units]
     found = _by_log(ranges(layout, asked))
     return [

@@ -1,6 +1,8 @@
-"""The sources by kind: the one place that knows which package reads a kind of source. See `sources.port`.
+"""The sources by kind: the one place that knows which package reads a kind of source. See
+`sources.port`.
 
-A package is imported when a flow of its kind asks for its source. So a kind's client library costs other flows nothing.
+A package is imported when a flow of its kind asks for its source. So a kind's client library costs
+other flows nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from draindown.spec.sources import FilesSource
 from draindown.spec.table_source import TableSource
 
 Make = Callable[[Any, FlowLayout, Path, str], Source]
-"""Makes the source of a flow from the model of its kind, its layout, the project root and the id of the run."""
+"""Makes the source of a flow from the model of its kind, its layout, the project root and the id of
+the run.
+"""
 
 
 def _in(module: str, name: str) -> Make:

@@ -1,7 +1,7 @@
 """Slices: what each batch reads, written down before it is read.
 
-A slice is one commit of the flow's intake, a Delta table: commit N holds the rows of slice N, and version 0 only
-creates the table. A batch reads exactly the units of its slice, at every attempt.
+A slice is one commit of the flow's intake, a Delta table: commit N holds the rows of slice N, and
+version 0 only creates the table. A batch reads exactly the units of its slice, at every attempt.
 """
 
 from __future__ import annotations
@@ -17,12 +17,16 @@ FIRST = 1
 
 
 def slice_of(batch: int) -> int:
-    """Return the number of the slice that a source batch reads. Batches count from 0, slices from 1."""
+    """Return the number of the slice that a source batch reads. Batches count from 0, slices from
+    1.
+    """
     return batch + FIRST
 
 
 def unread_after(batch: int | None) -> int:
-    """Return the first slice that no batch up to `batch` has read; None stands for no batch at all."""
+    """Return the first slice that no batch up to `batch` has read; None stands for no batch at
+    all.
+    """
     return FIRST if batch is None else slice_of(batch) + 1
 
 
@@ -31,15 +35,16 @@ class Unit:
     """A range of input that a slice pins: a whole file, a range of offsets, versions of a table.
 
     Attributes:
-        name: identifies it in messages and origins: absolute path, `topic/partition`, path of a table within
+        name: identifies it in messages and origins: absolute path, `topic/partition`, path of a
+        table within
             the lake.
-        start, until: its range, in the positions of its source. A whole file is 0 and the number of its lines or rows.
-        bytes, unpacked: size as its source stores it, and uncompressed.
-        records: number of its records; None if only reading tells.
-        arrived_at: when it arrived, which is never later than `first_seen` of its slice.
-        log: what tells the unit from a later one of its name, where its source tells them apart.
-        kept: the table of raw records that holds the range; empty if it is read at its source.
-        row: its row of the intake. Only the source that wrote it and the reader of that source look into it.
+        start, until: its range, in the positions of its source. A whole file is 0 and the number of
+        its lines or rows. bytes, unpacked: size as its source stores it, and uncompressed. records:
+        number of its records; None if only reading tells. arrived_at: when it arrived, which is
+        never later than `first_seen` of its slice. log: what tells the unit from a later one of its
+        name, where its source tells them apart. kept: the table of raw records that holds the
+        range; empty if it is read at its source. row: its row of the intake. Only the source that
+        wrote it and the reader of that source look into it.
     """
 
     name: str
@@ -79,7 +84,9 @@ class Unit:
 
 @dataclass(frozen=True)
 class Slice:
-    """The input of one batch: the units of one commit of the intake. `first_seen`: when they were pinned."""
+    """The input of one batch: the units of one commit of the intake. `first_seen`: when they were
+    pinned.
+    """
 
     number: int
     first_seen: datetime

@@ -21,18 +21,24 @@ _OF_MEMORY = (
 
 
 def of_memory(error: BaseException) -> bool:
-    """Return whether an error says that a heap was too small: the driver's, or that of an executor which it ended."""
+    """Return whether an error says that a heap was too small: the driver's, or that of an executor
+    which it ended.
+    """
     text = said(error)
     return any(words in text for words in _OF_MEMORY)
 
 
 def of_lost_executors(error: BaseException) -> bool:
-    """Return whether a job failed because each try of a task lost its executor, whatever ended these."""
+    """Return whether a job failed because each try of a task lost its executor, whatever ended
+    these.
+    """
     return "ExecutorLostFailure" in said(error)
 
 
 def causes(error: BaseException) -> Iterator[tuple[str, str, str]]:
-    """Yield (Spark's error condition, Java class, message) of an error and its causes, outermost first."""
+    """Yield (Spark's error condition, Java class, message) of an error and its causes, outermost
+    first.
+    """
     java = getattr(error, "java_exception", None) if isinstance(error, Py4JJavaError) else None
     if isinstance(error, PySparkException):
         java = getattr(error, "_origin", None)

@@ -1,7 +1,9 @@
-"""The executors of a cluster: their number, cores and memory, and whether they see what the driver sees.
+"""The executors of a cluster: their number, cores and memory, and whether they see what the driver
+sees.
 
-A local lake on a cluster of several hosts without a shared mount would be silently wrong: an executor's file lands on
-the executor's disk, and the commit names it all the same. So each step on a cluster begins with a probe.
+A local lake on a cluster of several hosts without a shared mount would be silently wrong: an
+executor's file lands on the executor's disk, and the commit names it all the same. So each step on
+a cluster begins with a probe.
 """
 
 from __future__ import annotations
@@ -33,9 +35,13 @@ from draindown.spec.units import parse_duration, show_duration
 
 _WAIT = "DRAINDOWN_EXECUTOR_WAIT"
 _PATIENCE = "10 minutes"
-"""How long to wait for the first executor: a busy cluster queues applications, an elastic one starts machines."""
+"""How long to wait for the first executor: a busy cluster queues applications, an elastic one
+starts machines.
+"""
 _PROBED = "spark.draindown.probed"
-"""Session setting: the lake that this session's executors have been found to share, and their ids."""
+"""Session setting: the lake that this session's executors have been found to share, and their
+ids.
+"""
 _ROUNDS = 3
 _DRIVER = "driver"
 _NO_CLASSES = ("DefaultSerializationProxy", "ClassNotFoundException", "NoClassDefFoundError")
@@ -46,7 +52,9 @@ _OTHER_PYTHON = ("PYTHON_VERSION_MISMATCH", "Cannot run program")
 
 @dataclass(frozen=True)
 class Executors:
-    """The executors that are registered now. `hosts`: each once, sorted; `cores`: of all; `heap`: bytes of each."""
+    """The executors that are registered now. `hosts`: each once, sorted; `cores`: of all; `heap`:
+    bytes of each.
+    """
 
     number: int
     cores: int
@@ -60,7 +68,9 @@ class Executors:
 
 
 def executors(context: SparkContext) -> Executors | None:
-    """Return the executors of a cluster, or None on a local master, whose only executor is the driver."""
+    """Return the executors of a cluster, or None on a local master, whose only executor is the
+    driver.
+    """
     if is_local(str(context.master)):
         return None
     found = _registered(context)
@@ -70,7 +80,9 @@ def executors(context: SparkContext) -> Executors | None:
 
 
 def described() -> str:
-    """Return the master and executors of this process's Spark in words; empty on a local master, or without Spark."""
+    """Return the master and executors of this process's Spark in words; empty on a local master, or
+    without Spark.
+    """
     context = SparkContext._active_spark_context
     try:
         found = executors(context) if context is not None else None
@@ -103,7 +115,9 @@ def workers(spark: SparkSession) -> Workers:
 
 
 def refuse_other_python(error: BaseException, transform: str) -> None:
-    """Raise TerminalError `executors-lack-python` if a task failed because it found no Python, or another version."""
+    """Raise TerminalError `executors-lack-python` if a task failed because it found no Python, or
+    another version.
+    """
     text = said(error)
     if any(sign in text for sign in _OTHER_PYTHON):
         line = next(
@@ -124,14 +138,16 @@ def refuse_other_python(error: BaseException, transform: str) -> None:
 
 
 def refuse_unfit(spark: SparkSession, request: Request) -> None:
-    """Refuse a cluster whose executors lack Delta, or don't see the lake or the landing directory. No-op if local.
+    """Refuse a cluster whose executors lack Delta, or don't see the lake or the landing directory.
+    No-op if local.
 
-    Writes a small Delta table into the flow's home by tasks on all executors, looks for its files here, and has
-    executors read it, and files of the source, back. Again in a later step if another executor has joined. Then a
-    shuffle gets a partition per core.
+    Writes a small Delta table into the flow's home by tasks on all executors, looks for its files
+    here, and has executors read it, and files of the source, back. Again in a later step if another
+    executor has joined. Then a shuffle gets a partition per core.
 
-    Raises TransientError `no-executors` if none registers within `$DRAINDOWN_EXECUTOR_WAIT` (10 minutes),
-    `cluster-gone`; TerminalError `executors-lack-jars`, `lake-not-shared`, `landing-not-shared`, `bad-wait`.
+    Raises TransientError `no-executors` if none registers within `$DRAINDOWN_EXECUTOR_WAIT` (10
+    minutes), `cluster-gone`; TerminalError `executors-lack-jars`, `lake-not-shared`,
+    `landing-not-shared`, `bad-wait`.
     """
     lake = request.layout.lake
     if is_local(str(spark.sparkContext.master)) or _is_probed(spark, lake):
@@ -223,7 +239,8 @@ def _probe_landing(spark: SparkSession, request: Request) -> None:
     if not files:
         return
     with _explained(spark, request, lambda detail: _landing_unseen(spark, request, files, detail)):
-        # its reader asks the file system for each file's status at an executor, and opens none for these columns
+        # its reader asks the file system for each file's status at an executor, and opens none for
+        # these columns
         frame = spark.read.format("binaryFile").load([hadoop_path(path) for path in files])
         frame.select("path", "length").collect()
 
@@ -248,7 +265,9 @@ def _explained(
 
 
 def _cause(text: str) -> str:
-    """Return the line of Spark's message that names the file: that of the first sign of a missing one."""
+    """Return the line of Spark's message that names the file: that of the first sign of a missing
+    one.
+    """
     lines = text.splitlines()
     return next(
         (line.strip(": ") for line in lines if any(sign in line for sign in _UNSEEN)),
@@ -257,7 +276,9 @@ def _cause(text: str) -> str:
 
 
 def _registered(context: SparkContext) -> list[Any]:
-    """Return Spark's summaries of the executors that are registered now, without the driver's own."""
+    """Return Spark's summaries of the executors that are registered now, without the driver's
+    own.
+    """
     found = context._jsc.sc().statusStore().executorList(True)
     return [
         one for one in (found.apply(i) for i in range(found.size())) if str(one.id()) != _DRIVER

@@ -20,8 +20,8 @@ def relation(
 ) -> DataFrame:
     """Return a DataFrame of `rows` with `columns` (name to Arrow type), in their order.
 
-    The rows go through Arrow, which the JVM reads. From a list Spark would make an RDD that starts Python workers,
-    which takes seconds.
+    The rows go through Arrow, which the JVM reads. From a list Spark would make an RDD that starts
+    Python workers, which takes seconds.
     """
     schema = pa.schema(list(columns.items()))
     values = list(zip(*rows, strict=True)) or [()] * len(schema)

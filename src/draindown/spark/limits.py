@@ -1,4 +1,6 @@
-"""The limits of a step: after which batch it ends, because it was asked to stop or reached a bound of its request."""
+"""The limits of a step: after which batch it ends, because it was asked to stop or reached a bound
+of its request.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,17 @@ from dataclasses import dataclass, field, replace
 
 
 class Stop:
-    """A request to end a running drain before its next batch. `why` is the reason, None while there is no request."""
+    """A request to end a running drain before its next batch. `why` is the reason, None while there
+    is no request.
+    """
 
     def __init__(self) -> None:
         self.why: str | None = None
 
     def ask(self, why: str) -> None:
-        """Request the end before the next batch. The first reason is kept. Safe in a signal handler."""
+        """Request the end before the next batch. The first reason is kept. Safe in a signal
+        handler.
+        """
         self.why = self.why or why
 
 
@@ -21,7 +27,8 @@ class Stop:
 class Bounds:
     """The bounds that end a step between two batches.
 
-    `max_batches`: number of batches; `deadline`: seconds after `begun`; `begun`: monotonic time, by default now.
+    `max_batches`: number of batches; `deadline`: seconds after `begun`; `begun`: monotonic time, by
+    default now.
     """
 
     stop: Stop
@@ -34,7 +41,9 @@ class Bounds:
         return replace(self, begun=time.monotonic())
 
     def reached(self, done: int) -> str | None:
-        """Return why no batch may start after `done` batches, or None. A deadline always allows the first batch."""
+        """Return why no batch may start after `done` batches, or None. A deadline always allows the
+        first batch.
+        """
         if self.stop.why:
             return self.stop.why
         if self.max_batches is not None and done >= self.max_batches:

@@ -23,15 +23,21 @@ from draindown.runs.driver_log import DriverLog
 
 _STREAMS = (1, 2)
 _QUERY_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-"""Loggers in pyspark/errors/exceptions/base.py. The same error is raised; whoever handles it says what is wrong."""
+"""Loggers in pyspark/errors/exceptions/base.py. The same error is raised; whoever handles it says
+what is wrong.
+"""
 _NO_SUBJECT = "getSubject is not supported"
-"""The error of Hadoop before 3.4.3, which Spark 4.1 bundles, on Java 23 and later (HADOOP-19212, SPARK-54276)."""
+"""The error of Hadoop before 3.4.3, which Spark 4.1 bundles, on Java 23 and later (HADOOP-19212,
+SPARK-54276).
+"""
 INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
-"""Settings for small batches: compiling generated code takes longer than interpreting it (docs/performance.md)."""
+"""Settings for small batches: compiling generated code takes longer than interpreting it
+(docs/performance.md).
+"""
 
 
 def session(
@@ -39,10 +45,11 @@ def session(
 ) -> SparkSession:
     """Return a classic (not Connect) session with Delta.
 
-    Under spark-submit the running JVM keeps its settings. Otherwise a JVM is started with draindown's settings, and its
-    output goes to `log` if given.
+    Under spark-submit the running JVM keeps its settings. Otherwise a JVM is started with
+    draindown's settings, and its output goes to `log` if given.
 
-    Raises TerminalError `jars-missing` if set-up is incomplete, `java-too-new` if Spark can't run on this Java.
+    Raises TerminalError `jars-missing` if set-up is incomplete, `java-too-new` if Spark can't run
+    on this Java.
     """
     _silence_query_loggers()
     for name, value in spark_settings.spark_python().items():
@@ -63,7 +70,9 @@ def session(
 
 
 def _silence_query_loggers() -> None:
-    """Keep pyspark from printing each error of a query to stderr as JSON with a stack trace, also those we handle."""
+    """Keep pyspark from printing each error of a query to stderr as JSON with a stack trace, also
+    those we handle.
+    """
     for name in _QUERY_LOGGERS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
@@ -72,7 +81,8 @@ def _silence_query_loggers() -> None:
 def _said_to(log: DriverLog | None) -> Iterator[None]:
     """Redirect stdout and stderr of processes that start in this block to `log`.
 
-    PySpark starts the JVM with this process's file descriptors; the session builder has no option to change them.
+    PySpark starts the JVM with this process's file descriptors; the session builder has no option
+    to change them.
     """
     if log is None:
         yield
@@ -94,7 +104,9 @@ def _said_to(log: DriverLog | None) -> Iterator[None]:
 
 @contextmanager
 def _own_interrupts() -> Iterator[None]:
-    """Keep this process's SIGINT handler. A new SparkContext replaces it by one that cancels every job of the batch."""
+    """Keep this process's SIGINT handler. A new SparkContext replaces it by one that cancels every
+    job of the batch.
+    """
     before = signal.getsignal(signal.SIGINT)
     yield
     if before is not None and threading.current_thread() is threading.main_thread():
@@ -129,7 +141,9 @@ def heap_bytes(spark: SparkSession) -> int:
 
 
 def context_state() -> Literal["at work", "stopped", "gone"]:
-    """Return the state of this process's Spark. During a step only a signal to its JVM, or its master, stops it."""
+    """Return the state of this process's Spark. During a step only a signal to its JVM, or its
+    master, stops it.
+    """
     context = SparkContext._active_spark_context
     try:
         if context is None:
@@ -148,8 +162,8 @@ def is_lost() -> bool:
 def configured(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
     """Set session settings for a block, and restore the previous values.
 
-    Delta's transaction settings (`txnAppId`, `txnVersion`) must not outlive their write: Delta silently skips a later
-    write to the same table with the same pair.
+    Delta's transaction settings (`txnAppId`, `txnVersion`) must not outlive their write: Delta
+    silently skips a later write to the same table with the same pair.
     """
     before = {name: spark.conf.get(name, None) for name in values}
     try:

@@ -1,4 +1,6 @@
-"""SQL helpers: evaluate users' expressions so that an error on a row gives NULL, quote names and literals."""
+"""SQL helpers: evaluate users' expressions so that an error on a row gives NULL, quote names and
+literals.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +18,27 @@ _SUMMED = 32
 """At most so many terms are added one by one: the code of many is too long for the JIT compiler."""
 _GLOB = re.compile(r"([\[\]{}*?\\])")
 CHANGED_AT = "_changed_at"
-"""Column of a target and of tables beside it: stamp of the batch that last changed the row; rises batch by batch."""
+"""Column of a target and of tables beside it: stamp of the batch that last changed the row; rises
+batch by batch.
+"""
 ARRIVED_AT = "_arrived_at"
-"""Column of the target: when the record's unit arrived, the earlier of first seen and the source's own time."""
+"""Column of the target: when the record's unit arrived, the earlier of first seen and the source's
+own time.
+"""
 ORIGIN = "_origin"
 """Column of an append target: struct of `unit` and `position`, where the record came from."""
 STAMPS = (CHANGED_AT, ARRIVED_AT, ORIGIN)
-"""Columns of a target that describe a row's history. They are no content: they decide no tie and no comparison."""
+"""Columns of a target that describe a row's history. They are no content: they decide no tie and no
+comparison.
+"""
 
 
 def try_eval(spark: SparkSession, expression: str) -> Column:
-    """Return the SQL expression as a column that is NULL for rows on which it fails (cast, index, division, pattern).
+    """Return the SQL expression as a column that is NULL for rows on which it fails (cast, index,
+    division, pattern).
 
-    Catalyst's TryEval catches the error per row, also inside generated code. `coalesce` or a `try_*` function around an
-    ANSI cast does not. tests/spark/test_engine.py pins this behaviour.
+    Catalyst's TryEval catches the error per row, also inside generated code. `coalesce` or a
+    `try_*` function around an ANSI cast does not. tests/spark/test_engine.py pins this behaviour.
     """
     return tried(spark, F.expr(expression))
 
@@ -45,7 +54,9 @@ def tried(spark: SparkSession, value: Column) -> Column:
 
 
 def origin(unit: Column, position: Column) -> Column:
-    """Return the struct that identifies a record: the unit that it came from, and its position there."""
+    """Return the struct that identifies a record: the unit that it came from, and its position
+    there.
+    """
     return F.struct(unit.alias("unit"), position.cast("bigint").alias("position"))
 
 
@@ -68,7 +79,9 @@ def hadoop_path(path: str) -> str:
 
 
 def unstored(kind: DataType, path: str = "") -> Iterator[str]:
-    """Yield the paths of columns of a schema, and of fields within them, whose names no table can have."""
+    """Yield the paths of columns of a schema, and of fields within them, whose names no table can
+    have.
+    """
     match kind:
         case StructType():
             for field in kind:
@@ -91,7 +104,9 @@ def literal(text: str) -> str:
 
 
 def bytes_of(texts: Sequence[str]) -> str:
-    """Return the bytes of a row in these strings and binaries (SQL expressions), as a SQL expression of a bigint."""
+    """Return the bytes of a row in these strings and binaries (SQL expressions), as a SQL
+    expression of a bigint.
+    """
     sizes = [f"coalesce(octet_length({text}), 0)" for text in texts]
     if len(sizes) <= _SUMMED:
         return " + ".join(["0L", *sizes])

@@ -56,7 +56,9 @@ class ResourceUsage:
         self._kept = max(self._kept, now.bytes)
 
     def load(self, raw_bytes: int, heap_bytes: int) -> Load | None:
-        """Return the measurements of a batch that is done; None if nothing was persisted in any step."""
+        """Return the measurements of a batch that is done; None if nothing was persisted in any
+        step.
+        """
         if not self._kept:
             return None
         seconds, collected = (

@@ -1,1 +1,3 @@
-"""The pipeline file: models, types, expressions, schedule, YAML with positions, JSON Schema, project root, scaffold."""
+"""The pipeline file: models, types, expressions, schedule, YAML with positions, JSON Schema,
+project root, scaffold.
+"""

@@ -1,4 +1,6 @@
-"""Tables that pipelines of one project read from each other: who writes them, who reads them, what can't work."""
+"""Tables that pipelines of one project read from each other: who writes them, who reads them, what
+can't work.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ Node = tuple[str, str]
 
 @dataclass(frozen=True)
 class _Reading:
-    """A table of another pipeline that a flow reads. `place`: the path of its `pipeline` in the file."""
+    """A table of another pipeline that a flow reads. `place`: the path of its `pipeline` in the
+    file.
+    """
 
     spec: PipelineSpec
     flow: str
@@ -36,7 +40,9 @@ class _Reading:
 
 
 class Project:
-    """The pipelines of a project. `unreadable`: the files of those that can't be loaded, by name."""
+    """The pipelines of a project. `unreadable`: the files of those that can't be loaded, by
+    name.
+    """
 
     def __init__(self, specs: Sequence[PipelineSpec], unreadable: Mapping[str, Path]) -> None:
         self._specs, self._unreadable = {spec.pipeline: spec for spec in specs}, unreadable
@@ -47,7 +53,9 @@ class Project:
                     self._readers[pipeline].append(one)
 
     def problems(self, spec: PipelineSpec) -> list[str]:
-        """Return what the pipeline can't read of others, each as a line that begins with its position."""
+        """Return what the pipeline can't read of others, each as a line that begins with its
+        position.
+        """
         return [one.line(why) for one in _readings(spec) if (why := self._wrong(one))]
 
     def beside(self, spec: PipelineSpec) -> PipelineSpec:
@@ -68,7 +76,9 @@ class Project:
         return self._keys_of(table.pipeline or "", self._writer(table), frozenset())
 
     def _keys_of(self, pipeline: str, name: str, within: frozenset[Node]) -> tuple[str, ...]:
-        """Return the keys of a flow's table, which may be those of its source tables. `within`: flows that ask."""
+        """Return the keys of a flow's table, which may be those of its source tables. `within`:
+        flows that ask.
+        """
         flow, node = self._specs[pipeline].flows[name], (pipeline, name)
         reading = [] if node in within else list(derived({name: flow}).values())
         for one in (table for own in reading for table in own.source.read):
@@ -112,7 +122,9 @@ class Project:
             yield f"{'.'.join(place)}: {message}"
 
     def _way(self, start: Node, end: Node) -> list[Node]:
-        """Return the flows from one to another that it reads, directly or through others; empty if it does not."""
+        """Return the flows from one to another that it reads, directly or through others; empty if
+        it does not.
+        """
         read_by: dict[Node, Node | None] = {start: None}
         waiting = [start]
         while waiting and end not in read_by:

@@ -32,24 +32,34 @@ class Part(Model):
 
     @property
     def told(self) -> str:
-        """What the result depends on besides the text of the part, such as the code that it names; empty by default."""
+        """What the result depends on besides the text of the part, such as the code that it names;
+        empty by default.
+        """
         return ""
 
     @property
     def lacking(self) -> str:
-        """What the part names and this machine lacks, so that `told` is not known; empty by default."""
+        """What the part names and this machine lacks, so that `told` is not known; empty by
+        default.
+        """
         return ""
 
     def placed(self, root: Path) -> None:
-        """Take the project's directory, in which what the part names is looked for. No-op by default."""
+        """Take the project's directory, in which what the part names is looked for. No-op by
+        default.
+        """
 
     @property
     def margin(self) -> int:
-        """Seconds by which the rows of a touched scope reach beyond the time of a changed row; 0 by default."""
+        """Seconds by which the rows of a touched scope reach beyond the time of a changed row; 0 by
+        default.
+        """
         return 0
 
     def timed_by(self, table: str) -> str | None:  # noqa: ARG002
-        """Return the column of a source table with the time by which its rows are late; None if no row can be."""
+        """Return the column of a source table with the time by which its rows are late; None if no
+        row can be.
+        """
         return None
 
 
@@ -62,7 +72,9 @@ def repeated(names: list[str]) -> list[str]:
 
 
 def refuse(problems: list[Problem]) -> None:
-    """Raise a validation error that lists every problem with its path. Do nothing if there is no problem."""
+    """Raise a validation error that lists every problem with its path. Do nothing if there is no
+    problem.
+    """
     if problems:
         text = "; ".join(f"{'.'.join(path)}: {message}" for path, message in problems)
         raise PydanticCustomError("combination", "{text}", {"text": text, "problems": problems})

@@ -27,7 +27,9 @@ def condition(text: str, types: Mapping[str, str]) -> str | None:
 
 
 def deciding(text: str, types: Mapping[str, str]) -> tuple[str, Sequence[str | bool]] | None:
-    """Return a column and the values of it for which a condition holds; None if it has no form of certain meaning."""
+    """Return a column and the values of it for which a condition holds; None if it has no form of
+    certain meaning.
+    """
     for form, kind in ((_IS_TEXT, "string"), (_IN_TEXTS, "string"), (_IS_TRUE, "boolean")):
         found = form.fullmatch(text)
         name = found and found[1].strip("`")

@@ -1,7 +1,7 @@
 """The type of a column in a pipeline file: `int`, `string not null`, `array<struct<id: bigint>>`.
 
-A type is normalised to the spelling that Spark's DDL parser reads. Anything outside this grammar is refused before
-Spark sees it.
+A type is normalised to the spelling that Spark's DDL parser reads. Anything outside this grammar is
+refused before Spark sees it.
 
     column  := json | type
     type    := scalar | decimal(p, s) | array<type> | map<type, type> | struct<name: type, ...>
@@ -34,7 +34,9 @@ TIMES = ("date", "timestamp", "timestamp_ntz")
 NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")
 DECIMALS = (".", ",")
 THOUSANDS = (".", ",", "'", "\u2019", " ", "\u00a0", "\u202f", "_")
-"""What may separate thousands: also the typographic apostrophe, and the blanks that don't break a line."""
+"""What may separate thousands: also the typographic apostrophe, and the blanks that don't break a
+line.
+"""
 DECIMAL_SCHEMA = {
     "enum": list(DECIMALS),
     "description": "What separates the fraction of a number in text; absent: a point.",
@@ -74,10 +76,12 @@ _DEPTH = 32
 
 
 class Column(BaseModel):
-    """One column of the contract, written and serialised as one string, or as `{type, from, format, ...}`.
+    """One column of the contract, written and serialised as one string, or as `{type, from, format,
+    ...}`.
 
-    `taken_from`: the field of the record, or the place beside it (`SourceSpec.PLACES`), if it is not the column's name.
-    `format`, `decimal_separator`, `thousands_separator`: how text says its values; None: as Spark reads them.
+    `taken_from`: the field of the record, or the place beside it (`SourceSpec.PLACES`), if it is
+    not the column's name. `format`, `decimal_separator`, `thousands_separator`: how text says its
+    values; None: as Spark reads them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -189,7 +193,9 @@ class Column(BaseModel):
 
 
 def check_separators(decimal: str | None, thousands: str | None) -> None:
-    """Raise ValueError if numbers can't be read by these separators. None: a point, and none at all."""
+    """Raise ValueError if numbers can't be read by these separators. None: a point, and none at
+    all.
+    """
     if decimal is not None and decimal not in DECIMALS:
         raise ValueError(f"decimal_separator {decimal!r} is none of {' '.join(DECIMALS)}")
     if thousands is not None and thousands not in THOUSANDS:

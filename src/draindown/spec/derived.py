@@ -1,7 +1,7 @@
 """Derived flows: a table that equals a query over tables that other flows write.
 
-How the table is kept is one part of the flow, its derivation. Each kind of derivation has a model here, and its query
-in `spark/derived/`.
+How the table is kept is one part of the flow, its derivation. Each kind of derivation has a model
+here, and its query in `spark/derived/`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from draindown.spec.window import Window
 
 FLOATS = ("float", "double")
 TOLERANCE = 1e-9
-"""Computed doubles within this relative distance are equal: the sum of a group depends on the order of its rows."""
+"""Computed doubles within this relative distance are equal: the sum of a group depends on the order
+of its rows.
+"""
 
 
 Derivation = Window | Session | Per | Deduplicate | Top | Join | Lookup | Processor | History
@@ -49,7 +51,8 @@ KINDS: Mapping[str, type[Derivation]] = {
     "processor": Processor,
     "history": History,
 }
-"""The kinds of derivation by name. A new kind is one more entry, and one field below with its part of a flow.
+"""The kinds of derivation by name. A new kind is one more entry, and one field below with its part
+of a flow.
 
 The part of `history` is the flow's target, which says what is kept of each key.
 """
@@ -109,7 +112,9 @@ class DerivedFlow(Model):
 
     @property
     def history(self) -> History | None:
-        """The history of each key, which the target asks for; None if another part says how the table follows."""
+        """The history of each key, which the target asks for; None if another part says how the
+        table follows.
+        """
         return self.target.history
 
     @property
@@ -166,7 +171,9 @@ class DerivedFlow(Model):
 
     @property
     def interval(self) -> tuple[str, str] | None:
-        """The columns of the table with the start and the end of a row's time; None of kinds without."""
+        """The columns of the table with the start and the end of a row's time; None of kinds
+        without.
+        """
         found = self.derivation
         return found.interval if isinstance(found, Window | Session) else None
 
@@ -204,9 +211,11 @@ class DerivedFlow(Model):
         return self
 
     def settle(self) -> None:
-        """Take the keys of the result, and what follows from them, from the derivation and its source tables.
+        """Take the keys of the result, and what follows from them, from the derivation and its
+        source tables.
 
-        To be called again once the keys of the source tables are known, of which those of two tables' rows consist.
+        To be called again once the keys of the source tables are known, of which those of two
+        tables' rows consist.
         """
         part = self.derivation
         if isinstance(part, Pairing):
@@ -231,7 +240,9 @@ class DerivedFlow(Model):
         }
 
     def settled_problems(self) -> list[Problem]:
-        """Return what the keys of the result forbid, once `settle` took them from source tables that are known."""
+        """Return what the keys of the result forbid, once `settle` took them from source tables
+        that are known.
+        """
         part = self.derivation
         own = part.key_problems() if isinstance(part, Pairing) else ()
         sent = sinks.problems(

@@ -12,7 +12,9 @@ BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001))))
 
 
 def header_cells(cells: Iterable[str | None]) -> list[str]:
-    """Return the cells by which a header is known: without blanks around them, without empty ones at the end."""
+    """Return the cells by which a header is known: without blanks around them, without empty ones
+    at the end.
+    """
     names = [(cell or "").strip() for cell in cells]
     while names and not names[-1]:
         names.pop()
@@ -23,8 +25,8 @@ def header_cells(cells: Iterable[str | None]) -> list[str]:
 class Dialect:
     """The characters between, around and within cells.
 
-    `quote`: None if cells are never quoted. `escape`: a backslash; None if a quote within a cell is doubled. `null`:
-    what a cell without quotes is written as if it has no value.
+    `quote`: None if cells are never quoted. `escape`: a backslash; None if a quote within a cell is
+    doubled. `null`: what a cell without quotes is written as if it has no value.
     """
 
     delimiter: str = ","
@@ -38,7 +40,8 @@ class Dialect:
         return [mark for mark in (self.quote, self.escape) if mark is not None]
 
     def cell(self, *, possessive: bool = False) -> str:
-        """Return the regular expression of one cell, with its quotes. A record is cells between delimiters.
+        """Return the regular expression of one cell, with its quotes. A record is cells between
+        delimiters.
 
         `possessive`: for Java, which otherwise recurses for each repetition of a group.
         """
@@ -75,7 +78,9 @@ class Dialect:
         return re.sub(f"{re.escape(self.escape)}([{_class(*self.marks)}])", r"\1", inner)
 
     def open_quotes(self, text: bytes) -> bool:
-        """Return whether lines hold an odd number of quotes that are not escaped: a cell may go on after them."""
+        """Return whether lines hold an odd number of quotes that are not escaped: a cell may go on
+        after them.
+        """
         return self.quote is not None and bool(
             self.without_escapes(text).count(self.quote.encode()) & 1
         )

@@ -1,7 +1,9 @@
-"""Check the names of a SQL expression against a contract without Spark: columns, functions, misplaced words.
+"""Check the names of a SQL expression against a contract without Spark: columns, functions,
+misplaced words.
 
-Only what Spark is certain to refuse is a problem. A word that its grammar may read in another way is left to Spark,
-which resolves every expression before a drain begins (`spark/contract/analysis.py`).
+Only what Spark is certain to refuse is a problem. A word that its grammar may read in another way
+is left to Spark, which resolves every expression before a drain begins
+(`spark/contract/analysis.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ _DANGLING = frozenset("=<>+-/%&|^")
 class Word:
     """One token.
 
-    `name` is the lower-cased text of an identifier, '' for any other token; `free` means not a keyword.
+    `name` is the lower-cased text of an identifier, '' for any other token; `free` means not a
+    keyword.
     """
 
     text: str
@@ -40,9 +43,11 @@ NOTHING = Word("", "", False, -1, -1)
 
 
 def problems(expression: str, columns: Collection[str] | None) -> Iterator[str]:
-    """Yield what Spark is certain to refuse in an expression that passed `expressions.check_expression`.
+    """Yield what Spark is certain to refuse in an expression that passed
+    `expressions.check_expression`.
 
-    `columns` are the names that the expression may use, compared without case; None if they are not known.
+    `columns` are the names that the expression may use, compared without case; None if they are not
+    known.
     """
     words = [word_of(found) for found in TOKEN.finditer(expression)]
     known = {name.lower() for name in columns or ()}
@@ -74,8 +79,8 @@ def word_at(words: list[Word], at: int) -> Word:
 def _syntax(words: list[Word]) -> Iterator[str]:
     """Yield the words that can't stand in their place.
 
-    After an operand only an alias can follow. One at the end would name the result of a condition, which nobody reads:
-    Spark accepts it, and half of a condition is lost.
+    After an operand only an alias can follow. One at the end would name the result of a condition,
+    which nobody reads: Spark accepts it, and half of a condition is lost.
     """
     types = types_in(words)
     for at, word in enumerate(words):
@@ -96,7 +101,9 @@ def is_operand(word: Word) -> bool:
 
 
 def belongs_to_another(words: list[Word], at: int) -> bool:
-    """Return whether a word is a field, an alias, a literal's prefix, a named argument, or part of a special form."""
+    """Return whether a word is a field, an alias, a literal's prefix, a named argument, or part of
+    a special form.
+    """
     before, following = word_at(words, at - 1), word_at(words, at + 1)
     if (
         before.text in (".", ":", "@", "$")
@@ -137,7 +144,9 @@ def parameters(words: list[Word]) -> set[str]:
 
 
 def types_in(words: list[Word]) -> set[int]:
-    """Return the positions of words in types: after `as` and `::`, and within the angle brackets that follow."""
+    """Return the positions of words in types: after `as` and `::`, and within the angle brackets
+    that follow.
+    """
     found: set[int] = set()
     for at in range(1, len(words)):
         cast = words[at - 1].name == "as" or (

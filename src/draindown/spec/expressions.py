@@ -1,7 +1,7 @@
 """Check without Spark what a SQL expression of a pipeline file may contain.
 
-A rule must give the same answer each time its row is evaluated: on a retry, a replay, an audit. Therefore functions of
-anything but the row are refused, and so is whatever runs code or hides text.
+A rule must give the same answer each time its row is evaluated: on a retry, a replay, an audit.
+Therefore functions of anything but the row are refused, and so is whatever runs code or hides text.
 """
 
 from __future__ import annotations
@@ -54,14 +54,16 @@ _CLOCK_IF_EMPTY = {"unix_timestamp", "to_unix_timestamp"}
 _CODE = {"reflect", "java_method", "try_reflect", "identifier"}
 
 
-# Spark reads these texts as the current time wherever they meet a date or a timestamp, as in `at > 'now'`.
+# Spark reads these texts as the current time wherever they meet a date or a timestamp, as in `at >
+# 'now'`.
 _CLOCK_TEXT = re.compile(
     r"[rR]?(['\"])\s*(?P<word>now|today|yesterday|tomorrow)(\s+(\w+/[\w/+-]+|UTC|GMT|Z|[+-]\d[\d:]*))?\s*\1",
     re.IGNORECASE,
 )
 
 
-# Spark reads these texts as a time of the current day. (It also reads T12 so, which is more often the name of a gate.)
+# Spark reads these texts as a time of the current day. (It also reads T12 so, which is more often
+# the name of a gate.)
 _TIME_TEXT = re.compile(
     r"[rR]?(['\"])\s*T?\d{1,2}:\d{1,2}(:\d{1,2}(\.\d*)?\s*([A-Za-z][\w/+:-]*|[+-][\d:]+)?)?\s*\1"
 )
@@ -128,7 +130,9 @@ def check_query(text: str) -> str:
 
 
 def _check_join(tokens: list[re.Match[str]], at: int, token: re.Match[str]) -> None:
-    """Refuse joins whose rows depend on rows of other keys, or that keep no row of the left side."""
+    """Refuse joins whose rows depend on rows of other keys, or that keep no row of the left
+    side.
+    """
     if token.group().lower() != "join":
         return
     how = list[str]()

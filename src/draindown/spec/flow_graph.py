@@ -13,7 +13,8 @@ from draindown.spec.names import unlike
 class FlowGraph:
     """The flows of a pipeline by the tables between them.
 
-    `writers`: the flow that writes each table. `reads`: the tables that each flow reads, in the order of the file.
+    `writers`: the flow that writes each table. `reads`: the tables that each flow reads, in the
+    order of the file.
     """
 
     writers: Mapping[str, str]
@@ -40,7 +41,8 @@ class FlowGraph:
 
     @property
     def order(self) -> list[str]:
-        """The flows in the order they run: each after those whose tables it reads, else as in the file.
+        """The flows in the order they run: each after those whose tables it reads, else as in the
+        file.
 
         Raises graphlib.CycleError if there is a cycle, which `problems` names.
         """
@@ -60,7 +62,9 @@ class FlowGraph:
         return tuple(self.writers[table] for table in self.reads[flow] if table in self.writers)
 
     def _cycle(self) -> list[str]:
-        """Return the flows of a cycle, the first one again at the end, each before one that reads it; [] if none."""
+        """Return the flows of a cycle, the first one again at the end, each before one that reads
+        it; [] if none.
+        """
         try:
             TopologicalSorter({flow: self.upstream(flow) for flow in self.reads}).prepare()
         except CycleError as error:

@@ -1,4 +1,6 @@
-"""File formats, and what a pipeline file may ask of each. They are checked in `sources/files/`, read in `spark/`."""
+"""File formats, and what a pipeline file may ask of each. They are checked in `sources/files/`,
+read in `spark/`.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Format:
-    """Properties of a format that other packages depend on. They ask for the property they need, never for the name.
+    """Properties of a format that other packages depend on. They ask for the property they need,
+    never for the name.
 
-    `columnar`: a file has a schema of its own, and its records no raw text; otherwise it holds lines of text.
-    `delimited`: a record is cells between delimiters, and a header may name them. `named`: fields have names (of a
-    delimited format by its header). `nested`: a field can hold a struct, an array or a map. `json_columns`: a column
-    may be of type `json`. `whole_line`: the record is the single column `value`.
+    `columnar`: a file has a schema of its own, and its records no raw text; otherwise it holds
+    lines of text. `delimited`: a record is cells between delimiters, and a header may name them.
+    `named`: fields have names (of a delimited format by its header). `nested`: a field can hold a
+    struct, an array or a map. `json_columns`: a column may be of type `json`. `whole_line`: the
+    record is the single column `value`.
     """
 
     name: str

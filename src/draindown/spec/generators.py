@@ -1,4 +1,6 @@
-"""Functions that return several rows, or several columns, for one row, each with what does instead."""
+"""Functions that return several rows, or several columns, for one row, each with what does
+instead.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ GENERATORS = frozenset(
         *("json_tuple", "variant_explode", "variant_explode_outer"),
     )
 )
-OF_ARRAYS = "use functions of the whole array (size, filter, exists, aggregate), or land each element as a record of its own"
+OF_ARRAYS = (
+    "use functions of the whole array (size, filter, exists, aggregate), or land "
+    "each element as a record of its own"
+)
 _OF_GENERATORS = {
     "json_tuple": "write get_json_object() for each column",
     "stack": "write a UNION ALL with a SELECT for each row",

@@ -1,4 +1,6 @@
-"""The derivation `history` (SCD type 2): one row per run of equal values of a key, from events of an append table."""
+"""The derivation `history` (SCD type 2): one row per run of equal values of a key, from events of
+an append table.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ HISTORY = "target: {stored_as_scd_type: 2}"
 def check_columns(
     given: Any, wanted: str = "a list of columns, or {except: [columns]}"
 ) -> list[str] | dict[str, list[str]]:
-    """Return a list of columns, or {except: list of columns}. Raises ValueError for all else: it must be `wanted`."""
+    """Return a list of columns, or {except: list of columns}. Raises ValueError for all else: it
+    must be `wanted`.
+    """
     names = given.get(EXCEPT) if isinstance(given, dict) and set(given) == {EXCEPT} else given
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError(f"must be {wanted}")
@@ -57,12 +61,14 @@ Tracked = Annotated[
 
 
 class History(Part):
-    """One row per run of events of a key with equal tracked columns, in the order of their sequence.
+    """One row per run of events of a key with equal tracked columns, in the order of their
+    sequence.
 
-    A row is valid from the sequence of its first event (`__START_AT`) up to that of the next event which begins another
-    row or deletes the key (`__END_AT`, NULL for none). Columns that are not tracked are those of its newest event. Of
-    events with the same sequence one counts: a delete, or else the greatest by all other columns, in the order of their
-    names. An event without a sequence is in no history.
+    A row is valid from the sequence of its first event (`__START_AT`) up to that of the next event
+    which begins another row or deletes the key (`__END_AT`, NULL for none). Columns that are not
+    tracked are those of its newest event. Of events with the same sequence one counts: a delete, or
+    else the greatest by all other columns, in the order of their names. An event without a sequence
+    is in no history.
     """
 
     START: ClassVar[str] = START_AT
@@ -80,7 +86,9 @@ class History(Part):
 
     @property
     def keys(self) -> list[str]:
-        """The columns that name a row of the result: those of the scope, and the start of the row."""
+        """The columns that name a row of the result: those of the scope, and the start of the
+        row.
+        """
         return [*self.scope_keys, self.START]
 
     @property
@@ -135,8 +143,8 @@ class History(Part):
     def tracked(self, columns: Sequence[str]) -> list[str]:
         """Return the columns of the source that begin another row where they change.
 
-        `columns`: the columns of the source. By default all are tracked but keys and sequence: the sequence differs
-        between any two events, so that each event would begin a row.
+        `columns`: the columns of the source. By default all are tracked but keys and sequence: the
+        sequence differs between any two events, so that each event would begin a row.
         """
         said = self.track_history
         if isinstance(said, list):

@@ -1,4 +1,6 @@
-"""The derivation `join`: pairs of rows of two tables with equal keys, within a bound of time or without."""
+"""The derivation `join`: pairs of rows of two tables with equal keys, within a bound of time or
+without.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +36,11 @@ def _how(given: object) -> object:
 
 
 class Join(Pairing):
-    """One row per pair of rows with equal keys whose times are within a bound, or without times: with equal keys.
+    """One row per pair of rows with equal keys whose times are within a bound, or without times:
+    with equal keys.
 
-    `left_outer` has a row of each left row without a match too, with NULL in the columns of the right table. A row
-    whose key or time is NULL matches nothing.
+    `left_outer` has a row of each left row without a match too, with NULL in the columns of the
+    right table. A row whose key or time is NULL matches nothing.
     """
 
     BUCKET: ClassVar[str] = "time_bucket"
@@ -86,7 +89,9 @@ class Join(Pairing):
 
     @property
     def bound(self) -> tuple[int, int]:
-        """Seconds from the time of a left row to the earliest and to the latest right row that matches it."""
+        """Seconds from the time of a left row to the earliest and to the latest right row that
+        matches it.
+        """
         if self.between is not None:
             low, high = self.between
             return low, high
@@ -105,7 +110,9 @@ class Join(Pairing):
 
     @property
     def scope_keys(self) -> list[str]:
-        """The columns whose values are recomputed together: those of `on`, and the bucket of the left time."""
+        """The columns whose values are recomputed together: those of `on`, and the bucket of the
+        left time.
+        """
         return [*self.on, *([self.BUCKET] if self.times else [])]
 
     @property
@@ -117,7 +124,8 @@ class Join(Pairing):
     def margin(self) -> int:
         """Seconds by which the rows of a touched scope reach beyond the time of a changed row.
 
-        A right row lies in the buckets of its time less either end of the bound, whose right rows lie further by it.
+        A right row lies in the buckets of its time less either end of the bound, whose right rows
+        lie further by it.
         """
         return 2 * self.bucket + max(map(abs, self.bound)) if self.times else 0
 
@@ -140,7 +148,10 @@ class Join(Pairing):
         keys = ", ".join(self.on)
         if not self.times:
             return f"the pairs of its {keys}, before and after the change"
-        return f"the pairs of its {keys} in the stretch of time that {self.left} has near it, before and after the change"
+        return (
+            f"the pairs of its {keys} in the stretch of time that {self.left} has near it, "
+            f"before and after the change"
+        )
 
     def made(self) -> list[str]:
         """Return the result's columns that neither table has."""

@@ -13,9 +13,11 @@ _NARROW = ("pattern", "enum", "const", "maxLength")
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of the files that `loader.load` accepts, before `${NAME}` is replaced.
+    """Return the JSON Schema (draft 2020-12) of the files that `loader.load` accepts, before
+    `${NAME}` is replaced.
 
-    The schema accepts a little more than the loader, which also judges combinations of keys, expressions and types.
+    The schema accepts a little more than the loader, which also judges combinations of keys,
+    expressions and types.
     """
     generated = _adapted(PipelineSpec.model_json_schema())
     return {
@@ -31,7 +33,8 @@ def schema_text() -> str:
 
 
 def _adapted(node: Any, named: bool = False) -> Any:
-    """Return the node without generated titles, with column names enforced, and `${NAME}` allowed wherever text is.
+    """Return the node without generated titles, with column names enforced, and `${NAME}` allowed
+    wherever text is.
 
     If `named`, the keys of `node` are names that a user chose, not keywords of JSON Schema.
     """

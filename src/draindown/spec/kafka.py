@@ -190,7 +190,9 @@ class KafkaCluster(KafkaConnection):
 
 
 class KafkaSource(SourceSpec):
-    """Records of Kafka topics, read in slices of pinned offsets; only committed records are read."""
+    """Records of Kafka topics, read in slices of pinned offsets; only committed records are
+    read.
+    """
 
     kind = "kafka"
     own_intakes = True

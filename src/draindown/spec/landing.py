@@ -30,7 +30,9 @@ from draindown.spec.tolerance import Drift, QuarantineBounds
 
 @dataclass(frozen=True)
 class Written:
-    """How text says the values of a column: a date or time by `pattern`, a number by its separators."""
+    """How text says the values of a column: a date or time by `pattern`, a number by its
+    separators.
+    """
 
     pattern: str | None
     decimal: str = "."
@@ -82,7 +84,9 @@ class FlowSpec(Model):
 
     @property
     def zone(self) -> str:
-        """The time zone in which the flow's expressions are evaluated: rules, and conditions of sinks."""
+        """The time zone in which the flow's expressions are evaluated: rules, and conditions of
+        sinks.
+        """
         return self.source.timezone
 
     @property
@@ -92,7 +96,9 @@ class FlowSpec(Model):
 
     @property
     def known_columns(self) -> dict[str, str] | None:
-        """The table's columns and their types; None if only a run shows them: the transform or the input makes some."""
+        """The table's columns and their types; None if only a run shows them: the transform or the
+        input makes some.
+        """
         if self.transform is not None or self.grows:
             return None
         types = {name: column.stored for name, column in self.columns.items()}
@@ -121,7 +127,9 @@ class FlowSpec(Model):
 
     @property
     def fields(self) -> dict[str, str]:
-        """The field of a record that holds each column which is read from its text, by the column's name."""
+        """The field of a record that holds each column which is read from its text, by the column's
+        name.
+        """
         found = {
             name: self.source.field_of(name, column.taken_from)
             for name, column in self.columns.items()
@@ -130,7 +138,8 @@ class FlowSpec(Model):
 
     @property
     def as_recorded(self) -> FlowSpec:
-        """The flow with only the columns that are read from a record's text, each under the name of its field there.
+        """The flow with only the columns that are read from a record's text, each under the name of
+        its field there.
 
         It is what a format's reader needs to know.
         """
@@ -156,9 +165,11 @@ class FlowSpec(Model):
 
     @property
     def deletes_by_null(self) -> bool:
-        """Whether a record without a value deletes its key: what it names then is its key and its time.
+        """Whether a record without a value deletes its key: what it names then is its key and its
+        time.
 
-        Keys move between partitions when partitions are added, so an offset may only follow the time.
+        Keys move between partitions when partitions are added, so an offset may only follow the
+        time.
         """
         keys, order = (
             [self.columns.get(n) for n in names]
@@ -172,7 +183,9 @@ class FlowSpec(Model):
 
     @property
     def refuses_null_of_keys(self) -> bool:
-        """Whether a record without a value names a key of the table, and is refused all the same."""
+        """Whether a record without a value names a key of the table, and is refused all the
+        same.
+        """
         keys = [self.columns.get(name) for name in self.target.keys]
         return (
             any(column and column.taken_from == "key" for column in keys)
@@ -185,7 +198,9 @@ class FlowSpec(Model):
 
     @property
     def expressions(self) -> dict[tuple[str, ...], str]:
-        """Return the SQL expressions of the flow over the columns of its contract, by their place in it."""
+        """Return the SQL expressions of the flow over the columns of its contract, by their place
+        in it.
+        """
         found: dict[tuple[str, ...], str] = {
             ("rules", name): rule for name, rule in self.rules.items()
         }

@@ -1,4 +1,6 @@
-"""Load pipeline files: read YAML, fill in environment variables, report each problem with file, line and column."""
+"""Load pipeline files: read YAML, fill in environment variables, report each problem with file,
+line and column.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,9 @@ _SHOWN = 50
 class BrokenPipeline:
     """A pipeline file that can't be loaded, kept so that a DAG can show its error.
 
-    `name` is the declared name, else one made from the file's name. It is a valid DAG id and unique within one
-    `load_all`. `schedule` is the schedule that the file declares, `outline.FALLBACK` if it can't be read, None for
-    manual runs only. `lake` and `flows` are what it still says of them.
+    `name` is the declared name, else one made from the file's name. It is a valid DAG id and unique
+    within one `load_all`. `schedule` is the schedule that the file declares, `outline.FALLBACK` if
+    it can't be read, None for manual runs only. `lake` and `flows` are what it still says of them.
     """
 
     path: Path
@@ -73,10 +75,12 @@ def load(path: Path, environ: Mapping[str, str]) -> PipelineSpec:
 def load_all(
     directory: Path, environ: Mapping[str, str] | None = None
 ) -> list[PipelineSpec | BrokenPipeline]:
-    """Load every file of the directory, ordered by file name. A broken file does not hide the others.
+    """Load every file of the directory, ordered by file name. A broken file does not hide the
+    others.
 
-    `environ` defaults to `os.environ`. If several files declare the same pipeline name or write to the same place, all
-    of them are broken, as no file has precedence. Raises TerminalError `no-pipelines` if there is no such directory.
+    `environ` defaults to `os.environ`. If several files declare the same pipeline name or write to
+    the same place, all of them are broken, as no file has precedence. Raises TerminalError
+    `no-pipelines` if there is no such directory.
     """
     environ = os.environ if environ is None else environ
     loaded: dict[Path, PipelineSpec | TerminalError] = {}
@@ -160,7 +164,8 @@ def _unreadable_tables(path: Path, lines: list[str]) -> TerminalError:
 
 
 def find(argument: str, root: Path) -> Path:
-    """Return the file that a PIPELINE argument names: the path of a YAML file, or a name in `root`/dags/pipelines.
+    """Return the file that a PIPELINE argument names: the path of a YAML file, or a name in
+    `root`/dags/pipelines.
 
     Raises TerminalError `pipeline-not-found`, which lists the pipelines.
     """
@@ -180,7 +185,9 @@ def find(argument: str, root: Path) -> Path:
 
 
 def digest(spec: PipelineSpec) -> str:
-    """Return the SHA-256 of the resolved spec. It is equal for all spellings of the same meaning."""
+    """Return the SHA-256 of the resolved spec. It is equal for all spellings of the same
+    meaning.
+    """
     return hashlib.sha256(spec.model_dump_json().encode()).hexdigest()
 
 
@@ -202,7 +209,9 @@ def _read(path: Path) -> str:
 
 
 def _bytes(path: Path) -> bytes:
-    """Return the content of a file, up to MAX_BYTES + 1 bytes. Raises TerminalError `unreadable-pipeline`."""
+    """Return the content of a file, up to MAX_BYTES + 1 bytes. Raises TerminalError
+    `unreadable-pipeline`.
+    """
     found = None
     try:
         if path.exists() and not path.is_file():  # opening a pipe would wait for its writer

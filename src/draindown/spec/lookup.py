@@ -27,10 +27,12 @@ def _as_of(given: str) -> str:
 
 
 class Lookup(Pairing):
-    """One row per row of one table, with columns of the row of another table whose keys are `on`; NULL without one.
+    """One row per row of one table, with columns of the row of another table whose keys are `on`;
+    NULL without one.
 
-    `latest`: it follows the row that is looked up, whenever that changes. A time: of the rows of a history the one that
-    starts at or before the time of the row, and does not end, or ends after it.
+    `latest`: it follows the row that is looked up, whenever that changes. A time: of the rows of a
+    history the one that starts at or before the time of the row, and does not end, or ends after
+    it.
     """
 
     UNTIMED: ClassVar[str] = "follows both tables, whenever their rows come"
@@ -67,7 +69,9 @@ class Lookup(Pairing):
 
     @property
     def time(self) -> str | None:
-        """The left table's column with the time at which a history is asked; None where the newest state is taken."""
+        """The left table's column with the time at which a history is asked; None where the newest
+        state is taken.
+        """
         return None if self.as_of == LATEST else self.as_of
 
     @property
@@ -77,7 +81,9 @@ class Lookup(Pairing):
 
     @property
     def scope_keys(self) -> list[str]:
-        """The columns whose values are recomputed together: those that name a row of the left table."""
+        """The columns whose values are recomputed together: those that name a row of the left
+        table.
+        """
         return self.named_by(0)
 
     @property
@@ -102,7 +108,9 @@ class Lookup(Pairing):
         return f"itself; one of {self.table} every row that has its {keys}, before and after the change"
 
     def of_right(self, columns: Sequence[str]) -> dict[str, str]:
-        """Return the columns of the looked-up table in the result: not start and end, which other changes move."""
+        """Return the columns of the looked-up table in the result: not start and end, which other
+        changes move.
+        """
         left_out = (START_AT, END_AT) if self.time else ()
         return super().of_right([name for name in columns if name not in left_out])
 
@@ -116,7 +124,9 @@ class Lookup(Pairing):
         return f"{self.table}_found"
 
     def sought(self, table: SourceTable) -> Sequence[str | None]:
-        """Return the columns of a source table by which the rows of a key are found; None where none has them."""
+        """Return the columns of a source table by which the rows of a key are found; None where
+        none has them.
+        """
         if table.table == self.table or self.has_origin(0):
             return [None] * len(self.scope_keys)
         own = dict(zip(self.on, self.own(0), strict=True))
@@ -137,7 +147,9 @@ class Lookup(Pairing):
             )
 
     def key_problems(self) -> Iterator[Problem]:
-        """Yield what the keys of the source tables forbid, by their path in the part, once they are known."""
+        """Yield what the keys of the source tables forbid, by their path in the part, once they are
+        known.
+        """
         right, own = self.sides[1], self.own(1)
         if self.time and START_AT not in right.row_keys:
             yield (
@@ -163,7 +175,9 @@ class Lookup(Pairing):
             )
 
     def time_problems(self, left: Mapping[str, str], right: Mapping[str, str]) -> Iterator[Problem]:
-        """Yield why the time of a left row can't be compared with that of a history. Arguments: types by column."""
+        """Yield why the time of a left row can't be compared with that of a history. Arguments:
+        types by column.
+        """
         time, at = left.get(self.time or ""), right.get(START_AT)
         if time is None or at is None:
             return
@@ -193,7 +207,9 @@ def _no_history(table: SourceTable) -> str:
 
 
 def first_part(kind: str) -> str:
-    """Return the type of the first field of a struct of plain types, the sequence of a history; or the type itself."""
+    """Return the type of the first field of a struct of plain types, the sequence of a history; or
+    the type itself.
+    """
     found = _FIRST.match(kind)
     return found[1] if found else kind
 

@@ -1,7 +1,8 @@
-"""The pipeline file as frozen models: names, defaults, and combinations that can't work. No YAML, no IO.
+"""The pipeline file as frozen models: names, defaults, and combinations that can't work. No YAML,
+no IO.
 
-A problem that concerns several keys is raised as one `PydanticCustomError` whose context lists (path, message) pairs.
-The loader reports each of them at its position.
+A problem that concerns several keys is raised as one `PydanticCustomError` whose context lists
+(path, message) pairs. The loader reports each of them at its position.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ from draindown.spec.table_source import TableSource
 
 
 def _form(flow: object) -> str:
-    """Return the tag of a flow's model. A source that names a table makes a flow derived, whatever else it has."""
+    """Return the tag of a flow's model. A source that names a table makes a flow derived, whatever
+    else it has.
+    """
     source = flow.get("source") if isinstance(flow, dict) else getattr(flow, "source", None)
     tables = isinstance(source, TableSource) or (
         isinstance(source, dict) and not {"table", "tables"}.isdisjoint(source)
@@ -106,20 +109,26 @@ class PipelineSpec(Model):
     __hash__ = None  # type: ignore[assignment]
 
     def written_at(self, places: Mapping[tuple[str, ...], str]) -> PipelineSpec:
-        """Return a copy of the spec with the positions of its expressions: `file:line:column` by path."""
+        """Return a copy of the spec with the positions of its expressions: `file:line:column` by
+        path.
+        """
         found = self.model_copy()
         found._places = dict(places)
         return found
 
     def beside(self, neighbours: Neighbours) -> PipelineSpec:
-        """Return the spec with what other pipeline files say: who writes the tables of theirs that it reads."""
+        """Return the spec with what other pipeline files say: who writes the tables of theirs that
+        it reads.
+        """
         found = self.model_copy()
         found._neighbours = neighbours
         reading.name_writers(found.flows, neighbours)
         return found
 
     def placed(self, root: Path) -> PipelineSpec:
-        """Return the spec, whose flows take what they name from the project's directory, unless they did so before."""
+        """Return the spec, whose flows take what they name from the project's directory, unless
+        they did so before.
+        """
         for flow in reading.derived(self.flows).values():
             flow.derivation.placed(root)
             flow.settle()
@@ -127,18 +136,24 @@ class PipelineSpec(Model):
 
     @property
     def neighbours(self) -> Neighbours:
-        """What other pipeline files of the project say of the tables of this pipeline, and of those that it reads."""
+        """What other pipeline files of the project say of the tables of this pipeline, and of those
+        that it reads.
+        """
         return self._neighbours
 
     def readers(self, table: str) -> list[Reader]:
-        """Return the flows that read a table, first those of this pipeline, in the order of the file."""
+        """Return the flows that read a table, first those of this pipeline, in the order of the
+        file.
+        """
         own = (
             one for pipeline, one in reading.readers(self.pipeline, self.flows) if pipeline is None
         )
         return [one for one in (*own, *self._neighbours.readers) if one.table == table]
 
     def place_of(self, *path: str) -> str:
-        """Return the position of the value at a path as `file:line:column`; empty if it is not known."""
+        """Return the position of the value at a path as `file:line:column`; empty if it is not
+        known.
+        """
         return self._places.get(path, "")
 
     @field_validator("lake")
@@ -169,7 +184,9 @@ class PipelineSpec(Model):
         return reading.graph(self.flows)
 
     def declared(self, name: str) -> FlowSpec | DerivedFlow:
-        """Return the flow of that name. Raises TerminalError `unknown-flow`, which lists the flows."""
+        """Return the flow of that name. Raises TerminalError `unknown-flow`, which lists the
+        flows.
+        """
         if name not in self.flows:
             known = ", ".join(self.flows)
             raise TerminalError(
@@ -185,7 +202,9 @@ class PipelineSpec(Model):
         return isinstance(self.declared(name), DerivedFlow)
 
     def flow(self, name: str) -> FlowSpec:
-        """Return the landing flow of that name. Raises TerminalError `unknown-flow`, `derived-flow`."""
+        """Return the landing flow of that name. Raises TerminalError `unknown-flow`,
+        `derived-flow`.
+        """
         found = self.declared(name)
         if isinstance(found, DerivedFlow):
             raise TerminalError(

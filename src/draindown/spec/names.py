@@ -1,4 +1,6 @@
-"""Rules for names: identifiers, columns, paths, and the annotated types that enforce them in a spec."""
+"""Rules for names: identifiers, columns, paths, and the annotated types that enforce them in a
+spec.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,13 @@ from pydantic import AfterValidator, WithJsonSchema
 from draindown.spec.expressions import check_expression, check_measure, check_query
 
 RESERVED_COLUMNS = frozenset({"arrived_at"})
-"""Names that rules can use besides the columns. Names that begin with an underscore are reserved for draindown."""
+"""Names that rules can use besides the columns. Names that begin with an underscore are reserved
+for draindown.
+"""
 START_AT, END_AT = "__START_AT", "__END_AT"
-"""The columns of a history with the sequence from which a row is valid, and that at which it ends."""
+"""The columns of a history with the sequence from which a row is valid, and that at which it
+ends.
+"""
 _IDENTIFIER = r"^[a-z][a-z0-9_]{0,62}$"
 _COLUMN_NAME = r"^[^_\s,;{}()=.`\x00-\x1f][^\s,;{}()=.`\x00-\x1f]{0,254}$"
 _DOTTED = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"
@@ -37,7 +43,9 @@ def _matches(pattern: str, meaning: str) -> AfterValidator:
 
 
 def check_column_name(name: str) -> str:
-    """Return a name that a column of the contract may have. Raises ValueError for every other name."""
+    """Return a name that a column of the contract may have. Raises ValueError for every other
+    name.
+    """
     if name.startswith("_"):
         raise ValueError(f"{name!r}: names that start with '_' are reserved for draindown")
     if name.lower() in RESERVED_COLUMNS:
@@ -52,15 +60,18 @@ def check_column_name(name: str) -> str:
 
 
 def is_own(name: str) -> bool:
-    """Return whether a column of a table is draindown's own record of a row, such as `_changed_at`, and no result."""
+    """Return whether a column of a table is draindown's own record of a row, such as `_changed_at`,
+    and no result.
+    """
     return name.startswith("_") and name not in (START_AT, END_AT)
 
 
 def caseless(name: str) -> str:
-    """Return a key that is equal for names that Spark treats as the same column: those of Java's `equalsIgnoreCase`.
+    """Return a key that is equal for names that Spark treats as the same column: those of Java's
+    `equalsIgnoreCase`.
 
-    That compares character by character: unlike `str.casefold` it tells `straße` from `strasse`, and unlike `str.lower`
-    it takes the dotless i for an i.
+    That compares character by character: unlike `str.casefold` it tells `straße` from `strasse`,
+    and unlike `str.lower` it takes the dotless i for an i.
     """
     return "".join(
         _LOWER.get(upper) or _one(upper.lower(), upper)
@@ -73,7 +84,8 @@ def _one(changed: str, character: str) -> str:
 
 
 def renamed(field: str, taken: Collection[str] = ()) -> str:
-    """Return `; write NAME: {type: ..., from: FIELD}` for a field whose name no column can have, or "".
+    """Return `; write NAME: {type: ..., from: FIELD}` for a field whose name no column can have, or
+    "".
 
     `taken`: names that other columns have.
     """
@@ -129,14 +141,17 @@ SuiteName = Annotated[
 
 
 def local_path(value: str) -> str:
-    """Return a glob on a local file system, without `file://`. Raises ValueError for every other scheme."""
+    """Return a glob on a local file system, without `file://`. Raises ValueError for every other
+    scheme.
+    """
     return _without_scheme(value, "write a glob such as landing/*.json")
 
 
 def lake_root(value: str) -> str:
     """Return the root of a lake on a local file system, without `file://` or a trailing slash.
 
-    Raises ValueError for every other scheme: lease and state in the lake need the guarantees of a file system.
+    Raises ValueError for every other scheme: lease and state in the lake need the guarantees of a
+    file system.
     """
     path = _without_scheme(value, "write where the tables go, such as `lake`")
     if ".." in path.split("/"):
@@ -190,11 +205,15 @@ def closest(name: str, known: Iterable[str]) -> str | None:
 
 
 LISTED_FORM, RENAMED_FORM = "[listed]", "[renamed]"
-"""Tags of the two forms of chosen columns. Errors have them in their path, where the file has nothing."""
+"""Tags of the two forms of chosen columns. Errors have them in their path, where the file has
+nothing.
+"""
 
 
 def chosen_form(value: object) -> str | None:
-    """Return the tag of the form in which columns are chosen: a list, or a mapping to other names."""
+    """Return the tag of the form in which columns are chosen: a list, or a mapping to other
+    names.
+    """
     if isinstance(value, dict):
         return RENAMED_FORM
     return LISTED_FORM if isinstance(value, list) else None

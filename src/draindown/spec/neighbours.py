@@ -1,4 +1,6 @@
-"""What the other pipeline files of a project say about one pipeline. It travels with the request of a step."""
+"""What the other pipeline files of a project say about one pipeline. It travels with the request of
+a step.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Reader(BaseModel):
-    """A flow that reads a table. `columns`: those of the table by which it finds the rows that it needs."""
+    """A flow that reads a table. `columns`: those of the table by which it finds the rows that it
+    needs.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -23,10 +27,10 @@ class Neighbours(BaseModel):
     """The pipelines beside one.
 
     Attributes:
-        writers: the flow that writes each table of another pipeline that this one reads, by `pipeline/table`.
-        keys: the keys of these tables, by which no two rows are the same; empty for one that is appended to.
-        readers: the flows of other pipelines that read tables of this one.
-        unreadable: pipelines whose files can't be loaded. Nobody knows what they read.
+        writers: the flow that writes each table of another pipeline that this one reads, by
+        `pipeline/table`. keys: the keys of these tables, by which no two rows are the same; empty
+        for one that is appended to. readers: the flows of other pipelines that read tables of this
+        one. unreadable: pipelines whose files can't be loaded. Nobody knows what they read.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -1,7 +1,7 @@
 """Read only name, schedule, lake and flows of a pipeline file that is otherwise broken.
 
-A scheduled pipeline whose file breaks must not stop silently: it keeps its DAG and its schedule, and its runs fail and
-leave reports.
+A scheduled pipeline whose file breaks must not stop silently: it keeps its DAG and its schedule,
+and its runs fail and leave reports.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ _SCHEDULE = re.compile(r"^schedule:[^\r\n]*", re.MULTILINE)
 class Outline:
     """What a broken file still says.
 
-    `name` is None if none is declared; `schedule` is None for manual runs; `lake` is empty, and `flows` are none, where
-    the file does not tell, as where the lake names a variable that is not set.
+    `name` is None if none is declared; `schedule` is None for manual runs; `lake` is empty, and
+    `flows` are none, where the file does not tell, as where the lake names a variable that is not
+    set.
     """
 
     name: str | None = None

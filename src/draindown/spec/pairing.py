@@ -1,4 +1,6 @@
-"""What the derivations over two tables share: a left and a right table, whose rows meet by equal keys."""
+"""What the derivations over two tables share: a left and a right table, whose rows meet by equal
+keys.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from draindown.spec.names import (
 from draindown.spec.table_source import SourceTable
 
 ORIGIN_KEY = ("left_origin", "right_origin")
-"""Columns of the result that name a row of an append table, which has no keys: `unit:position` of its record."""
+"""Columns of the result that name a row of an append table, which has no keys: `unit:position` of
+its record.
+"""
 CHOSEN = "as a list, or with their names in the result; absent: all but those of `on`."
 _ON = "Columns whose values are equal in both rows, as they are called in the result. NULL equals nothing."
 Chosen = (
@@ -34,9 +38,11 @@ Chosen = (
 
 
 class Pairing(Part):
-    """What `join` and `lookup` share: a left and a right table, whose rows meet where their `on` columns are equal.
+    """What `join` and `lookup` share: a left and a right table, whose rows meet where their `on`
+    columns are equal.
 
-    The result has the columns of `on`, all other columns of the left table, and the chosen ones of the right table.
+    The result has the columns of `on`, all other columns of the left table, and the chosen ones of
+    the right table.
     """
 
     on: list[ColumnName] = Field(min_length=1, description=_ON, examples=[["user_id"]])
@@ -68,7 +74,9 @@ class Pairing(Part):
         raise NotImplementedError
 
     def sought(self, table: SourceTable) -> Sequence[str | None]:
-        """Return the columns of a source table by which the rows of a scope are found; None where none has them."""
+        """Return the columns of a source table by which the rows of a scope are found; None where
+        none has them.
+        """
         raise NotImplementedError
 
     @property
@@ -84,7 +92,9 @@ class Pairing(Part):
         return left, right
 
     def bind(self, tables: Sequence[SourceTable]) -> None:
-        """Choose the left and the right one of the flow's source tables, whose keys name the rows of the result."""
+        """Choose the left and the right one of the flow's source tables, whose keys name the rows
+        of the result.
+        """
         named, right = self.named
         by_name = {one.table: one for one in tables}
         left = named or next((name for name in by_name if name != right), "")
@@ -103,7 +113,9 @@ class Pairing(Part):
         return not self.sides[side].row_keys
 
     def named_by(self, side: int) -> list[str]:
-        """Return the columns of the result that name a row of the left (0) or the right table (1)."""
+        """Return the columns of the result that name a row of the left (0) or the right table
+        (1).
+        """
         if self.has_origin(side):
             return [ORIGIN_KEY[side]]
         names = {
@@ -114,25 +126,32 @@ class Pairing(Part):
 
     @property
     def renamed(self) -> Mapping[str, str]:
-        """The chosen columns of the right table that the file names, with their names in the result."""
+        """The chosen columns of the right table that the file names, with their names in the
+        result.
+        """
         chosen = self.chosen or ()
         return chosen if isinstance(chosen, dict) else {name: name for name in chosen}
 
     def of_left(self, columns: Sequence[str]) -> dict[str, str]:
-        """Return the result's columns that come from the left table, `on` first, each with the table's own column."""
+        """Return the result's columns that come from the left table, `on` first, each with the
+        table's own column.
+        """
         own = self.own(0)
         return dict(zip(self.on, own, strict=True)) | {
             one: one for one in columns if one not in own
         }
 
     def of_right(self, columns: Sequence[str]) -> dict[str, str]:
-        """Return the result's columns that come from the right table, each with the table's own column."""
+        """Return the result's columns that come from the right table, each with the table's own
+        column.
+        """
         if self.chosen is not None:
             return {to: name for name, to in self.renamed.items()}
         return {one: one for one in columns if one not in self.own(1)}
 
     def time_problems(self, left: Mapping[str, str], right: Mapping[str, str]) -> Iterator[Problem]:  # noqa: ARG002
-        """Yield times of the two tables that can't be compared, by their path in the part: none by default.
+        """Yield times of the two tables that can't be compared, by their path in the part: none by
+        default.
 
         Arguments: types by column of each.
         """
@@ -147,7 +166,9 @@ class Pairing(Part):
         raise NotImplementedError
 
     def key_problems(self) -> Iterator[Problem]:
-        """Yield what the keys of the source tables forbid, by their path in the part, once they are known."""
+        """Yield what the keys of the source tables forbid, by their path in the part, once they are
+        known.
+        """
         chosen, right = self.chosen, self.sides[1]
         if chosen is not None and not self.has_origin(1):
             own = self.own(1)
@@ -165,7 +186,8 @@ class Pairing(Part):
     def column_problems(self, left: Sequence[str], right: Sequence[str]) -> Iterator[Problem]:
         """Yield columns of the result that would have one name, by their path in the part."""
         own = self.own(0)
-        # a list, as a column of the left table that bears the name of a key would replace it in `of_left`
+        # a list, as a column of the left table that bears the name of a key would replace it in
+        # `of_left`
         first, second = (
             [*self.on, *(column for column in left if column not in own)],
             self.of_right(right),
@@ -211,7 +233,9 @@ class Pairing(Part):
 
 
 def side_problems(part: Pairing, tables: Mapping[str, Mapping[str, str]]) -> Iterator[Problem]:
-    """Yield types of `on` that differ between the tables, and names that clash. `tables`: types by column, by name."""
+    """Yield types of `on` that differ between the tables, and names that clash. `tables`: types by
+    column, by name.
+    """
     left, right = (tables[one.table] for one in part.sides)
     for at, (one, other) in enumerate(zip(part.own(0), part.own(1), strict=True)):
         if left.get(one) and right.get(other) and left[one] != right[other]:

@@ -1,4 +1,6 @@
-"""Partial updates (`ignore_null_updates`): of which columns a NULL in a record leaves what the row has."""
+"""Partial updates (`ignore_null_updates`): of which columns a NULL in a record leaves what the row
+has.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from draindown.spec.names import caseless
 
 IGNORE = "ignore_null_updates"
 SEQUENCES = "_sequences"
-"""The column of such a table with the sequence of the record that each of these columns is from, as a map by name."""
+"""The column of such a table with the sequence of the record that each of these columns is from, as
+a map by name.
+"""
 
 
 def _check_ignored(given: Any) -> bool | list[str] | dict[str, list[str]]:
@@ -34,7 +38,9 @@ Ignored = Annotated[
 
 @dataclass(frozen=True)
 class Partial:
-    """Rows that are merged column by column. `said`: what `ignore_null_updates` says, and not false."""
+    """Rows that are merged column by column. `said`: what `ignore_null_updates` says, and not
+    false.
+    """
 
     keys: Sequence[str]
     sequence_by: Sequence[str]

@@ -13,7 +13,9 @@ from draindown.spec.table_source import SourceTable
 
 
 class Per(Part):
-    """One row per key: a query that computes the rows of a key from the source rows of that key alone."""
+    """One row per key: a query that computes the rows of a key from the source rows of that key
+    alone.
+    """
 
     UNTIMED: ClassVar[str] = "reads all rows of its keys, whenever they come"
 
@@ -48,7 +50,9 @@ class Per(Part):
         return {("sql",): self.sql}
 
     def sought(self, table: SourceTable) -> Sequence[str]:
-        """Return the columns of a source table by which the rows of a key are found: its own key columns."""
+        """Return the columns of a source table by which the rows of a key are found: its own key
+        columns.
+        """
         return [table.column(key) for key in self.keys]
 
     @field_validator("keys")

@@ -1,4 +1,6 @@
-"""A table of a Postgres database as a sink: its address, its name, and how long the server may take."""
+"""A table of a Postgres database as a sink: its address, its name, and how long the server may
+take.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def _table(name: str) -> str:
 
 
 class PostgresSink(SinkSpec):
-    """A table of a Postgres database. Each batch is one transaction, which records the batch too."""
+    """A table of a Postgres database. Each batch is one transaction, which records the batch
+    too.
+    """
 
     kind = "postgres"
     DELIVERIES = (EXACTLY_ONCE,)

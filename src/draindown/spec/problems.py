@@ -1,4 +1,6 @@
-"""Pydantic's errors as problems of a pipeline file, with their position and in the words of the documentation."""
+"""Pydantic's errors as problems of a pipeline file, with their position and in the words of the
+documentation.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ _WAYS_OUT = {
 
 
 def explain(error: ValidationError, document: Document) -> Iterator[Problem]:
-    """Yield one problem for each error. A value that already has a problem of its own yields no further one."""
+    """Yield one problem for each error. A value that already has a problem of its own yields no
+    further one.
+    """
     known = {p.path for p in document.problems if p.path and p.mark == document.values.get(p.path)}
     for details in _details(error):
         for problem in _problems(details, document):

@@ -1,4 +1,6 @@
-"""The derivation `processor`: the user's fold over the rows of a key in their order, segment by segment."""
+"""The derivation `processor`: the user's fold over the rows of a key in their order, segment by
+segment.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,12 @@ Declared = dict[ColumnName, Annotated[Column, AfterValidator(plain)]]
 
 
 class Processor(Part):
-    """The rows that a class gives for the rows of a key, in order: `(snapshot, rows) -> (rows, snapshot)`.
+    """The rows that a class gives for the rows of a key, in order: `(snapshot, rows) -> (rows,
+    snapshot)`.
 
-    A segment is a run of rows with the same `by`, each at most `expire` after the one before it; the fold begins anew
-    with each. Rows are ordered by `order_by`, then by all other columns, in the order of their names. A row without a
-    time is in no segment.
+    A segment is a run of rows with the same `by`, each at most `expire` after the one before it;
+    the fold begins anew with each. Rows are ordered by `order_by`, then by all other columns, in
+    the order of their names. A row without a time is in no segment.
     """
 
     START: ClassVar[str] = "segment_start"
@@ -81,7 +84,9 @@ class Processor(Part):
 
     @property
     def keys(self) -> list[str]:
-        """The columns that name a row of the result: the key, the segment, and the position of the row within it."""
+        """The columns that name a row of the result: the key, the segment, and the position of the
+        row within it.
+        """
         return [*self.by, *self.made]
 
     @property
@@ -115,7 +120,9 @@ class Processor(Part):
 
     @property
     def code(self) -> str:
-        """The digest of the class's file; empty if it can't be read, or the project is not known."""
+        """The digest of the class's file; empty if it can't be read, or the project is not
+        known.
+        """
         return self._code
 
     @property
@@ -138,7 +145,9 @@ class Processor(Part):
         return self._root
 
     def placed(self, root: Path) -> None:
-        """Take the project in which the class is, and the digest of its file. No-op once both are known."""
+        """Take the project in which the class is, and the digest of its file. No-op once both are
+        known.
+        """
         if not self._root:
             self._root, self._code = str(root), loading.digest(str(root), self.of)
 

@@ -1,4 +1,6 @@
-"""The project directory of a pipeline: paths are resolved from its root, whatever the working directory is."""
+"""The project directory of a pipeline: paths are resolved from its root, whatever the working
+directory is.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,13 @@ from draindown.spec.sources import FilesSource
 from draindown.spec.yaml_document import DocumentError, parse
 
 _MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|[\[\]\\^|]")
-"""What deltalake takes for something else in the path of a table: `%20` for a blank, a backslash for a slash, the rest
-for no path at all."""
+"""What deltalake takes for something else in the path of a table: `%20` for a blank, a backslash
+for a slash, the rest for no path at all."""
 
 
 def rooted(spec: PipelineSpec, root: Path) -> PipelineSpec:
-    """Return the spec with its lake, and the code that its flows name, resolved against the project root.
+    """Return the spec with its lake, and the code that its flows name, resolved against the project
+    root.
 
     Raises TerminalError `lake-misread` if the tables of a lake there would be looked for elsewhere.
     """
@@ -35,7 +38,9 @@ def rooted(spec: PipelineSpec, root: Path) -> PipelineSpec:
 def each_rooted(
     loaded: Iterable[PipelineSpec | BrokenPipeline], root: Path
 ) -> Iterator[PipelineSpec | BrokenPipeline]:
-    """Yield the pipelines of a project as `rooted` returns them; one that it refuses does not hide the others."""
+    """Yield the pipelines of a project as `rooted` returns them; one that it refuses does not hide
+    the others.
+    """
     for one in loaded:
         if isinstance(one, BrokenPipeline):
             yield one
@@ -67,7 +72,9 @@ def _refuse_misread(spec: PipelineSpec, lake: str) -> None:
 
 
 def relative(spec: PipelineSpec, flow: str) -> list[str]:
-    """Return labels (`the lake`, `the files of flow F`) of the paths that are relative to the project root."""
+    """Return labels (`the lake`, `the files of flow F`) of the paths that are relative to the
+    project root.
+    """
     source = spec.flows[flow].source
     files = source.files if isinstance(source, FilesSource) else ""
     return relative_lake(spec.lake) + (
@@ -76,7 +83,9 @@ def relative(spec: PipelineSpec, flow: str) -> list[str]:
 
 
 def relative_lake(lake: str) -> list[str]:
-    """Return the label `the lake` if the path of a lake is relative to the project root; else nothing."""
+    """Return the label `the lake` if the path of a lake is relative to the project root; else
+    nothing.
+    """
     return [] if Path(lake).is_absolute() else ["the lake"]
 
 
@@ -121,7 +130,9 @@ def suite_path(root: Path, name: str) -> Path:
 
 
 def expectation_lines(text: str, number: int) -> list[int]:
-    """Return the line on which each expectation starts; 1 if unknown. JSON is read as YAML, for its positions."""
+    """Return the line on which each expectation starts; 1 if unknown. JSON is read as YAML, for its
+    positions.
+    """
     try:
         document = parse(text.expandtabs(), {})
     except DocumentError:

@@ -1,7 +1,8 @@
-"""Check a query against its source tables without Spark: tables, columns, functions, keys; LIMIT and ORDER BY.
+"""Check a query against its source tables without Spark: tables, columns, functions, keys; LIMIT
+and ORDER BY.
 
-As in `expression_names`, only what is certain to be refused is a problem. All else is left to the drain, which resolves
-the query with Spark before it reads (`spark/derived/resolve.py`).
+As in `expression_names`, only what is certain to be refused is a problem. All else is left to the
+drain, which resolves the query with Spark before it reads (`spark/derived/resolve.py`).
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ _BEFORE_ALL = ("select", "distinct", "all", ",", ".")
 
 
 def _levels(words: list[Word]) -> Iterator[bool]:
-    """Yield of each word whether it is directly within a query, not within parentheses of an expression in it."""
+    """Yield of each word whether it is directly within a query, not within parentheses of an
+    expression in it.
+    """
     within = [True]
     for at, word in enumerate(words):
         if word.text == ")" and len(within) > 1:
@@ -155,7 +158,9 @@ def _is_table(words: list[Word], at: int) -> bool:
 
 
 def _made(words: list[Word]) -> set[str]:
-    """Return the names that the query makes: aliases, columns that they name, windows, parameters of lambdas."""
+    """Return the names that the query makes: aliases, columns that they name, windows, parameters
+    of lambdas.
+    """
     found = parameters(words)
     for at, word in enumerate(words):
         before = word_at(words, at - 1)

@@ -1,4 +1,6 @@
-"""Steps of a query that do not work within its keys, by the words that ask for them, each with what does instead."""
+"""Steps of a query that do not work within its keys, by the words that ask for them, each with what
+does instead.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ _STEPS: Mapping[str, tuple[frozenset[str], str]] = {
     "exists": (frozenset(("(select",)), _JOINS),
     "in": (frozenset(("(select",)), _JOINS),
 }
-"""Words with those of which one follows where they ask for a step, and what to write in the place of the step."""
+"""Words with those of which one follows where they ask for a step, and what to write in the place
+of the step.
+"""
 
 
 def problems(words: list[Word]) -> Iterator[str]:

@@ -1,4 +1,6 @@
-"""Derivations that keep the first rows of a key in an order: `deduplicate` keeps one, `top` several."""
+"""Derivations that keep the first rows of a key in an order: `deduplicate` keeps one, `top`
+several.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,8 @@ OrderBy = Annotated[
 class Deduplicate(Part):
     """One row per key: the first or the last of its source rows, with all of their columns.
 
-    Rows are ordered by `sequence_by`, then by all other columns, in the order of their names. A row without a sequence
-    is kept only if no other row of the key has one.
+    Rows are ordered by `sequence_by`, then by all other columns, in the order of their names. A row
+    without a sequence is kept only if no other row of the key has one.
     """
 
     UNTIMED: ClassVar[str] = "places a row by `sequence_by`, whenever it comes"
@@ -113,7 +115,8 @@ _LISTS = ("keys", "sequence_by")
 
 
 class Top(Part):
-    """The first rows of each group in an order, with all columns of the source, and their position from 1.
+    """The first rows of each group in an order, with all columns of the source, and their position
+    from 1.
 
     Rows are ordered by `order_by`, then by all other columns, in the order of their names.
     """
@@ -221,7 +224,8 @@ class Ordered(Protocol):
 
 
 def total_order(part: Ordered, columns: Sequence[str], *, descending: bool = False) -> list[Order]:
-    """Return the order of `part`, then all other `columns` of the source by name, so that only equal rows tie.
+    """Return the order of `part`, then all other `columns` of the source by name, so that only
+    equal rows tie.
 
     `descending`: the direction of the other columns.
     """

@@ -64,9 +64,11 @@ def graph(flows: Flows) -> FlowGraph:
 
 
 def name_writers(flows: Flows, neighbours: Neighbours | None = None) -> None:
-    """Write into each source table the flow that writes it, and its keys: of this pipeline, or as `neighbours` says.
+    """Write into each source table the flow that writes it, and its keys: of this pipeline, or as
+    `neighbours` says.
 
-    The keys of a derived flow may be those of its source tables, so it is settled before flows that read its table.
+    The keys of a derived flow may be those of its source tables, so it is settled before flows that
+    read its table.
     """
     found, reading = graph(flows), derived(flows)
     own = found.writers
@@ -120,7 +122,9 @@ def problems(flows: Flows) -> Iterator[Problem]:
 
 
 def column_problems(flow: DerivedFlow, at: int, writer: Flow | None) -> Iterator[Problem]:
-    """Yield problems of a flow with source table number `at`, by their path in the flow. `writer`: of that table."""
+    """Yield problems of a flow with source table number `at`, by their path in the flow. `writer`:
+    of that table.
+    """
     if writer is None:
         return result_columns.problems(flow, at, None, None)
     types, kind = writer.known_columns, writer.target.kind
@@ -143,7 +147,9 @@ def _columns(flows: Flows, found: FlowGraph, table: SourceTable) -> Mapping[str,
 
 
 def readers(pipeline: str, flows: Flows) -> Iterator[tuple[str | None, Reader]]:
-    """Yield the pipeline of each table that a flow reads, None for the flow's own, and the reader."""
+    """Yield the pipeline of each table that a flow reads, None for the flow's own, and the
+    reader.
+    """
     for name, flow in derived(flows).items():
         for one in flow.source.read:
             columns = tuple(column for column in flow.derivation.sought(one) if column is not None)

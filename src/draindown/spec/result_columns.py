@@ -1,4 +1,6 @@
-"""Check a derived flow against the columns of its source, as far as the pipeline file alone shows them."""
+"""Check a derived flow against the columns of its source, as far as the pipeline file alone shows
+them.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,11 @@ def problems(
     *,
     grows: bool = False,
 ) -> Iterator[Problem]:
-    """Yield problems of a derived flow's derivation with table number `at` of its source, by their path in the flow.
+    """Yield problems of a derived flow's derivation with table number `at` of its source, by their
+    path in the flow.
 
-    `kind`: that of the source table; None if it is not known. `grows`: whether input adds columns to it.
+    `kind`: that of the source table; None if it is not known. `grows`: whether input adds columns
+    to it.
     """
     if isinstance(flow.derivation, History):
         yield from _of_events(flow, at, kind, grows=grows)
@@ -77,7 +81,9 @@ def _spelled(name: str, same: str) -> str:
 def _of_events(
     flow: DerivedFlow, at: int, kind: TargetKind | None, *, grows: bool
 ) -> Iterator[Problem]:
-    """Yield why a table does not hold all events of a history, or has columns of which only a run knows."""
+    """Yield why a table does not hold all events of a history, or has columns of which only a run
+    knows.
+    """
     table, place = flow.source.read[at], ("source", *flow.source.place(at, "table"))
     if kind is not None and kind.idempotent:
         why = f"table {table} keeps one row per key, and its earlier rows are gone"
@@ -94,7 +100,9 @@ def _of_events(
 
 
 def _history(part: History, source: Types) -> Iterator[Problem]:
-    """Yield columns that the source lacks, keys and sequences that can't be compared, and what the condition names."""
+    """Yield columns that the source lacks, keys and sequences that can't be compared, and what the
+    condition names.
+    """
     for place, name in part.named:
         if name not in source:
             yield place, f"{name!r} is no column of the source{unlike(name, source)}"
@@ -107,7 +115,8 @@ def _history(part: History, source: Types) -> Iterator[Problem]:
 def _keyed(
     flow: DerivedFlow, field: str, keys: Sequence[str], at: int, source: Types
 ) -> Iterator[Problem]:
-    """Yield key columns that table number `at` lacks, where they are named: in the table's `keys`, or the flow's.
+    """Yield key columns that table number `at` lacks, where they are named: in the table's `keys`,
+    or the flow's.
 
     `field`: that of the derivation with the keys.
     """
@@ -158,7 +167,9 @@ def _time(place: tuple[str, ...], name: str, of: str, source: Types) -> Iterator
 def _timed(
     kind: str, keys: str, part: Window | Session, names: list[str], source: Types
 ) -> Iterator[Problem]:
-    """Yield problems of a part with a time, keys and measures. `keys`, `names`: its field with the keys, and these."""
+    """Yield problems of a part with a time, keys and measures. `keys`, `names`: its field with the
+    keys, and these.
+    """
     yield from _time((kind, "time"), part.time, "the source", source)
     yield from (((kind, *place), text) for place, text in _keys(keys, names, source))
     for place, text in part.expressions.items():
@@ -180,7 +191,9 @@ def _ranked(
 
 
 def _folded(part: Processor, source: Types) -> Iterator[Problem]:
-    """Yield the time, keys and order that the source lacks, and columns by which rows can't be ordered."""
+    """Yield the time, keys and order that the source lacks, and columns by which rows can't be
+    ordered.
+    """
     yield from _time(("processor", "order_by", "0"), part.time, "the source", source)
     yield from ((("processor", *place), text) for place, text in _keys("by", part.by, source))
     for at, name in enumerate(part.order_by[1:], 1):

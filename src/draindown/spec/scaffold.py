@@ -96,8 +96,8 @@ _YAML = ("null", "true", "false", "yes", "no", "on", "off", "y", "n")
 def init(directory: Path, name: str) -> list[Path]:
     """Write a pipeline called `name` below `directory` and return the files written.
 
-    Existing jobs, and an existing factory in dags/ or page in plugins/, are kept. Raises TerminalError `bad-name`,
-    `already-there`, `project-not-writable`; then no file was written.
+    Existing jobs, and an existing factory in dags/ or page in plugins/, are kept. Raises
+    TerminalError `bad-name`, `already-there`, `project-not-writable`; then no file was written.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", name) or name in _YAML:
         raise TerminalError(
@@ -120,7 +120,9 @@ def init(directory: Path, name: str) -> list[Path]:
 
 
 def _wanted(directory: Path, name: str) -> dict[Path, str]:
-    """Return the files to write, by their path below `directory`. Raises TerminalError `already-there`."""
+    """Return the files to write, by their path below `directory`. Raises TerminalError
+    `already-there`.
+    """
     files = _files(name)
     there = [str(path) for path in files if (directory / path).exists()]
     if there:

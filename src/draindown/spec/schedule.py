@@ -1,4 +1,5 @@
-"""The schedule of a pipeline: a cron line of five fields that has a next time, or one of Airflow's presets.
+"""The schedule of a pipeline: a cron line of five fields that has a next time, or one of Airflow's
+presets.
 
 Airflow evaluates cron lines with croniter, so croniter validates them here.
 """
@@ -29,7 +30,9 @@ _RANDOM = re.compile(
 
 
 def check_schedule(text: str) -> str:
-    """Return the schedule with single spaces. Raises ValueError if a field is wrong or no date ever matches."""
+    """Return the schedule with single spaces. Raises ValueError if a field is wrong or no date ever
+    matches.
+    """
     schedule = " ".join(text.split())
     if schedule in _REFUSED:
         raise ValueError(f"{schedule} is refused: {_REFUSED[schedule]}")
@@ -54,7 +57,9 @@ def check_schedule(text: str) -> str:
 
 
 def next_time(schedule: str, after: datetime) -> datetime:
-    """Return the first time of a schedule after a moment, in UTC. `schedule`: as `check_schedule` returns it."""
+    """Return the first time of a schedule after a moment, in UTC. `schedule`: as `check_schedule`
+    returns it.
+    """
     found: datetime = croniter(_LINES.get(schedule, schedule), after.astimezone(UTC)).get_next(
         datetime
     )
@@ -62,7 +67,9 @@ def next_time(schedule: str, after: datetime) -> datetime:
 
 
 def _check_field(part: str, at: int, name: str) -> None:
-    """Validate one field in a line of its own. For a whole line croniter often does not name the wrong field."""
+    """Validate one field in a line of its own. For a whole line croniter often does not name the
+    wrong field.
+    """
     line = ["*"] * len(_FIELDS)
     line[at] = part
     try:

@@ -1,4 +1,6 @@
-"""The derivation `session`: aggregates per run of events that follow each other without a long gap."""
+"""The derivation `session`: aggregates per run of events that follow each other without a long
+gap.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from draindown.spec.units import Duration
 class Session(Part):
     """One row per session: rows with the same `by`, each at most `gap` after the one before it.
 
-    A row exactly `gap` after the one before belongs to its session, as in Spark's `session_window`. A row without a
-    time lies in no session.
+    A row exactly `gap` after the one before belongs to its session, as in Spark's `session_window`.
+    A row without a time lies in no session.
     """
 
     START: ClassVar[str] = "session_start"
@@ -75,7 +77,10 @@ class Session(Part):
     @property
     def touches(self) -> str:
         """What a changed row touches, in words."""
-        return f"the sessions of its {', '.join(self.by)} at most a gap from its {self.time}, before and after the change"
+        return (
+            f"the sessions of its {', '.join(self.by)} at most a gap from its {self.time}, "
+            f"before and after the change"
+        )
 
     @property
     def expressions(self) -> Mapping[tuple[str, ...], str]:

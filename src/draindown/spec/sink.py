@@ -17,7 +17,9 @@ class SinkSpec(Model):
     """Where rows go to beside the table, and how a client connects."""
 
     kind: ClassVar[str]
-    """The key of the pipeline file that names a sink of this kind, and its name in every registry."""
+    """The key of the pipeline file that names a sink of this kind, and its name in every
+    registry.
+    """
     DELIVERIES: ClassVar[tuple[str, ...]]
     """The deliveries that it has; the first where the file doesn't say."""
     REFUSED: ClassVar[Mapping[str, str]] = {}

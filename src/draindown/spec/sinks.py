@@ -1,4 +1,6 @@
-"""The sinks of a flow, `also_to`: where a batch goes beside its table, which rows, and under which names."""
+"""The sinks of a flow, `also_to`: where a batch goes beside its table, which rows, and under which
+names.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,13 @@ from draindown.spec.sink import SinkSpec
 
 Delivery = Literal["at_least_once", "exactly_once"]
 SINKS: Mapping[str, type[SinkSpec]] = {"postgres": PostgresSink, "kafka": KafkaSink}
-"""The kinds of sinks by the name of their part. A new kind is one more entry, and one field below."""
+"""The kinds of sinks by the name of their part. A new kind is one more entry, and one field
+below.
+"""
 ORIGIN_KEY = "_origin"
-"""The key of a row of an append table in a sink: `unit:position` of the record that it came from."""
+"""The key of a row of an append table in a sink: `unit:position` of the record that it came
+from.
+"""
 QUARANTINED: Mapping[str, str] = {
     "quarantine_id": "string",
     "unit": "string",
@@ -189,7 +195,8 @@ class FlowSink(Model):
     def named(self, table: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
         """Return the columns that are sent, keys first, each with its name at the sink.
 
-        `table`: the columns of the table, from which those of draindown are left out unless they are keys.
+        `table`: the columns of the table, from which those of draindown are left out unless they
+        are keys.
         """
         chosen = self.columns or [name for name in table if not is_own(name)]
         renamed = chosen if isinstance(chosen, dict) else {name: name for name in chosen}
@@ -233,8 +240,8 @@ def problems(
 ) -> Iterator[Problem]:
     """Yield what can't work of the sinks of a flow.
 
-    `keys`: those of its target; none where it appends. `table`: its columns; None if only a run shows them.
-    `refuses`: whether the flow has a quarantine.
+    `keys`: those of its target; none where it appends. `table`: its columns; None if only a run
+    shows them. `refuses`: whether the flow has a quarantine.
     """
     for name, sink in sinks.items():
         place = ("also_to", name)
@@ -278,8 +285,8 @@ def _column_problems(
 def _key_problems(sink: FlowSink, keys: Sequence[str]) -> Iterator[Problem]:
     """Yield keys of the sink that are not those of the target.
 
-    The fate of a row is decided by the target's keys: with others, two rows of the table could be one of the sink, and
-    a delete would name none.
+    The fate of a row is decided by the target's keys: with others, two rows of the table could be
+    one of the sink, and a delete would name none.
     """
     asked = sink.part.keys
     if not asked:

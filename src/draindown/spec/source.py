@@ -56,22 +56,32 @@ Zone = Annotated[
 
 
 class SourceSpec(Model):
-    """What all kinds of sources of records have in common: how records are written, and how large a batch may be."""
+    """What all kinds of sources of records have in common: how records are written, and how large a
+    batch may be.
+    """
 
     kind: ClassVar[str]
-    """The key of the pipeline file that names a source of this kind, and its name in every registry."""
+    """The key of the pipeline file that names a source of this kind, and its name in every
+    registry.
+    """
     own_intakes: ClassVar[bool] = False
     """Whether each generation has an intake of its own. Otherwise all generations share one."""
     begins_with_fill: ClassVar[bool] = False
-    """Whether a generation begins with all that is there now. Otherwise it reads the slices again that were pinned."""
+    """Whether a generation begins with all that is there now. Otherwise it reads the slices again
+    that were pinned.
+    """
 
     counts_from: ClassVar[int] = 0
-    """The position of the first record of a unit that starts at 0: 1 for files, whose records people count."""
+    """The position of the first record of a unit that starts at 0: 1 for files, whose records
+    people count.
+    """
     raw_files: ClassVar[bool] = False
     """Whether raw input is files, which an audit can read again by itself."""
 
     bytes_estimated: ClassVar[bool] = False
-    """Whether the bytes of a unit are estimated from a few records: then they differ from look to look."""
+    """Whether the bytes of a unit are estimated from a few records: then they differ from look to
+    look.
+    """
 
     beside_rows: ClassVar[frozenset[str]] = frozenset({"max_bytes_per_trigger"})
     """The fields that don't change what a record becomes."""
@@ -96,11 +106,15 @@ class SourceSpec(Model):
 
     @property
     def separators(self) -> tuple[str | None, str | None]:
-        """What separates fractions and thousands of numbers that are text, where a column doesn't say; None: unsaid."""
+        """What separates fractions and thousands of numbers that are text, where a column doesn't
+        say; None: unsaid.
+        """
         return None, None
 
     def field_of(self, name: str, taken_from: str | None) -> str | None:
-        """Return the field of a record that holds the column `name`; None if it has a place beside the record."""
+        """Return the field of a record that holds the column `name`; None if it has a place beside
+        the record.
+        """
         if taken_from is None:
             return name
         if not self.PLACES:
@@ -139,5 +153,7 @@ class SourceSpec(Model):
 
     @property
     def most_units(self) -> tuple[int | None, str]:
-        """The most units of a batch, or records of a log (None: any number), and the setting that says so, in words."""
+        """The most units of a batch, or records of a log (None: any number), and the setting that
+        says so, in words.
+        """
         return None, ""

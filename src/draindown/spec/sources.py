@@ -47,7 +47,9 @@ def _known_format(name: object) -> str:
 
 
 MOST_FILES = 2000
-"""The most files of one batch. Each file costs Spark a task or a part of one, however small it is."""
+"""The most files of one batch. Each file costs Spark a task or a part of one, however small it
+is.
+"""
 
 
 class FilesSource(SourceSpec):
@@ -224,17 +226,23 @@ class FilesSource(SourceSpec):
 SOURCES: MutableMapping[str, type[SourceSpec]] = {
     one.kind: one for one in (FilesSource, KafkaSource)
 }
-"""The model of each kind of source. What it does is in `sources.registry`, how Spark reads it in `spark.sources`."""
+"""The model of each kind of source. What it does is in `sources.registry`, how Spark reads it in
+`spark.sources`.
+"""
 
 
 def kind_of(value: object) -> str | None:
-    """Return the kind that the mapping of a source is of: the one key of SOURCES that it has; None without one."""
+    """Return the kind that the mapping of a source is of: the one key of SOURCES that it has; None
+    without one.
+    """
     named = [kind for kind in SOURCES if isinstance(value, dict) and kind in value]
     return named[0] if len(named) == 1 else None
 
 
 class _OfAnyKind:
-    """Validates a source by the model of its kind, whose errors it passes on as one error, `source`."""
+    """Validates a source by the model of its kind, whose errors it passes on as one error,
+    `source`.
+    """
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

@@ -1,7 +1,8 @@
 """The words of Spark SQL: the keywords of its grammar and its built-in functions.
 
-They are listed here so that a pipeline file can be checked without a JVM. tests/spark/test_resolution.py compares both
-lists with Spark (`sql_keywords()`, `SHOW SYSTEM FUNCTIONS`).
+They are listed here so that a pipeline file can be checked without a JVM.
+tests/spark/test_resolution.py compares both lists with Spark (`sql_keywords()`, `SHOW SYSTEM
+FUNCTIONS`).
 """
 
 from __future__ import annotations
@@ -94,6 +95,8 @@ _FUNCTIONS = """
 KEYWORDS = frozenset(_KEYWORDS.split())
 """All keywords, reserved or not, in lower case."""
 OPERATORS = frozenset({"rlike", "regexp"})
-"""Operators that `sql_keywords()` leaves out, because the grammar has two spellings of one keyword."""
+"""Operators that `sql_keywords()` leaves out, because the grammar has two spellings of one
+keyword.
+"""
 FUNCTIONS = frozenset(_FUNCTIONS.split())
 """All functions of a session without extensions, in lower case, without operators."""

@@ -1,4 +1,6 @@
-"""Tables as the source of a derived flow: which ones, of which pipeline, and under which names they have its keys."""
+"""Tables as the source of a derived flow: which ones, of which pipeline, and under which names they
+have its keys.
+"""
 
 from __future__ import annotations
 
@@ -48,12 +50,16 @@ class SourceTable(Model):
 
     @property
     def written_by(self) -> str:
-        """The flow that writes the table, as the project's files say; empty until they are loaded."""
+        """The flow that writes the table, as the project's files say; empty until they are
+        loaded.
+        """
         return self._written_by
 
     @property
     def row_keys(self) -> tuple[str, ...]:
-        """The writing flow's keys, of which no two rows have the same; empty if it appends, or is not known."""
+        """The writing flow's keys, of which no two rows have the same; empty if it appends, or is
+        not known.
+        """
         return self._row_keys
 
     def column(self, key: str) -> str:
@@ -89,7 +95,9 @@ class TableSource(Model):
 
     @property
     def derivation(self) -> str:
-        """A digest of what the reading flow derives from the tables: another one needs another fill."""
+        """A digest of what the reading flow derives from the tables: another one needs another
+        fill.
+        """
         return self._derivation
 
     @property
@@ -99,7 +107,8 @@ class TableSource(Model):
 
     @property
     def sought(self) -> Mapping[str, Sequence[str | None]]:
-        """By key of the result, the column of each table by which rows of a key are found, in the order of `read`.
+        """By key of the result, the column of each table by which rows of a key are found, in the
+        order of `read`.
 
         None for a table that has no such column.
         """
@@ -107,7 +116,9 @@ class TableSource(Model):
 
     @property
     def told(self) -> str:
-        """The tables as a part of that digest, whatever their order; empty for one table under its own names."""
+        """The tables as a part of that digest, whatever their order; empty for one table under its
+        own names.
+        """
         if len(self.read) == 1 and not self.read[0].keys:
             return ""
         return json.dumps(sorted((one.table, sorted(one.keys.items())) for one in self.read))

@@ -1,4 +1,6 @@
-"""Kinds of target tables, and what holds for each of them. How rows are written is in `spark/targets/`."""
+"""Kinds of target tables, and what holds for each of them. How rows are written is in
+`spark/targets/`.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +8,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 Name = Literal["append", "upsert", "partial", "history"]
-"""The kinds that records are written to, each by a strategy. A derived table is written by `spark/derived/`."""
+"""The kinds that records are written to, each by a strategy. A derived table is written by
+`spark/derived/`.
+"""
 
 
 @dataclass(frozen=True)
 class TargetKind:
-    """Properties of a kind that other packages depend on. They ask for the property they need, never for the name.
+    """Properties of a kind that other packages depend on. They ask for the property they need,
+    never for the name.
 
-    `idempotent`: applying input again leaves the table as it is. `inseparable`: why a person can't withdraw a row,
-    restore it and keep it out, in words; empty if one can. `memory`: the table beside it with changes that none of its
-    rows shows; empty if it needs none.
+    `idempotent`: applying input again leaves the table as it is. `inseparable`: why a person can't
+    withdraw a row, restore it and keep it out, in words; empty if one can. `memory`: the table
+    beside it with changes that none of its rows shows; empty if it needs none.
     """
 
     name: str
@@ -55,4 +60,6 @@ HISTORY = TargetKind("history", idempotent=True, memory="hidden")
 DERIVED = TargetKind(
     "derived", idempotent=True, inseparable="its rows follow from those of its sources"
 )
-"""The table equals a query over other tables. Its rows are computed, so what is wrong is put right in the source."""
+"""The table equals a query over other tables. Its rows are computed, so what is wrong is put right
+in the source.
+"""

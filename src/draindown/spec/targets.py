@@ -19,7 +19,9 @@ from draindown.spec.target_kinds import APPEND, HISTORY, PARTIAL, UPSERT, Target
 from draindown.spec.units import Duration, Size, SizeOrNone
 
 RETAIN_FLOOR = 7 * 86400
-"""The shortest retention, in seconds: Delta's default for VACUUM. Readers and long jobs may need younger files."""
+"""The shortest retention, in seconds: Delta's default for VACUUM. Readers and long jobs may need
+younger files.
+"""
 
 
 TableName = Annotated[
@@ -97,12 +99,16 @@ class Target(Model):
 
     @property
     def essential(self) -> list[str]:
-        """Keys and sequence, each column once: what identifies and orders a change. Empty for an append table."""
+        """Keys and sequence, each column once: what identifies and orders a change. Empty for an
+        append table.
+        """
         return list(dict.fromkeys([*self.keys, *self.sequence_by]))
 
     @property
     def row_keys(self) -> list[str]:
-        """The columns that name a row of the table: the keys, and of a history the start of the row."""
+        """The columns that name a row of the table: the keys, and of a history the start of the
+        row.
+        """
         return self.keys if self.kind is not HISTORY else [*self.keys, History.START]
 
     @property

@@ -1,4 +1,5 @@
-"""Patterns of dates and times in a pipeline file, such as `d.M.yyyy HH:mm`: the part of Java's patterns that is exact.
+"""Patterns of dates and times in a pipeline file, such as `d.M.yyyy HH:mm`: the part of Java's
+patterns that is exact.
 
     pattern := part*      part := letters | 'text' | '' | character that is no letter
     yyyy    four digits                     yy      two digits, of a year from 2000 on
@@ -59,7 +60,9 @@ class Part:
 
 
 def check(pattern: str, kind: str) -> str:
-    """Return the pattern unchanged if it reads values of the type `kind`. Raises ValueError with the reason."""
+    """Return the pattern unchanged if it reads values of the type `kind`. Raises ValueError with
+    the reason.
+    """
     parts = parse(pattern)
     letters = [part.letter for part in parts if part.letter]
     if twice := next((letter for letter in letters if letters.count(letter) > 1), None):

@@ -1,4 +1,6 @@
-"""What a flow tolerates in its input: fields that the contract does not expect, and the share of refused records."""
+"""What a flow tolerates in its input: fields that the contract does not expect, and the share of
+refused records.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ class Drift(Model):
 
 
 class QuarantineBounds(Model):
-    """The largest share of records that may be refused, over source batches not yet published, from 20 records on.
+    """The largest share of records that may be refused, over source batches not yet published, from
+    20 records on.
 
     If all records are refused, the check fails whatever the bounds and however few they are.
     """

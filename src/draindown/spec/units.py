@@ -1,4 +1,6 @@
-"""Sizes, durations, shares and times in human notation: `256mb`, `7 days`. Values are whole bytes and seconds."""
+"""Sizes, durations, shares and times in human notation: `256mb`, `7 days`. Values are whole bytes
+and seconds.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ _LIMIT = 2**63 - 1
 
 
 def parse_size(value: object) -> int:
-    """Return the bytes of `256mb`, `1 gb`, `4096` (kb, mb, gb, tb are powers of 1024). Raises ValueError."""
+    """Return the bytes of `256mb`, `1 gb`, `4096` (kb, mb, gb, tb are powers of 1024). Raises
+    ValueError.
+    """
     number, unit = _split(value, "a size such as 256mb (b, kb, mb, gb, tb)")
     if unit and unit not in _SIZES:
         raise ValueError(f"unknown unit {unit!r} in size {value!r}; use one of b, kb, mb, gb, tb")
@@ -41,7 +45,9 @@ def parse_size(value: object) -> int:
 
 
 def parse_duration(value: object) -> int:
-    """Return the seconds of `7 days`, `90s`, `30 minutes`, `3600` (seconds to weeks, no months). Raises ValueError."""
+    """Return the seconds of `7 days`, `90s`, `30 minutes`, `3600` (seconds to weeks, no months).
+    Raises ValueError.
+    """
     number, unit = _split(
         value, "a duration such as 30 minutes (seconds, minutes, hours, days, weeks)"
     )
@@ -62,7 +68,9 @@ def parse_signed(value: object) -> int:
 
 
 def parse_window(value: object) -> int | str:
-    """Return the length of windows: seconds, or `12 months` for calendar months or years. Raises ValueError."""
+    """Return the length of windows: seconds, or `12 months` for calendar months or years. Raises
+    ValueError.
+    """
     found = _NUMBER_UNIT.fullmatch(value) if isinstance(value, str) else None
     each = _MONTHS.get(found[2].lower()) if found else None
     length = int(found[1]) * each if found and each else parse_duration(value)

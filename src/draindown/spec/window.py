@@ -20,10 +20,12 @@ _MOST_WINDOWS = 10_000
 
 
 class Window(Part):
-    """One row per window of time and group: tumbling windows, or hopping ones if `slide` is less than `size`.
+    """One row per window of time and group: tumbling windows, or hopping ones if `slide` is less
+    than `size`.
 
-    Windows begin at multiples of `slide` since 1970-01-01 00:00 UTC, or since the first `week_starts` after it; windows
-    of months begin with a month. A row without a time lies in no window.
+    Windows begin at multiples of `slide` since 1970-01-01 00:00 UTC, or since the first
+    `week_starts` after it; windows of months begin with a month. A row without a time lies in no
+    window.
     """
 
     START: ClassVar[str] = "window_start"
@@ -68,7 +70,9 @@ class Window(Part):
 
     @property
     def step(self) -> int:
-        """Seconds from the start of a window to the start of the next one; of months the most that it can be."""
+        """Seconds from the start of a window to the start of the next one; of months the most that
+        it can be.
+        """
         return self.seconds if self.slide is None else self.slide
 
     @property

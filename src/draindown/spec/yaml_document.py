@@ -1,7 +1,9 @@
-"""YAML text as plain values with their positions, read event by event so that depth and size are bounded.
+"""YAML text as plain values with their positions, read event by event so that depth and size are
+bounded.
 
-Scalars follow the core schema of YAML 1.2: `yes`, `on`, dates and `1:30` are text. `${NAME}` is replaced in values
-only, once, after parsing: a value from the environment is never read as YAML and never expanded again.
+Scalars follow the core schema of YAML 1.2: `yes`, `on`, dates and `1:30` are text. `${NAME}` is
+replaced in values only, once, after parsing: a value from the environment is never read as YAML and
+never expanded again.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ class Mark:
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem at a position. `variable` is the name of a missing environment variable, if that is the problem."""
+    """A problem at a position. `variable` is the name of a missing environment variable, if that is
+    the problem.
+    """
 
     mark: Mark
     path: Path

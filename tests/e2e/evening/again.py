@@ -1,4 +1,6 @@
-"""Input that is read again: replays by params and by command, backfills of dates with and without runs."""
+"""Input that is read again: replays by params and by command, backfills of dates with and without
+runs.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,9 @@ def _typed(scene: Scene) -> list[str]:
 
 
 def _read_again(scene: Scene, run_id: str, create: Callable[[], None]) -> None:
-    """Create a backfill of a date that ran: its files are read and change nothing, and each time leaves its reports."""
+    """Create a backfill of a date that ran: its files are read and change nothing, and each time
+    leaves its reports.
+    """
     before = _plans(scene, run_id)
     create()
     scene.shift.until(lambda: len(_plans(scene, run_id)) > len(before), "the run planned again")
@@ -147,7 +151,9 @@ def _dated(scene: Scene) -> tuple[datetime, str]:
 
 
 def _around(date: datetime) -> tuple[str, str]:
-    """From and to of a backfill of one date of a year: Airflow takes the beginning of its interval."""
+    """From and to of a backfill of one date of a year: Airflow takes the beginning of its
+    interval.
+    """
     began = date.replace(year=date.year - 1)
     return (began - timedelta(minutes=1)).isoformat(), (began + timedelta(minutes=1)).isoformat()
 

@@ -1,4 +1,6 @@
-"""Processes that die or are told to end while a drain is at work: its own, those of its task, and Airflow's."""
+"""Processes that die or are told to end while a drain is at work: its own, those of its task, and
+Airflow's.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from tests.e2e.evening.scene import Scene, action
 
 
 def _driver(python: int) -> tuple[int, int, int, int]:
-    """Process ids of a driver's Python and JVM, and of the runner and the supervisor of its task."""
+    """Process ids of a driver's Python and JVM, and of the runner and the supervisor of its
+    task.
+    """
     above = [process.pid for process in psutil.Process(python).parents()]
     jvm = next(pid for pid in above if _program(pid).endswith("java"))
     runner, supervisor = above[above.index(jvm) + 1 :][:2]
@@ -25,7 +29,9 @@ def _program(pid: int) -> str:
 
 
 def _struck(scene: Scene, number: signal.Signals, whom: Callable[[int], int]) -> str:
-    """Strike a process of a drain that has one batch behind it and is inside the next; the run, which must end well."""
+    """Strike a process of a drain that has one batch behind it and is inside the next; the run,
+    which must end well.
+    """
     with scene.held() as (run_id, python):
         jvm = _driver(python)[1]
         scene.shift.signal([whom(python)], number)
@@ -47,7 +53,9 @@ def _struck(scene: Scene, number: signal.Signals, whom: Callable[[int], int]) ->
 
 
 def _tells_of_the_dead(scene: Scene, run_id: str) -> list[str]:
-    """The first try's log says what the ledger has of it, or the next try's that it left no report."""
+    """The first try's log says what the ledger has of it, or the next try's that it left no
+    report.
+    """
     first = next(row["start"] for row in scene.now().of_run(run_id))
     records = sum(row["records"] for row in scene.now().of_start(first))
     text = scene.shift.log(run_id, "drain", 1) + scene.shift.log(run_id, "drain", 2)
@@ -127,7 +135,9 @@ def _everything(scene: Scene) -> list[str]:
 
 
 def _next_try_tells(scene: Scene, run_id: str, step: str = "drain") -> None:
-    """The log of the try that was struck may end anywhere: the next one tells how its driver ended."""
+    """The log of the try that was struck may end anywhere: the next one tells how its driver
+    ended.
+    """
     text = scene.shift.log(run_id, step)
     told = (
         f"an earlier try left no report: {step} was at work" in text
@@ -137,7 +147,9 @@ def _next_try_tells(scene: Scene, run_id: str, step: str = "drain") -> None:
 
 
 def _dead_is_told(scene: Scene, run_id: str) -> None:
-    """With Airflow gone, the command line says of the run how its driver ended, what it committed and what to type."""
+    """With Airflow gone, the command line says of the run how its driver ended, what it committed
+    and what to type.
+    """
     scene.shift.until(lambda: not scene.shift.drivers(), "its driver gone")
     text = scene.report("--run", run_id)
     records = sum(row["records"] for row in scene.now().of_run(run_id))

@@ -1,6 +1,8 @@
-"""What is so: tables, ledger, publication, lease and files of a pipeline, read without any code of draindown.
+"""What is so: tables, ledger, publication, lease and files of a pipeline, read without any code of
+draindown.
 
-Paths are those of docs/architecture.md, tables are read by `deltalake`, documents as JSON, locks by the kernel.
+Paths are those of docs/architecture.md, tables are read by `deltalake`, documents as JSON, locks by
+the kernel.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ SUMMED = ("units", "records", *FATES, *APPLIED)
 
 
 def rows(path: Path, columns: str = "*", version: int | None = None) -> list[dict[str, Any]]:
-    """Rows of a Delta table, of its newest version unless another is named; none where there is no table."""
+    """Rows of a Delta table, of its newest version unless another is named; none where there is no
+    table.
+    """
     if not (path / "_delta_log").is_dir():
         return []
     table = DeltaTable(str(path), version=version)
@@ -41,10 +45,12 @@ def sums(batches: Iterable[dict[str, Any]]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Facts:
-    """A pipeline as it stands. `table`: live rows; `published`: the newest document of what is, {} before the first.
+    """A pipeline as it stands. `table`: live rows; `published`: the newest document of what is, {}
+    before the first.
 
-    `quarantine`: refused rows, `withdrawn` those that the gate took out of the table, `open_rows` the ids of those that
-    nobody decided about; `parked`, `given_up`, `drained`: names of files; `publications`: versions published lately.
+    `quarantine`: refused rows, `withdrawn` those that the gate took out of the table, `open_rows`
+    the ids of those that nobody decided about; `parked`, `given_up`, `drained`: names of files;
+    `publications`: versions published lately.
     """
 
     table: list[dict[str, Any]]

@@ -1,4 +1,6 @@
-"""Pipeline files that break, new and scheduled ones; and input files that can't be read, change or hold nothing."""
+"""Pipeline files that break, new and scheduled ones; and input files that can't be read, change or
+hold nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What checks refuse: rows that fail the suite, a share of refused input; and what people do about it."""
+"""What checks refuse: rows that fail the suite, a share of refused input; and what people do about
+it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ _BAD_LINES = 40
 
 
 def _red(scene: Scene) -> str:
-    """A run whose check refuses: the drain is green, nothing is published, and that is what everybody says."""
+    """A run whose check refuses: the drain is green, nothing is published, and that is what
+    everybody says.
+    """
     version = scene.now().published.get("version")
     run_id = scene.shift.press(scene.orders)
     scene.ends(run_id, state="failed")

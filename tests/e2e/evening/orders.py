@@ -1,4 +1,6 @@
-"""A pipeline of the evening: its files, what they mean by plain Python, and a brake that holds its driver."""
+"""A pipeline of the evening: its files, what they mean by plain Python, and a brake that holds its
+driver.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +48,11 @@ def tidy(df):
 
 
 class Orders(Landing):
-    """Flow `f` of a pipeline of the project at `project`: one file a batch, keyed, with deletes, a rule and a suite.
+    """Flow `f` of a pipeline of the project at `project`: one file a batch, keyed, with deletes, a
+    rule and a suite.
 
-    `home` is the project for the first pipeline of all, and a directory of it for every other; no two share anything.
+    `home` is the project for the first pipeline of all, and a directory of it for every other; no
+    two share anything.
     """
 
     def __init__(self, project: Path, pipeline: str, *, first: bool = False, **flow: Any) -> None:
@@ -84,7 +88,8 @@ class Orders(Landing):
         self.yaml.write_text(yaml.safe_dump(self.document, sort_keys=False))
 
     def bring(self, files: int = 1, rows: int = 60, *, bad: int = 2, large: int = 0) -> list[Path]:
-        """Deliver files of changes: new keys and old ones, deletes, ties and duplicates, and refused lines.
+        """Deliver files of changes: new keys and old ones, deletes, ties and duplicates, and
+        refused lines.
 
         `bad` lines of each are refused, `large` rows of the first fail the gate.
         """
@@ -116,14 +121,18 @@ class Orders(Landing):
         return draft.rename(self.landing / name)
 
     def rewrite(self, path: Path, *lines: str) -> None:
-        """Write other lines into a file that was read; what it was is kept apart, as that is what was drained."""
+        """Write other lines into a file that was read; what it was is kept apart, as that is what
+        was drained.
+        """
         self.originals.mkdir(exist_ok=True)
         shutil.copy(path, self.originals)
         path.write_text("".join(f"{line}\n" for line in lines))
 
     @contextmanager
     def brake(self, after: int = 0) -> Iterator[None]:
-        """Hold its driver inside a batch, once `after` more batches are in the ledger; let go with the block."""
+        """Hold its driver inside a batch, once `after` more batches are in the ledger; let go with
+        the block.
+        """
         log = self.lake / "ledger" / "f" / "_delta_log"
         assert log.is_dir(), "a pipeline is braked once it has a ledger"
         self._held.unlink(missing_ok=True)
@@ -164,7 +173,8 @@ class Orders(Landing):
 
 @dataclass(frozen=True)
 class Meant:
-    """What raw files mean, in plain Python. `live`: rows (seq, a, b) by id; `refused`: (file, line) of each.
+    """What raw files mean, in plain Python. `live`: rows (seq, a, b) by id; `refused`: (file, line)
+    of each.
 
     `lines`: all of them; `blank`: those without anything.
     """
@@ -176,7 +186,9 @@ class Meant:
 
 
 def meant(files: Iterator[Path] | list[Path], without: set[str]) -> Meant:
-    """Fold the lines of files, whatever their order; files named in `without` were parked, or are not read yet."""
+    """Fold the lines of files, whatever their order; files named in `without` were parked, or are
+    not read yet.
+    """
     changes, refused, lines, blank = list[Change](), set[tuple[str, int]](), 0, 0
     for file in (file for file in files if file.name not in without):
         for at, line in enumerate(_text(file).splitlines(), 1):

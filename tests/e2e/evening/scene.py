@@ -1,4 +1,6 @@
-"""One action of the evening: what it does to Airflow and to a pipeline, and the truths that are looked at after it."""
+"""One action of the evening: what it does to Airflow and to a pipeline, and the truths that are
+looked at after it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from tests.e2e.evening.truths import Tally
 
 @dataclass
 class Scene:
-    """The pipeline that an action is about, at rest when it begins; `tally` takes what it looks at itself."""
+    """The pipeline that an action is about, at rest when it begins; `tally` takes what it looks at
+    itself.
+    """
 
     shift: Shift
     orders: Orders
@@ -45,7 +49,8 @@ class Scene:
 
     @contextmanager
     def held(self, files: int = 2, **conf: Any) -> Iterator[tuple[str, int]]:
-        """Trigger a run of new files that has a batch behind it and is held in the next; its id, its driver's Python.
+        """Trigger a run of new files that has a batch behind it and is held in the next; its id,
+        its driver's Python.
 
         The block may release it; at its end it goes on, if it lives.
         """
@@ -56,7 +61,9 @@ class Scene:
 
     @contextmanager
     def typed_and_held(self, files: int = 2) -> Iterator[tuple[subprocess.Popen[str], int]]:
-        """The same of `draindown run`, which dies with the block: its process, its driver's Python."""
+        """The same of `draindown run`, which dies with the block: its process, its driver's
+        Python.
+        """
         self.orders.bring(files)
         with self.orders.brake(after=1), self.shift.typing("run", self.name, "--json") as command:
             yield command, self.orders.await_held()
@@ -79,13 +86,17 @@ class Scene:
         return health | {"symptoms": {one["code"]: one for one in health.get("symptoms", [])}}
 
     def schedule(self, lead: float = 0) -> tuple[datetime, Callable[[], str | None]]:
-        """Give the pipeline a date a year, the next minute that is `lead` seconds ahead; that date, and its run."""
+        """Give the pipeline a date a year, the next minute that is `lead` seconds ahead; that date,
+        and its run.
+        """
         date = (datetime.now(UTC) + timedelta(seconds=lead + 59)).replace(second=0, microsecond=0)
         self.orders.write_yaml(schedule=f"{date.minute} {date.hour} {date.day} {date.month} *")
         return date, lambda: self.run_of(date)
 
     def run_of(self, date: datetime) -> str | None:
-        """The id of the run that a schedule or a backfill makes of the interval that ends at a date; None before."""
+        """The id of the run that a schedule or a backfill makes of the interval that ends at a
+        date; None before.
+        """
         where = f"dag_id = '{self.name}' and logical_date is not null and run_after like '{date:%Y-%m-%d %H:%M}%'"
         found = self.shift.ask(f"select run_id from dag_run where {where}")
         return str(found[0][0]) if found else None
@@ -118,7 +129,8 @@ Play = Callable[[Scene], Iterable[str] | None]
 
 @dataclass(frozen=True)
 class Action:
-    """A named thing that people do, or that happens to them. `play` returns the runs whose story is looked at.
+    """A named thing that people do, or that happens to them. `play` returns the runs whose story is
+    looked at.
 
     `short`: it is among the few of `make test`.
     """

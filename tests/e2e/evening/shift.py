@@ -1,6 +1,8 @@
-"""Airflow as on-call has it before them: what they press and type, and what it shows them. REST, CLI, task logs, pages.
+"""Airflow as on-call has it before them: what they press and type, and what it shows them. REST,
+CLI, task logs, pages.
 
-What Airflow knows is read from its database where a test only waits; what people are told is read where people read it.
+What Airflow knows is read from its database where a test only waits; what people are told is read
+where people read it.
 """
 
 from __future__ import annotations
@@ -212,7 +214,9 @@ class Shift(Airflow):
         self.until(lambda: self.ask(still)[0][0] == 0 and not self.drivers(), "settled", patience)
 
     def stop(self, meanwhile: Callable[[], None]) -> None:
-        """Stop all of Airflow as `make down` does, by SIGINT, the server last; `meanwhile` once the others are told."""
+        """Stop all of Airflow as `make down` does, by SIGINT, the server last; `meanwhile` once the
+        others are told.
+        """
         self.signal(self.leaders("scheduler", "dag-processor"), signal.SIGINT)
         meanwhile()
         for name in ("dag-processor", "scheduler"):
@@ -221,7 +225,9 @@ class Shift(Airflow):
         self.part("api-server").wait(_STOP_SECONDS)
 
     def started_runs(self, orders: Orders, kind: str) -> list[str]:
-        """Ids of a pipeline's runs of a kind (`scheduled`, `backfill`, `manual`), the oldest first."""
+        """Ids of a pipeline's runs of a kind (`scheduled`, `backfill`, `manual`), the oldest
+        first.
+        """
         where = f"dag_id = '{orders.spec.pipeline}' and run_type = '{kind}'"
         return [row[0] for row in self.ask(f"select run_id from dag_run where {where} order by id")]
 
@@ -240,7 +246,9 @@ class Shift(Airflow):
         return dict(json.loads(value) if isinstance(value, str) else value)
 
     def log(self, run_id: str, step: str, number: int | None = None) -> str:
-        """The log of a try of a task, of the newest unless said otherwise; empty where there is none."""
+        """The log of a try of a task, of the newest unless said otherwise; empty where there is
+        none.
+        """
         task = f"f.{step}" if step in STEPS else step
         tries = list(self.home.glob(f"logs/dag_id=*/run_id={run_id}/task_id={task}/attempt=*.log"))
         found = {int(path.stem.partition("=")[2]): path for path in tries}
@@ -262,7 +270,9 @@ class Shift(Airflow):
         return str(self.call("GET", f"/draindown/dag/{orders.spec.pipeline}", accept="html"))
 
     def processes_of(self, words: str) -> set[int]:
-        """Every process with these words in its command line that was started for this project, Airflow's own too."""
+        """Every process with these words in its command line that was started for this project,
+        Airflow's own too.
+        """
         found, ours = set(), f"DRAINDOWN_ROOT={self.project}\0".encode()
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):

@@ -33,9 +33,11 @@ def number(text: str) -> int:
 
 @dataclass(frozen=True)
 class Card:
-    """A run card. `rows`: fates, `records` and what applied consists of, of the start that it shows.
+    """A run card. `rows`: fates, `records` and what applied consists of, of the start that it
+    shows.
 
-    `moved`: files, records, applied of its first line; `others`: batches, files, records, applied by other starts.
+    `moved`: files, records, applied of its first line; `others`: batches, files, records, applied
+    by other starts.
     """
 
     mark: str
@@ -87,7 +89,9 @@ def _moved(text: str) -> tuple[str, ...]:
 
 @dataclass
 class Page(HTMLParser):
-    """The page of one pipeline with one flow. `runs`: headline, whether it is marked as bad, and card, by run id."""
+    """The page of one pipeline with one flow. `runs`: headline, whether it is marked as bad, and
+    card, by run id.
+    """
 
     text: str
     ledger: list[dict[str, str]] = field(default_factory=list)

@@ -1,4 +1,6 @@
-"""Runs that people start, with params that are right and wrong, once and twice; and tasks that they clear and mark."""
+"""Runs that people start, with params that are right and wrong, once and twice; and tasks that they
+clear and mark.
+"""
 
 from __future__ import annotations
 

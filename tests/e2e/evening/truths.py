@@ -1,4 +1,6 @@
-"""After an action: is the table right, is nothing left behind, and is what everybody was told what the ledger says?"""
+"""After an action: is the table right, is nothing left behind, and is what everybody was told what
+the ledger says?
+"""
 
 from __future__ import annotations
 
@@ -173,7 +175,9 @@ def of_command(tally: Tally, so: Facts, said: Said, code: int = 0) -> dict[str, 
 
 
 def _starts(tally: Tally, so: Facts, run_id: str, reports: list[dict[str, Any]]) -> None:
-    """Reports of drains against the ledger, start by start; no start of the run that committed may be missing."""
+    """Reports of drains against the ledger, start by start; no start of the run that committed may
+    be missing.
+    """
     drains = {one["start"]: one for one in reports if one["step"] == "drain"}
     tally.hold(
         "report",
@@ -217,7 +221,9 @@ def _xcoms(tally: Tally, shift: Shift, orders: Orders, so: Facts, run_id: str) -
 def _logs(
     tally: Tally, shift: Shift, so: Facts, run_id: str, reports: list[dict[str, Any]]
 ) -> None:
-    """The card in the log of the newest try of the drain, and the error in that of each step that failed."""
+    """The card in the log of the newest try of the drain, and the error in that of each step that
+    failed.
+    """
     text = shift.log(run_id, "drain")
     card, drain = shown.card(text), _newest_drain(reports)
     if (
@@ -258,7 +264,9 @@ def _card(
     drain: Mapping[str, Any] | None,
     run_id: str,
 ) -> None:
-    """The numbers of a card against the ledger: those of the start that it shows, and of all others of the run."""
+    """The numbers of a card against the ledger: those of the start that it shows, and of all others
+    of the run.
+    """
     made = sums(so.of_start(str(drain["start"]))) if drain else sums([])
     ran = sums(so.of_run(run_id))
     if drain and drain["outcome"] != "no report" and made["batches"]:
@@ -323,7 +331,9 @@ def _assets(tally: Tally, shift: Shift, orders: Orders, so: Facts, run_id: str) 
 def _version(
     tally: Tally, surface: str, orders: Orders, so: Facts, told: Mapping[str, Any]
 ) -> None:
-    """A version that was published, and how many rows were, of a run whose document still stands."""
+    """A version that was published, and how many rows were, of a run whose document still
+    stands.
+    """
     version = told["version"]
     if version in so.publications:
         earlier = [one for one in so.publications if one < version]

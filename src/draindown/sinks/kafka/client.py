@@ -1,4 +1,6 @@
-"""Clients of a Kafka cluster for sending: what the brokers say of the topic, and a producer. Every wait is bounded."""
+"""Clients of a Kafka cluster for sending: what the brokers say of the topic, and a producer. Every
+wait is bounded.
+"""
 
 from __future__ import annotations
 
@@ -73,9 +75,9 @@ _FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 class Client:
     """Clients of the sink's cluster. Their threads end with the process.
 
-    Methods raise TransientError `sink-unreachable`; TerminalError `sink-auth`, `sink-tls`, `sink-denied`,
-    `sink-missing`, `sink-options`, `secret-missing`. Once another producer has the transactional id, TransientError
-    `sink-fenced`.
+    Methods raise TransientError `sink-unreachable`; TerminalError `sink-auth`, `sink-tls`,
+    `sink-denied`, `sink-missing`, `sink-options`, `secret-missing`. Once another producer has the
+    transactional id, TransientError `sink-fenced`.
     """
 
     def __init__(
@@ -95,8 +97,8 @@ class Client:
     def producer(self, transactional_id: str = "", largest: int = _BATCH) -> Any:
         """Return a new producer, of transactions where it has an id for them.
 
-        `largest`: bytes of a record batch that the topic takes. A broker refuses a larger one whole, however small its
-        messages are, and the client does not divide it.
+        `largest`: bytes of a record batch that the topic takes. A broker refuses a larger one
+        whole, however small its messages are, and the client does not divide it.
         """
         longest = self._spec.delivery_timeout
         more: dict[str, Any] = {
@@ -113,7 +115,9 @@ class Client:
         return self._made("", "Producer", _PRODUCING | more)
 
     def ready(self, producer: Any) -> None:
-        """End all transactions of the producer's transactional id, and exclude the producers that began them."""
+        """End all transactions of the producer's transactional id, and exclude the producers that
+        began them.
+        """
         kafka, until = library(), time.monotonic() + self._wait
         while True:
             try:
@@ -127,11 +131,13 @@ class Client:
 
     @contextmanager
     def naming(self, producer: Any = None) -> Iterator[None]:
-        """Raise the error that a client's error within the block stands for; `producer`: the one that it calls.
+        """Raise the error that a client's error within the block stands for; `producer`: the one
+        that it calls.
 
-        A client that has heard of a fatal error raises it from the call that serves its callbacks, but serves the
-        callbacks behind it first. What these do makes Python raise SystemError in its place, with the fatal error as
-        its cause or, once a callback has cleared it, with none; the producer still has it then.
+        A client that has heard of a fatal error raises it from the call that serves its callbacks,
+        but serves the callbacks behind it first. What these do makes Python raise SystemError in
+        its place, with the fatal error as its cause or, once a callback has cleared it, with none;
+        the producer still has it then.
         """
         kafka = library()
         try:
@@ -155,7 +161,9 @@ class Client:
             self._sends = False
 
     def reader(self, topic: str, start: int | None = None) -> Any:
-        """Return a reader of the first partition of a topic. With `start`: of committed messages from there on."""
+        """Return a reader of the first partition of a topic. With `start`: of committed messages
+        from there on.
+        """
         kafka = library()
         level = "read_uncommitted" if start is None else "read_committed"
         options = {
@@ -171,7 +179,9 @@ class Client:
         return made
 
     def make_topic(self, topic: str, settings: Mapping[str, str]) -> None:
-        """Make a topic of one partition, replicated as the brokers do by default, and wait until it has a leader."""
+        """Make a topic of one partition, replicated as the brokers do by default, and wait until it
+        has a leader.
+        """
         admin, kafka = library("admin"), library()
         client = self._made("admin", "AdminClient", {})
         asked = client.create_topics(
@@ -217,7 +227,9 @@ class Client:
         return {name: one.value for name, one in self._result(client, future).items()}
 
     def named(self, error: KafkaError, row: str = "") -> DraindownError:
-        """Return the error that a client's error stands for; `row`: the key of the row whose message failed."""
+        """Return the error that a client's error stands for; `row`: the key of the row whose
+        message failed.
+        """
         worst = next(
             (one for one in map(self._terminal, [error, *self._heard]) if one is not None), None
         )
@@ -247,7 +259,9 @@ class Client:
             raise self.named(error.args[0]) from error
 
     def _result(self, client: Any, future: Any) -> Any:
-        """Return a future's result. Raises at once if the brokers refused this client, which would go on trying."""
+        """Return a future's result. Raises at once if the brokers refused this client, which would
+        go on trying.
+        """
         kafka, until = library(), time.monotonic() + self._wait + 1
         while not future.done() and time.monotonic() < until:
             client.poll(_STEP)
@@ -273,7 +287,8 @@ class Client:
     def _terminal(self, error: KafkaError) -> tuple[str, str] | None:
         """Return code and help of an error that a retry does not mend.
 
-        A broker that restarts breaks handshakes, so a broken one means wrong settings only before the first answer.
+        A broker that restarts breaks handshakes, so a broken one means wrong settings only before
+        the first answer.
         """
         is_handshake = error.name() == "_SSL" or "SSL handshake failed" in error.str()
         if is_handshake and self._has_met and "certificate" not in error.str():
@@ -307,7 +322,9 @@ class Client:
 
 
 def broken_by(producer: Any) -> KafkaError:
-    """Return what broke a producer. Each call of its transactions says so; one without them only says that it is so."""
+    """Return what broke a producer. Each call of its transactions says so; one without them only
+    says that it is so.
+    """
     kafka = library()
     try:
         producer.begin_transaction()

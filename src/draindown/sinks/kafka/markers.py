@@ -1,7 +1,9 @@
-"""The topic that remembers batches which were sent exactly once: the epoch of each place, the newest batch per writer.
+"""The topic that remembers batches which were sent exactly once: the epoch of each place, the
+newest batch per writer.
 
-A marker is committed in one transaction with the messages of its batch. The topic is compacted and has one partition;
-its keys are place and writer, JSON lists, so that Kafka keeps the newest marker of each. The epoch has the writer ''.
+A marker is committed in one transaction with the messages of its batch. The topic is compacted and
+has one partition; its keys are place and writer, JSON lists, so that Kafka keeps the newest marker
+of each. The epoch has the writer ''.
 """
 
 from __future__ import annotations
@@ -47,9 +49,9 @@ class Marked:
     def portions(self, batch: SinkBatch) -> int | None:
         """Return how many portions of a batch are there; None if it is done.
 
-        Only the newest batch of a writer is looked for. With other rows under its number none is there: a person gave
-        those up. An earlier number is that of a lake which was restored from an older copy, as epochs exclude older
-        drivers.
+        Only the newest batch of a writer is looked for. With other rows under its number none is
+        there: a person gave those up. An earlier number is that of a lake which was restored from
+        an older copy, as epochs exclude older drivers.
         """
         newest, done = self.batches.get(batch.writer, (None, 0))
         if newest is None:
@@ -63,7 +65,9 @@ class Marked:
 
 
 class Markers:
-    """The markers of one place. Methods raise what `Client` names, and TerminalError `sink-records`."""
+    """The markers of one place. Methods raise what `Client` names, and TerminalError
+    `sink-records`.
+    """
 
     def __init__(self, client: Client, spec: KafkaSink, place: SinkPlace) -> None:
         self._client, self._spec, self._place = client, spec, place
@@ -79,7 +83,9 @@ class Markers:
         self._judge(self._settings())
 
     def make(self) -> None:
-        """Make the topic if there is none and the pipeline file says `create`. Raises as `check` does."""
+        """Make the topic if there is none and the pipeline file says `create`. Raises as `check`
+        does.
+        """
         settings = self._settings()
         if settings is None and self._spec.create:
             self._client.make_topic(self._spec.markers, _SETTINGS)
@@ -93,9 +99,10 @@ class Markers:
     def read(self) -> Marked:
         """Return what was committed of the place before the call.
 
-        Markers of other sinks lie between. A reader of committed messages gets nothing behind the first open
-        transaction of a partition, whoever has it: so it reads on until it is behind all that was written before, which
-        takes as long as the oldest of these transactions. Raises TransientError `sink-unreachable` if that is too long.
+        Markers of other sinks lie between. A reader of committed messages gets nothing behind the
+        first open transaction of a partition, whoever has it: so it reads on until it is behind all
+        that was written before, which takes as long as the oldest of these transactions. Raises
+        TransientError `sink-unreachable` if that is too long.
         """
         kafka = library()
         with self._client.naming():

@@ -1,8 +1,8 @@
 """Rows of a batch as messages: key, value and headers.
 
-The key is the text of the only key column, or a JSON object of several. The value is a JSON object of all columns; a
-delete has none (a tombstone). A target without keys sends a withdrawn row as a message with the header `withdrawn` and
-the row's id in its value; the key only places it.
+The key is the text of the only key column, or a JSON object of several. The value is a JSON object
+of all columns; a delete has none (a tombstone). A target without keys sends a withdrawn row as a
+message with the header `withdrawn` and the row's id in its value; the key only places it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class Message:
 
 
 class Messages:
-    """Makes the messages of one batch. `place_by`: the columns that place rows without keys; none: their origin."""
+    """Makes the messages of one batch. `place_by`: the columns that place rows without keys; none:
+    their origin.
+    """
 
     def __init__(
         self, batch: SinkBatch, columns: Sequence[SinkColumn], place_by: Sequence[str] = ()
@@ -41,7 +43,8 @@ class Messages:
         self._keyed = self._keys != [ORIGIN]
         self._placing = self._keys if self._keyed else list(place_by) or self._keys
         place = batch.place
-        # with its digest: the rows of a batch that was given up and computed again are other messages
+        # with its digest: the rows of a batch that was given up and computed again are other
+        # messages
         batch_of_place = (batch.writer, str(batch.number), batch.digest)
         self._batch = "\x1f".join(
             (place.lake, place.pipeline, place.flow, place.sink, *batch_of_place)
@@ -78,7 +81,9 @@ class Messages:
         return "{" + ",".join([self._fields[at] + row[at] for at in places]) + "}"
 
     def _placed(self, rows: pa.RecordBatch) -> list[bytes | None]:
-        """Return what places each row: the only column's value, text as it is, or an object of several."""
+        """Return what places each row: the only column's value, text as it is, or an object of
+        several.
+        """
         columns = [rows.column(name) for name in self._placing]
         if len(columns) > 1:
             fields = [self._fields[self._names.index(name)] for name in self._placing]

@@ -1,4 +1,6 @@
-"""A Kafka topic as a sink, at least once: a batch that is sent again has the same messages with the same ids."""
+"""A Kafka topic as a sink, at least once: a batch that is sent again has the same messages with the
+same ids.
+"""
 
 from __future__ import annotations
 
@@ -85,10 +87,14 @@ class KafkaTopic(Sink):
             )
 
     def fence(self, epoch: int) -> None:
-        """Do nothing: the topic keeps no epoch, and messages of a frozen driver are known by their ids."""
+        """Do nothing: the topic keeps no epoch, and messages of a frozen driver are known by their
+        ids.
+        """
 
     def unsendable(self, columns: Sequence[SinkColumn]) -> Mapping[str, str]:
-        """See `Sink.unsendable`. The bound of a message is the topic's; its size is judged a bit too large."""
+        """See `Sink.unsendable`. The bound of a message is the topic's; its size is judged a bit
+        too large.
+        """
         most = self._largest()
         keys = [column for column in columns if column.key]
         size = " + ".join([str(_AROUND), *map(_size, columns), *map(_size, keys)])
@@ -132,7 +138,9 @@ class KafkaTopic(Sink):
         return int(self._settings().get(_MAX_BYTES, 1_048_588))
 
     def _settings(self) -> Mapping[str, str]:
-        """Return the topic's settings, which are asked for once: a sink lives as long as a batch."""
+        """Return the topic's settings, which are asked for once: a sink lives as long as a
+        batch.
+        """
         if self._found is None:
             self._found = self._client.topic_settings()
         return self._found
@@ -194,7 +202,9 @@ class KafkaTopic(Sink):
         raise self._named(*(found or (broken_by(producer), "")))
 
     def _named(self, error: KafkaError, row: str = "") -> DraindownError:
-        """Return the error that a client's error stands for; a message that is refused may be given up."""
+        """Return the error that a client's error stands for; a message that is refused may be given
+        up.
+        """
         found = self._client.named(error)
         if found.code != CODE:
             return self._client.named(error, row)
@@ -210,12 +220,16 @@ class KafkaTopic(Sink):
 
 
 def ignored() -> AbstractContextManager[None]:
-    """Ignore an error of a producer that is given up: the next driver ends what this one left open."""
+    """Ignore an error of a producer that is given up: the next driver ends what this one left
+    open.
+    """
     return suppress(library().KafkaException, DraindownError, SystemError)
 
 
 def _size(column: SinkColumn) -> str:
-    """Return the most bytes of a column in a message, in Spark SQL: a character of JSON may take six bytes."""
+    """Return the most bytes of a column in a message, in Spark SQL: a character of JSON may take
+    six bytes.
+    """
     name, around = quoted(column.name), len(column.name.encode()) + _PER_COLUMN
     base = column.type.partition("<")[0]
     if base not in _BY_LENGTH:

@@ -26,10 +26,12 @@ _BEFORE_4 = "message.format.version"
 
 
 class KafkaTransactions(KafkaTopic):
-    """A topic that gets each batch in a transaction with a marker; one that takes long gets it portion by portion.
+    """A topic that gets each batch in a transaction with a marker; one that takes long gets it
+    portion by portion.
 
-    The transactional id names the place and no generation. Whoever begins ends what earlier drivers left open, and
-    excludes them; then it reads the markers, then it sends. `clock`: seconds, as of `time.monotonic`.
+    The transactional id names the place and no generation. Whoever begins ends what earlier drivers
+    left open, and excludes them; then it reads the markers, then it sends. `clock`: seconds, as of
+    `time.monotonic`.
 
     Methods raise what `KafkaTopic` and `Markers` raise, and TransientError `sink-fenced`.
     """
@@ -157,7 +159,9 @@ class KafkaTransactions(KafkaTopic):
         self._marked = replace(marked, batches={**marked.batches, batch.writer: sent})
 
     def _commit(self, marker: Mapping[str, bytes]) -> None:
-        """Commit, with a marker as the last message: while it is not committed, no reader gets behind it."""
+        """Commit, with a marker as the last message: while it is not committed, no reader gets
+        behind it.
+        """
         self._confirm(self._producer)
         with self._client.naming(self._producer):
             self._producer.produce(
@@ -170,7 +174,9 @@ class KafkaTransactions(KafkaTopic):
 
     @contextmanager
     def _aborting(self) -> Iterator[None]:
-        """Abort the transaction if the block raises, so that readers don't wait, and let go of the producer."""
+        """Abort the transaction if the block raises, so that readers don't wait, and let go of the
+        producer.
+        """
         try:
             yield
         except BaseException:

@@ -33,7 +33,8 @@ _SETTINGS = """select set_config('statement_timeout', %(wait)s, false), set_conf
 class Connection:
     """At most one connection, made when it is needed. After an error the next use makes another.
 
-    Construction raises TerminalError `sink-client-missing`. Blocks of `step` raise what `failures` names.
+    Construction raises TerminalError `sink-client-missing`. Blocks of `step` raise what `failures`
+    names.
     """
 
     def __init__(
@@ -72,7 +73,9 @@ class Connection:
             self._watch = None
 
     def again(self) -> None:
-        """Have a block of `step` begin anew with its time, as it does before each statement that may take `timeout`."""
+        """Have a block of `step` begin anew with its time, as it does before each statement that
+        may take `timeout`.
+        """
         if self._watch is not None:
             self._watch.begin()
 
@@ -132,7 +135,8 @@ class Connection:
 
 
 class _Watch:
-    """Breaks the connection if a block takes longer: a frozen server keeps its sockets open, and clients wait.
+    """Breaks the connection if a block takes longer: a frozen server keeps its sockets open, and
+    clients wait.
 
     `begin` has the time begin anew. `is_late`: whether the connection was broken.
     """
@@ -165,7 +169,9 @@ class _Watch:
 
 
 def _library() -> Any:
-    """Return the client's module. It is imported where it is used: flows without Postgres do not need it."""
+    """Return the client's module. It is imported where it is used: flows without Postgres do not
+    need it.
+    """
     try:
         import psycopg
     except ImportError as error:

@@ -1,4 +1,6 @@
-"""Find the row that the server refuses: a constraint or a trigger names a value or nothing, seldom the row's key."""
+"""Find the row that the server refuses: a constraint or a trigger names a value or nothing, seldom
+the row's key.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,12 @@ def attempt(
     work: Callable[[int | None], None],
     key: Callable[[int], str],
 ) -> None:
-    """Do `work` of all rows (None), in a transaction; if the server refuses a row, find the first such row.
+    """Do `work` of all rows (None), in a transaction; if the server refuses a row, find the first
+    such row.
 
-    `work` does that of the first N of `rows` rows, N by N in a fixed order. `key` returns the key of row N from 0, as
-    JSON. Rows are tried by halves, log2 of `rows` times. Nothing of the work is left then.
+    `work` does that of the first N of `rows` rows, N by N in a fixed order. `key` returns the key
+    of row N from 0, as JSON. Rows are tried by halves, log2 of `rows` times. Nothing of the work is
+    left then.
 
     Raises RowRefused, and every other error of the client.
     """

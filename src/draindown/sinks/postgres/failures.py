@@ -1,4 +1,6 @@
-"""What Postgres and its client say when something fails, as errors of draindown: who acts, and how."""
+"""What Postgres and its client say when something fails, as errors of draindown: who acts, and
+how.
+"""
 
 from __future__ import annotations
 
@@ -112,8 +114,8 @@ def is_refusal(error: psycopg.Error) -> bool:
 def ways(error: psycopg.Error, table: str) -> list[str]:
     """Return what helps against a refused row, most helpful first; empty if only its values say.
 
-    The server checks a unique constraint row by row unless it is deferred: rows of one batch that exchange their values
-    break it on the way.
+    The server checks a unique constraint row by row unless it is deferred: rows of one batch that
+    exchange their values break it on the way.
     """
     key, name = _KEY.search(error.diag.message_detail or ""), error.diag.constraint_name
     if error.sqlstate != "23505" or key is None or name is None:

@@ -1,4 +1,6 @@
-"""What makes two keys of the flow one row at the server: types, collations, operator classes, other unique indexes."""
+"""What makes two keys of the flow one row at the server: types, collations, operator classes, other
+unique indexes.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from draindown.sinks.postgres.types import PostgresType
 if TYPE_CHECKING:
     import psycopg
 
-# the arrays: key columns; those that its own collation or operator class compares; all that decide which rows clash
+# the arrays: key columns; those that its own collation or operator class compares; all that decide
+# which rows clash
 _INDEXES = """select n.nspname, c.relname, o.conname, t.nspname, r.relname,
         i.indrelid = %(table)s and i.indisunique and i.indisvalid and i.indimmediate and not i.indisexclusion
             and i.indpred is null and i.indexprs is null,
@@ -54,8 +57,8 @@ class UniqueIndex:
         serves: whether ON CONFLICT on its columns finds it.
         computes: whether it compares expressions, or by other operators than equality.
         columns: its key columns.
-        lax: those of them whose different values are equal by the index's own collation or operator class.
-        used: every column that decides which rows clash.
+        lax: those of them whose different values are equal by the index's own collation or operator
+        class. used: every column that decides which rows clash.
     """
 
     name: str
@@ -71,12 +74,16 @@ class UniqueIndex:
         return self.serves and self.columns == keys and not self.lax
 
     def merges(self, keys: frozenset[str]) -> bool:
-        """Return whether different values of `keys`, whatever the other columns are, may be one value to the index."""
+        """Return whether different values of `keys`, whatever the other columns are, may be one
+        value to the index.
+        """
         return self.used <= keys and (self.computes or self.columns < keys or bool(self.lax))
 
 
 def indexes(opened: psycopg.Connection[Any], table: int) -> tuple[UniqueIndex, ...]:
-    """Return the unique indexes and exclusion constraints of a table and its partitions. `table`: its oid."""
+    """Return the unique indexes and exclusion constraints of a table and its partitions. `table`:
+    its oid.
+    """
     return tuple(_index(*row) for row in opened.execute(_INDEXES, {"table": table}))
 
 
@@ -98,7 +105,9 @@ def _index(
 
 
 def merging_type(column: SinkColumn, found: PostgresType) -> str | None:
-    """Return why different values of a key column may be one value of the target's type; None if they can't."""
+    """Return why different values of a key column may be one value of the target's type; None if
+    they can't.
+    """
     if column.type != "string":
         return None
     if found.name == "uuid":
@@ -113,7 +122,9 @@ def merging_type(column: SinkColumn, found: PostgresType) -> str | None:
 def merging_indexes(
     found: Sequence[UniqueIndex], keys: frozenset[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield why an index allows one row for keys that differ, with the statement that removes the index."""
+    """Yield why an index allows one row for keys that differ, with the statement that removes the
+    index.
+    """
     for index in found:
         if index.merges(keys):
             yield f"keys that differ may be one value to the unique index {index.name}", index.drop

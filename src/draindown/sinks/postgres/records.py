@@ -1,6 +1,8 @@
-"""The table draindown_sinks beside the target: the epoch of each place, and the newest batch of each writer.
+"""The table draindown_sinks beside the target: the epoch of each place, and the newest batch of
+each writer.
 
-The row of a place has the writer ''. It is locked while a batch is applied, so batches of a place never overlap.
+The row of a place has the writer ''. It is locked while a batch is applied, so batches of a place
+never overlap.
 """
 
 from __future__ import annotations
@@ -75,7 +77,9 @@ class Records:
                 raise
 
     def fence(self, opened: psycopg.Connection[Any], epoch: int) -> None:
-        """Lock the place until the transaction ends, and exclude lower epochs. Raises TransientError `sink-fenced`."""
+        """Lock the place until the transaction ends, and exclude lower epochs. Raises
+        TransientError `sink-fenced`.
+        """
         place = self._of(_NOBODY)
         opened.execute(
             f"insert into {self._table} (lake, pipeline, flow, sink, writer, epoch) values (%s, %s, %s, %s, %s, %s)"
@@ -100,7 +104,9 @@ class Records:
             )
 
     def newest(self, opened: psycopg.Connection[Any], writer: str) -> SinkBatch | None:
-        """Return the newest recorded batch of a writer; None if none is, or nothing is recorded yet."""
+        """Return the newest recorded batch of a writer; None if none is, or nothing is recorded
+        yet.
+        """
         if not self._exists(opened):
             return None
         row = opened.execute(

@@ -34,11 +34,12 @@ def _nothing(step: str) -> None:
 
 
 class PostgresTable(Sink):
-    """A table of a database. Nothing is connected before a method needs it, and no method alters a table.
+    """A table of a database. Nothing is connected before a method needs it, and no method alters a
+    table.
 
-    Methods raise TransientError `sink-unreachable`, `sink-busy`, `sink-full`, `sink-fenced`; TerminalError `sink-auth`,
-    `sink-tls`, `sink-denied`, `sink-missing`, `sink-unfit`, `sink-records`, `sink-refused`, `sink-options`,
-    `secret-missing`.
+    Methods raise TransientError `sink-unreachable`, `sink-busy`, `sink-full`, `sink-fenced`;
+    TerminalError `sink-auth`, `sink-tls`, `sink-denied`, `sink-missing`, `sink-unfit`,
+    `sink-records`, `sink-refused`, `sink-options`, `secret-missing`.
     """
 
     records = True
@@ -156,7 +157,9 @@ class PostgresTable(Sink):
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Begin, and commit at the end of the block. An error breaks the connection, so the server undoes all of it."""
+        """Begin, and commit at the end of the block. An error breaks the connection, so the server
+        undoes all of it.
+        """
         with self._connection.step("begin a batch of", NOT_COMMITTED) as opened:
             opened.execute("begin isolation level read committed")
             # rows may take their time until they come; nothing is locked then
@@ -181,8 +184,8 @@ class PostgresTable(Sink):
     def _is_done(opened: psycopg.Connection[Any], records: Records, batch: SinkBatch) -> bool:
         """Return whether the batch is recorded as the newest one.
 
-        With other rows under its number it is not: a person gave those up. Nor is one with a lower number: the lake was
-        restored from an older copy, as epochs exclude older drivers.
+        With other rows under its number it is not: a person gave those up. Nor is one with a lower
+        number: the lake was restored from an older copy, as epochs exclude older drivers.
         """
         newest = records.newest(opened, batch.writer)
         return newest is not None and (newest.number, newest.digest) == (batch.number, batch.digest)

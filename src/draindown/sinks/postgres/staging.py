@@ -1,4 +1,6 @@
-"""Rows of a batch in a temporary table of their own. The server drops it with the transaction, whatever ends that."""
+"""Rows of a batch in a temporary table of their own. The server drops it with the transaction,
+whatever ends that.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ class Staging:
         opened.execute(f"create temp table {self._plain} ({listed}) on commit drop")
 
     def fill(self, rows: Iterable[pa.RecordBatch], fates: bool) -> None:
-        """Copy rows into it. The time that `rows` takes to give them is not bounded here. Raises RowRefused."""
+        """Copy rows into it. The time that `rows` takes to give them is not bounded here. Raises
+        RowRefused.
+        """
         names = [column.name for column in self._columns]
         listed = [*self._names, identifier(FATE)] if fates else self._names
         statement = f"copy {self._name} ({', '.join(listed)}) from stdin (format csv)"
@@ -90,7 +94,9 @@ class Staging:
         culprit.attempt(opened, rows, timed, key)
 
     def _apply(self, opened: psycopg.Connection[Any], most: int | None) -> None:
-        """Apply all rows, or the first ones: deletes come first, their rows may hold what a unique index guards."""
+        """Apply all rows, or the first ones: deletes come first, their rows may hold what a unique
+        index guards.
+        """
         fate, names = identifier(FATE), ", ".join(self._names)
         rows = self._name if most is None else f"({self._ordered} limit {most})"
         opened.execute(
@@ -113,7 +119,9 @@ class Staging:
             self._refuse_changed(opened)
 
     def _refuse_changed(self, opened: psycopg.Connection[Any]) -> None:
-        """Raise TerminalError `sink-unfit` if a trigger gave a row another key, or left it out or in place."""
+        """Raise TerminalError `sink-unfit` if a trigger gave a row another key, or left it out or
+        in place.
+        """
         keys, there = (
             ", ".join(self._keys),
             f"exists (select from {self._target.text} t where {self._same})",

@@ -1,4 +1,6 @@
-"""The table that a sink sends to, as the catalog has it, and whether columns, keys and rights fit."""
+"""The table that a sink sends to, as the catalog has it, and whether columns, keys and rights
+fit.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +46,11 @@ _LONGEST = 63  # bytes of a name, as servers are built
 
 @dataclass(frozen=True)
 class TargetColumn:
-    """A column of the target: its type, whether each row must give it a value, and whether none may.
+    """A column of the target: its type, whether each row must give it a value, and whether none
+    may.
 
-    `declared`: type and collation, as DDL has them. `exact`: whether its collation tells all different texts apart.
+    `declared`: type and collation, as DDL has them. `exact`: whether its collation tells all
+    different texts apart.
     """
 
     type: PostgresType
@@ -108,7 +112,9 @@ class Target:
             )
 
     def changed_by_trigger(self, key: str) -> TerminalError:
-        """Return the error of a row that was sent and is not there under its key, or was deleted and is there."""
+        """Return the error of a row that was sent and is not there under its key, or was deleted
+        and is there.
+        """
         found = f"key {key}: a trigger gave the row another key, or left it out: {', '.join(self.triggers)}"
         drops = [f"DROP TRIGGER {identifier(name)} ON {self.text};" for name in self.triggers]
         return self._error("sink-unfit", found, drops)
@@ -193,7 +199,9 @@ class Target:
 def look(
     opened: psycopg.Connection[Any], table: str, place: str, columns: Sequence[SinkColumn] = ()
 ) -> Target:
-    """Read the target's catalog. Raises TerminalError `sink-missing`, with the DDL for `columns`."""
+    """Read the target's catalog. Raises TerminalError `sink-missing`, with the DDL for
+    `columns`.
+    """
     quoted = ".".join(identifier(part) for part in table.split("."))
     row = opened.execute(_TABLE, [quoted]).fetchone()
     if row is None:
@@ -246,7 +254,9 @@ def _missing(table: str, place: str, columns: Sequence[SinkColumn]) -> TerminalE
 
 
 def _too_long(columns: Sequence[SinkColumn]) -> list[str]:
-    """Return what is wrong with names that the server would cut: it then has another column than the one it is sent."""
+    """Return what is wrong with names that the server would cut: it then has another column than
+    the one it is sent.
+    """
     names = [column.name for column in columns if len(column.name.encode()) > _LONGEST]
     return [
         f"{name}: Postgres has names of at most {_LONGEST} bytes; give it a shorter one in `columns`"

@@ -1,4 +1,6 @@
-"""Which types of Postgres hold which types of Spark SQL, and which values of a column its type would refuse."""
+"""Which types of Postgres hold which types of Spark SQL, and which values of a column its type
+would refuse.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,9 @@ def usual(column: SinkColumn) -> str:
 
 
 def refused(column: SinkColumn, found: PostgresType) -> Mapping[str, str]:
-    """Return conditions in Spark SQL by reason, true for values that the column's type would refuse."""
+    """Return conditions in Spark SQL by reason, true for values that the column's type would
+    refuse.
+    """
     return {**_range(column, found), **_text(column, found), **years(column)}
 
 

@@ -46,7 +46,9 @@ def divided(
 def forecast(
     layout: FlowLayout, source: FilesSource, files: Sequence[SourceFile], bound: Bound
 ) -> Forecast:
-    """Estimate the slices of files that nobody has read yet, from the unpack ratio of earlier ones."""
+    """Estimate the slices of files that nobody has read yet, from the unpack ratio of earlier
+    ones.
+    """
     guesses = list(_guesses(layout, source, files))
     return Forecast(
         sum(1 for _ in divided(guesses, lambda: bound)), sum(file.raw_bytes for file in guesses)

@@ -1,4 +1,6 @@
-"""The files that a flow has taken in, as its intake records them: what `sources.intake` does not know of them."""
+"""The files that a flow has taken in, as its intake records them: what `sources.intake` does not
+know of them.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,9 @@ def find(layout: FlowLayout, paths: Iterable[str]) -> dict[str, KnownFile]:
 
 
 def outside(layout: FlowLayout, directories: Sequence[str]) -> list[tuple[str, int]]:
-    """Return path and size of the known files that are below none of the directories, the smallest first."""
+    """Return path and size of the known files that are below none of the directories, the smallest
+    first.
+    """
     found: list[tuple[str, int]] = []
     for part in _all_known(layout, _log(layout)):
         for directory in directories:
@@ -122,7 +126,9 @@ def headers(layout: FlowLayout) -> dict[str, str | None]:
 
 
 def unpack_ratio(layout: FlowLayout, recent: int = 20) -> float | None:
-    """Return unpacked size / packed size of the gzipped files in the newest slices; None without any."""
+    """Return unpacked size / packed size of the gzipped files in the newest slices; None without
+    any.
+    """
     newest = last_slice(layout)
     if not newest:
         return None
@@ -135,10 +141,11 @@ def unpack_ratio(layout: FlowLayout, recent: int = 20) -> float | None:
 
 
 def remember(layout: FlowLayout) -> None:
-    """Write all known files to one cache file, so that later reads need only it and the slices after it.
+    """Write all known files to one cache file, so that later reads need only it and the slices
+    after it.
 
-    The table stays the source of truth: if the cache is missing, truncated or older, the table is read. The caller
-    holds the lease.
+    The table stays the source of truth: if the cache is missing, truncated or older, the table is
+    read. The caller holds the lease.
     """
     log = _log(layout)
     newest = log.version if log.exists else 0

@@ -1,7 +1,7 @@
 """Read Parquet and ORC files through, measure them, and refuse those that Spark can't read.
 
-pyarrow reads more than Spark does. A schema that Spark refuses fails the whole batch, not a row, so such a file must
-not enter a batch.
+pyarrow reads more than Spark does. A schema that Spark refuses fails the whole batch, not a row, so
+such a file must not enter a batch.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class Unsupported(Exception):
 
 @dataclass
 class Measured:
-    """The content of a file: number of rows, bytes of all values without encoding, and bytes of the longest value."""
+    """The content of a file: number of rows, bytes of all values without encoding, and bytes of the
+    longest value.
+    """
 
     rows: int = 0
     bytes: int = 0
@@ -68,7 +70,9 @@ class Measured:
 
 
 class ColumnarFormat(Protocol):
-    """A format whose files have a schema of their own, as pyarrow reads it. Formats are listed in COLUMNAR."""
+    """A format whose files have a schema of their own, as pyarrow reads it. Formats are listed in
+    COLUMNAR.
+    """
 
     magic: bytes
 
@@ -79,18 +83,22 @@ class ColumnarFormat(Protocol):
         """The schema as text: files of one shape are read by one plan."""
 
     def blocks(self, path: str) -> Iterator[Any]:
-        """All rows, a bounded number of bytes at a time. They can be cast to the schema of any file of their shape."""
+        """All rows, a bounded number of bytes at a time. They can be cast to the schema of any file
+        of their shape.
+        """
 
     def measured(self, path: str, limit: int) -> Iterator[Measured]:
         """Read the file through; what was found so far after each block.
 
-        Raises Unsupported before the first block if Spark can't read a column, or if the footer tells of values longer
-        than `limit` bytes; after the last if Spark lacks the codec; at a time that only Spark can read, if the file
-        needs a copy.
+        Raises Unsupported before the first block if Spark can't read a column, or if the footer
+        tells of values longer than `limit` bytes; after the last if Spark lacks the codec; at a
+        time that only Spark can read, if the file needs a copy.
         """
 
     def needs_copy(self, path: str) -> bool:
-        """Whether Spark is too slow for the columns, or fails at a type or an encoding that pyarrow reads."""
+        """Whether Spark is too slow for the columns, or fails at a type or an encoding that pyarrow
+        reads.
+        """
 
 
 class Parquet:
@@ -109,7 +117,9 @@ class Parquet:
             return with_instants(file.schema_arrow, leaves)
 
     def shape(self, path: str) -> str:
-        """Parquet's own schema, not what pyarrow makes of it, and the encodings that only pyarrow reads."""
+        """Parquet's own schema, not what pyarrow makes of it, and the encodings that only pyarrow
+        reads.
+        """
         import pyarrow.parquet
 
         metadata = pyarrow.parquet.read_metadata(path)
@@ -125,7 +135,9 @@ class Parquet:
         yield from _measured(_parquet(path, limit))
 
     def needs_copy(self, path: str) -> bool:
-        """Whether there are many columns, or one in an encoding that Spark doesn't read, in any of its row groups."""
+        """Whether there are many columns, or one in an encoding that Spark doesn't read, in any of
+        its row groups.
+        """
         import pyarrow.parquet
 
         return len(self.schema(path)) > _WIDE or bool(
@@ -170,7 +182,9 @@ class Orc:
             yield orc_zones.as_instants(rows, zones[stripe]) if zones else rows
 
     def measured(self, path: str, limit: int) -> Iterator[Measured]:  # noqa: ARG002
-        """As the protocol says; the footer tells nothing of lengths. Times that pyarrow can't read are one a row."""
+        """As the protocol says; the footer tells nothing of lengths. Times that pyarrow can't read
+        are one a row.
+        """
         schema, found = self.schema(path), Measured()
         refuse(schema)
         for rows in self._readable(path):
@@ -179,7 +193,9 @@ class Orc:
             yield found
 
     def _readable(self, path: str) -> Iterator[Any]:
-        """All stripes; without its times one of which a time can't be read, as none is that nanoseconds can't hold."""
+        """All stripes; without its times one of which a time can't be read, as none is that
+        nanoseconds can't hold.
+        """
         import pyarrow.orc
 
         file = pyarrow.orc.ORCFile(path)
@@ -195,7 +211,9 @@ class Orc:
             yield rows
 
     def needs_copy(self, path: str) -> bool:
-        """Whether there are many columns, or times with local time zone, or instants of Spark elsewhere than in UTC."""
+        """Whether there are many columns, or times with local time zone, or instants of Spark
+        elsewhere than in UTC.
+        """
         import pyarrow.types
 
         own = self._own(path)
@@ -245,7 +263,8 @@ def _parquet(path: str, limit: int) -> Iterator[Any]:
     import pyarrow.parquet
 
     with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
-        # the Parquet types: pyarrow's may follow the ARROW:schema metadata of the writer, which Spark ignores
+        # the Parquet types: pyarrow's may follow the ARROW:schema metadata of the writer, which
+        # Spark ignores
         for at in range(len(file.schema)):
             _refuse_leaf(file.schema.column(at))
         refuse(file.schema_arrow)
@@ -266,7 +285,9 @@ def _unread_encodings(metadata: Any) -> list[str]:
 
 
 def _refuse_long(metadata: Any, limit: int) -> None:
-    """Refuse long values by the footer: reading them to find out would take a multiple of their size."""
+    """Refuse long values by the footer: reading them to find out would take a multiple of their
+    size.
+    """
     for chunk in _chunks(metadata):
         if chunk.total_uncompressed_size > limit * max(chunk.num_values, 1):
             mean = chunk.total_uncompressed_size // max(chunk.num_values, 1)
@@ -277,7 +298,9 @@ def _refuse_long(metadata: Any, limit: int) -> None:
 
 
 def _refuse_codec(metadata: Any) -> None:
-    """Refuse a codec that Spark lacks. Called after the read: asked for an unknown codec, pyarrow ends the process."""
+    """Refuse a codec that Spark lacks. Called after the read: asked for an unknown codec, pyarrow
+    ends the process.
+    """
     for chunk in _chunks(metadata):
         if chunk.compression == "BROTLI":
             detail = f"column {chunk.path_in_schema} is packed as Brotli; deliver it as zstd, snappy or gzip"
@@ -285,7 +308,9 @@ def _refuse_codec(metadata: Any) -> None:
 
 
 def _shared_values(metadata: Any, schema: pyarrow.Schema) -> list[str]:
-    """Return the dictionary-encoded columns. Read as dictionaries, a long value of many rows is held once."""
+    """Return the dictionary-encoded columns. Read as dictionaries, a long value of many rows is
+    held once.
+    """
     import pyarrow.types
 
     texts = (pyarrow.types.is_string, pyarrow.types.is_binary)
@@ -320,7 +345,9 @@ def _measure(column: Any) -> tuple[int, int]:
 
 
 def refuse(schema: pyarrow.Schema) -> None:
-    """Raise Unsupported if columns or fields of a struct share a name, compared without case, or one is a union."""
+    """Raise Unsupported if columns or fields of a struct share a name, compared without case, or
+    one is a union.
+    """
     _refuse_fields("", list(schema))
 
 

@@ -1,4 +1,6 @@
-"""Times in the schemas of columnar files: which of Parquet's are instants, and what of an ORC file is no time."""
+"""Times in the schemas of columnar files: which of Parquet's are instants, and what of an ORC file
+is no time.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ if TYPE_CHECKING:
 
 
 def with_instants(schema: pyarrow.Schema, physical: Iterable[str]) -> pyarrow.Schema:
-    """Return a schema with INT96 as an instant, at any depth: so Spark takes it, while pyarrow gives it no zone.
+    """Return a schema with INT96 as an instant, at any depth: so Spark takes it, while pyarrow
+    gives it no zone.
 
     `physical`: Parquet's types of the leaves, in the order in which the file has them.
     """
@@ -44,7 +47,9 @@ def _of(kind: pyarrow.DataType, inner: list[pyarrow.Field]) -> pyarrow.DataType:
 
 
 def timeless(fields: Iterable[pyarrow.Field]) -> list[str]:
-    """Return the names by which all is selected from an ORC file that is no time, nor within a map or list of times."""
+    """Return the names by which all is selected from an ORC file that is no time, nor within a map
+    or list of times.
+    """
     return [name for field in fields for name in _timeless(field, field.name)]
 
 

@@ -40,10 +40,11 @@ class Broken(Exception):
 class Limits:
     """What a file may hold and how it is read, in bytes.
 
-    `line`: of one line or value, beyond which its file is parked whole: each step of a plan keeps a row of its own, and
-    a heap of 2 GB didn't hold two of 60 MB. `unpacked`: of a compressed file, which can't be split, so that one task
-    would have to read it all. `times`: its size that a file may unpack to, once past `blown_up` (text packs 5 to 50
-    times, blank lines 1,000). `chunk`: read at once, after `head`.
+    `line`: of one line or value, beyond which its file is parked whole: each step of a plan keeps a
+    row of its own, and a heap of 2 GB didn't hold two of 60 MB. `unpacked`: of a compressed file,
+    which can't be split, so that one task would have to read it all. `times`: its size that a file
+    may unpack to, once past `blown_up` (text packs 5 to 50 times, blank lines 1,000). `chunk`: read
+    at once, after `head`.
     """
 
     line: int = 32 * 1024**2
@@ -136,7 +137,9 @@ def _gunzip(data: FileBytes, size: int) -> Iterator[bytes]:
 
 
 def refuse_binary(start: bytes, format: str) -> None:
-    """Raise Broken if the content, which begins with `start`, is no UTF-8 text but a container that is known."""
+    """Raise Broken if the content, which begins with `start`, is no UTF-8 text but a container that
+    is known.
+    """
     for magic, name in _WIDE.items():
         if start.startswith(magic):
             raise Broken("not-utf-8", f"begins like {name}: iconv -f {name} -t UTF-8 FILE")

@@ -21,7 +21,9 @@ _WIDE = (
 
 
 def refuse_wide(start: bytes) -> None:
-    """Raise Broken if a content that begins with `start` has characters of two or four bytes without a mark."""
+    """Raise Broken if a content that begins with `start` has characters of two or four bytes
+    without a mark.
+    """
     for pattern, name in _WIDE:
         if re.match(pattern, start, re.DOTALL):
             raise Broken(
@@ -30,7 +32,8 @@ def refuse_wide(start: bytes) -> None:
 
 
 def header_text(header: bytes, rows: bytes) -> str:
-    """Return the header of a CSV file as text. `rows`: bytes that follow the header, as far as they were read.
+    """Return the header of a CSV file as text. `rows`: bytes that follow the header, as far as they
+    were read.
 
     Raises Broken `header-not-utf-8`: its names would be others, and columns would be NULL.
     """
@@ -64,7 +67,9 @@ def _is_other_text(rows: bytes) -> bool:
 
 
 def _is_western(header: bytes) -> bool:
-    """Return whether all bytes beyond ASCII are letters of Western Europe, where letters beyond ASCII stand alone."""
+    """Return whether all bytes beyond ASCII are letters of Western Europe, where letters beyond
+    ASCII stand alone.
+    """
     runs = re.findall(rb"[\x80-\xff]+", header)
     try:
         shown = "".join(run.decode("cp1252") for run in runs)

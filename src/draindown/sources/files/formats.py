@@ -20,12 +20,15 @@ class Inspector(Protocol):
     def inspect(self, file: SourceFile, source: FilesSource, data: FileBytes) -> dict[str, Any]:
         """Read the file once; return what is known of it, as fields of `Verified`.
 
-        Raises Broken if the file itself is at fault; OSError with an errno, or MemoryError, if the machine is.
+        Raises Broken if the file itself is at fault; OSError with an errno, or MemoryError, if the
+        machine is.
         """
 
 
 class Lines:
-    """Text files: UTF-8, plain or gzip. Of a delimited format quotes may hold line ends, and a header names cells."""
+    """Text files: UTF-8, plain or gzip. Of a delimited format quotes may hold line ends, and a
+    header names cells.
+    """
 
     def inspect(self, file: SourceFile, source: FilesSource, data: FileBytes) -> dict[str, Any]:
         """Count lines and blank lines, and find the header."""
@@ -59,7 +62,9 @@ class Lines:
 
 
 class JsonDocuments:
-    """JSON files that are an array of records, or objects over several lines; UTF-8, plain or gzip."""
+    """JSON files that are an array of records, or objects over several lines; UTF-8, plain or
+    gzip.
+    """
 
     def inspect(self, file: SourceFile, source: FilesSource, data: FileBytes) -> dict[str, Any]:
         """Count records and bytes."""
@@ -70,7 +75,9 @@ class JsonDocuments:
 
 
 class Counted:
-    """Chunks of a text file, and the bytes of those that were read. Raises Broken if it is another kind of file."""
+    """Chunks of a text file, and the bytes of those that were read. Raises Broken if it is another
+    kind of file.
+    """
 
     def __init__(self, chunks: Iterator[bytes], form: str) -> None:
         self._chunks, self._form, self.bytes = chunks, form, 0

@@ -1,7 +1,8 @@
-"""Read a file once before Spark does: is it readable as a whole, what is its hash, how many lines does it hold?
+"""Read a file once before Spark does: is it readable as a whole, what is its hash, how many lines
+does it hold?
 
-A file is accepted or parked as a whole. Errors *within* a readable container (NULs, broken UTF-8, bad rows) are not
-checked here: bad rows are refused one by one later.
+A file is accepted or parked as a whole. Errors *within* a readable container (NULs, broken UTF-8,
+bad rows) are not checked here: bad rows are refused one by one later.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from draindown.spec.sources import FilesSource
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A file that is readable as a whole. `raw_bytes` is its unpacked size; counts are None if the format has none.
+    """A file that is readable as a whole. `raw_bytes` is its unpacked size; counts are None if the
+    format has none.
 
     Files of one `shape` (CSV header, schema) are read by one plan.
     """
@@ -48,7 +50,9 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A file that is not readable as a whole. `reason` is a stable name; `head` holds its first bytes, up to 64 KiB."""
+    """A file that is not readable as a whole. `reason` is a stable name; `head` holds its first
+    bytes, up to 64 KiB.
+    """
 
     path: str
     size: int
@@ -76,7 +80,8 @@ def verify(
 ) -> Verified | Unreadable | Skipped:
     """Read the file once, in memory that does not depend on its size.
 
-    The result is Skipped if storage or memory fail, or if the file changed after it was listed or while it was read.
+    The result is Skipped if storage or memory fail, or if the file changed after it was listed or
+    while it was read.
     """
     try:
         with Path(file.path).open("rb") as handle:
@@ -103,7 +108,9 @@ def sha256_of(path: str) -> str:
 
 
 def unread(path: str, error: OSError | MemoryError) -> Skipped:
-    """Return the result for a file that storage, or the memory of this machine, kept from being read."""
+    """Return the result for a file that storage, or the memory of this machine, kept from being
+    read.
+    """
     if isinstance(error, MemoryError):
         trouble, then = "not enough memory to read it", "free -m   # the next run looks at it again"
     else:

@@ -1,7 +1,7 @@
 """Split a JSON document into its records, exactly as they are written, in memory of one record.
 
-A document is one array, whose items are the records, or objects one after the other, each over as many lines as it
-likes. What a record holds is not judged here: its end is where its brackets close.
+A document is one array, whose items are the records, or objects one after the other, each over as
+many lines as it likes. What a record holds is not judged here: its end is where its brackets close.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ _SPACE = re.compile(rb"[ \t\r\n]*")
 _TEXT = re.compile(rb'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
 _MARK = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(")?|[\[\]{},]', re.DOTALL)
 _FLAT = re.compile(rb'\{[^{}\[\]"]*(?:"[^"\\]*(?:\\.[^"\\]*)*"[^{}\[\]"]*)*\}', re.DOTALL)
-"""An object that holds no other and no array: most records are one, and are found at the speed of C."""
+"""An object that holds no other and no array: most records are one, and are found at the speed of
+C.
+"""
 _CLOSING = {ord("["): ord("]"), ord("{"): ord("}")}
 _QUOTE, _COMMA, _ARRAY, _OBJECT, _END = b'",[{]'
 _SHOWN = 20
@@ -74,7 +76,9 @@ class _Document:
             raise self._broken(0)
 
     def _step(self) -> bytes | None:
-        """Take the next token. Return a record that it ends, b"" if it ends none, None if more bytes are needed."""
+        """Take the next token. Return a record that it ends, b"" if it ends none, None if more
+        bytes are needed.
+        """
         if self._in_text:
             return self._text()
         return self._between() if self._begun < 0 else self._within()

@@ -1,7 +1,7 @@
 """Count the lines of a byte stream exactly, at the speed of C, in constant memory.
 
-A line ends at `\\n`, `\\r\\n` or `\\r`; a last line without an end counts. A line is blank if it holds only ASCII white
-space. A byte order mark before the first line is not part of it.
+A line ends at `\\n`, `\\r\\n` or `\\r`; a last line without an end counts. A line is blank if it
+holds only ASCII white space. A byte order mark before the first line is not part of it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ class LineCounter:
         blank: lines that are empty or hold only white space.
         bytes: all bytes fed.
         bom: whether the first three bytes are a UTF-8 byte order mark.
-        multiline: with `dialect`, whether a line holds an odd number of quotes: a record may span lines.
-        header: with `header`, the first record that isn't blank, without its end; None if there is none.
+        multiline: with `dialect`, whether a line holds an odd number of quotes: a record may span
+        lines. header: with `header`, the first record that isn't blank, without its end; None if
+        there is none.
     """
 
     def __init__(self, *, limit: int, dialect: Dialect | None = None, header: bool = False) -> None:

@@ -1,7 +1,9 @@
-"""List a source: the files that a glob matches, oldest first, and the files left out, each with its reason.
+"""List a source: the files that a glob matches, oldest first, and the files left out, each with its
+reason.
 
-Segments of a glob match as in `fnmatch`; `**` stands for any number of directories, `{a,b}` for either. An mtime orders
-files and tells whether they have settled. It never decides whether a file is read: old, future and zero mtimes all are.
+Segments of a glob match as in `fnmatch`; `**` stands for any number of directories, `{a,b}` for
+either. An mtime orders files and tells whether they have settled. It never decides whether a file
+is read: old, future and zero mtimes all are.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ _BOUND = 2**63
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A listed file: absolute path as the glob reaches it, bytes on disk, mtime as `mtime_ns` gives it."""
+    """A listed file: absolute path as the glob reaches it, bytes on disk, mtime as `mtime_ns` gives
+    it.
+    """
 
     path: str
     size: int
@@ -77,8 +81,9 @@ def _refuse_unreadable(source: FilesSource, base: Path) -> None:
 def list_source(source: FilesSource, root: Path, now: datetime) -> Listing:
     """List the source.
 
-    Raises TerminalError `source-missing` if the glob's fixed directory does not exist, `source-unreadable` if this user
-    may not list it: a source that nobody can see must not pass for an empty one.
+    Raises TerminalError `source-missing` if the glob's fixed directory does not exist,
+    `source-unreadable` if this user may not list it: a source that nobody can see must not pass for
+    an empty one.
     """
     choices = [_parts(root, text) for text in _expand(source.files)]
     base = directory_of(source, root)
@@ -103,7 +108,9 @@ def directory_of(source: FilesSource, root: Path) -> Path:
 
 
 def directories_of(source: FilesSource, root: Path) -> list[Path]:
-    """Return the fixed directory of each choice of the source's glob: what is above the first pattern."""
+    """Return the fixed directory of each choice of the source's glob: what is above the first
+    pattern.
+    """
     return list(dict.fromkeys(_fixed(_parts(root, text)) for text in _expand(source.files)))
 
 
@@ -113,7 +120,9 @@ _Part = str | _Matcher | None
 
 
 def _parts(root: Path, pattern: str) -> list[_Part]:
-    """Return the segments of the absolute pattern. `root` is taken literally, even if it holds glob characters."""
+    """Return the segments of the absolute pattern. `root` is taken literally, even if it holds glob
+    characters.
+    """
     parts: list[_Part] = [] if pattern.startswith("/") else list(root.absolute().parts[1:])
     for text in pattern.split("/"):
         if text == ".." and parts and isinstance(parts[-1], str):
@@ -130,7 +139,9 @@ def _part(text: str) -> _Part:
 
 
 def _fixed(parts: list[_Part]) -> Path:
-    """Return the directory above the first segment that is a pattern, or above the file if none is."""
+    """Return the directory above the first segment that is a pattern, or above the file if none
+    is.
+    """
     return Path(
         "/",
         *(
@@ -182,8 +193,8 @@ def shown(path: str) -> str:
 class _Walk:
     """Collects the files that expanded patterns match.
 
-    A link below `base` that leads out of it is not followed. Otherwise anyone who may write there could have any file
-    read that this process can read.
+    A link below `base` that leads out of it is not followed. Otherwise anyone who may write there
+    could have any file read that this process can read.
     """
 
     def __init__(self, now: float, settle: float, base: Path) -> None:
@@ -313,7 +324,9 @@ class _Walk:
 
 
 def mtime_ns(found: os.stat_result) -> int:
-    """Return the mtime in nanoseconds, at most what a table's bigint holds: beyond 1677 to 2262 it is the bound."""
+    """Return the mtime in nanoseconds, at most what a table's bigint holds: beyond 1677 to 2262 it
+    is the bound.
+    """
     return min(max(found.st_mtime_ns, -_BOUND), _BOUND - 1)
 
 

@@ -1,7 +1,9 @@
-"""Landing directories that moved: whether new files are known ones in another directory, and what a person answered.
+"""Landing directories that moved: whether new files are known ones in another directory, and what a
+person answered.
 
-A file is known by its path. In another directory it would be read again, which an append table holds twice. Only a
-change of the fixed directory of `files` raises the question; equal files in directories below it are deliveries.
+A file is known by its path. In another directory it would be read again, which an append table
+holds twice. Only a change of the fixed directory of `files` raises the question; equal files in
+directories below it are deliveries.
 """
 
 from __future__ import annotations
@@ -22,12 +24,16 @@ from draindown.sources.files.inspection import sha256_of
 from draindown.sources.files.listing import SourceFile, shown
 
 _COMPARED = 20
-"""Files of which the bytes are compared: the smallest ones. One that is equal raises the question."""
+"""Files of which the bytes are compared: the smallest ones. One that is equal raises the
+question.
+"""
 
 
 @dataclass(frozen=True)
 class Moved:
-    """Known files in another directory. `files`: equal in name and size; `new`: all new files below `now`."""
+    """Known files in another directory. `files`: equal in name and size; `new`: all new files below
+    `now`.
+    """
 
     before: str
     now: str
@@ -49,7 +55,9 @@ class Moved:
         )
 
     def answer(self, layout: FlowLayout, *, same: bool, by: str, note: str, at: datetime) -> None:
-        """Record a person's answer: the `same` files, or new deliveries. Call it under the lease."""
+        """Record a person's answer: the `same` files, or new deliveries. Call it under the
+        lease.
+        """
         before = self.before if same else ""
         moves.record(
             layout, moves.Answer(before, self.now, at.isoformat(timespec="seconds"), by, note)
@@ -65,9 +73,11 @@ class Moved:
 def find(
     layout: FlowLayout, new: Sequence[SourceFile], directories: Collection[Path]
 ) -> Moved | None:
-    """Return the known files among `new` that come from outside of `directories`, the fixed ones of the source.
+    """Return the known files among `new` that come from outside of `directories`, the fixed ones of
+    the source.
 
-    Compares relative names and sizes of all files, and bytes of a few. None if a person answered, or none is equal.
+    Compares relative names and sizes of all files, and bytes of a few. None if a person answered,
+    or none is equal.
     """
     answered = moves.Moves.of(layout)
     bases = [str(one) for one in directories if not answered.are_new(str(one))]
@@ -79,7 +89,8 @@ def find(
     if not within:
         return None
     here = [str(directory) for directory in directories]
-    # files below the old directory of an answer about this one are known already: none of them is new
+    # files below the old directory of an answer about this one are known already: none of them is
+    # new
     answered_for = [
         answer.before for answer in answered.answers if answer.before and answer.now in here
     ]
@@ -96,7 +107,9 @@ def find(
 def _pairs(
     known: Sequence[tuple[str, int]], within: Mapping[tuple[str, int], tuple[str, str]]
 ) -> Iterator[tuple[str, str, str, str]]:
-    """Yield (old directory, new directory, known path, new path) of files that are equal in name and size."""
+    """Yield (old directory, new directory, known path, new path) of files that are equal in name
+    and size.
+    """
     for path, size in known:
         parts = path.split("/")
         for at in range(1, len(parts)):

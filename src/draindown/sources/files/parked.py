@@ -1,8 +1,9 @@
-"""Files that are kept out, each with its reason, as an append-only table of events. The newest event of a path counts.
+"""Files that are kept out, each with its reason, as an append-only table of events. The newest
+event of a path counts.
 
-`parked` keeps a file out until someone acts; `retried` lets intake inspect it again; `discarded` keeps it out for good;
-`touched` notes that a known file has a new mtime and the same bytes. A file whose size or mtime differs from its event
-is another file, which intake inspects.
+`parked` keeps a file out until someone acts; `retried` lets intake inspect it again; `discarded`
+keeps it out for good; `touched` notes that a known file has a new mtime and the same bytes. A file
+whose size or mtime differs from its event is another file, which intake inspects.
 """
 
 from __future__ import annotations
@@ -120,7 +121,8 @@ def give_up(
     note: str,
     at: datetime,
 ) -> None:
-    """Keep files out for good: parked ones, and those in `unread`, whose slices no batch has read. Idempotent.
+    """Keep files out for good: parked ones, and those in `unread`, whose slices no batch has read.
+    Idempotent.
 
     Raises TerminalError `not-parked` before it changes anything.
     """
@@ -154,7 +156,8 @@ def _refuse_read(layout: FlowLayout, paths: Sequence[str]) -> None:
 def _unread(file: KnownFile, newest: Event | None, by: str, note: str) -> Event:
     """Return the event of a file that is given up unread.
 
-    An event of the bytes that lie there now keeps their size and mtime: otherwise intake would judge them again.
+    An event of the bytes that lie there now keeps their size and mtime: otherwise intake would
+    judge them again.
     """
     there = file if newest is None or newest.state == "retried" else newest
     detail = f"slice {file.slice} was pinned with it, and no batch reads it"
@@ -173,8 +176,8 @@ def _unread(file: KnownFile, newest: Event | None, by: str, note: str) -> Event:
 def given_up(layout: FlowLayout) -> frozenset[str]:
     """Return the files that a person gave up before any batch read them.
 
-    Whatever becomes of a path later: the file that a slice pinned stays given up. A file whose new bytes were discarded
-    after a batch had read the old ones is none of them.
+    Whatever becomes of a path later: the file that a slice pinned stays given up. A file whose new
+    bytes were discarded after a batch had read the old ones is none of them.
     """
     sql = f"select distinct path from t where state = 'discarded' and reason = {literal(_LEFT_OUT)}"
     return frozenset(row["path"] for row in log_of(layout, layout.parked).rows(sql))
@@ -188,7 +191,9 @@ def retry(
     note: str,
     now: datetime,
 ) -> list[Event]:
-    """Have intake inspect parked files again. Return the new events. Raises TerminalError `not-parked`."""
+    """Have intake inspect parked files again. Return the new events. Raises TerminalError
+    `not-parked`.
+    """
     return _close(layout, paths, "retried", by, note, now)
 
 

@@ -1,4 +1,5 @@
-"""Take files in: inspect each new file, park unreadable ones, pin the others in slices, portion by portion.
+"""Take files in: inspect each new file, park unreadable ones, pin the others in slices, portion by
+portion.
 
 A slice is written before it is read, so every replay of a batch reads the same files.
 """
@@ -41,7 +42,9 @@ _THREADS = 4
 
 @dataclass(frozen=True)
 class FilesOf:
-    """The files of one flow, for the run `run_id`. `root`: directory that relative globs begin at."""
+    """The files of one flow, for the run `run_id`. `root`: directory that relative globs begin
+    at.
+    """
 
     source: FilesSource
     layout: FlowLayout
@@ -53,8 +56,8 @@ class FilesOf:
 class Sorted:
     """The listed files that need work. Files that were completed are in neither group.
 
-    `new` files are to be inspected. `differing` files are in a slice already, with another size or mtime. `events`
-    holds the newest event of every path that has one.
+    `new` files are to be inspected. `differing` files are in a slice already, with another size or
+    mtime. `events` holds the newest event of every path that has one.
     """
 
     new: list[SourceFile]
@@ -63,7 +66,9 @@ class Sorted:
 
 
 def sort_out(layout: FlowLayout, listing: Listing) -> Sorted:
-    """Remove the files that need no work: in a slice, parked, discarded or noted with the same size and mtime."""
+    """Remove the files that need no work: in a slice, parked, discarded or noted with the same size
+    and mtime.
+    """
     events = files_parked.latest(layout)
     have = catalog.find(layout, (file.path for file in listing.files))
     have |= moved_files(layout, [file.path for file in listing.files if file.path not in have])
@@ -132,7 +137,9 @@ class FilesPinning:
         return self._bound
 
     def take(self, bound: Bound, most: int | None = None) -> bool:
-        """Write at most `most` slices, each within the bound. Return whether files are left. Raises `lease-lost`."""
+        """Write at most `most` slices, each within the bound. Return whether files are left. Raises
+        `lease-lost`.
+        """
         self._bound, before = bound, self._slices
         for group in islice(self._groups, most):
             if files := [file for file in group if self._run.is_as_judged(file)]:
@@ -142,13 +149,16 @@ class FilesPinning:
         return not self._over
 
     def _append(self, files: Sequence[Verified]) -> None:
-        # the slice after those this pinning read: the commit fails if another driver appended a slice since
+        # the slice after those this pinning read: the commit fails if another driver appended a
+        # slice since
         catalog.append_slice(self._flow.layout, files, self._now, self._before + self._slices + 1)
         self._slices, self._files = self._slices + 1, self._files + len(files)
 
     @property
     def trouble(self) -> str:
-        """Why no file could be read, if the machine kept all that were looked at from it: the first and its error."""
+        """Why no file could be read, if the machine kept all that were looked at from it: the first
+        and its error.
+        """
         return (
             self._run.troubles[0]
             if self._run.troubles and len(self._run.troubles) == self._run.looked
@@ -181,7 +191,9 @@ class _Run:
     def readable(
         self, files: Sequence[SourceFile], progress: Progress | None
     ) -> Iterator[Verified]:
-        """Inspect files in their order, a few at a time, and yield the readable ones. Parks the unreadable ones."""
+        """Inspect files in their order, a few at a time, and yield the readable ones. Parks the
+        unreadable ones.
+        """
         source = self.flow.source
         done = 0
         with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
@@ -195,7 +207,9 @@ class _Run:
                     progress(done, len(files))
 
     def is_as_judged(self, file: Verified) -> bool:
-        """Return whether a file is unchanged since it was inspected; batches may have run in between."""
+        """Return whether a file is unchanged since it was inspected; batches may have run in
+        between.
+        """
         if not difference(file):
             return True
         self.findings.append(
@@ -206,7 +220,9 @@ class _Run:
         return False
 
     def look_at_differing(self, pairs: Sequence[tuple[SourceFile, KnownFile]]) -> None:
-        """Hash the files in slices whose size or mtime differs, and record each as `touched` or parked as `changed`."""
+        """Hash the files in slices whose size or mtime differs, and record each as `touched` or
+        parked as `changed`.
+        """
         events = []
         self.looked += len(pairs)
         for file, taken in pairs:

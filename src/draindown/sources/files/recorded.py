@@ -52,10 +52,11 @@ class PinnedFile:
 
 
 def other_form(unit: Unit, source: FilesSource) -> str:
-    """Return in words how a file was taken in, if what was counted then is not what `source` reads by; else "".
+    """Return in words how a file was taken in, if what was counted then is not what `source` reads
+    by; else "".
 
-    Lines, records and header are counted once, by the source as it is then. A file that was taken in under a header is
-    read without one as it is: the header is its first line.
+    Lines, records and header are counted once, by the source as it is then. A file that was taken
+    in under a header is read without one as it is: the header is its first line.
     """
     row, by_line = unit.row, not (source.documents or source.form.columnar)
     if (row["lines"] is not None) != by_line:
@@ -68,9 +69,11 @@ def other_form(unit: Unit, source: FilesSource) -> str:
 
 
 def differences(files: Iterable[Recorded], place: Callable[[str], str] = str) -> dict[str, Finding]:
-    """Return the files that differ from what intake recorded, by path, with findings `changed` or `vanished`.
+    """Return the files that differ from what intake recorded, by path, with findings `changed` or
+    `vanished`.
 
-    Compares size and mtime, and hashes a file only if its mtime alone differs. `place`: where a recorded path is now.
+    Compares size and mtime, and hashes a file only if its mtime alone differs. `place`: where a
+    recorded path is now.
     """
     return {file.path: found for file in files if (found := difference(file, place(file.path)))}
 

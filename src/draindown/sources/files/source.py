@@ -35,7 +35,9 @@ _PUT_BACK = "put the flow's source back as it was then, if it was changed (forma
 
 
 class Files:
-    """The `Source` of files. Lists the source once: what a plan saw is what the drain after it takes in."""
+    """The `Source` of files. Lists the source once: what a plan saw is what the drain after it
+    takes in.
+    """
 
     unit = "file"
     perishable = None
@@ -73,7 +75,9 @@ class Files:
         return [file.path for file in self._listing(clock.now()).files[-most:]]
 
     def look(self, state: FlowLayout, generation: int, first: int, now: datetime) -> Look:
-        """Compare the listing with the intake. Raises TerminalError `source-missing`, `source-unreadable`."""
+        """Compare the listing with the intake. Raises TerminalError `source-missing`,
+        `source-unreadable`.
+        """
         listed = self._listing(now)
         waiting = intake.waiting(state, generation, first)
         found = self._sorted(state, now)
@@ -101,7 +105,9 @@ class Files:
         )
 
     def pin(self, generation: int, now: datetime, progress: Progress | None = None) -> FilesPinning:  # noqa: ARG002
-        """Begin to take in what is new. Parks files that changed since they were taken in. Raises like `look`."""
+        """Begin to take in what is new. Parks files that changed since they were taken in. Raises
+        like `look`.
+        """
         catalog.create(self._flow.layout)
         listed, seen = self._listing(now), Snapshot.of(self._flow.layout)
         found = sort_out(seen, listed)
@@ -121,7 +127,9 @@ class Files:
         return Moves.of(self._flow.layout)
 
     def moved(self, state: FlowLayout, now: datetime) -> Moved | None:
-        """Return the new files that are known ones of another directory, as long as nobody answered."""
+        """Return the new files that are known ones of another directory, as long as nobody
+        answered.
+        """
         new = self._sorted(state, now).new
         return (
             moved.find(state, new, directories_of(self._flow.source, self._flow.root))
@@ -133,14 +141,18 @@ class Files:
         """Files lie where they are, in no order: what was not seen yet can't have been lost."""
 
     def missing(self, units: Iterable[Unit]) -> dict[str, Finding]:
-        """Return the files that are gone, or whose bytes are other ones. Raises TerminalError `form-changed`."""
+        """Return the files that are gone, or whose bytes are other ones. Raises TerminalError
+        `form-changed`.
+        """
         asked = list(units)
         found = differences(map(PinnedFile.of, asked), self.place)
         self._refuse_other_form([unit for unit in asked if unit.name not in found])
         return found
 
     def _refuse_other_form(self, units: Sequence[Unit]) -> None:
-        """Refuse files that were taken in under another `format`, `multiline` or `header`: they would be misread."""
+        """Refuse files that were taken in under another `format`, `multiline` or `header`: they
+        would be misread.
+        """
         found = {unit.name: form for unit in units if (form := other_form(unit, self._flow.source))}
         if found:
             layout, shown = (
@@ -172,7 +184,9 @@ class Files:
         )
 
     def refuse_changed(self, units: Sequence[Unit]) -> None:
-        """Check that files are as intake recorded them. Raises TerminalError `input-changed`, and as `missing`."""
+        """Check that files are as intake recorded them. Raises TerminalError `input-changed`, and
+        as `missing`.
+        """
         found = self.missing(units)
         if found:
             raise TerminalError(
@@ -197,7 +211,8 @@ class Files:
     def refuse_miscounted(
         self, number: int, units: Sequence[Unit], read: Mapping[str, int]
     ) -> None:
-        """Compare lines or rows with those that the intake counted, but of files whose records may span lines.
+        """Compare lines or rows with those that the intake counted, but of files whose records may
+        span lines.
 
         Raises TerminalError `lines-differ`.
         """
@@ -222,14 +237,17 @@ class Files:
 
     @property
     def _again(self) -> str:
-        """The command that reads the batch again once the source is as it was: a rebuild goes on by one contract."""
+        """The command that reads the batch again once the source is as it was: a rebuild goes on by
+        one contract.
+        """
         layout = self._flow.layout
         if layout.staged:
             return f"draindown rebuild {layout.pipeline} --flow {layout.flow} --abort --yes   # and begin it anew"
         return f"draindown run {layout.pipeline}"
 
     def refuse_findings(self, findings: Sequence[Finding]) -> None:
-        """Fail if a file's content changed after it was read, or if this machine could read none of the new files.
+        """Fail if a file's content changed after it was read, or if this machine could read none of
+        the new files.
 
         Raises TerminalError `input-changed`, TransientError `files-unread`.
         """
@@ -290,7 +308,8 @@ class Files:
     def leaving_out(self, units: Iterable[str]) -> str:
         """Return the command that discards files unread.
 
-        In a rebuild that reads again what the live table has, it is the one that throws the rebuild away.
+        In a rebuild that reads again what the live table has, it is the one that throws the rebuild
+        away.
         """
         layout, names = self._flow.layout, list(units)
         flow, chosen = (

@@ -1,4 +1,5 @@
 """Kafka as a source: pinned offsets of topics, looked at without a JVM.
 
-`client` asks the brokers, `offsets` decides what is unread, lost and in the next slice, `intake` writes slices down.
+`client` asks the brokers, `offsets` decides what is unread, lost and in the next slice, `intake`
+writes slices down.
 """

@@ -1,4 +1,6 @@
-"""Records that are not at their offsets, as the batch that reads a slice counts them, and the error for it."""
+"""Records that are not at their offsets, as the batch that reads a slice counts them, and the error
+for it.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,9 @@ def miscounted(
 ) -> dict[str, Miscount]:
     """Return the partitions that gave other numbers of records than they must.
 
-    A partition of `gaps` may give fewer, and any other one by at most the offsets of `may_lack` that it pins. `kept`:
-    the number of records that the lake has of units which it keeps, by partition; None if they have no gaps.
+    A partition of `gaps` may give fewer, and any other one by at most the offsets of `may_lack`
+    that it pins. `kept`: the number of records that the lake has of units which it keeps, by
+    partition; None if they have no gaps.
     """
     most: dict[str, int] = defaultdict(int)
     least: dict[str, int] = defaultdict(
@@ -74,9 +77,11 @@ def unexplained(
     gaps: Collection[str],
     compacted: Callable[[], set[str]] | None,
 ) -> dict[str, Miscount]:
-    """Return the partitions that gave other numbers of records than they must, and that nothing explains.
+    """Return the partitions that gave other numbers of records than they must, and that nothing
+    explains.
 
-    `gaps`: as for `miscounted`. `compacted`: as for `noted`, whose notes are written; None: nothing is.
+    `gaps`: as for `miscounted`. `compacted`: as for `noted`, whose notes are written; None: nothing
+    is.
     """
     may_lack = accepted.may_lack(layout)
     wrong, whole = miscounted(units, read, gaps, may_lack), miscounted(units, read, gaps, ())
@@ -109,8 +114,8 @@ def noted(
 ) -> dict[str, Miscount]:
     """Write down which ranges lack records, for a person to accept, and return what stays wrong.
 
-    `compacted`: returns the topics that are compacted now. A topic may have become so since a slice was pinned, which
-    explains what is absent: it is accepted. Call it under the lease.
+    `compacted`: returns the topics that are compacted now. A topic may have become so since a slice
+    was pinned, which explains what is absent: it is accepted. Call it under the lease.
     """
     found, before = lacking(units, wrong), accepted.absent(layout)
     if (
@@ -139,7 +144,10 @@ def records_absent(
     """Return the error for a slice that lacks records."""
     flow = f"{layout.pipeline} --flow {layout.flow}"
     ranges = [f"--range {shlex.quote(loss.span.range)}" for loss in lacking(units, wrong)[:_SHOWN]]
-    accept = f'draindown accept-loss {flow} {" ".join(ranges)} --reason "..." --yes   # goes on with what is there; ask '
+    accept = (
+        f'draindown accept-loss {flow} {" ".join(ranges)} --reason "..." --yes   # goes '
+        f"on with what is there; ask "
+    )
     return TerminalError(
         "records-absent",
         tried=f"read slice {number} of flow {layout.flow}",

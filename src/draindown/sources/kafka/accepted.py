@@ -1,4 +1,5 @@
-"""Losses that a person accepted, and records that a batch did not find: ranges of offsets, each with its reason.
+"""Losses that a person accepted, and records that a batch did not find: ranges of offsets, each
+with its reason.
 
 losses    accepted: nobody reads them any more; of the kind `records-absent`, fewer records than offsets may be there
 absent    what the newest batch that was refused for it did not find: a person may accept it
@@ -27,12 +28,16 @@ def accepted(layout: FlowLayout) -> list[Span]:
 
 
 def may_lack(layout: FlowLayout) -> list[Span]:
-    """Return the ranges in which records may be absent, as a person accepted. Raises as `accepted`."""
+    """Return the ranges in which records may be absent, as a person accepted. Raises as
+    `accepted`.
+    """
     return [_span(one) for one in _kept(layout)["losses"] if one["kind"] == _ABSENT]
 
 
 def given_up(layout: FlowLayout, records: Mapping[str, Origin]) -> set[str]:
-    """Return those of `records`, as of `intake.find`, that lie in a range that is given up. Raises as `accepted`."""
+    """Return those of `records`, as of `intake.find`, that lie in a range that is given up. Raises
+    as `accepted`.
+    """
     places: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for id, (unit, position) in records.items():
         places[unit].append((position, id))
@@ -63,7 +68,9 @@ def absent(layout: FlowLayout) -> list[Loss]:
 
 
 def note_absent(layout: FlowLayout, losses: Iterable[Loss]) -> None:
-    """Write down in which ranges a batch did not find all records; none once it did. Call it under the lease."""
+    """Write down in which ranges a batch did not find all records; none once it did. Call it under
+    the lease.
+    """
     have = _kept(layout)
     found = [{"span": list(astuple(one.span)), "detail": one.detail} for one in losses]
     if found != have["absent"]:

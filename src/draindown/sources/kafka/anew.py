@@ -1,4 +1,6 @@
-"""What a generation that pins anew would not read of what an earlier one pinned, although lake or topics hold it."""
+"""What a generation that pins anew would not read of what an earlier one pinned, although lake or
+topics hold it.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,13 @@ def passed_over(
     pins: Iterable[Span],
     layout: FlowLayout,
 ) -> dict[str, Finding]:
-    """Return the pinned ranges that a new generation would not read whole, each with what it reads instead.
+    """Return the pinned ranges that a new generation would not read whole, each with what it reads
+    instead.
 
-    `losses`: of the generation that pinned them. `have`: what the brokers hold. `pins`: what the new generation would
-    pin, one span per partition. The findings' `next` accepts losses, if more is read then. Raises TerminalError
-    `log-truncated` while raw records would stand for others, which were written anew at their offsets.
+    `losses`: of the generation that pinned them. `have`: what the brokers hold. `pins`: what the
+    new generation would pin, one span per partition. The findings' `next` accepts losses, if more
+    is read then. Raises TerminalError `log-truncated` while raw records would stand for others,
+    which were written anew at their offsets.
     """
     _refuse_standing_in(losses, layout)
     would = {(span.place, span.topic_id): span for span in pins}

@@ -1,4 +1,6 @@
-"""The backlog by partition: offsets that are pinned and not read yet, and behind them those that are not pinned."""
+"""The backlog by partition: offsets that are pinned and not read yet, and behind them those that
+are not pinned.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,11 @@ from draindown.sources.slices import Unit
 
 
 def waiting(unread: Iterable[Span], pinned: Iterable[Unit]) -> list[Span]:
-    """Return what no batch has read, one span per partition, empty ones included, by topic and number.
+    """Return what no batch has read, one span per partition, empty ones included, by topic and
+    number.
 
-    `unread`: what is not pinned, one span per partition. `pinned`: units of slices that no batch has read.
+    `unread`: what is not pinned, one span per partition. `pinned`: units of slices that no batch
+    has read.
     """
     held = defaultdict[str, list[int]](list)
     for unit in pinned:
@@ -27,7 +31,9 @@ def waiting(unread: Iterable[Span], pinned: Iterable[Unit]) -> list[Span]:
 def at_brokers(
     spans: Iterable[Span], kept: Sequence[Span], have: Mapping[tuple[str, int], Available]
 ) -> list[Span]:
-    """Return of each span what follows the offsets that are kept elsewhere and those that brokers no longer hold."""
+    """Return of each span what follows the offsets that are kept elsewhere and those that brokers
+    no longer hold.
+    """
     found = []
     for span in spans:
         left = (part for part in without(span, kept) if span.place in have)
@@ -46,8 +52,9 @@ def parts(
 ) -> Iterator[Part]:
     """Yield every partition with what waits in it.
 
-    `spans`: as `waiting` returns them. `units`: the number of records that wait, by partition: what was given up as
-    lost within a span does not wait. `oldest`: when the first of them was written, as far as it is known.
+    `spans`: as `waiting` returns them. `units`: the number of records that wait, by partition: what
+    was given up as lost within a span does not wait. `oldest`: when the first of them was written,
+    as far as it is known.
     """
     for span in spans:
         at = oldest.get(span.unit)
@@ -70,7 +77,9 @@ def records(unread: Iterable[Span], pinned: Iterable[Unit]) -> Counter[str]:
 
 
 def reasons(found: Unread, slices: int, held: int, *, begun: bool) -> list[str]:
-    """Return why there is something to do, for people. `held`: records of slices that no batch has read."""
+    """Return why there is something to do, for people. `held`: records of slices that no batch has
+    read.
+    """
     told = []
     if found.size:
         parts = sum(1 for span in found.spans if span.size)

@@ -1,4 +1,6 @@
-"""The bounds of a copy: it reads a part of topics that go on, the same part however often and whenever it is asked."""
+"""The bounds of a copy: it reads a part of topics that go on, the same part however often and
+whenever it is asked.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ def confine(layout: FlowLayout, spans: Iterable[Span]) -> None:
 def within(seen: Seen, layout: FlowLayout) -> Seen:
     """Return what a flow sees of its topics: all, or the part that it is confined to.
 
-    Raises TerminalError `state-damaged`, also in a copy whose lake was deleted with what confined it.
+    Raises TerminalError `state-damaged`, also in a copy whose lake was deleted with what confined
+    it.
     """
     spans = kept(
         layout.bounds, lambda content: [Span(*one) for one in content["spans"]], without=_WITHOUT
@@ -56,5 +59,7 @@ def within(seen: Seen, layout: FlowLayout) -> Seen:
 
 
 def _mark(layout: FlowLayout) -> Path:
-    """Return the mark beside a copy's lake, which outlives the lake: a copy without bounds would read everything."""
+    """Return the mark beside a copy's lake, which outlives the lake: a copy without bounds would
+    read everything.
+    """
     return Path(f"{layout.lake.rstrip('/')}.confined")

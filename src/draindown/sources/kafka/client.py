@@ -1,7 +1,8 @@
 """Ask Kafka's brokers, without a JVM. Every wait is bounded; every failure is named.
 
-librdkafka retries by itself, and reports an unknown host, a wrong password and a TLS mismatch alike, as a time-out. The
-cause is only told to `error_cb`, so the client collects what that hears, and prefers it.
+librdkafka retries by itself, and reports an unknown host, a wrong password and a TLS mismatch
+alike, as a time-out. The cause is only told to `error_cb`, so the client collects what that hears,
+and prefers it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class Seen:
 
 @dataclass(frozen=True)
 class Sample:
-    """A few unread records: when the oldest of each partition was written, and bytes of key and value per record."""
+    """A few unread records: when the oldest of each partition was written, and bytes of key and
+    value per record.
+    """
 
     oldest: Mapping[tuple[str, int], datetime]
     record_bytes: float | None
@@ -58,8 +61,9 @@ class Sample:
 class Client:
     """A client of the source's cluster. Its threads end with the process.
 
-    Methods raise TransientError `kafka-unreachable`; TerminalError `kafka-auth`, `kafka-tls`, `kafka-denied`.
-    Construction raises TerminalError `kafka-client-missing`, `secret-missing`, `kafka-options`.
+    Methods raise TransientError `kafka-unreachable`; TerminalError `kafka-auth`, `kafka-tls`,
+    `kafka-denied`. Construction raises TerminalError `kafka-client-missing`, `secret-missing`,
+    `kafka-options`.
     """
 
     def __init__(self, source: KafkaSource, environ: Mapping[str, str] = os.environ) -> None:
@@ -71,7 +75,9 @@ class Client:
             self._admin = _library("admin").AdminClient(dict(self._options))
 
     def look(self) -> Seen:
-        """Return partitions, offsets and settings of the source's topics that exist, in one round of requests."""
+        """Return partitions, offsets and settings of the source's topics that exist, in one round
+        of requests.
+        """
         with self._named("look at the topics"):
             described = self._described(self._topics())
             parts = [
@@ -104,16 +110,20 @@ class Client:
     def at_time(
         self, places: Sequence[tuple[str, int]], at: datetime
     ) -> dict[tuple[str, int], int | None]:
-        """Return the first offset written at a time or later, per partition; None if there is none so far."""
+        """Return the first offset written at a time or later, per partition; None if there is none
+        so far.
+        """
         spec = _library("admin").OffsetSpec.for_timestamp(int(at.timestamp() * 1000))
         with self._named("look for a time in the topics"):
             found = self._offsets(places, spec)
         return {place: offset if offset >= 0 else None for place, (offset, _) in found.items()}
 
     def truncations(self, spans: Sequence[Span]) -> dict[tuple[str, int], int]:
-        """Return where logs were truncated to below `until` of their spans, since the leaders of the spans' epochs.
+        """Return where logs were truncated to below `until` of their spans, since the leaders of
+        the spans' epochs.
 
-        The client asks the leaders (KIP-320) before it reads: a record, the end or this error answers for a partition.
+        The client asks the leaders (KIP-320) before it reads: a record, the end or this error
+        answers for a partition.
         """
         found: dict[tuple[str, int], int] = {}
         silent, library = {span.place for span in spans}, _library()
@@ -136,7 +146,9 @@ class Client:
         return found
 
     def sample(self, spans: Iterable[Span], seconds: float = _SAMPLE_SECONDS) -> Sample:
-        """Read the first few records of each span. Partitions that don't answer in time are left out."""
+        """Read the first few records of each span. Partitions that don't answer in time are left
+        out.
+        """
         wanted = [span for span in spans if span.size]
         oldest: dict[tuple[str, int], datetime] = {}
         sizes: list[int] = []
@@ -154,7 +166,9 @@ class Client:
     def _first(
         self, places: Sequence[Any], more: Mapping[str, str | bool], until: float
     ) -> Iterator[Any]:
-        """Yield the first messages of each partition, errors included, until each has answered or it is late."""
+        """Yield the first messages of each partition, errors included, until each has answered or
+        it is late.
+        """
         if not (silent := {(one.topic, one.partition) for one in places}):
             return
         library = _library()
@@ -216,7 +230,9 @@ class Client:
     def _offsets(
         self, places: Sequence[tuple[str, int]], spec: Any
     ) -> dict[tuple[str, int], tuple[int, int | None]]:
-        """Return offset and leader epoch by partition. Those that don't exist never answer: don't ask for them."""
+        """Return offset and leader epoch by partition. Those that don't exist never answer: don't
+        ask for them.
+        """
         library = _library()
         codes = library.KafkaError
         moved = (
@@ -261,7 +277,9 @@ class Client:
         }
 
     def _result(self, future: Future[Any]) -> Any:
-        """Return a future's result. Raises at once if the brokers refused this client, which would go on trying."""
+        """Return a future's result. Raises at once if the brokers refused this client, which would
+        go on trying.
+        """
         until = time.monotonic() + self._wait + 1
         while not future.done() and time.monotonic() < until:
             self._admin.poll(_STEP)
@@ -346,7 +364,9 @@ class Client:
 
 
 def _truncation(error: KafkaError) -> int | None:
-    """Return the offset that a log was truncated to, which the client says in words only; None for other errors."""
+    """Return the offset that a log was truncated to, which the client says in words only; None for
+    other errors.
+    """
     if type(error)(error._LOG_TRUNCATION).str() not in error.str():
         return None
     told = re.search(r"end offset is (-?\d+)", error.str())
@@ -354,7 +374,9 @@ def _truncation(error: KafkaError) -> int | None:
 
 
 def _hex(uuid: Any) -> str:
-    """Return a topic id as 32 hexadecimal digits. Its text is base64, which Kafka's own tools spell differently."""
+    """Return a topic id as 32 hexadecimal digits. Its text is base64, which Kafka's own tools spell
+    differently.
+    """
     mask = (1 << 64) - 1
     return f"{uuid.get_most_significant_bits() & mask:016x}{uuid.get_least_significant_bits() & mask:016x}"
 

@@ -8,7 +8,9 @@ from draindown.base.errors import TerminalError
 
 
 def library(part: str = "") -> Any:
-    """Return the client's module. It is imported where it is used: flows without Kafka do not need it."""
+    """Return the client's module. It is imported where it is used: flows without Kafka do not need
+    it.
+    """
     try:
         import confluent_kafka
         import confluent_kafka.admin

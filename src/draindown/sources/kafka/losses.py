@@ -1,4 +1,6 @@
-"""Lost offsets: which they are, and the error that names topic, partition, range and the ways on."""
+"""Lost offsets: which they are, and the error that names topic, partition, range and the ways
+on.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,9 @@ def lost(
     changed: str = "nothing was pinned or read",
     tried: str = "",
 ) -> TerminalError:
-    """Return the error for offsets that were never read and are gone. Its code is the kind of the worst loss."""
+    """Return the error for offsets that were never read and are gone. Its code is the kind of the
+    worst loss.
+    """
     shown = [f"{loss.span}: {loss.detail}" for loss in losses[:_SHOWN]]
     more = [f"and {len(losses) - _SHOWN} more"] if len(losses) > _SHOWN else []
     return TerminalError(
@@ -112,7 +116,9 @@ def _ways_on(losses: Sequence[Loss], layout: FlowLayout) -> list[str]:
 
 
 def accepting(spans: Sequence[Span], layout: FlowLayout, then: str) -> str:
-    """Return the command that accepts losses, or lists them if they are many. `then`: what follows, in words."""
+    """Return the command that accepts losses, or lists them if they are many. `then`: what follows,
+    in words.
+    """
     accept = f"draindown accept-loss {layout.pipeline} --flow {layout.flow}"
     if len(spans) > _SHOWN:
         return f"{accept}   # lists them; --all accepts them: {then}"
@@ -121,7 +127,9 @@ def accepting(spans: Sequence[Span], layout: FlowLayout, then: str) -> str:
 
 
 def _raw_aside(layout: FlowLayout) -> list[str]:
-    """Return the command after which no raw record stands for one that was written anew at its offset."""
+    """Return the command after which no raw record stands for one that was written anew at its
+    offset.
+    """
     raw = shlex.quote(layout.raw)
     there = not layout.staged and TableLog(layout.raw).exists
     return (
@@ -138,7 +146,9 @@ def refuse(losses: Sequence[Loss], layout: FlowLayout) -> None:
 
 
 def refuse_unknown(source: KafkaSource, here: Collection[str], losses: Iterable[Loss]) -> None:
-    """Raise TerminalError `topic-unknown` for a topic that the source names, that is not here and was never read."""
+    """Raise TerminalError `topic-unknown` for a topic that the source names, that is not here and
+    was never read.
+    """
     known = {*here, *(loss.span.topic for loss in losses)}
     for topic in source.kafka.topics:
         if topic not in known:

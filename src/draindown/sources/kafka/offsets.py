@@ -1,4 +1,6 @@
-"""What is unread, what is lost, and what the next slice holds: functions of offsets, without a broker."""
+"""What is unread, what is lost, and what the next slice holds: functions of offsets, without a
+broker.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,11 @@ LossKind = Literal[
 
 @dataclass(frozen=True, order=True)
 class Span:
-    """Offsets [start, until) of one partition. `topic_id`: the id of the topic, which no other topic ever gets.
+    """Offsets [start, until) of one partition. `topic_id`: the id of the topic, which no other
+    topic ever gets.
 
-    `epoch`: the partition's leader epoch when the offsets were pinned; None if that was not written down.
+    `epoch`: the partition's leader epoch when the offsets were pinned; None if that was not written
+    down.
     """
 
     topic: str
@@ -43,11 +47,15 @@ class Span:
 
     @property
     def size(self) -> int:
-        """Number of offsets. Some may hold no record: aborted, compacted, or markers of transactions."""
+        """Number of offsets. Some may hold no record: aborted, compacted, or markers of
+        transactions.
+        """
         return self.until - self.start
 
     def same_log(self, other: Span) -> bool:
-        """Return whether both are spans of the same partition of the same topic, not of another of that name."""
+        """Return whether both are spans of the same partition of the same topic, not of another of
+        that name.
+        """
         return (self.place, self.topic_id) == (other.place, other.topic_id)
 
     @property
@@ -61,10 +69,11 @@ class Span:
 
 @dataclass(frozen=True)
 class Available:
-    """What the brokers hold of a partition: offsets [beginning, end). `end`: its last stable offset.
+    """What the brokers hold of a partition: offsets [beginning, end). `end`: its last stable
+    offset.
 
-    `epoch`: its leader's; None if the brokers don't say. `truncated_to`: where the log was truncated since it was read;
-    None if it was not, as far as the brokers know.
+    `epoch`: its leader's; None if the brokers don't say. `truncated_to`: where the log was
+    truncated since it was read; None if it was not, as far as the brokers know.
     """
 
     topic: str
@@ -94,12 +103,17 @@ class Available:
         """What became of the log, for people."""
         if self.truncated_to is None:
             return f"the log ends at {self.end}"
-        return f"the log was truncated to {self.same_until} and written anew up to {self.end} (leader epoch {self.epoch})"
+        return (
+            f"the log was truncated to {self.same_until} and written anew up to {self.end} "
+            f"(leader epoch {self.epoch})"
+        )
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Offsets that were never read and can't be read any more. `detail`: what the brokers have instead, for people."""
+    """Offsets that were never read and can't be read any more. `detail`: what the brokers have
+    instead, for people.
+    """
 
     kind: LossKind
     span: Span
@@ -108,7 +122,9 @@ class Loss:
 
 @dataclass(frozen=True)
 class Unread:
-    """What a flow has not pinned yet: one span per partition, empty ones included, and what is lost."""
+    """What a flow has not pinned yet: one span per partition, empty ones included, and what is
+    lost.
+    """
 
     spans: tuple[Span, ...]
     losses: tuple[Loss, ...]
@@ -126,10 +142,12 @@ def unread(
     starts: Mapping[tuple[str, int], int] | None = None,
     accepted: Sequence[Span] = (),
 ) -> Unread:
-    """Compare what the brokers hold with the newest slice, which names every partition of the source.
+    """Compare what the brokers hold with the newest slice, which names every partition of the
+    source.
 
-    A topic that no slice names begins at its partitions' `starts`, by default at their beginnings. A partition that was
-    added to a known topic begins at 0. `accepted`: spans that a person gave up; they are no losses.
+    A topic that no slice names begins at its partitions' `starts`, by default at their beginnings.
+    A partition that was added to a known topic begins at 0. `accepted`: spans that a person gave
+    up; they are no losses.
     """
     have = {one.place: one for one in available}
     known = {span.place: span for span in pinned}
@@ -164,9 +182,11 @@ def unread(
 
 
 def led_anew(available: Iterable[Available], pinned: Iterable[Span]) -> list[Span]:
-    """Return those of `pinned`, one per partition, whose partition has a later leader than when they were pinned.
+    """Return those of `pinned`, one per partition, whose partition has a later leader than when
+    they were pinned.
 
-    Only a later leader may have truncated the log. What ends at 0, or below what the brokers hold, can't be truncated.
+    Only a later leader may have truncated the log. What ends at 0, or below what the brokers hold,
+    can't be truncated.
     """
     have = {(one.place, one.topic_id): one for one in available}
     return [
@@ -211,7 +231,8 @@ def _span(
     span = Span(held.topic, held.partition, held.topic_id, start, held.end, held.epoch)
     if last is not None and last.topic_id != held.topic_id:
         old = replace(last, start=last.until)
-        # whatever the numbers say: the offsets of another topic are not those that were read up to here
+        # whatever the numbers say: the offsets of another topic are not those that were read up to
+        # here
         span = replace(span, start=held.beginning)
         if _is_accepted(old, accepted):
             return span, []
@@ -240,7 +261,9 @@ def _is_accepted(lost: Span, accepted: Sequence[Span]) -> bool:
 
 
 def without(span: Span, removed: Iterable[Span]) -> list[Span]:
-    """Return the parts of a span that none of the `removed` spans of its partition covers, in order."""
+    """Return the parts of a span that none of the `removed` spans of its partition covers, in
+    order.
+    """
     parts = [span] if span.size else []
     for one in removed:
         if not one.same_log(span):
@@ -257,7 +280,9 @@ def without(span: Span, removed: Iterable[Span]) -> list[Span]:
 
 
 def reaching_down(have: Iterable[Available], there: Iterable[Span]) -> tuple[Available, ...]:
-    """Return partitions that begin as early as the spans that are `there` beside them leave no gap."""
+    """Return partitions that begin as early as the spans that are `there` beside them leave no
+    gap.
+    """
     beside: dict[tuple[tuple[str, int], str], list[Span]] = defaultdict(list)
     for span in sorted(there, reverse=True):
         beside[span.place, span.topic_id].append(span)
@@ -272,10 +297,11 @@ def reaching_down(have: Iterable[Available], there: Iterable[Span]) -> tuple[Ava
 
 
 def take(spans: Sequence[Span], most: int) -> tuple[list[Span], list[Span]]:
-    """Return the next slice and what is left after it: one span each per partition, empty ones included.
+    """Return the next slice and what is left after it: one span each per partition, empty ones
+    included.
 
-    The slice holds `most` offsets, or all if there are fewer. Each partition gives in proportion to what it has, so
-    that all end together.
+    The slice holds `most` offsets, or all if there are fewer. Each partition gives in proportion to
+    what it has, so that all end together.
     """
     total = sum(span.size for span in spans)
     if total <= most:
@@ -290,7 +316,9 @@ def take(spans: Sequence[Span], most: int) -> tuple[list[Span], list[Span]]:
 
 
 def by_partition(spans: Iterable[Span]) -> list[dict[str, dict[int, tuple[int, int]]]]:
-    """Return {topic: {partition: (start, until)}} of the spans that are not empty: as often as a partition has one."""
+    """Return {topic: {partition: (start, until)}} of the spans that are not empty: as often as a
+    partition has one.
+    """
     rounds: list[dict[str, dict[int, tuple[int, int]]]] = []
     for span in spans:
         if span.size:

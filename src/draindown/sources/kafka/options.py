@@ -1,4 +1,5 @@
-"""The settings of Kafka's clients, made from a pipeline's: of librdkafka (no JVM) and of the Java client in Spark.
+"""The settings of Kafka's clients, made from a pipeline's: of librdkafka (no JVM) and of the Java
+client in Spark.
 
 They hold secrets. They are made where a client is made, on the driver, and are stored nowhere.
 """
@@ -44,7 +45,8 @@ def of_librdkafka(
 
 
 def secrets_of(cluster: KafkaConnection, environ: Mapping[str, str] = os.environ) -> frozenset[str]:
-    """Return what no text of a client may show: secrets, and of secret brokers each address and host.
+    """Return what no text of a client may show: secrets, and of secret brokers each address and
+    host.
 
     Raises TerminalError `secret-missing`.
     """
@@ -67,7 +69,8 @@ def _addresses(servers: str) -> Iterator[str]:
 
 
 def of_java(cluster: KafkaConnection, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the settings of the Java client. Certificates and keys are passed by content: executors need none on disk.
+    """Return the settings of the Java client. Certificates and keys are passed by content:
+    executors need none on disk.
 
     Raises TerminalError `secret-missing` or `kafka-tls`.
     """

@@ -25,7 +25,9 @@ def forecast(records: int, bound: Bound, record_bytes: float) -> Forecast:
 
 
 class KafkaPinning:
-    """The `Pinning` of unread offsets. Slices take from every partition in proportion, so that all end together."""
+    """The `Pinning` of unread offsets. Slices take from every partition in proportion, so that all
+    end together.
+    """
 
     def __init__(
         self,
@@ -50,9 +52,12 @@ class KafkaPinning:
         return forecast(sum(span.size for span in self._left), bound, self._bytes)
 
     def take(self, bound: Bound, most: int | None = None) -> bool:
-        """Write at most `most` slices. Return whether offsets are left. Raises TransientError `lease-lost`."""
+        """Write at most `most` slices. Return whether offsets are left. Raises TransientError
+        `lease-lost`.
+        """
         most_of_one, before = most_records(bound, self._bytes), self.taken.slices
-        # the first slice of a generation is written even without offsets: it says where the partitions begin
+        # the first slice of a generation is written even without offsets: it says where the
+        # partitions begin
         while (self._any_left or self._begins) and (
             most is None or self.taken.slices - before < most
         ):

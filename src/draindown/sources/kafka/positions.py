@@ -1,7 +1,7 @@
 """Up to where a generation has pinned each partition, as the newest slice of its intake says.
 
-Each slice bears the positions of all partitions, those without new offsets included. So a look reads one row,
-however long the history, and knows every partition that the source ever had.
+Each slice bears the positions of all partitions, those without new offsets included. So a look
+reads one row, however long the history, and knows every partition that the source ever had.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ OWN = pa.schema(
 )
 """The columns of a Kafka intake besides those of every intake.
 
-`compacted`: whether offsets without a record had a reason when the slice was pinned: the topic was compacted, or the
-source said that it is transactional. `positions`: in the first row of a slice, the offsets [start, until) that the
-slice pins of every partition, as JSON, and the leader epoch of each if it is known.
+`compacted`: whether offsets without a record had a reason when the slice was pinned: the topic was
+compacted, or the source said that it is transactional. `positions`: in the first row of a slice,
+the offsets [start, until) that the slice pins of every partition, as JSON, and the leader epoch of
+each if it is known.
 """
 
 _RANGE = re.compile(r"(.+):(\d+)-(\d+)")
@@ -64,12 +65,16 @@ def newest(state: FlowLayout, generation: int) -> list[Span]:
 
 
 def first(state: FlowLayout, generation: int) -> list[Span]:
-    """Return what the first slice of a generation pins of every partition: where the generation began."""
+    """Return what the first slice of a generation pins of every partition: where the generation
+    began.
+    """
     return _at(state, generation, FIRST) if intake.newest(state, generation) else []
 
 
 def reaching(layout: FlowLayout, generation: int, name: str) -> list[str]:
-    """Return the pinned ranges that `topic/partition:start-until` reaches into; the name itself of anything else."""
+    """Return the pinned ranges that `topic/partition:start-until` reaches into; the name itself of
+    anything else.
+    """
     asked = _RANGE.fullmatch(name)
     if asked is None:
         return [name]
@@ -83,7 +88,9 @@ def reaching(layout: FlowLayout, generation: int, name: str) -> list[str]:
 
 
 def of_units(units: Sequence[Unit]) -> list[Span]:
-    """Return what the newest slice of units, in order, pins of every partition; none if their rows don't say it."""
+    """Return what the newest slice of units, in order, pins of every partition; none if their rows
+    don't say it.
+    """
     return next(
         (_spans(text) for unit in reversed(units) if (text := unit.row.get("positions"))), []
     )
@@ -97,7 +104,9 @@ def rows(
     now: datetime,
     compacted: Iterable[str],
 ) -> list[dict[str, Any]]:
-    """Return the rows of a slice. A slice without offsets has one row, which pins nothing but the positions."""
+    """Return the rows of a slice. A slice without offsets has one row, which pins nothing but the
+    positions.
+    """
     gaps = frozenset(compacted)
     found = [
         {

@@ -1,4 +1,6 @@
-"""Warn of unread records that the brokers will delete soon. A warning never delays a drain: that would be the loss."""
+"""Warn of unread records that the brokers will delete soon. A warning never delays a drain: that
+would be the loss.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Policy:
-    """What a topic's settings say of its records' lives. `retention_ms`, `retention_bytes`: None without a bound."""
+    """What a topic's settings say of its records' lives. `retention_ms`, `retention_bytes`: None
+    without a bound.
+    """
 
     compacted: bool
     deleted: bool
@@ -44,8 +48,8 @@ def findings(
 ) -> list[Finding]:
     """Return a finding for each partition whose oldest unread record has lived most of its time.
 
-    `oldest`: when it was written, by topic and partition. `run`: the command that drains. Brokers count from the
-    record's own timestamp, so a record that says it is old is deleted at once.
+    `oldest`: when it was written, by topic and partition. `run`: the command that drains. Brokers
+    count from the record's own timestamp, so a record that says it is old is deleted at once.
     """
     found = [
         (at, topic, partition, timedelta(milliseconds=policy.retention_ms))
@@ -72,7 +76,8 @@ def findings(
 def expires(
     oldest: Mapping[tuple[str, int], datetime], policies: Mapping[str, Policy]
 ) -> float | None:
-    """Return when the brokers may delete the first unread record, in seconds since 1970; None if they keep them all.
+    """Return when the brokers may delete the first unread record, in seconds since 1970; None if
+    they keep them all.
 
     `oldest`: as for `findings`. What they delete to save space is not foreseen.
     """
@@ -85,7 +90,9 @@ def expires(
 
 
 def keeps(policies: Iterable[Policy]) -> float | None:
-    """Return for how many seconds the topic that keeps records shortest keeps them; None if all keep them for ever."""
+    """Return for how many seconds the topic that keeps records shortest keeps them; None if all
+    keep them for ever.
+    """
     ends = [
         one.retention_ms / 1000 for one in policies if one.deleted and one.retention_ms is not None
     ]

@@ -48,7 +48,9 @@ from draindown.spec.kafka import KafkaSource
 
 
 class Kafka:
-    """The `Source` of Kafka topics. Looks at the cluster once: what a plan saw is what the drain after it pins."""
+    """The `Source` of Kafka topics. Looks at the cluster once: what a plan saw is what the drain
+    after it pins.
+    """
 
     unit = "range"
     named = None
@@ -92,7 +94,9 @@ class Kafka:
         return None
 
     def look(self, state: FlowLayout, generation: int, first: int, now: datetime) -> Look:
-        """Compare what the brokers hold with the intake. Raises as `Client.look`, TerminalError `topic-unknown`."""
+        """Compare what the brokers hold with the intake. Raises as `Client.look`, TerminalError
+        `topic-unknown`.
+        """
         found = self._unread(state, generation)
         slices = list(intake.slices(state, generation, first))
         pinned = [
@@ -156,21 +160,26 @@ class Kafka:
     def refuse_lost(self, state: FlowLayout, generation: int, first: int) -> None:  # noqa: ARG002
         """Refuse to continue if offsets that were never read are gone, or the topic is another one.
 
-        Raises TerminalError `offsets-lost`, `log-truncated`, `topic-recreated`, `topic-gone`, `partition-gone`.
+        Raises TerminalError `offsets-lost`, `log-truncated`, `topic-recreated`, `topic-gone`,
+        `partition-gone`.
         """
         refuse(self._unread(state, generation).losses, self._layout)
 
     def losses(self, generation: int, first: int) -> Mapping[str, str]:
-        """Return ranges that were never read and are gone, pinned or not, each with what the brokers hold instead.
+        """Return ranges that were never read and are gone, pinned or not, each with what the
+        brokers hold instead.
 
-        Raises TerminalError `log-truncated`: which records were written anew is unknown, so nobody can give them up.
+        Raises TerminalError `log-truncated`: which records were written anew is unknown, so nobody
+        can give them up.
         """
         return {loss.span.range: loss.detail for loss in self._losses(generation, first)}
 
     def accept_losses(
         self, ranges: Sequence[str], reading: Mapping[int, int], *, by: str, note: str, at: datetime
     ) -> None:
-        """Give up ranges that are lost. Called under the lease. Raises TerminalError `not-lost`, `log-truncated`."""
+        """Give up ranges that are lost. Called under the lease. Raises TerminalError `not-lost`,
+        `log-truncated`.
+        """
         known = {loss.span.range: loss for one in reading.items() for loss in self._losses(*one)}
         if not set(ranges) <= set(known):
             raise not_lost(ranges, list(known.values()), self._layout)
@@ -190,7 +199,9 @@ class Kafka:
         return found
 
     def _absent(self, generation: int) -> list[Loss]:
-        """Return the ranges of a generation in which a batch, of whatever kind, did not find all records."""
+        """Return the ranges of a generation in which a batch, of whatever kind, did not find all
+        records.
+        """
         if not (lacking := absent(self._layout)):
             return []
         mine = [
@@ -203,7 +214,9 @@ class Kafka:
         return {one.place: one for one in self._look().partitions}
 
     def _compared(self, pinned: Sequence[Span]) -> Mapping[tuple[str, int], Available]:
-        """Return what the brokers hold, with where a log was truncated since `pinned`, one span per partition."""
+        """Return what the brokers hold, with where a log was truncated since `pinned`, one span per
+        partition.
+        """
         have = dict(self._have)
         anew = {(span, span.epoch): span for span in led_anew(have.values(), pinned)}
         if fresh := [span for known, span in anew.items() if known not in self._truncated_to]:
@@ -252,8 +265,9 @@ class Kafka:
     ) -> Mapping[tuple[str, int], int]:
         """Return where partitions begin that the generation has not read.
 
-        The first generation begins as the source says. A later one begins where the first one did, as far as the
-        topics still hold it. Where that is lost, `latest` would be now, and skip all that was not read.
+        The first generation begins as the source says. A later one begins where the first one did,
+        as far as the topics still hold it. Where that is lost, `latest` would be now, and skip all
+        that was not read.
         """
         for earlier in range(1, generation):
             began = {span.place: span for span in positions.first(state, earlier)}
@@ -275,12 +289,16 @@ class Kafka:
         return {place: ends[place] if offset is None else offset for place, offset in found.items()}
 
     def _kept_of(self, spans: Sequence[Span], generation: int) -> list[raw.Kept]:
-        """Return what the lake keeps of unread spans: nothing, unless an earlier generation read them."""
+        """Return what the lake keeps of unread spans: nothing, unless an earlier generation read
+        them.
+        """
         asked = [positions.as_kept(one) for one in spans if one.size]
         return raw.kept_of(self._layout, asked) if generation > 1 else []
 
     def _sampled(self, spans: Sequence[Span], kept: Sequence[raw.Kept]) -> Sample:
-        """Return a few records of spans that only brokers have; read once, unless batches have read on since."""
+        """Return a few records of spans that only brokers have; read once, unless batches have read
+        on since.
+        """
         if self._sample is None or self._sample[0] != spans:
             there = backlog.at_brokers(spans, list(map(positions.of_kept, kept)), self._have)
             sample = self.client.sample(there)
@@ -290,7 +308,9 @@ class Kafka:
         return self._sample[1]
 
     def _record_bytes(self, pinned: Sequence[Unit]) -> float:
-        """Return the expected bytes of a record: those of a few unread ones, else those of pinned ones."""
+        """Return the expected bytes of a record: those of a few unread ones, else those of pinned
+        ones.
+        """
         if self._sample is not None and (known := self._sample[1].record_bytes):
             return known
         records = sum(unit.until - unit.start for unit in pinned)
@@ -309,7 +329,8 @@ class Kafka:
         ]
 
     def missing(self, units: Iterable[Unit]) -> dict[str, Finding]:
-        """Return the pinned ranges of which some offsets can't be read again, at the brokers or in the lake.
+        """Return the pinned ranges of which some offsets can't be read again, at the brokers or in
+        the lake.
 
         Records that compaction removed are not told from records that are there.
         """
@@ -326,7 +347,8 @@ class Kafka:
     ) -> dict[str, Finding]:
         """Return what `generation` would not pin of what `before` did, besides what is `missing`.
 
-        Raises TerminalError `log-truncated` if raw records would stand for records that were written anew.
+        Raises TerminalError `log-truncated` if raw records would stand for records that were
+        written anew.
         """
         whole = list(units)
         found = self.missing(whole)
@@ -337,9 +359,11 @@ class Kafka:
         return found | passed_over(whole, losses, self._have.values(), pins, self._layout)
 
     def refuse_changed(self, units: Sequence[Unit]) -> None:
-        """Check that the topics are those of which the offsets were pinned. Raises TerminalError `topic-recreated`.
+        """Check that the topics are those of which the offsets were pinned. Raises TerminalError
+        `topic-recreated`.
 
-        An id is never used twice: if it is the same after the read, it was the same topic all the time.
+        An id is never used twice: if it is the same after the read, it was the same topic all the
+        time.
         """
         spans = self._at_brokers(units)
         ids = self.client.topic_ids(sorted({span.topic for span in spans})) if spans else {}
@@ -350,11 +374,13 @@ class Kafka:
     def refuse_miscounted(
         self, number: int, units: Sequence[Unit], read: Mapping[str, int]
     ) -> None:
-        """Refuse a batch that lacks records which nothing explains. Raises TerminalError `records-absent`.
+        """Refuse a batch that lacks records which nothing explains. Raises TerminalError
+        `records-absent`.
 
-        Transactions leave offsets without a record (markers, aborted ones), and compaction removes records. Where
-        neither is, now or when they were pinned, and nobody accepted it, each pinned offset has its record. What the
-        lake keeps was counted before it was kept: as many records are there again.
+        Transactions leave offsets without a record (markers, aborted ones), and compaction removes
+        records. Where neither is, now or when they were pinned, and nobody accepted it, each pinned
+        offset has its record. What the lake keeps was counted before it was kept: as many records
+        are there again.
         """
         gaps = {unit.name for unit in units if self._source.transactional or unit.row["compacted"]}
         # an audit has no run: it changes nothing, and asks no broker
@@ -367,7 +393,9 @@ class Kafka:
         return {topic for topic, policy in self._look().policies.items() if policy.compacted}
 
     def read_failed(self, failure: Failure, units: Sequence[Unit]) -> DraindownError:
-        """Return the error of a read that failed. Lost offsets are told from others by asking the brokers."""
+        """Return the error of a read that failed. Lost offsets are told from others by asking the
+        brokers.
+        """
         tried = f"read {count(len(units), 'partition')} of flow {self._layout.flow}"
         found = redacted(failure.text, secrets_of(self._source.kafka))[:500]
         if failure.kind == "refused":
@@ -391,7 +419,9 @@ class Kafka:
         )
 
     def asked_again(self, asked: Collection[str], generation: int, first: int) -> list[str]:  # noqa: ARG002
-        """Return partitions as they are, and of a range of offsets the pinned ranges that it reaches into."""
+        """Return partitions as they are, and of a range of offsets the pinned ranges that it
+        reaches into.
+        """
         return [name for one in asked for name in positions.reaching(self._layout, generation, one)]
 
     def leaving_out(self, units: Iterable[str]) -> str:  # noqa: ARG002

@@ -6,13 +6,17 @@ from draindown.base.errors import TerminalError
 from draindown.lake.layout import FlowLayout
 from draindown.spec.table_source import TableSource
 
-CHANGED = "its derivation, its sources, its columns or the code that it names are not those that the table was computed by"
+CHANGED = (
+    "its derivation, its sources, its columns or the code that it names are not "
+    "those that the table was computed by"
+)
 
 
 def derivation_changed(
     layout: FlowLayout, source: TableSource, tried: str, found: str = CHANGED
 ) -> TerminalError:
-    """Return the error for a flow whose table was computed by another derivation than it has now. `tried`: a verb.
+    """Return the error for a flow whose table was computed by another derivation than it has now.
+    `tried`: a verb.
 
     It is `processor-missing` where the code that the flow names is not there.
     """

@@ -1,4 +1,6 @@
-"""How the keys of a fill are divided into buckets: by ranges of one key where files are narrow in it, else by hash."""
+"""How the keys of a fill are divided into buckets: by ranges of one key where files are narrow in
+it, else by hash.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ _LONGEST = 200  # characters of a start, which is a literal of each query
 
 @dataclass(frozen=True)
 class Extent:
-    """One file of a source: its rows, and the least and greatest value of a column; None where the log has none."""
+    """One file of a source: its rows, and the least and greatest value of a column; None where the
+    log has none.
+    """
 
     rows: int
     low: Any = None
@@ -38,8 +42,8 @@ class Division:
     Attributes:
         by: the key whose ranges they are; empty if one range has all keys.
         kind: Spark's type of the starts.
-        starts: where each range but the first begins, ascending, as text. NULL is in the first range.
-        parts: number of buckets of each range: one number more than there are starts.
+        starts: where each range but the first begins, ascending, as text. NULL is in the first
+        range. parts: number of buckets of each range: one number more than there are starts.
     """
 
     by: str = ""
@@ -77,7 +81,9 @@ class Division:
 
 
 def extents(files: Iterable[Mapping[str, Any]], column: str | None) -> list[Extent]:
-    """Return the extents of the files that `TableLog.files` returned. `column`: None if no column has the key."""
+    """Return the extents of the files that `TableLog.files` returned. `column`: None if no column
+    has the key.
+    """
     return [
         Extent(
             file.get("num_records") or 0,
@@ -93,8 +99,8 @@ def extents(files: Iterable[Mapping[str, Any]], column: str | None) -> list[Exte
 def divided(candidates: Mapping[str, Sequence[Extent]], total: int, rows: int) -> Division:
     """Return the division of `total` rows into buckets of about `rows` rows each.
 
-    `candidates`: the extents of all source files by key. Ranges are taken where buckets read, in all, at most half of
-    what they read by hash, which is every file for every bucket.
+    `candidates`: the extents of all source files by key. Ranges are taken where buckets read, in
+    all, at most half of what they read by hash, which is every file for every bucket.
     """
     whole = Division(parts=(max(1, ceil(total / rows)),))
     if whole.buckets == 1:
@@ -107,7 +113,9 @@ def divided(candidates: Mapping[str, Sequence[Extent]], total: int, rows: int) -
 
 
 def by_range(key: str, files: Sequence[Extent], rows: int) -> Division | None:
-    """Return ranges of a key of about `rows` rows each; None if its values have no order here or are long text."""
+    """Return ranges of a key of about `rows` rows each; None if its values have no order here or
+    are long text.
+    """
     known = [one for one in files if one.low is not None and one.high is not None]
     kinds = {type(value) for one in known for value in (one.low, one.high)}
     kind = _KINDS.get(kinds.pop()) if len(kinds) == 1 else None
@@ -126,7 +134,8 @@ def by_range(key: str, files: Sequence[Extent], rows: int) -> Division | None:
 
 
 def read(division: Division, files: Iterable[Extent]) -> int:
-    """Return the rows that the buckets read in all: a file is read for each bucket of each range that it reaches into.
+    """Return the rows that the buckets read in all: a file is read for each bucket of each range
+    that it reaches into.
 
     `division`: what `by_range` returned for these files.
     """
@@ -135,7 +144,9 @@ def read(division: Division, files: Iterable[Extent]) -> int:
 
 
 def _starts(known: Iterable[Extent], rows: int) -> list[Any]:
-    """Return where ranges begin, after the first: at least values of files, so that files end up in few ranges."""
+    """Return where ranges begin, after the first: at least values of files, so that files end up in
+    few ranges.
+    """
     starts, filled = [], 0
     for low, some in groupby(sorted(known, key=lambda one: one.low), lambda one: one.low):
         more = sum(one.rows for one in some)

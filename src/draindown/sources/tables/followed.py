@@ -1,4 +1,6 @@
-"""One table that a derived flow follows: what is new in it, and what its own flow must keep for the reader."""
+"""One table that a derived flow follows: what is new in it, and what its own flow must keep for the
+reader.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,11 @@ from draindown.sources.tables.upstream import Changes, Upstream
 from draindown.spec.table_source import SourceTable
 
 RENEWED = timedelta(days=30)
-"""Age at which the version of the newest slice is given up for a later one, though no row changed in between.
+"""Age at which the version of the newest slice is given up for a later one, though no row changed
+in between.
 
-Delta's cleanup of the log knows no readers: 90 days on, nobody could tell that the commits in between changed no row.
+Delta's cleanup of the log knows no readers: 90 days on, nobody could tell that the commits in
+between changed no row.
 """
 
 
@@ -29,9 +33,10 @@ Delta's cleanup of the log knows no readers: 90 days on, nobody could tell that 
 class Piece:
     """The versions of one table that the next slices pin.
 
-    `start`: None for a fill. `rows`: rows that changed, or all of a fill. `changes`: whether some were updated or
-    deleted. `commits`: 0 if no row changed, so that the table is only read; where nothing else calls for the slice, 1.
-    `decided`: numbers of decisions about late rows: up to the first counted before, up to the second count from here.
+    `start`: None for a fill. `rows`: rows that changed, or all of a fill. `changes`: whether some
+    were updated or deleted. `commits`: 0 if no row changed, so that the table is only read; where
+    nothing else calls for the slice, 1. `decided`: numbers of decisions about late rows: up to the
+    first counted before, up to the second count from here.
     """
 
     start: int | None
@@ -80,7 +85,9 @@ class Followed:
         return Finding(kind="waiting", subject=f"table {self.name}", detail=detail, next=run)
 
     def changes(self, newest: Unit) -> Changes:
-        """Return what was published since the newest slice. Raises TerminalError `source-replaced`."""
+        """Return what was published since the newest slice. Raises TerminalError
+        `source-replaced`.
+        """
         until = self._until(newest)
         found = self._upstream.between(newest.until, until) if until > newest.until else Changes(())
         lost = found.lost or self._other_commit(newest)
@@ -89,21 +96,27 @@ class Followed:
         return found
 
     def _other_commit(self, newest: Unit) -> str:
-        """Return why the version of the newest slice is not the one that was read; empty if it is, or nobody knows."""
+        """Return why the version of the newest slice is not the one that was read; empty if it is,
+        or nobody knows.
+        """
         read, now = newest.row.get("committed_ms"), self.committed_ms(newest.until)
         if read is None or now is None or now <= read:  # one that was made again is later
             return ""
         return f"version {newest.until} is another commit than the one that was read: it was put back from a copy"
 
     def is_outrun(self, newest: Unit, now: datetime) -> bool:
-        """Return whether the newest slice has a version as old as RENEWED, and a later one was published."""
+        """Return whether the newest slice has a version as old as RENEWED, and a later one was
+        published.
+        """
         if self._until(newest) == newest.until:
             return False
         read = newest.row.get("committed_ms") or self.committed_ms(newest.until)
         return read is None or now - datetime.fromtimestamp(read / 1000, UTC) >= RENEWED
 
     def _until(self, newest: Unit | None) -> int:
-        """Return the version to read: the published one, but none that is older than the newest slice has."""
+        """Return the version to read: the published one, but none that is older than the newest
+        slice has.
+        """
         pointer = self._upstream.pointer
         return max(pointer.version if pointer else 0, newest.until if newest else 0)
 
@@ -117,7 +130,8 @@ class Followed:
     def readable(self, unit: Unit) -> int:
         """Return the newest published version with the rows that the table had at a unit's `until`.
 
-        Compaction rewrites files and changes no row; files of the version before it go with the next VACUUM.
+        Compaction rewrites files and changes no row; files of the version before it go with the
+        next VACUUM.
         """
         until = self._until(unit)
         found = self._upstream.between(unit.until, until)
@@ -170,7 +184,9 @@ class Followed:
         return newest
 
     def committed_ms(self, version: int) -> int | None:
-        """Return when a version was committed, by the table's log; None if the log has no such commit any more."""
+        """Return when a version was committed, by the table's log; None if the log has no such
+        commit any more.
+        """
         log = self._upstream.log
         return next(
             (
@@ -205,7 +221,8 @@ class Followed:
     def _reader(self, unit: Unit, *, is_read: bool) -> Reader:
         """Return what the flow needs of the table, once a unit is read or while it waits to be.
 
-        While a unit waits whose table has no changes, the rows of its version are read all the same.
+        While a unit waits whose table has no changes, the rows of its version are read all the
+        same.
         """
         layout, whole = self._layout, bool(unit.row["fill"] or not unit.row["rows"])
         version = unit.until if is_read or whole else unit.start

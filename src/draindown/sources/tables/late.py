@@ -1,8 +1,8 @@
 """Rows that came later than a derived flow accepts, and people's decisions about them. No Spark.
 
-A late row is left out until a person applies it. Decisions are numbered, and each slice pins the newest number
-that counts in it, so a batch that is repeated recomputes the same. They outlive resets and rebuilds. Batches go on to
-write down whether the source has a row that was applied.
+A late row is left out until a person applies it. Decisions are numbered, and each slice pins the
+newest number that counts in it, so a batch that is repeated recomputes the same. They outlive
+resets and rebuilds. Batches go on to write down whether the source has a row that was applied.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _CHOSEN = pa.schema(
 )
 """What a decision is about: a row of a table by its origin and arrival.
 
-Two tables may have rows of one record, which both read. A topic that is created again has rows of equal unit and
-position that arrived later.
+Two tables may have rows of one record, which both read. A topic that is created again has rows of
+equal unit and position that arrived later.
 """
 _DECISION = pa.schema(
     [
@@ -64,7 +64,9 @@ _DECIDED = (
 
 @dataclass(frozen=True)
 class Place:
-    """Which late rows are those of now: a flow's live generation, and the first slice that no batch has read."""
+    """Which late rows are those of now: a flow's live generation, and the first slice that no batch
+    has read.
+    """
 
     layout: FlowLayout
     generation: int
@@ -81,7 +83,9 @@ def newest(layout: FlowLayout) -> int:
 
 
 def applied(layout: FlowLayout, until: int) -> pa.Table:
-    """Return table, unit, position and arrival of the rows that the decisions up to number `until` applied."""
+    """Return table, unit, position and arrival of the rows that the decisions up to number `until`
+    applied.
+    """
     log = log_of(layout, layout.late_decisions)
     names = ("source_table", "unit", "position", "arrived_at")
     if not until or not log.exists:
@@ -96,8 +100,8 @@ def listed(
 ) -> list[dict[str, Any]]:
     """Return late rows with `state`, the latest first. `ids`: only these, by how they start.
 
-    Open, applied and discarded ones are in the source, as the newest batch knows it. After a reset, applied ones stay
-    applied until the fill has looked for them.
+    Open, applied and discarded ones are in the source, as the newest batch knows it. After a reset,
+    applied ones stay applied until the fill has looked for them.
     """
     where = [f"state = {literal(state)}"] if state else []
     where += [begins("late_id", ids)] if ids else []
@@ -113,7 +117,9 @@ def counts(place: Place) -> dict[str, int]:
 def decide(
     place: Place, rows: pa.Table, action: Action, *, by: str, note: str, at: datetime
 ) -> int:
-    """Write down a decision about rows, as `chosen` returned them. Call it under the lease. Return its number."""
+    """Write down a decision about rows, as `chosen` returned them. Call it under the lease. Return
+    its number.
+    """
     layout = place.layout
     log = log_of(layout, layout.late_decisions)
     number = 1 + (
@@ -127,7 +133,8 @@ def decide(
 
 
 def chosen(place: Place, ids: Sequence[str], action: Action) -> pa.Table:
-    """Return the rows that a person may decide about so: open ones, and to apply, discarded ones that `ids` name.
+    """Return the rows that a person may decide about so: open ones, and to apply, discarded ones
+    that `ids` name.
 
     Columns: late_id, source_table, unit, position and arrived_at.
 
@@ -151,7 +158,9 @@ def chosen(place: Place, ids: Sequence[str], action: Action) -> pa.Table:
 
 
 def _query(place: Place, what: str, where: Sequence[str], rest: str = "") -> pa.Table:
-    """Return the result of a query over late rows with their state; a table without columns if none was ever found."""
+    """Return the result of a query over late rows with their state; a table without columns if none
+    was ever found.
+    """
     layout = place.layout
     late, decisions = log_of(layout, layout.late), log_of(layout, layout.late_decisions)
     if not late.exists:
@@ -171,7 +180,9 @@ def _query(place: Place, what: str, where: Sequence[str], rest: str = "") -> pa.
 
 
 def _filled(place: Place) -> int | None:
-    """Return the first slice of the newest fill that was read as a whole: it looked at all rows anew. None without."""
+    """Return the first slice of the newest fill that was read as a whole: it looked at all rows
+    anew. None without.
+    """
     log = log_of(place.layout, place.layout.intake_of(place.generation))
     sql = f"select max(slice - bucket) as n from t where fill and bucket + 1 = buckets and slice < {int(place.first)}"
     found = log.rows(sql)

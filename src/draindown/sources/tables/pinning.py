@@ -25,10 +25,12 @@ OWN = pa.schema(
         ("committed_ms", pa.int64()),
     ]
 )
-"""Columns of the intake beside those of `Unit`, whose `start` is exclusive, and -1 for a fill, which reads all.
+"""Columns of the intake beside those of `Unit`, whose `start` is exclusive, and -1 for a fill,
+which reads all.
 
-`division`: the `Division` of the buckets, as text. `committed_ms`: the time of the commit `until` by the table's log,
-which tells it from another one of that number; intakes of earlier versions lack it.
+`division`: the `Division` of the buckets, as text. `committed_ms`: the time of the commit `until`
+by the table's log, which tells it from another one of that number; intakes of earlier versions lack
+it.
 """
 Rows = list[dict[str, Any]]
 """The units of one slice, as rows of the intake: one for each table."""

@@ -1,4 +1,6 @@
-"""What the flow that writes a table owes to those that read it: the change feed, and statistics to find rows by."""
+"""What the flow that writes a table owes to those that read it: the change feed, and statistics to
+find rows by.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,15 @@ _NO_STATISTICS = ("boolean", "binary")
 
 
 def readers(request: Request) -> list[Reader]:
-    """Return the flows of the project that read the table of the request's flow, those of its own pipeline first."""
+    """Return the flows of the project that read the table of the request's flow, those of its own
+    pipeline first.
+    """
     return request.spec.readers(request.declared.table_name(request.flow))
 
 
 def may_read(request: Request, pipeline: str, flow: str) -> bool:
-    """Return whether a flow reads the table as the project's files say, or belongs to a file that can't be loaded.
+    """Return whether a flow reads the table as the project's files say, or belongs to a file that
+    can't be loaded.
 
     The flow that writes it reads it for its sinks.
     """
@@ -39,7 +44,8 @@ def may_read(request: Request, pipeline: str, flow: str) -> bool:
 
 
 def refuse_declared(request: Request, pipeline: str, flow: str) -> None:
-    """Refuse to forget a reader that a pipeline file declares or may declare, or one that never read the table.
+    """Refuse to forget a reader that a pipeline file declares or may declare, or one that never
+    read the table.
 
     Raises TerminalError `reader-declared`, `no-reader`.
     """
@@ -72,7 +78,9 @@ def refuse_declared(request: Request, pipeline: str, flow: str) -> None:
 
 
 def lacking(request: Request, state: FlowLayout) -> str:
-    """Return in words what the table lacks for its readers; empty if it lacks nothing, or does not exist yet."""
+    """Return in words what the table lacks for its readers; empty if it lacks nothing, or does not
+    exist yet.
+    """
     names, log = readers(request), log_of(state, state.table)
     lacks = [_TOLD[name] for name in owed(request, log)] if names and log.exists else []
     return (
@@ -81,7 +89,9 @@ def lacking(request: Request, state: FlowLayout) -> str:
 
 
 def lacking_log(log: TableLog) -> Mapping[str, str]:
-    """Return the property without which the log does not lead to versions that a reader needs; empty if it is set."""
+    """Return the property without which the log does not lead to versions that a reader needs;
+    empty if it is set.
+    """
     return (
         {}
         if interval_seconds(log.properties.get(RETENTION), 0) >= _KEPT_DAYS * 86_400
@@ -90,7 +100,9 @@ def lacking_log(log: TableLog) -> Mapping[str, str]:
 
 
 def owed(request: Request, log: TableLog) -> Mapping[str, str]:
-    """Return the properties that an existing table lacks for its readers. Statistics concern files written later."""
+    """Return the properties that an existing table lacks for its readers. Statistics concern files
+    written later.
+    """
     has = log.properties
     owed = {FEED: "true"} if has.get(FEED) != "true" else {}
     owed |= lacking_log(log)
@@ -107,7 +119,9 @@ def _read_by(request: Request) -> list[str]:
 
 
 def _has_statistics(log: TableLog, name: str) -> bool:
-    """Return whether Delta keeps a minimum and maximum of a column, and its property can name it."""
+    """Return whether Delta keeps a minimum and maximum of a column, and its property can name
+    it.
+    """
     plain = name.isascii() and name.isidentifier()
     kind = log.column_types.get(name)
     return (

@@ -1,9 +1,10 @@
-"""The readers of a table: one document each in the home of the flow that writes it, with what it must still read.
+"""The readers of a table: one document each in the home of the flow that writes it, with what it
+must still read.
 
-A reader writes its document before it pins versions, and again once it has read them; a rebuild of it has a second one.
-A flow that rebuilt its own table has one for its sinks, which are compared with the version from before (see
-`recovery.sink_bases`).
-Maintenance of the table keeps the files that these documents name. A reader that stood still for GONE is let go.
+A reader writes its document before it pins versions, and again once it has read them; a rebuild of
+it has a second one. A flow that rebuilt its own table has one for its sinks, which are compared
+with the version from before (see `recovery.sink_bases`). Maintenance of the table keeps the files
+that these documents name. A reader that stood still for GONE is let go.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ class Reader:
 
 @dataclass(frozen=True)
 class Waiting:
-    """What a table keeps for a reader. `since`: when the oldest commit was made that it needs; None without any."""
+    """What a table keeps for a reader. `since`: when the oldest commit was made that it needs; None
+    without any.
+    """
 
     reader: Reader
     since: datetime | None
@@ -69,18 +72,24 @@ class Waiting:
 
 
 def readers(source: FlowLayout) -> list[Reader]:
-    """Return the registered readers of the table that a flow writes. Raises TerminalError `state-damaged`."""
+    """Return the registered readers of the table that a flow writes. Raises TerminalError
+    `state-damaged`.
+    """
     found = [reader for entry in _entries(source) if (reader := _read(entry)) is not None]
     return [reader for reader in found if not reader.staged or _is_rebuilding(source, reader)]
 
 
 def _is_rebuilding(source: FlowLayout, reader: Reader) -> bool:
-    """Return whether a rebuild of the reader is in progress. The document of one that ended or was aborted is void."""
+    """Return whether a rebuild of the reader is in progress. The document of one that ended or was
+    aborted is void.
+    """
     return Path(replace(source.live, pipeline=reader.pipeline, flow=reader.flow).rebuild).exists()
 
 
 def waiting(source: FlowLayout) -> list[Waiting]:
-    """Return what each registered reader of the table needs. Readers of an earlier table of its name need nothing."""
+    """Return what each registered reader of the table needs. Readers of an earlier table of its
+    name need nothing.
+    """
     log = log_of(source, source.table)
     found = readers(source) if log.exists else []
     known = [reader.version for reader in found if reader.table_id == log.id]
@@ -95,7 +104,9 @@ def _since(reader: Reader, commits: list[Commit]) -> datetime | None:
 
 
 def register(source: FlowLayout, reader: Reader) -> None:
-    """Write down what a reader is about to pin. What it needed of the same table before stays needed."""
+    """Write down what a reader is about to pin. What it needed of the same table before stays
+    needed.
+    """
     before = _read(_path(source, reader))
     if before is not None and (before.table_id, before.staged) == (reader.table_id, reader.staged):
         least, snapshot = min(before.version, reader.version), before.snapshot or reader.snapshot
@@ -105,7 +116,9 @@ def register(source: FlowLayout, reader: Reader) -> None:
 
 
 def advance(source: FlowLayout, reader: Reader) -> None:
-    """Write down what a reader needs once it has read. No-op if it says the same already, or never registered."""
+    """Write down what a reader needs once it has read. No-op if it says the same already, or never
+    registered.
+    """
     before = _read(_path(source, reader))
     if before is not None and before != reader:
         _write(source, reader)

@@ -33,7 +33,8 @@ ROWS = 2_000_000
 class Tables:
     """The `Source` of a derived flow. Looks at each table's log and published version once.
 
-    A slice has a unit of each table, also of one without changes: its rows are read at that version.
+    A slice has a unit of each table, also of one without changes: its rows are read at that
+    version.
     """
 
     unit = "commit"
@@ -94,10 +95,11 @@ class Tables:
         )
 
     def _new(self, newest: Slice | None, now: datetime) -> list[Piece]:
-        """Return the versions of each table that no slice has; nothing if no row of any changed since the newest one.
+        """Return the versions of each table that no slice has; nothing if no row of any changed
+        since the newest one.
 
-        All rows are compared again where one of the tables was rebuilt. Where the newest slice is old, the versions
-        are returned although no row changed.
+        All rows are compared again where one of the tables was rebuilt. Where the newest slice is
+        old, the versions are returned although no row changed.
         """
         if newest is None:
             return self._fill(now) if all(one.is_ready for one in self.tables) else []
@@ -147,9 +149,11 @@ class Tables:
             self._followed(newest)
 
     def is_void(self, state: FlowLayout, generation: int) -> bool:
-        """Return whether all slices were pinned for another derivation, such as one that Spark refused.
+        """Return whether all slices were pinned for another derivation, such as one that Spark
+        refused.
 
-        The fill with which a generation begins can be pinned again until a batch of it is in the table.
+        The fill with which a generation begins can be pinned again until a batch of it is in the
+        table.
         """
         newest = _newest(state, generation)
         if newest is None or self._as_pinned(newest.units) is None:
@@ -163,7 +167,9 @@ class Tables:
         return [(table, table.same(unit)) for table, unit in units if unit is not None]
 
     def _as_pinned(self, units: Sequence[Unit]) -> str | None:
-        """Return in words what the flow derives otherwise than when units were pinned; None if nothing is other."""
+        """Return in words what the flow derives otherwise than when units were pinned; None if
+        nothing is other.
+        """
         if any(unit.row["derivation"] != self._source.derivation for unit in units):
             return CHANGED
         read, now = (
@@ -182,8 +188,11 @@ class Tables:
             raise derivation_changed(self._layout, self._source, "go on with", found)
 
     def pin(
-        self, generation: int, now: datetime, progress: Progress | None = None
-    ) -> TablesPinning:  # noqa: ARG002
+        self,
+        generation: int,
+        now: datetime,
+        progress: Progress | None = None,  # noqa: ARG002
+    ) -> TablesPinning:
         """Begin to pin what was published since the newest slice."""
         intake.create(self._layout, generation, OWN)
         newest = _newest(self._layout, generation)
@@ -223,7 +232,9 @@ class Tables:
         ]
 
     def _division(self, pieces: Sequence[Piece]) -> Division:
-        """Return how the keys of all pieces are divided: those of a fill by the files, if that helps."""
+        """Return how the keys of all pieces are divided: those of a fill by the files, if that
+        helps.
+        """
         total, fill = (
             sum(piece.rows for piece in pieces),
             any(piece.start is None for piece in pieces),
@@ -274,7 +285,8 @@ class Tables:
         return {}
 
     def asked_again(self, asked: Collection[str], generation: int, first: int) -> list[str]:
-        """Return no names. Refuse a replay by name, and one between two buckets of a range, at two versions.
+        """Return no names. Refuse a replay by name, and one between two buckets of a range, at two
+        versions.
 
         Raises TerminalError `bad-range`, TransientError `range-unfinished`.
         """
@@ -341,7 +353,9 @@ def _listed(tables: Iterable[str]) -> str:
 
 
 def unfinished(newest: Slice | None) -> list[Rows]:
-    """Return the slices that complete the range of the newest one, if a crash came between them; else none."""
+    """Return the slices that complete the range of the newest one, if a crash came between them;
+    else none.
+    """
     if newest is None:
         return []
     first, own = newest.units[0].row, ("slice", "first_seen")
@@ -356,15 +370,19 @@ def unfinished(newest: Slice | None) -> list[Rows]:
 
 
 def by_table(source: TableSource, units: Iterable[Unit]) -> list[Unit | None]:
-    """Return the units of a slice in the order of the source's tables; None for a table that the slice has not."""
+    """Return the units of a slice in the order of the source's tables; None for a table that the
+    slice has not.
+    """
     found = {table_of_unit(unit.name): unit for unit in units}
     return [found.get(one.table) for one in source.read]
 
 
 def part_way(layout: FlowLayout, generation: int, number: int) -> tuple[int, int] | None:
-    """Return how many buckets of a range are done, and of how many, once slice `number` is done; None if all are.
+    """Return how many buckets of a range are done, and of how many, once slice `number` is done;
+    None if all are.
 
-    In between the table equals its query for some keys at one version, and for the others at an earlier one.
+    In between the table equals its query for some keys at one version, and for the others at an
+    earlier one.
     """
     found = next(intake.slices(layout, generation, number), None)
     if found is None or found.number != number:

@@ -21,8 +21,8 @@ FEED = "delta.enableChangeDataFeed"
 class Changes:
     """The commits after one version up to another, newest first, that may have changed rows.
 
-    `lost`: why a reader can't follow them, in words; empty if it can. `rebuilt`: one of them swapped in a table that
-    the flow rebuilt, so that all rows are new to the feed.
+    `lost`: why a reader can't follow them, in words; empty if it can. `rebuilt`: one of them
+    swapped in a table that the flow rebuilt, so that all rows are new to the feed.
     """
 
     commits: Sequence[Commit]
@@ -63,9 +63,11 @@ def _only_inserts(commit: Commit) -> bool:
 
 
 def changes_rows(commit: Commit) -> bool:
-    """Return whether a reader has to read a commit: OPTIMIZE and a batch of duplicates change no row.
+    """Return whether a reader has to read a commit: OPTIMIZE and a batch of duplicates change no
+    row.
 
-    A commit that replaces the table as a whole removes rows that its metrics do not count, even if it writes none.
+    A commit that replaces the table as a whole removes rows that its metrics do not count, even if
+    it writes none.
     """
     return commit.moved_rows or swap_of(commit) is not None
 
@@ -103,7 +105,9 @@ class Upstream:
 
     @property
     def has_feed(self) -> bool:
-        """Whether the published version has the change feed, so that changes after it can be read."""
+        """Whether the published version has the change feed, so that changes after it can be
+        read.
+        """
         return (
             self.pointer is not None
             and self.log.at(self.pointer.version).properties.get(FEED) == "true"

@@ -1,4 +1,6 @@
-"""Count a batch's rows in one pass over its persisted frame, and compare the counts with the intake."""
+"""Count a batch's rows in one pass over its persisted frame, and compare the counts with the
+intake.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ from draindown.spark.targets.pruning import measures, pruning, text_safe
 
 
 def count_batch(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
-    """Count the persisted rows by unit, block and reason, and compute the file-skipping predicates, in one pass.
+    """Count the persisted rows by unit, block and reason, and compute the file-skipping predicates,
+    in one pass.
 
     `parsed` is the frame before the transform; `frame` is the frame after it.
     """
@@ -52,7 +55,9 @@ def count_batch(parsed: DataFrame, frame: DataFrame, batch: Batch) -> Counted:
 
 
 def _computed(parsed: DataFrame, frame: DataFrame, batch: Batch) -> dict[str, str]:
-    """Return a hash of how each partition column is computed, of those that the keys alone decide."""
+    """Return a hash of how each partition column is computed, of those that the keys alone
+    decide.
+    """
     flow, found = batch.writer.flow, {}
     for name in text_safe(frame.schema, flow.target.partition_by):
         how = transforms.computed_from(frame, name, set(flow.target.keys), parsed)
@@ -65,7 +70,9 @@ def _computed(parsed: DataFrame, frame: DataFrame, batch: Batch) -> dict[str, st
 
 
 def ledger_row(batch: Batch, counted: Counted) -> BatchRow:
-    """Return the batch's ledger row with the counts of its input. The outcome of accepted rows is added later."""
+    """Return the batch's ledger row with the counts of its input. The outcome of accepted rows is
+    added later.
+    """
     return batch.ledger_row(
         "land",
         slice=batch.input.number,
@@ -79,9 +86,11 @@ def ledger_row(batch: Batch, counted: Counted) -> BatchRow:
 
 
 def inputs(batch: Batch, counted: Counted) -> list[Input]:
-    """Return what the batch read of each unit: the range that was pinned, with the records that Spark found there.
+    """Return what the batch read of each unit: the range that was pinned, with the records that
+    Spark found there.
 
-    Of a unit that the slice holds in several ranges: from the start of the first to the end of the last.
+    Of a unit that the slice holds in several ranges: from the start of the first to the end of the
+    last.
     """
     records: Counter[str] = Counter()
     for group in counted.groups:
@@ -102,11 +111,13 @@ def inputs(batch: Batch, counted: Counted) -> list[Input]:
 
 
 def _sequence(frame: DataFrame, name: str) -> Column:
-    """Return a struct of a row's sequence as `value`, which sorts, and as `text`. As text, 9 would be more than 10."""
+    """Return a struct of a row's sequence as `value`, which sorts, and as `text`. As text, 9 would
+    be more than 10.
+    """
     column, kind = F.col(quoted(name)), frame.schema[name].dataType
     text = column.cast("string")
-    # microseconds, because Python datetimes end with the year 9999, and PySpark converts them to local time, which
-    # repeats an hour when clocks go back
+    # microseconds, because Python datetimes end with the year 9999, and PySpark converts them to
+    # local time, which repeats an hour when clocks go back
     value = (
         F.unix_micros(column)
         if isinstance(kind, TimestampType)
@@ -118,6 +129,8 @@ def _sequence(frame: DataFrame, name: str) -> Column:
 
 
 def newest_sequence(groups: Sequence[Row]) -> str | None:
-    """Return the greatest sequence among a batch's groups, as text. Compared by value. None if no group has one."""
+    """Return the greatest sequence among a batch's groups, as text. Compared by value. None if no
+    group has one.
+    """
     found = [group["_s"] for group in groups if group["_s"] is not None]
     return str(max(found, key=lambda one: one["value"])["text"]) if found else None

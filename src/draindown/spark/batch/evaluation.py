@@ -1,7 +1,7 @@
 """Evaluate a batch's records: parsed, transformed, persisted and counted in one pass.
 
-Where the transform fails on a row, Spark ends the whole pass. Then the batch is evaluated once more, so that such rows
-are refused alone; a batch on which nothing fails costs nothing more.
+Where the transform fails on a row, Spark ends the whole pass. Then the batch is evaluated once
+more, so that such rows are refused alone; a batch on which nothing fails costs nothing more.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def evaluated(
 ) -> tuple[DataFrame, Counted]:
     """Return the batch's rows, persisted until `kept` ends, and their counts.
 
-    Raises TerminalError `transform-failed`, `executors-lack-python`, `file-unreadable`, and the errors of reading.
+    Raises TerminalError `transform-failed`, `executors-lack-python`, `file-unreadable`, and the
+    errors of reading.
     """
     transform = batch.transform
     try:
@@ -66,7 +67,9 @@ def _counted(
 def _persisted(
     parsed: DataFrame, frame: DataFrame, batch: Batch, kept: ExitStack
 ) -> tuple[DataFrame, Counted]:
-    """Return the frame, persisted until `kept` ends, and its counts. A frame that can't be counted is not kept."""
+    """Return the frame, persisted until `kept` ends, and its counts. A frame that can't be counted
+    is not kept.
+    """
     with ExitStack() as attempt:
         attempt.enter_context(persisted(frame))
         counted = counting.count_batch(parsed, frame, batch)
@@ -92,7 +95,9 @@ def _second(
     transform: Transform,
     first: Exception,
 ) -> tuple[DataFrame, Counted]:
-    """Evaluate the batch with rows that the transform can't take refused. `first`: the error without that."""
+    """Evaluate the batch with rows that the transform can't take refused. `first`: the error
+    without that.
+    """
     with configured(spark, guarded_transform.SETTINGS):
         parsed = _parsed(spark, batch, known, all_raw=True)
         guarded = guarded_transform.apply_guarded(parsed, transform)
@@ -106,7 +111,9 @@ def _second(
 def _failed(
     spark: SparkSession, batch: Batch, parsed: DataFrame, transform: Transform, first: Exception
 ) -> Exception:
-    """Return the error to raise: that of a unit which can't be read, else `transform-failed`, else `first` itself."""
+    """Return the error to raise: that of a unit which can't be read, else `transform-failed`, else
+    `first` itself.
+    """
     flow = batch.writer.flow
     try:
         with unreadable.named(spark, flow, batch.writer.layout, batch.input):

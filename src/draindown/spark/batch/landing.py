@@ -37,8 +37,8 @@ from draindown.spark.usage import ResourceUsage
 class Landing:
     """The `Batches` of a landing flow.
 
-    `kind`: the writer's kind. `verify`: raises if units are not as they were pinned; called before a batch reads, and
-    again when it has read everything and written nothing.
+    `kind`: the writer's kind. `verify`: raises if units are not as they were pinned; called before
+    a batch reads, and again when it has read everything and written nothing.
     """
 
     request: Request
@@ -61,7 +61,9 @@ class Landing:
         return transforms.load(self.request.root, dotted) if dotted else None
 
     def run(self, spark: SparkSession, number: int, read: Slice, reached: StepHook) -> BatchRow:
-        """Apply a slice. Remembers what the batch weighed, and releases refused rows that it accepts."""
+        """Apply a slice. Remembers what the batch weighed, and releases refused rows that it
+        accepts.
+        """
         reached("begun")
         usage, layout = ResourceUsage(spark), self.request.layout
         writer = Writer(layout, self.request.flow_spec, self.generation, number, kind=self.kind)
@@ -77,7 +79,8 @@ class Landing:
         return row
 
     def _verifying(self, spark: SparkSession, read: Slice, reached: StepHook) -> StepHook:
-        """Return a hook that, on a cluster, verifies the units once more, right before sinks and target are written.
+        """Return a hook that, on a cluster, verifies the units once more, right before sinks and
+        target are written.
 
         Rows that a lost executor had persisted are read again.
         """

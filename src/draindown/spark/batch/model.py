@@ -20,17 +20,21 @@ from draindown.spark.targets.pruning import Pruning
 
 @dataclass(frozen=True, kw_only=True)
 class Batch(BaseBatch):
-    """The input, identity and hooks of one batch of a landing flow. Attributes besides those of `BaseBatch`:
+    """The input, identity and hooks of one batch of a landing flow. Attributes besides those of
+    `BaseBatch`:
 
     Attributes:
         first_seen: when its input was pinned.
         input: what it reads.
         transform: the flow's transform; None if it has none.
-        verify: called before the input is read, and again when all of it is read and nothing is written. Raises if
+        verify: called before the input is read, and again when all of it is read and nothing is
+        written. Raises if
             input changed since it was pinned.
-        keep_open: called with the origin of every record that a replay refuses again, before the target is written.
+        keep_open: called with the origin of every record that a replay refuses again, before the
+            target is written.
         releases: quarantine ids of withdrawn rows that this batch may restore.
-        compared: called with the candidate rows of the target (None if it is empty) and their file-skipping predicates.
+        compared: called with the candidate rows of the target (None if it is empty) and their
+            file-skipping predicates.
     """
 
     writer: Writer
@@ -56,10 +60,11 @@ class Batch(BaseBatch):
 class Counted:
     """The counts of a parsed batch, from one aggregation.
 
-    `groups`: one row per unit, block, blank flag, reason and field, with the row count `n`, the smallest `_id`, and the
-    number of rows with drift marks and of rows with unknown fields. `pruning`: file-skipping predicates
-    for the target. `max_sequence`: the greatest sequence of the accepted rows, as text. `computed`: by partition column
-    that the keys alone decide, how it is computed.
+    `groups`: one row per unit, block, blank flag, reason and field, with the row count `n`, the
+    smallest `_id`, and the number of rows with drift marks and of rows with unknown fields.
+    `pruning`: file-skipping predicates for the target. `max_sequence`: the greatest sequence of the
+    accepted rows, as text. `computed`: by partition column that the keys alone decide, how it is
+    computed.
     """
 
     groups: Sequence[Row]

@@ -1,4 +1,6 @@
-"""The port of batches: what one batch of a flow does with a slice. `spark.runs.batches` lists the kinds."""
+"""The port of batches: what one batch of a flow does with a slice. `spark.runs.batches` lists the
+kinds.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,9 @@ class Batches(Protocol):
         """What a person should know about the batches so far."""
 
     def run(self, spark: SparkSession, number: int, read: Slice, reached: StepHook) -> BatchRow:
-        """Apply a slice as batch `number` and return its ledger row. No-op if the target already contains the batch.
+        """Apply a slice as batch `number` and return its ledger row. No-op if the target already
+        contains the batch.
 
-        `reached` is called with `begun`, then with each step's name when the step completes. An exception it raises
-        aborts the batch before the next step.
+        `reached` is called with `begun`, then with each step's name when the step completes. An
+        exception it raises aborts the batch before the next step.
         """

@@ -1,9 +1,11 @@
-"""The batches of a landing flow: how one is read, what it writes beside its target, and how its rows are resolved.
+"""The batches of a landing flow: how one is read, what it writes beside its target, and how its
+rows are resolved.
 
 The order of the steps is that of `targets.batch.apply`:
 
-verify the input → read → parse → count (one pass over the persisted batch) → verify again → drift (refuse or find) →
-raw records → inputs → quarantine → drift seen first → resolve with the target's strategy → tombstones → commit → ledger
+verify the input → read → parse → count (one pass over the persisted batch) → verify again → drift
+(refuse or find) → raw records → inputs → quarantine → drift seen first → resolve with the target's
+strategy → tombstones → commit → ledger
 """
 
 from __future__ import annotations
@@ -39,10 +41,11 @@ from draindown.spark.targets.strategy import Accepted, Change
 
 
 def process(spark: SparkSession, batch: Batch) -> BatchRow:
-    """Apply one batch and return its ledger row. Idempotent: no-op if the target already contains the batch.
+    """Apply one batch and return its ledger row. Idempotent: no-op if the target already contains
+    the batch.
 
-    Raises TerminalError `ledger-does-not-add-up`, `lines-differ`, `drift-refused`, `file-unreadable`, and the errors of
-    reading and merging.
+    Raises TerminalError `ledger-does-not-add-up`, `lines-differ`, `drift-refused`,
+    `file-unreadable`, and the errors of reading and merging.
     """
     with emptied(batch.writer.layout.spool):
         return apply(spark, batch, lambda kept: _read(spark, batch, kept))
@@ -137,8 +140,8 @@ def _known(spark: SparkSession, writer: Writer) -> Known:
 def restore(spark: SparkSession, batch: Batch, rows: DataFrame) -> BatchRow:
     """Write withdrawn rows back to the target unchanged, and return the ledger row. Idempotent.
 
-    `rows` has the target's columns and skips the contract. Sequence and tombstones are compared as in any batch. Raises
-    as `process` does.
+    `rows` has the target's columns and skips the contract. Sequence and tombstones are compared as
+    in any batch. Raises as `process` does.
     """
 
     def read(kept: ExitStack) -> Restored:

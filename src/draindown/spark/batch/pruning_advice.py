@@ -42,7 +42,8 @@ class Skipping:
     told_by: Pruning = field(default_factory=Pruning)
 
     def look(self, batch: int, held: Held | None, pruning: Pruning) -> None:
-        """Count the files that the batch reads. No-op after the first batch, or if the target is empty.
+        """Count the files that the batch reads. No-op after the first batch, or if the target is
+        empty.
 
         `held`: the candidate rows of the target, selected by `pruning`.
         """
@@ -54,7 +55,8 @@ class Skipping:
             self.files, self.looked_into = len(held.every), len(held.rows._jdf.inputFiles())
 
     def findings(self, row: BatchRow) -> list[Finding]:
-        """Return the finding `pruning-lost` with the layout that would restore file skipping, or an empty list.
+        """Return the finding `pruning-lost` with the layout that would restore file skipping, or an
+        empty list.
 
         `row` is the ledger row of the batch that was checked; the batch must be done.
         """
@@ -85,7 +87,10 @@ class Skipping:
         missing = [name for name in goal.partition_by if name not in told.values]
         if missing:
             made = f"have the transform make {', '.join(missing)} of columns in `keys` alone, by no UDF"
-            return f"{made}; if it was changed, or the table is of an earlier version, rows may lie elsewhere; {rebuild}"
+            return (
+                f"{made}; if it was changed, or the table is of an earlier version, rows may lie "
+                f"elsewhere; {rebuild}"
+            )
         if not goal.partition_by:
             return (
                 "add what never changes for a row and is alike in a batch, such as the day it was made, to `keys` and "

@@ -1,4 +1,6 @@
-"""Write the quarantine table: refused records with raw text, reason and place, kept until a person decides."""
+"""Write the quarantine table: refused records with raw text, reason and place, kept until a person
+decides.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,11 @@ def identified(refused: DataFrame, blocks: Sequence[BlockOrigin]) -> DataFrame:
 
 
 def id_of(origin: str, log: Column) -> Column:
-    """Return the `quarantine_id` of a record: a hash of its origin, and of the `log` of its unit unless that is NULL.
+    """Return the `quarantine_id` of a record: a hash of its origin, and of the `log` of its unit
+    unless that is NULL.
 
-    So a record of a topic that was created again is another one than that which stood at its offset before.
+    So a record of a topic that was created again is another one than that which stood at its offset
+    before.
     """
     return F.sha2(
         F.concat_ws("\u0001", f"{origin}.unit", F.col(f"{origin}.position").cast("string"), log),
@@ -57,8 +61,8 @@ def quarantine(
 ) -> None:
     """Write the batch's refused rows. Idempotent: a retry replaces the rows of an earlier attempt.
 
-    `refused` has `_raw`, WHY and PLACE. `blocks`: those of the batch. Rows whose `quarantine_id` is in
-    `besides` are excluded. `number`: how many rows are written, if it is known.
+    `refused` has `_raw`, WHY and PLACE. `blocks`: those of the batch. Rows whose `quarantine_id` is
+    in `besides` are excluded. `number`: how many rows are written, if it is known.
     """
     whole = F.is_valid_utf8(F.col("_raw")) & (F.octet_length("_raw") <= RAW_LIMIT)
     head = F.substring(F.col("_raw").cast("binary"), 1, RAW_LIMIT)
@@ -81,11 +85,13 @@ def quarantine(
 def keep(
     writer: Writer, rows: DataFrame, run_id: str, first_seen: datetime, number: int | None = None
 ) -> None:
-    """Write rows into the quarantine for the writer's batch. Idempotent: a retry replaces an earlier attempt's rows.
+    """Write rows into the quarantine for the writer's batch. Idempotent: a retry replaces an
+    earlier attempt's rows.
 
-    `rows` has the columns quarantine_id (for a record, a hash of its origin), `_origin`, `_arrived_at`, raw, raw_bytes
-    (only if raw is not UTF-8 or truncated), raw_length (bytes), reason, field and detail, and ENVELOPE or SHAPE
-    if the records have one. This function adds first_seen, generation, batch, kind, run_id and refused_at.
+    `rows` has the columns quarantine_id (for a record, a hash of its origin), `_origin`,
+    `_arrived_at`, raw, raw_bytes (only if raw is not UTF-8 or truncated), raw_length (bytes),
+    reason, field and detail, and ENVELOPE or SHAPE if the records have one. This function adds
+    first_seen, generation, batch, kind, run_id and refused_at.
     """
     kept = rows.select(
         "quarantine_id",

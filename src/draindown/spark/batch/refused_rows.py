@@ -1,4 +1,6 @@
-"""Write the refused rows of a batch to the quarantine, except those that the quarantine already contains."""
+"""Write the refused rows of a batch to the quarantine, except those that the quarantine already
+contains.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from draindown.spark.sources.place import ARRIVED, ENVELOPE, PLACE, SHAPE
 def keep_refused(batch: Batch, frame: DataFrame, counted: Counted, row: BatchRow) -> None:
     """Write the refused rows of the parsed `frame` to the quarantine, each once.
 
-    Raises TerminalError `ledger-does-not-add-up` if the number of rows written differs from the batch's count.
+    Raises TerminalError `ledger-does-not-add-up` if the number of rows written differs from the
+    batch's count.
     """
     if batch.kind == "quarantine":  # a row that is refused again stays open in the quarantine
         still = frame.where(F.col(WHY).isNotNull()).select("_unit", "_id").collect()

@@ -1,8 +1,8 @@
 """Quarantine for batches that read input again: each refused row is in the quarantine once.
 
-A row that is refused again is counted, and its quarantine row stays unchanged. A row that is accepted this time is
-released when its batch is committed. The rows to release are recorded before the MERGE, so that a crash after the
-MERGE can't leave them open.
+A row that is refused again is counted, and its quarantine row stays unchanged. A row that is
+accepted this time is released when its batch is committed. The rows to release are recorded before
+the MERGE, so that a crash after the MERGE can't leave them open.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from draindown.spark.targets.delta_target import Writer
 
 
 def concerns(writer: Writer) -> bool:
-    """Return whether the writer's batches may read input again: a replay of input, or a generation after the first."""
+    """Return whether the writer's batches may read input again: a replay of input, or a generation
+    after the first.
+    """
     return writer.kind.startswith("replay:") or (writer.kind == "source" and writer.generation > 1)
 
 
@@ -37,9 +39,11 @@ def quarantine(
     run_id: str,
     first_seen: datetime,
 ) -> int | None:
-    """Write the rows of `bad` that no other batch refused, as `quarantine.quarantine` does. Return their number.
+    """Write the rows of `bad` that no other batch refused, as `quarantine.quarantine` does. Return
+    their number.
 
-    None if nothing had to be written. Also records which quarantined rows of `read`, the input, are accepted now.
+    None if nothing had to be written. Also records which quarantined rows of `read`, the input, are
+    accepted now.
     """
     held = _held(writer, bad, units)
     ids = quarantine_writer.identified(bad, blocks).select("quarantine_id")
@@ -56,7 +60,9 @@ def quarantine(
 
 
 def _held(writer: Writer, bad: DataFrame, units: Sequence[Unit]) -> DataFrame | None:
-    """Return the quarantine ids of rows of `units` that other batches refused. None if there is no quarantine table."""
+    """Return the quarantine ids of rows of `units` that other batches refused. None if there is no
+    quarantine table.
+    """
     if not log_of(writer.layout, writer.layout.quarantine).exists:
         return None
     mine = (

@@ -19,7 +19,9 @@ _SHOWN = 100
 
 
 def refuse_missing_columns(batch: Batch, frame: DataFrame) -> None:
-    """Check that the frame has the key, sequence and partition columns. Raises TerminalError `column-missing`."""
+    """Check that the frame has the key, sequence and partition columns. Raises TerminalError
+    `column-missing`.
+    """
     goal = batch.writer.flow.target
     needed = [*goal.essential, *goal.partition_by]
     missing = [name for name in needed if name not in frame.columns]
@@ -35,9 +37,10 @@ def refuse_missing_columns(batch: Batch, frame: DataFrame) -> None:
 def refuse_missing_values(frame: DataFrame, batch: Batch) -> DataFrame:
     """Return `frame` with a reason on rows whose key, sequence or partition the table can't hold.
 
-    A key or sequence must be there, in UTF-8: file skipping uses statistics and literals in UTF-8, so a row with
-    another key could not be matched. A text that Delta would store as another partition is refused, too, and so is one
-    that no directory can be named by. A delete stores no partition: there such a text is NULL.
+    A key or sequence must be there, in UTF-8: file skipping uses statistics and literals in UTF-8,
+    so a row with another key could not be matched. A text that Delta would store as another
+    partition is refused, too, and so is one that no directory can be named by. A delete stores no
+    partition: there such a text is NULL.
     """
     goal = batch.writer.flow.target
     texts = {field.name for field in frame.schema if isinstance(field.dataType, StringType)}

@@ -1,4 +1,6 @@
-"""Apply the flow's drift policy to one batch: refuse the batch, record the drift, or add columns."""
+"""Apply the flow's drift policy to one batch: refuse the batch, record the drift, or add
+columns.
+"""
 
 from __future__ import annotations
 
@@ -214,6 +216,8 @@ def _typed(one: Seen, batch: Batch) -> str:
 
 
 def _type(one: Seen, batch: Batch) -> str:
-    """Return the likely type of a field; UNSEEN for one within a struct, whose values are not among `one.values`."""
+    """Return the likely type of a field; UNSEEN for one within a struct, whose values are not among
+    `one.values`.
+    """
     flow = batch.writer.flow
     return UNSEEN if within(flow, one.name) else likely(one.values, flow.source.form)

@@ -1,7 +1,8 @@
-"""Judge expectations without Great Expectations: one aggregation per scope judges all that `translate` supports.
+"""Judge expectations without Great Expectations: one aggregation per scope judges all that
+`translate` supports.
 
-Each is translated to the Spark expression that Great Expectations builds for it. All others (an unknown kind or
-argument, an unusual column or value, an error in the aggregation) are left to GX.
+Each is translated to the Spark expression that Great Expectations builds for it. All others (an
+unknown kind or argument, an unusual column or value, an error in the aggregation) are left to GX.
 """
 
 from __future__ import annotations
@@ -35,11 +36,13 @@ from draindown.spark.sql import quoted
 _AMONG, _BY, _ROWS, _OTHER = "_among", "_by", "_rows", "_other_"
 
 
-# no timestamps: PySpark collects them in this machine's time zone. No strings: Delta's statistics do not bound those
-# that are not valid UTF-8
+# no timestamps: PySpark collects them in this machine's time zone. No strings: Delta's statistics
+# do not bound those that are not valid UTF-8
 _RANGED = (IntegralType, DecimalType, DateType)
 _DOUBTS = (ValueError, OverflowError, TypeError)
-"""What Python raises on values that it can't represent: dates after the year 9999, numbers beyond a double."""
+"""What Python raises on values that it can't represent: dates after the year 9999, numbers beyond a
+double.
+"""
 
 
 @dataclass(frozen=True)
@@ -60,10 +63,12 @@ def judge(
     proven: Collection[str] = (),
     open_rows: DataFrame | None = None,
 ) -> dict[str, Expectation]:
-    """Return the verdicts, by name, on the expectations that can be translated. The others are absent.
+    """Return the verdicts, by name, on the expectations that can be translated. The others are
+    absent.
 
-    `changed`: the unpublished rows of `table`; `keys`: columns that identify rows in samples; `proven`: the result of
-    `proofs` for the published version; `open_rows`: of a history those without an end.
+    `changed`: the unpublished rows of `table`; `keys`: columns that identify rows in samples;
+    `proven`: the result of `proofs` for the published version; `open_rows`: of a history those
+    without an end.
     """
     verdicts: dict[str, Expectation] = {}
     for scope, frame in frames(changed, table, open_rows):
@@ -84,7 +89,9 @@ def judge(
 def proofs(
     suite: Mapping[str, Any] | None, schema: StructType, judged: Iterable[Expectation]
 ) -> list[str]:
-    """Return the ids of the uniqueness questions for which the verdicts prove that the table has no duplicates."""
+    """Return the ids of the uniqueness questions for which the verdicts prove that the table has no
+    duplicates.
+    """
     whole = [e for e in judged if e.scope == "table" and e.judged_by == "one aggregation"]
     clean = {e.name for e in whole if e.success and not e.unexpected}
     items = [item for item in _items(suite, schema) if item.scope == "table" and item.name in clean]
@@ -93,7 +100,9 @@ def proofs(
 
 @dataclass(frozen=True)
 class _Rows:
-    """The rows of one scope. Rows of `frame` outside `changed` have no duplicates under the questions in `proven`."""
+    """The rows of one scope. Rows of `frame` outside `changed` have no duplicates under the
+    questions in `proven`.
+    """
 
     frame: DataFrame
     changed: DataFrame
@@ -131,7 +140,9 @@ def _judge(rows: _Rows, items: Sequence[_Item]) -> dict[str, Expectation]:
 
 
 def _counted(frame: DataFrame, questions: Sequence[Question]) -> list[Counted]:
-    """Return the counts of each question from one aggregation. No job runs if the schema answers all of them."""
+    """Return the counts of each question from one aggregation. No job runs if the schema answers
+    all of them.
+    """
     if all(question.about is None for question in questions):
         return [Counted() for _ in questions]
     wanted = [question.aggregates for question in questions]
@@ -147,8 +158,8 @@ def _counted(frame: DataFrame, questions: Sequence[Question]) -> list[Counted]:
 def _copies(rows: _Rows, about: Copies, fields: Sequence[str]) -> Counted:
     """Count the rows that share their values with another row.
 
-    Hashes are grouped first, as they are a fraction of the values in a shuffle: without a duplicate hash there is no
-    duplicate value. If a hash is duplicate, the values are grouped.
+    Hashes are grouped first, as they are a fraction of the values in a shuffle: without a duplicate
+    hash there is no duplicate value. If a hash is duplicate, the values are grouped.
     """
     if about.hashed and about.id in rows.proven and not _repeated(rows, about.among, fields):
         count = rows.frame.count()
@@ -164,8 +175,8 @@ def _copies(rows: _Rows, about: Copies, fields: Sequence[str]) -> Counted:
 def _repeated(rows: _Rows, among: Column, fields: Sequence[str]) -> bool:
     """Return whether values of a changed row occur more than once in the table.
 
-    If they don't, and the other rows are proven unique, the table has no duplicates. The range of the changed values is
-    a literal predicate, so that Delta skips files and Parquet row groups.
+    If they don't, and the other rows are proven unique, the table has no duplicates. The range of
+    the changed values is a literal predicate, so that Delta skips files and Parquet row groups.
     """
     new = rows.changed.where(among).select(*fields)
     few = new.distinct().select(*[F.col(name).alias(_OTHER + name) for name in fields])
@@ -202,7 +213,9 @@ def _range(new: DataFrame, fields: Sequence[str]) -> Column:
 
 
 def _shown(value: Column, kind: DataType) -> Column:
-    """Return a date or a time as text, in the session's zone: Python has none beyond 9999, nor py4j before 1000."""
+    """Return a date or a time as text, in the session's zone: Python has none beyond 9999, nor py4j
+    before 1000.
+    """
     return (
         value.cast("string")
         if isinstance(kind, (DateType, TimestampType, TimestampNTZType))
@@ -235,7 +248,9 @@ def _verdict(rows: _Rows, item: _Item, counted: Counted) -> Expectation:
 
 
 def _sample(frame: DataFrame, question: Question, keys: Sequence[str]) -> list[Any]:
-    """Return keys and values of the first unexpected rows; without keys the values in the form of GX."""
+    """Return keys and values of the first unexpected rows; without keys the values in the form of
+    GX.
+    """
     match question.about:
         case Each(wrong=wrong):
             rows = frame.where(wrong)

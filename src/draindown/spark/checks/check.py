@@ -37,7 +37,9 @@ _MANY = 3_000_000  # in a table with fewer rows, grouping all of them costs less
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows to judge, of one version of the target. `changed`: the unpublished ones; `changed_at`: newest stamp."""
+    """The rows to judge, of one version of the target. `changed`: the unpublished ones;
+    `changed_at`: newest stamp.
+    """
 
     table: DataFrame
     changed: DataFrame
@@ -46,11 +48,13 @@ class Rows:
 
 
 def check(request: Request, spark: SparkSession) -> StepReport:
-    """Judge the unpublished rows and the refused share of the input, and publish the target's newest version.
+    """Judge the unpublished rows and the refused share of the input, and publish the target's
+    newest version.
 
-    Raises TerminalError `bad-suite` if the suite is wrong, and `gate.Refused` (a GateFailed with all verdicts in
-    `part`) if an expectation or the refused share fails without a waiver. Then nothing is published, even if no row
-    changed. On a cluster, raises the errors of `cluster.refuse_unfit` first.
+    Raises TerminalError `bad-suite` if the suite is wrong, and `gate.Refused` (a GateFailed with
+    all verdicts in `part`) if an expectation or the refused share fails without a waiver. Then
+    nothing is published, even if no row changed. On a cluster, raises the errors of
+    `cluster.refuse_unfit` first.
     """
     started = now()
     state = published.unpublished(request.layout)
@@ -88,7 +92,9 @@ def check(request: Request, spark: SparkSession) -> StepReport:
 
 
 def _part_way(request: Request, state: Unpublished) -> Finding | None:
-    """Return the finding that a derived table is between two versions of its source; None if it is not."""
+    """Return the finding that a derived table is between two versions of its source; None if it is
+    not.
+    """
     if not isinstance(request.declared, DerivedFlow):
         return None
     layout, generation = request.layout, generations.generation(request.layout)
@@ -105,7 +111,9 @@ def _part_way(request: Request, state: Unpublished) -> Finding | None:
 
 
 def unpublished_rows(spark: SparkSession, path: str, state: Unpublished) -> Rows:
-    """Return the rows of version `state.version` of the target at `path`, and those not published yet."""
+    """Return the rows of version `state.version` of the target at `path`, and those not published
+    yet.
+    """
     table = spark.read.format("delta").option("versionAsOf", state.version).load(path)
     changed = (
         table if state.since is None else table.where(F.col(CHANGED_AT) > _instant(state.since))
@@ -122,7 +130,8 @@ def unpublished_rows(spark: SparkSession, path: str, state: Unpublished) -> Rows
 
 
 def _instant(at: datetime) -> Column:
-    # a literal with its zone: Delta skips files only for a comparison of the bare column with a literal
+    # a literal with its zone: Delta skips files only for a comparison of the bare column with a
+    # literal
     return F.lit(at.astimezone(UTC).isoformat(sep=" ")).cast("timestamp")
 
 
@@ -150,7 +159,9 @@ def _expectations(request: Request, state: Unpublished, rows: Rows) -> list[Expe
 
 
 def _refuse_wrong_suite(request: Request, table: DataFrame, waived: Collection[str]) -> None:
-    """Raise TerminalError `bad-suite` if expectations can't be judged for any rows, unless they are waived."""
+    """Raise TerminalError `bad-suite` if expectations can't be judged for any rows, unless they are
+    waived.
+    """
     known = suite_validation.kinds() or frozenset()
     known |= {
         config["type"]
@@ -179,7 +190,9 @@ def _brought(kind: str, known: Collection[str]) -> bool:
 
 
 def _proven(rows: Rows, state: Unpublished) -> tuple[str, ...]:
-    """Return what is proven of the published rows, if looking up the changed rows costs less than grouping all."""
+    """Return what is proven of the published rows, if looking up the changed rows costs less than
+    grouping all.
+    """
     before = state.published if state.since is not None else None
     pays = before is not None and rows.changed_rows <= _FEW and before.rows >= _MANY
     return before.distinct if before and pays else ()

@@ -78,7 +78,8 @@ def judge(
     names: Sequence[str],
     open_rows: DataFrame | None = None,
 ) -> dict[str, Expectation]:
-    """Judge the expectations in `names`, each over the rows of its scope. `keys`: columns that identify sample rows.
+    """Judge the expectations in `names`, each over the rows of its scope. `keys`: columns that
+    identify sample rows.
 
     `open_rows`: of a history those without an end; None of any other table.
 
@@ -98,10 +99,11 @@ def judge(
 def failing(
     suite: Mapping[str, Any] | None, name: str, changed: DataFrame, mark: str, most: int
 ) -> tuple[Expectation, list[str]]:
-    """Judge one expectation as `judge` does, and return the values of the string column `mark` of the failing rows.
+    """Judge one expectation as `judge` does, and return the values of the string column `mark` of
+    the failing rows.
 
-    The list is empty if the expectation holds (also by `mostly`), and if more than `most` rows fail, because the rows
-    are collected on the driver. Raises NotRowLevel, NotJudged.
+    The list is empty if the expectation holds (also by `mostly`), and if more than `most` rows
+    fail, because the rows are collected on the driver. Raises NotRowLevel, NotJudged.
     """
     item = next(item for item in _items(suite, changed) if item.name == name)
     if item.built is None:
@@ -138,10 +140,11 @@ class NotJudged(Exception):
 
 
 def scope_of(config: Mapping[str, Any], open_rows: DataFrame | None = None) -> Scope:
-    """Return the scope of an expectation: "changed" for one about single rows, "table" for one about the whole table.
+    """Return the scope of an expectation: "changed" for one about single rows, "table" for one
+    about the whole table.
 
-    One about a history (`open_rows` is not None) is about its open rows in the place of all. The suite's
-    `meta.draindown.scope` takes precedence over the kind. Raises ValueError if it is none.
+    One about a history (`open_rows` is not None) is about its open rows in the place of all. The
+    suite's `meta.draindown.scope` takes precedence over the kind. Raises ValueError if it is none.
     """
     chosen = gate_suite.options(config).get("scope")
     known: Sequence[Scope] = SCOPES if open_rows is not None else SCOPES[:2]
@@ -168,7 +171,8 @@ def _row_by_row(kind: type[GxExpectation]) -> bool:
     metric = str(getattr(kind, "map_metric", ""))
     # the registry uses only the type of the engine; a constructed one would need a session
     engine = object.__new__(SparkDFExecutionEngine)
-    # (registry.get_metric_function_type always returns None: it reads the attribute from the class, not the function)
+    # (registry.get_metric_function_type always returns None: it reads the attribute from the class,
+    # not the function)
     try:
         _, condition = registry.get_metric_provider(f"{metric}.condition", engine)
     except GreatExpectationsError:
@@ -229,7 +233,8 @@ def _judge(batch: Batch, items: Sequence[_Item], keys: Sequence[str]) -> dict[st
     found = _validate(batch, items, keys)
     failed = [item for item in items if _exception(found.get(item.name))]
     if len(items) > 1:
-        # GX computes metrics together, and one that fails makes others fail: validate each failed one alone
+        # GX computes metrics together, and one that fails makes others fail: validate each failed
+        # one alone
         for item in failed:
             found |= _validate(batch, [item], keys)
     return {item.name: _verdict(item, found.get(item.name)) for item in items}

@@ -1,4 +1,6 @@
-"""Judge a suite: by one aggregation where expectations can be translated, else by Great Expectations."""
+"""Judge a suite: by one aggregation where expectations can be translated, else by Great
+Expectations.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,12 @@ def judge(
     proven: Collection[str] = (),
     open_rows: DataFrame | None = None,
 ) -> list[Expectation]:
-    """Judge every expectation of the suite over the rows of its scope, and return the verdicts in the suite's order.
+    """Judge every expectation of the suite over the rows of its scope, and return the verdicts in
+    the suite's order.
 
-    An expectation that raises an exception has failed, with the exception as its detail. `keys`: columns that identify
-    rows in samples; `proven`: see `aggregate.judge`; `open_rows`: of a history those without an end.
+    An expectation that raises an exception has failed, with the exception as its detail. `keys`:
+    columns that identify rows in samples; `proven`: see `aggregate.judge`; `open_rows`: of a
+    history those without an end.
     """
     verdicts = aggregate.judge(suite, changed, table, keys, proven, open_rows)
     left = [name for name in gate_suite.names(suite) if name not in verdicts]

@@ -52,7 +52,9 @@ class Unclear(Exception):
 
 @dataclass(frozen=True)
 class Counted:
-    """The result of an aggregation: rows in scope, considered rows, unexpected rows; or the single value to judge."""
+    """The result of an aggregation: rows in scope, considered rows, unexpected rows; or the single
+    value to judge.
+    """
 
     rows: int = 0
     considered: int = 0
@@ -62,7 +64,9 @@ class Counted:
 
 @dataclass(frozen=True)
 class Each:
-    """A question about single rows. `among`: rows to consider, None for all; `wrong`: those that are unexpected."""
+    """A question about single rows. `among`: rows to consider, None for all; `wrong`: those that
+    are unexpected.
+    """
 
     among: Column | None
     wrong: Column
@@ -70,9 +74,11 @@ class Each:
 
 @dataclass(frozen=True)
 class Copies:
-    """A question about uniqueness: among rows where `among` holds, those that share their values are unexpected.
+    """A question about uniqueness: among rows where `among` holds, those that share their values
+    are unexpected.
 
-    `hashed`: equal values have equal hashes. `id`: equal for equal questions, whatever expectation asks them.
+    `hashed`: equal values have equal hashes. `id`: equal for equal questions, whatever expectation
+    asks them.
     """
 
     among: Column
@@ -82,7 +88,9 @@ class Copies:
 
 @dataclass(frozen=True)
 class Whole:
-    """A question about all rows together: the aggregate `value`, or the number of rows if it is None."""
+    """A question about all rows together: the aggregate `value`, or the number of rows if it is
+    None.
+    """
 
     value: Column | None = None
 
@@ -91,8 +99,8 @@ class Whole:
 class Question:
     """One expectation as Spark columns.
 
-    `scope`: the default scope; `about`: None if the schema answers; `conclude`: maps the counts to success and observed
-    value; `fields`: the columns that the expectation names.
+    `scope`: the default scope; `about`: None if the schema answers; `conclude`: maps the counts to
+    success and observed value; `fields`: the columns that the expectation names.
     """
 
     scope: Scope
@@ -119,7 +127,9 @@ class Question:
 
 
 class Asked:
-    """The arguments of an expectation. Each is taken once; an argument that is not taken makes it unclear."""
+    """The arguments of an expectation. Each is taken once; an argument that is not taken makes it
+    unclear.
+    """
 
     def __init__(self, kwargs: dict[str, Any], schema: StructType) -> None:
         self._left, self._schema = kwargs, schema
@@ -143,7 +153,9 @@ class Asked:
         return chosen, self.kind(chosen)
 
     def kind(self, column: object) -> Kind:
-        """Return the kind of a column's values. Raises Unclear unless it is a top-level column with a unique name."""
+        """Return the kind of a column's values. Raises Unclear unless it is a top-level column with
+        a unique name.
+        """
         sure(isinstance(column, str) and bool(_PLAIN_NAME.fullmatch(column)))
         sure(column in self._schema.names and self._names.count(str(column).lower()) == 1)
         found = self._schema[str(column)].dataType
@@ -167,7 +179,9 @@ class Asked:
         return bool(value)
 
     def mostly(self) -> float:
-        """Return the argument `mostly`: the share of considered rows that must hold, 1 by default."""
+        """Return the argument `mostly`: the share of considered rows that must hold, 1 by
+        default.
+        """
         value = self.take("mostly", 1)
         sure(is_number(value) and 0 <= value <= 1)
         return float(value)
@@ -208,7 +222,9 @@ def is_whole(value: object) -> bool:
 
 
 def as_time(value: object) -> date:
-    """Return an ISO date, or as a datetime an ISO date with a time. Raises Unclear for anything else."""
+    """Return an ISO date, or as a datetime an ISO date with a time. Raises Unclear for anything
+    else.
+    """
     sure(isinstance(value, str))
     try:
         if _DAY.fullmatch(str(value)):

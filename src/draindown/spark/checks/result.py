@@ -1,4 +1,6 @@
-"""The parts of a verdict that all judges share: its detail, its sample, and the verdict on what can't be judged."""
+"""The parts of a verdict that all judges share: its detail, its sample, and the verdict on what
+can't be judged.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,16 @@ from draindown.gate.published import UNJUDGED
 from draindown.runs.report import Expectation
 
 Scope = Literal["changed", "table", "open"]
-"""The rows that an expectation is about: not yet published, all, or of a history all that are valid now."""
+"""The rows that an expectation is about: not yet published, all, or of a history all that are valid
+now.
+"""
 SCOPES: tuple[Scope, ...] = ("changed", "table", "open")
 
 
 def scope_in(default: Scope, open_rows: DataFrame | None) -> Scope:
-    """Return the scope where the suite says none: what is about the whole table is about a history's open rows."""
+    """Return the scope where the suite says none: what is about the whole table is about a
+    history's open rows.
+    """
     return "open" if default == "table" and open_rows is not None else default
 
 
@@ -33,7 +39,9 @@ def frames(
 SAMPLE = 20
 """Rows that are collected from the executors and kept for each expectation that fails."""
 NOT_THE_SUITES = ("result_format", "catch_exceptions", "batch_id")
-"""Arguments that a suite must not set: they make GX collect without bound, pass exceptions, or read another batch."""
+"""Arguments that a suite must not set: they make GX collect without bound, pass exceptions, or read
+another batch.
+"""
 _VALUE_LENGTH = 200
 _DETAIL_LENGTH = 600
 _LONG_NUMBER = 10_000  # from here on with separators; a year has none
@@ -65,7 +73,8 @@ def detail(config: Mapping[str, Any], observed: object = None) -> str:
 def sample(listed: Iterable[Any]) -> list[Any]:
     """Return the first SAMPLE rows or values as JSON-ready values of bounded length.
 
-    One with decimals becomes its text: a number of JSON would lose digits, and a text in quotes is another value.
+    One with decimals becomes its text: a number of JSON would lose digits, and a text in quotes is
+    another value.
     """
     plain = (_plain(value) for value in list(listed)[:SAMPLE])
     return [value_text(value) if _is_exact(value) else value for value in plain]
@@ -77,7 +86,9 @@ def brief(text: str) -> str:
 
 
 def _spelled(value: object, quote: str = "'") -> str:
-    """Return a value as an author writes it: no doubled backslashes in a pattern, separators in a large number."""
+    """Return a value as an author writes it: no doubled backslashes in a pattern, separators in a
+    large number.
+    """
     if isinstance(value, str):
         return f"{quote}{value}{quote}"
     if isinstance(value, (list, tuple)):

@@ -1,8 +1,10 @@
-"""Translate an expectation to the Spark columns that judge it, if it is certain that GX would give the same verdict.
+"""Translate an expectation to the Spark columns that judge it, if it is certain that GX would give
+the same verdict.
 
-The conditions, and how counts become a verdict, are those of Great Expectations 1.24 on Spark; a test compares them
-with GX. Arguments have the types that GX converts them to: a bound of 5 is 5.0. Bounds that GX takes and cannot order,
-such as a date and a time, or those of year 1, are judged as what they say.
+The conditions, and how counts become a verdict, are those of Great Expectations 1.24 on Spark; a
+test compares them with GX. Arguments have the types that GX converts them to: a bound of 5 is 5.0.
+Bounds that GX takes and cannot order, such as a date and a time, or those of year 1, are judged as
+what they say.
 """
 
 from __future__ import annotations
@@ -106,7 +108,9 @@ def _literal(bound: Any) -> Column:
 
 
 def _ordered(bound: Any) -> Any:
-    """Return a bound that compares with others: a date as its midnight, and a time without a zone as one in UTC."""
+    """Return a bound that compares with others: a date as its midnight, and a time without a zone
+    as one in UTC.
+    """
     if not isinstance(bound, date):
         return bound
     at = bound if isinstance(bound, datetime) else datetime.combine(bound, time())
@@ -114,7 +118,9 @@ def _ordered(bound: Any) -> Any:
 
 
 def _bounds(asked: Asked, of: Callable[[Any], Any]) -> _Bounds:
-    """Take the bounds, converted by `of`. Raises Unclear if both are missing, or if the lower one is greater."""
+    """Take the bounds, converted by `of`. Raises Unclear if both are missing, or if the lower one
+    is greater.
+    """
     low, high = (
         None if value is None else of(value)
         for value in (asked.take("min_value"), asked.take("max_value"))
@@ -233,7 +239,9 @@ _LIST_IGNORES = {"all_values_are_missing": "all", "any_value_is_missing": "any",
 
 
 def _without_missing(ignore: object, known: Mapping[str, str], columns: Sequence[str]) -> Column:
-    """Return the condition for considered rows: `ignore`, one of `known`, says which rows with NULLs are not."""
+    """Return the condition for considered rows: `ignore`, one of `known`, says which rows with
+    NULLs are not.
+    """
     sure(isinstance(ignore, str) and ignore in known)
     missing = [F.col(column).isNull() for column in columns]
     match known[str(ignore)]:

@@ -1,4 +1,6 @@
-"""Resolve a flow's expressions with Spark's parser and analyzer, before anything is read or written."""
+"""Resolve a flow's expressions with Spark's parser and analyzer, before anything is read or
+written.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,11 @@ _CODE, _STATE = re.compile(r"^\[[A-Z0-9_.]+\]\s*"), re.compile(r"\s*SQLSTATE: .*
 
 
 def refuse_unresolved(request: Request, spark: SparkSession) -> None:
-    """Resolve each rule and delete condition against the contract, in the form that a batch evaluates. Runs no job.
+    """Resolve each rule and delete condition against the contract, in the form that a batch
+    evaluates. Runs no job.
 
-    Raises TerminalError `invalid-pipeline` that names every expression that Spark rejects, with file and line.
+    Raises TerminalError `invalid-pipeline` that names every expression that Spark rejects, with
+    file and line.
     """
     flow = request.flow_spec
     with _unlogged():
@@ -47,9 +51,11 @@ def refuse_unresolved(request: Request, spark: SparkSession) -> None:
 
 @contextmanager
 def _unlogged() -> Iterator[None]:
-    """Disable PySpark's loggers that log each analysis error with its Java stack before it is raised.
+    """Disable PySpark's loggers that log each analysis error with its Java stack before it is
+    raised.
 
-    They must be made by PySpark: it calls them with arguments that a plain logger of that name refuses.
+    They must be made by PySpark: it calls them with arguments that a plain logger of that name
+    refuses.
     """
     loggers = [
         PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")
@@ -65,7 +71,9 @@ def _unlogged() -> Iterator[None]:
 
 
 def _resolves(spark: SparkSession, flow: FlowSpec) -> bool:
-    """Return whether Spark resolves all expressions. They share two plans, because each analysis slows every start."""
+    """Return whether Spark resolves all expressions. They share two plans, because each analysis
+    slows every start.
+    """
     try:
         for part in ("rules", "target"):
             texts = [text for path, text in flow.expressions.items() if path[0] == part]
@@ -95,7 +103,9 @@ def _problems(spark: SparkSession, flow: FlowSpec) -> Iterator[tuple[tuple[str, 
 
 
 def _aliases(spark: SparkSession, flow: FlowSpec) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the expressions whose last word Spark takes for the name of the result, as in `a > 0 and`."""
+    """Yield the expressions whose last word Spark takes for the name of the result, as in `a > 0
+    and`.
+    """
     parser = spark._jsparkSession.sessionState().sqlParser()
     for path, text in flow.expressions.items():
         try:
@@ -111,7 +121,9 @@ def _condition(spark: SparkSession, text: str) -> Column:
 
 
 def _empty(spark: SparkSession, flow: FlowSpec, path: tuple[str, ...]) -> DataFrame:
-    """Return an empty DataFrame with the columns that the expression at `path` of the pipeline file may use."""
+    """Return an empty DataFrame with the columns that the expression at `path` of the pipeline file
+    may use.
+    """
     types = {name: column.type for name, column in flow.columns.items()}
     types |= dict.fromkeys(set(flow.names_in_scope(path)) & RESERVED_COLUMNS, "timestamp")
     return spark.range(0).select(

@@ -1,8 +1,10 @@
-"""Cast a cell to its column's type; NULL if it is not a value of that type. Nothing is guessed, rounded or truncated.
+"""Cast a cell to its column's type; NULL if it is not a value of that type. Nothing is guessed,
+rounded or truncated.
 
-Stricter than Spark's casts: infinity and NaN are not numbers, 4.7 is not an int, 1.005 is not a decimal(10,2), a number
-is not a time, a time of day is not a timestamp, and neither is a local time that a change of clocks skips or repeats.
--0.0 becomes 0.0. The same rules hold for each value within an array, a map or a struct.
+Stricter than Spark's casts: infinity and NaN are not numbers, 4.7 is not an int, 1.005 is not a
+decimal(10,2), a number is not a time, a time of day is not a timestamp, and neither is a local time
+that a change of clocks skips or repeats. -0.0 becomes 0.0. The same rules hold for each value
+within an array, a map or a struct.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from draindown.spark.contract.typed_values import from_value, is_nested
 from draindown.spark.sql import try_eval
 
 PAIR = ("_text", "_exact")
-"""Fields of a cell that carries, beside its text, an exact value that the text does not determine: a decimal that did
-not pass through a double, a string that is NULL if the text is that of a JSON object or array, or a nested value."""
+"""Fields of a cell that carries, beside its text, an exact value that the text does not determine:
+a decimal that did not pass through a double, a string that is NULL if the text is that of a JSON
+object or array, or a nested value."""
 
 
 def typed(frame: DataFrame, cell: str, kind: str) -> Column:

@@ -1,4 +1,6 @@
-"""Records of Parquet and ORC: typed columns; the raw text of a record is its row as JSON (see `kept_rows`)."""
+"""Records of Parquet and ORC: typed columns; the raw text of a record is its row as JSON (see
+`kept_rows`).
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class ColumnarRecords:
 
 
 def _of_json(lines: DataFrame, flow: FlowSpec, known: Known) -> Records:
-    """Records of rows of which the JSON alone was kept, without the types of the file. In it bytes are base64."""
+    """Records of rows of which the JSON alone was kept, without the types of the file. In it bytes
+    are base64.
+    """
     held = json_records(lines, flow, known, base64=True)
     # `_broken` of other records first: this one alone would hide why it is none
     replaced = F.when(F.contains(F.col("_raw"), F.lit("\ufffd")), F.lit(kept_rows.REPLACED))
@@ -80,7 +84,9 @@ def _text(name: str) -> str:
 
 
 def _unnamed(own: StructType, flow: FlowSpec) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the columns with fields that the contract's structs do not name: conditions on a row by path."""
+    """Yield the columns with fields that the contract's structs do not name: conditions on a row by
+    path.
+    """
     for name, column in flow.columns.items():
         if name in own.names and column.is_nested:
             kind = DataType.fromDDL(column.type)
@@ -89,9 +95,11 @@ def _unnamed(own: StructType, flow: FlowSpec) -> Iterator[tuple[str, dict[str, s
 
 
 def _unknown(rows: DataFrame, nested: Mapping[str, Mapping[str, str]], *, exact: bool) -> Column:
-    """Return the JSON of columns without a name in the contract; one with such a field within is kept whole.
+    """Return the JSON of columns without a name in the contract; one with such a field within is
+    kept whole.
 
-    `exact`: write values with decimals as text. Whoever reads a field of JSON as text gets a number through a double.
+    `exact`: write values with decimals as text. Whoever reads a field of JSON as text gets a number
+    through a double.
     """
     more = rows.select("_more.*").schema if "_more" in rows.columns else StructType()
     parts = [
@@ -115,7 +123,8 @@ def _rescued(value: str, kind: DataType, exact: bool) -> Column:
 
 
 def _broken(row: DataType, flow: FlowSpec) -> Column:
-    """Return which text of a row is not UTF-8, NULL if each is: Parquet and ORC don't see to it, and nor does Spark.
+    """Return which text of a row is not UTF-8, NULL if each is: Parquet and ORC don't see to it,
+    and nor does Spark.
 
     Bytes that the contract takes as `binary` may be anything.
     """

@@ -1,8 +1,9 @@
 """Find JSON objects, arrays and infinite numbers where the contract names a string.
 
-For a string column `from_json` returns the text of an object or array as if it had been a JSON string (SPARK-48148).
-Two steps tell them apart. A text that does not start and end like an object or array was a string: this check costs
-almost nothing. Only for the others the JSON is parsed again, as a type that keeps the difference.
+For a string column `from_json` returns the text of an object or array as if it had been a JSON
+string (SPARK-48148). Two steps tell them apart. A text that does not start and end like an object
+or array was a string: this check costs almost nothing. Only for the others the JSON is parsed
+again, as a type that keeps the difference.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _Leaf = Callable[[Column], Column]
 def in_field(line: str, name: str, text: str, options: str) -> Column:
     """Return whether a field of a JSON object is itself an object or array.
 
-    `line`: SQL expression of the JSON text; `text`: SQL expression of the field as a string; `options`: SQL map.
+    `line`: SQL expression of the JSON text; `text`: SQL expression of the field as a string;
+    `options`: SQL map.
     """
 
     def is_a(kind: str) -> str:
@@ -39,7 +41,8 @@ def in_field(line: str, name: str, text: str, options: str) -> Column:
 
 
 def is_beyond_double(line: str, name: str, text: str, options: str) -> Column:
-    """Return whether a field of a JSON object is a number such as 1e400, of which Spark makes the text `"Infinity"`.
+    """Return whether a field of a JSON object is a number such as 1e400, of which Spark makes the
+    text `"Infinity"`.
 
     Arguments as for `in_field`.
     """
@@ -60,7 +63,9 @@ def has_text(kind: DataType) -> bool:
 
 
 def any_text(value: Column, kind: DataType, leaf: _Leaf) -> Column:
-    """Return whether `leaf` is true for any string of a value, keys of maps included. The result is never NULL."""
+    """Return whether `leaf` is true for any string of a value, keys of maps included. The result is
+    never NULL.
+    """
     if not has_text(kind):
         return F.lit(False)
     if isinstance(kind, ArrayType):

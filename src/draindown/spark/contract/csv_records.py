@@ -1,8 +1,10 @@
-"""Records of CSV: cells by name of the header, or by place. A record that RFC 4180 or its dialect doesn't know is none.
+"""Records of CSV: cells by name of the header, or by place. A record that RFC 4180 or its dialect
+doesn't know is none.
 
-Not by `from_csv`, which takes quotes where none can stand, rewrites line ends within cells, doesn't tell `""` from
-nothing, and ends the batch at 20,480 cells. Most records hold no quote: they are split at their delimiters. Of the
-others a regular expression finds the cells, and the record is one if they are all of it.
+Not by `from_csv`, which takes quotes where none can stand, rewrites line ends within cells, doesn't
+tell `""` from nothing, and ends the batch at 20,480 cells. Most records hold no quote: they are
+split at their delimiters. Of the others a regular expression finds the cells, and the record is one
+if they are all of it.
 """
 
 from __future__ import annotations
@@ -77,7 +79,8 @@ def _records(lines: DataFrame, flow: FlowSpec, header: str | None, known: Known)
 
 
 def _repeats(dialect: Dialect, header: str) -> Column:
-    """Return whether a record has the cells of the header: each without blanks around it, empty ones at the end apart.
+    """Return whether a record has the cells of the header: each without blanks around it, empty
+    ones at the end apart.
 
     Few records have the longest name in them: the cells of the others are not looked at.
     """
@@ -114,7 +117,9 @@ def _is_marked(dialect: Dialect, value: str = "value") -> str:
 
 
 def _pattern(character: str) -> str:
-    """Return the regular expression of a character; Java splits fastest at one that is escaped only if it must be."""
+    """Return the regular expression of a character; Java splits fastest at one that is escaped only
+    if it must be.
+    """
     return f"\\{character}" if character.isascii() and not character.isspace() else character
 
 

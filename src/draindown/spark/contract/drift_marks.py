@@ -1,8 +1,9 @@
-"""Detect schema drift in records: mark fields that the contract doesn't name and columns that are missing, aggregate
-the marks of a batch, and turn new fields into columns for `drift: {new: add}`.
+"""Detect schema drift in records: mark fields that the contract doesn't name and columns that are
+missing, aggregate the marks of a batch, and turn new fields into columns for `drift: {new: add}`.
 
-A record is marked only with drift that was not reported before, so input without new drift costs nothing. How a field
-is treated depends only on its record and its name, not on earlier input: see docs/decisions/022.
+A record is marked only with drift that was not reported before, so input without new drift costs
+nothing. How a field is treated depends only on its record and its name, not on earlier input: see
+docs/decisions/022.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from draindown.spec.landing import FlowSpec
 from draindown.spec.names import RESERVED_COLUMNS
 
 MARKS = "array<string>"
-"""Marks of a record: `+name` for a field that the contract doesn't name, `-name` for a column that is missing."""
+"""Marks of a record: `+name` for a field that the contract doesn't name, `-name` for a column that
+is missing.
+"""
 NO_RECORDS = ("malformed", "too_large", "null_value")
 """Reasons for which a record can't be read, so that what looks like its fields is none."""
 _MOST_OF_ONE = MOST_ADDED + 1
@@ -41,7 +44,9 @@ _SHAPES = (
         "timestamp",
     ),
 )
-"""Shapes of values: name, pattern of the whole text, and the type that must take it; the first that fits counts."""
+"""Shapes of values: name, pattern of the whole text, and the type that must take it; the first that
+fits counts.
+"""
 _WITNESS = {
     "empty": "",
     "boolean": "true",
@@ -64,10 +69,11 @@ def of_names(
     known: Known,
     text: Callable[[str], str] = lambda _: "null",
 ) -> Column:
-    """Return the marks for all records of a unit with the columns `names`. `known`: drift that was reported before.
+    """Return the marks for all records of a unit with the columns `names`. `known`: drift that was
+    reported before.
 
-    `text`: returns the text of an unnamed field as a SQL expression. A field without a value so far is a mark of the
-    records that have one.
+    `text`: returns the text of an unnamed field as a SQL expression. A field without a value so far
+    is a mark of the records that have one.
     """
     new = [
         name for name in names if name not in flow.columns and name[:LONGEST] not in known.fields
@@ -85,12 +91,15 @@ def of_names(
 
 
 def _has_value(text: str, *, is_empty: bool) -> str:
-    """Return whether a record has the first value of a field. `is_empty`: empty texts were seen before."""
+    """Return whether a record has the first value of a field. `is_empty`: empty texts were seen
+    before.
+    """
     return f"coalesce(trim({text}), '') <> ''" if is_empty else f"{text} is not null"
 
 
 def of_map(flow: FlowSpec, known: Known, *, nested: bool = False) -> Column:
-    """Return the marks of a record with `_m`, a map of its fields, and `_more`, whether it has unnamed ones.
+    """Return the marks of a record with `_m`, a map of its fields, and `_more`, whether it has
+    unnamed ones.
 
     `nested`: whether `_nested` has the paths of unnamed fields within structs, or NULL.
     """
@@ -124,8 +133,8 @@ def _array(texts: Iterable[str]) -> str:
 class Seen:
     """A new field or missing column in one batch.
 
-    `rows`: the number of records that have, or lack, it; `unit`, `block` and `id` (see PLACE): the first of them;
-    `values`: texts that have the same likely type as all of its values.
+    `rows`: the number of records that have, or lack, it; `unit`, `block` and `id` (see PLACE): the
+    first of them; `values`: texts that have the same likely type as all of its values.
     """
 
     name: str
@@ -140,8 +149,9 @@ class Seen:
 class News:
     """The drift of one batch.
 
-    `new`: fields that the contract doesn't name; `missing`: columns that whole units lack; `columns`: fields that
-    become columns; `many`: records with more than MOST_ADDED fields, none of which becomes a column.
+    `new`: fields that the contract doesn't name; `missing`: columns that whole units lack;
+    `columns`: fields that become columns; `many`: records with more than MOST_ADDED fields, none of
+    which becomes a column.
     """
 
     new: Sequence[Seen] = ()
@@ -153,7 +163,8 @@ class News:
 def marked(frame: DataFrame, units: Sequence[str], records: Mapping[str, int]) -> News:
     """Aggregate the marks of a batch, for a bounded number of names.
 
-    `units`: in the order that decides which record of a field is the first; `records`: number of records per unit.
+    `units`: in the order that decides which record of a field is the first; `records`: number of
+    records per unit.
     """
     order = {unit: at for at, unit in enumerate(units)}
     about = relation(
@@ -191,7 +202,8 @@ def marked(frame: DataFrame, units: Sequence[str], records: Mapping[str, int]) -
 
 
 def addable(good: DataFrame, taken: Collection[str]) -> News:
-    """Return the fields of good records that become columns, at most MOST_ADDED + 1, in `columns` and `many`.
+    """Return the fields of good records that become columns, at most MOST_ADDED + 1, in `columns`
+    and `many`.
 
     `taken`: names, in any case, that a new column can't have.
     """
@@ -217,8 +229,9 @@ def addable(good: DataFrame, taken: Collection[str]) -> News:
 def spread(good: DataFrame, columns: Sequence[str], reserved: Collection[str]) -> DataFrame:
     """Move the fields that become columns from `_rescued` into `columns`.
 
-    `columns`: names, in the spelling of the table, of all such fields in these rows; `reserved`: names, in any case,
-    that stay in `_rescued`. Of fields whose names differ in case only, the first in order that has a value is moved.
+    `columns`: names, in the spelling of the table, of all such fields in these rows; `reserved`:
+    names, in any case, that stay in `_rescued`. Of fields whose names differ in case only, the
+    first in order that has a value is moved.
     """
     if not columns:
         return good
@@ -241,7 +254,9 @@ def spread(good: DataFrame, columns: Sequence[str], reserved: Collection[str]) -
 
 
 def empty(good: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Add these columns as NULL, for rows of which none has a field that the contract doesn't name."""
+    """Add these columns as NULL, for rows of which none has a field that the contract doesn't
+    name.
+    """
     return (
         good.withColumns({name: F.lit(None).cast("string") for name in columns})
         if columns
@@ -250,7 +265,8 @@ def empty(good: DataFrame, columns: Sequence[str]) -> DataFrame:
 
 
 def reserved_in(flow: FlowSpec, frame: DataFrame) -> set[str]:
-    """Return the names that an added column can't have: those of the contract, the transform and draindown.
+    """Return the names that an added column can't have: those of the contract, the transform and
+    draindown.
 
     A field that the contract reads may be in `_rescued` for a field within it.
     """
@@ -262,7 +278,9 @@ def _is_free(held: str) -> str:
 
 
 def _values(column: Column) -> Sequence[Column]:
-    """Return aggregates from which `_witnesses` follow: over every value, so that one 97.5 among integers counts."""
+    """Return aggregates from which `_witnesses` follow: over every value, so that one 97.5 among
+    integers counts.
+    """
     text = F.substring(F.trim(column), 1, SHOWN)
     kind = F.when(text.isNull(), None)
     for name, pattern, type_ in _SHAPES:
@@ -289,7 +307,9 @@ def _merged() -> Sequence[Column]:
 
 
 def _witnesses(row: Row) -> tuple[str, ...]:
-    """Return one text for each shape among the values, and the bounds of integers and of nested values."""
+    """Return one text for each shape among the values, and the bounds of integers and of nested
+    values.
+    """
     bounds = [str(row[name]) for name in ("least", "most", "low", "high") if row[name] is not None]
     return (*bounds, *(_WITNESS[kind] for kind in sorted(row["kinds"]) if kind in _WITNESS))
 

@@ -1,4 +1,6 @@
-"""Columns that are taken from what a record came in: key, headers, timestamp, topic, partition, offset."""
+"""Columns that are taken from what a record came in: key, headers, timestamp, topic, partition,
+offset.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from draindown.spec.landing import FlowSpec
 
 _BYTES = ("string", "binary")
 _KEPT = "struct<key: string, headers: array<struct<key: string, value: string>>, timestamp: bigint>"
-"""What the quarantine keeps of an envelope, as JSON: bytes in base64, the time in microseconds since 1970.
+"""What the quarantine keeps of an envelope, as JSON: bytes in base64, the time in microseconds
+since 1970.
 
 Topic, partition and offset are the record's place.
 """
@@ -58,9 +61,11 @@ def _pair(field: str) -> str:
 
 
 def enveloped(records: Records, flow: FlowSpec, known: Known) -> Records:
-    """Return records of which columns are read from what they came in. A text that is not there is not a broken one.
+    """Return records of which columns are read from what they came in. A text that is not there is
+    not a broken one.
 
-    Where it deletes, it lacks every column, as other deletes may: else no column could be one that a whole unit lacks.
+    Where it deletes, it lacks every column, as other deletes may: else no column could be one that
+    a whole unit lacks.
     """
     has_text = F.col("_raw").isNotNull()
     lacking = drift_marks.nothing()
@@ -107,7 +112,9 @@ def _taken(column: ColumnSpec, place: str) -> Column:
 
 
 def _text(found: Column, column: ColumnSpec) -> Column:
-    """Return bytes as they are for a type that holds bytes, else as the text that is cast to the type."""
+    """Return bytes as they are for a type that holds bytes, else as the text that is cast to the
+    type.
+    """
     return (
         found
         if column.type in _BYTES

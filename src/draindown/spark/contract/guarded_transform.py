@@ -1,7 +1,7 @@
 """Apply a transform so that a row which it can't take is refused alone, with the column that fails.
 
-Each output column becomes one expression over the transform's input, and is evaluated under Catalyst's TryEval. That is
-slower, so it is done for a batch that failed without it.
+Each output column becomes one expression over the transform's input, and is evaluated under
+Catalyst's TryEval. That is slower, so it is done for a batch that failed without it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ from draindown.spark.contract.transforms import ROW, Transform, items, packed
 from draindown.spark.sql import quoted, tried
 
 SETTINGS: Mapping[str, str] = {"spark.sql.subexpressionElimination.enabled": "false"}
-"""Session settings while the frame is evaluated: a common part of two columns is computed outside of TryEval."""
+"""Session settings while the frame is evaluated: a common part of two columns is computed outside
+of TryEval.
+"""
 REASON = "transform"
 _SHOWN = 200
 _LOOKED_AT = 1000
 
 
 def apply_guarded(frame: DataFrame, transform: Transform) -> DataFrame | None:
-    """Return what `transforms.apply` returns, with a reason on rows that fail; None if it can't be taken apart.
+    """Return what `transforms.apply` returns, with a reason on rows that fail; None if it can't be
+    taken apart.
 
     `frame` has the raw text of every record.
     """
@@ -63,7 +66,9 @@ def _unpacked(frame: DataFrame, guarded: DataFrame, names: Sequence[str]) -> Dat
 
 
 def _barrier(frame: DataFrame) -> DataFrame:
-    """Return a frame of the same rows whose plan is a leaf: nothing below it is taken for a part of the transform."""
+    """Return a frame of the same rows whose plan is a leaf: nothing below it is taken for a part of
+    the transform.
+    """
     session, rows = frame._jdf.sparkSession(), frame._jdf.queryExecution().toRdd()
     return ClassicDataFrame(
         session.internalCreateDataFrame(rows, frame._jdf.schema(), False), frame.sparkSession
@@ -71,7 +76,9 @@ def _barrier(frame: DataFrame) -> DataFrame:
 
 
 def _collapsed(given: DataFrame, result: DataFrame) -> list[Any] | None:
-    """Return the named expressions of the one projection that the transform comes to; None if it is none."""
+    """Return the named expressions of the one projection that the transform comes to; None if it is
+    none.
+    """
     catalyst = given.sparkSession._jvm.org.apache.spark.sql.catalyst  # type: ignore[union-attr]
     plan = catalyst.analysis.EliminateSubqueryAliases.apply(result._jdf.queryExecution().analyzed())
     plan = catalyst.optimizer.CollapseProject.apply(plan, True)
@@ -85,7 +92,9 @@ def _value(named: Any) -> Any:
 
 
 def _tried(given: DataFrame, named: Any) -> Column:
-    """Return an array of the value; NULL, other than for a value that is NULL, if the expression fails."""
+    """Return an array of the value; NULL, other than for a value that is NULL, if the expression
+    fails.
+    """
     convert = given.sparkSession._jvm.org.apache.spark.sql.classic.ExpressionUtils  # type: ignore[union-attr]
     return tried(given.sparkSession, F.array(ClassicColumn(convert.column(_value(named)))))
 
@@ -121,7 +130,8 @@ def _read(named: Any) -> list[str]:
 
 
 def culprit(frame: DataFrame, transform: Transform) -> tuple[str, str]:
-    """Return the first column on which the transform fails, and one row of its input as text; "" where not found.
+    """Return the first column on which the transform fails, and one row of its input as text; ""
+    where not found.
 
     The row is looked for among _LOOKED_AT distinct ones, by halves.
     """

@@ -1,7 +1,8 @@
 """Decimals of JSON lines, exactly: as text, a number of JSON has passed through a double.
 
-`from_json` reads them, and computes with any exponent and any number of digits (see `text_values.is_short`). A line
-that may have such a one is read by the spelling of its fields instead, so that it alone is refused.
+`from_json` reads them, and computes with any exponent and any number of digits (see
+`text_values.is_short`). A line that may have such a one is read by the spelling of its fields
+instead, so that it alone is refused.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ class JsonDecimals:
     def parsed(self, frame: DataFrame, broken: str, options: dict[str, str]) -> DataFrame:
         """Return the frame with COLUMN, a struct; NULL where the line is no record.
 
-        The frame has the line as `value`, and its fields as texts in the map `_m`. `broken`: SQL condition that it is
-        no record. A field that stands twice must be broken: only one of its texts is looked at.
+        The frame has the line as `value`, and its fields as texts in the map `_m`. `broken`: SQL
+        condition that it is no record. A field that stands twice must be broken: only one of its
+        texts is looked at.
         """
         odd = F.expr(f"not ({broken}) and {self._is_odd()}")
         frame = frame.withColumn(_SPELLED, F.when(odd, self._texts.parsed("value", options)))
@@ -55,14 +57,17 @@ class JsonDecimals:
         return self._fields.of(COLUMN, name)
 
     def _is_odd(self) -> str:
-        """Return the condition that the text of a field, or of the number that it was, may be too long for Java."""
+        """Return the condition that the text of a field, or of the number that it was, may be too
+        long for Java.
+        """
         texts = ", ".join(f"_m[{literal(name)}]" for name in self._kinds)
         hidden = f"if(t in {_LOST}, value rlike {literal(_LONG_EXPONENT)}, false)"
         return f"exists(array({texts}), t -> if({is_short('t')}, {hidden}, t is not null))"
 
     def _slowly(self, name: str) -> Column:
         text = self._texts.spelled(_SPELLED, name)
-        # a lambda, which Spark interprets: the code of what is seldom needed would be part of a method that is big
+        # a lambda, which Spark interprets: the code of what is seldom needed would be part of a
+        # method that is big
         return F.expr(
             f"element_at(transform(array({text}), t -> {rounded_decimal('t', self._kinds[name])}), 1)"
         )

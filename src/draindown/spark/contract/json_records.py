@@ -49,7 +49,8 @@ def json_records(
 ) -> Records:
     """Records of lines that hold an object each, its fields as text.
 
-    `base64`: whether the bytes of nested values are written in base64. `plain`: how lines are read that need no more.
+    `base64`: whether the bytes of nested values are written in base64. `plain`: how lines are read
+    that need no more.
     """
     frame = of_lines(lines, flow)
     if plain is not None:
@@ -93,10 +94,12 @@ def json_records(
 
 
 def _with_fields(frame: DataFrame) -> DataFrame:
-    """Add `_m`: the fields of the JSON object in `value` as a map of texts; NULL if the value is anything else.
+    """Add `_m`: the fields of the JSON object in `value` as a map of texts; NULL if the value is
+    anything else.
 
-    Spark ignores what follows a complete value: a second object on a line would vanish. So the line is parsed as the
-    first item of a list whose second no line can hold, and must leave that one intact.
+    Spark ignores what follows a complete value: a second object on a line would vanish. So the line
+    is parsed as the first item of a list whose second no line can hold, and must leave that one
+    intact.
     """
     mark = secrets.token_hex(8)
     wrapped = F.concat(F.lit("["), F.col("value"), F.lit(f',{{"{mark}":""}}]'))
@@ -135,7 +138,9 @@ def _cell(flow: FlowSpec, nested: _Nested, exact: JsonDecimals, name: str) -> Co
 
 
 def _is_text(numbers: Fields, name: str) -> Column:
-    """Return whether a field is text, for columns in which a number and its text are read differently."""
+    """Return whether a field is text, for columns in which a number and its text are read
+    differently.
+    """
     if name not in numbers:
         return F.lit(True)
     return F.schema_of_variant(F.expr(numbers.of("_kinds", name))) == "STRING"
@@ -158,7 +163,8 @@ class _Nested:
                 if column.type == "json" or name in kinds
             ]
         )
-        # a field within a struct that has no value says nothing of its type, unless any field is refused
+        # a field within a struct that has no value says nothing of its type, unless any field is
+        # refused
         self._json = NestedJson(
             self.texts.marks, session_zone(spark), base64, nulls=flow.drift.new == "refuse"
         )
@@ -175,7 +181,9 @@ class _Nested:
         )
 
     def unnamed(self) -> Column:
-        """Return the paths of fields that structs do not name: an array for each of `structs`; NULL without structs."""
+        """Return the paths of fields that structs do not name: an array for each of `structs`; NULL
+        without structs.
+        """
         found = [self._unnamed(name) for name in self.structs]
         return F.array(*found) if found else F.lit(None).cast("array<array<string>>")
 
@@ -185,7 +193,9 @@ class _Nested:
 
 
 def _unknown(names: Sequence[str], nested: _Nested) -> str:
-    """Return the JSON of fields without a name in the contract; a column with such a field within is kept whole."""
+    """Return the JSON of fields without a name in the contract; a column with such a field within
+    is kept whole.
+    """
     kept = [f"not array_contains(array({', '.join(names)}), k)"]
     # not by a path's beginning: a field's name may have points, and be the beginning of another's
     kept += [

@@ -1,7 +1,8 @@
-"""Convert a table's row to JSON without loss, and back; find rows for which the round trip is not exact.
+"""Convert a table's row to JSON without loss, and back; find rows for which the round trip is not
+exact.
 
-NULL fields are omitted. Times have microseconds, and their zone if they have one; binary values are base64; NaN and
-infinities are strings.
+NULL fields are omitted. Times have microseconds, and their zone if they have one; binary values are
+base64; NaN and infinities are strings.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ TIMES: Mapping[str, str] = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""JSON options for times with microseconds: by default Spark writes milliseconds, and parses leniently."""
+"""JSON options for times with microseconds: by default Spark writes milliseconds, and parses
+leniently.
+"""
 _FORM: Mapping[str, str] = {
     **TIMES,
     "dateFormat": "yyyy-MM-dd",
@@ -41,7 +44,8 @@ def decode(json: Column, schema: StructType) -> Column:
 
 
 def decoded_as(json: Column, schema: StructType) -> Column:
-    """Return the struct of a row that `encode` wrote of a table which may have had other types then.
+    """Return the struct of a row that `encode` wrote of a table which may have had other types
+    then.
 
     A value of another type is cast as its text; one that can't be cast is NULL.
     """
@@ -62,7 +66,9 @@ def unwritable(schema: StructType) -> list[str]:
 
 
 def comes_back(json: Column, schema: StructType) -> Column:
-    """Return whether `json`, which `encode` made from this row, decodes to the same value of each column."""
+    """Return whether `json`, which `encode` made from this row, decodes to the same value of each
+    column.
+    """
     back = decode(json, schema)
     same = [
         comparable(F.col(quoted(field.name)), field.dataType).eqNullSafe(
@@ -74,7 +80,9 @@ def comes_back(json: Column, schema: StructType) -> Column:
 
 
 def reads_as_written(json: Column, schema: StructType) -> Column:
-    """Return whether every field of `json` is a column of `schema`, and encodes to the same text again."""
+    """Return whether every field of `json` is a column of `schema`, and encodes to the same text
+    again.
+    """
     again = F.to_json(decode(json, schema), dict(_FORM))
     return _fields(json).eqNullSafe(_fields(again))
 

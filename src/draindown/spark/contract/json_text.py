@@ -1,10 +1,10 @@
-"""The text of JSON: escapes that stand for no Unicode text, and the text of a field's value, for columns of type `json`
-and for nested ones, whose leaves are cast from it.
+"""The text of JSON: escapes that stand for no Unicode text, and the text of a field's value, for
+columns of type `json` and for nested ones, whose leaves are cast from it.
 
-`from_json` does not return that text: a number passes through a double, and a string loses its quotes. Therefore
-strings and numbers are marked in the line before it is parsed, numbers as strings, and the marks are removed from the
-field's text. The result has no blanks between tokens; keys keep their order and numbers their spelling; strings have
-only the escapes that JSON requires.
+`from_json` does not return that text: a number passes through a double, and a string loses its
+quotes. Therefore strings and numbers are marked in the line before it is parsed, numbers as
+strings, and the marks are removed from the field's text. The result has no blanks between tokens;
+keys keep their order and numbers their spelling; strings have only the escapes that JSON requires.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ _NUMBER = "-?[0-9][-+.0-9eE]*"
 
 
 def has_half_pair(line: str) -> Column:
-    """Return whether a line of JSON has a surrogate that is not one of a pair, which Spark would make a `?`.
+    """Return whether a line of JSON has a surrogate that is not one of a pair, which Spark would
+    make a `?`.
 
-    `line`: SQL expression. What has no such escape is not looked at again. Escaped backslashes and whole pairs give way
-    to blanks, so that nothing joins across them.
+    `line`: SQL expression. What has no such escape is not looked at again. Escaped backslashes and
+    whole pairs give way to blanks, so that nothing joins across them.
     """
     any_escape, *either = (
         f"contains({line}, {literal(chr(92) + start)})" for start in ("u", "ud", "uD")
@@ -55,10 +56,12 @@ class Marks:
         self._backslash, self._quote = f"{mark}b", f"{mark}q"
 
     def marked(self, line: str) -> str:
-        """Return a SQL expression of the line with each string marked and each number as a marked string.
+        """Return a SQL expression of the line with each string marked and each number as a marked
+        string.
 
-        Escaped quotes are replaced, then the line is split at quotes: every second part is inside a string. A regular
-        expression that matches whole strings would recurse in Java and overflow the stack on long ones.
+        Escaped quotes are replaced, then the line is split at quotes: every second part is inside a
+        string. A regular expression that matches whole strings would recurse in Java and overflow
+        the stack on long ones.
         """
         unescaped = f"replace({line}, {literal(chr(92) * 2)}, '{self._backslash}')"
         unescaped = f"replace({unescaped}, {literal(chr(92) + chr(34))}, '{self._quote}')"
@@ -72,7 +75,8 @@ class Marks:
 class Fields:
     """Fields of an object with types of their own, parsed as one struct.
 
-    Its parts are named by place: fields may differ in case only, and Spark takes such parts of a struct for one.
+    Its parts are named by place: fields may differ in case only, and Spark takes such parts of a
+    struct for one.
     """
 
     def __init__(self, kinds: Mapping[str, str]) -> None:
@@ -96,7 +100,9 @@ class Fields:
 
 
 class JsonText:
-    """Columns of a line as JSON text: `parsed` returns a struct to keep in the frame, from which the others read."""
+    """Columns of a line as JSON text: `parsed` returns a struct to keep in the frame, from which
+    the others read.
+    """
 
     def __init__(self, names: Collection[str]) -> None:
         self.names, self.marks = names, Marks()
@@ -107,17 +113,23 @@ class JsonText:
         return self._fields.parsed(F.expr(self.marks.marked(line)), options)
 
     def marked(self, parsed: str, name: str) -> str:
-        """Return a SQL expression of a column's marked JSON. `parsed`: name of the column with the struct."""
+        """Return a SQL expression of a column's marked JSON. `parsed`: name of the column with the
+        struct.
+        """
         return self._fields.of(parsed, self.marks.string + name)
 
     def spelled(self, parsed: str, name: str) -> str:
-        """Return a SQL expression of a column's string or number as it is spelled; NULL for any other value."""
+        """Return a SQL expression of a column's string or number as it is spelled; NULL for any
+        other value.
+        """
         text, marks = self.marked(parsed, name), (self.marks.string, self.marks.number)
         is_marked = " or ".join(f"startswith({text}, '{mark}')" for mark in marks)
         return f"if({is_marked}, substring({text}, {len(marks[0]) + 1}), null)"
 
     def of(self, parsed: str, name: str) -> Column:
-        """Return the JSON text of a column; NULL for JSON null. `parsed`: name of the column with the struct."""
+        """Return the JSON text of a column; NULL for JSON null. `parsed`: name of the column with
+        the struct.
+        """
         text, string, number = self.marked(parsed, name), self.marks.string, self.marks.number
         spelled = rf"\"{number}([-+.0-9eE]*)\""
         bare = f"substring({text}, {len(string) + 1})"  # both marks are of one length

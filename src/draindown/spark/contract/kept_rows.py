@@ -1,7 +1,9 @@
-"""Rows of files with types of their own as the quarantine keeps them: JSON, and beside it what JSON does not tell.
+"""Rows of files with types of their own as the quarantine keeps them: JSON, and beside it what JSON
+does not tell.
 
-That is the type of the row, by which a replay reads the values that the file had, whatever the contract says by then,
-and the columns whose times were cut. Rows that earlier versions kept have their JSON alone.
+That is the type of the row, by which a replay reads the values that the file had, whatever the
+contract says by then, and the columns whose times were cut. Rows that earlier versions kept have
+their JSON alone.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ def raw() -> Column:
 
 
 def shape(rows: DataFrame) -> Column:
-    """Return what is kept beside it, as JSON; NULL if the rows have keys of maps that no text tells."""
+    """Return what is kept beside it, as JSON; NULL if the rows have keys of maps that no text
+    tells.
+    """
     kind = rows.schema["_row"].dataType
     if not _has_texts_for_keys(kind):
         return F.lit(None).cast("string")
@@ -128,7 +132,9 @@ def _with_text_keys(kind: DataType) -> DataType:
 
 
 def _with_own_keys(value: Column, kind: DataType) -> Column:
-    """Return a value of the type `_with_text_keys(kind)` as `kind`; an error if two keys are one."""
+    """Return a value of the type `_with_text_keys(kind)` as `kind`; an error if two keys are
+    one.
+    """
     if _with_text_keys(kind) == kind:
         return value
     match kind:
@@ -148,7 +154,9 @@ def _with_own_keys(value: Column, kind: DataType) -> Column:
 
 
 def _key(text: Column, kind: DataType) -> Column:
-    """Return the key of a map, of which `to_json` wrote the days since 1970 if it is a date, microseconds if a time."""
+    """Return the key of a map, of which `to_json` wrote the days since 1970 if it is a date,
+    microseconds if a time.
+    """
     match kind:
         case DateType():
             return F.date_from_unix_date(text.cast("int"))

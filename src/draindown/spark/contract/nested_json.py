@@ -1,8 +1,10 @@
-"""Nested values of JSON: parsed with text at the leaves, then each leaf is cast by the rule of a column of its type.
+"""Nested values of JSON: parsed with text at the leaves, then each leaf is cast by the rule of a
+column of its type.
 
-The JSON is marked first (see `json_text`), so that a leaf's text is spelled as it came: a number has not passed through
-a double, and a string is told from an object or array. Structs are parsed as maps, so that fields that the type does
-not name are seen. The expressions are for `try_eval`: what does not fit raises an error.
+The JSON is marked first (see `json_text`), so that a leaf's text is spelled as it came: a number
+has not passed through a double, and a string is told from an object or array. Structs are parsed as
+maps, so that fields that the type does not name are seen. The expressions are for `try_eval`: what
+does not fit raises an error.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ _NAMES = "array<string>"
 
 
 def of_text(text: str, kind: DataType, zone: str) -> str:
-    """Return a SQL expression of the nested type `kind` that the SQL expression `text` holds as JSON, or an error."""
+    """Return a SQL expression of the nested type `kind` that the SQL expression `text` holds as
+    JSON, or an error.
+    """
     return NestedJson(Marks(), zone).of_text(text, kind)
 
 
@@ -33,9 +37,9 @@ def of_text(text: str, kind: DataType, zone: str) -> str:
 class NestedJson:
     """SQL expressions of nested values in marked JSON.
 
-    `marks`: those of the JSON. `zone`: the session's time zone. `base64`: whether bytes are written in base64, as in
-    rows of columnar files that the quarantine keeps; else a text's own bytes are taken, as in a column. `nulls`:
-    whether a field that is NULL counts as unnamed.
+    `marks`: those of the JSON. `zone`: the session's time zone. `base64`: whether bytes are written
+    in base64, as in rows of columnar files that the quarantine keeps; else a text's own bytes are
+    taken, as in a column. `nulls`: whether a field that is NULL counts as unnamed.
     """
 
     marks: Marks
@@ -45,14 +49,18 @@ class NestedJson:
     _count: int = field(default=0, init=False)
 
     def value(self, marked: str, kind: DataType) -> str:
-        """Return the value of type `kind` that marked JSON holds, or an error. A string may hold it as JSON."""
+        """Return the value of type `kind` that marked JSON holds, or an error. A string may hold it
+        as JSON.
+        """
         inside = self.of_text(self._plain(marked), kind)
         is_string = f"startswith({marked}, '{self.marks.string}')"
         found = f"if({is_string}, {inside}, {self._parsed(marked, kind, self._cast)})"
         return f"cast({found} as {ddl(kind)})"
 
     def of_text(self, text: str, kind: DataType) -> str:
-        """Return the value of type `kind` that a text holds as JSON, with nothing after it, or an error."""
+        """Return the value of type `kind` that a text holds as JSON, with nothing after it, or an
+        error.
+        """
         end = literal(f',"{self.marks.string}"]')
         only = f"get(from_json(concat('[', {text}, {end}), '{_NAMES}', {_STRICT}), 1) = '{self.marks.string}'"
         value = self._bound(
@@ -62,13 +70,17 @@ class NestedJson:
         return f"cast(if({only}, {value}, {failed}) as {ddl(kind)})"
 
     def unnamed(self, marked: str, kind: DataType, path: str) -> str:
-        """Return the paths of fields within marked JSON that structs of `kind` do not name, as an array."""
+        """Return the paths of fields within marked JSON that structs of `kind` do not name, as an
+        array.
+        """
         return self._parsed(
             marked, kind, lambda value, own: self._unnamed(value, own, path), _NAMES
         )
 
     def _parsed(self, marked: str, kind: DataType, use: _Use, result: str = "") -> str:
-        """Return what `use` makes of marked JSON that is parsed; an error if it is no value of a nested type."""
+        """Return what `use` makes of marked JSON that is parsed; an error if it is no value of a
+        nested type.
+        """
         opening = "[" if isinstance(kind, ArrayType) else "{"
         found = f"from_json({marked}, {literal(_textual(kind))}, {_FAILFAST})"
         other = failure(result or ddl(kind))
@@ -184,7 +196,9 @@ _Use = Callable[[str, DataType], str]
 
 
 def _textual(kind: DataType) -> str:
-    """Return the type as which JSON is parsed: text for each scalar, and a map for the outermost structs."""
+    """Return the type as which JSON is parsed: text for each scalar, and a map for the outermost
+    structs.
+    """
     match kind:
         case ArrayType(elementType=element):
             return f"array<{_textual(element)}>"

@@ -1,7 +1,8 @@
-"""The origin and the arrival of records: `_origin` and `_arrived_at`, from PLACE and what is known of each unit.
+"""The origin and the arrival of records: `_origin` and `_arrived_at`, from PLACE and what is known
+of each unit.
 
-Both columns are values of few distinct rows, one per block or unit. They are literals if there are few of them, and a
-broadcast join otherwise. Records with an ARRIVED of their own arrived then.
+Both columns are values of few distinct rows, one per block or unit. They are literals if there are
+few of them, and a broadcast join otherwise. Records with an ARRIVED of their own arrived then.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from draindown.spark.sql import ARRIVED_AT, ORIGIN, origin
 _FEW = 32
 """At most so many rows become literals, found by binary search.
 
-A join costs a broadcast, and a hash of each record's unit. The code of many literals is too long for the JIT compiler.
+A join costs a broadcast, and a hash of each record's unit. The code of many literals is too long
+for the JIT compiler.
 """
 _SQL: Mapping[pa.DataType, str] = {TEXT: "string", NUMBER: "bigint"}
 
@@ -35,7 +37,9 @@ def located(frame: DataFrame, blocks: Sequence[BlockOrigin]) -> DataFrame:
 
 
 def arrived(frame: DataFrame, blocks: Sequence[BlockOrigin]) -> DataFrame:
-    """Return a frame that has PLACE with `_arrived_at` in its place; one that has `_arrived_at` already unchanged."""
+    """Return a frame that has PLACE with `_arrived_at` in its place; one that has `_arrived_at`
+    already unchanged.
+    """
     if ARRIVED_AT in frame.columns:
         return frame
     if ARRIVED in frame.columns:
@@ -56,7 +60,9 @@ def _looked_up(
     columns: Mapping[str, pa.DataType],
     rows: Sequence[tuple[str | int, ...]],
 ) -> DataFrame:
-    """Add `columns`, whose values depend on the columns `by`. `rows`: values of `by`, then those of `columns`."""
+    """Add `columns`, whose values depend on the columns `by`. `rows`: values of `by`, then those of
+    `columns`.
+    """
     values = {name: [row[len(by) + i] for row in rows] for i, name in enumerate(columns)}
     same = {name for name, found in values.items() if len(set(found)) <= 1}
     if len(rows) > _FEW and len(same) < len(columns):
@@ -75,7 +81,8 @@ def _looked_up(
 
 
 def _searched(by: Sequence[str], rows: Sequence[tuple[str | int, ...]], at: int) -> Column:
-    """Return what the row that a record belongs to has at `at`: a binary search, as a CASE expression.
+    """Return what the row that a record belongs to has at `at`: a binary search, as a CASE
+    expression.
 
     `rows`: in order of their first columns, which are `by`. A record has the values of one of them.
     """

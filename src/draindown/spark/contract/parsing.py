@@ -1,7 +1,9 @@
-"""Apply the contract: typed columns for good records, and for each refused record the first reason that holds.
+"""Apply the contract: typed columns for good records, and for each refused record the first reason
+that holds.
 
-Reasons in order: `too_large`, `malformed`, then for each column of the contract `type` and `missing`, then
-`rule:<name>` in the order of the pipeline file. A row that deletes needs only its keys and sequence.
+Reasons in order: `too_large`, `malformed`, then for each column of the contract `type` and
+`missing`, then `rule:<name>` in the order of the pipeline file. A row that deletes needs only its
+keys and sequence.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from draindown.spec.landing import FlowSpec, Written
 WHY = "_why"
 """Struct(reason, field, detail) of a refused record; NULL for a good one."""
 KEPT = ("_rescued", "_drift", "_delete", "_blank", WHY, "_raw", ENVELOPE, SHAPE, ARRIVED, *PLACE)
-"""The columns that `parse` adds to those of the contract; ENVELOPE, SHAPE and ARRIVED only where the records have them.
+"""The columns that `parse` adds to those of the contract; ENVELOPE, SHAPE and ARRIVED only where
+the records have them.
 
 `_raw`, ENVELOPE and SHAPE are set if a record is refused, or may be later, or is kept raw.
 """
@@ -45,11 +48,12 @@ def parse(
     *,
     all_raw: bool = False,
 ) -> DataFrame:
-    """Return one row per record or blank line: the contract's columns (typed, NULL if refused) and KEPT.
+    """Return one row per record or blank line: the contract's columns (typed, NULL if refused) and
+    KEPT.
 
-    `arrived_at`: when the batch's input was first seen. Rules may use it instead of the clock, so that a replay gives
-    the same result. Records with a FIRST_SEEN, or else an ARRIVED, of their own use that. `all_raw`: keep the raw text
-    of every record, because any may be refused later.
+    `arrived_at`: when the batch's input was first seen. Rules may use it instead of the clock, so
+    that a replay gives the same result. Records with a FIRST_SEEN, or else an ARRIVED, of their own
+    use that. `all_raw`: keep the raw text of every record, because any may be refused later.
     """
     all_kept = all_raw or flow.source.raw_for is not None or may_be_refused_later(flow)
     return union(_judge(spark, flow, _typed(flow, part), arrived_at, all_kept) for part in records)
@@ -77,7 +81,9 @@ def _typed(flow: FlowSpec, records: Records) -> Records:
 def _value(
     records: Records, frame: DataFrame, cell: str, rewritten: str, name: str, kind: str
 ) -> Column:
-    """Return a cell as a value of its column: `rewritten` names its text where that has a form of its own."""
+    """Return a cell as a value of its column: `rewritten` names its text where that has a form of
+    its own.
+    """
     if not rewritten:
         return typed(frame, cell, kind)
     value = typed(frame, rewritten, kind)
@@ -97,7 +103,8 @@ def _judge(
     code = F.when(F.lit(False), F.lit(0))
     for number, refusal in enumerate(refusals, 1):
         code = code.when(refusal.condition, F.lit(number))
-    # first only the number of the reason: with a struct per reason the generated code is too long for the JIT compiler
+    # first only the number of the reason: with a struct per reason the generated code is too long
+    # for the JIT compiler
     frame = frame.withColumn("_code", F.when(~F.col("_blank"), code))
     refused = F.col("_code").isNotNull()
     good = ~refused & ~F.col("_blank")
@@ -107,7 +114,8 @@ def _judge(
     own += [F.col(ARRIVED)] if ARRIVED in frame.columns else []
     return frame.select(
         *[F.when(good, F.col(quoted(name))).alias(name) for name in flow.columns],
-        # of a refused record too where it shows drift: the finding says what type the field looks like
+        # of a refused record too where it shows drift: the finding says what type the field looks
+        # like
         F.when(good | F.col("_drift").isNotNull(), F.col("_unknown")).alias("_rescued"),
         "_drift",
         "_delete",
@@ -160,7 +168,9 @@ def _called(kind: str, zone: str, written: Written | None) -> str:
 
 
 def may_be_refused_later(flow: FlowSpec) -> bool:
-    """Whether a row that is good so far may still lose its key to the transform, or have no place in its partition."""
+    """Whether a row that is good so far may still lose its key to the transform, or have no place
+    in its partition.
+    """
     goal = flow.target
     in_texts = any(
         name not in flow.columns or flow.columns[name].type == "string"
@@ -179,7 +189,9 @@ def _is_delete(spark: SparkSession, flow: FlowSpec, records: Records) -> Column:
 
 @dataclass(frozen=True)
 class _Refusal:
-    """A condition for refusing a record, with its reason. `detail` is fixed, `found` is computed from the record."""
+    """A condition for refusing a record, with its reason. `detail` is fixed, `found` is computed
+    from the record.
+    """
 
     condition: Column
     reason: str
@@ -189,9 +201,12 @@ class _Refusal:
 
 
 def _more_than_micros(flow: FlowSpec, records: Records, cell: str, name: str) -> _Refusal:
-    """Return the refusal of a sequence with nanoseconds: once cut, it could not tell which change is the newer."""
+    """Return the refusal of a sequence with nanoseconds: once cut, it could not tell which change
+    is the newer.
+    """
     frame, found = records.frame, F.lit(False)
-    # a text with a form of its own has its fraction where the form says; rewritten, it is behind the point
+    # a text with a form of its own has its fraction where the form says; rewritten, it is behind
+    # the point
     text = f"{cell}w" if f"{cell}w" in frame.columns else cell
     if isinstance(frame.schema[cell].dataType, StringType):
         found = F.coalesce(F.expr(is_cut(text)), F.lit(False))

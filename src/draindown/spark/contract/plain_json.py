@@ -1,9 +1,11 @@
-"""Lines of JSON that say what the contract expects: read by one parse into the types of the contract.
+"""Lines of JSON that say what the contract expects: read by one parse into the types of the
+contract.
 
-`json_records` reads a map of texts from any line, twice where the contract has decimals. Here a regular expression
-proves that a line has fields of the contract alone, each at most once, in the order of the batch's first lines, and
-values whose parse can only give what the cast of their text gives. Such a line is plain unless a value is not of its
-type after all, and is parsed once. Every other line is left to `json_records`, whose results decide what is right.
+`json_records` reads a map of texts from any line, twice where the contract has decimals. Here a
+regular expression proves that a line has fields of the contract alone, each at most once, in the
+order of the batch's first lines, and values whose parse can only give what the cast of their text
+gives. Such a line is plain unless a value is not of its type after all, and is parsed once. Every
+other line is left to `json_records`, whose results decide what is right.
 """
 
 from __future__ import annotations
@@ -33,12 +35,18 @@ _SAMPLE = 200
 _LONGEST = 64 * 1024
 """Bytes of a line that the driver looks at."""
 _LEAST = 0.9
-"""Share of the sample that must be plain. A line that is not costs the regular expression beside the map."""
+"""Share of the sample that must be plain. A line that is not costs the regular expression beside
+the map.
+"""
 _MOST = 200
-"""Most columns. Java matches each field within the match of the field before it; 200 fields fit its stack."""
+"""Most columns. Java matches each field within the match of the field before it; 200 fields fit its
+stack.
+"""
 # Quantifiers are possessive, so that Java gives up a line at the first place that does not match.
 _TEXT = r'"[^"\\]*+(?:\\(?:[^u]|u[^dD])[^"\\]*+)*+"'
-"""Without escapes of surrogates, which may be no Unicode text. What JSON doesn't allow is left to the parser."""
+"""Without escapes of surrogates, which may be no Unicode text. What JSON doesn't allow is left to
+the parser.
+"""
 _WHOLE = "-?[0-9]++"
 _DAY = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
 _CLOCK = r"[T ][0-9][0-9]:[0-9][0-9]:[0-9][0-9](?:\.[0-9]{1,6}+)?+"
@@ -57,14 +65,17 @@ _PARSED_AS = {
     "float": "double",
     **dict.fromkeys(("binary", *text_values.TIMES), "string"),
 }
-"""Types that are cast from another. Of a tinyint 200 Jackson makes -56; a float is the cast of a double's text."""
+"""Types that are cast from another. Of a tinyint 200 Jackson makes -56; a float is the cast of a
+double's text.
+"""
 
 
 class PlainLines:
     """How plain lines of a flow are read.
 
-    `names`: the order of fields. `texts`: columns that are written as text. `zone`: of times without an offset.
-    `blank`: what stands behind each colon and comma. `complete`: whether a plain line has every column.
+    `names`: the order of fields. `texts`: columns that are written as text. `zone`: of times
+    without an offset. `blank`: what stands behind each colon and comma. `complete`: whether a plain
+    line has every column.
     """
 
     def __init__(
@@ -94,7 +105,9 @@ class PlainLines:
 
     @classmethod
     def of(cls, lines: DataFrame, flow: FlowSpec, known: Known) -> PlainLines | None:
-        """Return how to read plain lines; None if a column has no plain form, or a sample has too few such lines."""
+        """Return how to read plain lines; None if a column has no plain form, or a sample has too
+        few such lines.
+        """
         if not 0 < len(flow.columns) <= _MOST or not all(
             _is_plain(flow, name) for name in flow.columns
         ):
@@ -112,7 +125,9 @@ class PlainLines:
     def like(
         cls, sample: Sequence[str | None], flow: FlowSpec, known: Known, zone: str
     ) -> PlainLines | None:
-        """Return how to read lines that are like those of a sample; None if too few of these are plain."""
+        """Return how to read lines that are like those of a sample; None if too few of these are
+        plain.
+        """
         objects = [one for one in map(_object, sample) if one is not None]
         if not objects:
             return None
@@ -178,13 +193,16 @@ class PlainLines:
         if self._is_text(name):
             return text_values.from_text(parsed, kind, self._zone)
         if kind in text_values.FINITE:  # a whole number that would be rounded is none
-            # the double's text, not the double: it may lie beyond the middle of two floats where the double lies on it
+            # the double's text, not the double: it may lie beyond the middle of two floats where
+            # the double lies on it
             number = f"cast(cast({parsed} as string) as float)" if kind == "float" else parsed
             return f"if(abs({parsed}) < {text_values.WHOLE_BELOW[kind]}, {number} + cast(0.0 as {kind}), null)"
         return f"try_cast({parsed} as tinyint)" if kind == "tinyint" else parsed
 
     def _proof(self) -> list[Column]:
-        """Return the conditions under which a line that the pattern matches is plain: it is JSON of such values."""
+        """Return the conditions under which a line that the pattern matches is plain: it is JSON of
+        such values.
+        """
         values = [
             (_cell(at), self._fields.of(_PARSED, name))
             for at, name in enumerate(self._flow.columns)

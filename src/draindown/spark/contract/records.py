@@ -29,7 +29,9 @@ _NOTHING_KNOWN = Known()
 def records_of(
     reads: Iterable[Read], flow: FlowSpec, known: Known = _NOTHING_KNOWN
 ) -> list[Records]:
-    """Return the records of what was read, one entry per plan. Arguments as in `RecordReader.records`."""
+    """Return the records of what was read, one entry per plan. Arguments as in
+    `RecordReader.records`.
+    """
     recorded = flow.as_recorded
     found = (READERS[flow.source.format].records(read, recorded, known) for read in reads)
     if any(name != field for name, field in flow.fields.items()):

@@ -1,9 +1,11 @@
-"""The grammar of a scalar written as text: SQL expressions of its value, NULL where the text is not of the type.
+"""The grammar of a scalar written as text: SQL expressions of its value, NULL where the text is not
+of the type.
 
-Spark's casts take more than a contract says: `yes` as true, `0x1p3` as 8.0, control characters around a number, a
-whole number that a double rounds, `BST` as the zone of Bangladesh. The tests here refuse these. They compare a few
-characters; regular expressions look only at texts that such a comparison leaves undecided. What is seldom needed is a
-branch of `if`: Spark evaluates subexpressions that repeat in an operand of AND or OR for every row, needed or not
+Spark's casts take more than a contract says: `yes` as true, `0x1p3` as 8.0, control characters
+around a number, a whole number that a double rounds, `BST` as the zone of Bangladesh. The tests
+here refuse these. They compare a few characters; regular expressions look only at texts that such a
+comparison leaves undecided. What is seldom needed is a branch of `if`: Spark evaluates
+subexpressions that repeat in an operand of AND or OR for every row, needed or not
 (spark.sql.subexpressionElimination.skipForShortcutExpr is false), but not those within a branch.
 """
 
@@ -26,13 +28,16 @@ WHOLE_BELOW = {"float": 2**24, "double": 2**53}
 """Whole numbers below these are exact in their type."""
 _DAY = 86_400_000_000
 _REGION = "[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)+ *$"
-"""A region's name at the end of a time, as in `2024-07-01 12:00:00 Europe/Berlin`. It has a slash."""
+"""A region's name at the end of a time, as in `2024-07-01 12:00:00 Europe/Berlin`. It has a
+slash.
+"""
 _FIRST, _LAST = "timestamp_micros(-62135596800000000)", "timestamp_micros(253402300799999999)"
 """The first and last moment of the years 1 to 9999. Readers in Python know no others."""
 
 
 def from_text(text: str, kind: str, zone: str) -> str:
-    """Return a SQL expression of type `kind`: the value that the SQL expression `text` writes, or NULL.
+    """Return a SQL expression of type `kind`: the value that the SQL expression `text` writes, or
+    NULL.
 
     `kind`: a scalar type. `zone`: the session's time zone, in which times without a zone are read.
     """
@@ -54,8 +59,8 @@ def from_text(text: str, kind: str, zone: str) -> str:
 def widened(kind: str) -> str:
     """Return `kind` with each decimal widened to the greatest scale that keeps its integral digits.
 
-    Spark rounds a value to the scale of the requested type, so values are read with more digits to detect rounding.
-    Digits beyond the widened scale are not detected.
+    Spark rounds a value to the scale of the requested type, so values are read with more digits to
+    detect rounding. Digits beyond the widened scale are not detected.
     """
     return _DECIMAL.sub(lambda at: f"decimal({_DIGITS},{_DIGITS - int(at[1]) + int(at[2])})", kind)
 
@@ -75,15 +80,18 @@ def narrowed(wide: str, kind: str) -> str:
 
 
 def is_exact_decimal(text: str, kind: str) -> str:
-    """Return the condition that a text, which JSON's parser took for a decimal, is one: it takes even `1,5`."""
+    """Return the condition that a text, which JSON's parser took for a decimal, is one: it takes
+    even `1,5`.
+    """
     return f"{_is_decimal(text)} and instr({text}, ',') = 0 and {fits_scale(text, kind)}"
 
 
 def is_short(text: str) -> str:
-    """Return the condition that a text has no more digits than a decimal may, and no more than three in its exponent.
+    """Return the condition that a text has no more digits than a decimal may, and no more than
+    three in its exponent.
 
-    Java computes with all of them before Spark counts: minutes for `1e-99999999` or a million digits, and for
-    `1e-999999999` an error that no TRY cast catches.
+    Java computes with all of them before Spark counts: minutes for `1e-99999999` or a million
+    digits, and for `1e-999999999` an error that no TRY cast catches.
     """
     has_exponent = f"contains({text}, 'e') or contains({text}, 'E')"
     few = f"if({has_exponent}, {text} rlike {literal(_SHORT_EXPONENT)}, true)"
@@ -91,12 +99,15 @@ def is_short(text: str) -> str:
 
 
 def rounded_decimal(text: str, kind: str) -> str:
-    """Return the decimal that a text writes, rounded to the scale of its type; NULL if it is none."""
+    """Return the decimal that a text writes, rounded to the scale of its type; NULL if it is
+    none.
+    """
     return f"if({_is_decimal(text)}, {_cast(text, kind)}, null)"
 
 
 def fits_scale(text: str, kind: str) -> str:
-    """Return the condition that a number without an exponent has no more digits after the point than its type.
+    """Return the condition that a number without an exponent has no more digits after the point
+    than its type.
 
     This also detects digits beyond those of the widest decimal.
     """
@@ -120,7 +131,9 @@ def within_years(value: str, kind: str) -> str:
 
 
 def is_cut(text: str) -> str:
-    """Return the condition that a time is written with more than microseconds, which a timestamp can't hold."""
+    """Return the condition that a time is written with more than microseconds, which a timestamp
+    can't hold.
+    """
     seventh = f"substring({text}, instr({text}, '.') + 7, 1) between '0' and '9'"
     return (
         f"if(instr({text}, '.') > 0 and {seventh}, {text} rlike '[.][0-9]{{6}}[0-9]*[1-9]', false)"
@@ -128,16 +141,20 @@ def is_cut(text: str) -> str:
 
 
 def one_moment(zone: str) -> bool:
-    """Return whether each local time of the zone is exactly one instant, because its clocks never change."""
+    """Return whether each local time of the zone is exactly one instant, because its clocks never
+    change.
+    """
     return zone.upper() in ("UTC", "GMT", "Z") or zone.startswith(("+", "-", "Etc/"))
 
 
 def once(moment: str, local: str, zone: str) -> str:
-    """Return the condition that `moment` is the only instant at which clocks in a zone show a local time.
+    """Return the condition that `moment` is the only instant at which clocks in a zone show a local
+    time.
 
-    `moment`: Spark's reading of the local time, which is later where clocks skip it, and the earlier of two. `local`:
-    the local time in microseconds, as if in UTC. `zone`: SQL expression. The other of two has the offset that the zone
-    has a day later, by however much the clocks are set back.
+    `moment`: Spark's reading of the local time, which is later where clocks skip it, and the
+    earlier of two. `local`: the local time in microseconds, as if in UTC. `zone`: SQL expression.
+    The other of two has the offset that the zone has a day later, by however much the clocks are
+    set back.
     """
     micros = f"unix_micros({moment})"
     day_later = f"{micros} + {_DAY}"
@@ -147,7 +164,8 @@ def once(moment: str, local: str, zone: str) -> str:
 
 
 def local_micros(text: str) -> str:
-    """Return a time that is written without a zone in microseconds, as if in UTC; NULL for any other text.
+    """Return a time that is written without a zone in microseconds, as if in UTC; NULL for any
+    other text.
 
     Spark takes a zone only behind seconds, so these are added where they are missing.
     """
@@ -168,22 +186,28 @@ def _cast(text: str, kind: str) -> str:
 
 
 def _is_number(text: str, least: str) -> str:
-    """Return the condition that a text begins and ends as a number. Between them, Spark takes digits alone.
+    """Return the condition that a text begins and ends as a number. Between them, Spark takes
+    digits alone.
 
-    `least`: the first of the characters up to 9 that may be the last. Only blanks may stand around the number.
+    `least`: the first of the characters up to 9 that may be the last. Only blanks may stand around
+    the number.
     """
     return f"(ltrim({text}) between '+' and ':' and substring(rtrim({text}), -1, 1) between '{least}' and '9')"
 
 
 def _is_decimal(text: str) -> str:
-    """Return the condition that a text begins and ends as a number, is short, and has no digits of other scripts."""
+    """Return the condition that a text begins and ends as a number, is short, and has no digits of
+    other scripts.
+    """
     return (
         f"({_is_number(text, '.')} and octet_length({text}) = length({text}) and {is_short(text)})"
     )
 
 
 def _floating(text: str, kind: str) -> str:
-    """Return a finite number; NULL for a whole number, written without point and exponent, that would be rounded."""
+    """Return a finite number; NULL for a whole number, written without point and exponent, that
+    would be rounded.
+    """
     is_one = f"{_is_number(text, '.')} and not contains({text}, 'x') and not contains({text}, 'X')"  # Java's 0x1p3
     number = f"if({is_one}, {_cast(text, kind)}, null)"
     spelled = f"contains({text}, '.') or contains({text}, 'e') or contains({text}, 'E')"
@@ -200,7 +224,8 @@ def _time(text: str, kind: str, zone: str) -> str:
     whole_date = f"{dashes[0]} = '-' and '-' in ({dashes[1]}, {dashes[2]})"
     rest = {"date": _is_bare_date, "timestamp_ntz": _has_no_zone}
     own = rest[kind](text) if kind in rest else _is_clear(text, zone)
-    # compared as text, so that the time is parsed once: only the first and the last day of all need a closer look
+    # compared as text, so that the time is parsed once: only the first and the last day of all need
+    # a closer look
     inner = f"ltrim({text}) between '0001-01-02' and '9999-12-31'"
     years = f"if({inner}, true, {within_years(_cast(text, kind), kind)} is not null)"
     return f"if({whole_date}, if({own}, if({years}, {_cast(text, kind)}, null), null), null)"
@@ -211,7 +236,9 @@ def _ends_with_digit(text: str) -> str:
 
 
 def _is_bare_date(text: str) -> str:
-    """Return the condition that nothing follows the day. Spark ignores anything after a blank or a T."""
+    """Return the condition that nothing follows the day. Spark ignores anything after a blank or a
+    T.
+    """
     short = (
         f"length(trim({text})) <= 10 and instr(trim({text}), ' ') = 0 and instr({text}, 'T') = 0"
     )
@@ -219,15 +246,19 @@ def _is_bare_date(text: str) -> str:
 
 
 def _has_no_zone(text: str) -> str:
-    """Return the condition that a time names no zone. Spark would cut it off. A date ends before its ninth place."""
+    """Return the condition that a time names no zone. Spark would cut it off. A date ends before
+    its ninth place.
+    """
     signs = f"instr({text}, '+') = 0 and instr(substring(ltrim({text}), 9), '-') = 0"
     return f"{_ends_with_digit(text)} and {signs} and instr({text}, '/') = 0 and instr({text}, 'GMT') = 0"
 
 
 def _is_clear(text: str, zone: str) -> str:
-    """Return the condition that a time means one moment: by its zone, or as clocks in the session's zone show it.
+    """Return the condition that a time means one moment: by its zone, or as clocks in the session's
+    zone show it.
 
-    Abbreviations are refused: Java takes `BST` for Bangladesh and `IST` for India. A region's name has its clocks.
+    Abbreviations are refused: Java takes `BST` for Bangladesh and `IST` for India. A region's name
+    has its clocks.
     """
     by_letter = f"endswith(rtrim({text}), 'Z') and not endswith(rtrim({text}), 'NZ')"
     named = f"{text} rlike '[0-9 ](?:UTC|GMT|UT) *$'"
@@ -243,7 +274,9 @@ def _is_clear(text: str, zone: str) -> str:
 
 
 def _is_clear_in_region(text: str) -> str:
-    """Return the condition that a time, behind which a region may stand, is one that clocks there show once."""
+    """Return the condition that a time, behind which a region may stand, is one that clocks there
+    show once.
+    """
     moment = _cast(text, "timestamp")
     region = f"nullif(trim(regexp_extract({text}, '{_REGION}', 0)), '')"
     bare = f"regexp_replace({text}, ' *{_REGION}', '')"
@@ -252,10 +285,11 @@ def _is_clear_in_region(text: str) -> str:
 
 
 def _apart(text: str, condition: str) -> str:
-    """Return a condition on `_t`, which stands for a text, that Spark evaluates apart from the generated code.
+    """Return a condition on `_t`, which stands for a text, that Spark evaluates apart from the
+    generated code.
 
-    The JVM never compiles a method of more than 8,000 bytes of byte code, such as this condition alone would make the
-    one of a whole stage: each row would be interpreted. Spark interprets functions with a lambda, and generates a
-    method for each other column of the same projection.
+    The JVM never compiles a method of more than 8,000 bytes of byte code, such as this condition
+    alone would make the one of a whole stage: each row would be interpreted. Spark interprets
+    functions with a lambda, and generates a method for each other column of the same projection.
     """
     return f"exists(array({text}), _t -> {condition})"

@@ -1,4 +1,6 @@
-"""The error of a transform that fails as a whole: with its function, the line, the column and a value."""
+"""The error of a transform that fails as a whole: with its function, the line, the column and a
+value.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def not_imported(path: Path, error: BaseException) -> TerminalError:
 def failed(
     dotted: str, transform: Transform, error: BaseException, column: str = "", value: str = ""
 ) -> TerminalError:
-    """Return TerminalError `transform-failed`. `column`, `value`: what fails, and on which input, if that is known."""
+    """Return TerminalError `transform-failed`. `column`, `value`: what fails, and on which input,
+    if that is known.
+    """
     where = _where(transform, error)
     found = f"{where}: {_message(error)}"
     found += f"; column {column}" if column else ""
@@ -61,7 +65,9 @@ def failed(
 
 
 def _where(transform: Transform, error: BaseException) -> str:
-    """Return file, line and function: the line of the transform's file where the error was raised, if it is known."""
+    """Return file, line and function: the line of the transform's file where the error was raised,
+    if it is known.
+    """
     function = inspect.unwrap(transform)
     code = getattr(function, "__code__", None)
     path, line = (code.co_filename, code.co_firstlineno) if code else ("?", 0)

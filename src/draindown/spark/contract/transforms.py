@@ -1,8 +1,8 @@
 """Load the user's transform, apply it, and verify that it only computes columns.
 
-A transform may add, rename, retype and compute columns. Filters, joins, aggregates and explodes are refused, because
-they change the number of rows and break the accounting. Non-deterministic expressions are refused, because a replay
-would give other rows.
+A transform may add, rename, retype and compute columns. Filters, joins, aggregates and explodes are
+refused, because they change the number of rows and break the accounting. Non-deterministic
+expressions are refused, because a replay would give other rows.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ ROW = "_row"
 _ALLOWED = {"Project", "SubqueryAlias", "View"}
 
 
-# functions that Spark marks as deterministic, although their value changes from query to query (`aes_encrypt`: by its
-# default mode)
+# functions that Spark marks as deterministic, although their value changes from query to query
+# (`aes_encrypt`: by its default mode)
 _UNSTABLE = re.compile(
     r"(?<![a-z0-9_])("
     r"current_(?:timestamp|date|time|user)|session_user|user|localtimestamp|now|curdate"
@@ -46,7 +46,9 @@ _UNSTABLE = re.compile(
 
 
 def load(root: str, dotted: str) -> Transform:
-    """Load the function `module.name` from `<root>/jobs/transforms/`. Raises TerminalError `transform-missing`."""
+    """Load the function `module.name` from `<root>/jobs/transforms/`. Raises TerminalError
+    `transform-missing`.
+    """
     module_name, _, name = dotted.rpartition(".")
     path = Path(root, "jobs", "transforms", *module_name.split(".")).with_suffix(".py")
     if not path.is_file():
@@ -84,7 +86,8 @@ def _missing(dotted: str, found: str) -> TerminalError:
 def apply(frame: DataFrame, transform: Transform, name: str) -> DataFrame:
     """Apply a transform to `frame` (the contract's columns and KEPT). Returns its columns and KEPT.
 
-    Raises TerminalError `transform-not-columns`, `transform-unstable` or `transform-bad-names` before any row is read.
+    Raises TerminalError `transform-not-columns`, `transform-unstable` or `transform-bad-names`
+    before any row is read.
     """
     given = packed(frame)
     result = _called(transform, given, name)
@@ -99,7 +102,9 @@ def apply(frame: DataFrame, transform: Transform, name: str) -> DataFrame:
 
 
 def packed(frame: DataFrame) -> DataFrame:
-    """Return what a transform is given: the contract's columns, and KEPT in one column that it must keep."""
+    """Return what a transform is given: the contract's columns, and KEPT in one column that it must
+    keep.
+    """
     return frame.select(
         *[F.col(quoted(c)) for c in frame.columns if c not in KEPT],
         F.struct(*[F.col(c) for c in KEPT if c in frame.columns]).alias(ROW),
@@ -177,11 +182,13 @@ def _not_columns(name: str, found: str) -> TerminalError:
 def computed_from(
     result: DataFrame, column: str, keys: set[str], given: DataFrame
 ) -> list[str] | None:
-    """Return how the plan between `given` and `result` computes `column` from `keys` alone; None if it does not.
+    """Return how the plan between `given` and `result` computes `column` from `keys` alone; None if
+    it does not.
 
-    If it does, the value can't change for a key as long as the same expressions compute it, and a predicate on it may
-    prune the target. They are SQL, from the last to the first; the code of a UDF is not in the plan, so it proves
-    nothing. `keys` are columns of `result`, not of `given`: a transform that lower-cases its key makes one of several.
+    If it does, the value can't change for a key as long as the same expressions compute it, and a
+    predicate on it may prune the target. They are SQL, from the last to the first; the code of a
+    UDF is not in the plan, so it proves nothing. `keys` are columns of `result`, not of `given`: a
+    transform that lower-cases its key makes one of several.
     """
     told: list[str] = []
     bottom = given._jdf.queryExecution().analyzed()

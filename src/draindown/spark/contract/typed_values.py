@@ -1,7 +1,8 @@
-"""Cast a value that has a type already, as those of Parquet and ORC: SQL expressions, NULL for what does not fit.
+"""Cast a value that has a type already, as those of Parquet and ORC: SQL expressions, NULL for what
+does not fit.
 
-A nested value is cast leaf by leaf, by the rule of a column of the leaf's type; it fails as a whole. So these are
-expressions for `try_eval`: a leaf that does not fit raises an error.
+A nested value is cast leaf by leaf, by the rule of a column of the leaf's type; it fails as a
+whole. So these are expressions for `try_eval`: a leaf that does not fit raises an error.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def is_nested(kind: DataType) -> bool:
 def from_value(value: str, held: DataType, kind: DataType, zone: str) -> str:
     """Return a SQL expression of type `kind`: the SQL expression `value`, of type `held`, or NULL.
 
-    `zone`: the session's time zone. Of a nested `kind` the expression raises an error instead of giving NULL.
+    `zone`: the session's time zone. Of a nested `kind` the expression raises an error instead of
+    giving NULL.
     """
     if is_nested(kind):
         return f"cast({_nested(value, held, kind, zone, 0)} as {ddl(kind)})"
@@ -43,14 +45,18 @@ def from_value(value: str, held: DataType, kind: DataType, zone: str) -> str:
 
 
 def or_fail(value: str, cast: str, kind: str) -> str:
-    """Return a cast of a leaf that raises an error where the leaf has a value and the cast gives none."""
+    """Return a cast of a leaf that raises an error where the leaf has a value and the cast gives
+    none.
+    """
     return f"coalesce({cast}, if({value} is null, null, {failure(kind)}))"
 
 
 def map_of(keys: str, values: str, kind: DataType) -> str:
-    """Return a map as a SQL expression; it raises an error if two keys are one as values of their type.
+    """Return a map as a SQL expression; it raises an error if two keys are one as values of their
+    type.
 
-    Not left to Spark: its builder of maps isn't reset by that error, and fails for each later row of the task.
+    Not left to Spark: its builder of maps isn't reset by that error, and fails for each later row
+    of the task.
     """
     return f"if(size(array_distinct({keys})) < size({keys}), {failure(ddl(kind))}, map_from_arrays({keys}, {values}))"
 
@@ -61,7 +67,8 @@ def failure(kind: str) -> str:
 
 
 def unnamed(value: str, held: DataType, kind: DataType, path: str) -> Iterator[tuple[str, str]]:
-    """Yield the fields of structs within a value that `kind` does not name: each path, and a SQL condition.
+    """Yield the fields of structs within a value that `kind` does not name: each path, and a SQL
+    condition.
 
     The condition holds if a field at that path has a value.
     """
@@ -95,7 +102,8 @@ def _nested(value: str, held: DataType, kind: DataType, zone: str, depth: int) -
                 f"transform(map_keys({value}), {one} -> {inside(one, held.keyType, kind.keyType)})"
             )
             values = f"transform(map_values({value}), {one} -> {inside(one, held.valueType, kind.valueType)})"
-            # bound: Spark would evaluate keys that stand there thrice before, and an error there ends the batch
+            # bound: Spark would evaluate keys that stand there thrice before, and an error there
+            # ends the batch
             made = map_of(f"k{depth}", values, kind)
             return f"element_at(transform(array({keys}), k{depth} -> {made}), 1)"
         case StructType(), MapType(keyType=StringType()):  # what pandas makes of a dict

@@ -1,7 +1,8 @@
 """Find the unit of a batch that Spark can't read, although its source could when it was pinned.
 
-This is rare: damage that only one of two readers detects, or a value on which the contract raises an error instead of
-refusing its row. Nothing of the batch is written yet, so the unit can be left out.
+This is rare: damage that only one of two readers detects, or a value on which the contract raises
+an error instead of refusing its row. Nothing of the batch is written yet, so the unit can be left
+out.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ _SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
 @contextmanager
 def named(spark: SparkSession, flow: FlowSpec, layout: FlowLayout, read: Input) -> Iterator[None]:
-    """Replace an error of the block by TerminalError `file-unreadable` if some units of the input can't be read."""
+    """Replace an error of the block by TerminalError `file-unreadable` if some units of the input
+    can't be read.
+    """
     try:
         yield
     except DraindownError:
@@ -55,7 +58,8 @@ def named(spark: SparkSession, flow: FlowSpec, layout: FlowLayout, read: Input) 
 
 
 def _among(spark: SparkSession, flow: FlowSpec, layout: FlowLayout, read: Input) -> dict[str, str]:
-    """Return the units that fail when read alone, with Spark's error; none if Spark fails without any unit too.
+    """Return the units that fail when read alone, with Spark's error; none if Spark fails without
+    any unit too.
 
     Without a unit it shuffles as much as with one: its scratch directory may be full or gone.
     """
@@ -70,7 +74,9 @@ def _among(spark: SparkSession, flow: FlowSpec, layout: FlowLayout, read: Input)
 
 
 def _read(spark: SparkSession, flow: FlowSpec, spool: str, alone: Input) -> None:
-    """Read a unit: through the contract if it can be left out whatever is wrong with it, else as it comes."""
+    """Read a unit: through the contract if it can be left out whatever is wrong with it, else as it
+    comes.
+    """
     records = records_of(alone.read(spark, flow, spool), flow)
     if alone.by_name:
         parse(spark, flow, records, _SOME_TIME, all_raw=True).write.format("noop").mode(

@@ -1,7 +1,9 @@
-"""Text that says a date, a time or a number in a form of its own, rewritten as the text that Spark casts.
+"""Text that says a date, a time or a number in a form of its own, rewritten as the text that Spark
+casts.
 
-A text of another form becomes NULL, so that its row is refused: nothing is guessed. What a form leaves open (the 31st
-of June, a local time that clocks skip) is decided by the cast, as for every other text.
+A text of another form becomes NULL, so that its row is refused: nothing is guessed. What a form
+leaves open (the 31st of June, a local time that clocks skip) is decided by the cast, as for every
+other text.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ _MIDNIGHT = {("h", 1): "12", ("h", 2): "12", ("a", 1): "[aA][mM]"}
 
 
 def rewritten(flow: FlowSpec, records: Records) -> dict[str, Column]:
-    """Return, by the name of its cell (`_t0`, `_t1` ...), the text to cast of each column whose text has a form.
+    """Return, by the name of its cell (`_t0`, `_t1` ...), the text to cast of each column whose
+    text has a form.
 
     A cell that is no text (of Parquet, or a number of JSON) is not rewritten: it needs no form.
     """
@@ -46,7 +49,9 @@ def _text(frame: DataFrame, cell: str) -> str | None:
 
 
 def canonical(text: str, written: Written, kind: str) -> str:
-    """Return the SQL of the text that Spark casts to `kind`; NULL if `text`, an expression, has no such form."""
+    """Return the SQL of the text that Spark casts to `kind`; NULL if `text`, an expression, has no
+    such form.
+    """
     trimmed = f"trim({text})"
     if written.pattern is None:
         return _number(trimmed, written)
@@ -94,7 +99,9 @@ class _Form:
         return cls(rf"\A{regex}\z", groups, {part.letter: part for part in parts if part.letter})
 
     def result(self, text: str) -> str:
-        """Return the SQL expression of the canonical text, of a `text` that the expression matches."""
+        """Return the SQL expression of the canonical text, of a `text` that the expression
+        matches.
+        """
         pieces = list(self._pieces(text))
         joined = [
             f"regexp_replace({text}, {literal(self.regex)}, {literal(one)})"

@@ -19,7 +19,8 @@ from draindown.spark.tuning import PARTITIONS, Size
 
 @dataclass(frozen=True)
 class Again:
-    """What is read again of a source table: the rows that `pruning` admits, in files of this `size` by their log.
+    """What is read again of a source table: the rows that `pruning` admits, in files of this `size`
+    by their log.
 
     `files`: the number of these files, and of all that the table has.
     """
@@ -39,7 +40,9 @@ class Again:
 
 
 def again_of(work: Work, at: int) -> Again:
-    """Return what is read again of source table number `at`. Its log is read once, and so are its files' statistics."""
+    """Return what is read again of source table number `at`. Its log is read once, and so are its
+    files' statistics.
+    """
     table, rows = work.batch.slice.tables[at], work.sources[at]
     if isinstance(work.scope, Standing) and not work.scope.went.number:
         nothing = rows.where(F.lit(False))
@@ -65,7 +68,9 @@ def again_of(work: Work, at: int) -> Again:
 def settings_of(
     spark: SparkSession, work: Work, held: Held | None, read: Sequence[Again]
 ) -> Mapping[str, str]:
-    """Return the session settings by the size of what is read again and of what it is compared with."""
+    """Return the session settings by the size of what is read again and of what it is compared
+    with.
+    """
     tuning = work.batch.tuning
     again = Size(sum(one.size.rows for one in read), sum(one.size.bytes for one in read))
     size = None if held is None else held.size

@@ -1,4 +1,5 @@
-"""The size of what a sum or an average of doubles adds up: a share of it is lost by the order in which Spark adds.
+"""The size of what a sum or an average of doubles adds up: a share of it is lost by the order in
+which Spark adds.
 
 It is told of an aggregate that is one such call, and nothing else.
 """
@@ -30,7 +31,8 @@ def of_measures(measures: Mapping[str, str], rows: DataFrame) -> dict[str, str]:
 
 
 def in_query(sql: str, analyzed: Node) -> tuple[str, list[str]]:
-    """Return a query in which columns that have a scale are structs of VALUE and SCALE, and the names of these.
+    """Return a query in which columns that have a scale are structs of VALUE and SCALE, and the
+    names of these.
 
     `analyzed`: the query's plan.
     """
@@ -49,7 +51,9 @@ def in_query(sql: str, analyzed: Node) -> tuple[str, list[str]]:
 
 
 def _floats(plan: Node) -> Iterator[tuple[Node, Node]]:
-    """Yield the columns of an aggregate that are one sum or average of doubles, each with that function."""
+    """Yield the columns of an aggregate that are one sum or average of doubles, each with that
+    function.
+    """
     for one in items(plan.aggregateExpressions()) if kind(plan) == "Aggregate" else ():
         inner = one.child() if kind(one) == "Alias" else one
         if (
@@ -66,6 +70,8 @@ def _floats(plan: Node) -> Iterator[tuple[Node, Node]]:
 
 
 def _scale(call: str) -> str | None:
-    """Return the aggregate with the scale of one that is a call and nothing else; None for others."""
+    """Return the aggregate with the scale of one that is a call and nothing else; None for
+    others.
+    """
     found = _CALL.fullmatch(call)
     return f"{found[1]}(abs({found[2].strip()}))" if found and is_argument(found[2]) else None

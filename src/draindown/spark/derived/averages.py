@@ -1,6 +1,8 @@
-"""Averages of `bigint`: Spark adds them as doubles, and loses digits where large numbers cancel out.
+"""Averages of `bigint`: Spark adds them as doubles, and loses digits where large numbers cancel
+out.
 
-They are written as an exact sum over a count. Where that can't be done by the text alone, the query is refused.
+They are written as an exact sum over a count. Where that can't be done by the text alone, the query
+is refused.
 """
 
 from __future__ import annotations
@@ -20,14 +22,18 @@ _EXACT = "(cast(sum(cast({0} as decimal(20,0))) as double) / nullif(count({0}), 
 
 
 def exact_measure(text: str, rows: DataFrame) -> str:
-    """Return an aggregate over rows in which the average of a `bigint` is exact. Raises Refused if it can't be."""
+    """Return an aggregate over rows in which the average of a `bigint` is exact. Raises Refused if
+    it can't be.
+    """
     if not _NAMED.search(text):
         return text
     return _exact(text) if any(_averages(plans.analyzed(rows.selectExpr(text)))) else text
 
 
 def exact_query(sql: str, analyzed: Node) -> str:
-    """Return a query in which averages of `bigint` are exact. `analyzed`: its plan. Raises Refused if they can't be."""
+    """Return a query in which averages of `bigint` are exact. `analyzed`: its plan. Raises Refused
+    if they can't be.
+    """
     found = {_place(one) for one in _averages(analyzed)}
     for start, stop in sorted(found, reverse=True):
         sql = sql[:start] + _exact(sql[start:stop]) + sql[stop:]
@@ -59,7 +65,9 @@ def _exact(call: str) -> str:
 
 
 def is_argument(text: str) -> bool:
-    """Return whether a text within parentheses is certain to be the one argument of an aggregate, without a clause."""
+    """Return whether a text within parentheses is certain to be the one argument of an aggregate,
+    without a clause.
+    """
     return _is_balanced(text) and not _DISTINCT.match(text)
 
 

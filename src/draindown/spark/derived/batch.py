@@ -1,4 +1,6 @@
-"""The input of a derive batch: versions of its source tables, pinned before they are read, and a share of the keys."""
+"""The input of a derive batch: versions of its source tables, pinned before they are read, and a
+share of the keys.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ class Versions:
         rows: rows that the commits between changed, as their log says; None if it is not known.
         bytes: the bucket's share of the bytes that the commits added.
         changes: whether rows were updated or deleted.
-        read_at: the version at which rows are read, `until` unless the batch is a replay; None for `until`.
-        unit: the name of the table in the intake; empty for its path.
+        read_at: the version at which rows are read, `until` unless the batch is a replay; None for
+        `until`. unit: the name of the table in the intake; empty for its path.
     """
 
     path: str
@@ -47,7 +49,9 @@ class Versions:
 
     @property
     def pinned(self) -> tuple[int, int]:
-        """The versions (start, until], as the intake pins them: a fill begins before the first one."""
+        """The versions (start, until], as the intake pins them: a fill begins before the first
+        one.
+        """
         return -1 if self.start is None else self.start, self.until
 
 
@@ -59,7 +63,8 @@ class TableSlice:
         number: the slice's number in its intake.
         tables: the versions of each source, in the order of the flow.
         bucket: the share of the keys that the batch recomputes.
-        decided: numbers of decisions about late rows: those up to the first counted in earlier batches, those up to the
+        decided: numbers of decisions about late rows: those up to the first counted in earlier
+        batches, those up to the
             second count in this one.
     """
 
@@ -83,8 +88,9 @@ class TableSlice:
 class DeriveBatch(BaseBatch):
     """The input, identity and hooks of one batch of a derived flow.
 
-    `verify`: called before the sources are read. Raises if one is another table than the pinned one. `places`: file,
-    line and column of the flow's expressions, by their path in it. `note`: takes what a person should know.
+    `verify`: called before the sources are read. Raises if one is another table than the pinned
+    one. `places`: file, line and column of the flow's expressions, by their path in it. `note`:
+    takes what a person should know.
     """
 
     flow: DerivedFlow

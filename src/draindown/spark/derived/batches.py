@@ -79,8 +79,9 @@ class Deriving:
     def _piece(self, read: Slice) -> TableSlice:
         """Return what a slice pins, its tables in the order in which the flow names them.
 
-        A replay reads rows as the newest batch of the stream has them: what the slice touched may have changed since.
-        None begins between two buckets of a range, whose keys are at two versions.
+        A replay reads rows as the newest batch of the stream has them: what the slice touched may
+        have changed since. None begins between two buckets of a range, whose keys are at two
+        versions.
         """
         layout, source = self.request.layout, self.flow.source
         newest = read if self.kind == "source" else self._newest() or read
@@ -113,7 +114,10 @@ def _late(row: BatchRow, *, is_fill: bool) -> Finding:
         "came later than the flow accepts, or went; they are left out until someone applies them"
     )
     if is_fill and 2 * row.late > row.records:
-        detail += f". They are most of the {count(row.records, 'row')} there: is `accept` shorter than its files are old?"
+        detail += (
+            f". They are most of the {count(row.records, 'row')} there: is `accept` shorter "
+            f"than its files are old?"
+        )
     where = f"draindown late list {row.pipeline} --flow {row.flow}"
     return Finding(kind="late", subject=count(row.late, "late row"), detail=detail, next=where)
 

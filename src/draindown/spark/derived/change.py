@@ -1,4 +1,6 @@
-"""The change of a derive batch: what differs from the table, as it is written and as sinks get it."""
+"""The change of a derive batch: what differs from the table, as it is written and as sinks get
+it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from draindown.spark.targets.delta_target import Clauses, Held
 class Difference:
     """The change of a derive batch: the rows that differ from the table, with their fate.
 
-    `kept`: what its kind keeps beside the table of the scopes; None: nothing, or what is there stays.
+    `kept`: what its kind keeps beside the table of the scopes; None: nothing, or what is there
+    stays.
     """
 
     work: Work
@@ -32,7 +35,9 @@ class Difference:
     kept: DataFrame | None = None
 
     def remember(self) -> None:
-        """Keep what spares later batches work, of kinds that keep something: the sources have the rows."""
+        """Keep what spares later batches work, of kinds that keep something: the sources have the
+        rows.
+        """
         memory = self.work.resolved.kind.memory
         if memory is not None:
             spark, batch = self.acts.sparkSession, self.work.batch
@@ -66,7 +71,9 @@ class Difference:
 
 
 def _clauses(row: BatchRow) -> Clauses:
-    """Return the MERGE clauses that the batch needs. There is no sequence to guard: `until` only grows."""
+    """Return the MERGE clauses that the batch needs. There is no sequence to guard: `until` only
+    grows.
+    """
     needed = {DELETE: row.deleted, UPDATE: row.updated, INSERT: row.inserted}
     said = {fate: f"s.{FATE} = '{fate}'" if number else None for fate, number in needed.items()}
     return Clauses(said[DELETE], said[UPDATE], said[INSERT])

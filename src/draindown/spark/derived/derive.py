@@ -1,9 +1,10 @@
-"""The batches of a derived flow: how one is read, what it writes beside its target, and how its keys are resolved.
+"""The batches of a derived flow: how one is read, what it writes beside its target, and how its
+keys are resolved.
 
 The order of the steps is that of `targets.batch.apply`:
 
-changes of the sources → touched keys → inputs → late rows → the keys' rows at `until`, or what stands for them → query
-→ difference from the table → commit → ledger
+changes of the sources → touched keys → inputs → late rows → the keys' rows at `until`, or what
+stands for them → query → difference from the table → commit → ledger
 """
 
 from __future__ import annotations
@@ -54,17 +55,20 @@ SETTINGS = {"spark.sql.session.timeZone": "UTC"}
 
 
 def derive(spark: SparkSession, batch: DeriveBatch) -> BatchRow:
-    """Apply one batch and return its ledger row. Idempotent: no-op if the target already contains the batch.
+    """Apply one batch and return its ledger row. Idempotent: no-op if the target already contains
+    the batch.
 
-    Raises TerminalError `ledger-does-not-add-up`, `invalid-derivation`, `result-not-unique`, `table-mismatch`,
-    `history-gone`, `rows-miscounted`, `partition-empty`, `group-not-computed`.
+    Raises TerminalError `ledger-does-not-add-up`, `invalid-derivation`, `result-not-unique`,
+    `table-mismatch`, `history-gone`, `rows-miscounted`, `partition-empty`, `group-not-computed`.
     """
     return apply(spark, batch, lambda kept: read(spark, batch, kept))
 
 
 @dataclass(frozen=True)
 class Opened:
-    """The source tables of a batch. `rows`: at the versions that it reads; `sources`: those of them that count."""
+    """The source tables of a batch. `rows`: at the versions that it reads; `sources`: those of them
+    that count.
+    """
 
     count: Sequence[Sieve]
     rows: Sequence[DataFrame]
@@ -73,7 +77,9 @@ class Opened:
 
 
 def opened(spark: SparkSession, batch: DeriveBatch, kept: ExitStack) -> Opened:
-    """Open the source tables at the versions that a batch reads, and resolve its query. Runs no job."""
+    """Open the source tables at the versions that a batch reads, and resolve its query. Runs no
+    job.
+    """
     tables, layout = batch.slice.tables, batch.writer.layout
     kept.enter_context(configured(spark, SETTINGS))
     kept.enter_context(history.kept(layout, {one.path: one.at for one in tables}))
@@ -162,9 +168,11 @@ def prepared(
 
 
 def narrowed(work: Work, held: Held | None, kept: ExitStack) -> Work:
-    """Return the work with the part of its scopes that has to be read again, which the table's rows or a memory show.
+    """Return the work with the part of its scopes that has to be read again, which the table's rows
+    or a memory show.
 
-    A replay reads the scopes whole: it repairs tables, and one that lacks rows does not show where these would end.
+    A replay reads the scopes whole: it repairs tables, and one that lacks rows does not show where
+    these would end.
     """
     kind, scope, writer = work.resolved.kind, work.scope, work.batch.writer
     if writer.ledger_kind != "source" or not isinstance(scope, Touched):
@@ -200,7 +208,9 @@ def _keep_late(work: Work) -> None:
 def _recomputed(
     work: Work, held: Held | None, again: Sequence[Again], kept: ExitStack
 ) -> Difference:
-    """Recompute the keys and compare them with the table. Frames stay persisted until `kept` closes."""
+    """Recompute the keys and compare them with the table. Frames stay persisted until `kept`
+    closes.
+    """
     kind, sources = work.resolved.kind, [one.possible for one in again]
     keyed = recompute.keyed(kind, sources, work.scope)
     fresh, remembered = (
@@ -228,7 +238,8 @@ def _recomputed(
 
 @contextmanager
 def _group_named(work: Work, again: Sequence[Again]) -> Iterator[None]:
-    """Name the group that Spark can't compute. A table without it, or with its old row, would not be the query's.
+    """Name the group that Spark can't compute. A table without it, or with its old row, would not
+    be the query's.
 
     Raises TerminalError `group-not-computed`.
     """
@@ -252,7 +263,9 @@ def _group_named(work: Work, again: Sequence[Again]) -> Iterator[None]:
 
 
 def _output(work: Work, counts: Counts) -> BatchRow:
-    """Return the ledger row with the account of the output. Raises TerminalError if it can't be right."""
+    """Return the ledger row with the account of the output. Raises TerminalError if it can't be
+    right.
+    """
     keys = counts.keys
     row = replace(
         work.row,
@@ -279,7 +292,9 @@ def _output(work: Work, counts: Counts) -> BatchRow:
 
 
 def _refuse_twice(work: Work, held: Held | None, number: int) -> None:
-    """Refuse keys with several rows, of the query or of the table. Raises TerminalError `result-not-unique`."""
+    """Refuse keys with several rows, of the query or of the table. Raises TerminalError
+    `result-not-unique`.
+    """
     if not number:
         return
     whose, mended = (
@@ -301,7 +316,8 @@ def _refuse_twice(work: Work, held: Held | None, number: int) -> None:
 
 
 def _refuse_blank(work: Work, blank: Mapping[str, int]) -> None:
-    """Refuse keys with a text in a partition column that Delta stores as NULL, another key, or no directory can bear.
+    """Refuse keys with a text in a partition column that Delta stores as NULL, another key, or no
+    directory can bear.
 
     `blank`: their number by column and reason. Raises TerminalError `partition-empty`.
     """

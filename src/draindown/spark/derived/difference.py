@@ -32,13 +32,15 @@ def compare(
     computed: Collection[str] | None = (),
     scales: Mapping[str, str] = MappingProxyType({}),
 ) -> DataFrame:
-    """Return one row per key, with the columns of `fresh`, BEFORE and FATE. NULL equals NULL in keys and values.
+    """Return one row per key, with the columns of `fresh`, BEFORE and FATE. NULL equals NULL in
+    keys and values.
 
-    A row to delete has its keys, and NULL elsewhere. `held`: the table's rows of the same keys, with the columns of
-    `fresh` and possibly more; None if there are none. A column that only an earlier query gave is NULL, or differs.
-    `counted`: the column of `fresh` that counts rows of the source. `computed`: its columns in which doubles are equal
-    within TOLERANCE; None for all. `scales`: the columns of `fresh` with the size of what such a column adds up, which
-    are not compared: it may differ by a share of that, too.
+    A row to delete has its keys, and NULL elsewhere. `held`: the table's rows of the same keys,
+    with the columns of `fresh` and possibly more; None if there are none. A column that only an
+    earlier query gave is NULL, or differs. `counted`: the column of `fresh` that counts rows of the
+    source. `computed`: its columns in which doubles are equal within TOLERANCE; None for all.
+    `scales`: the columns of `fresh` with the size of what such a column adds up, which are not
+    compared: it may differ by a share of that, too.
     """
     names = [name for name in fresh.columns if name not in scales.values()]
     if held is None:
@@ -82,9 +84,9 @@ class Counts:
         keys: number of keys by fate.
         twice: number of keys with more than one row.
         now, before: rows of the source that the fresh rows count, and that the table's rows count.
-        blank: number of keys with a text in a partition column that no partition keeps, by column and reason.
-        scopes: number of scopes that the keys are in.
-        missed: number of fresh rows that found no row in the table that they look up.
+        blank: number of keys with a text in a partition column that no partition keeps, by column
+        and reason. scopes: number of scopes that the keys are in. missed: number of fresh rows that
+        found no row in the table that they look up.
     """
 
     keys: Mapping[str, int]
@@ -106,8 +108,9 @@ def count(
 ) -> Counts:
     """Count what `compare` returned. `counted`: as there.
 
-    `texts`: partition columns of type string. `scope_keys`: those of `keys` that name a scope; empty for all. `found`:
-    the column of `fresh` that says whether a row was found that it looks up.
+    `texts`: partition columns of type string. `scope_keys`: those of `keys` that name a scope;
+    empty for all. `found`: the column of `fresh` that says whether a row was found that it looks
+    up.
     """
     why = {
         f"{name} has {what}": wrong
@@ -156,7 +159,8 @@ def _differs(name: str, *, near: bool, scale: str | None) -> Column:
     old, new = _field(_OLD, name), _field("_new", name)
     if not near:
         return ~old.eqNullSafe(new)
-    # NaN is greater than any number and equals itself, so the distance to NaN or infinity is within any share of it
+    # NaN is greater than any number and equals itself, so the distance to NaN or infinity is within
+    # any share of it
     finite = (F.abs(old) < F.lit(float("inf"))) & (F.abs(new) < F.lit(float("inf")))
     sizes = [F.abs(old), F.abs(new), *([] if scale is None else [_field("_new", scale)])]
     within = finite & (F.abs(old - new) <= TOLERANCE * F.greatest(*sizes))

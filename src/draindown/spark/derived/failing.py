@@ -1,4 +1,5 @@
-"""Name the group and the column that Spark can't compute: a division by zero, a sum beyond its type, a failed cast.
+"""Name the group and the column that Spark can't compute: a division by zero, a sum beyond its
+type, a failed cast.
 
 Spark's error names no row. So the keys are halved by their hash until one that fails is left.
 """
@@ -33,7 +34,9 @@ _MOST_BITS, _SECONDS = 30, 120
 
 @dataclass(frozen=True)
 class Failing:
-    """A group that can't be computed. `key`: values by name; empty if it was not found. `columns`: those that fail."""
+    """A group that can't be computed. `key`: values by name; empty if it was not found. `columns`:
+    those that fail.
+    """
 
     key: Mapping[str, object]
     columns: Sequence[str]
@@ -49,7 +52,9 @@ def is_of_data(error: BaseException) -> bool:
 
 
 def named(error: BaseException) -> str | None:
-    """Return which group can't be computed and why, of an error that says so itself; None of others."""
+    """Return which group can't be computed and why, of an error that says so itself; None of
+    others.
+    """
     found = _NAMED.search(said(error))
     return found and found[1][:600]
 
@@ -66,9 +71,11 @@ def failing(
     rows: DataFrame,
     names: Sequence[str],
 ) -> Failing:
-    """Find a group that fails. `result`: the query over the rows of the keys that a condition on `names` admits.
+    """Find a group that fails. `result`: the query over the rows of the keys that a condition on
+    `names` admits.
 
-    `keys`: the result's key columns. `rows`: rows of a source with the columns `names`, which hold their keys.
+    `keys`: the result's key columns. `rows`: rows of a source with the columns `names`, which hold
+    their keys.
     """
     mark = F.xxhash64(*map(F.col, names))
     part, key = _halved(result, mark, rows, names)
@@ -84,7 +91,9 @@ def failing(
 def _halved(
     result: Callable[[Column], DataFrame], mark: Column, rows: DataFrame, names: Sequence[str]
 ) -> tuple[Column, Sequence[object]]:
-    """Return the condition for a part of the keys that fails, and its key, as text, if it is one."""
+    """Return the condition for a part of the keys that fails, and its key, as text, if it is
+    one.
+    """
     part, rest, until = F.lit(True), 0, time.monotonic() + _SECONDS
     texts = [
         F.col(name).cast("string").alias(name) for name in names

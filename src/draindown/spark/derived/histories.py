@@ -32,12 +32,16 @@ class Histories(WholeScopes):
         ]
 
     def wrong(self, row: BatchRow) -> list[str]:
-        """A key that changes touch has events now, or had some: where none deletes, it is in the table."""
+        """A key that changes touch has events now, or had some: where none deletes, it is in the
+        table.
+        """
         missing = row.absent and self.spec.apply_as_deletes is None
         return [f"{row.absent} touched keys without rows are not in the table"] if missing else []
 
     def result(self, *keyed: DataFrame) -> DataFrame:
-        """Return the runs of each key. Columns: keys, start, end, then the others of the source in its order."""
+        """Return the runs of each key. Columns: keys, start, end, then the others of the source in
+        its order.
+        """
         (rows,), spec = keyed, self.spec
         names = [name for name in rows.columns if name not in key_names(self)]
         others = [name for name in names if name not in self.scope_keys]

@@ -15,18 +15,24 @@ _GONE = (
     "DELTA_TRUNCATED_TRANSACTION_LOG",
     "DELTA_VERSION_NOT_FOUND",
 )
-"""What Spark and Delta say of a data file, a change file or a commit that the log names and that is not there."""
+"""What Spark and Delta say of a data file, a change file or a commit that the log names and that is
+not there.
+"""
 _RESHAPED = "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE"
-"""How the names of Delta's errors begin for changes that it can't read with the columns of the newest version."""
+"""How the names of Delta's errors begin for changes that it can't read with the columns of the
+newest version.
+"""
 
 
 @contextmanager
 def kept(layout: FlowLayout, read: Mapping[str, int]) -> Iterator[None]:
-    """Replace an error of the block by TerminalError `history-gone` if Spark misses a file of the source table.
+    """Replace an error of the block by TerminalError `history-gone` if Spark misses a file of the
+    source table.
 
-    It is `source-replaced` if somebody renamed or dropped columns, so that earlier changes can't be read with those of
-    now. VACUUM removes files that no current version needs, after the table's retention. So a flow that stood still for
-    longer may need files that are gone. `read`: the version of each source table that the batch reads.
+    It is `source-replaced` if somebody renamed or dropped columns, so that earlier changes can't be
+    read with those of now. VACUUM removes files that no current version needs, after the table's
+    retention. So a flow that stood still for longer may need files that are gone. `read`: the
+    version of each source table that the batch reads.
     """
     try:
         yield
@@ -40,14 +46,19 @@ def kept(layout: FlowLayout, read: Mapping[str, int]) -> Iterator[None]:
             )
         elif any(mark in str(error) for mark in _GONE):
             code = "history-gone"
-            found = "files of that version, or of changes before it, are not there: VACUUM removed them, or a person did"
+            found = (
+                "files of that version, or of changes before it, are not there: VACUUM removed "
+                "them, or a person did"
+            )
         else:
             raise
         raise _unread(code, layout, _named(read, str(error)), found) from error
 
 
 def dropped(layout: FlowLayout, path: str, until: int, columns: Sequence[str]) -> TerminalError:
-    """Return the error for columns that a source table has no more, as after a rebuild that left them out."""
+    """Return the error for columns that a source table has no more, as after a rebuild that left
+    them out.
+    """
     found = f"the table lacks {', '.join(columns)} now, and changes are read with the columns of its newest version"
     return _unread("source-replaced", layout, f"{path} up to version {until}", found)
 

@@ -12,7 +12,9 @@ from draindown.spark.sql import quoted
 from draindown.spec.names import is_own
 
 SIGN, NET, IMAGES = "_sign", "_net", "_images"
-"""Columns: +1 for a row that is, -1 for one that was; their sum, and their number, of equal rows."""
+"""Columns: +1 for a row that is, -1 for one that was; their sum, and their number, of equal
+rows.
+"""
 _GONE = ("delete", "update_preimage")
 
 
@@ -27,8 +29,9 @@ def between(
 ) -> DataFrame:
     """Return the images of the changes after version `start` up to `until`, with SIGN.
 
-    The columns are those of the table's newest version, with those of `own` that it has. The feed of an append table is
-    its new files; that of a keyed table has the rows of each MERGE before and after it.
+    The columns are those of the table's newest version, with those of `own` that it has. The feed
+    of an append table is its new files; that of a keyed table has the rows of each MERGE before and
+    after it.
     """
     feed = spark.read.format("delta").option("readChangeFeed", "true")
     changes = feed.option("startingVersion", start + 1).option("endingVersion", until).load(path)
@@ -40,8 +43,9 @@ def between(
 def net(images: DataFrame, columns: Sequence[str], *, changes: bool) -> DataFrame:
     """Return the images by content of `columns`, with NET and IMAGES.
 
-    Where NET is 0, as for an update of other columns, or for a row that came and went, the query sees no change.
-    `changes`: whether there are images of rows as they were; rows that only came cancel nothing.
+    Where NET is 0, as for an update of other columns, or for a row that came and went, the query
+    sees no change. `changes`: whether there are images of rows as they were; rows that only came
+    cancel nothing.
     """
     kept = images.select(*map(quoted, columns), SIGN)
     if not changes or not all(_groups(kept.schema[name].dataType) for name in columns):
@@ -56,7 +60,9 @@ def _names(frame: DataFrame) -> list[str]:
 
 
 def _groups(kind: DataType) -> bool:
-    """Return whether Spark can group by a type: not by a variant, or by what contains one. It sorts maps by key."""
+    """Return whether Spark can group by a type: not by a variant, or by what contains one. It sorts
+    maps by key.
+    """
     if isinstance(kind, StructType):
         return all(_groups(field.dataType) for field in kind)
     inner = (getattr(kind, name, None) for name in ("elementType", "keyType", "valueType"))

@@ -30,9 +30,9 @@ class _Side(KeyedTable):
 
     Attributes:
         time: the column with a row's time; empty for a join without a bound.
-        first, last: seconds from a row's time to the earliest and the latest left time that it matches.
-        length: seconds of a bucket.
-        is_kept: whether a row without a key or a time is in the result.
+        first, last: seconds from a row's time to the earliest and the latest left time that it
+        matches. length: seconds of a bucket. is_kept: whether a row without a key or a time is in
+        the result.
     """
 
     time: str = ""
@@ -81,7 +81,9 @@ class _Side(KeyedTable):
         return F.when(self.belongs(), F.coalesce(number, F.lit(1))).otherwise(0)
 
     def near(self, own: KeyRange) -> Column:
-        """Return the condition that a key is in the range; of buckets, that a left time may be in one of it."""
+        """Return the condition that a key is in the range; of buckets, that a left time may be in
+        one of it.
+        """
         if own.at < len(self.columns):
             return own.between(super().home()[own.at])
         at = F.timestamp_micros(micros(self.time) + (self.first + self.length) * _SECOND)
@@ -95,7 +97,9 @@ class _Side(KeyedTable):
         return reduce(Column.__and__, [F.col(quoted(name)).isNotNull() for name in names])
 
     def source_pruning(self, keys: Pruning) -> Pruning:
-        """Return the same predicates on the key columns, and the times that may match left times of the buckets."""
+        """Return the same predicates on the key columns, and the times that may match left times of
+        the buckets.
+        """
         own = dict(zip(self.scope_keys, self.columns, strict=False))
         values = {own[name]: some for name, some in keys.values.items() if name in own}
         ranges = {own[name]: some for name, some in keys.ranges.items() if name in own}
@@ -106,7 +110,9 @@ class _Side(KeyedTable):
         )
 
     def _span(self, starts: Range) -> Range | None:
-        """Return the times that match a left time in buckets that start in a range; None beyond the years 1 to 9999."""
+        """Return the times that match a left time in buckets that start in a range; None beyond the
+        years 1 to 9999.
+        """
         try:
             low, high = map(datetime.fromisoformat, starts)
             return str(low - timedelta(seconds=self.last)), str(
@@ -118,7 +124,9 @@ class _Side(KeyedTable):
 
 @dataclass(frozen=True)
 class Joined(WholeScopes):
-    """The kind `join`. The scope is a key and a bucket of left times: a left row is in one, a right row in two."""
+    """The kind `join`. The scope is a key and a bucket of left times: a left row is in one, a right
+    row in two.
+    """
 
     spec: Join
     tables: Sequence[SourceTable]
@@ -145,10 +153,11 @@ class Joined(WholeScopes):
         )
 
     def wrong(self, row: BatchRow) -> list[str]:
-        """Return whether keys were counted that no image touched. A key of right rows alone is not in the table.
+        """Return whether keys were counted that no image touched. A key of right rows alone is not
+        in the table.
 
-        With times this can't be told of a bucket: a right row is counted in that of its first key alone, and touches
-        keys in others.
+        With times this can't be told of a bucket: a right row is counted in that of its first key
+        alone, and touches keys in others.
         """
         is_counted = row.used > 0 or bool(self.spec.times)
         return (

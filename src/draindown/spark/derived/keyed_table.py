@@ -1,4 +1,6 @@
-"""The relation of a source table that has the columns of the scopes: each row belongs to the scope of its values."""
+"""The relation of a source table that has the columns of the scopes: each row belongs to the scope
+of its values.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,9 @@ class KeyedTable(Direct):
         name: that by which the query reads it.
         scope_keys: the keys of the result's scopes.
         columns: the table's own columns that are these keys, in the same order.
-        row_keys: the table's columns by which no two of its rows are the same; empty if that is not known.
-        own: draindown's own columns that the result depends on.
-        needed: columns without which a row belongs to no scope.
+        row_keys: the table's columns by which no two of its rows are the same; empty if that is not
+        known. own: draindown's own columns that the result depends on. needed: columns without
+        which a row belongs to no scope.
     """
 
     name: str
@@ -76,7 +78,9 @@ class KeyedTable(Direct):
 
 @dataclass(frozen=True)
 class TimedTable(KeyedTable):
-    """A source whose rows are found by their time too. `start`: the result's column with the start of a run of rows."""
+    """A source whose rows are found by their time too. `start`: the result's column with the start
+    of a run of rows.
+    """
 
     time: str = ""
     start: str = ""

@@ -1,4 +1,6 @@
-"""The interface between a derive batch and its derivation: the keys of a row, and the query over the rows of keys."""
+"""The interface between a derive batch and its derivation: the keys of a row, and the query over
+the rows of keys.
+"""
 
 from __future__ import annotations
 
@@ -27,19 +29,23 @@ class Relation(Protocol):
         """Draindown's own columns of the table that the result depends on."""
 
     def keyed(self, rows: DataFrame) -> DataFrame:
-        """Return source rows with the columns `key_names`: one row for each key that a row belongs to.
+        """Return source rows with the columns `key_names`: one row for each key that a row belongs
+        to.
 
         A row that belongs to no key vanishes.
         """
 
     def touched(self, changed: DataFrame, sources: Sequence[DataFrame]) -> DataFrame:
-        """Return the keys that changed rows of the table touch, in the columns `key_names`, and possibly others.
+        """Return the keys that changed rows of the table touch, in the columns `key_names`, and
+        possibly others.
 
         `sources`: all rows of each source table, as they are now.
         """
 
     def within(self, rows: DataFrame, scope: Scope) -> DataFrame:
-        """Return what the query needs of the rows, for the keys of the scope: those that `keyed` returns, at least."""
+        """Return what the query needs of the rows, for the keys of the scope: those that `keyed`
+        returns, at least.
+        """
 
     def hottest(self, changed: DataFrame, sources: Sequence[DataFrame]) -> tuple[str, int] | None:
         """Return what a changed row is called that touches the most keys, and their number.
@@ -48,7 +54,8 @@ class Relation(Protocol):
         """
 
     def home(self) -> Sequence[Column]:
-        """Return the columns, over source rows, of one key of each row, by which the row is counted in one bucket.
+        """Return the columns, over source rows, of one key of each row, by which the row is counted
+        in one bucket.
 
         NULL for rows that belong to no key.
         """
@@ -60,7 +67,8 @@ class Relation(Protocol):
         """
 
     def near(self, own: KeyRange) -> Column:
-        """Return a condition, over source rows, that holds for each row that has a key or its `home` in a range.
+        """Return a condition, over source rows, that holds for each row that has a key or its
+        `home` in a range.
 
         It is worked out otherwise than `source_pruning`, so that either is held against the other.
         """
@@ -69,10 +77,14 @@ class Relation(Protocol):
         """Return the condition, over source rows, that a row belongs to a key."""
 
     def source_pruning(self, keys: Pruning) -> Pruning:
-        """Return predicates that every source row of some keys satisfies. `keys`: predicates on the result's keys."""
+        """Return predicates that every source row of some keys satisfies. `keys`: predicates on the
+        result's keys.
+        """
 
     def since(self, rows: DataFrame, earliest: str) -> Mapping[str, str]:
-        """Return what bounds the rows that keys need whose least time is `earliest`, as `Pruning.since` has it."""
+        """Return what bounds the rows that keys need whose least time is `earliest`, as
+        `Pruning.since` has it.
+        """
 
 
 class Direct:
@@ -103,13 +115,16 @@ class Direct:
 class Kind(Protocol):
     """One derivation over its sources. `registry` maps each kind of the spec to its class.
 
-    The law that makes recomputing touched scopes exact: for disjoint sets of scopes K1 and K2 that cover all scopes,
-    the query over the rows of K1 and the query over the rows of K2 give together the query over all rows.
+    The law that makes recomputing touched scopes exact: for disjoint sets of scopes K1 and K2 that
+    cover all scopes, the query over the rows of K1 and the query over the rows of K2 give together
+    the query over all rows.
     """
 
     @property
     def scope_keys(self) -> Sequence[str]:
-        """The result's columns whose values are recomputed together: a scope has all rows with these values."""
+        """The result's columns whose values are recomputed together: a scope has all rows with
+        these values.
+        """
 
     @property
     def row_keys(self) -> Sequence[str]:
@@ -125,14 +140,17 @@ class Kind(Protocol):
 
     @property
     def absorbs(self) -> bool:
-        """Whether the query over the table's rows of a scope and rows that came is that over all of its rows.
+        """Whether the query over the table's rows of a scope and rows that came is that over all of
+        its rows.
 
         The table's rows then are rows of the one source, with all of its columns.
         """
 
     @property
     def asked(self) -> str | None:
-        """The source's column with the time at which a row asks a history; None if none is asked."""
+        """The source's column with the time at which a row asks a history; None if none is
+        asked.
+        """
 
     @property
     def counted(self) -> str | None:
@@ -140,38 +158,51 @@ class Kind(Protocol):
 
     @property
     def computed(self) -> Collection[str] | None:
-        """The result's columns that follow from several rows: their doubles depend on the order of these. None: all."""
+        """The result's columns that follow from several rows: their doubles depend on the order of
+        these. None: all.
+        """
 
     @property
     def found(self) -> str | None:
-        """The result's column that says whether a row found the one that it looks up; None without one."""
+        """The result's column that says whether a row found the one that it looks up; None without
+        one.
+        """
 
     @property
     def memory(self) -> Memory | None:
-        """What the kind keeps beside the table, so that less of a scope has to be read again; None: nothing."""
+        """What the kind keeps beside the table, so that less of a scope has to be read again; None:
+        nothing.
+        """
 
     def wrong(self, row: BatchRow) -> list[str]:
         """Return what can't be right in the account of a batch, by the kind's invariant."""
 
     def result(self, *keyed: DataFrame) -> DataFrame:
-        """Return the query's rows from the rows that `keyed` of each relation returned. Keys come first.
+        """Return the query's rows from the rows that `keyed` of each relation returned. Keys come
+        first.
 
         `keyed`: all rows of each scope, in the order of `relations`.
         """
 
 
 class Memory(Protocol):
-    """What a kind keeps beside its table. It is a function of the source's rows, and only spares work."""
+    """What a kind keeps beside its table. It is a function of the source's rows, and only spares
+    work.
+    """
 
     def narrowed(
         self, spark: SparkSession, writer: TableWriter, touched: Touched, kept: ExitStack
     ) -> Scope:
-        """Return what of touched scopes has to be read again. Frames stay persisted until `kept` closes."""
+        """Return what of touched scopes has to be read again. Frames stay persisted until `kept`
+        closes.
+        """
 
     def recomputed(
         self, keyed: Sequence[DataFrame], kept: ExitStack
     ) -> tuple[DataFrame, DataFrame]:
-        """Return the rows of `Kind.result`, and what is to be kept of the scopes, both from one evaluation."""
+        """Return the rows of `Kind.result`, and what is to be kept of the scopes, both from one
+        evaluation.
+        """
 
     def keep(
         self,
@@ -181,7 +212,8 @@ class Memory(Protocol):
         fresh: DataFrame | None,
         changed_at: datetime,
     ) -> None:
-        """Replace what is kept of the scopes by `fresh`, or leave it as it is if that is None. Idempotent.
+        """Replace what is kept of the scopes by `fresh`, or leave it as it is if that is None.
+        Idempotent.
 
         It is committed under the batch's transaction id even if nothing differs.
         """

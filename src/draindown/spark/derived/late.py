@@ -1,4 +1,6 @@
-"""Tell late rows from those that count, by their own time and arrival, and keep the late ones apart."""
+"""Tell late rows from those that count, by their own time and arrival, and keep the late ones
+apart.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,12 @@ _PLACE = ("_unit", "_position", "_arrived")
 
 @dataclass(frozen=True)
 class Sieve:
-    """What of one source table counts in a flow's batch. A flow without `accept` lets everything through.
+    """What of one source table counts in a flow's batch. A flow without `accept` lets everything
+    through.
 
-    `table`: its name. `read`: draindown's own columns that the query reads of it. `decided`: numbers of decisions:
-    those up to the first counted in earlier batches, those up to the second count now.
+    `table`: its name. `read`: draindown's own columns that the query reads of it. `decided`:
+    numbers of decisions: those up to the first counted in earlier batches, those up to the second
+    count now.
     """
 
     spark: SparkSession
@@ -43,7 +47,9 @@ class Sieve:
 
     @property
     def own(self) -> Sequence[str]:
-        """Draindown's own columns of the source: those that decide what is late, and those that the query reads."""
+        """Draindown's own columns of the source: those that decide what is late, and those that the
+        query reads.
+        """
         return (
             self.read
             if self.flow.accept is None
@@ -55,13 +61,17 @@ class Sieve:
         return [name for name in self.own if name not in self.read]
 
     def counting(self, rows: DataFrame) -> DataFrame:
-        """Return the rows that count now, of draindown's own columns with those that the query reads."""
+        """Return the rows that count now, of draindown's own columns with those that the query
+        reads.
+        """
         return self._in_time(rows, self.decided[1])
 
     def images(self, changed: DataFrame, rows: DataFrame) -> DataFrame:
-        """Return the images that count, with SIGN: those that counted in earlier batches, and rows that count from now.
+        """Return the images that count, with SIGN: those that counted in earlier batches, and rows
+        that count from now.
 
-        `rows`: the source now. A late row that came and was applied since is one that counts from now.
+        `rows`: the source now. A late row that came and was applied since is one that counts from
+        now.
         """
         found = self._in_time(changed, self.decided[0])
         if self.decided[0] == self.decided[1]:
@@ -73,10 +83,11 @@ class Sieve:
         return found.unionByName(known.withColumn(SIGN, F.lit(1)))
 
     def late(self, changed: DataFrame, *, fill: bool) -> DataFrame | None:
-        """Return the images of late rows, with LATE and the columns `own`; None if the flow accepts all.
+        """Return the images of late rows, with LATE and the columns `own`; None if the flow accepts
+        all.
 
-        Those that a person applied are among them: whether the source still has them is known by this alone.
-        `fill`: whether the images are of all rows.
+        Those that a person applied are among them: whether the source still has them is known by
+        this alone. `fill`: whether the images are of all rows.
         """
         if self.flow.accept is None:
             return None
@@ -99,7 +110,9 @@ class Sieve:
         return joined.withColumns(marks).drop(*applied.columns)
 
     def _is_late(self) -> Column:
-        """Return whether a row came later than accepted. One without a time or an arrival did not."""
+        """Return whether a row came later than accepted. One without a time or an arrival did
+        not.
+        """
         assert self.flow.accept is not None
         arrived = F.unix_micros(ARRIVED_AT)
         return F.coalesce(
@@ -114,7 +127,9 @@ class Sieve:
         return F.col(quoted(name)).cast("timestamp")
 
     def _applied(self, after: int, until: int) -> DataFrame:
-        """Return the rows that decisions after number `after` up to `until` were the first to apply, by their place."""
+        """Return the rows that decisions after number `after` up to `until` were the first to
+        apply, by their place.
+        """
         decisions = self.spark.read.format("delta").load(self.layout.late_decisions)
         own = decisions.where(
             (F.col("action") == "applied") & (F.col("source_table") == self.table)
@@ -146,7 +161,9 @@ def _same(applied: DataFrame) -> Column:
 
 @dataclass(frozen=True)
 class Late:
-    """Images of late rows of one source table: what `Sieve.late` returned, for a batch's share of the keys."""
+    """Images of late rows of one source table: what `Sieve.late` returned, for a batch's share of
+    the keys.
+    """
 
     sieve: Sieve
     relation: Relation
@@ -179,7 +196,8 @@ class Late:
 
 
 def keep(writer: TableWriter, late: Sequence[Late], kind: Kind, number: int, run_id: str) -> None:
-    """Write the late rows that came and went with a batch. Idempotent: a retry replaces those of an earlier attempt.
+    """Write the late rows that came and went with a batch. Idempotent: a retry replaces those of an
+    earlier attempt.
 
     `number`: of the slice.
     """

@@ -1,4 +1,6 @@
-"""Lookups: the rows of one table, each with columns of the row of another one that has its keys, now or at its time."""
+"""Lookups: the rows of one table, each with columns of the row of another one that has its keys,
+now or at its time.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ _HIT, _TIME = "_hit", "_time"
 
 @dataclass(frozen=True)
 class _Kept(KeyedTable):
-    """The table whose rows are kept. Without keys a row is named by its origin: `columns` is empty then."""
+    """The table whose rows are kept. Without keys a row is named by its origin: `columns` is empty
+    then.
+    """
 
     def home(self) -> Sequence[Column]:
         """Return the key columns, or the origin."""
@@ -40,7 +44,8 @@ class _Kept(KeyedTable):
 
 @dataclass(frozen=True)
 class _LookedUp(Direct):
-    """The table that is looked up. Its rows have no keys of the result: those have left rows with its values of `on`.
+    """The table that is looked up. Its rows have no keys of the result: those have left rows with
+    its values of `on`.
 
     Attributes:
         scope_keys: the keys of the result.
@@ -85,7 +90,9 @@ class _LookedUp(Direct):
         )
 
     def touched(self, changed: DataFrame, sources: Sequence[DataFrame]) -> DataFrame:
-        """Return the keys of the left rows, as they are now, that have the values of `on` of changed rows."""
+        """Return the keys of the left rows, as they are now, that have the values of `on` of
+        changed rows.
+        """
         return self.keys_of.keyed(self._left_rows(changed, sources))
 
     def within(self, rows: DataFrame, scope: Scope) -> DataFrame:  # noqa: ARG002
@@ -93,7 +100,9 @@ class _LookedUp(Direct):
         return self.keyed(rows)
 
     def hottest(self, changed: DataFrame, sources: Sequence[DataFrame]) -> tuple[str, int] | None:
-        """Return the changed row with the most left rows, by its values of `on`, and their number."""
+        """Return the changed row with the most left rows, by its values of `on`, and their
+        number.
+        """
         names = [f"_on{at}" for at in range(len(self.kept))]
         by_value = with_on(self._left_rows(changed, sources), self.kept).groupBy(*names).count()
         row = by_value.orderBy(F.desc("count"), *names).first()
@@ -102,7 +111,9 @@ class _LookedUp(Direct):
         return ", ".join(f"{name} {row[at]}" for at, name in enumerate(self.by)), int(row["count"])
 
     def _left_rows(self, changed: DataFrame, sources: Sequence[DataFrame]) -> DataFrame:
-        """Return the left rows with values of `on` of changed rows, read by literal predicates on these."""
+        """Return the left rows with values of `on` of changed rows, read by literal predicates on
+        these.
+        """
         named = [
             F.col(quoted(own)).alias(name)
             for own, name in zip(self.columns, self.kept, strict=True)
@@ -118,16 +129,22 @@ class _LookedUp(Direct):
 
 @dataclass(frozen=True)
 class _History(_LookedUp):
-    """A history that is looked up at the `time` of a left row: a change touches left rows at times of which it is."""
+    """A history that is looked up at the `time` of a left row: a change touches left rows at times
+    of which it is.
+    """
 
     time: str
 
     def since(self, rows: DataFrame, earliest: str) -> Mapping[str, str]:
-        """Return that a row ends at the earliest time or later, or not at all. Of a struct Delta skips no file."""
+        """Return that a row ends at the earliest time or later, or not at all. Of a struct Delta
+        skips no file.
+        """
         return {} if isinstance(rows.schema[END_AT].dataType, StructType) else {END_AT: earliest}
 
     def _left_rows(self, changed: DataFrame, sources: Sequence[DataFrame]) -> DataFrame:
-        """Return the left rows with values of `on` of changed rows at whose time another row is valid, or none."""
+        """Return the left rows with values of `on` of changed rows at whose time another row is
+        valid, or none.
+        """
         rows = changed.where(self.belongs())
         moved = valid_at.stretches(rows, self.columns, valid_at.values_of(changed, self.columns))
         named = [
@@ -144,7 +161,9 @@ class _History(_LookedUp):
 
 @dataclass(frozen=True)
 class LookedUp(WholeScopes):
-    """The kind `lookup`. The scope is a left row, whatever it looks up; changes there touch left rows."""
+    """The kind `lookup`. The scope is a left row, whatever it looks up; changes there touch left
+    rows.
+    """
 
     spec: Lookup
     tables: Sequence[SourceTable]
@@ -174,7 +193,9 @@ class LookedUp(WholeScopes):
         return [f"{row.absent} touched rows are not in the table"] if row.absent else []
 
     def result(self, *keyed: DataFrame) -> DataFrame:
-        """Give each left row the columns of the row that has its values of `on`, and whether there is one."""
+        """Give each left row the columns of the row that has its values of `on`, and whether there
+        is one.
+        """
         spec = self.spec
         left, right = (keyed[spec.place_of(side, self.tables)] for side in (0, 1))
         left, hits = (

@@ -1,4 +1,6 @@
-"""What a person should know of a lookup's batch: rows that found nothing, and changed rows that touch very many."""
+"""What a person should know of a lookup's batch: rows that found nothing, and changed rows that
+touch very many.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from draindown.spark.derived.images import NET
 from draindown.spark.derived.kind import Kind
 
 MANY, TIMES = 10_000, 100
-"""A batch that touches at least so many keys, and so many for each changed row, tells which row it is."""
+"""A batch that touches at least so many keys, and so many for each changed row, tells which row it
+is.
+"""
 
 
 def missed(batch: DeriveBatch, counts: Counts) -> None:
@@ -42,7 +46,9 @@ def amplified(
     netted: Sequence[DataFrame],
     sources: Sequence[DataFrame],
 ) -> None:
-    """Tell which changed row touches the most keys, where a batch touches very many for each changed row."""
+    """Tell which changed row touches the most keys, where a batch touches very many for each
+    changed row.
+    """
     touched = row.touched
     if touched < MANY or touched < TIMES * max(1, row.used):
         return

@@ -1,4 +1,6 @@
-"""Pairs of rows of a left and a right table: the columns of their result, and what names its rows."""
+"""Pairs of rows of a left and a right table: the columns of their result, and what names its
+rows.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +37,12 @@ def paired(
     made: Mapping[str, Column] = _NOTHING,
     beside: Sequence[str] = (),
 ) -> DataFrame:
-    """Return the rows of the result: its keys, the other columns of the left table, the chosen ones of the right one.
+    """Return the rows of the result: its keys, the other columns of the left table, the chosen ones
+    of the right one.
 
-    Rows are paired where the columns `keys` of both are equal, which NULL is not, and `condition` holds. `beside`:
-    columns of one side that `condition` is about. `made`: columns of the result by name, over the left rows.
+    Rows are paired where the columns `keys` of both are equal, which NULL is not, and `condition`
+    holds. `beside`: columns of one side that `condition` is about. `made`: columns of the result by
+    name, over the left rows.
     """
     first, columns = _renamed(spec, 0, left, keys, beside)
     second, others = _renamed(spec, 1, right, keys, beside)
@@ -56,7 +60,9 @@ def paired(
 def _renamed(
     spec: Pairing, side: int, rows: DataFrame, keys: Sequence[str], beside: Sequence[str]
 ) -> tuple[DataFrame, dict[str, Column]]:
-    """Return the rows of a side under names that the other side has not, and its columns of the result by name."""
+    """Return the rows of a side under names that the other side has not, and its columns of the
+    result by name.
+    """
     names = [name for name in rows.columns if not is_own(name)]
     wanted = spec.of_right(names) if side else spec.of_left(names)
     own = {name: F.col(quoted(column)) for name, column in wanted.items()}

@@ -22,9 +22,11 @@ from draindown.spec.table_source import SourceTable
 
 @dataclass(frozen=True)
 class PerKey(WholeScopes):
-    """The kind `per`. A touched key is that of a changed row; the rows to read again are all rows of these keys.
+    """The kind `per`. A touched key is that of a changed row; the rows to read again are all rows
+    of these keys.
 
-    `scaled`: whether the result has the scales of sums of doubles, as `proof.windows.scale_of` names them.
+    `scaled`: whether the result has the scales of sums of doubles, as `proof.windows.scale_of`
+    names them.
     """
 
     spec: Per
@@ -52,7 +54,8 @@ class PerKey(WholeScopes):
     def result(self, *keyed: DataFrame) -> DataFrame:
         """Run the query over the rows.
 
-        Raises plans.Refused if its plan has a step that does not work within the keys, or keys have several types.
+        Raises plans.Refused if its plan has a step that does not work within the keys, or keys have
+        several types.
         """
         relations = self.relations
         _refuse_types(relations, keyed)
@@ -73,7 +76,9 @@ class PerKey(WholeScopes):
 
 
 def _refuse_types(relations: Sequence[KeyedTable], keyed: Sequence[DataFrame]) -> None:
-    """Refuse keys that have another type in another table: rows of one key would have several hashes."""
+    """Refuse keys that have another type in another table: rows of one key would have several
+    hashes.
+    """
     first = relations[0]
     of = [
         [rows.schema[name].dataType.simpleString() for name in key_names(first)] for rows in keyed

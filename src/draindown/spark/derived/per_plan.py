@@ -1,7 +1,9 @@
-"""What the plan of a `per` query may contain: steps that work within the keys, so that keys can be computed apart.
+"""What the plan of a `per` query may contain: steps that work within the keys, so that keys can be
+computed apart.
 
-Each node of Spark's analysed plan is judged with the attributes that carry a key: a projection passes them on, an
-aggregate groups by all of them, a join is equal on all of them. Every node that is not named here is refused.
+Each node of Spark's analysed plan is judged with the attributes that carry a key: a projection
+passes them on, an aggregate groups by all of them, a join is equal on all of them. Every node that
+is not named here is refused.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from draindown.spec.expressions import BY_ORDER
 from draindown.spec.generators import OF_ARRAYS
 
 _MADE = re.compile(r"_we?\d+")
-"""Spark's names for what it works out beneath a window function, of columns that are its input, too."""
+"""Spark's names for what it works out beneath a window function, of columns that are its input,
+too.
+"""
 Carried = Mapping[str, str]
 """Key columns by the id of an attribute that has their value."""
 _TIES_DECIDE = frozenset(
@@ -47,7 +51,9 @@ _PARSED = frozenset(
         *("WithWindowDefinition", "UnresolvedRelation", "UnresolvedSubqueryColumnAliases"),
     }
 )
-"""Nodes of a parsed plan that this module judges once they are analysed. Others are refused before the analysis."""
+"""Nodes of a parsed plan that this module judges once they are analysed. Others are refused before
+the analysis.
+"""
 
 
 def refuse_others(parsed: Node, tables: Sequence[str]) -> None:
@@ -74,7 +80,9 @@ def refuse_others(parsed: Node, tables: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Relation:
-    """A source: the keys by its own columns, and the columns by which no two of its rows are the same, if any."""
+    """A source: the keys by its own columns, and the columns by which no two of its rows are the
+    same, if any.
+    """
 
     keys: Mapping[str, str]
     row_keys: Sequence[str] = ()
@@ -211,7 +219,9 @@ def _relation(view: Node, tables: Mapping[str, Relation]) -> Relation:
 
 
 def _through(named: Sequence[Node], below: Carried) -> Carried:
-    """Return the key attributes among named expressions: those that pass on or rename one of `below`."""
+    """Return the key attributes among named expressions: those that pass on or rename one of
+    `below`.
+    """
     found = {}
     for one in named:
         inner = one.child() if kind(one) == "Alias" else one
@@ -259,7 +269,9 @@ def _refuse_chance(node: Node) -> None:
 
 
 def _refuse_ties(node: Node, loose: Sequence[str]) -> None:
-    """Refuse window functions whose result depends on the order of rows that ORDER BY leaves equal."""
+    """Refuse window functions whose result depends on the order of rows that ORDER BY leaves
+    equal.
+    """
     for one in plans.expressions(node):
         if kind(one) == "WindowExpression" and _ties_decide(one):
             raise Refused(

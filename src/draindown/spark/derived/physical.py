@@ -1,7 +1,9 @@
-"""The physical plan of the next batch of a derived flow, with what it shuffles, pushes down and leaves out.
+"""The physical plan of the next batch of a derived flow, with what it shuffles, pushes down and
+leaves out.
 
-It is that of the frame which a batch would write, made by the same functions, and nothing is written. The keys that
-changes touch are found as in a batch, since the files that are left out follow from them.
+It is that of the frame which a batch would write, made by the same functions, and nothing is
+written. The keys that changes touch are found as in a batch, since the files that are left out
+follow from them.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ _MARKS = ("PushedFilters", "PartitionFilters", "DataFilters")
 
 @dataclass(frozen=True)
 class Reads:
-    """What the batch reads of a source table: files of all that it has, by their statistics, and the rows in them."""
+    """What the batch reads of a source table: files of all that it has, by their statistics, and
+    the rows in them.
+    """
 
     table: str
     files: int
@@ -57,7 +61,8 @@ class Physical:
 def physical(spark: SparkSession, batch: DeriveBatch) -> Physical:
     """Return the plan of a batch over the versions of its slice.
 
-    Changes are read, to find the keys that they touch; of a fill nothing is. Raises as `derive`, and writes nothing.
+    Changes are read, to find the keys that they touch; of a fill nothing is. Raises as `derive`,
+    and writes nothing.
     """
     with ExitStack() as kept:
         work = _work(spark, batch, kept)
@@ -100,7 +105,9 @@ _SHUFFLE, _BROADCAST = "   <- shuffle", "   <- broadcast"
 
 
 def marked(text: str) -> tuple[str, list[str]]:
-    """Return the tree of Spark's `formatted` plan with marks, and what is pushed down into its scans."""
+    """Return the tree of Spark's `formatted` plan with marks, and what is pushed down into its
+    scans.
+    """
     lines = text.splitlines()
     details = _details(lines)
     tree: list[str] = []

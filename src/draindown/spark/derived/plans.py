@@ -77,7 +77,9 @@ def identity(attribute: Node) -> str:
 
 
 def span(expression: Node) -> tuple[int, int] | None:
-    """Return where an expression stands in the text of its query: its start and its end; None if that is not known."""
+    """Return where an expression stands in the text of its query: its start and its end; None if
+    that is not known.
+    """
     origin = expression.origin()
     start, stop = origin.startIndex(), origin.stopIndex()
     return None if start.isEmpty() or stop.isEmpty() else (int(start.get()), int(stop.get()) + 1)

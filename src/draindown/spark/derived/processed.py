@@ -1,7 +1,8 @@
 """The user's fold over the rows of each key in order: the kind `processor`.
 
-A key's rows stream through `mapInArrow`, sorted. What is folded again of a key begins with the newest state that was
-kept before the earliest change, if there is one: it comes as the key's first row.
+A key's rows stream through `mapInArrow`, sorted. What is folded again of a key begins with the
+newest state that was kept before the earliest change, if there is one: it comes as the key's first
+row.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class _Folded(TimedTable):
     """The source, of which a fold that goes on gets the state before the rows of a key."""
 
     def within(self, rows: DataFrame, scope: Scope) -> DataFrame:
-        """Return the rows with their keys that are in the scope, and states as rows that have nothing else."""
+        """Return the rows with their keys that are in the scope, and states as rows that have
+        nothing else.
+        """
         found = scope.within(self.keyed(rows), key_names(self))
         if not isinstance(scope, Resumed):
             return found
@@ -57,7 +60,9 @@ class _Folded(TimedTable):
 
 @dataclass(frozen=True)
 class Processed(WholeScopes):
-    """The kind `processor`. The scope is a key, of which the rows are folded again that a change may concern."""
+    """The kind `processor`. The scope is a key, of which the rows are folded again that a change
+    may concern.
+    """
 
     spec: Processor
     table: str
@@ -75,7 +80,9 @@ class Processed(WholeScopes):
 
     @property
     def span(self) -> Span:
-        """The segments of a key that changed rows lie in or near. Where these end is what the memory knows."""
+        """The segments of a key that changed rows lie in or near. Where these end is what the
+        memory knows.
+        """
         return Span(self.spec.time, self.spec.expire, self.spec.START, "")
 
     @property
@@ -84,19 +91,25 @@ class Processed(WholeScopes):
         return Snapshots(self.spec, self.span, self.recomputed)
 
     def wrong(self, row: BatchRow) -> list[str]:
-        """Return whether keys were counted that no image touched. A fold may give no row for any key."""
+        """Return whether keys were counted that no image touched. A fold may give no row for any
+        key.
+        """
         return (
             ["keys were recomputed that no image touched"] if row.touched and not row.used else []
         )
 
     def result(self, *keyed: DataFrame) -> DataFrame:
-        """Return the rows that the fold gives. Columns: the key, segment and position, then those declared."""
+        """Return the rows that the fold gives. Columns: the key, segment and position, then those
+        declared.
+        """
         return self._rows(self._folded(*keyed))
 
     def recomputed(
         self, keyed: Sequence[DataFrame], kept: ExitStack
     ) -> tuple[DataFrame, DataFrame]:
-        """Return the same rows, and the states to keep. The fold runs once; it is persisted until `kept` closes."""
+        """Return the same rows, and the states to keep. The fold runs once; it is persisted until
+        `kept` closes.
+        """
         folded = self._folded(*keyed)
         kept.enter_context(persisted(folded))
         kind = keyed[0].schema[self.spec.time].dataType
@@ -120,7 +133,9 @@ class Processed(WholeScopes):
         ]
 
     def _folded(self, rows: DataFrame) -> DataFrame:
-        """Return what `stream` gives: rows and states, with the key, and a column with the type of the time."""
+        """Return what `stream` gives: rows and states, with the key, and a column with the type of
+        the time.
+        """
         spec, keys = self.spec, key_names(self)
         names = [name for name in rows.columns if name not in (*keys, RESUMED)]
         state, width = _state(spec), len(keys)
@@ -183,7 +198,8 @@ def _struct(columns: Any) -> StructType:
 
 @lru_cache(maxsize=8)
 def _loaded(root: str, dotted: str, code: str) -> type:
-    """Return the class of a processor. `code`: the digest of its file, so that another one is loaded again.
+    """Return the class of a processor. `code`: the digest of its file, so that another one is
+    loaded again.
 
     Raises as `loading.load`.
     """

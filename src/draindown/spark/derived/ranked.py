@@ -41,7 +41,9 @@ class _Ranked(WholeScopes):
         )
 
     def _placed(self, keyed: Sequence[DataFrame], by: Iterable[Order], name: str) -> DataFrame:
-        """Return the source's rows with their number, from 1, in the total order within their scope."""
+        """Return the source's rows with their number, from 1, in the total order within their
+        scope.
+        """
         (rows,) = keyed
         rows = rows.drop(*key_names(self))
         within = Window.partitionBy(*map(quoted, self.scope_keys)).orderBy(*map(_sorted, by))
@@ -66,7 +68,9 @@ class FirstPerKey(_Ranked):
 
 @dataclass(frozen=True)
 class TopOfGroup(_Ranked):
-    """The kind `top`. Columns: the group, `position`, `rank` where ties are kept, then the others of the source."""
+    """The kind `top`. Columns: the group, `position`, `rank` where ties are kept, then the others
+    of the source.
+    """
 
     spec: Top
 

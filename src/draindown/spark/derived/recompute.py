@@ -20,9 +20,9 @@ def touched(
 ) -> DataFrame:
     """Return the keys of a bucket that changes concern, once each, with the columns `key_names`.
 
-    Of a kind with a time LOW and HIGH follow: the times of the earliest and the latest changed row of a key. Of a kind
-    that absorbs, WENT follows.
-    `netted`: what `images.net` returned for each source. `sources`: all rows of each; empty for kinds that need none.
+    Of a kind with a time LOW and HIGH follow: the times of the earliest and the latest changed row
+    of a key. Of a kind that absorbs, WENT follows. `netted`: what `images.net` returned for each
+    source. `sources`: all rows of each; empty for kinds that need none.
     """
     names, pairs = key_names(kind), zip(kind.relations, netted, strict=True)
     more = [one.alias(LOW) for one in _times(kind)] or [(F.col(NET) < 0).alias(WENT)] * kind.absorbs
@@ -41,7 +41,9 @@ def touched(
 
 
 def _times(kind: Kind) -> list[Column]:
-    """Return the time of a touched row, by which less is read again; none of kinds whose rows have none."""
+    """Return the time of a touched row, by which less is read again; none of kinds whose rows have
+    none.
+    """
     span = [] if kind.span is None else [micros(kind.span.time)]
     return span if kind.asked is None else [F.col(quoted(kind.asked))]
 
@@ -49,16 +51,19 @@ def _times(kind: Kind) -> list[Column]:
 def difference(
     kind: Kind, sources: Sequence[DataFrame], scope: Scope, held: DataFrame | None
 ) -> DataFrame:
-    """Return the rows of the keys of `scope` with their fate: the query over `sources` compared with the table.
+    """Return the rows of the keys of `scope` with their fate: the query over `sources` compared
+    with the table.
 
-    `sources`: at least all rows of these keys, of each source. `held`: at least all rows of the table of these keys;
-    None if it has none.
+    `sources`: at least all rows of these keys, of each source. `held`: at least all rows of the
+    table of these keys; None if it has none.
     """
     return compared(kind, result(kind, sources, scope), scope, held)
 
 
 def compared(kind: Kind, fresh: DataFrame, scope: Scope, held: DataFrame | None) -> DataFrame:
-    """Return the rows of the keys of `scope` with their fate. `fresh`: the query's; `held`: as in `difference`."""
+    """Return the rows of the keys of `scope` with their fate. `fresh`: the query's; `held`: as in
+    `difference`.
+    """
     own = None if held is None else scope.within(held, kind.scope_keys)
     return compare(fresh, own, kind.row_keys, kind.counted, kind.computed)
 
@@ -66,7 +71,9 @@ def compared(kind: Kind, fresh: DataFrame, scope: Scope, held: DataFrame | None)
 def result(
     kind: Kind, sources: Sequence[DataFrame], scope: Scope, part: Column | None = None
 ) -> DataFrame:
-    """Return the query over the rows of the keys of `scope`. `part`: a condition on `key_names`, or None for all."""
+    """Return the query over the rows of the keys of `scope`. `part`: a condition on `key_names`, or
+    None for all.
+    """
     return kind.result(*keyed(kind, sources, scope if part is None else Part(scope, part)))
 
 

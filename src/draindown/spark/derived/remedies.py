@@ -1,7 +1,8 @@
 """What a person can do about a batch of a derived flow that can't be computed.
 
-The versions that a slice reads are pinned: a run reads the same rows again, whatever was corrected in the source since.
-A reset pins new ones. Another query voids a slice only while nothing of its generation is in the table.
+The versions that a slice reads are pinned: a run reads the same rows again, whatever was corrected
+in the source since. A reset pins new ones. Another query voids a slice only while nothing of its
+generation is in the table.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def once_corrected(batch: DeriveBatch) -> list[str]:
 
 
 def not_computed(batch: DeriveBatch, found: str) -> TerminalError:
-    """Return the error `group-not-computed`. `found`: names the group, and why Spark can't compute it."""
+    """Return the error `group-not-computed`. `found`: names the group, and why Spark can't compute
+    it.
+    """
     layout = batch.writer.layout
     read = " and ".join(one.path for one in batch.slice.tables)
     rebuild = f"draindown rebuild {layout.pipeline} --flow {layout.flow}"
@@ -56,7 +59,8 @@ def not_computed(batch: DeriveBatch, found: str) -> TerminalError:
 def source_types_named(work: Work) -> Iterator[None]:
     """Name the source columns where the table has other types than the query gives.
 
-    Another query is `derivation-changed` before, so a source changed. Raises TerminalError `table-mismatch`.
+    Another query is `derivation-changed` before, so a source changed. Raises TerminalError
+    `table-mismatch`.
     """
     try:
         yield
@@ -93,7 +97,9 @@ def _run(batch: DeriveBatch) -> str:
 
 
 def _anew(batch: DeriveBatch) -> str:
-    """Return the command after which the sources are read at the versions that are published by then."""
+    """Return the command after which the sources are read at the versions that are published by
+    then.
+    """
     layout = batch.writer.layout
     own = f"{layout.pipeline} --flow {layout.flow}"
     return f"draindown rebuild {own} --abort --yes" if layout.staged else f"draindown reset {own}"

@@ -1,4 +1,6 @@
-"""Resolve a derivation against the columns of its source, before anything is read: its columns, types and functions."""
+"""Resolve a derivation against the columns of its source, before anything is read: its columns,
+types and functions.
+"""
 
 from __future__ import annotations
 
@@ -56,10 +58,12 @@ def resolve(
 ) -> Resolved:
     """Resolve a flow's derivation over its sources. Runs no job.
 
-    `tried`, `next`: words for the error. `places`: file, line and column of the flow's expressions, by their path.
+    `tried`, `next`: words for the error. `places`: file, line and column of the flow's expressions,
+    by their path.
 
-    Raises TerminalError `invalid-derivation`: a column or function is unknown, a measure is no aggregate, a key or
-    result has a type that can't be compared, or a step of a `per` query does not work within the keys.
+    Raises TerminalError `invalid-derivation`: a column or function is unknown, a measure is no
+    aggregate, a key or result has a type that can't be compared, or a step of a `per` query does
+    not work within the keys.
     """
     kind = kind_of(flow, tuning)
     try:
@@ -89,7 +93,8 @@ def _placed(problem: str, flow: DerivedFlow, places: Mapping[str, str]) -> str:
 
 
 def _problems(flow: DerivedFlow, sources: Sequence[DataFrame]) -> Iterator[str]:
-    """Yield what the pipeline file shows only once the columns of the sources are known, as those of derived flows.
+    """Yield what the pipeline file shows only once the columns of the sources are known, as those
+    of derived flows.
 
     Then the measures that Spark refuses, each by name.
     """
@@ -165,9 +170,11 @@ def query(kind: Kind, sources: Sequence[DataFrame]) -> DataFrame:
 
 
 def _used(kind: Kind, sources: Sequence[DataFrame]) -> list[list[str]]:
-    """Return the columns that are left once Spark has pruned those that the result does not depend on.
+    """Return the columns that are left once Spark has pruned those that the result does not depend
+    on.
 
-    A row's keys are always among them: Spark may find that a result does not depend on a joined table at all.
+    A row's keys are always among them: Spark may find that a result does not depend on a joined
+    table at all.
     """
     unread = [_unread(at, source) for at, source in enumerate(sources)]
     keyed = [
@@ -193,7 +200,8 @@ def _unread(at: int, source: DataFrame) -> DataFrame:
     schema = StructType(
         [StructField(f"{at}:{one.name}", one.dataType, one.nullable) for one in fields]
     )
-    # neither the table, whose files the optimizer would list, nor rows that it knows to be none, with which it folds
+    # neither the table, whose files the optimizer would list, nor rows that it knows to be none,
+    # with which it folds
     return spark.createDataFrame(spark.sparkContext.emptyRDD(), schema).toDF(*source.columns)
 
 

@@ -9,11 +9,15 @@ from draindown.spark.derived import plans
 from draindown.spark.derived.plans import Node, children, identity, items, kind
 
 Keys = frozenset[str] | None
-"""Ids of attributes of which no two rows have the same values, NULL being one; None if none are known."""
+"""Ids of attributes of which no two rows have the same values, NULL being one; None if none are
+known.
+"""
 
 
 def of(node: Node, row_keys: Callable[[Node], Sequence[str]]) -> Keys:
-    """Return the attributes that tell the rows of a node apart. `row_keys`: the names of those of a view."""
+    """Return the attributes that tell the rows of a node apart. `row_keys`: the names of those of a
+    view.
+    """
     match kind(node):
         case "View":
             return _named(node, row_keys(node))
@@ -42,7 +46,9 @@ def _named(view: Node, names: Sequence[str]) -> Keys:
 
 
 def _renamed(below: Keys, named: Sequence[Node]) -> Keys:
-    """Return the attributes above a projection that pass on or rename those `below`; None if one is not passed on."""
+    """Return the attributes above a projection that pass on or rename those `below`; None if one is
+    not passed on.
+    """
     to: dict[str, str] = {}
     for one in named:
         inner = one.child() if kind(one) == "Alias" else one

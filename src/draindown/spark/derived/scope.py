@@ -27,7 +27,8 @@ _DAY = 86_400
 
 @dataclass(frozen=True)
 class KeyRange:
-    """The keys whose value at place `at` is `low` or more and less than `high`. NULL is less than any value.
+    """The keys whose value at place `at` is `low` or more and less than `high`. NULL is less than
+    any value.
 
     `low`, `high`: text of type `kind`; None for no bound.
     """
@@ -42,7 +43,9 @@ class KeyRange:
         return self.between(key[self.at])
 
     def between(self, value: Column, wider: str = "") -> Column:
-        """Return the condition that a value is in the range, whose end is later by the interval `wider`."""
+        """Return the condition that a value is in the range, whose end is later by the interval
+        `wider`.
+        """
         found, null = F.lit(True), F.lit(False)
         if self.low is None:
             null = value.isNull()
@@ -130,10 +133,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Span:
-    """The rows of a scope that depend on each other: runs of rows, each at most `gap` seconds after the one before.
+    """The rows of a scope that depend on each other: runs of rows, each at most `gap` seconds after
+    the one before.
 
-    `time`: the source's column with a row's time. `start`, `end`: the result's columns with the time of a run's first
-    row, and of its last one plus `gap`.
+    `time`: the source's column with a row's time. `start`, `end`: the result's columns with the
+    time of a run's first row, and of its last one plus `gap`.
     """
 
     time: str
@@ -144,11 +148,13 @@ class Span:
 
 @dataclass(frozen=True)
 class Touched:
-    """The keys that changes touch. `keys`: one row per key, `number` of them; persisted by the caller.
+    """The keys that changes touch. `keys`: one row per key, `number` of them; persisted by the
+    caller.
 
-    `earliest`: the least time of a changed row, of a kind with a time and no span, as text; None if none is known.
-    Of a kind with a time, `keys` ends with the columns LOW and HIGH: the times of the earliest and the latest changed
-    row of the key, in microseconds since 1970. Of a kind that absorbs, it ends with WENT.
+    `earliest`: the least time of a changed row, of a kind with a time and no span, as text; None if
+    none is known. Of a kind with a time, `keys` ends with the columns LOW and HIGH: the times of
+    the earliest and the latest changed row of the key, in microseconds since 1970. Of a kind that
+    absorbs, it ends with WENT.
     """
 
     keys: DataFrame
@@ -162,7 +168,9 @@ class Touched:
         return rows.join(keys, same, "left_semi")
 
     def matching(self, names: Sequence[str]) -> tuple[DataFrame, Column]:
-        """Return the touched keys, and the condition that a row's key, in the columns `names`, is one of them."""
+        """Return the touched keys, and the condition that a row's key, in the columns `names`, is
+        one of them.
+        """
         own = [f"_touched{at}" for at in range(len(names))]
         keys = self.keys.toDF(*own, *self.keys.columns[len(own) :])
         keys = F.broadcast(keys) if self.number <= _SENT else keys
@@ -182,13 +190,18 @@ class Spanned:
 
     @property
     def times(self) -> Pruning:
-        """The predicate that the starts of all runs satisfy which are read again; none if these have no order here."""
+        """The predicate that the starts of all runs satisfy which are read again; none if these
+        have no order here.
+        """
         return self.pruning.only([self.span.start])
 
     def within(self, rows: DataFrame, names: Sequence[str]) -> DataFrame:
-        """Return the rows whose key is touched and whose time, or start as rows of the result, is in the key's span."""
+        """Return the rows whose key is touched and whose time, or start as rows of the result, is
+        in the key's span.
+        """
         keys, same = self.touched.matching(names)
-        # rows of the source have their key in columns of draindown's own, and may have a column named as the start
+        # rows of the source have their key in columns of draindown's own, and may have a column
+        # named as the start
         at = micros(self.span.time if names[0].startswith("_") else self.span.start)
         return rows.join(keys, same & (at >= F.col(LOW)) & (at <= F.col(HIGH)), "left_semi")
 
@@ -196,11 +209,12 @@ class Spanned:
 def spanned(
     touched: Touched, span: Span, held: DataFrame, names: Sequence[str], kept: ExitStack
 ) -> Spanned:
-    """Return the span of each touched key: its changed rows, and the runs of the table within a gap of them.
+    """Return the span of each touched key: its changed rows, and the runs of the table within a gap
+    of them.
 
-    One step is enough: two runs of a key are more than a gap apart, so what lies beyond depends on nothing within.
-    `held`: rows of the table, at least those of the touched keys, whose columns `names` are the key. The spans are
-    persisted until `kept` closes.
+    One step is enough: two runs of a key are more than a gap apart, so what lies beyond depends on
+    nothing within. `held`: rows of the table, at least those of the touched keys, whose columns
+    `names` are the key. The spans are persisted until `kept` closes.
     """
     keys, same = touched.matching(names)
     gap = F.lit(span.gap * 1_000_000)
@@ -208,7 +222,8 @@ def spanned(
     near = same & (start <= F.col(HIGH) + gap) & (end >= F.col(LOW))
     own = keys.columns[: len(names)]
     runs = held.select(*map(quoted, names), quoted(span.start), quoted(span.end)).join(keys, near)
-    # by key before they are joined to the keys: Spark sends keys to the runs only where it keeps no key without one
+    # by key before they are joined to the keys: Spark sends keys to the runs only where it keeps no
+    # key without one
     ends = runs.groupBy(*own).agg(F.min(start).alias(_FIRST), F.max(end - gap).alias(_LAST))
     ends = ends.toDF(*(f"{name}_" for name in own), _FIRST, _LAST)
     all_keys = touched.keys.toDF(*keys.columns)
@@ -236,10 +251,12 @@ def micros(name: str) -> Column:
 
 
 def pruning_of(keys: DataFrame, names: Sequence[str]) -> tuple[int, Pruning]:
-    """Return the number of keys in a frame, whose columns are `names`, and predicates that all satisfy.
+    """Return the number of keys in a frame, whose columns are `names`, and predicates that all
+    satisfy.
 
-    Few values are listed; many become ranges, of times one a day. Times are in UTC, the session's zone. It takes one
-    pass, and another one for a column that may have few values in a frame of very many rows.
+    Few values are listed; many become ranges, of times one a day. Times are in UTC, the session's
+    zone. It takes one pass, and another one for a column that may have few values in a frame of
+    very many rows.
     """
     named = list(enumerate(names))
     sums = [
@@ -273,7 +290,9 @@ _ROW_OF_TASK = (
 
 
 def _is_early() -> Column:
-    """Return whether a row is one of the first of its task, whose values are collected: a set is never spilled."""
+    """Return whether a row is one of the first of its task, whose values are collected: a set is
+    never spilled.
+    """
     return F.col(_ROW) < _COLLECTED
 
 
@@ -282,7 +301,9 @@ def _text(name: str) -> Column:
 
 
 def _measures(keys: DataFrame, name: str) -> dict[str, Column]:
-    """Return, of a column, up to so many values and one more, the days of times, the ends, and what has no range."""
+    """Return, of a column, up to so many values and one more, the days of times, the ends, and what
+    has no range.
+    """
     column, kind = F.col(quoted(name)), keys.schema[name].dataType.typeName()
     value = F.when(_is_early(), F.struct(_text(name)))  # in a struct, since sets drop NULL
     is_time, is_safe = kind.startswith("timestamp"), bool(text_safe(keys.schema, [name]))
@@ -315,7 +336,9 @@ def _pruning(name: str, kind: str, found: Mapping[str, Any]) -> Pruning:
 
 
 def _by_day(ends: Range, days: Sequence[int]) -> list[Range]:
-    """Return a range of times for each day, the first from the start of `ends`, the last up to their end."""
+    """Return a range of times for each day, the first from the start of `ends`, the last up to
+    their end.
+    """
     dates = [(EPOCH + timedelta(days=day)).date().isoformat() for day in days]
     starts = [ends[0], *(f"{one} 00:00:00" for one in dates[1:])]
     return (

@@ -22,7 +22,9 @@ _MICROS, _FIRST, _SESSION = "_micros", "_first", "_session"
 
 @dataclass(frozen=True)
 class Sessions:
-    """The kind `session`. The scope is a value of `by`, of which the sessions near changed rows are read again."""
+    """The kind `session`. The scope is a value of `by`, of which the sessions near changed rows are
+    read again.
+    """
 
     spec: Session
     table: str
@@ -97,7 +99,8 @@ class Sessions:
         within = Window.partitionBy(*names).orderBy(at)
         timed = rows.withColumn(_MICROS, micros(spec.time))
         first = F.when(at - F.lag(at).over(within) <= gap, 0).otherwise(1)
-        # by range, as without a frame: rows of one instant are of one session, in whichever order they are sorted
+        # by range, as without a frame: rows of one instant are of one session, in whichever order
+        # they are sorted
         numbered = timed.withColumn(_FIRST, first).withColumn(_SESSION, F.sum(_FIRST).over(within))
         measures = [
             F.expr(exact_measure(text, rows)).alias(name) for name, text in spec.measures.items()

@@ -1,6 +1,8 @@
-"""The states of a fold that are kept beside its table: what they spare a batch, and how a batch replaces them.
+"""The states of a fold that are kept beside its table: what they spare a batch, and how a batch
+replaces them.
 
-They are a function of the source's rows, as the table is, and only spare work: a key without any is folded whole.
+They are a function of the source's rows, as the table is, and only spare work: a key without any is
+folded whole.
 """
 
 from __future__ import annotations
@@ -38,10 +40,11 @@ _STATE = "_state"
 
 @dataclass(frozen=True)
 class Resumed:
-    """The touched keys, and of each only what follows the state that its fold goes on from, up to an end of a segment.
+    """The touched keys, and of each only what follows the state that its fold goes on from, up to
+    an end of a segment.
 
-    `touched`: the key, LOW and HIGH in microseconds, NULL for no bound, and the state, NULL for none: a row is in after
-    LOW and up to HIGH. Persisted by the caller.
+    `touched`: the key, LOW and HIGH in microseconds, NULL for no bound, and the state, NULL for
+    none: a row is in after LOW and up to HIGH. Persisted by the caller.
     """
 
     touched: Touched
@@ -49,7 +52,9 @@ class Resumed:
     pruning: Pruning
 
     def within(self, rows: DataFrame, names: Sequence[str]) -> DataFrame:
-        """Return the rows of the source in the keys' spans, or of the table those that these rows gave."""
+        """Return the rows of the source in the keys' spans, or of the table those that these rows
+        gave.
+        """
         keys, same = self.touched.matching(names)
         if names[0].startswith("_"):  # as in `Spanned`
             at = micros(self.span.time)
@@ -63,7 +68,9 @@ class Resumed:
         )
 
     def kept(self, states: DataFrame, names: Sequence[str]) -> DataFrame:
-        """Return the states of the table that the fold gives again or no more, with that which it goes on from."""
+        """Return the states of the table that the fold gives again or no more, with that which it
+        goes on from.
+        """
         keys, same = self.touched.matching(names)
         at = micros(AT)
         return states.join(
@@ -73,7 +80,9 @@ class Resumed:
         )
 
     def states(self, names: Sequence[str], name: str) -> DataFrame:
-        """Return the states to go on from, in column `name`, with their keys in the columns `names`."""
+        """Return the states to go on from, in column `name`, with their keys in the columns
+        `names`.
+        """
         keys = self.touched.keys
         own = [F.col(have).alias(wanted) for have, wanted in zip(keys.columns, names, strict=False)]
         return keys.where(F.col(_STATE).isNotNull()).select(*own, F.col(_STATE).alias(name))
@@ -98,12 +107,14 @@ class Snapshots:
     def narrowed(
         self, spark: SparkSession, writer: TableWriter, touched: Touched, kept: ExitStack
     ) -> Scope:
-        """Return what of the touched keys has to be folded again. It is persisted until `kept` closes.
+        """Return what of the touched keys has to be folded again. It is persisted until `kept`
+        closes.
 
-        `touched` has LOW and HIGH, the times of the earliest and the latest changed row of a key. What is read begins
-        after the newest state before the earliest change, and ends with the last of the segments within a gap of a
-        changed row. It is the same by the states before the change and by those after it, which an attempt that died
-        may have left: an unchanged row is connected to a changed one by rows of both, each at most a gap from the next.
+        `touched` has LOW and HIGH, the times of the earliest and the latest changed row of a key.
+        What is read begins after the newest state before the earliest change, and ends with the
+        last of the segments within a gap of a changed row. It is the same by the states before the
+        change and by those after it, which an attempt that died may have left: an unchanged row is
+        connected to a changed one by rows of both, each at most a gap from the next.
         """
         held = self._held(spark, writer, touched.pruning)
         if held is None or lack_newest(writer):
@@ -158,10 +169,11 @@ class Snapshots:
         fresh: DataFrame | None,
         changed_at: datetime,
     ) -> None:
-        """Replace the states of the keys of `scope` by `fresh`, in one commit. Idempotent: equal ones stay.
+        """Replace the states of the keys of `scope` by `fresh`, in one commit. Idempotent: equal
+        ones stay.
 
-        A batch that changes none commits its transaction alone, by which later ones see that no state is missing: if
-        one is, that stays to be seen.
+        A batch that changes none commits its transaction alone, by which later ones see that no
+        state is missing: if one is, that stays to be seen.
         """
         if not (
             lack_newest(writer)
@@ -184,8 +196,9 @@ class Snapshots:
         delta_target.make_beside(spark, path, stamped.schema)
         is_other = _types(spark.read.format("delta").load(path).schema) != _types(stamped.schema)
         if is_other or lack_newest(writer):
-            # of an earlier form of the class they spare nothing, and can't be compared; of a table that lacks a batch
-            # nobody knows which are of before it, those of keys outside the scope included
+            # of an earlier form of the class they spare nothing, and can't be compared; of a table
+            # that lacks a batch nobody knows which are of before it, those of keys outside the
+            # scope included
             nothing = stamped.where(F.lit(False)).write.format("delta").mode("overwrite")
             nothing.option("overwriteSchema", "true").save(path)
         held, mine = self._held(spark, writer, scope.pruning.only(by)), None
@@ -227,9 +240,11 @@ class Snapshots:
 
 
 def lack_newest(writer: TableWriter) -> bool:
-    """Return whether the states lack the target's newest batch: commits were lost, or an older copy was put in place.
+    """Return whether the states lack the target's newest batch: commits were lost, or an older copy
+    was put in place.
 
-    Each batch commits to them before the target, so that those with the newest batch have all that came before it.
+    Each batch commits to them before the target, so that those with the newest batch have all that
+    came before it.
     """
     layout, newest = writer.layout, next(iter(ledger_table.recent(writer.layout, 1)), None)
     if newest is None or newest.generation != writer.generation:
@@ -241,7 +256,8 @@ def lack_newest(writer: TableWriter) -> bool:
         found = log.last(app_id(layout, writer.generation, purpose, kind))
         return -1 if found is None else found
 
-    # a row of the ledger does not say which replay a batch is of: that whose newest batch has its number
+    # a row of the ledger does not say which replay a batch is of: that whose newest batch has its
+    # number
     return all(
         last(states, _PURPOSE, one) < newest.batch
         for one in kinds
@@ -250,7 +266,9 @@ def lack_newest(writer: TableWriter) -> bool:
 
 
 def _leave(spark: SparkSession, writer: TableWriter) -> None:
-    """Commit the batch's transaction without states. No-op if it is there, or if there is no table."""
+    """Commit the batch's transaction without states. No-op if it is there, or if there is no
+    table.
+    """
     path = writer.layout.snapshots
     if TableLog(path).exists and not writer.holds(path, _PURPOSE):
         nothing = spark.read.format("delta").load(path).where(F.lit(False))

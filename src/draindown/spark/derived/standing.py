@@ -1,4 +1,6 @@
-"""Touched keys that go on from the table: a key's first rows are first among its rows there and those that came."""
+"""Touched keys that go on from the table: a key's first rows are first among its rows there and
+those that came.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,9 @@ from draindown.spark.targets.pruning import Pruning
 class Standing:
     """The touched keys, of which only those are read again that a row went from.
 
-    What was not among the first rows of a key is not among them once more rows have come. `went`: the keys that are
-    read again. `rows`: what stands for the source's rows of the others, with the columns that `keyed` returns.
+    What was not among the first rows of a key is not among them once more rows have come. `went`:
+    the keys that are read again. `rows`: what stands for the source's rows of the others, with the
+    columns that `keyed` returns.
     """
 
     touched: Touched
@@ -36,7 +39,9 @@ class Standing:
         return self.went.pruning
 
     def within(self, rows: DataFrame, names: Sequence[str]) -> DataFrame:
-        """Return the source's rows of keys to read again; of the result's rows, those of all touched keys."""
+        """Return the source's rows of keys to read again; of the result's rows, those of all
+        touched keys.
+        """
         return (self.went if names[0].startswith("_") else self.touched).within(rows, names)
 
 
@@ -45,7 +50,9 @@ class StandingTable(KeyedTable):
     """A source of whose keys some go on from the table's rows."""
 
     def within(self, rows: DataFrame, scope: Scope) -> DataFrame:
-        """Return the rows with their keys that are in the scope, and those that stand for what is not read again."""
+        """Return the rows with their keys that are in the scope, and those that stand for what is
+        not read again.
+        """
         found = scope.within(self.keyed(rows), key_names(self))
         return found.unionByName(scope.rows) if isinstance(scope, Standing) else found
 
@@ -59,11 +66,12 @@ def standing(
     *,
     changes: bool = True,
 ) -> Standing:
-    """Return the touched keys, and what stands for the source's rows of those that no row went from.
+    """Return the touched keys, and what stands for the source's rows of those that no row went
+    from.
 
-    `netted`: the images of the source's changes, with all of its columns. `held`: rows of the table, at least those of
-    the touched keys, with these columns. `changes`: whether rows may have gone. The keys to read again are persisted
-    until `kept` closes.
+    `netted`: the images of the source's changes, with all of its columns. `held`: rows of the
+    table, at least those of the touched keys, with these columns. `changes`: whether rows may have
+    gone. The keys to read again are persisted until `kept` closes.
     """
     names, columns = (
         key_names(relation),

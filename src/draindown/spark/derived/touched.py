@@ -1,4 +1,6 @@
-"""The first half of a derive batch: the keys that its changes touch, and the account of its input."""
+"""The first half of a derive batch: the keys that its changes touch, and the account of its
+input.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,10 @@ from draindown.spark.sql import quoted
 class Work:
     """A batch whose keys are known.
 
-    `row`: the ledger row with the account of its input. `read`: the same by table. `came`: rows that came to the
-    bucket's keys, less those that went, a row counted for each of its keys. `late`: the late rows of each table that
-    has some in the bucket. `netted`: the images of each source's changes; of a fill none.
+    `row`: the ledger row with the account of its input. `read`: the same by table. `came`: rows
+    that came to the bucket's keys, less those that went, a row counted for each of its keys.
+    `late`: the late rows of each table that has some in the bucket. `netted`: the images of each
+    source's changes; of a fill none.
     """
 
     batch: DeriveBatch
@@ -61,7 +64,9 @@ def touched(
     resolved: Resolved,
     kept: ExitStack,
 ) -> Work:
-    """Find the keys to recompute, and count the images of the input. `rows`: those of `sources`, and late ones."""
+    """Find the keys to recompute, and count the images of the input. `rows`: those of `sources`,
+    and late ones.
+    """
     piece, kind = batch.slice, resolved.kind
     changed = [
         _changed(batch.writer.layout, *one) for one in zip(sieves, piece.tables, rows, strict=True)
@@ -102,10 +107,12 @@ def _near(bucket: Bucket, relation: Relation, source: DataFrame) -> DataFrame:
 
 
 def _changed(layout: FlowLayout, sieve: Sieve, table: Versions, rows: DataFrame) -> DataFrame:
-    """Return the images of a table's changes; of a fill, all rows. A slice may have no versions of a table.
+    """Return the images of a table's changes; of a fill, all rows. A slice may have no versions of
+    a table.
 
     The feed has the columns of the newest version, of which the version that is read may lack some.
-    Raises TerminalError `source-replaced` if it is the newest that lacks some: Delta reads no earlier changes then.
+    Raises TerminalError `source-replaced` if it is the newest that lacks some: Delta reads no
+    earlier changes then.
     """
     if table.start is None:
         return rows.withColumn(SIGN, F.lit(1))
@@ -120,7 +127,8 @@ def _changed(layout: FlowLayout, sieve: Sieve, table: Versions, rows: DataFrame)
 def _late(
     sieve: Sieve, relation: Relation, changed: DataFrame, batch: DeriveBatch, kept: ExitStack
 ) -> tuple[Late | None, int]:
-    """Return the late rows among the images of a table, of the batch's bucket, and how many of them are left out.
+    """Return the late rows among the images of a table, of the batch's bucket, and how many of them
+    are left out.
 
     None without any. A replay has none: the batch that it repeats kept them.
     """
@@ -143,7 +151,8 @@ def _counted(
 ) -> tuple[BatchRow, list[Input], int]:
     """Return the ledger row with the account of the input, it by table, and `Work.came`.
 
-    Counted are the images of the batch's bucket. `late`: the number of those that are left out, by table.
+    Counted are the images of the batch's bucket. `late`: the number of those that are left out, by
+    table.
     """
     piece, inputs, used, came = batch.slice, list[Input](), 0, 0
     nothing_decided = piece.decided[0] == piece.decided[1]
@@ -174,7 +183,9 @@ def _counted(
 
 
 def _images(relation: Relation, netted: DataFrame, bucket: Bucket) -> tuple[int, int, int]:
-    """Return the images of a table that are counted in a bucket, how many the query sees, and the part of `came`."""
+    """Return the images of a table that are counted in a bucket, how many the query sees, and the
+    part of `came`.
+    """
     is_home = bucket.has(relation.home())
     sums = {
         "records": F.when(is_home, F.col(IMAGES)),

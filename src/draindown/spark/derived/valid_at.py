@@ -1,4 +1,6 @@
-"""Rows of a history at a time: which one is valid, and the stretches of time at which changed rows make it another."""
+"""Rows of a history at a time: which one is valid, and the stretches of time at which changed rows
+make it another.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ _NUMBERS = ("byte", "short", "integer", "long", "decimal")
 
 
 def bounded(rows: DataFrame) -> DataFrame:
-    """Return rows of a history with FROM and UNTIL. Of a sequence of several columns they are the first one.
+    """Return rows of a history with FROM and UNTIL. Of a sequence of several columns they are the
+    first one.
 
     So a row that ends with another event of the same first column is valid at no time.
     """
@@ -35,10 +38,12 @@ def is_valid(time: Column) -> Column:
 
 
 def stretches(changed: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
-    """Return the stretches of time [LOW, HIGH) at which a key has other `values` than before, HIGH NULL for no end.
+    """Return the stretches of time [LOW, HIGH) at which a key has other `values` than before, HIGH
+    NULL for no end.
 
-    `changed`: rows of a history that came and went, with NET. At a time at which as many rows with the same values came
-    as went, nothing changed: so a row that got an end counts from that end on only.
+    `changed`: rows of a history that came and went, with NET. At a time at which as many rows with
+    the same values came as went, nothing changed: so a row that got an end counts from that end on
+    only.
     """
     edges = [
         F.struct(F.col(at).alias(_AT), by.alias(_BY))
@@ -58,12 +63,16 @@ def stretches(changed: DataFrame, keys: Sequence[str], values: Sequence[str]) ->
 
 
 def values_of(changed: DataFrame, keys: Sequence[str]) -> list[str]:
-    """Return the columns of changed rows that are neither keys nor about the time at which a row is valid."""
+    """Return the columns of changed rows that are neither keys nor about the time at which a row is
+    valid.
+    """
     return [name for name in changed.columns if name not in (*keys, START_AT, END_AT, NET, IMAGES)]
 
 
 def narrowing(stretches: DataFrame, time: Column) -> list[Column]:
-    """Return literal predicates that each time in one of the stretches satisfies, by which files are skipped."""
+    """Return literal predicates that each time in one of the stretches satisfies, by which files
+    are skipped.
+    """
     kind = stretches.schema[LOW].dataType
     last = F.when(F.count_if(F.col(HIGH).isNull()) == 0, F.max(HIGH))
     ends = stretches.agg(F.min(LOW).cast("string"), last.cast("string")).first()
@@ -76,13 +85,17 @@ def narrowing(stretches: DataFrame, time: Column) -> list[Column]:
 
 
 def earliest(keys: DataFrame) -> str | None:
-    """Return the least time of touched keys, with LOW, as text; None if there is none, or none that a literal has."""
+    """Return the least time of touched keys, with LOW, as text; None if there is none, or none that
+    a literal has.
+    """
     found = keys.agg(F.min(LOW).cast("string")).first()
     text = None if found is None else found[0]
     return text if text is not None and _is_literal(keys.schema[LOW].dataType, text) else None
 
 
 def _is_literal(kind: DataType, text: str) -> bool:
-    """Return whether a value is the same after a cast of its text: not of years before 1 or after 9999, with a sign."""
+    """Return whether a value is the same after a cast of its text: not of years before 1 or after
+    9999, with a sign.
+    """
     name = kind.typeName()
     return text[0].isdigit() if name in ("date", "timestamp", "timestamp_ntz") else name in _NUMBERS

@@ -1,4 +1,6 @@
-"""Prove a derived table with Spark: the whole query over the source, where no other engine is certain to agree."""
+"""Prove a derived table with Spark: the whole query over the source, where no other engine is
+certain to agree.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +54,11 @@ def prove(
     share: float = 1.0,
     decided: int = 0,
 ) -> Certificate:
-    """Recompute the flow's table from `sources` and compare it with `table`, each at the version it was opened with.
+    """Recompute the flow's table from `sources` and compare it with `table`, each at the version it
+    was opened with.
 
-    `share`: the share of the keys to compare, 0 to 1. `decided`: the newest decision about late rows that counts.
+    `share`: the share of the keys to compare, 0 to 1. `decided`: the newest decision about late
+    rows that counts.
     """
     begun, kind = time.monotonic(), kind_of(flow)
     count = sieves(spark, layout, flow, (0, decided), kind.relations)
@@ -96,7 +100,9 @@ def prove(
 
 
 def _scaled(kind: Kind, rows: DataFrame) -> Kind:
-    """Return a kind whose result also has the size of what its sums of doubles add up. `rows`: those of its source."""
+    """Return a kind whose result also has the size of what its sums of doubles add up. `rows`:
+    those of its source.
+    """
 
     def measures(spec: Window | Session) -> dict[str, Any]:
         return {"measures": {**spec.measures, **amounts.of_measures(spec.measures, rows)}}

@@ -24,7 +24,9 @@ _COUNT = re.compile(r"count\s*\(\s*(\*|1)\s*\)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Windows(Direct):
-    """The kind `window`. A touched key is a window and a group; the rows to read again are those of these windows."""
+    """The kind `window`. A touched key is a window and a group; the rows to read again are those of
+    these windows.
+    """
 
     spec: Window
 
@@ -63,7 +65,9 @@ class Windows(Direct):
         return count_column(self.spec.measures)
 
     def keyed(self, rows: DataFrame) -> DataFrame:
-        """Return each row once for each window that it lies in. Spark's `window` drops rows without a time."""
+        """Return each row once for each window that it lies in. Spark's `window` drops rows without
+        a time.
+        """
         windowed = self._windowed(rows)
         values = [F.col(f"{_WINDOW}.start"), *map(_column, self.spec.group_by)]
         return windowed.select(
@@ -71,7 +75,9 @@ class Windows(Direct):
         )
 
     def _windowed(self, rows: DataFrame) -> DataFrame:
-        """Return each row with a time once for each window that it lies in, as _WINDOW: a struct of start and end."""
+        """Return each row with a time once for each window that it lies in, as _WINDOW: a struct of
+        start and end.
+        """
         time, spec = _column(self.spec.time), self.spec
         if spec.months is None:
             begin = f"{spec.origin} seconds"
@@ -108,7 +114,9 @@ class Windows(Direct):
         return F.when(self.belongs(), number).otherwise(0)
 
     def near(self, own: KeyRange) -> Column:
-        """Return the condition that a row's group or time is in the range; a time, up to `size` after its end."""
+        """Return the condition that a row's group or time is in the range; a time, up to `size`
+        after its end.
+        """
         if own.at:
             return own.has(self.home())
         return own.between(
@@ -165,7 +173,9 @@ class Windows(Direct):
         return found.select(*map(quoted, (*spec.keys, spec.END, *spec.measures)))
 
     def source_pruning(self, keys: Pruning) -> Pruning:
-        """Return the groups' own predicates, and the times from the first instant of the windows to the last."""
+        """Return the groups' own predicates, and the times from the first instant of the windows to
+        the last.
+        """
         groups = keys.only(self.spec.group_by)
         spans = [_span(one, self.spec.seconds) for one in keys.ranges.get(self.spec.START, ())]
         known = [span for span in spans if span is not None]
@@ -179,7 +189,9 @@ def count_column(measures: Mapping[str, str]) -> str | None:
 
 
 def _first_of(time: Column, months: int) -> Column:
-    """Return the first day of the months that a time lies in, counted in so many from January 1970, in UTC."""
+    """Return the first day of the months that a time lies in, counted in so many from January 1970,
+    in UTC.
+    """
     day = F.to_date(time)
     since = F.pmod((F.year(day) - 1970) * 12 + F.month(day) - 1, F.lit(months))
     return F.add_months(F.trunc(day, "MM"), -since)
@@ -190,7 +202,9 @@ def _column(name: str) -> Column:
 
 
 def _span(starts: Range, size: int) -> Range | None:
-    """Return the times in windows of `size` seconds that start in a range; None beyond the years 1 to 9999."""
+    """Return the times in windows of `size` seconds that start in a range; None beyond the years 1
+    to 9999.
+    """
     try:
         return starts[0], str(datetime.fromisoformat(starts[1]) + timedelta(seconds=size))
     except (ValueError, OverflowError):

@@ -1,7 +1,8 @@
-"""A driver with one planned fault: at a given step and batch it is killed, blocks, or receives SIGTERM.
+"""A driver with one planned fault: at a given step and batch it is killed, blocks, or receives
+SIGTERM.
 
-`python -m draindown.spark.job.fault_driver PLAN`. PLAN is a file with a JSON list of entries; `main.attempt` does each
-in turn, in one session, until one fails:
+`python -m draindown.spark.job.fault_driver PLAN`. PLAN is a file with a JSON list of entries;
+`main.attempt` does each in turn, in one session, until one fails:
 
     request   as `Request.encode` writes it; of a drain, or of a check, which has no fault
     home      directory of the marker files below
@@ -10,7 +11,8 @@ in turn, in one session, until one fails:
     act       kill: SIGKILL to JVM and Python (default); wait: until <home>/go exists; term: one SIGTERM
     version   the table version that the batch commits, for step `commit`; default: batch + 1
 
-Steps are those that a drain reports (`begun`, `read`, `quarantined`, `remembered`, `merged`, `recorded`), and:
+Steps are those that a drain reports (`begun`, `read`, `quarantined`, `remembered`, `merged`,
+`recorded`), and:
 
     intake     files were taken in
     data       a data file of the batch's write appears
@@ -18,8 +20,8 @@ Steps are those that a drain reports (`begun`, `read`, `quarantined`, `remembere
     committed  the checkpoint's commit file of the batch appears
     time       milliseconds since the drain began, given in place of the batch
 
-<home>/fired appears when the fault happens and contains the JVM's process id; <home>/outcome.json has the outcome of
-the last step that ended by itself, its exit code, and the code of its error.
+<home>/fired appears when the fault happens and contains the JVM's process id; <home>/outcome.json
+has the outcome of the last step that ended by itself, its exit code, and the code of its error.
 """
 
 from __future__ import annotations
@@ -85,7 +87,9 @@ class PlannedFault:
 
     @contextmanager
     def armed(self, stop: Stop) -> Iterator[None]:
-        """Watch for the steps that no callback reports (files, time) until the block ends. `stop`: of the drain."""
+        """Watch for the steps that no callback reports (files, time) until the block ends. `stop`:
+        of the drain.
+        """
         self._stop = stop
         there = self._there(self._layout)
         if there:
@@ -130,7 +134,8 @@ class PlannedFault:
         if self._act == "kill":
             self._die()
         elif self._act == "term":
-            # to the main thread: it waits for Spark, and Python runs signal handlers only in the main thread
+            # to the main thread: it waits for Spark, and Python runs signal handlers only in the
+            # main thread
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
             self._wait(lambda: bool(self._stop.why))
         else:
@@ -172,7 +177,9 @@ def _names(directory: Path) -> list[str]:
 
 
 def done(spark: SparkSession, request: Request, home: Path, entry: Mapping[str, Any]) -> Exit:
-    """Do the step of `entry`, a drain under its fault. Returns the exit code, unless the fault killed this process."""
+    """Do the step of `entry`, a drain under its fault. Returns the exit code, unless the fault
+    killed this process.
+    """
     is_drain = request.step == "drain"
     work = _drain(spark, request, home, entry) if is_drain else partial(steps.work, request, spark)
     report, code = attempt(request, work)
@@ -205,7 +212,9 @@ def _drain(
 
 
 def main(plan: Sequence[Mapping[str, Any]]) -> int:
-    """Do the entries of the plan in turn. Returns the exit code of the first that failed, or of the last."""
+    """Do the entries of the plan in turn. Returns the exit code of the first that failed, or of the
+    last.
+    """
     spark = session("draindown fault", size="small")
     codes = (
         done(spark, Request.decode(entry["request"]), Path(entry["home"]), entry) for entry in plan

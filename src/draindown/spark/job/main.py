@@ -1,4 +1,6 @@
-"""One step in a driver: run it, name the cause of a failure, write its report. Never raises what the step raised."""
+"""One step in a driver: run it, name the cause of a failure, write its report. Never raises what
+the step raised.
+"""
 
 from __future__ import annotations
 
@@ -60,13 +62,15 @@ def attempt(
     tell: Callable[[DraindownError], None] = _tell,
     stop: Stop | None = None,
 ) -> tuple[StepReport, Exit]:
-    """Run a step. Returns its report, which is written whether or not the step failed, and its exit code.
+    """Run a step. Returns its report, which is written whether or not the step failed, and its exit
+    code.
 
     Without its lake, the step does not run and its report is not written.
 
-    The first SIGTERM or SIGINT ends the step before the next batch, the second at once; the next run resumes. If the
-    report can't be written, it has an error, and the exit code is not DONE. `tell` is called with the error of a step
-    that failed. `stop`: shared with the steps that follow in this process.
+    The first SIGTERM or SIGINT ends the step before the next batch, the second at once; the next
+    run resumes. If the report can't be written, it has an error, and the exit code is not DONE.
+    `tell` is called with the error of a step that failed. `stop`: shared with the steps that follow
+    in this process.
     """
     started, stop = now(), stop or Stop()
     if (missing := _missing_lake(request)) is not None:  # a report would begin another one
@@ -102,7 +106,9 @@ def _missing_lake(request: Request) -> DraindownError | None:
 
 
 def _say(text: str) -> None:
-    """Print to stderr. That its reader is gone, as once a task's runner was killed, must not cost the report."""
+    """Print to stderr. That its reader is gone, as once a task's runner was killed, must not cost
+    the report.
+    """
     with contextlib.suppress(OSError):
         print(text, file=sys.stderr, flush=True)
 
@@ -115,7 +121,8 @@ def _died(before: Unfinished) -> Finding:
 def _left(
     request: Request, result: StepReport, code: Exit, make_room: Callable[[], None]
 ) -> tuple[StepReport, Exit]:
-    """Write the report. If that fails, as on a full disk, return one with an error, for a step that succeeded too.
+    """Write the report. If that fails, as on a full disk, return one with an error, for a step that
+    succeeded too.
 
     `make_room` gives back what was kept for this.
     """
@@ -144,7 +151,9 @@ def _write(request: Request, result: StepReport, make_room: Callable[[], None]) 
 
 
 def _with_sums(request: Request, result: StepReport) -> StepReport:
-    """Return the report with the sums of its run; if they can't be made, with a finding that says so."""
+    """Return the report with the sums of its run; if they can't be made, with a finding that says
+    so.
+    """
     try:
         [summed] = starts.with_sums(request.layout, [result])
     except Exception as error:  # noqa: BLE001 - a bug in the sums must not cost the report
@@ -171,7 +180,8 @@ def logged(error: Exception, request: Request) -> str:
 
 
 def _named(error: Exception, request: Request, stop: Stop) -> DraindownError:
-    """Return the error to report: `error` itself if it is draindown's, else one that names the cause.
+    """Return the error to report: `error` itself if it is draindown's, else one that names the
+    cause.
 
     The trace of a foreign error goes to the driver log.
     """
@@ -203,7 +213,8 @@ def _tried(request: Request) -> str:
 
 
 def _stopped(error: Exception, request: Request, stop: Stop) -> TransientError | None:
-    """Return the error `stopped` if Spark ended because of a signal: what fails then is not a crash. Else None.
+    """Return the error `stopped` if Spark ended because of a signal: what fails then is not a
+    crash. Else None.
 
     On a cluster Spark also ends if the master is gone, or ends the application: `cluster-gone`.
     """
@@ -225,10 +236,11 @@ def _stopped(error: Exception, request: Request, stop: Stop) -> TransientError |
 
 
 def _jvm_gone(error: Exception, request: Request, log: str) -> TransientError | None:
-    """Return the error `jvm-gone` if the JVM that started this process no longer answers. Else None.
+    """Return the error `jvm-gone` if the JVM that started this process no longer answers. Else
+    None.
 
-    Under spark-submit the JVM is the parent of this process: its exit code can't be read here. One that lives although
-    an answer of it was lost is a crash.
+    Under spark-submit the JVM is the parent of this process: its exit code can't be read here. One
+    that lives although an answer of it was lost is a crash.
     """
     unanswered = any(isinstance(one, _NO_ANSWER) for one in storage.causes(error))
     if _ended(error) is not None or not unanswered or context_state() != "gone":
@@ -267,7 +279,9 @@ def _out_of_memory(error: Exception, request: Request) -> TerminalError:
 
 
 def _ended(error: Exception) -> int | None:
-    """Return the exit code of the JVM that this process started; None if it started none, or it still runs."""
+    """Return the exit code of the JVM that this process started; None if it started none, or it
+    still runs.
+    """
     process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
     if process is None:
         return None
@@ -278,7 +292,9 @@ def _ended(error: Exception) -> int | None:
 
 
 def failed(request: Request, error: DraindownError, started: datetime) -> StepReport:
-    """Return the report of a step that failed: the error, and for a drain the batches done before it."""
+    """Return the report of a step that failed: the error, and for a drain the batches done before
+    it.
+    """
     part, findings = _done_so_far(request) if request.step == "drain" else (None, [])
     return report.of(
         request,

@@ -1,4 +1,6 @@
-"""The steps of a flow in one process: what each runs, which follows which, and the spark-submit job around them."""
+"""The steps of a flow in one process: what each runs, which follows which, and the spark-submit job
+around them.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def work(
     progress: Callable[[str], None] = print,
     source: Source | None = None,
 ) -> StepReport:
-    """Run the step of a request. Raises the step's errors. `progress`, `source`: as for `run_drain`."""
+    """Run the step of a request. Raises the step's errors. `progress`, `source`: as for
+    `run_drain`.
+    """
     # imported by the step that needs them: Great Expectations and Delta take seconds
     if request.step == "drain":
         from draindown.spark.runs.dispatch import run_drain
@@ -52,7 +56,8 @@ def in_turn(requests: Iterable[Request], run: Callable[[Request], Exit]) -> bool
 
 
 def following(request: Request, stop: Stop) -> Iterator[Request]:
-    """Yield the request of each step that the driver of `request` does next, when it is due; none once it is to stop.
+    """Yield the request of each step that the driver of `request` does next, when it is due; none
+    once it is to stop.
 
     A compaction is left to a driver of its own where flows that read the table would wait for it.
     """
@@ -63,9 +68,11 @@ def following(request: Request, stop: Stop) -> Iterator[Request]:
 
 
 def job_main(step: Step, argv: list[str] | None = None) -> NoReturn:
-    """Run a job of jobs/: the step, then those that its request names. Exits with the code of the step, one of `Exit`.
+    """Run a job of jobs/: the step, then those that its request names. Exits with the code of the
+    step, one of `Exit`.
 
-    Prints a line to stdout at the end of each step, and at the beginning of each that follows (`runs.step_lines`).
+    Prints a line to stdout at the end of each step, and at the beginning of each that follows
+    (`runs.step_lines`).
     """
     panics.without_backtrace()
     parser = argparse.ArgumentParser(prog=f"{step}.py", description=f"The {step} step of one flow.")
@@ -80,7 +87,8 @@ def job_main(step: Step, argv: list[str] | None = None) -> NoReturn:
 
 
 def run(request: Request, session_of: Callable[[Request], SparkSession]) -> Exit:
-    """Run a step, then those that its request names. Return the exit code of the step, whatever becomes of the others.
+    """Run a step, then those that its request names. Return the exit code of the step, whatever
+    becomes of the others.
 
     When they begin, the step's report is written and its lease given back.
     """

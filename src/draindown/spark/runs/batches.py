@@ -39,7 +39,8 @@ def batches_of(
 def refuse_unresolved(request: Request, spark: SparkSession) -> None:
     """Refuse expressions of the flow that Spark can't resolve, before anything is pinned.
 
-    A derivation is resolved by each batch, against its source. Raises TerminalError `invalid-pipeline`.
+    A derivation is resolved by each batch, against its source. Raises TerminalError
+    `invalid-pipeline`.
     """
     if isinstance(request.declared, DerivedFlow):
         return

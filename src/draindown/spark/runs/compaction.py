@@ -1,4 +1,6 @@
-"""The compact step: rewrite fragmented partitions, by OPTIMIZE and purge or apart, then VACUUM. Changes no row."""
+"""The compact step: rewrite fragmented partitions, by OPTIMIZE and purge or apart, then VACUUM.
+Changes no row.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,13 @@ from draindown.spark.sql import quoted
 from draindown.spec.targets import RETAIN_FLOOR
 
 Check = Callable[[], None]
-"""Raises TransientError `lease-lost` unless the lease is certainly held. Called right before each write."""
+"""Raises TransientError `lease-lost` unless the lease is certainly held. Called right before each
+write.
+"""
 PARTITIONS_AT_ONCE = 200
-"""Maximum partitions of one OPTIMIZE: the driver plans its predicate, and its commit should stay small."""
+"""Maximum partitions of one OPTIMIZE: the driver plans its predicate, and its commit should stay
+small.
+"""
 _LOG_RETENTION = "delta.logRetentionDuration"
 _DEFAULT_LOG_RETENTION = 30 * 86400
 
@@ -56,8 +62,8 @@ class Rewritten:
 def compact(request: Request, spark: SparkSession) -> StepReport:
     """Run the maintenance that is due, under the flow's lease. The outcome is `idle` if none is.
 
-    Raises TransientError `lease-held`, `lease-lost`; TerminalError `vacuum-below-floor` if a table's retention of
-    removed files is below seven days.
+    Raises TransientError `lease-held`, `lease-lost`; TerminalError `vacuum-below-floor` if a
+    table's retention of removed files is below seven days.
     """
     with open_flow(request, spark, Needs.LEASE) as flow:
         return _compact(request, spark, flow.check)
@@ -95,7 +101,9 @@ def _each(table: Table) -> list[Partition]:
 def rewrite(
     spark: SparkSession, table: Table, target_file_size: int, check: Check, *, force: bool = False
 ) -> Rewritten:
-    """Compact small files and purge deleted rows in the partitions that `table` lists. `check`: before each commit."""
+    """Compact small files and purge deleted rows in the partitions that `table` lists. `check`:
+    before each commit.
+    """
     if table.apart:
         files = OpenAndClosed(
             spark, table.path, target_file_size, 0 if force else compaction.DELETED_RATIO
@@ -152,7 +160,8 @@ def _metrics(row: Any) -> Rewritten:
 def predicate(partitions: Sequence[Partition]) -> str:
     """Return SQL that matches exactly these partitions.
 
-    Empty if the table has no partitions or a partition value has a type without a literal; it then covers the table.
+    Empty if the table has no partitions or a partition value has a type without a literal; it then
+    covers the table.
     """
     try:
         return " OR ".join(f"({_all_of(p)})" for p in partitions if p.values)
@@ -188,12 +197,15 @@ def _literal(value: object) -> str:
 
 
 def vacuum(spark: SparkSession, path: str, retain: int, check: Check) -> int:
-    """VACUUM files that were removed from the table more than `retain` seconds ago. Return the number of files deleted.
+    """VACUUM files that were removed from the table more than `retain` seconds ago. Return the
+    number of files deleted.
 
-    Delta reads the retention from the table's properties and ignores a `RETAIN` clause. If `retain` is longer than the
-    table's retention, the property is raised to it. `check`: before each of both.
+    Delta reads the retention from the table's properties and ignores a `RETAIN` clause. If `retain`
+    is longer than the table's retention, the property is raised to it. `check`: before each of
+    both.
 
-    Raises TerminalError `vacuum-below-floor` if `retain` or the table's retention is below seven days.
+    Raises TerminalError `vacuum-below-floor` if `retain` or the table's retention is below seven
+    days.
     """
     _refuse_below_floor(path, retain)
     raised = compaction.retention_of(TableLog(path)) < retain
@@ -204,8 +216,9 @@ def vacuum(spark: SparkSession, path: str, retain: int, check: Check) -> int:
     try:
         spark.sql(f"VACUUM {_table(path)} LITE")
     except PySparkException as error:
-        # VACUUM LITE needs the log back to the last VACUUM. A full VACUUM keeps only the removed files that the log
-        # still lists, and right after the retention was raised the log lists too few.
+        # VACUUM LITE needs the log back to the last VACUUM. A full VACUUM keeps only the removed
+        # files that the log still lists, and right after the retention was raised the log lists too
+        # few.
         if error.getCondition() != "DELTA_CANNOT_VACUUM_LITE" or raised:
             raise
         spark.sql(f"VACUUM {_table(path)}")

@@ -24,8 +24,8 @@ def run_drain(
 ) -> StepReport:
     """Run the drain step of `request` in the mode that it asks for. Idempotent.
 
-    `source`: the source as the run's plan saw it, if this process made the plan. Raises the errors of the mode's
-    function.
+    `source`: the source as the run's plan saw it, if this process made the plan. Raises the errors
+    of the mode's function.
     """
     if request.replay is not None:
         return replay_input.replay(request, spark, stop=stop, progress=progress)

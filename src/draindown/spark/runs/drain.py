@@ -1,4 +1,6 @@
-"""The drain: one AvailableNow query over the intake, one slice per batch, stopped only between batches."""
+"""The drain: one AvailableNow query over the intake, one slice per batch, stopped only between
+batches.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ class _Drain:
     failure: BaseException | None = None
 
     def __call__(self, references: DataFrame, batch: int) -> None:
-        """Spark's `foreachBatch` function. Stores the Python exception, of which Spark's error only has the text."""
+        """Spark's `foreachBatch` function. Stores the Python exception, of which Spark's error only
+        has the text.
+        """
         try:
             why = self.bounds.reached(len(self.rows))
             if why:
@@ -90,7 +94,9 @@ class _Drain:
         self.progress(batch_lines.told(row, self.source.unit))
 
     def _pinned(self, references: DataFrame, number: int) -> Slice:
-        """Return the slice that the checkpoint binds to a batch, read without Spark where its commit can be."""
+        """Return the slice that the checkpoint binds to a batch, read without Spark where its
+        commit can be.
+        """
         bound = Checkpoint(self.layout.checkpoint(self.generation)).last_offset
         found = None
         if bound == (number, slice_of(number) + 1):
@@ -100,7 +106,8 @@ class _Drain:
 
 def _collected(references: DataFrame) -> Slice:
     """Return the slice whose rows Spark hands to a batch."""
-    # Spark returns naive local times; an aware one is unambiguous in the hour that a clock change repeats
+    # Spark returns naive local times; an aware one is unambiguous in the hour that a clock change
+    # repeats
     rows = [
         {
             name: value.astimezone() if isinstance(value, datetime) else value
@@ -122,13 +129,15 @@ def drain(
     tuning: Tuning = TUNING,
     source: Source | None = None,
 ) -> StepReport:
-    """Drain the flow's backlog and return the report. Idempotent: after a crash, the next call resumes.
+    """Drain the flow's backlog and return the report. Idempotent: after a crash, the next call
+    resumes.
 
-    `source`: the source as the run's plan saw it, if this process made the plan. Batches that were committed before
-    an error are in the ledger.
+    `source`: the source as the run's plan saw it, if this process made the plan. Batches that were
+    committed before an error are in the ledger.
 
-    Raises TransientError `lease-held`, `lease-lost`, `query-died`; TerminalError `invalid-pipeline`,
-    `backlog-expires`, and the errors of a checkpoint, an input or a table that was changed from outside.
+    Raises TransientError `lease-held`, `lease-lost`, `query-died`; TerminalError
+    `invalid-pipeline`, `backlog-expires`, and the errors of a checkpoint, an input or a table that
+    was changed from outside.
     """
     source = source or source_of(request)
     with open_flow(request, spark, Needs.RESUMED) as flow:
@@ -160,11 +169,12 @@ def under_lease(
     tuning: Tuning = TUNING,
     source: Source | None = None,
 ) -> tuple[StepReport, Look]:
-    """Drain a flow that the caller has opened and whose generation can resume. Also returns what is left to read.
+    """Drain a flow that the caller has opened and whose generation can resume. Also returns what is
+    left to read.
 
-    `reached` is called with each step's name when the step completes: those of each batch, then `drained`, `feed` (the
-    table has what its readers need) and `looked` (at what waits). It raises if the lease is lost, which aborts the
-    drain before the next step writes.
+    `reached` is called with each step's name when the step completes: those of each batch, then
+    `drained`, `feed` (the table has what its readers need) and `looked` (at what waits). It raises
+    if the lease is lost, which aborts the drain before the next step writes.
     """
     started, layout = now(), request.layout
     source = source or source_of(request)
@@ -215,11 +225,12 @@ def _drained(
 ) -> tuple[Backlog, str, str | None]:
     """Pin new input and drain it, in portions.
 
-    If the backlog is large and the batch size adapts to memory, the first portions are small. The next batches are
-    sized by the memory that these used, and the first rows are in the table long before the last unit was pinned.
+    If the backlog is large and the batch size adapts to memory, the first portions are small. The
+    next batches are sized by the memory that these used, and the first rows are in the table long
+    before the last unit was pinned.
 
-    Returns the backlog before, the reasons for the batch sizes, and the bound that stopped the drain early (None if
-    none did).
+    Returns the backlog before, the reasons for the batch sizes, and the bound that stopped the
+    drain early (None if none did).
     """
     source, workers, layout = request.declared.source, cluster.workers(spark), request.layout
     bound = batch_size.bound_now(layout, source, workers.memory, workers.number)
@@ -242,7 +253,9 @@ def _drained(
 
 
 def _drop_raw(request: Request, at: datetime) -> None:
-    """Drop raw records that are older than the flow keeps them. A rebuild in progress may have pinned them."""
+    """Drop raw records that are older than the flow keeps them. A rebuild in progress may have
+    pinned them.
+    """
     declared = request.declared
     keep = declared.source.raw_for if isinstance(declared, FlowSpec) else None
     if keep and not Path(request.layout.live.rebuild).exists():
@@ -312,10 +325,11 @@ def _least(*values: float | int | None) -> float | None:
 
 
 def _switch_on_feed(request: Request, spark: SparkSession, layout: FlowLayout) -> None:
-    """Give the table of the request's flow what its readers need, in one commit. No-op if it has it, or has no readers.
+    """Give the table of the request's flow what its readers need, in one commit. No-op if it has
+    it, or has no readers.
 
-    Changes of earlier commits can't be read: a reader begins with a fill at a version that was published later. A
-    staged rebuild is left alone: its table is read by nobody.
+    Changes of earlier commits can't be read: a reader begins with a fill at a version that was
+    published later. A staged rebuild is left alone: its table is read by nobody.
     """
     log = TableLog(layout.table)
     if layout.staged or not readers.readers(request) or not log.exists:

@@ -1,4 +1,6 @@
-"""The rows that a fill sends, as portions: those of a version of the table, and what earlier versions had."""
+"""The rows that a fill sends, as portions: those of a version of the table, and what earlier
+versions had.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class FillRows:
     spark: SparkSession
 
     def keyed(self, rows: DataFrame) -> DataFrame:
-        """Return rows of the table with the keys that the sink knows, or of the quarantine as it gets them."""
+        """Return rows of the table with the keys that the sink knows, or of the quarantine as it
+        gets them.
+        """
         if self.sink.is_of_refused:
             return refused_rows(rows)
         return rows if self.request.declared.target.row_keys else keyed_by_origin(rows)
@@ -56,11 +60,12 @@ class FillRows:
         *,
         sent: Sequence[str] | None,
     ) -> list[Portions]:
-        """Return what differs between earlier versions and `version`, deletes first: a unique index may guard values.
+        """Return what differs between earlier versions and `version`, deletes first: a unique index
+        may guard values.
 
-        `sent`: the columns of the sink, which has the rows of the only base that match its condition. None: it may have
-        any row of any base, and gets all rows of `version` besides; so only keys that are gone are returned. Found
-        once, and persisted until `kept` closes.
+        `sent`: the columns of the sink, which has the rows of the only base that match its
+        condition. None: it may have any row of any base, and gets all rows of `version` besides; so
+        only keys that are gone are returned. Found once, and persisted until `kept` closes.
         """
         table = self._matching(self._version(version))
         every = [self._version(base) for base in bases]

@@ -1,4 +1,6 @@
-"""Rewrite files of a history so that rows without an end, which later batches close, lie in files of their own."""
+"""Rewrite files of a history so that rows without an end, which later batches close, lie in files
+of their own.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,14 @@ from draindown.spec.names import END_AT, START_AT
 
 
 class OpenAndClosed:
-    """The files of a history at its newest version, to be rewritten in one commit that changes no row.
+    """The files of a history at its newest version, to be rewritten in one commit that changes no
+    row.
 
-    OPTIMIZE puts any files of a partition together, so that nearly every file has some row without an end: none of
-    them could be left out by the statistics of `__END_AT`. Delta's API has no other way to rewrite chosen files, so
-    that takes the transaction from its JVM library, as OPTIMIZE itself uses it: it fails if another commit removed or
-    changed one of the files meanwhile. tests/spark/test_open_and_closed.py pins what it does.
+    OPTIMIZE puts any files of a partition together, so that nearly every file has some row without
+    an end: none of them could be left out by the statistics of `__END_AT`. Delta's API has no other
+    way to rewrite chosen files, so that takes the transaction from its JVM library, as OPTIMIZE
+    itself uses it: it fails if another commit removed or changed one of the files meanwhile.
+    tests/spark/test_open_and_closed.py pins what it does.
     """
 
     def __init__(self, spark: SparkSession, path: str, target_file_size: int, ratio: float) -> None:
@@ -34,7 +38,8 @@ class OpenAndClosed:
         )
 
     def rewrite(self, predicate: str) -> tuple[int, int, int]:
-        """Rewrite the files that `worth_rewriting` names. `predicate`: SQL over the partition columns; empty for all.
+        """Rewrite the files that `worth_rewriting` names. `predicate`: SQL over the partition
+        columns; empty for all.
 
         Returns the number of files before and after, and the bytes of the latter.
         """
@@ -56,7 +61,9 @@ class OpenAndClosed:
         return len(removed), len(added), sum(one.size() for one in added)
 
     def _by_partition(self, transaction: Any, predicate: str) -> Iterable[Sequence[HistoryFile]]:
-        """Return the files of the partitions that a predicate chooses. The transaction notes that it read them."""
+        """Return the files of the partitions that a predicate chooses. The transaction notes that
+        it read them.
+        """
         parser = self._spark._jsparkSession.sessionState().sqlParser()
         wanted = self._seq([parser.parseExpression(predicate)] if predicate else [])
         paths = {one.path() for one in self._list(transaction.filterFiles(wanted, False))}
@@ -70,9 +77,11 @@ class OpenAndClosed:
         return found.values()
 
     def _written(self, transaction: Any, files: Sequence[HistoryFile]) -> list[Any]:
-        """Write the rows of some files of one partition, open and closed ones apart. Return the added files.
+        """Write the rows of some files of one partition, open and closed ones apart. Return the
+        added files.
 
-        Open rows are ordered by key, closed ones by their end: files of rows that ended long ago are left out whole.
+        Open rows are ordered by key, closed ones by their end: files of rows that ended long ago
+        are left out whole.
         """
         none, weight = self._jvm.scala.Option.empty(), sum(one.size for one in files)
         listed = self._seq([one.add for one in files])
@@ -103,7 +112,9 @@ class OpenAndClosed:
 
 
 def _file(add: Any, end: Sequence[str]) -> HistoryFile:
-    """Return a file as Delta's JVM library has it. `end`: the path of the statistics of a row's end."""
+    """Return a file as Delta's JVM library has it. `end`: the path of the statistics of a row's
+    end.
+    """
     stats = json.loads(add.stats() or "{}")
     rows, nulls, vector = stats.get("numRecords"), stats.get("nullCount", {}), add.deletionVector()
     for name in end:

@@ -1,4 +1,6 @@
-"""Open a flow from a Spark driver: the JVM holds the lease too, and Spark restores table properties after a crash."""
+"""Open a flow from a Spark driver: the JVM holds the lease too, and Spark restores table properties
+after a crash.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class _Driver:
     request: Request
 
     def hold(self, lease: Lease) -> None:
-        """Make the JVM hold the lease too, because it can outlive the Python process and still commit."""
+        """Make the JVM hold the lease too, because it can outlive the Python process and still
+        commit.
+        """
         cluster.refuse_unfit(self.spark, self.request)
         lease.hand_to_jvm(self.spark._jvm)
 

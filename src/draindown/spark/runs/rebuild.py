@@ -1,6 +1,7 @@
 """The rebuild: drain all input into staged tables, then swap them in with one commit.
 
-One lease is held from the first batch to the last step. After a stop or a crash, the same command resumes.
+One lease is held from the first batch to the last step. After a stop or a crash, the same command
+resumes.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ def rebuild(
 ) -> StepReport:
     """Rebuild the flow's table, or resume a rebuild in progress. Idempotent.
 
-    `reached` is called with the steps of each batch, `staged` before the swap, `swapped` after it, and the steps of
-    `recovery.swap.finish`. If `stop` ends the rebuild between two batches, its outcome is `bounded` and the live table
-    is unchanged.
+    `reached` is called with the steps of each batch, `staged` before the swap, `swapped` after it,
+    and the steps of `recovery.swap.finish`. If `stop` ends the rebuild between two batches, its
+    outcome is `bounded` and the live table is unchanged.
 
-    Raises TransientError `lease-held`, `lease-lost`, `sink-batch-in-flight`; TerminalError `rebuild-damaged`,
-    `invalid-pipeline`, `table-restricted`, and the errors of `recovery.rebuild.begin`, a drain and
-    `recovery.swap.finish`.
+    Raises TransientError `lease-held`, `lease-lost`, `sink-batch-in-flight`; TerminalError
+    `rebuild-damaged`, `invalid-pipeline`, `table-restricted`, and the errors of
+    `recovery.rebuild.begin`, a drain and `recovery.swap.finish`.
     """
     started = now()
     with open_flow(request, spark, Needs.SETTLED, reached=reached) as flow:
@@ -90,7 +91,9 @@ def rebuild(
 
 
 def _staged(request: Request, begun: Rebuild) -> Request:
-    """Return the request of a drain into the staged tables, without `max_batches` and `deadline`."""
+    """Return the request of a drain into the staged tables, without `max_batches` and
+    `deadline`.
+    """
     flow = request.declared.model_copy(update={"max_batches": None, "deadline": None})
     spec = request.spec.model_copy(update={"flows": {**request.spec.flows, request.flow: flow}})
     bounds = {"max_batches": None, "deadline": None}
@@ -120,7 +123,9 @@ def _swap(staged: Request, spark: SparkSession, reached: StepHook) -> None:
 
 
 def _read_up_to(request: Request) -> None:
-    """Tell the source what the live generation needs from now on: no run may follow while it is quiet."""
+    """Tell the source what the live generation needs from now on: no run may follow while it is
+    quiet.
+    """
     generation = generations.generation(request.layout)
     if following := source_of(request).following:
         following.read_up_to(generation, generations.first_unread(request.layout, generation))

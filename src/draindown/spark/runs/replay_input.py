@@ -1,8 +1,8 @@
 """Replay of input: read named units or a time range again, beside the live checkpoint.
 
-Each slice is a batch of kind `replay` in the ledger. Its transaction id names the replay, so that the same command
-resumes after a crash. The sequence guard keeps newer rows unchanged; a derived flow computes the keys that the slice
-touched again, from its sources as the newest batch has them.
+Each slice is a batch of kind `replay` in the ledger. Its transaction id names the replay, so that
+the same command resumes after a crash. The sequence guard keeps newer rows unchanged; a derived
+flow computes the keys that the slice touched again, from its sources as the newest batch has them.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ def replay(
     progress: Callable[[str], None] = print,
     reached: StepHook = ignore_step,
 ) -> StepReport:
-    """Replay the input that `request.replay` selects. Idempotent: slices that were replayed before are skipped.
+    """Replay the input that `request.replay` selects. Idempotent: slices that were replayed before
+    are skipped.
 
     Stops between batches at the bounds of the request. The flow's own bounds apply to drains only.
 
-    Raises TransientError `lease-held`, `lease-lost`; TerminalError `replay-input-gone`, and the errors of
-    `recovery.replay.find` and of a drain.
+    Raises TransientError `lease-held`, `lease-lost`; TerminalError `replay-input-gone`, and the
+    errors of `recovery.replay.find` and of a drain.
     """
     started, layout, source = now(), request.layout, source_of(request)
     with open_flow(request, spark, Needs.RESUMED) as flow:

@@ -1,10 +1,11 @@
-"""Replay of quarantined rows: batches of kind `quarantine` in the ledger, outside the stream, under the same lease.
+"""Replay of quarantined rows: batches of kind `quarantine` in the ledger, outside the stream, under
+the same lease.
 
-Refused records are parsed with the current contract. Withdrawn rows skip the contract: a separate batch writes them
-back to the target unchanged, unless the target has a newer change of their key.
+Refused records are parsed with the current contract. Withdrawn rows skip the contract: a separate
+batch writes them back to the target unchanged, unless the target has a newer change of their key.
 
-A row that is refused again stays open in the quarantine. The rows to release are recorded before the MERGE, so that a
-crash after the MERGE can't leave applied rows open.
+A row that is refused again stays open in the quarantine. The rows to release are recorded before
+the MERGE, so that a crash after the MERGE can't leave applied rows open.
 """
 
 from __future__ import annotations
@@ -57,10 +58,11 @@ _DELIVER = "deliver these records again in a new file, and leave their ids out o
 
 
 def replay(request: Request, spark: SparkSession) -> StepReport:
-    """Parse the rows in `request.quarantine_ids` with the current contract and apply the accepted ones. Idempotent.
+    """Parse the rows in `request.quarantine_ids` with the current contract and apply the accepted
+    ones. Idempotent.
 
-    Raises TransientError `lease-held`, `lease-lost`; TerminalError `rows-not-whole`, `rows-not-restorable`,
-    `rows-not-read`, `rebuild-unfinished`, and the errors of a drain.
+    Raises TransientError `lease-held`, `lease-lost`; TerminalError `rows-not-whole`,
+    `rows-not-restorable`, `rows-not-read`, `rebuild-unfinished`, and the errors of a drain.
     """
     started, layout, done = now(), request.layout, list[BatchRow]()
     wanted = request.quarantine_ids or ()
@@ -132,7 +134,8 @@ def _chosen(request: Request, wanted: Sequence[str]) -> list[dict[str, Any]]:
 def _refuse_unnamed(request: Request, rows: Sequence[Mapping[str, Any]]) -> None:
     """Refuse rows whose cells nothing names: the intake that had the header of their file was lost.
 
-    Taken in the order of the contract, values would stand in other columns. Raises TerminalError `rows-not-whole`.
+    Taken in the order of the contract, values would stand in other columns. Raises TerminalError
+    `rows-not-whole`.
     """
     if not request.flow_spec.source.has_header:
         return
@@ -154,7 +157,8 @@ def _headers(request: Request, rows: Sequence[Mapping[str, Any]]) -> Mapping[str
 
 
 def _refuse_unread(request: Request, generation: int, chosen: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse rows whose own batch is not committed yet, if the target has no keys: both would append them.
+    """Refuse rows whose own batch is not committed yet, if the target has no keys: both would
+    append them.
 
     Raises TerminalError `rows-not-read`.
     """
@@ -175,7 +179,8 @@ def _refuse_unread(request: Request, generation: int, chosen: Sequence[Mapping[s
 
 
 def _of_one_log(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Return rows in batches in which each place occurs once: a batch knows its records by their places.
+    """Return rows in batches in which each place occurs once: a batch knows its records by their
+    places.
 
     Several rows have one place if a topic was created again: one row of each topic of the name.
     """
@@ -234,7 +239,8 @@ def _restored(
     if not TableLog(path).exists:
         raise _not_restorable(request, len(rows), f"there is no table at {path}")
     schema = spark.read.format("delta").load(path).schema
-    # a column of a type that JSON can't represent was added after the withdrawal, so it is NULL in these rows
+    # a column of a type that JSON can't represent was added after the withdrawal, so it is NULL in
+    # these rows
     without = {CHANGED_AT, *json_rows.unwritable(schema)}
     if (
         request.flow_spec.target.history is not None
@@ -273,7 +279,9 @@ def _origin(row: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def _reads(spark: SparkSession, request: Request, rows: Sequence[Mapping[str, Any]]) -> list[Read]:
-    """Return the rows as records that were read, one frame per header or shape, with the places of `GivenRecords`."""
+    """Return the rows as records that were read, one frame per header or shape, with the places of
+    `GivenRecords`.
+    """
     headers = _headers(request, rows)
 
     def form_of(row: Mapping[str, Any]) -> tuple[str, str]:

@@ -1,12 +1,14 @@
-"""Fill a sink: send it every row of the table that it should hold, and have it delete what the table does not have.
+"""Fill a sink: send it every row of the table that it should hold, and have it delete what the
+table does not have.
 
-The rows go out in portions, each with an identity of its own, from one version of the table under the flow's lease. A
-fill that was interrupted goes on with its next portion while the table is at that version, and begins again otherwise:
-batches that ran in between have sent newer rows.
+The rows go out in portions, each with an identity of its own, from one version of the table under
+the flow's lease. A fill that was interrupted goes on with its next portion while the table is at
+that version, and begins again otherwise: batches that ran in between have sent newer rows.
 
-A sink that was as the table until a rebuild took its place gets what differs from the version before. Any other gets
-deletes for keys that such versions had, and then all rows, by whole files: these are read once to send, and once more
-for their keys where the sink deletes what the table does not have.
+A sink that was as the table until a rebuild took its place gets what differs from the version
+before. Any other gets deletes for keys that such versions had, and then all rows, by whole files:
+these are read once to send, and once more for their keys where the sink deletes what the table does
+not have.
 """
 
 from __future__ import annotations
@@ -44,9 +46,10 @@ from draindown.spark.targets.table_files import TableFiles
 class Filled:
     """What a fill did.
 
-    `compared`: the versions from before rebuilds that the table was compared with. `whole`: whether every row was sent,
-    or what differs. `gone`: keys that only these versions have, sent as deletes. `deleted`: other rows that the sink
-    had and the table does not; None if the sink can't delete by absence.
+    `compared`: the versions from before rebuilds that the table was compared with. `whole`: whether
+    every row was sent, or what differs. `gone`: keys that only these versions have, sent as
+    deletes. `deleted`: other rows that the sink had and the table does not; None if the sink can't
+    delete by absence.
     """
 
     sink: str
@@ -67,7 +70,8 @@ class Filled:
 class _Work:
     """A fill in progress: its sink, and the rows that the sink may hold.
 
-    `parts`: what is sent, in this order. `every`: all rows, the last of the parts unless only what differs is sent.
+    `parts`: what is sent, in this order. `every`: all rows, the last of the parts unless only what
+    differs is sent.
     """
 
     request: Request
@@ -89,7 +93,9 @@ class _Work:
         raise IndexError(number)
 
     def judged(self, rows: DataFrame, kept: ExitStack) -> tuple[Judged, Share]:
-        """Return the rows of a portion, and what the sink gets of it: each delete is of a row that it may have."""
+        """Return the rows of a portion, and what the sink gets of it: each delete is of a row that
+        it may have.
+        """
         was = was_of({self.name: self.wanted.spec}, rows.sparkSession)
         judged = Judged(
             rows.withColumns({name: F.col(FATE) == "delete" for name in was}), [self.wanted], kept
@@ -106,7 +112,9 @@ class _Work:
         )
 
     def guarded(self, judged: Judged, share: Share) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that are sent while the lease is held. Raises TransientError `lease-lost`."""
+        """Yield the rows that are sent while the lease is held. Raises TransientError
+        `lease-lost`.
+        """
         for part in judged.rows(share):
             self.flow.check()
             yield part
@@ -130,11 +138,11 @@ def fill(
 ) -> Filled:
     """Fill a sink of the request's flow. After a crash the same call goes on.
 
-    With `accept_missing` a version from before a rebuild may be gone: keys that only it had stay in a sink that can't
-    delete by absence.
+    With `accept_missing` a version from before a rebuild may be gone: keys that only it had stay in
+    a sink that can't delete by absence.
 
-    Raises TransientError `lease-held`, `lease-lost`, `sink-batch-in-flight`; TerminalError `nothing-to-fill`,
-    `history-gone`, and the errors of resuming a flow and of the sink.
+    Raises TransientError `lease-held`, `lease-lost`, `sink-batch-in-flight`; TerminalError
+    `nothing-to-fill`, `history-gone`, and the errors of resuming a flow and of the sink.
     """
     sink = request.declared.also_to[name]
     with (
@@ -177,7 +185,9 @@ def fill(
 
 
 def _asked(request: Request, name: str, target: Sink, new: Fill, accept_missing: bool) -> Fill:
-    """Return the fill with what it compares. The base is enough where the sink has all that was sent before it."""
+    """Return the fill with what it compares. The base is enough where the sink has all that was
+    sent before it.
+    """
     state = SinkState.read(request.layout, name)
     known = () if request.declared.also_to[name].is_of_refused else state.bases
     command = fill_command(request, name)
@@ -261,7 +271,9 @@ def _send(work: _Work, progress: Callable[[str], None]) -> Filled:
 
 
 def _end(work: _Work, end: SinkBatch) -> int | None:
-    """Have the sink record the end, and delete what the table does not have where it got every row."""
+    """Have the sink record the end, and delete what the table does not have where it got every
+    row.
+    """
     columns = list(work.wanted.columns.values())
     if work.fill.whole:
         return work.target.retain(end, columns, work.keys())
@@ -270,7 +282,9 @@ def _end(work: _Work, end: SinkBatch) -> int | None:
 
 
 def _ended(work: _Work, end: Sending) -> None:
-    """Write down that the sink is as the table. What it got before the fill does not count any more."""
+    """Write down that the sink is as the table. What it got before the fill does not count any
+    more.
+    """
     layout = work.request.layout
     state = SinkState.read(layout, work.name)
     left = replace(

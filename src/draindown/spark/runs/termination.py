@@ -12,13 +12,15 @@ _LOOK_SECONDS = 5
 def await_end(query: StreamingQuery, *, tried: str, next: str) -> None:
     """Return when the query has ended; raise as `awaitTermination` does if it failed.
 
-    A fatal error in the query's own error handling kills its thread before the thread releases the waiters, and
-    `awaitTermination` never returns. Seen: StackOverflowError in java.util.regex after an error in a Python worker.
+    A fatal error in the query's own error handling kills its thread before the thread releases the
+    waiters, and `awaitTermination` never returns. Seen: StackOverflowError in java.util.regex after
+    an error in a Python worker.
 
     Raises TransientError `query-died` in that case.
     """
     while not query.awaitTermination(_LOOK_SECONDS):
-        # The thread itself releases the latch. If the thread is gone, a second wait tells whether it released it.
+        # The thread itself releases the latch. If the thread is gone, a second wait tells whether
+        # it released it.
         if not _thread_lives(query) and not query.awaitTermination(_LOOK_SECONDS):
             raise TransientError(
                 "query-died",

@@ -1,8 +1,8 @@
 """Withdrawal: move unpublished rows that fail an expectation from the target to the quarantine.
 
-A withdrawal is a batch of kind `gate` in the ledger, outside the stream, under the same lease. The rows are written to
-the quarantine before they are deleted from the target. After a crash in between, the quarantine has rows that nothing
-counts (see `flow.withdrawals`).
+A withdrawal is a batch of kind `gate` in the ledger, outside the stream, under the same lease. The
+rows are written to the quarantine before they are deleted from the target. After a crash in
+between, the quarantine has rows that nothing counts (see `flow.withdrawals`).
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class _Found:
-    """The failing rows, persisted, with the table's columns and _RAW. `table`: all rows that were validated."""
+    """The failing rows, persisted, with the table's columns and _RAW. `table`: all rows that were
+    validated.
+    """
 
     plan: Plan
     rows: DataFrame
@@ -100,13 +102,14 @@ def withdraw(
     agreed: Callable[[Plan], bool],
     reached: StepHook = ignore_step,
 ) -> StepReport:
-    """Validate the unpublished rows against one expectation, and withdraw the failing ones if `agreed` returns true.
+    """Validate the unpublished rows against one expectation, and withdraw the failing ones if
+    `agreed` returns true.
 
     The outcome is `idle` if no row fails or `agreed` returns false. A crash needs no cleanup.
 
-    Raises TransientError `lease-held`, `lease-lost`, `table-moved`; TerminalError `withdraw-needs-keys`,
-    `unknown-expectation`, `not-row-level`, `not-judged`, `too-many-rows`, `rows-not-told-apart`, `row-not-exact`, and
-    the errors of resuming a flow.
+    Raises TransientError `lease-held`, `lease-lost`, `table-moved`; TerminalError
+    `withdraw-needs-keys`, `unknown-expectation`, `not-row-level`, `not-judged`, `too-many-rows`,
+    `rows-not-told-apart`, `row-not-exact`, and the errors of resuming a flow.
     """
     started, layout, done = now(), request.layout, list[BatchRow]()
     refuse_impossible(request, expectation)
@@ -156,7 +159,8 @@ def _failing(request: Request, spark: SparkSession, expectation: str) -> Iterato
 def _judged(
     request: Request, spark: SparkSession, expectation: str, state: Unpublished
 ) -> tuple[DataFrame, Expectation, list[str]] | None:
-    """Validate the unpublished rows. Return them with _MARK, the result, and the marks of the failing rows.
+    """Validate the unpublished rows. Return them with _MARK, the result, and the marks of the
+    failing rows.
 
     None if the expectation succeeds.
     """
@@ -166,7 +170,8 @@ def _judged(
 
     keys = request.flow_spec.target.row_keys
     changed = unpublished_rows(spark, request.layout.table, state).changed
-    # a hash, because PySpark would change keys on the way to Python: it converts timestamps to the local time zone
+    # a hash, because PySpark would change keys on the way to Python: it converts timestamps to the
+    # local time zone
     changed = changed.withColumn(_MARK, F.sha2(json_rows.encode(keys), 256))
     try:
         verdict, marks = gx.failing(request.suite, expectation, changed, _MARK, MOST)
@@ -255,7 +260,9 @@ def _take_out(
 
 
 def _as_kept(request: Request, writer: Writer, plan: Plan, rows: DataFrame) -> DataFrame:
-    """Return the rows in the quarantine's columns. The id includes the batch, because a row can be withdrawn again."""
+    """Return the rows in the quarantine's columns. The id includes the batch, because a row can be
+    withdrawn again.
+    """
     own, name = request.flow_spec.target.essential, plan.expectation
     parts = [
         F.lit(GATE),
@@ -264,7 +271,8 @@ def _as_kept(request: Request, writer: Writer, plan: Plan, rows: DataFrame) -> D
         json_rows.encode(own),
     ]
     return rows.withColumn(_RAW, json_rows.encode(rows.columns)).select(
-        # can't collide with the id of a refused record, whose hash input begins with a path and so with a slash
+        # can't collide with the id of a refused record, whose hash input begins with a path and so
+        # with a slash
         F.sha2(F.concat_ws("\u0001", *parts), 256).alias("quarantine_id"),
         origin(F.lit(request.layout.table), F.lit(plan.version)).alias(ORIGIN),
         ARRIVED_AT,
@@ -280,7 +288,8 @@ def _as_kept(request: Request, writer: Writer, plan: Plan, rows: DataFrame) -> D
 def _pruning(request: Request, rows: DataFrame) -> Pruning:
     """Return the file-skipping predicates for the MERGE: the partitions and key ranges of the rows.
 
-    A history's neighbours of the rows, which may join, can lie in partitions of other events of the same keys.
+    A history's neighbours of the rows, which may join, can lie in partitions of other events of the
+    same keys.
     """
     goal, schema = request.flow_spec.target, rows.schema
     same = [name for name in goal.partition_by if name in goal.keys or goal.kind.memory != "hidden"]
@@ -330,7 +339,8 @@ def _refuse_unclear(
 
 
 def _refuse_inexact(request: Request, rows: DataFrame, table: DataFrame) -> None:
-    """Check that each row survives a round trip through JSON, so that a release can restore it unchanged.
+    """Check that each row survives a round trip through JSON, so that a release can restore it
+    unchanged.
 
     Raises TerminalError `row-not-exact`.
     """
@@ -351,7 +361,8 @@ def _refuse_inexact(request: Request, rows: DataFrame, table: DataFrame) -> None
 
 
 def _refuse_moved(request: Request, plan: Plan) -> None:
-    """Check that the target is still at the version that was validated: a writer outside draindown may have changed it.
+    """Check that the target is still at the version that was validated: a writer outside draindown
+    may have changed it.
 
     Raises TransientError `table-moved`.
     """
@@ -391,7 +402,10 @@ def _tried(request: Request, expectation: str) -> str:
 
 
 def _waive(request: Request, expectation: str) -> str:
-    return f"draindown gate waive {request.spec.pipeline} {shlex.quote(expectation)} --flow {request.flow} --reason TEXT"
+    return (
+        f"draindown gate waive {request.spec.pipeline} {shlex.quote(expectation)} --flow "
+        f"{request.flow} --reason TEXT"
+    )
 
 
 def _again(request: Request, expectation: str) -> str:

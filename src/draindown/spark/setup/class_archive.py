@@ -1,8 +1,9 @@
 """Build the class-data-sharing archive (AppCDS), with which the JVM of a job starts faster.
 
-`python -m draindown.spark.setup.class_archive` writes it where `launch.settings.class_archive` looks, and verifies that
-a job's JVM uses it. It is valid for one Java build and one class path, that of `launch.settings.spark_submit`; any
-other JVM ignores it. It saves a third of the wall time of a run of 1,000 rows.
+`python -m draindown.spark.setup.class_archive` writes it where `launch.settings.class_archive`
+looks, and verifies that a job's JVM uses it. It is valid for one Java build and one class path,
+that of `launch.settings.spark_submit`; any other JVM ignores it. It saves a third of the wall time
+of a run of 1,000 rows.
 """
 
 from __future__ import annotations
@@ -37,10 +38,11 @@ _WINDOWS = """\
 
 
 def make(target: Path | None = None) -> Path:
-    """Run `exercise` under spark-submit, and archive the classes that it loaded. The file is replaced atomically.
+    """Run `exercise` under spark-submit, and archive the classes that it loaded. The file is
+    replaced atomically.
 
-    Raises subprocess.CalledProcessError with the output in `.stdout`, and TerminalError `class-archive-foreign` if a
-    job's JVM ignores the archive.
+    Raises subprocess.CalledProcessError with the output in `.stdout`, and TerminalError
+    `class-archive-foreign` if a job's JVM ignores the archive.
     """
     archive = target or spark_settings.class_archive()
     archive.parent.mkdir(parents=True, exist_ok=True)
@@ -78,7 +80,8 @@ def make(target: Path | None = None) -> Path:
 
 
 def exercise(spark: SparkSession, scratch: Path) -> None:
-    """Drain, check and compact what `init` writes, and a table derived from it, so that a job's classes are loaded.
+    """Drain, check and compact what `init` writes, and a table derived from it, so that a job's
+    classes are loaded.
 
     Three drains of each: into a new table, a MERGE by copy-on-write, a MERGE with deletion vectors.
     """

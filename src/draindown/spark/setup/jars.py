@@ -1,8 +1,9 @@
 """Fetch and verify the jars that Spark needs beside PyPI's pyspark, pinned in `jars.lock`.
 
-`python -m draindown.spark.setup.jars fetch [jars.lock]` installs them, `... verify` verifies their hashes. Spark's own
-Ivy resolver downloads them, from the mirrors in `spark-defaults.conf` (`spark.jars.ivySettings`,
-`spark.jars.repositories`) or in the file that `DRAINDOWN_IVY_SETTINGS` names.
+`python -m draindown.spark.setup.jars fetch [jars.lock]` installs them, `... verify` verifies their
+hashes. Spark's own Ivy resolver downloads them, from the mirrors in `spark-defaults.conf`
+(`spark.jars.ivySettings`, `spark.jars.repositories`) or in the file that `DRAINDOWN_IVY_SETTINGS`
+names.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ __all__ = [
     "verify",
 ]
 Resolver = Callable[[Sequence[LockedJar], Path], Mapping[LockedJar, Path]]
-"""Downloads jars into a scratch directory. Returns the path of each jar; a jar that was not found is absent."""
+"""Downloads jars into a scratch directory. Returns the path of each jar; a jar that was not found
+is absent.
+"""
 
 
 def cache_dir() -> Path:
@@ -76,8 +79,9 @@ def fetch(
 ) -> tuple[LockedJar, ...]:
     """Install every locked jar into `target`, and return the jars. Idempotent.
 
-    A jar that is in `target` with the right hash is kept; others come from the user's cache, else from `resolve`. Each
-    file is verified and then placed atomically; a copy of the lock file is placed last.
+    A jar that is in `target` with the right hash is kept; others come from the user's cache, else
+    from `resolve`. Each file is verified and then placed atomically; a copy of the lock file is
+    placed last.
 
     Raises TerminalError `jar-unresolved` or `jar-hash-mismatch`.
     """
@@ -152,7 +156,9 @@ def _throw_away_session(scratch: Path) -> SparkSession:
 
 
 def proxy_options(environ: Mapping[str, str]) -> list[str]:
-    """Return JVM options for the proxy environment variables, which a JVM does not read by itself."""
+    """Return JVM options for the proxy environment variables, which a JVM does not read by
+    itself.
+    """
     options = []
     for scheme in ("http", "https"):
         value = environ.get(f"{scheme}_proxy") or environ.get(f"{scheme.upper()}_PROXY")
@@ -235,7 +241,9 @@ def _drop_unlocked(directory: Path, jars: Iterable[LockedJar]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run `fetch [LOCK]` or `verify [LOCK]`. Prints the result or the error, returns the exit code."""
+    """Run `fetch [LOCK]` or `verify [LOCK]`. Prints the result or the error, returns the exit
+    code.
+    """
     verb, *rest = arguments or ("",)
     lock = Path(rest[0]) if rest else None
     if verb not in ("fetch", "verify") or len(rest) > 1:

@@ -1,7 +1,8 @@
-"""The reader of files: exactly those that a slice pins, each record with its number in the file, from 1.
+"""The reader of files: exactly those that a slice pins, each record with its number in the file,
+from 1.
 
-A block is a split of a file. The number of a record is its place within the block plus the records of the file's
-earlier blocks.
+A block is a split of a file. The number of a record is its place within the block plus the records
+of the file's earlier blocks.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from draindown.spec.landing import FlowSpec
 
 
 class FilesReader:
-    """The `SliceReader` of files. PLACE has their URIs, as Spark's `_metadata.file_path` spells them."""
+    """The `SliceReader` of files. PLACE has their URIs, as Spark's `_metadata.file_path` spells
+    them.
+    """
 
     settings = SETTINGS
 
@@ -67,7 +70,9 @@ class FilesReader:
         return local_path(unit)
 
     def offsets(self, blocks: Sequence[Block]) -> list[Offset]:
-        """Return offsets that make ids record numbers. Blocks of a file follow each other by where they start."""
+        """Return offsets that make ids record numbers. Blocks of a file follow each other by where
+        they start.
+        """
         result = []
         for _, parts in groupby(sorted(blocks), key=lambda row: row[0]):
             before = 0

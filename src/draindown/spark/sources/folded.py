@@ -1,4 +1,6 @@
-"""Split the lines of a delimited file into records where quoted cells hold line ends, which are kept as they are."""
+"""Split the lines of a delimited file into records where quoted cells hold line ends, which are
+kept as they are.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ def split_records(
 ) -> Iterator[str]:
     """Yield records without their line end, from lines with theirs, decoded as Latin-1.
 
-    If an opening quote is not properly closed within `limit` characters, its line becomes a record of its own, and the
-    lines after it are split as usual.
+    If an opening quote is not properly closed within `limit` characters, its line becomes a record
+    of its own, and the lines after it are split as usual.
     """
     waiting: deque[str] = deque()
     source, scanner = iter(lines), _Scanner(dialect)
@@ -52,7 +54,9 @@ def split_records(
 def _until_closed(
     line: str, take: Callable[[], str | None], scanner: _Scanner, limit: int
 ) -> tuple[list[str], bool]:
-    """Return the line plus the lines up to the one that closes its quote, and whether the quote closes properly."""
+    """Return the line plus the lines up to the one that closes its quote, and whether the quote
+    closes properly.
+    """
     held, size = [line], len(line)
     while size <= limit and (more := take()) is not None:
         held.append(more)
@@ -76,7 +80,9 @@ class _Scanner:
         return self._quote in line and self._dialect.open_quotes(line.encode("latin-1"))
 
     def is_open_after(self, line: str, inside: bool) -> bool | None:
-        """Return whether a quoted cell is open at the line's end; None if text follows a closing quote in its cell."""
+        """Return whether a quoted cell is open at the line's end; None if text follows a closing
+        quote in its cell.
+        """
         at, end = 0, len(line.rstrip(_ENDS))
         if not inside and line.startswith(self._quote):
             at, inside = 1, True
@@ -97,7 +103,9 @@ class _Scanner:
             at += inside
 
     def _after_closing(self, line: str, at: int) -> int:
-        """Return the place after the quote that closes a cell of which the text goes on at `at`; -1 if none does."""
+        """Return the place after the quote that closes a cell of which the text goes on at `at`; -1
+        if none does.
+        """
         while (found := line.find(self._quote, at)) >= 0:
             escaped = -1 if self._escape is None else line.find(self._escape, at, found)
             if escaped >= 0:

@@ -48,7 +48,9 @@ class SliceInput:
         return self.reader.settings
 
     def read(self, spark: SparkSession, flow: FlowSpec, spool: str) -> list[Read]:
-        """Return the records of the slice: from the lake what it keeps, all else from the source."""
+        """Return the records of the slice: from the lake what it keeps, all else from the
+        source.
+        """
         kept = [unit for unit in self.units if unit.kept]
         there = [replace(unit, name=self._place(unit.name)) for unit in self.units if not unit.kept]
         reads = self.reader.read(spark, flow, there, spool) if there or not kept else []
@@ -59,7 +61,9 @@ class SliceInput:
         return replace(self, slice=self.slice.only([unit.name]))
 
     def name(self, unit: str) -> str:
-        """As `SliceReader.name`, of a unit that is under another name now the one it was pinned by."""
+        """As `SliceReader.name`, of a unit that is under another name now the one it was pinned
+        by.
+        """
         name = self.reader.name(unit)
         return self._pinned.get(name, name)
 
@@ -75,7 +79,9 @@ class SliceInput:
         }
 
     def origins(self, blocks: Sequence[Block]) -> list[BlockOrigin]:
-        """Return the origin of every block: positions by the reader's offsets, arrivals as the intake has them."""
+        """Return the origin of every block: positions by the reader's offsets, arrivals as the
+        intake has them.
+        """
         latest_first = sorted(self.units, key=lambda unit: unit.arrived_at, reverse=True)
         arrived = {
             unit.name: micros(unit.arrived_at) for unit in latest_first
@@ -85,7 +91,9 @@ class SliceInput:
         return [BlockOrigin(*at, unit, arrived[unit], logs[unit]) for at, unit in named]
 
     def refuse_miscounted(self, blocks: Sequence[Block]) -> None:
-        """Compare the records that were read with those of the slice. Raises as `Source.refuse_miscounted`."""
+        """Compare the records that were read with those of the slice. Raises as
+        `Source.refuse_miscounted`.
+        """
         read: Counter[str] = Counter()
         for unit, _, records, _ in blocks:
             read[self.name(unit)] += records

@@ -1,7 +1,9 @@
-"""The reader of Kafka: exactly the pinned offsets, by Spark's batch source, each record with its offset.
+"""The reader of Kafka: exactly the pinned offsets, by Spark's batch source, each record with its
+offset.
 
-A stream over Kafka would read on without an error where a topic was created again and is longer than the offsets read
-so far. A batch read of pinned offsets, with the topic's id compared before and after it, does not.
+A stream over Kafka would read on without an error where a topic was created again and is longer
+than the offsets read so far. A batch read of pinned offsets, with the topic's id compared before
+and after it, does not.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ _OPTIONS = {
     "kafka.isolation.level": "read_committed",
     # a read that ends with its log otherwise waits half a second per partition for more
     "kafka.fetch.max.wait.ms": "10",
-    # never kafka.group.id: with one, Spark keeps consumers between batches, and a prefetched record of a topic that was
-    # created again in the meantime is taken for one of the new topic
+    # never kafka.group.id: with one, Spark keeps consumers between batches, and a prefetched record
+    # of a topic that was created again in the meantime is taken for one of the new topic
 }
 _REFUSED = ("SaslAuthenticationException", "AuthorizationException", "SslAuthenticationException")
 _KAFKA = "org.apache.kafka."
@@ -43,9 +45,15 @@ class KafkaReader:
     settings: Mapping[str, str] = MappingProxyType({})
 
     def read(
-        self, spark: SparkSession, flow: FlowSpec, units: Sequence[Unit], spool: str
-    ) -> list[Read]:  # noqa: ARG002
-        """Read the pinned offsets: one task per partition, and one plan more where a partition has several ranges."""
+        self,
+        spark: SparkSession,
+        flow: FlowSpec,
+        units: Sequence[Unit],
+        spool: str,  # noqa: ARG002
+    ) -> list[Read]:
+        """Read the pinned offsets: one task per partition, and one plan more where a partition has
+        several ranges.
+        """
         assert isinstance(flow.source, KafkaSource), "the registry chose this reader"
         spans = [span for unit in units if (span := span_of(unit)).size]
         if not spans:
@@ -83,7 +91,9 @@ class KafkaReader:
         return [(unit, block, 0) for unit, block, _, _ in blocks]
 
     def failure(self, error: BaseException) -> Failure | None:
-        """Understand the errors of Spark's connector and of Kafka's client, wherever they stand in the chain."""
+        """Understand the errors of Spark's connector and of Kafka's client, wherever they stand in
+        the chain.
+        """
         chain = list(causes(error))
         lost = next(
             (text for condition, _, text in chain if condition.startswith("KAFKA_DATA_LOSS")), None

@@ -1,7 +1,8 @@
-"""Times that Spark reads as something else, at any depth of a value: as nanoseconds, or an instant that is none.
+"""Times that Spark reads as something else, at any depth of a value: as nanoseconds, or an instant
+that is none.
 
-Nanoseconds are cut to microseconds: by Spark, which has them as numbers, or by Arrow for files that are copied: they
-may have thousands of columns, which Spark would have to list.
+Nanoseconds are cut to microseconds: by Spark, which has them as numbers, or by Arrow for files that
+are copied: they may have thousands of columns, which Spark would have to list.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ Leaf = Callable[[str, pa.DataType, DataType], str | None]
 def moments(
     value: str, written: pa.DataType, held: DataType, form: str = "parquet", depth: int = 0
 ) -> str | None:
-    """Return a SQL expression of a value with its times as they are in the file, to microseconds; None if it has none.
+    """Return a SQL expression of a value with its times as they are in the file, to microseconds;
+    None if it has none.
 
-    `value`: SQL expression. `written`: the type in the file. `held`: the type as which Spark reads it. `form`: the
-    format of the file.
+    `value`: SQL expression. `written`: the type in the file. `held`: the type as which Spark reads
+    it. `form`: the format of the file.
     """
     one = f"n{depth}"
     if isinstance(held, ArrayType) and hasattr(written, "value_type"):
@@ -60,7 +62,9 @@ def _of_parquet(value: str, written: pa.DataType, held: DataType) -> str | None:
 
 
 def _of_orc(value: str, written: pa.DataType, held: DataType) -> str | None:
-    """Return what the clocks showed: Spark takes it for an instant in the zone of its JVM, which is UTC."""
+    """Return what the clocks showed: Spark takes it for an instant in the zone of its JVM, which is
+    UTC.
+    """
     if written.tz is not None or not isinstance(held, TimestampType):
         return None
     return f"timestampadd(MICROSECOND, unix_micros({value}), timestamp_ntz'1970-01-01 00:00:00')"
@@ -70,7 +74,8 @@ _LEAVES: Mapping[str, Leaf] = {"parquet": _of_parquet, "orc": _of_orc}
 
 
 def _moment(value: str, *, has_zone: bool) -> str:
-    # the next lower microsecond; the nanoseconds are not subtracted first, which overflows for the least of all
+    # the next lower microsecond; the nanoseconds are not subtracted first, which overflows for the
+    # least of all
     micros = f"({value} div 1000 - int({value} < 0 and pmod({value}, 1000) > 0))"
     if has_zone:
         return f"timestamp_micros({micros})"
@@ -99,7 +104,9 @@ def in_micros(kind: pa.DataType) -> pa.DataType:
 
 
 def cut(values: pa.Array) -> pa.Array:
-    """Return values with their nanoseconds as microseconds: the earlier one, before 1970 too, as `moments` does."""
+    """Return values with their nanoseconds as microseconds: the earlier one, before 1970 too, as
+    `moments` does.
+    """
     kind, wanted = values.type, in_micros(values.type)
     if wanted == kind:
         return values

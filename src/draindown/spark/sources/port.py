@@ -1,6 +1,8 @@
-"""The port of slice readers: how Spark reads what a slice pins. Readers are listed in `registry`, by kind of source.
+"""The port of slice readers: how Spark reads what a slice pins. Readers are listed in `registry`,
+by kind of source.
 
-A reader knows units and bytes, not the contract: what a text or a row means is said in `spark.contract`, by format.
+A reader knows units and bytes, not the contract: what a text or a row means is said in
+`spark.contract`, by format.
 """
 
 from __future__ import annotations
@@ -20,13 +22,13 @@ from draindown.spec.landing import FlowSpec
 
 @dataclass(frozen=True)
 class Read:
-    """Records that one plan reads. `header`: the line that names their cells, of a delimited format. `shape`: of rows
-    that `value` has as JSON, the type that they had in their file, as DDL. `many`: whether they are so many that a look
-    at the first of them pays.
+    """Records that one plan reads. `header`: the line that names their cells, of a delimited
+    format. `shape`: of rows that `value` has as JSON, the type that they had in their file, as DDL.
+    `many`: whether they are so many that a look at the first of them pays.
 
-    `frame` has PLACE and either `value`, the text of a record, or, of a format with types of its own, `_row` (a struct
-    of its columns), `_size` (bytes of its texts) and, if it has columns that the contract lacks, `_more`, a struct of
-    them.
+    `frame` has PLACE and either `value`, the text of a record, or, of a format with types of its
+    own, `_row` (a struct of its columns), `_size` (bytes of its texts) and, if it has columns that
+    the contract lacks, `_more`, a struct of them.
     """
 
     frame: DataFrame
@@ -97,10 +99,14 @@ class Input(Protocol):
         """Return the origin of every block that was read."""
 
     def refuse_miscounted(self, blocks: Sequence[Block]) -> None:
-        """Refuse units that gave other numbers of records than they must. Raises as `Source.refuse_miscounted`."""
+        """Refuse units that gave other numbers of records than they must. Raises as
+        `Source.refuse_miscounted`.
+        """
 
     def failed(self, error: BaseException) -> DraindownError | None:
-        """Return the error for people, if an engine's error says that the source failed; else None."""
+        """Return the error for people, if an engine's error says that the source failed; else
+        None.
+        """
 
     @property
     def by_name(self) -> bool:

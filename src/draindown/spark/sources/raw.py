@@ -1,4 +1,6 @@
-"""Raw records in the lake, for Spark: how a batch's records are kept, and how a batch reads those that are kept."""
+"""Raw records in the lake, for Spark: how a batch's records are kept, and how a batch reads those
+that are kept.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,11 @@ _LOG = "_log"
 
 
 def read(spark: SparkSession, units: Sequence[Unit]) -> DataFrame:
-    """Return the kept records of units, with PLACE, ENVELOPE and ARRIVED as they had when they were read first."""
-    # with a version: Spark recomputes persisted frames that read a table without one, after a write to it
+    """Return the kept records of units, with PLACE, ENVELOPE and ARRIVED as they had when they were
+    read first.
+    """
+    # with a version: Spark recomputes persisted frames that read a table without one, after a write
+    # to it
     (path,) = {unit.kept for unit in units}
     held = spark.read.format("delta").option("versionAsOf", TableLog(path).version).load(path)
     some = held.where((F.col("part") == RECORDS) & _bounds(units))
@@ -47,7 +52,9 @@ def read(spark: SparkSession, units: Sequence[Unit]) -> DataFrame:
 
 
 def rows(frame: DataFrame, units: Sequence[Unit], day: date) -> DataFrame:
-    """Return the rows that keep units of a parsed `frame` (`_raw`, ENVELOPE, ARRIVED, PLACE): records, and ranges."""
+    """Return the rows that keep units of a parsed `frame` (`_raw`, ENVELOPE, ARRIVED, PLACE):
+    records, and ranges.
+    """
     spark = frame.sparkSession
     records = _within(frame, units, "_unit", "_id").select(
         F.lit(RECORDS).alias("part"),
@@ -68,9 +75,11 @@ def rows(frame: DataFrame, units: Sequence[Unit], day: date) -> DataFrame:
 def _within(
     frame: DataFrame, units: Sequence[Unit], unit: str, position: str, log: Column | None = None
 ) -> DataFrame:
-    """Return the rows that lie in a range of their unit, and of their `log` if it is known, with the log as `_LOG`.
+    """Return the rows that lie in a range of their unit, and of their `log` if it is known, with
+    the log as `_LOG`.
 
-    Few ranges become one flat expression, others a broadcast join: a tree of thousands overflows the planner's stack.
+    Few ranges become one flat expression, others a broadcast join: a tree of thousands overflows
+    the planner's stack.
     """
     if len(units) <= _FEW:
         logs = [F.when(_in_range(one, unit, position, log), F.lit(one.log)) for one in units]

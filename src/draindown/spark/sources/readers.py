@@ -1,4 +1,5 @@
-"""Read files with Spark: lines, delimited records that span lines, rows of columnar files. Each with its place.
+"""Read files with Spark: lines, delimited records that span lines, rows of columnar files. Each
+with its place.
 
 Blocks are splits of a file, which a partition reads one after the other.
 """
@@ -37,8 +38,8 @@ _NESTED = "spark.sql.parquet.enableNestedColumnVectorizedReader"
 SETTINGS = {"spark.sql.legacy.parquet.nanosAsLong": "true", _NESTED: "true"}
 """Session settings of the readers.
 
-`nanosAsLong`: without it, Spark refuses Parquet timestamps in nanoseconds, which pandas writes. `_NESTED`: restores the
-default after a batch in which `_respooled` turned it off.
+`nanosAsLong`: without it, Spark refuses Parquet timestamps in nanoseconds, which pandas writes.
+`_NESTED`: restores the default after a batch in which `_respooled` turned it off.
 """
 _AT_ONCE, _BYTES_AT_ONCE = 10_000, 32 * 1024**2
 """Records, and their bytes, that the driver holds of a file that it splits."""
@@ -47,7 +48,9 @@ _READ = 1024**2
 
 @dataclass(frozen=True)
 class InputFile:
-    """One file of a batch, as the intake recorded it. `counted`: its lines, or its rows if it is columnar."""
+    """One file of a batch, as the intake recorded it. `counted`: its lines, or its rows if it is
+    columnar.
+    """
 
     path: str
     counted: int
@@ -72,11 +75,12 @@ def read_text(spark: SparkSession, files: Sequence[InputFile]) -> DataFrame:
 def columnar_groups(
     spark: SparkSession, files: Sequence[InputFile], form: str, known: Collection[str], spool: str
 ) -> list[DataFrame]:
-    """Return one frame per distinct file schema: `_row`, a struct of the file's own columns, `_size`, plus PLACE.
+    """Return one frame per distinct file schema: `_row`, a struct of the file's own columns,
+    `_size`, plus PLACE.
 
-    `_size`: bytes of the row's strings and binaries, without those inside nested values. If the file has columns that
-    are not in `known`, a struct `_more` repeats them. Files that Spark can't read are copied into the directory
-    `spool`; the frame reads the copy until its batch is done.
+    `_size`: bytes of the row's strings and binaries, without those inside nested values. If the
+    file has columns that are not in `known`, a struct `_more` repeats them. Files that Spark can't
+    read are copied into the directory `spool`; the frame reads the copy until its batch is done.
     """
     filled = [file for file in files if file.counted]
     groups = _by(filled, lambda file: COLUMNAR[form].shape(file.path))
@@ -130,7 +134,9 @@ def _cut(nanos: Sequence[str]) -> list[Column]:
 
 
 def _besides(schema: StructType, known: Collection[str], own: Mapping[str, Column]) -> list[Column]:
-    """Return the columns `_size` and, if the schema has columns that are not in `known`, `_more`."""
+    """Return the columns `_size` and, if the schema has columns that are not in `known`,
+    `_more`.
+    """
     texts = [field.name for field in schema if isinstance(field.dataType, StringType | BinaryType)]
     size = bytes_of([quoted(name) for name in texts])
     more = [own[name] for name in schema.names if name not in known]
@@ -140,9 +146,11 @@ def _besides(schema: StructType, known: Collection[str], own: Mapping[str, Colum
 def _respooled(
     spark: SparkSession, files: Sequence[InputFile], form: str, known: Collection[str], spool: str
 ) -> DataFrame:
-    """Copy the files into a Parquet file with few columns, one block of rows at a time, and return its rows.
+    """Copy the files into a Parquet file with few columns, one block of rows at a time, and return
+    its rows.
 
-    All rows of a file get `_block` 0. Of the columns that CUT names, only those in `known` are looked at.
+    All rows of a file get `_block` 0. Of the columns that CUT names, only those in `known` are
+    looked at.
     """
     schema = COLUMNAR[form].schema(files[0].path)
     kinds, copy = _copied_kinds(schema, known), new_file(spool)
@@ -150,7 +158,8 @@ def _respooled(
         for file in files:
             before = 0
             for rows in COLUMNAR[form].blocks(file.path):
-                # files of one shape may have other types to pyarrow, which follows what their writer noted
+                # files of one shape may have other types to pyarrow, which follows what their
+                # writer noted
                 out.write_table(_copied(rows.cast(schema), kinds, _uri(file), before))
                 before += rows.num_rows
     spark.conf.set(
@@ -174,7 +183,9 @@ def _copied_kinds(schema: pa.Schema, known: Collection[str]) -> pa.Schema:
 
 
 def _copied(found: pa.RecordBatch, kinds: pa.Schema, unit: str, before: int) -> pa.Table:
-    """Return what a copy holds of some rows of a unit. `before`: the number of rows before these."""
+    """Return what a copy holds of some rows of a unit. `before`: the number of rows before
+    these.
+    """
     rows = pa.RecordBatch.from_arrays(
         [cut(one) for one in found.columns], schema=pa.schema(kinds.field("_row").type)
     )
@@ -211,8 +222,9 @@ def read_multiline(
 ) -> DataFrame:
     """Return CSV records that may span lines as `value`, plus PLACE (one block per file).
 
-    The driver splits the records, streaming, into a file in the directory `spool`, because Spark's own multi-line
-    reader returns neither raw text nor places. The frame reads that file until its batch is done.
+    The driver splits the records, streaming, into a file in the directory `spool`, because Spark's
+    own multi-line reader returns neither raw text nor places. The frame reads that file until its
+    batch is done.
     """
 
     def records(file: InputFile) -> Iterator[bytes]:
@@ -229,7 +241,8 @@ def read_documents(
 ) -> DataFrame:
     """Return the records of JSON documents as `value`, plus PLACE (one block per file).
 
-    The driver splits them into a file, as `read_multiline` does: Spark's own reader holds a whole document as one row.
+    The driver splits them into a file, as `read_multiline` does: Spark's own reader holds a whole
+    document as one row.
     """
 
     def records(file: InputFile) -> Iterator[bytes]:

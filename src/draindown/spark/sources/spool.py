@@ -1,7 +1,8 @@
-"""Copies of input files in a form that Spark can read: multi-line CSV, ORC with time zones, very wide Parquet.
+"""Copies of input files in a form that Spark can read: multi-line CSV, ORC with time zones, very
+wide Parquet.
 
-The driver writes them and executors read them. So the spool is in the flow's home in the lake, which every host of the
-cluster can reach. The copies are deleted when their batch ends.
+The driver writes them and executors read them. So the spool is in the flow's home in the lake,
+which every host of the cluster can reach. The copies are deleted when their batch ends.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def emptied(spool: str) -> Iterator[None]:
 
 
 def new_file(spool: str) -> Path:
-    """Return the path of a new Parquet file in the spool, in a directory that only the owner can access."""
+    """Return the path of a new Parquet file in the spool, in a directory that only the owner can
+    access.
+    """
     home = Path(spool).absolute()
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     return Path(tempfile.mkdtemp(prefix="records-", dir=home)) / "records.parquet"

@@ -1,10 +1,10 @@
 """The skeleton of a batch: the order of its steps, which is the same for every kind of batch.
 
-already in the target? → read and count → side writes → resolve → remember → sinks → the target's commit, with the
-ledger row as `userMetadata` → ledger table
+already in the target? → read and count → side writes → resolve → remember → sinks → the target's
+commit, with the ledger row as `userMetadata` → ledger table
 
-A crash between any two steps is safe: what was written before the target's commit is written again in place by the next
-attempt, and what follows the commit is repeated from it.
+A crash between any two steps is safe: what was written before the target's commit is written again
+in place by the next attempt, and what follows the commit is repeated from it.
 """
 
 from __future__ import annotations
@@ -31,16 +31,19 @@ class Outlets(Protocol):
     """Where a batch goes beside its target. `targets.outlets` has those of flows with sinks."""
 
     def opened(self, batch: BaseBatch) -> AbstractContextManager[None]:
-        """Connect, and exclude older drivers, before anything is read. No-op for a flow without sinks.
+        """Connect, and exclude older drivers, before anything is read. No-op for a flow without
+        sinks.
 
         Calls `batch.reached` with `connecting` before it writes.
         """
 
     def send(self, spark: SparkSession, batch: BaseBatch, change: Change) -> BatchRow:
-        """Send what the change applies, and return its ledger row with what each sink got. Idempotent.
+        """Send what the change applies, and return its ledger row with what each sink got.
+        Idempotent.
 
-        Calls `batch.reached` with `counted-NAME`, `noted-NAME`, `portion-NAME`, `taken-NAME` and `sent-NAME` for each
-        sink (see `flow.sink_delivery`): the lease is checked before each of these steps.
+        Calls `batch.reached` with `counted-NAME`, `noted-NAME`, `portion-NAME`, `taken-NAME` and
+        `sent-NAME` for each sink (see `flow.sink_delivery`): the lease is checked before each of
+        these steps.
         """
 
 
@@ -66,7 +69,8 @@ class BaseBatch:
         changed_at: value of `_changed_at` for every row that the batch changes.
         started_at: when the batch started.
         start: the start of the step within the run; empty if it has none.
-        reached: progress hook, called with each step's name when the step completes. An exception it raises aborts the
+        reached: progress hook, called with each step's name when the step completes. An exception
+        it raises aborts the
             batch before the next step.
         tuning: settings of the batch's query plans.
         outlets: the sinks of the flow.
@@ -87,7 +91,9 @@ class BaseBatch:
         return self.writer.ledger_kind
 
     def ledger_row(self, form: BatchForm, **account: Any) -> BatchRow:
-        """Return the batch's ledger row with the counts of its input. The outcome is added by the target's strategy."""
+        """Return the batch's ledger row with the counts of its input. The outcome is added by the
+        target's strategy.
+        """
         return BatchRow(
             pipeline=self.writer.layout.pipeline,
             flow=self.writer.layout.flow,
@@ -107,8 +113,8 @@ class BaseBatch:
 class SideWrite:
     """What a batch writes beside its target, before it, under its own transaction id.
 
-    `step`: the name of the step that is complete once it is written. `write`: idempotent; replaces what an earlier
-    attempt of the batch wrote.
+    `step`: the name of the step that is complete once it is written. `write`: idempotent; replaces
+    what an earlier attempt of the batch wrote.
     """
 
     step: str
@@ -127,16 +133,20 @@ class ReadBatch(Protocol):
         """Session settings for the side writes."""
 
     def resolve(self) -> AbstractContextManager[Change]:
-        """Compute the outcome of each row. Creates the target if it is absent, and writes nothing else."""
+        """Compute the outcome of each row. Creates the target if it is absent, and writes nothing
+        else.
+        """
 
 
 def apply(
     spark: SparkSession, batch: BaseBatch, read: Callable[[ExitStack], ReadBatch]
 ) -> BatchRow:
-    """Apply one batch and return its ledger row. Idempotent: no-op if the target already contains the batch.
+    """Apply one batch and return its ledger row. Idempotent: no-op if the target already contains
+    the batch.
 
-    `read` reads and counts the input; its frames stay persisted until the given stack closes. Calls `batch.reached`
-    with `read`, the step of each side write, `remembered`, those of `Outlets.send`, `merged` and `recorded`.
+    `read` reads and counts the input; its frames stay persisted until the given stack closes. Calls
+    `batch.reached` with `read`, the step of each side write, `remembered`, those of `Outlets.send`,
+    `merged` and `recorded`.
 
     Raises TerminalError `ledger-does-not-add-up`, and the errors of reading, resolving and writing.
     """

@@ -14,11 +14,13 @@ from draindown.spark.targets.delta_target import TableWriter
 
 
 def close(writer: TableWriter, row: BatchRow, reached: StepHook) -> BatchRow:
-    """Compare the batch's counts with the metrics of its commit, then record and return its ledger row.
+    """Compare the batch's counts with the metrics of its commit, then record and return its ledger
+    row.
 
     `reached` is called with `merged` before and `recorded` after.
 
-    Raises TerminalError `ledger-does-not-add-up` if the counts differ or no such commit is this batch's.
+    Raises TerminalError `ledger-does-not-add-up` if the counts differ or no such commit is this
+    batch's.
     """
     reached("merged")
     commit = target_log.commit_of(writer.target.renew(), row)
@@ -34,5 +36,7 @@ def close(writer: TableWriter, row: BatchRow, reached: StepHook) -> BatchRow:
 
 
 def stamp_after(last: datetime | None, now: datetime) -> datetime:
-    """Return `_changed_at` for the next batch: `now`, or 1 µs after `last` if the clock has not passed it."""
+    """Return `_changed_at` for the next batch: `now`, or 1 µs after `last` if the clock has not
+    passed it.
+    """
     return now if last is None or now > last else last + timedelta(microseconds=1)

@@ -1,4 +1,6 @@
-"""What the batches before resolved their rows by, for strategies whose next batch must do it the same way."""
+"""What the batches before resolved their rows by, for strategies whose next batch must do it the
+same way.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from draindown.spark.targets.delta_target import Writer
 
 
 def last_definition(writer: Writer, form: str) -> dict[str, list[str]] | None:
-    """Return what the newest batch wrote down, if it is of this form and the table is the one that it wrote to.
+    """Return what the newest batch wrote down, if it is of this form and the table is the one that
+    it wrote to.
 
     None otherwise: after a reset that put the table aside, nothing is in the new one yet.
     """

@@ -1,7 +1,9 @@
-"""Delta operations on a target table: create, add columns, read, append, MERGE. The only place that issues MERGE.
+"""Delta operations on a target table: create, add columns, read, append, MERGE. The only place that
+issues MERGE.
 
-Every write is idempotent. Its `txnAppId` is made of pipeline, flow, generation, kind and purpose; its `txnVersion` is
-the batch number. Delta skips a second write of the same pair. Of two concurrent writers of one pair, only one commits.
+Every write is idempotent. Its `txnAppId` is made of pipeline, flow, generation, kind and purpose;
+its `txnVersion` is the batch number. Delta skips a second write of the same pair. Of two concurrent
+writers of one pair, only one commits.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ _LARGE_FILE = 1_000_000
 
 @dataclass(frozen=True)
 class TableWriter:
-    """Identifies one batch's writes: flow, generation, kind and batch. `batch` is the transaction version of each."""
+    """Identifies one batch's writes: flow, generation, kind and batch. `batch` is the transaction
+    version of each.
+    """
 
     layout: FlowLayout
     flow: FlowSpec | DerivedFlow
@@ -52,12 +56,16 @@ class TableWriter:
 
     @property
     def ledger_kind(self) -> BatchKind:
-        """The ledger's kind of the batch: the name of a replay is part of its transaction ids alone."""
+        """The ledger's kind of the batch: the name of a replay is part of its transaction ids
+        alone.
+        """
         kind = self.kind.partition(":")[0]
         return "replay" if kind == "replay" else "source" if kind == "source" else "quarantine"
 
     def app(self, purpose: str) -> WriterId:
-        """Return the transaction id (`txnAppId`) for writes of `purpose`: `rows`, `tombstones` or `quarantine`."""
+        """Return the transaction id (`txnAppId`) for writes of `purpose`: `rows`, `tombstones` or
+        `quarantine`.
+        """
         return app_id(self.layout, self.generation, purpose, self.kind)
 
     @cached_property
@@ -95,11 +103,12 @@ class Writer(TableWriter):
 
 @dataclass(frozen=True)
 class Held:
-    """The candidate rows of a table: those that can have one of the batch's keys, after file skipping.
+    """The candidate rows of a table: those that can have one of the batch's keys, after file
+    skipping.
 
-    `rows` reads one fixed version of the table. `every` lists all files of that version. `files` lists the candidate
-    files: those that file skipping by `pruning` does not exclude. Both have the entries that `TableLog.files` returns.
-    `is_apart`: certainly no file holds a candidate row.
+    `rows` reads one fixed version of the table. `every` lists all files of that version. `files`
+    lists the candidate files: those that file skipping by `pruning` does not exclude. Both have the
+    entries that `TableLog.files` returns. `is_apart`: certainly no file holds a candidate row.
     """
 
     rows: DataFrame
@@ -121,7 +130,8 @@ class Held:
     def number(self) -> int:
         """Rows in the candidate files, from the log's statistics.
 
-        Includes rows that deletion vectors mark as deleted. A file without a row count counts as `_LARGE_FILE` rows.
+        Includes rows that deletion vectors mark as deleted. A file without a row count counts as
+        `_LARGE_FILE` rows.
         """
         return sum(
             _LARGE_FILE if file.get("num_records") is None else file["num_records"]
@@ -135,7 +145,9 @@ class Held:
 
 
 def held_columns(spark: SparkSession, writer: TableWriter) -> dict[str, str]:
-    """Return the target's columns and their types, in table order. Empty if the table does not exist yet."""
+    """Return the target's columns and their types, in table order. Empty if the table does not
+    exist yet.
+    """
     path = writer.layout.table
     if not TableLog(path).exists:
         return {}
@@ -146,7 +158,9 @@ def held_columns(spark: SparkSession, writer: TableWriter) -> dict[str, str]:
 
 
 def added_columns(spark: SparkSession, writer: Writer) -> list[str]:
-    """Return the target's string columns outside the contract. Empty unless the flow has `drift.new: add`."""
+    """Return the target's string columns outside the contract. Empty unless the flow has
+    `drift.new: add`.
+    """
     if writer.flow.drift.new != "add":
         return []
     held, named = held_columns(spark, writer), {name.lower() for name in writer.flow.columns}
@@ -160,13 +174,14 @@ def prepare(
     schema: StructType,
     computed: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Create the target, or add the columns that it lacks. `computed`: as `partitioning.proven` takes it.
+    """Create the target, or add the columns that it lacks. `computed`: as `partitioning.proven`
+    takes it.
 
-    A wider type is refused too. Delta could widen the column in place, but no reader without Spark that we know can
-    read such a table (docs/decisions/022).
+    A wider type is refused too. Delta could widen the column in place, but no reader without Spark
+    that we know can read such a table (docs/decisions/022).
 
-    Raises TerminalError `table-altered`, `table-mismatch` if column types, column case or partitioning differ from the
-    spec.
+    Raises TerminalError `table-altered`, `table-mismatch` if column types, column case or
+    partitioning differ from the spec.
     """
     path, flow, log = writer.layout.table, writer.flow, writer.target
     if not log.exists:
@@ -216,7 +231,8 @@ def create(
 
 
 def _new_table(spark: SparkSession, path: str, schema: StructType) -> DeltaTableBuilder:
-    """Return a builder for a new table with draindown's format property: the target or a side table.
+    """Return a builder for a new table with draindown's format property: the target or a side
+    table.
 
     What a crash left of an earlier attempt to create it is removed.
     """
@@ -226,13 +242,16 @@ def _new_table(spark: SparkSession, path: str, schema: StructType) -> DeltaTable
 
 
 def make_beside(spark: SparkSession, path: str, schema: StructType) -> None:
-    """Create a side table if there is none: a write that creates it would not set the format property."""
+    """Create a side table if there is none: a write that creates it would not set the format
+    property.
+    """
     if not TableLog(path).exists:
         _new_table(spark, path, schema).execute()
 
 
 def append(writer: TableWriter, rows: DataFrame, metadata: str) -> None:
-    """Append `rows` in one commit whose `userMetadata` is the batch's ledger row. A retry appends nothing.
+    """Append `rows` in one commit whose `userMetadata` is the batch's ledger row. A retry appends
+    nothing.
 
     `rows` has the table's columns.
     """
@@ -247,8 +266,9 @@ def append(writer: TableWriter, rows: DataFrame, metadata: str) -> None:
 class Clauses:
     """The clauses of a MERGE: SQL conditions on `t`, the table, and `s`, the source.
 
-    None omits a clause. An empty `delete` condition matches every row. An insert-only MERGE finds existing keys with a
-    left anti join while it writes. It needs neither a separate pass over the target nor a materialized source.
+    None omits a clause. An empty `delete` condition matches every row. An insert-only MERGE finds
+    existing keys with a left anti join while it writes. It needs neither a separate pass over the
+    target nor a materialized source.
     """
 
     delete: str | None = None
@@ -265,11 +285,13 @@ def merge(
     metadata: str | None,
     side: tuple[str, str] | None = None,
 ) -> None:
-    """Merge `source` into the target, or into `side`, path and purpose of another table. Only this issues MERGE.
+    """Merge `source` into the target, or into `side`, path and purpose of another table. Only this
+    issues MERGE.
 
-    `metadata`, the batch's ledger row, becomes the commit's `userMetadata`. `on`: condition on `t` and `s`, by which
-    a row of the table matches at most one of `source`. Updated and inserted rows get the values of `source`, NULL in
-    columns that it lacks. `pruning` is added to the condition, for file skipping.
+    `metadata`, the batch's ledger row, becomes the commit's `userMetadata`. `on`: condition on `t`
+    and `s`, by which a row of the table matches at most one of `source`. Updated and inserted rows
+    get the values of `source`, NULL in columns that it lacks. `pruning` is added to the condition,
+    for file skipping.
     """
     path, purpose = side or (writer.layout.table, "rows")
     table, condition = DeltaTable.forPath(source.sparkSession, path), F.expr(on)
@@ -294,7 +316,9 @@ def merge(
 
 
 def withdraw(writer: Writer, rows: DataFrame, pruning: Pruning, metadata: str) -> None:
-    """Delete the target's rows that equal `rows`, one per key, in keys and sequence. `metadata`: the ledger row."""
+    """Delete the target's rows that equal `rows`, one per key, in keys and sequence. `metadata`:
+    the ledger row.
+    """
     # null-safe: a column that was added to `sequence_by` later is NULL in older rows
     on = " AND ".join(
         f"t.{quoted(name)} <=> s.{quoted(name)}" for name in writer.flow.target.essential
@@ -311,10 +335,11 @@ def write_batch(
     own: str = "",
     number: int | None = None,
 ) -> None:
-    """Write this batch's rows of a side table. Idempotent: a retry replaces the rows of an earlier attempt.
+    """Write this batch's rows of a side table. Idempotent: a retry replaces the rows of an earlier
+    attempt.
 
-    `rows` must have the columns `generation`, `batch` and `kind`, each with the prefix `own`. `number`: how many there
-    are, if it is known; few are written without Spark.
+    `rows` must have the columns `generation`, `batch` and `kind`, each with the prefix `own`.
+    `number`: how many there are, if it is known; few are written without Spark.
     """
     app = (writer.app(purpose), writer.batch)
     if number is not None and side_rows.written(rows, path, app, number):
@@ -339,11 +364,12 @@ def held_rows(
 ) -> Held | None:
     """Return the rows of a table that match `pruning`. None if the table is absent or empty.
 
-    `narrow`: leave out predicates that exclude no file. `beside`: the table is a side table, which deltalake writes
-    too; predicates on decimals are left out then (see `Pruning.exact`).
+    `narrow`: leave out predicates that exclude no file. `beside`: the table is a side table, which
+    deltalake writes too; predicates on decimals are left out then (see `Pruning.exact`).
 
-    The frame reads the log's version with `versionAsOf`. After a write to a table, Spark recomputes persisted frames
-    that read the table without a version, and a batch still reads its frames after its first write.
+    The frame reads the log's version with `versionAsOf`. After a write to a table, Spark recomputes
+    persisted frames that read the table without a version, and a batch still reads its frames after
+    its first write.
     """
     if not (files := log.files([*pruning.values, *pruning.ranges]) if log.exists else []):
         return None

@@ -1,7 +1,8 @@
-"""Events of a history: those that its rows and the hidden events hold, with a batch's, folded again. Pure frames.
+"""Events of a history: those that its rows and the hidden events hold, with a batch's, folded
+again. Pure frames.
 
-known (rows + hidden) and new events → the one that counts at each sequence → runs → what differs from the rows, and
-which events no row holds whole any more
+known (rows + hidden) and new events → the one that counts at each sequence → runs → what differs
+from the rows, and which events no row holds whole any more
 """
 
 from __future__ import annotations
@@ -70,11 +71,12 @@ class Shape:
 
 
 def known(rows: DataFrame | None, hidden: DataFrame | None, shape: Shape) -> DataFrame | None:
-    """Return the events that rows of the history and hidden events hold, perhaps more than once; None without any.
+    """Return the events that rows of the history and hidden events hold, perhaps more than once;
+    None without any.
 
-    A row holds the newest event of its run, and a delete if it ends where no other row begins. Of a run whose earlier
-    events are not among `hidden` (see `hidden_since`), an event with the row's columns stands in for the first one.
-    `rows`: of `rows_since`.
+    A row holds the newest event of its run, and a delete if it ends where no other row begins. Of a
+    run whose earlier events are not among `hidden` (see `hidden_since`), an event with the row's
+    columns stands in for the first one. `rows`: of `rows_since`.
     """
     found: list[DataFrame] = []
     if rows is not None:
@@ -88,15 +90,18 @@ def known(rows: DataFrame | None, hidden: DataFrame | None, shape: Shape) -> Dat
 
 
 def since(of: DataFrame, at: Column, shape: Shape) -> DataFrame:
-    """Return per key of `of` the least sequence there, by which `suffix` finds what it can change. `at`: a sequence."""
+    """Return per key of `of` the least sequence there, by which `suffix` finds what it can change.
+    `at`: a sequence.
+    """
     return of.groupBy(*map(quoted, shape.keys)).agg(F.min(at).alias(_SINCE))
 
 
 def rows_since(rows: DataFrame, times: DataFrame, shape: Shape) -> DataFrame:
-    """Return the rows of the keys of `times` (see `since`) from the one on that is valid then, or ends then.
+    """Return the rows of the keys of `times` (see `since`) from the one on that is valid then, or
+    ends then.
 
-    Events from then on change no earlier row: the last event before is in the first of these rows, or deletes. The
-    last column is the key's least sequence.
+    Events from then on change no earlier row: the last event before is in the first of these rows,
+    or deletes. The last column is the key's least sequence.
     """
     near = rows.join(times, list(shape.keys))
     return near.where(F.col(END_AT).isNull() | (F.col(END_AT) >= F.col(_SINCE))).select(
@@ -109,9 +114,10 @@ def hidden_since(
 ) -> DataFrame:
     """Return the hidden events of these keys that the fold of new events needs.
 
-    Those from the start of the first of `rows` on, if a new event is not later than the newest one of that row; else
-    from its newest event on: whatever is between them has the tracked columns of the row. So a key whose events come in
-    order costs the same after any number of events that changed nothing.
+    Those from the start of the first of `rows` on, if a new event is not later than the newest one
+    of that row; else from its newest event on: whatever is between them has the tracked columns of
+    the row. So a key whose events come in order costs the same after any number of events that
+    changed nothing.
 
     `rows`: of `rows_since`. `few`: whether the keys may be broadcast.
     """
@@ -137,7 +143,9 @@ def _as_known(events: DataFrame, *, hidden: bool, stands_in: bool = False) -> Da
 
 
 def _beginning(rows: DataFrame, shape: Shape) -> DataFrame:
-    """Return an event where a row begins, of rows whose earlier hidden events `hidden_since` leaves out."""
+    """Return an event where a row begins, of rows whose earlier hidden events `hidden_since` leaves
+    out.
+    """
     at, single = folding.sequence(shape.sequence_by), len(shape.sequence_by) == 1
     start = {
         name: F.col(START_AT) if single else F.col(f"{START_AT}.{quoted(name)}")
@@ -176,16 +184,17 @@ def judged(
     *,
     released: bool = False,
 ) -> DataFrame:
-    """Return all events with AT, FATE, and whether one counts: it is the greatest at its sequence, and not withheld.
+    """Return all events with AT, FATE, and whether one counts: it is the greatest at its sequence,
+    and not withheld.
 
     FATE is that of a new event (applied, superseded, duplicate), and NULL for all others.
 
     Args:
         before: what `known` returned.
-        new: at most one event per key and sequence, with `_delete` and LOSERS. Lacking columns are NULL.
-        shape: the columns.
-        withheld: events that a person withdrew, with `columns`. One at the top of its sequence leaves none there.
-        released: `new` are events that were withheld until now, which the hidden ones may have.
+        new: at most one event per key and sequence, with `_delete` and LOSERS. Lacking columns are
+        NULL. shape: the columns. withheld: events that a person withdrew, with `columns`. One at
+        the top of its sequence leaves none there. released: `new` are events that were withheld
+        until now, which the hidden ones may have.
     """
     events = _as_new(new, shape, before)
     every = [
@@ -227,7 +236,9 @@ def _out(withheld: DataFrame | None, ordered: WindowSpec) -> Column:
 
 
 def _as_new(new: DataFrame, shape: Shape, before: DataFrame | None) -> DataFrame:
-    """Return new events with the columns of known ones, whose types they take where they lack one."""
+    """Return new events with the columns of known ones, whose types they take where they lack
+    one.
+    """
     kinds = (new if before is None else before).schema
     has = {name: F.col(quoted(name)) for name in new.columns}
     columns = [
@@ -252,7 +263,9 @@ def _as_withheld(withheld: DataFrame | None, like: DataFrame, shape: Shape) -> D
 
 
 def fates(judged_events: DataFrame) -> dict[str, int]:
-    """Return the number of records by fate: new events, and those that lost to one of them in their own batch."""
+    """Return the number of records by fate: new events, and those that lost to one of them in their
+    own batch.
+    """
     sums = [F.sum(name).alias(name) for name in LOSERS]
     rows = (
         judged_events.where(F.col(FATE).isNotNull())
@@ -294,15 +307,18 @@ def of_runs(folded_events: DataFrame, rows: DataFrame, shape: Shape) -> DataFram
 
 
 def unseen(folded_events: DataFrame, shape: Shape) -> DataFrame:
-    """Return the events to be hidden: those that no row holds whole, with their columns and GONE."""
+    """Return the events to be hidden: those that no row holds whole, with their columns and
+    GONE.
+    """
     return folded_events.where(UNSEEN).select(*map(quoted, shape.columns), GONE)
 
 
 def difference(folded_events: DataFrame, rows: DataFrame | None, shape: Shape) -> DataFrame:
-    """Return the rows of the history that differ from `rows`, with FATE (insert, update, delete) and WHY.
+    """Return the rows of the history that differ from `rows`, with FATE (insert, update, delete)
+    and WHY.
 
-    A deleted row has its keys and start, and NULL elsewhere. One whose first event is within another row now is joined;
-    one whose first event counts no more, or became a delete, is removed.
+    A deleted row has its keys and start, and NULL elsewhere. One whose first event is within
+    another row now is joined; one whose first event counts no more, or became a delete, is removed.
     """
     names = [END_AT, *shape.others]
     keys = [F.col(quoted(name)) for name in shape.keys]
@@ -356,7 +372,9 @@ def _differs(name: str, kind: StructType) -> Column:
 
 
 def account(different: DataFrame, folded_events: DataFrame) -> tuple[dict[str, int], int]:
-    """Return the number of rows by WHY, each of WHYS, and the number of events to be hidden, in one job."""
+    """Return the number of rows by WHY, each of WHYS, and the number of events to be hidden, in one
+    job.
+    """
     rows = different.groupBy(WHY).agg(F.count("*").alias("n"))
     hidden = folded_events.where(UNSEEN).agg(
         F.lit(None).cast("string").alias(WHY), F.count("*").alias("n")

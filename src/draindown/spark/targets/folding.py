@@ -1,4 +1,6 @@
-"""The fold of a key's events into runs of equal tracked columns. One window each, over keys of any type."""
+"""The fold of a key's events into runs of equal tracked columns. One window each, over keys of any
+type.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from draindown.spec.names import END_AT, START_AT
 AT, GONE = "_at", "_gone"
 """Columns of an event: its sequence as one value, and whether it deletes its key."""
 BEGINS, ENDS = "_begins", "_ends"
-"""Columns of a bounded event: whether it is the first of its run, and whether another run or nothing follows it."""
+"""Columns of a bounded event: whether it is the first of its run, and whether another run or
+nothing follows it.
+"""
 _TRACKED = "_tracked"
 
 
@@ -30,7 +34,8 @@ def sequence(names: Sequence[str]) -> Column:
 
 
 def counting(events: DataFrame, keys: Sequence[str], content: Sequence[Column]) -> DataFrame:
-    """Return of events with the same key and AT the one that counts: a delete, or the greatest by `content`.
+    """Return of events with the same key and AT the one that counts: a delete, or the greatest by
+    `content`.
 
     `content`: sort orders.
     """
@@ -42,7 +47,8 @@ def counting(events: DataFrame, keys: Sequence[str], content: Sequence[Column]) 
 def bounded(events: DataFrame, keys: Sequence[str], tracked: Sequence[Column]) -> DataFrame:
     """Return events, one per key and AT, with `__START_AT` of their run, BEGINS and ENDS.
 
-    Of the last event of a run `__END_AT` is the AT of the next event, which begins another run or deletes.
+    Of the last event of a run `__END_AT` is the AT of the next event, which begins another run or
+    deletes.
     """
     within = by(keys).orderBy(AT)
     was_gone, before = F.lag(GONE).over(within), F.lag(_TRACKED).over(within)

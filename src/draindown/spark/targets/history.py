@@ -1,7 +1,8 @@
-"""History: the target holds one row per run of equal values of a key; what no row holds whole is a hidden event.
+"""History: the target holds one row per run of equal values of a key; what no row holds whole is a
+hidden event.
 
-the greatest event at each sequence of the batch → known events of its keys → judged → folded → what differs → write
-hidden events → MERGE
+the greatest event at each sequence of the batch → known events of its keys → judged → folded → what
+differs → write hidden events → MERGE
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ from draindown.spec.names import END_AT, START_AT, is_own
 
 @dataclass(frozen=True)
 class _Known:
-    """The part of a history that a batch can change: rows, all events that are known of them, and the literal bound."""
+    """The part of a history that a batch can change: rows, all events that are known of them, and
+    the literal bound.
+    """
 
     rows: DataFrame | None
     events: DataFrame | None
@@ -56,7 +59,9 @@ class Historical:
     """The strategy of a target that keeps the history of each key."""
 
     def stored(self, accepted: Accepted) -> DataFrame:
-        """Return the accepted rows as a history has them: the keys, start and end, the other columns, `_changed_at`."""
+        """Return the accepted rows as a history has them: the keys, start and end, the other
+        columns, `_changed_at`.
+        """
         goal, rows = (
             accepted.writer.flow.target,
             arrived(accepted.rows, accepted.blocks).drop("_delete"),
@@ -69,7 +74,9 @@ class Historical:
 
     @contextmanager
     def resolve(self, accepted: Accepted, row: BatchRow) -> Iterator[Folded]:
-        """Judge each event beside the known ones of its key, fold them, and compare the runs with the table's rows."""
+        """Judge each event beside the known ones of its key, fold them, and compare the runs with
+        the table's rows.
+        """
         shape = _shape(accepted)
         row = replace(row, form="history", history=_definition(shape))
         near = neighbourhood(accepted, row)
@@ -92,7 +99,9 @@ class Historical:
     def withdrawal(
         self, writer: Writer, rows: DataFrame, row: BatchRow, pruning: Pruning
     ) -> Iterator[Folded]:
-        """Withhold all events of the rows, and fold the others of their keys: neighbours may join."""
+        """Withhold all events of the rows, and fold the others of their keys: neighbours may
+        join.
+        """
         assert row.changed_at is not None, "each batch has a stamp"
         accepted = Accepted(writer, rows, (), row.records, 0, pruning, row.changed_at, TUNING)
         shape = _shape_of_table(accepted)
@@ -129,7 +138,9 @@ def _known(
     at: Column,
     kept: ExitStack,
 ) -> _Known:
-    """Return what the events of `of` can change. `at`: their sequence. The rows stay persisted until `kept` closes."""
+    """Return what the events of `of` can change. `at`: their sequence. The rows stay persisted
+    until `kept` closes.
+    """
     times, bound = events.since(of, at, shape), _bound(of, at)
     rows, hidden = (
         candidates(accepted, near, near.held),
@@ -146,7 +157,9 @@ def _known(
 
 
 def _bound(of: DataFrame, at: Column) -> str | None:
-    """Return the least sequence as a literal of SQL, by which Delta skips files; None for a type without one."""
+    """Return the least sequence as a literal of SQL, by which Delta skips files; None for a type
+    without one.
+    """
     kind = of.select(at.alias("at")).schema["at"].dataType
     if isinstance(
         kind, TimestampType
@@ -197,7 +210,9 @@ def _folded(
     known: _Known,
     kept: ExitStack,
 ) -> Folded:
-    """Fold judged events, and compare them with the table's rows. Frames stay persisted until `kept` closes."""
+    """Fold judged events, and compare them with the table's rows. Frames stay persisted until
+    `kept` closes.
+    """
     folded = _kept(events.folded(judged, shape), kept)
     stamp = F.lit(accepted.changed_at)
     different = _kept(
@@ -214,7 +229,8 @@ def _kept(frame: DataFrame, kept: ExitStack) -> DataFrame:
 
 
 def _shape(accepted: Accepted) -> Shape:
-    """Return the columns of the table's events, by the spec; of events that come back by what they were folded by.
+    """Return the columns of the table's events, by the spec; of events that come back by what they
+    were folded by.
 
     Raises TerminalError `column-missing`, `history-changed`.
     """
@@ -279,7 +295,8 @@ def _definition(shape: Shape) -> str:
 
 
 def _refuse_changed(writer: Writer, shape: Shape, was: Mapping[str, Sequence[str]] | None) -> None:
-    """Refuse to fold events of some keys otherwise than those of all others were. A new column may be tracked.
+    """Refuse to fold events of some keys otherwise than those of all others were. A new column may
+    be tracked.
 
     `was`: what the newest batch folded by; None if there is none.
 
@@ -323,10 +340,11 @@ def _by_step(steps: Mapping[str, int]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Folded:
-    """The change of a batch of events: the events of its keys with their runs, and the rows that differ. Persisted.
+    """The change of a batch of events: the events of its keys with their runs, and the rows that
+    differ. Persisted.
 
-    `bound`: the literal before which no row of the table ends that the batch concerns; None for a type without one.
-    `leaving`: the events that a withdrawal takes out.
+    `bound`: the literal before which no row of the table ends that the batch concerns; None for a
+    type without one. `leaving`: the events that a withdrawal takes out.
     """
 
     accepted: Accepted
@@ -355,7 +373,9 @@ class Folded:
             verify_written(self.row, writer.layout.hidden, number, "hidden events")
 
     def changes(self, was: Mapping[str, Column]) -> DataFrame:
-        """Return the rows that differ. Not used: a pipeline file with a history has no sink of rows."""
+        """Return the rows that differ. Not used: a pipeline file with a history has no sink of
+        rows.
+        """
         act = F.when(F.col(FATE) == "delete", "delete").otherwise("upsert")
         rows = (
             self.different.withColumn("_act", act).drop(FATE, WHY).withColumnRenamed("_act", SENT)
@@ -363,7 +383,9 @@ class Folded:
         return rows.withColumns({name: F.lit(None).cast("boolean") for name in was})
 
     def write(self, row: BatchRow) -> None:
-        """MERGE the rows that differ. If there are none, commit the ledger row with an empty append."""
+        """MERGE the rows that differ. If there are none, commit the ledger row with an empty
+        append.
+        """
         writer, spark = self.accepted.writer, self.different.sparkSession
         with configured(spark, joining(self.accepted, spark) if self.is_large else {}):
             if row.inserted or row.updated or row.deleted:

@@ -2,7 +2,8 @@
 
     draindown.rows    a table property: keys and sequence_by, of a table that such rows were written to
 
-A batch that compared its records by other columns would leave the rows of the keys that were beside its own.
+A batch that compared its records by other columns would leave the rows of the keys that were beside
+its own.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ PROPERTY = delta.ROWS_BY
 
 
 def stored(flow: FlowSpec | DerivedFlow) -> str | None:
-    """Return the property of a table that a flow makes; None where batches append, or write down what they go by."""
+    """Return the property of a table that a flow makes; None where batches append, or write down
+    what they go by.
+    """
     if not isinstance(flow, FlowSpec) or flow.target.kind is not UPSERT:
         return None
     return json.dumps(
@@ -31,15 +34,17 @@ def stored(flow: FlowSpec | DerivedFlow) -> str | None:
 
 
 def is_known(table: TableLog) -> bool:
-    """Return whether a table says what its rows go by, and so those of the deletes that are remembered beside it."""
+    """Return whether a table says what its rows go by, and so those of the deletes that are
+    remembered beside it.
+    """
     return PROPERTY in table.properties
 
 
 def differing(table: TableLog, flow: FlowSpec | DerivedFlow) -> list[str]:
     """Return what differs between the rows of a table and those of a flow, in words.
 
-    Nothing of a table without the property, which an earlier version made, and of kinds that show in its columns (see
-    `table_schema.other_form`).
+    Nothing of a table without the property, which an earlier version made, and of kinds that show
+    in its columns (see `table_schema.other_form`).
     """
     said, held = stored(flow), table.properties.get(PROPERTY)
     if held is not None and flow.target.kind is APPEND:
@@ -55,7 +60,8 @@ def differing(table: TableLog, flow: FlowSpec | DerivedFlow) -> list[str]:
 
 
 def take(spark: SparkSession, path: str, source: str) -> None:
-    """Say of the table at `path` what is said of the one at `source`, whose rows it has, or nothing like it.
+    """Say of the table at `path` what is said of the one at `source`, whose rows it has, or nothing
+    like it.
 
     Not before it has them: rows of earlier keys would be taken for rows of the new ones.
     """

@@ -1,4 +1,6 @@
-"""The table beside a target with changes that none of its rows shows: tombstones, or hidden events of a history."""
+"""The table beside a target with changes that none of its rows shows: tombstones, or hidden events
+of a history.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,12 @@ FEW_HELD = 10_000
 def append(
     writer: Writer, rows: DataFrame, changed_at: datetime, number: int | None = None
 ) -> None:
-    """Append what the batch remembers, with `_generation`, `_batch`, `_kind` and `_changed_at`. Idempotent.
+    """Append what the batch remembers, with `_generation`, `_batch`, `_kind` and `_changed_at`.
+    Idempotent.
 
     `number`: how many rows there are, if it is known.
-    The underscore avoids clashes: a key may be called `batch`, but no column of a flow begins with an underscore.
+    The underscore avoids clashes: a key may be called `batch`, but no column of a flow begins with
+    an underscore.
     """
     marked = rows.withColumns(
         {
@@ -45,8 +49,8 @@ def append(
 
 
 def held(spark: SparkSession, writer: Writer, pruning: Pruning) -> Held | None:
-    """Return what other batches remember that matches `pruning`. None if the table is absent or empty, or
-    its statistics exclude all tombstones.
+    """Return what other batches remember that matches `pruning`. None if the table is absent or
+    empty, or its statistics exclude all tombstones.
 
     What an earlier attempt of this batch wrote is excluded.
     """
@@ -73,9 +77,11 @@ def _number(files: Sequence[Mapping[str, Any]]) -> float:
 
 
 def _read(spark: SparkSession, writer: Writer, log: TableLog, held: DataFrame) -> DataFrame:
-    """Return the tombstones of other batches, read by this process. Spark would list the table's files in a job.
+    """Return the tombstones of other batches, read by this process. Spark would list the table's
+    files in a job.
 
-    They have the types that Spark reads: of Arrow's alone it would take a time without a zone for one of the session's.
+    They have the types that Spark reads: of Arrow's alone it would take a time without a zone for
+    one of the session's.
     """
     mine = f"_generation = {writer.generation} and _batch = {writer.batch} and _kind = {literal(writer.kind)}"
     names = ", ".join(map(identifier, writer.flow.target.essential))

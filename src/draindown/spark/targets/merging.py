@@ -1,10 +1,12 @@
-"""Records merged column by column: the newest value of each column counts, and a delete clears older ones. Pure frames.
+"""Records merged column by column: the newest value of each column counts, and a delete clears
+older ones. Pure frames.
 
-records of a batch + the row of their key + its newest tombstone → the values that count → what became of each record
-→ one row per key
+records of a batch + the row of their key + its newest tombstone → the values that count → what
+became of each record → one row per key
 
-Columns are in groups that are written together. Each column that NULL leaves as it is has a group of its own, and its
-sequence in SEQUENCES. All others are one group with the sequence of the row: every record that is no delete writes it.
+Columns are in groups that are written together. Each column that NULL leaves as it is has a group
+of its own, and its sequence in SEQUENCES. All others are one group with the sequence of the row:
+every record that is no delete writes it.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from draindown.spec.partial import SEQUENCES
 COUNTS = ("_applied", "_superseded", "_duplicate")
 """Columns with the number of records of a key by what became of them."""
 BURIES = "_buries"
-"""Column of a key: the sequence of the delete that it must remember, a struct of the sequence columns, or NULL."""
+"""Column of a key: the sequence of the delete that it must remember, a struct of the sequence
+columns, or NULL.
+"""
 _HELD, _DEAD, _OUT = "_held", "_dead", "_out"
 _KILLED, _CUT, _LIVE, _IS_FIRST, _IS_LAST = "_killed", "_cut", "_live", "_is_first", "_is_last"
 _TOP, _GAINS, _STAYS, _AT = "_top", "_gains", "_stays", "_at"
@@ -39,7 +43,8 @@ class Shape:
         keys: what names a row. Never NULL.
         sequence_by: what orders the records of a key. Never NULL.
         partial: columns of which NULL leaves what the row has.
-        whole: all other columns of a record, in the order in which they are compared at one sequence.
+        whole: all other columns of a record, in the order in which they are compared at one
+        sequence.
     """
 
     keys: Sequence[str]
@@ -58,7 +63,9 @@ class Shape:
         return F.struct(*map(quoted, self.sequence_by))
 
     def stored(self, at: Column) -> Column:
-        """Return a sequence as SEQUENCES has it: the value of the column, or of several their struct."""
+        """Return a sequence as SEQUENCES has it: the value of the column, or of several their
+        struct.
+        """
         return at.getField(self.sequence_by[0]) if len(self.sequence_by) == 1 else at
 
     def read(self, stored: Column) -> Column:
@@ -76,19 +83,20 @@ def merged(
     table: StructType,
     withheld: DataFrame | None = None,
 ) -> DataFrame:
-    """Return one row per key of `records`: the table's columns after the batch, FATE, BURIES and COUNTS.
+    """Return one row per key of `records`: the table's columns after the batch, FATE, BURIES and
+    COUNTS.
 
-    FATE is what happens to the row of the table: insert, update, delete, or NULL for nothing. COUNTS: a record is
-    applied if the row has a value of it now that it did not have before, or if it is the newest delete of its key;
-    a duplicate if the row had all of it and keeps it, or if it is in the batch once more; all others are superseded.
+    FATE is what happens to the row of the table: insert, update, delete, or NULL for nothing.
+    COUNTS: a record is applied if the row has a value of it now that it did not have before, or if
+    it is the newest delete of its key; a duplicate if the row had all of it and keeps it, or if it
+    is in the batch once more; all others are superseded.
 
     Args:
-        records: rows of the contract with `_delete` and `_arrived_at`. Columns that they lack are NULL.
-        held: candidate rows of the table; None if there are none.
-        tombstones: keys and sequence of deletes; None if there are none.
-        shape: the columns.
-        table: the schema of the table.
-        withheld: records that count for nothing, with keys, sequence and content; None if there are none.
+        records: rows of the contract with `_delete` and `_arrived_at`. Columns that they lack are
+        NULL. held: candidate rows of the table; None if there are none. tombstones: keys and
+        sequence of deletes; None if there are none. shape: the columns. table: the schema of the
+        table. withheld: records that count for nothing, with keys, sequence and content; None if
+        there are none.
     """
     it = _Merge(shape, table)
     frame = it.ranked(it.beside(records, held, tombstones, withheld))
@@ -101,7 +109,9 @@ def merged(
 
 @dataclass(frozen=True)
 class _Merge:
-    """The expressions of a merge. Group 0 is that of the row, group i the i-th of the partial columns."""
+    """The expressions of a merge. Group 0 is that of the row, group i the i-th of the partial
+    columns.
+    """
 
     shape: Shape
     table: StructType
@@ -113,7 +123,9 @@ class _Merge:
         tombstones: DataFrame | None,
         withheld: DataFrame | None,
     ) -> DataFrame:
-        """Return the records beside the row of their key and its tombstone. A delete has no content."""
+        """Return the records beside the row of their key and its tombstone. A delete has no
+        content.
+        """
         shape, own = self.shape, set(records.columns)
         kinds = {name: self.table[name].dataType for name in shape.content}
         content = {
@@ -152,7 +164,9 @@ class _Merge:
         return marked.withColumn(_OUT, F.coalesce(_OUT, F.lit(False)) & ~F.col("_delete"))
 
     def ranked(self, frame: DataFrame) -> DataFrame:
-        """Return the records with their place among those of the key, and which of them no delete reaches."""
+        """Return the records with their place among those of the key, and which of them no delete
+        reaches.
+        """
         shape = self.shape
         by = Window.partitionBy(*map(quoted, shape.keys))
         content = [self._comparable(name, F.col(quoted(name))) for name in shape.content]
@@ -171,7 +185,8 @@ class _Merge:
         return placed.withColumns({_CUT: cut, _LIVE: alive})
 
     def tops(self) -> dict[str, Column]:
-        """Return what the newest record of each group has there, as a struct: sequence, value, and of the row arrival.
+        """Return what the newest record of each group has there, as a struct: sequence, value, and
+        of the row arrival.
 
         At one sequence the greatest content counts.
         """
@@ -187,7 +202,9 @@ class _Merge:
         return found
 
     def outcome(self) -> dict[str, Column]:
-        """Return per group whether the row's own value stays, and whether a record gives it another one."""
+        """Return per group whether the row's own value stays, and whether a record gives it another
+        one.
+        """
         found, cut = {}, F.col(_CUT)
         for i in range(len(self.shape.partial) + 1):
             at, top = self._held_at(i), F.col(f"{_TOP}{i}")
@@ -273,7 +290,9 @@ class _Merge:
         return F.map_filter(F.create_map(*pairs), lambda _name, at: at.isNotNull())
 
     def _held_at(self, group: int) -> Column:
-        """Return the sequence of a group in the row, as a struct; NULL if the row has no value of it."""
+        """Return the sequence of a group in the row, as a struct; NULL if the row has no value of
+        it.
+        """
         held = F.col(_HELD)
         if group == 0:
             own = F.struct(*[held.getField(name).alias(name) for name in self.shape.sequence_by])
@@ -297,7 +316,9 @@ class _Merge:
         return [F.col(quoted(name)).alias(name) for name in self._names(group)]
 
     def _ordered(self, group: int, inside: str) -> list[Column]:
-        """Return what a group is compared by. `inside`: the struct that has its columns; empty for a record."""
+        """Return what a group is compared by. `inside`: the struct that has its columns; empty for
+        a record.
+        """
         prefix = f"{inside}." if inside else ""
         return [
             self._comparable(name, F.col(f"{prefix}{quoted(name)}")).alias(f"c{i}")
@@ -308,7 +329,9 @@ class _Merge:
         return F.struct(at.alias(_AT), *self._ordered(group, inside))
 
     def _is_at(self, group: int, inside: str) -> Column:
-        """Return whether the group of a record is that of a row or of the newest record: sequence and content."""
+        """Return whether the group of a record is that of a row or of the newest record: sequence
+        and content.
+        """
         at = self._held_at(group) if inside == _HELD else F.col(inside).getField(_AT)
         return self._state("", self.shape.at, group).eqNullSafe(self._state(inside, at, group))
 

@@ -20,7 +20,8 @@ def refuse_mismatch(
     held: StructType,
     schema: StructType,
 ) -> None:
-    """Refuse to write rows of `schema` to the target, of schema `held`, or to what is remembered beside it.
+    """Refuse to write rows of `schema` to the target, of schema `held`, or to what is remembered
+    beside it.
 
     `log`: the target's.
 
@@ -50,7 +51,9 @@ def refuse_mismatch(
 
 
 def _not_remembered(layout: FlowLayout, flow: FlowSpec | DerivedFlow) -> list[str]:
-    """Return what the tombstones lack of keys and sequence: without it, which change is newer can't be told."""
+    """Return what the tombstones lack of keys and sequence: without it, which change is newer can't
+    be told.
+    """
     log = TableLog(layout.tombstones)
     if flow.target.kind.memory != "tombstones" or not log.exists:
         return []

@@ -20,8 +20,9 @@ from draindown.spark.tuning import PARTITION_SIZE, PARTITIONS, Size
 class Neighbourhood:
     """The rows that the batch is compared with.
 
-    `held`, `memory`: candidate rows of the target and of the table beside it; None if there are none. `is_large`: the
-    candidate rows exceed the batch by so much that the batch's keys are broadcast instead of shuffling the target.
+    `held`, `memory`: candidate rows of the target and of the table beside it; None if there are
+    none. `is_large`: the candidate rows exceed the batch by so much that the batch's keys are
+    broadcast instead of shuffling the target.
     """
 
     held: Held | None
@@ -49,7 +50,9 @@ def neighbourhood(accepted: Accepted, row: BatchRow) -> Neighbourhood:
 
 
 def settings(accepted: Accepted, row: BatchRow, near: Neighbourhood) -> dict[str, str]:
-    """Return the session settings for the comparison and the MERGE: evaluation, plans, estimates, write."""
+    """Return the session settings for the comparison and the MERGE: evaluation, plans, estimates,
+    write.
+    """
     tuning, spark = accepted.tuning, accepted.rows.sparkSession
     found = dict(tuning.evaluation(accepted.lines, near.rows))
     if not near.is_large:
@@ -60,7 +63,8 @@ def settings(accepted: Accepted, row: BatchRow, near: Neighbourhood) -> dict[str
 
 
 def _planning(accepted: Accepted, spark: SparkSession, near: Neighbourhood) -> Mapping[str, str]:
-    """Return the settings of shuffles and of adaptive execution, by the weight of the batch and its candidate rows.
+    """Return the settings of shuffles and of adaptive execution, by the weight of the batch and its
+    candidate rows.
 
     Adaptive execution is decided by estimated row sizes too, because files may be much smaller.
     """
@@ -80,7 +84,9 @@ def joining(accepted: Accepted, spark: SparkSession) -> Mapping[str, str]:
 
 
 def candidates(accepted: Accepted, near: Neighbourhood, held: Held | None) -> DataFrame | None:
-    """Return the rows of one of the tables that the batch is compared with; None if there are none."""
+    """Return the rows of one of the tables that the batch is compared with; None if there are
+    none.
+    """
     rows = None if held is None else held.rows
     if rows is None or not near.is_large:
         return rows

@@ -1,7 +1,8 @@
 """The sinks of a flow, as the batches of one opening send to them.
 
-A batch is sent after its tombstones and before the target's commit, which carries what each sink got. A crash in
-between leaves sinks ahead of the table by that one batch: nothing else of the flow runs before it is finished.
+A batch is sent after its tombstones and before the target's commit, which carries what each sink
+got. A crash in between leaves sinks ahead of the table by that one batch: nothing else of the flow
+runs before it is finished.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ UNSENDABLE = "unsendable"
 def outlets_of(request: Request) -> Outlets:
     """Return the sinks of the request's flow. A staged rebuild has none.
 
-    A flow that had sinks once is one with sinks: its batches may not overtake one on its way, and go by these sinks.
+    A flow that had sinks once is one with sinks: its batches may not overtake one on its way, and
+    go by these sinks.
     """
     sinks = request.declared.also_to
     has_any = sinks or sink_state.names(request.layout)
@@ -53,7 +55,9 @@ def outlets_of(request: Request) -> Outlets:
 
 
 def zoned(request: Request) -> dict[str, str]:
-    """Return the settings with which conditions of sinks are evaluated, wherever rows are sent from."""
+    """Return the settings with which conditions of sinks are evaluated, wherever rows are sent
+    from.
+    """
     return {"spark.sql.session.timeZone": request.declared.zone}
 
 
@@ -87,7 +91,9 @@ def wanted(
     target: Sink,
     skips: Sequence[Skip],
 ) -> Wanted:
-    """Return how a batch has to serve a sink, by what the sink can hold and what of the batch was given up."""
+    """Return how a batch has to serve a sink, by what the sink can hold and what of the batch was
+    given up.
+    """
     every = list(columns.values())
     of_keys = target.unsendable([column for column in every if column.key])
     return Wanted(name, sink, columns, target.unsendable(every), of_keys, skips)
@@ -122,8 +128,9 @@ class FlowOutlets:
     def opened(self, batch: BaseBatch) -> Iterator[None]:
         """Connect to every sink and fence older drivers. Connections last for one batch.
 
-        The first batch of this opening claims its epoch, and marks sinks that lack what was sent to them as stale.
-        Raises TransientError `sink-batch-in-flight`, `lease-lost`, and the errors of the sinks.
+        The first batch of this opening claims its epoch, and marks sinks that lack what was sent to
+        them as stale. Raises TransientError `sink-batch-in-flight`, `lease-lost`, and the errors of
+        the sinks.
         """
         layout, connecting = batch.writer.layout, partial(batch.reached, "connecting")
         sink_state.refuse_in_flight(layout, writer=batch.writer.app("rows"))
@@ -170,14 +177,18 @@ class FlowOutlets:
         return replace(row, sinks={name: counts.get(name, nothing) for name in self.sinks})
 
     def _left(self, batch: BaseBatch) -> bool:
-        """Return whether an earlier attempt of the batch sent something, or kept rows that a sink can't hold."""
+        """Return whether an earlier attempt of the batch sent something, or kept rows that a sink
+        can't hold.
+        """
         writer = batch.writer
         known = (SinkState.read(writer.layout, name).of(writer.app("rows")) for name in self.sinks)
         begun = any(one is not None and one.number >= writer.batch for one in known)
         return begun or writer.holds(writer.layout.unsendable, UNSENDABLE)
 
     def _whole(self, rows: DataFrame, types: dict[str, str]) -> DataFrame:
-        """Return the rows with all columns of the table, and their origin as a key. Changes `types` alike."""
+        """Return the rows with all columns of the table, and their origin as a key. Changes `types`
+        alike.
+        """
         absent: dict[str, Column] = {
             n: F.lit(None).cast(kind) for n, kind in types.items() if n not in rows.columns
         }
@@ -233,7 +244,9 @@ class FlowOutlets:
         )
 
     def _keep_misfits(self, batch: BaseBatch, groups: Sequence[_Group]) -> None:
-        """Keep the rows that sinks can't hold, of all sinks in one write: it replaces that of an earlier attempt."""
+        """Keep the rows that sinks can't hold, of all sinks in one write: it replaces that of an
+        earlier attempt.
+        """
         found = any(shares.any_misfit(group.shares) for group in groups)
         if found or batch.writer.holds(batch.writer.layout.unsendable, UNSENDABLE):
             rows = [shares.all_misfits(group.judged, group.shares) for group in groups]
@@ -241,7 +254,9 @@ class FlowOutlets:
 
 
 def keep_misfits(writer: TableWriter, rows: DataFrame, run_id: str) -> None:
-    """Keep rows that sinks can't hold. Idempotent: a retry replaces what an earlier attempt of the batch kept."""
+    """Keep rows that sinks can't hold. Idempotent: a retry replaces what an earlier attempt of the
+    batch kept.
+    """
     stamped = rows.withColumns(
         {
             "generation": F.lit(writer.generation),
@@ -267,7 +282,9 @@ def refused_rows(rows: DataFrame) -> DataFrame:
 
 
 def _refused_rows(writer: TableWriter) -> int:
-    """Return how many rows this batch put into the quarantine, as another reader than Spark counts them."""
+    """Return how many rows this batch put into the quarantine, as another reader than Spark counts
+    them.
+    """
     layout: FlowLayout = writer.layout
     log = log_of(layout, layout.quarantine)
     if not log.exists:
@@ -277,7 +294,9 @@ def _refused_rows(writer: TableWriter) -> int:
 
 
 def _refused(spark: SparkSession, writer: TableWriter) -> DataFrame:
-    """Return the rows that this batch put into the quarantine: those that it refused for the first time."""
+    """Return the rows that this batch put into the quarantine: those that it refused for the first
+    time.
+    """
     layout: FlowLayout = writer.layout
     if not log_of(layout, layout.quarantine).exists:
         types = {**QUARANTINED, FATE: "string"}

@@ -1,6 +1,8 @@
-"""Partial updates: the target holds per key the newest value of each column; deleted keys become tombstones.
+"""Partial updates: the target holds per key the newest value of each column; deleted keys become
+tombstones.
 
-records beside the rows and tombstones of their keys → merged column by column → write tombstones → MERGE
+records beside the rows and tombstones of their keys → merged column by column → write tombstones →
+MERGE
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class Merging:
     """The strategy of a target with keys whose rows are merged column by column."""
 
     def stored(self, accepted: Accepted) -> DataFrame:
-        """Return the accepted rows with `_arrived_at`, SEQUENCES (nothing in it) and `_changed_at`."""
+        """Return the accepted rows with `_arrived_at`, SEQUENCES (nothing in it) and
+        `_changed_at`.
+        """
         rows = arrived(accepted.rows, accepted.blocks).drop("_delete", SEQUENCES)
         order = accepted.writer.flow.target.sequence_by
         at = F.col(quoted(order[0])) if len(order) == 1 else F.struct(*map(quoted, order))
@@ -48,7 +52,9 @@ class Merging:
 
     @contextmanager
     def resolve(self, accepted: Accepted, row: BatchRow) -> Iterator[Merged]:
-        """Merge the records with the rows and tombstones of their keys, and count what became of each."""
+        """Merge the records with the rows and tombstones of their keys, and count what became of
+        each.
+        """
         spark, writer = accepted.rows.sparkSession, accepted.writer
         table = spark.read.format("delta").load(writer.layout.table).schema
         shape = _shape(accepted, table)
@@ -80,7 +86,9 @@ class Merging:
 
 
 def _shape(accepted: Accepted, table: StructType) -> Shape:
-    """Return the columns of the table by the spec. Raises TerminalError `column-missing`, `table-mismatch`."""
+    """Return the columns of the table by the spec. Raises TerminalError `column-missing`,
+    `table-mismatch`.
+    """
     writer = accepted.writer
     goal, part = writer.flow.target, writer.flow.target.partial
     assert part is not None, "the kind of the target is partial"
@@ -149,7 +157,9 @@ def _refuse_changed(writer: Writer, shape: Shape, was: Mapping[str, Sequence[str
 
 
 def _counted(found: DataFrame) -> dict[str, Any]:
-    """Return the account of records and that of rows. A row's tombstone counts as `deleted`, others as `remembered`."""
+    """Return the account of records and that of rows. A row's tombstone counts as `deleted`, others
+    as `remembered`.
+    """
     fate, buries = F.col(FATE), F.col(BURIES).isNotNull()
     acts = [F.count_if(fate == act).alias(act) for act in ACTS]
     beside = F.count_if(buries & ~fate.eqNullSafe(F.lit("delete"))).alias("remember")
@@ -209,7 +219,9 @@ class Merged:
         return self.merged.where(F.col(FATE).isNotNull())
 
     def write(self, row: BatchRow) -> None:
-        """MERGE the rows that differ. If there are none, commit the ledger row with an empty append."""
+        """MERGE the rows that differ. If there are none, commit the ledger row with an empty
+        append.
+        """
         writer, spark = self.accepted.writer, self.merged.sparkSession
         with configured(spark, joining(self.accepted, spark) if self.is_large else {}):
             if row.inserted or row.updated or row.deleted:

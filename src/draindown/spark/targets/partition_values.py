@@ -1,6 +1,8 @@
-"""Which texts a partition can't be named by: Delta would store them as another value, or no directory can bear them.
+"""Which texts a partition can't be named by: Delta would store them as another value, or no
+directory can bear them.
 
-The partition of a row is a directory `column=value`, in which Hadoop writes some characters as `%` and two digits.
+The partition of a row is a directory `column=value`, in which Hadoop writes some characters as `%`
+and two digits.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ def stored_as_null(value: Column) -> Column:
 
 
 def unnameable(name: str, value: Column) -> Column:
-    """Return whether no directory can be named by a text of partition column `name`: too long, or it holds a NUL."""
+    """Return whether no directory can be named by a text of partition column `name`: too long, or
+    it holds a NUL.
+    """
     return _is_long(name, value) | _has_nul(value)
 
 

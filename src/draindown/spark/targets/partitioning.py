@@ -1,9 +1,11 @@
-"""How a table's partition values were computed from its keys: only a table whose rows all agree may be pruned by them.
+"""How a table's partition values were computed from its keys: only a table whose rows all agree may
+be pruned by them.
 
     draindown.partitions    a table property: by column, a hash of the computation; "" once rows of another one came
 
-It is written when the table is made, and when a rebuild takes its place. A batch that computes a column in another way
-writes "" before its rows, for good: if the earlier computation comes back, the rows in between are where they are.
+It is written when the table is made, and when a rebuild takes its place. A batch that computes a
+column in another way writes "" before its rows, for good: if the earlier computation comes back,
+the rows in between are where they are.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ _MIXED = ""
 
 
 def proven(log: TableLog, computed: Mapping[str, str]) -> list[str]:
-    """Return the columns of `computed` by whose values a table may be pruned: all, if there is no table.
+    """Return the columns of `computed` by whose values a table may be pruned: all, if there is no
+    table.
 
     `computed`: by partition column, how a batch computes it from the keys alone.
     """
@@ -37,7 +40,9 @@ def stored(computed: Mapping[str, str]) -> str:
 
 
 def keep(spark: SparkSession, log: TableLog, computed: Mapping[str, str]) -> None:
-    """Write down that rows of another computation come, before they do. No-op if all columns are computed as before."""
+    """Write down that rows of another computation come, before they do. No-op if all columns are
+    computed as before.
+    """
     held = _held(log)
     other = {name: _MIXED for name, how in held.items() if how not in (_MIXED, computed.get(name))}
     if other:
@@ -45,7 +50,8 @@ def keep(spark: SparkSession, log: TableLog, computed: Mapping[str, str]) -> Non
 
 
 def forget(spark: SparkSession, path: str, source: str) -> None:
-    """Prune the table at `path` no longer, before the rows of the table at `source` replace its own.
+    """Prune the table at `path` no longer, before the rows of the table at `source` replace its
+    own.
 
     No-op if those are computed alike.
     """

@@ -1,4 +1,6 @@
-"""Literal predicates on the target for file skipping: in a MERGE, Delta skips files by literal predicates only."""
+"""Literal predicates on the target for file skipping: in a MERGE, Delta skips files by literal
+predicates only.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,12 @@ Range = tuple[str, str]
 
 @dataclass(frozen=True)
 class Pruning:
-    """Column predicates that every target row with one of the batch's keys satisfies. All values are text.
+    """Column predicates that every target row with one of the batch's keys satisfies. All values
+    are text.
 
-    `values`: the column has one of these values. `ranges`: the column lies in one of these ranges. `since`: the column
-    is not less than this value, or it is NULL. An empty `Pruning` matches every row.
+    `values`: the column has one of these values. `ranges`: the column lies in one of these ranges.
+    `since`: the column is not less than this value, or it is NULL. An empty `Pruning` matches every
+    row.
     """
 
     values: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
@@ -54,10 +58,12 @@ class Pruning:
         )
 
     def exact(self, schema: StructType) -> Pruning:
-        """Return the predicates on types whose statistics are exact, whoever wrote them; those of decimals are not.
+        """Return the predicates on types whose statistics are exact, whoever wrote them; those of
+        decimals are not.
 
-        A decimal's text and its statistics may be written in another scale, and deltalake writes the statistics by way
-        of doubles and 64-bit integers: by these Delta skips files that hold a row that matches.
+        A decimal's text and its statistics may be written in another scale, and deltalake writes
+        the statistics by way of doubles and 64-bit integers: by these Delta skips files that hold a
+        row that matches.
         """
         names = (*self.values, *self.ranges, *self.since)
         return self.only(name for name in names if schema[name].dataType.typeName() in _EXACT)
@@ -65,8 +71,8 @@ class Pruning:
     def narrowed(self, schema: StructType, files: Sequence[Mapping[str, Any]]) -> Pruning:
         """Return as few predicates as exclude the same files. Arguments as in `files`.
 
-        Delta plans and compiles each predicate, for a second or more, before it reads a file. All are kept if one of
-        their values has no order here, such as a date after the year 9999.
+        Delta plans and compiles each predicate, for a second or more, before it reads a file. All
+        are kept if one of their values has no order here, such as a date after the year 9999.
         """
         with suppress(ValueError):
             return self._narrowed(schema, files)
@@ -88,7 +94,9 @@ class Pruning:
         return found
 
     def _as_ranges(self, columns: Sequence[str]) -> Pruning:
-        """Return the values of some columns as ranges, as Delta holds them against statistics; NULL lies in none."""
+        """Return the values of some columns as ranges, as Delta holds them against statistics; NULL
+        lies in none.
+        """
         told = {name: self.values[name] for name in columns}
         single = {
             name: [(one, one) for one in some if one is not None]
@@ -100,7 +108,8 @@ class Pruning:
         )
 
     def conditions(self, schema: StructType, alias: str = "") -> list[Column]:
-        """Return the predicates as Spark columns for a table with `schema` and the query alias `alias`.
+        """Return the predicates as Spark columns for a table with `schema` and the query alias
+        `alias`.
 
         Values become literals, never SQL text, so that input can't inject SQL.
         """
@@ -123,7 +132,8 @@ class Pruning:
         ]
 
     def excludes_all(self, schema: StructType, files: Sequence[Mapping[str, Any]]) -> bool:
-        """Return whether no file holds a row that matches, by predicates on types whose statistics are exact.
+        """Return whether no file holds a row that matches, by predicates on types whose statistics
+        are exact.
 
         Arguments as in `files`.
         """
@@ -135,10 +145,11 @@ class Pruning:
     def files(
         self, schema: StructType, files: Iterable[Mapping[str, Any]]
     ) -> list[Mapping[str, Any]]:
-        """Return the candidate files: those whose partition values and min/max statistics match the predicates.
+        """Return the candidate files: those whose partition values and min/max statistics match the
+        predicates.
 
-        `schema` is the table's; `files` is what `TableLog.files` returned. A file without a statistic is kept, as in
-        Delta's own file skipping.
+        `schema` is the table's; `files` is what `TableLog.files` returned. A file without a
+        statistic is kept, as in Delta's own file skipping.
         """
         values = {f"partition.{name}": frozenset(every) for name, every in self.values.items()}
         ranges = [
@@ -189,13 +200,14 @@ def measures(
     good: Column,
     most: int = TUNING.named_values,
 ) -> list[Column]:
-    """Return the aggregates that `pruning` needs: distinct values of `exact` columns, min and max of those and `keys`.
+    """Return the aggregates that `pruning` needs: distinct values of `exact` columns, min and max
+    of those and `keys`.
 
-    Only `good` rows count. `most` limits the distinct values per column; if there are more, ranges are used. The
-    aggregate collects one value more than `most`, to detect that.
+    Only `good` rows count. `most` limits the distinct values per column; if there are more, ranges
+    are used. The aggregate collects one value more than `most`, to detect that.
 
-    Values are text, because Python has no dates after the year 9999. They are wrapped in a struct, because
-    `collect_set` drops NULL.
+    Values are text, because Python has no dates after the year 9999. They are wrapped in a struct,
+    because `collect_set` drops NULL.
     """
     sets = [
         F.slice(
@@ -215,7 +227,8 @@ def measures(
         ]
         ends.append(F.count_if(good & odd).alias(f"_odd{i}"))
     if ends and not sets:
-        # min/max of strings alone makes Spark use a sort aggregate; with `collect_set` it uses an object hash aggregate
+        # min/max of strings alone makes Spark use a sort aggregate; with `collect_set` it uses an
+        # object hash aggregate
         sets.append(F.collect_set(F.lit(None).cast("int")).alias("_hashed"))
     return [*sets, *ends]
 
@@ -227,10 +240,11 @@ def pruning(
     keys: Sequence[str],
     most: int = TUNING.named_values,
 ) -> Pruning:
-    """Return the predicates for a batch from its `groups`, which were aggregated with the columns of `measures`.
+    """Return the predicates for a batch from its `groups`, which were aggregated with the columns
+    of `measures`.
 
-    The other arguments are those given to `measures`. An `exact` column gets its distinct values, or ranges if there
-    are more than `most`.
+    The other arguments are those given to `measures`. An `exact` column gets its distinct values,
+    or ranges if there are more than `most`.
     """
     values: dict[str, Sequence[str | None]] = {}
     for i, name in enumerate(exact):
@@ -261,8 +275,9 @@ def _ranged(schema: StructType, exact: Sequence[str], keys: Sequence[str]) -> li
 def joined(ends: Iterable[Range], kind: str) -> list[Range]:
     """Return the union of ranges of type `kind`, sorted and without overlaps: at most 16.
 
-    If there are more, the ranges with the smallest gaps between them are merged. Strings have no distance: more than 16
-    string ranges become one. Empty if a bound is longer than `_LONGEST` characters or can't be parsed.
+    If there are more, the ranges with the smallest gaps between them are merged. Strings have no
+    distance: more than 16 string ranges become one. Empty if a bound is longer than `_LONGEST`
+    characters or can't be parsed.
     """
     ends, order = list(ends), _order(kind)
     if any(len(text) > _LONGEST for both in ends for text in both):
@@ -300,7 +315,9 @@ def _fewer(apart: list[Any]) -> list[Any]:
 
 
 def _ends(file: Mapping[str, Any], name: str) -> tuple[Any, Any]:
-    """Return a file's minimum and maximum of a column; None for a bound that its log entry lacks."""
+    """Return a file's minimum and maximum of a column; None for a bound that its log entry
+    lacks.
+    """
     if (partition := f"partition.{name}") in file:
         return file[partition], file[partition]
     return file.get(f"min.{name}"), file.get(f"max.{name}")
@@ -333,12 +350,16 @@ def _order(kind: str) -> Callable[[str], Any]:
 
 
 def _comparable(kind: DataType) -> DataType:
-    """Return the type in which a column is compared with a value that may be beyond its own: an integer's is bigint."""
+    """Return the type in which a column is compared with a value that may be beyond its own: an
+    integer's is bigint.
+    """
     return LongType() if isinstance(kind, IntegralType) else kind
 
 
 def _among(column: Column, kind: DataType, values: Sequence[str | None]) -> Column:
-    """Return the predicate that the column has one of `values`. NULL needs `IS NULL`, because `IN` never matches it."""
+    """Return the predicate that the column has one of `values`. NULL needs `IS NULL`, because `IN`
+    never matches it.
+    """
     found = column.isin(*[F.lit(value).cast(kind) for value in values if value is not None])
     return found | column.isNull() if None in values else found
 

@@ -1,8 +1,9 @@
-"""Resolve the accepted rows of a keyed batch: deduplicate by key, then compare with target, tombstones, withdrawn rows.
+"""Resolve the accepted rows of a keyed batch: deduplicate by key, then compare with target,
+tombstones, withdrawn rows.
 
-Changes of one key are ordered by sequence. At equal sequence a delete wins over other changes; otherwise the greater
-content wins. Content is compared column by column, in the order of `order`, with NULL smallest. The result does not
-depend on the order of arrival.
+Changes of one key are ordered by sequence. At equal sequence a delete wins over other changes;
+otherwise the greater content wins. Content is compared column by column, in the order of `order`,
+with NULL smallest. The result does not depend on the order of arrival.
 """
 
 from __future__ import annotations
@@ -24,16 +25,18 @@ FATE = "_fate"
 ACTS = ("insert", "update", "delete")
 DELETES = ("delete", "remember")
 LOSERS = ("_duplicates", "_superseded")
-"""Columns with the number of other rows of the key in the batch: duplicates of the winner, and rows it superseded."""
+"""Columns with the number of other rows of the key in the batch: duplicates of the winner, and rows
+it superseded.
+"""
 _TIE = "tie"
 
 
 def order(columns: Sequence[str], added: Collection[str]) -> list[str]:
     """Return the order in which content columns are compared: all but STAMPS.
 
-    `columns` come in table order, then `added` columns by name, then `_rescued`. The order does not depend on which
-    `added` column was created first. A row that is read again after one of its fields became a column compares greater
-    than before.
+    `columns` come in table order, then `added` columns by name, then `_rescued`. The order does not
+    depend on which `added` column was created first. A row that is read again after one of its
+    fields became a column compares greater than before.
     """
     own = [name for name in columns if name not in {*added, *STAMPS, "_rescued"}]
     return [*own, *sorted(added, key=str.lower), "_rescued"]
@@ -44,12 +47,13 @@ def newest(
 ) -> DataFrame:
     """Deduplicate: return the newest row per key, with the columns of `rows` plus LOSERS.
 
-    A delete keeps only keys and sequence; its other columns are NULL. Of equal rows, the earliest `_arrived_at` stays.
-    `rows` needs `_delete`, `_arrived_at`, and keys and sequence that are not NULL. `order` is what the function `order`
-    returned.
+    A delete keeps only keys and sequence; its other columns are NULL. Of equal rows, the earliest
+    `_arrived_at` stays. `rows` needs `_delete`, `_arrived_at`, and keys and sequence that are not
+    NULL. `order` is what the function `order` returned.
 
-    One sort per key is enough, because the last row of a key has both counts: its `row_number` is the number of rows
-    of the key, and its `rank` minus one is the number of rows that sort before the first equal row.
+    One sort per key is enough, because the last row of a key has both counts: its `row_number` is
+    the number of rows of the key, and its `rank` minus one is the number of rows that sort before
+    the first equal row.
     """
     content = [name for name in order if name in rows.columns and name not in {*keys, *sequence}]
     bare = rows.withColumns(
@@ -59,7 +63,8 @@ def newest(
     ascending = Window.partitionBy(*_columns(keys)).orderBy(
         *_columns(sequence), "_delete", *compared
     )
-    # rows with the same order, in the frame of the same sort: a second window would sort or buffer the rows again
+    # rows with the same order, in the frame of the same sort: a second window would sort or buffer
+    # the rows again
     equal = ascending.rangeBetween(Window.currentRow, Window.currentRow)
     ranked = bare.withColumns(
         {
@@ -79,8 +84,8 @@ def newest(
 def among(target: DataFrame, rows: DataFrame, keys: Sequence[str]) -> DataFrame:
     """Return the rows of `target` whose keys are in `rows`, with a broadcast left semi join.
 
-    The keys of `rows` must fit in memory. `compare` is a left join from the batch, for which Spark would shuffle and
-    sort the whole target; this join reduces a large target first.
+    The keys of `rows` must fit in memory. `compare` is a left join from the batch, for which Spark
+    would shuffle and sort the whole target; this join reduces a large target first.
     """
     return target.join(F.broadcast(rows.select(*_columns(keys))), list(keys), "left_semi")
 
@@ -95,12 +100,13 @@ def compare(
 ) -> DataFrame:
     """Return `winners` plus FATE, which may still be `tie` (see `settle_ties`).
 
-    `target`: the candidate rows of the target. `tombstones`: keys and sequence, without this batch's own. `withheld`:
-    keys and sequence of withdrawn rows that nobody released. None stands for an empty table.
+    `target`: the candidate rows of the target. `tombstones`: keys and sequence, without this
+    batch's own. `withheld`: keys and sequence of withdrawn rows that nobody released. None stands
+    for an empty table.
 
-    A change is superseded if its sequence is older than that of a withdrawn row of its key, or equal and not a delete.
-    A delete at equal sequence wins, as over any row, and writes a tombstone: if the withdrawn row is released later, it
-    stays deleted.
+    A change is superseded if its sequence is older than that of a withdrawn row of its key, or
+    equal and not a delete. A delete at equal sequence wins, as over any row, and writes a
+    tombstone: if the withdrawn row is released later, it stays deleted.
     """
     frame = beside(winners, target, keys, sequence, "_held")
     frame = beside(frame, latest(tombstones, keys, sequence), keys, sequence, "_deleted")
@@ -125,7 +131,9 @@ def compare(
 def settle_ties(
     fated: DataFrame, target: DataFrame, keys: Sequence[str], order: Sequence[str]
 ) -> DataFrame:
-    """Return `fated` with every `tie` resolved to `update`, `duplicate` or `superseded`, by content in `order`."""
+    """Return `fated` with every `tie` resolved to `update`, `duplicate` or `superseded`, by content
+    in `order`.
+    """
     columns = [c for c in order if c in fated.columns and c in target.columns]
     held = target.select(*_columns(keys), _content(target, columns).alias("_other"))
     ties = fated.where(F.col(FATE) == _TIE)
@@ -157,7 +165,9 @@ def count(fated: DataFrame) -> Mapping[str, int]:
 
 
 def has_ties(counts: Mapping[str, int]) -> bool:
-    """Return whether a row has the same key and sequence as a row of the target, so that content must be compared."""
+    """Return whether a row has the same key and sequence as a row of the target, so that content
+    must be compared.
+    """
     return counts.get(_TIE, 0) > 0
 
 
@@ -168,7 +178,9 @@ def beside(
     sequence: Sequence[str],
     name: str,
 ) -> DataFrame:
-    """Return `frame` with the sequence that `other`, one row per key, has of each key: a struct `name`, or NULL."""
+    """Return `frame` with the sequence that `other`, one row per key, has of each key: a struct
+    `name`, or NULL.
+    """
     if other is None:
         kinds = ", ".join(
             f"{quoted(c)}: {frame.schema[c].dataType.simpleString()}" for c in sequence
@@ -210,7 +222,8 @@ def comparable(kind: DataType, column: Column) -> Column:
 def _in_order(value: Column, kind: DataType) -> Column:
     """Return the value with the entries of each map sorted by key.
 
-    Spark writes a binary or nested key into JSON by the name of its object in memory, so such a key becomes JSON first.
+    Spark writes a binary or nested key into JSON by the name of its object in memory, so such a key
+    becomes JSON first.
     """
     match kind:
         case _ if not _holds_map(kind):

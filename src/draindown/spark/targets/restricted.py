@@ -1,4 +1,6 @@
-"""Name the error of a table that refuses a write because somebody restricted it: append-only, or with a constraint."""
+"""Name the error of a table that refuses a write because somebody restricted it: append-only, or
+with a constraint.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ _NAME = re.compile(r"CHECK constraint (\S+)")
 
 @contextmanager
 def named(layout: FlowLayout, path: str) -> Iterator[None]:
-    """Replace Delta's error for a table that takes no such write by TerminalError `table-restricted`."""
+    """Replace Delta's error for a table that takes no such write by TerminalError
+    `table-restricted`.
+    """
     try:
         yield
     except Exception as error:

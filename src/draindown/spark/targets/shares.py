@@ -1,7 +1,8 @@
 """The share of a batch that each sink gets: judged, counted and hashed in one pass over the batch.
 
-A row that matches the sink's condition after the batch is an upsert. One that matched before it, and does not now or is
-gone, is a delete. Every other row is passed over, and a row that the sink can't hold is kept beside.
+A row that matches the sink's condition after the batch is an upsert. One that matched before it,
+and does not now or is gone, is a delete. Every other row is passed over, and a row that the sink
+can't hold is kept beside.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ GIVEN_UP = "given-up: "
 class Share:
     """What one sink gets of a batch.
 
-    `counts`: as the ledger's row has them. `digest`: of the rows that are sent. `at`: its number among the shares.
-    `portions`: how many portions they come in, the same where a person gave some of them up.
+    `counts`: as the ledger's row has them. `digest`: of the rows that are sent. `at`: its number
+    among the shares. `portions`: how many portions they come in, the same where a person gave some
+    of them up.
     """
 
     at: int
@@ -59,9 +61,9 @@ class Wanted:
         name: of the sink.
         spec: its spec.
         columns: the columns that it gets, by their names in the table.
-        unsendable: reasons and conditions over the sink's columns; of a delete only those over its keys.
-        of_keys: the same over the keys alone.
-        skips: the rows that a person gave up. They are in the share's digest, which so is that of the whole batch.
+        unsendable: reasons and conditions over the sink's columns; of a delete only those over its
+        keys. of_keys: the same over the keys alone. skips: the rows that a person gave up. They are
+        in the share's digest, which so is that of the whole batch.
     """
 
     name: str
@@ -155,8 +157,8 @@ class Judged:
     def rows(self, share: Share) -> Iterator[pa.RecordBatch]:
         """Yield the rows that a sink gets, with FATE; of a delete only the keys have values.
 
-        They come in portions, so that the driver holds no more than PORTION rows, give or take. The key decides which
-        portion a row is of.
+        They come in portions, so that the driver holds no more than PORTION rows, give or take. The
+        key decides which portion a row is of.
         """
         wanted = self._wanted[share.at]
         own = self._rows.where(F.col(_to(share.at)).isNotNull() & F.col(_why(share.at)).isNull())
@@ -200,7 +202,9 @@ def given_up(skip: Skip) -> str:
 
 
 def _is_key(rows: DataFrame, key: Mapping[str, str]) -> Column:
-    """Return whether a row has the key, by its columns' names at the sink: all rows have an empty one."""
+    """Return whether a row has the key, by its columns' names at the sink: all rows have an empty
+    one.
+    """
     same = F.lit(True)
     for name, text in key.items():
         same &= F.col(quoted(name)).eqNullSafe(_typed(text, rows.schema[name].dataType))
@@ -208,7 +212,9 @@ def _is_key(rows: DataFrame, key: Mapping[str, str]) -> Column:
 
 
 def _typed(text: str, kind: DataType) -> Column:
-    """Return the value that a person typed as text, of a struct as JSON; NULL if it is none of the type."""
+    """Return the value that a person typed as text, of a struct as JSON; NULL if it is none of the
+    type.
+    """
     if isinstance(kind, StructType):
         return F.from_json(F.lit(text), kind)
     if kind == BinaryType():
@@ -217,7 +223,9 @@ def _typed(text: str, kind: DataType) -> Column:
 
 
 def _fate(changes: DataFrame, at: int, one: Wanted) -> Column:
-    """Return what becomes of a row at a sink: `upsert`, `delete`, or NULL where it is passed over."""
+    """Return what becomes of a row at a sink: `upsert`, `delete`, or NULL where it is passed
+    over.
+    """
     if one.spec.where is None:
         return F.col(FATE)
     matches = F.coalesce(try_eval(changes.sparkSession, one.spec.where), F.lit(False))
@@ -227,7 +235,8 @@ def _fate(changes: DataFrame, at: int, one: Wanted) -> Column:
 def fate_at(fate: Column, was: Column, matches: Column) -> Column:
     """Return a row's fate at a sink with a condition.
 
-    `fate`: what happens to the row in the table. `was`, `matches`: whether the row met the condition before, and after.
+    `fate`: what happens to the row in the table. `was`, `matches`: whether the row met the
+    condition before, and after.
     """
     stays = (fate == "upsert") & matches
     return F.when(stays, "upsert").when(fate.isNotNull() & was, "delete")  # else NULL

@@ -1,4 +1,6 @@
-"""Few rows of a side table, written from this process: a Delta write of Spark is two jobs and four plans."""
+"""Few rows of a side table, written from this process: a Delta write of Spark is two jobs and four
+plans.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,22 @@ from draindown.lake.table_log import TableLog
 from draindown.lake.transactions import WriterId
 
 FEW = 1_000
-"""Most rows: each may hold some 64 KiB of a record, which passes through the memory of this process."""
+"""Most rows: each may hold some 64 KiB of a record, which passes through the memory of this
+process.
+"""
 _PLAIN = 2
-"""Newest protocol of writers without features such as deletion vectors, column mapping or times without a zone."""
+"""Newest protocol of writers without features such as deletion vectors, column mapping or times
+without a zone.
+"""
 
 
 def written(rows: DataFrame, path: str, app: tuple[WriterId, int], number: int) -> bool:
-    """Append the `number` rows of `rows` under the transaction id and version `app`, and return True.
+    """Append the `number` rows of `rows` under the transaction id and version `app`, and return
+    True.
 
-    Return False, with nothing written, where Spark has to: there are many rows or none, the table does not exist yet,
-    has other columns or holds rows of an earlier attempt, or it has features that this process may not write.
+    Return False, with nothing written, where Spark has to: there are many rows or none, the table
+    does not exist yet, has other columns or holds rows of an earlier attempt, or it has features
+    that this process may not write.
 
     Raises TransientError `lease-lost` if another driver wrote them since this one looked.
     """
@@ -52,7 +60,9 @@ def _takes(path: str, columns: Sequence[str], writer: WriterId, version: int) ->
 
 
 def _in_utc(rows: pa.Table) -> pa.Table:
-    """Return the rows with the zone of Delta's timestamps. Spark gives them the session's; the moments are the same."""
+    """Return the rows with the zone of Delta's timestamps. Spark gives them the session's; the
+    moments are the same.
+    """
     schema = pa.schema([pa.field(one.name, _zoned(one.type), one.nullable) for one in rows.schema])
     return rows.cast(schema)
 

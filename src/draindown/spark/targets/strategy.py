@@ -23,7 +23,8 @@ class Accepted:
 
     Attributes:
         writer: identifies the batch's writes.
-        rows: the columns after the transform, `_rescued`, `_delete` (the row deletes its key), and either PLACE or, of
+        rows: the columns after the transform, `_rescued`, `_delete` (the row deletes its key), and
+        either PLACE or, of
             rows that are restored, `_arrived_at`. Persisted by the caller.
         blocks: where rows with PLACE come from.
         number: row count of `rows`.
@@ -54,18 +55,21 @@ class Change(Protocol):
 
     @property
     def row(self) -> BatchRow:
-        """The ledger row with this target's row counts. They must equal the metrics of the target's commit."""
+        """The ledger row with this target's row counts. They must equal the metrics of the target's
+        commit.
+        """
 
     def remember(self) -> None:
         """Write the side tables, such as tombstones. Call before `write`. Idempotent."""
 
     def changes(self, was: Mapping[str, Column]) -> DataFrame:
-        """Return one row per applied row: the row after the batch, with FATE, and for each condition of `was` a column.
+        """Return one row per applied row: the row after the batch, with FATE, and for each
+        condition of `was` a column.
 
-        FATE (`upsert`, `delete`) is what happens to the row of the table, NULL if nothing does, as where a key is
-        deleted that it doesn't hold. Of a delete only the keys count. A condition is judged on the table's row as it
-        was before the batch; its column is NULL if there was none. Without conditions that row isn't read. Gives the
-        same rows until `write`.
+        FATE (`upsert`, `delete`) is what happens to the row of the table, NULL if nothing does, as
+        where a key is deleted that it doesn't hold. Of a delete only the keys count. A condition is
+        judged on the table's row as it was before the batch; its column is NULL if there was none.
+        Without conditions that row isn't read. Gives the same rows until `write`.
         """
 
     def write(self, row: BatchRow) -> None:
@@ -73,26 +77,35 @@ class Change(Protocol):
 
 
 class Withdrawal(Change, Protocol):
-    """What takes rows out of the target because they fail an expectation, computed and not written yet."""
+    """What takes rows out of the target because they fail an expectation, computed and not written
+    yet.
+    """
 
     @property
     def kept(self) -> DataFrame:
-        """What the quarantine gets: one row per change of the source, with the columns that restore it."""
+        """What the quarantine gets: one row per change of the source, with the columns that restore
+        it.
+        """
 
 
 class TargetStrategy(Protocol):
     """How one kind of target applies accepted rows. `registry` maps each kind to its strategy."""
 
     def stored(self, accepted: Accepted) -> DataFrame:
-        """Return the accepted rows with the target's columns. Their schema is that of a new table."""
+        """Return the accepted rows with the target's columns. Their schema is that of a new
+        table.
+        """
 
     def resolve(self, accepted: Accepted, row: BatchRow) -> AbstractContextManager[Change]:
-        """Compute the outcome of each row. Writes nothing. Frames stay persisted until the context exits."""
+        """Compute the outcome of each row. Writes nothing. Frames stay persisted until the context
+        exits.
+        """
 
     def withdrawal(
         self, writer: Writer, rows: DataFrame, row: BatchRow, pruning: Pruning
     ) -> AbstractContextManager[Withdrawal]:
-        """Compute what takes these rows of the target out of it. Writes nothing. Only of a kind that is addressable.
+        """Compute what takes these rows of the target out of it. Writes nothing. Only of a kind
+        that is addressable.
 
         `row`: the ledger row so far, with the number of rows as `records` and `deleted`.
         """

@@ -1,4 +1,6 @@
-"""A rebuilt table takes the place of the live one: its rows in one commit, then the properties that say of them."""
+"""A rebuilt table takes the place of the live one: its rows in one commit, then the properties that
+say of them.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,11 @@ from draindown.spec.landing import FlowSpec
 
 
 def swap(spark: SparkSession, writer: TableWriter, metadata: str) -> None:
-    """Overwrite the live table with the staged table's rows, schema and partitioning, in one commit. Idempotent.
+    """Overwrite the live table with the staged table's rows, schema and partitioning, in one
+    commit. Idempotent.
 
-    Older versions of the live table stay readable. `writer` identifies the last batch of the staged table.
+    Older versions of the live table stay readable. `writer` identifies the last batch of the staged
+    table.
     """
     path, flow = writer.layout.live.table, writer.flow
     rows = spark.read.format("delta").load(writer.layout.table)
@@ -45,14 +49,18 @@ def swap(spark: SparkSession, writer: TableWriter, metadata: str) -> None:
 def take_properties(
     spark: SparkSession, path: str, source: str, flow: FlowSpec | DerivedFlow
 ) -> None:
-    """Say of the table at `path` what is said of the rebuilt one at `source`, whose rows it has. Idempotent."""
+    """Say of the table at `path` what is said of the rebuilt one at `source`, whose rows it has.
+    Idempotent.
+    """
     partitioning.take(spark, path, source)
     identity.take(spark, path, source)
     keep_bounds(spark, path, flow)
 
 
 def keep_bounds(spark: SparkSession, path: str, flow: FlowSpec | DerivedFlow) -> None:
-    """Set the table's statistics columns to keys, sequence and `_changed_at`. No-op if they are set already."""
+    """Set the table's statistics columns to keys, sequence and `_changed_at`. No-op if they are set
+    already.
+    """
     statistics = bounded(spark.read.format("delta").load(path).schema, flow)
     if statistics and TableLog(path).properties.get(delta.BOUNDED) != statistics:
         spark.sql(

@@ -1,4 +1,6 @@
-"""One version of a Delta table in portions of whole files, so that all of them together read each file once."""
+"""One version of a Delta table in portions of whole files, so that all of them together read each
+file once.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ from pyspark.sql import functions as F
 class TableFiles:
     """A version of the table at `path`, divided anew into the same portions each time.
 
-    A portion has files of about `rows` rows, deleted ones included, and at least one file. Files without statistics are
-    a portion each. A table without files has one portion without rows.
+    A portion has files of about `rows` rows, deleted ones included, and at least one file. Files
+    without statistics are a portion each. A table without files has one portion without rows.
 
-    Spark's readers of Delta skip files by statistics of columns alone; that takes the table's log from Delta's JVM
-    library. tests/spark/test_table_files.py pins what it returns.
+    Spark's readers of Delta skip files by statistics of columns alone; that takes the table's log
+    from Delta's JVM library. tests/spark/test_table_files.py pins what it returns.
     """
 
     def __init__(self, spark: SparkSession, path: str, version: int, rows: int) -> None:

@@ -1,4 +1,6 @@
-"""Schemas of Delta tables: which columns a table has otherwise than its spec says, and which have statistics."""
+"""Schemas of Delta tables: which columns a table has otherwise than its spec says, and which have
+statistics.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,11 @@ from draindown.spec.partial import IGNORE, SEQUENCES
 
 
 def differences(held: StructType, schema: StructType) -> Iterator[str]:
-    """Yield, in words, each column of `schema` that the table has with another type or in other case.
+    """Yield, in words, each column of `schema` that the table has with another type or in other
+    case.
 
-    Nullability is ignored at every depth: Spark derives it from the plan of a batch, and plans differ.
+    Nullability is ignored at every depth: Spark derives it from the plan of a batch, and plans
+    differ.
     """
     kinds, spelled = (
         {f.name: f.dataType for f in nullable(held)},
@@ -30,10 +34,11 @@ def differences(held: StructType, schema: StructType) -> Iterator[str]:
 
 
 def other_form(held: StructType, schema: StructType) -> Iterator[str]:
-    """Yield, in words, that one of both is the schema of a history, or of merged rows, and the other is not.
+    """Yield, in words, that one of both is the schema of a history, or of merged rows, and the
+    other is not.
 
-    Also that the table's rows were appended, and the spec has keys. The other way round is no form: tables of earlier
-    versions lack the column.
+    Also that the table's rows were appended, and the spec has keys. The other way round is no form:
+    tables of earlier versions lack the column.
     """
     if ORIGIN in held.names and ORIGIN not in schema.names:
         yield "the table's rows were appended without keys, and the spec has keys"
@@ -49,7 +54,9 @@ def other_form(held: StructType, schema: StructType) -> Iterator[str]:
 
 
 def nullable(schema: StructType) -> StructType:
-    """Return the schema with every field nullable, nested ones too, and without the metadata of its columns."""
+    """Return the schema with every field nullable, nested ones too, and without the metadata of its
+    columns.
+    """
     return StructType([StructField(field.name, field.dataType) for field in schema.toNullable()])
 
 
@@ -59,7 +66,8 @@ def bounded(schema: StructType, flow: FlowSpec | DerivedFlow) -> str:
     Empty if one of the names needs quotes, which the property does not support.
     """
     names = [*flow.target.statistics, CHANGED_AT]
-    # Delta refuses to create a table that asks for statistics of a partition column or of a type without min/max
+    # Delta refuses to create a table that asks for statistics of a partition column or of a type
+    # without min/max
     odd = {
         field.name
         for field in schema

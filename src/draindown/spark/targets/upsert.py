@@ -69,7 +69,9 @@ class Upsert:
 def _fated(
     accepted: Accepted, near: Neighbourhood, rows: DataFrame | None, kept: ExitStack
 ) -> tuple[DataFrame, Mapping[str, int]]:
-    """Return one row per key with FATE, persisted until `kept` closes, and the number of rows per outcome."""
+    """Return one row per key with FATE, persisted until `kept` closes, and the number of rows per
+    outcome.
+    """
     writer, good = accepted.writer, accepted.rows
     goal, spark = writer.flow.target, good.sparkSession
     order = resolution.order(delta_target.columns_of(spark, writer.layout.table), accepted.added)
@@ -102,7 +104,8 @@ def _by_fate(row: BatchRow, counts: Mapping[str, int]) -> BatchRow:
 class Upserted:
     """The change of an upsert batch: one row per key with FATE, persisted.
 
-    `is_large`: the target is much larger than the batch. `held`: the rows that it was compared with.
+    `is_large`: the target is much larger than the batch. `held`: the rows that it was compared
+    with.
     """
 
     accepted: Accepted
@@ -138,7 +141,9 @@ class Upserted:
         return rows.join(before, list(keys), "left")
 
     def write(self, row: BatchRow) -> None:
-        """MERGE the inserts, updates and deletes. If there are none, commit the ledger row with an empty append."""
+        """MERGE the inserts, updates and deletes. If there are none, commit the ledger row with an
+        empty append.
+        """
         writer, spark = self.accepted.writer, self.fated.sparkSession
         with configured(spark, joining(self.accepted, spark) if self.is_large else {}):
             if row.inserted or row.updated or row.deleted:
@@ -161,8 +166,8 @@ class Upserted:
         A row that changed since the comparison is not overwritten with an older one.
         """
         row, sequence = self.row, self.accepted.writer.flow.target.sequence_by
-        # For a large table the update clauses stay, even if unused: their separate pass over the target uses a hash
-        # join of the batch. An insert-only MERGE would sort the table.
+        # For a large table the update clauses stay, even if unused: their separate pass over the
+        # target uses a hash join of the batch. An insert-only MERGE would sort the table.
         if not (row.updated or row.deleted or self.is_large):
             return Clauses(insert="NOT s._delete")
         own, held = (

@@ -1,4 +1,6 @@
-"""What differs between two versions of a table, as rows that a sink gets, in portions of about equal size."""
+"""What differs between two versions of a table, as rows that a sink gets, in portions of about
+equal size.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _IS, _WAS = "__draindown_is", "__draindown_was"
 
 
 class HashedRows:
-    """Rows in portions by the hash of their keys, the same ones at each attempt; none where there are no rows."""
+    """Rows in portions by the hash of their keys, the same ones at each attempt; none where there
+    are no rows.
+    """
 
     def __init__(self, rows: DataFrame, keys: Sequence[str]) -> None:
         self._rows, self._keys = rows, [quoted(key) for key in keys]
@@ -32,10 +36,12 @@ class HashedRows:
 def changed(
     base: DataFrame, table: DataFrame, keys: Sequence[str], sent: Sequence[str]
 ) -> DataFrame:
-    """Return what a sink with the rows of `base` lacks to have those of `table`: columns of `table`, and FATE.
+    """Return what a sink with the rows of `base` lacks to have those of `table`: columns of
+    `table`, and FATE.
 
-    A key that only `base` has is a delete, with NULL in all other columns. A row with another value of a `sent` column,
-    or with a key that `base` lacks, is an upsert. Values of a column that has another type now are taken as others.
+    A key that only `base` has is a delete, with NULL in all other columns. A row with another value
+    of a `sent` column, or with a key that `base` lacks, is an upsert. Values of a column that has
+    another type now are taken as others.
     """
     values = [name for name in sent if name not in keys]
     before = {

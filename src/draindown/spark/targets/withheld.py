@@ -23,9 +23,11 @@ from draindown.spark.targets.delta_target import Writer
 def keys(
     spark: SparkSession, writer: Writer, schema: StructType, besides: Sequence[str] = ()
 ) -> DataFrame | None:
-    """Return keys and sequence of every withdrawn, unreleased row. None if no row was ever withdrawn.
+    """Return keys and sequence of every withdrawn, unreleased row. None if no row was ever
+    withdrawn.
 
-    Column types are those of `schema`. `besides`: quarantine ids of rows that this batch releases; they are excluded.
+    Column types are those of `schema`. `besides`: quarantine ids of rows that this batch releases;
+    they are excluded.
     """
     wanted = [StructField(name, schema[name].dataType) for name in writer.flow.target.essential]
     return rows(spark, writer, StructType(wanted), besides)
@@ -34,7 +36,9 @@ def keys(
 def rows(
     spark: SparkSession, writer: Writer, wanted: StructType, besides: Sequence[str] = ()
 ) -> DataFrame | None:
-    """Return the `wanted` columns of every withdrawn, unreleased row. None if no row was ever withdrawn."""
+    """Return the `wanted` columns of every withdrawn, unreleased row. None if no row was ever
+    withdrawn.
+    """
     live = writer.layout.live  # withdrawals from the live table apply to a rebuilt one as well
     if not withdrawals.ever(live):
         return None
